@@ -43,6 +43,11 @@ pub fn of_vm(number: usize) -> &'static Arena {
     &ARENAS[number]
 }
 
+/// Bytes that [`Arena::allocate`] takes for a value: whole pages.
+pub const fn room<T>() -> u64 {
+    (size_of::<T>() as u64).next_multiple_of(PAGE_SIZE)
+}
+
 impl Arena {
     const fn new() -> Arena {
         Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0 }))
@@ -54,7 +59,7 @@ impl Arena {
     /// [`NO_MEMORY`].
     pub fn allocate<T>(&self) -> Result<&'static mut MaybeUninit<T>, &'static str> {
         const { assert!(align_of::<T>() as u64 <= PAGE_SIZE) };
-        let address = self.allocate_pages((size_of::<T>() as u64).next_multiple_of(PAGE_SIZE))?;
+        let address = self.allocate_pages(room::<T>())?;
         // SAFETY: the pages are in the direct map, aligned, and nobody else's until the VM is gone: nothing refers to it then (`vm::retire`).
         Ok(unsafe { &mut *Arch::physical(address).cast() })
     }

@@ -16,6 +16,8 @@ mod console;
 mod cpu;
 mod device;
 mod direct_map;
+#[cfg(target_os = "none")]
+mod footprint;
 mod memory;
 mod once;
 mod operator;

@@ -12,10 +12,11 @@ mod vm;
 use std::{fmt::Write as _, ops::Range};
 
 use affinity::{cpus_of, cpus_of_vm};
+use stile_board::footprint::{self, Footprint};
 use text::{line, table};
 
 use crate::{
-    config::{MachineConfig, units},
+    config::{Arch, MachineConfig, units},
     image::VmPlan,
 };
 
@@ -50,10 +51,23 @@ fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
     line(text, &format!("  architecture   {}, CPU model {}", config.arch.name(), config.cpu_model));
     line(text, &format!("  physical CPUs  {}", config.cpus));
     line(text, &format!("  memory         {memory}; {vm_memory} of it for virtual machines"));
+    line(text, &format!("  Stile's own    {}", footprint(config)));
     line(text, &format!("  time slice     {:?}", config.slice));
     if let Some(len) = image_len {
         line(text, &format!("  image          {}", units::rounded_size(len)));
     }
+}
+
+/// Stile's memory beside the guests' RAM, without that of each VM as a whole.
+fn footprint(config: &MachineConfig) -> String {
+    let Footprint { cpu, vcpu } = match config.arch {
+        Arch::Aarch64 => footprint::AARCH64,
+        Arch::X86_64 => footprint::X86_64,
+    };
+    let vcpus: u64 = config.vms.iter().map(|vm| u64::from(vm.vcpus)).sum();
+    let all = u64::from(config.cpus) * cpu + vcpus * vcpu;
+    let [cpu, vcpu, all] = [cpu, vcpu, all].map(units::rounded_size);
+    format!("{all}: {cpu} per CPU, {vcpu} per vCPU; and a VM's tables")
 }
 
 /// Which vCPUs may run on each physical CPU.

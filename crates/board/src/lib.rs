@@ -9,6 +9,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod footprint;
 pub mod intid;
 pub mod map;
 pub mod pc;

@@ -8,6 +8,9 @@ use crate::vm::Start;
 
 /// Registers and interrupt state of a vCPU. What a CPU does with it while it is loaded is in [`PhysicalCpu`](super::PhysicalCpu).
 pub trait VcpuPart: Sized {
+    /// Bytes of its VM's arena that [`VcpuPart::new`] takes, beside the value itself, with the techniques that a VM has by default.
+    const MEMORY: u64;
+
     /// A vCPU of a VM that has `of`, off, in the memory of its VM.
     ///
     /// # Errors

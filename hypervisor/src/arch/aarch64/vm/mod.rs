@@ -29,7 +29,7 @@ use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::cpu::SCHEDULE;
 use crate::memory::TableFrames;
 use crate::vm::Start;
@@ -331,6 +331,8 @@ impl Vm {
 }
 
 impl VcpuPart for Vcpu {
+    const MEMORY: u64 = arena::room::<VcpuContext>();
+
     fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         let index = usize::from(id.vcpu());
         let has_el2 = techniques.nested != Nested::Off;

@@ -9,7 +9,7 @@ use super::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::vm::Vm;
 
 /// What a vCPU finds its instructions with.
@@ -42,6 +42,9 @@ const DECISIVE: usize = 3;
 const NEVER: u64 = u64::MAX;
 
 impl Decoder {
+    /// Bytes of the arena that the cache of the default scheme takes.
+    pub const MEMORY: u64 = arena::room::<Verify<Ram>>();
+
     /// For a vCPU with an empty cache.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
 use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::vm::Start;
 use cpuid::Table;
 use msr_bitmap::{msr_bitmap, msr_bitmaps};
@@ -238,6 +238,8 @@ impl Vm {
 }
 
 impl VcpuPart for Vcpu {
+    const MEMORY: u64 = arena::room::<VcpuContext>() + PAGE_SIZE + Decoder::MEMORY + size_of::<Pages>() as u64;
+
     fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         const _: () = assert!(2 * VCPUS < 1 << 16);
         let index = usize::from(id.vcpu());

@@ -1,0 +1,16 @@
+//! Memory that Stile takes beside the guests' RAM. The hypervisor does not compile if its own sizes differ.
+
+/// Bytes for each CPU and vCPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    /// Each CPU but the first, whose stack is in the image: its stack; on x86-64 also its VMXON region.
+    pub cpu: u64,
+    /// Each vCPU, with its ledger and the default techniques, without an EL2 or VMX of its own.
+    pub vcpu: u64,
+}
+
+/// On AArch64.
+pub const AARCH64: Footprint = Footprint { cpu: 64 << 10, vcpu: 52 << 10 };
+
+/// On x86-64.
+pub const X86_64: Footprint = Footprint { cpu: 68 << 10, vcpu: 116 << 10 };
