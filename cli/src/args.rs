@@ -47,6 +47,8 @@ pub enum Command {
     Top(TopArgs),
     /// Record every exit and entry of a machine for a while, and write them for Perfetto's viewer or as JSON.
     Trace(TraceArgs),
+    /// Write a trace in JSON lines as a page for a browser: exits over time, by reason, by duration, and the longest ones.
+    Report(ReportArgs),
     /// Serve a machine's live ledger to a monitoring system, as OpenMetrics.
     Metrics(MetricsArgs),
     /// Stop a VM: press its power button, and turn the power off after a while.
@@ -320,6 +322,17 @@ pub struct TraceArgs {
     /// Print a JSON object instead of text: what was recorded, dropped and lost.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `stile report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The trace: a file of `stile trace --format json`.
+    #[arg(value_name = "FILE")]
+    pub trace: PathBuf,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
 }
 
 /// `stile metrics`.

@@ -37,6 +37,7 @@ pub mod out;
 pub mod programs;
 pub mod progress;
 pub mod ps;
+pub mod report;
 pub mod run;
 pub mod scratch;
 pub mod serial;

@@ -51,6 +51,7 @@ fn stile() -> Result<u8> {
         Command::Attach(args) => stile::attach::attach(args),
         Command::Top(args) => stile::top::top(args),
         Command::Trace(args) => stile::trace::trace(args),
+        Command::Report(args) => stile::report::report(args),
         Command::Metrics(args) => stile::metrics::metrics(args),
         Command::Stop(args) => stile::operate::stop(args),
         Command::Start(args) => stile::operate::start(args),
