@@ -10,6 +10,7 @@
 //! - [`invalidate`]: operands of INVEPT and INVVPID
 //! - [`operand`]: operands of VMX instructions
 //! - [`VmxResult`]: outcomes of VMX instructions
+//! - [`shadowed`]: fields that L1 accesses without exits
 //! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
@@ -35,6 +36,7 @@ pub mod operand;
 mod result;
 mod set;
 pub mod shadow;
+pub mod shadowed;
 pub mod vmcs12;
 
 pub use capability::Capabilities;

@@ -102,6 +102,12 @@ impl Vmcs12 {
         field.slot().and_then(|slot| self.values.get(slot)).copied().unwrap_or(0)
     }
 
+    /// Returns the field with this slot. Zero if there is no such field.
+    #[inline(always)]
+    pub fn get_slot(&self, slot: usize) -> u64 {
+        self.values.get(slot).copied().unwrap_or(0)
+    }
+
     /// Returns the low 32 bits of a field.
     #[inline(always)]
     pub fn get32(&self, field: Field) -> u32 {

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use stile_nested_vmx::fields::FIELDS;
+
 use super::reason;
 pub use crate::page::page;
 use crate::{Access, Reason};
@@ -30,6 +32,11 @@ pub const fn exit_of_l2(reason: u32, is_forwarded: bool) -> u32 {
 /// The key of a VMX instruction: its basic exit reason.
 pub const fn instruction(reason: u32) -> u32 {
     reason & 0xffff
+}
+
+/// The key of a VMREAD or VMWRITE: its basic exit reason, and the field's encoding, which is not 0.
+pub const fn field_access(reason: u32, encoding: u32) -> u32 {
+    instruction(reason) | encoding << 16
 }
 
 /// Basic exit reasons of L2 that have a name here.
@@ -115,7 +122,16 @@ pub(super) fn write(reason: Reason, key: u32, f: &mut fmt::Formatter<'_>) -> fmt
             None => write!(f, "MSR {key:#x}"),
         },
         reason::MMIO => crate::page::write(key, f),
-        reason::VMX => named(&INSTRUCTIONS, key, f),
+        reason::VMX => {
+            named(&INSTRUCTIONS, key & 0xffff, f)?;
+            match key >> 16 {
+                0 => Ok(()),
+                encoding => match FIELDS.iter().find(|row| row.field.0 == encoding) {
+                    Some(row) => write!(f, " {}", row.name),
+                    None => write!(f, " {encoding:#x}"),
+                },
+            }
+        }
         reason::L2 => {
             f.write_str(if key & FORWARDED != 0 { "FORWARDED " } else { "" })?;
             named(&EXITS, key & 0xffff, f)
@@ -143,6 +159,8 @@ mod tests {
         assert_eq!(dynamic(reason::RDMSR, msr(0x1b)), "IA32_APIC_BASE");
         assert_eq!(dynamic(reason::WRMSR, msr(0x1234)), "MSR 0x1234");
         assert_eq!(dynamic(reason::VMX, instruction(24)), "VMRESUME");
+        assert_eq!(dynamic(reason::VMX, field_access(23, 0x681e)), "VMREAD GUEST_RIP");
+        assert_eq!(dynamic(reason::VMX, field_access(25, 0x7fff)), "VMWRITE 0x7fff");
         assert_eq!(dynamic(reason::L2, exit_of_l2(10, true)), "FORWARDED CPUID");
         assert_eq!(dynamic(reason::L2, exit_of_l2(57, false)), "exit reason 57");
         assert_eq!(dynamic(reason::MMIO, page(0xfee0_0300, false)), "unmapped 0xfee00000 read");

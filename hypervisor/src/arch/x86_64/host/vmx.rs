@@ -26,6 +26,8 @@ pub struct Features {
     pub secondary: u32,
     /// Whether loops of PAUSE can exit. The control comes and goes: see [`crate::arch::x86_64::vcpu::pauses`].
     pub pause_loops: bool,
+    /// Whether a guest's VMREAD and VMWRITE can go to a shadow VMCS, whose read-only fields Stile can write.
+    pub shadowing: bool,
     /// As [`Features::pin`].
     pub exit: u32,
     /// As above; without [`entry::IA32E_GUEST`].
@@ -62,6 +64,7 @@ const TRUE_PRIMARY: u32 = 0x48e;
 const TRUE_EXIT: u32 = 0x48f;
 const TRUE_ENTRY: u32 = 0x490;
 const SECONDARY: u32 = 0x48b;
+const MISC: u32 = 0x485;
 
 /// What the CPU does for guests' local APICs, where it has true controls.
 fn apic_virtualization() -> ApicVirtualization {
@@ -132,7 +135,25 @@ pub fn detect() -> Result<Features, &'static str> {
     let revision = basic as u32 & 0x7fff_ffff;
     let apic = apic_virtualization();
     let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
-    Ok(Features { apic, largest_page, revision, pin, primary, secondary, pause_loops, exit, entry, cr0: fixed[0], cr4: fixed[1] })
+    /// IA32_VMX_MISC: VMWRITE writes any field.
+    const WRITE_ANY: u64 = 1 << 29;
+    // SAFETY: VMX is there.
+    let writes_any = unsafe { rdmsr(MISC) } & WRITE_ANY != 0;
+    let shadowing = writes_any && controls(SECONDARY, secondary::VMCS_SHADOWING, 0).is_some();
+    Ok(Features {
+        apic,
+        largest_page,
+        revision,
+        pin,
+        primary,
+        secondary,
+        pause_loops,
+        shadowing,
+        exit,
+        entry,
+        cr0: fixed[0],
+        cr4: fixed[1],
+    })
 }
 
 /// Enters VMX operation on this CPU, for good.

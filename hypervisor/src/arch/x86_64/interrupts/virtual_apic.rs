@@ -132,8 +132,9 @@ pub fn write_controls(cpu: &mut Cpu) {
     vmcs::write(Field::PIN_CONTROLS, pin.into());
     vmcs::write(Field::PRIMARY_CONTROLS, primary.into());
     Cpu::note_window(false);
-    let pauses = cpu.loaded().context().pauses.control();
-    vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
+    let context = cpu.loaded().context();
+    let (pauses, shadowing) = (context.pauses.control(), context.shadowing);
+    vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses | shadowing);
     write_msr_bitmap(vcpu, false);
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
     cpu.apic().set_assisted(delivers);

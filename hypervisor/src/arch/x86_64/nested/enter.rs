@@ -36,6 +36,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     if vmcs::read(Field::GUEST_INTERRUPTIBILITY) & MOV_SS != 0 {
         return fail(InstructionError::EntryMovSs);
     }
+    vmx.collect_shadow(cpu);
+    let fail = |error| Err(VmxResult::fail(error, true));
     match (launch, vmx.vmcs12.is_launched()) {
         (true, true) => return fail(InstructionError::LaunchNotClear),
         (false, false) => return fail(InstructionError::ResumeNotLaunched),

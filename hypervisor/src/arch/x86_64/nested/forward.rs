@@ -64,7 +64,7 @@ impl Exit {
 }
 
 /// Guest state that L1 reads at most exits.
-const FREQUENT: [Field; 7] = [
+pub const FREQUENT: [Field; 8] = [
     Field::GUEST_RIP,
     Field::GUEST_RSP,
     Field::GUEST_RFLAGS,
@@ -72,6 +72,8 @@ const FREQUENT: [Field; 7] = [
     Field::GUEST_INTERRUPTIBILITY,
     Field::GUEST_ACTIVITY,
     Field::GUEST_PENDING_DEBUG,
+    // L1 asks whether it was 64-bit code.
+    Field::GUEST_CS_RIGHTS,
 ];
 
 /// Exits to L1, with VMCS02 current.
@@ -130,6 +132,9 @@ pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
 fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Outcome {
     let efer = vmcs::read(Field::GUEST_EFER);
     let pat = vmcs::read(Field::GUEST_PAT);
+    if let Some(shadow) = &mut vmx.shadow {
+        shadow.fill(&vmx.vmcs12);
+    }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
     vmx.own_window = false;

@@ -4,12 +4,14 @@ use stile_decode::Fault;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_nested_vmx::invalidate::{Invept, Invvpid, invept, invvpid};
 use stile_nested_vmx::operand::InstructionInformation;
+use stile_nested_vmx::shadowed::{self, READ};
 use stile_nested_vmx::vmcs12::SHADOW;
 use stile_nested_vmx::{Field, InstructionError, VmxResult};
 
 use super::complete::complete;
 use super::control_registers::{VMXE, hold_cr0};
 use super::enter::{self, processor};
+use super::forward::FREQUENT;
 use super::operand::{self, Page};
 use super::state::{GuestVmx, Offer, of};
 use super::vmcs02::NONE;
@@ -56,7 +58,17 @@ extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
         inject::undefined();
         return Outcome::again(rows::absent(reason));
     };
-    let row = cpu.loaded().ledger().row_for(reason::VMX, key::instruction(reason as u32));
+    let key = match reason {
+        number::VMREAD | number::VMWRITE => {
+            let information = InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32);
+            let field = Field(operand::register(cpu, information.second()) as u32);
+            // Others are rare, and too many to have a row each.
+            let encoding = if FREQUENT.contains(&field) || shadowed::contains(field) { field.0 } else { 0 };
+            key::field_access(reason as u32, encoding)
+        }
+        _ => key::instruction(reason as u32),
+    };
+    let row = cpu.loaded().ledger().row_for(reason::VMX, key);
     if matches!(reason, number::VMLAUNCH | number::VMRESUME) && check_mode(vmx, reason).is_ok() {
         match enter::enter(cpu, vmx, reason == number::VMLAUNCH, row) {
             Ok(outcome) => return outcome,
@@ -140,6 +152,8 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
                 vmx.current = address;
                 vmx.vmcs12.load(|word| page.read(word));
                 vmx.choose_vmcs02();
+                vmx.fill_shadow(cpu);
+                vmx.use_shadow(cpu, true);
             }
             Ok(VmxResult::Succeed)
         }
@@ -211,7 +225,14 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
         vmx.save_rest(cpu);
     }
     Ok(match vmx.vmcs12.vmwrite(encoding, value, &offer.existing, offer.capabilities.has_write_any()) {
-        Ok(_) => VmxResult::Succeed,
+        Ok(_) => {
+            // One that L1 reads without an exit, perhaps.
+            if Field::decode(encoding).is_some_and(|(field, _)| READ.contains(&field)) {
+                vmx.collect_shadow(cpu);
+                vmx.fill_shadow(cpu);
+            }
+            VmxResult::Succeed
+        }
         Err(error) => VmxResult::fail(error.into(), true),
     })
 }
@@ -252,10 +273,12 @@ impl GuestVmx {
     }
 
     /// The current VMCS goes back to L1's memory, and none is current.
-    fn flush(&mut self, cpu: &Cpu) {
+    fn flush(&mut self, cpu: &mut Cpu) {
         if !self.has_current() {
             return;
         }
+        self.collect_shadow(cpu);
+        self.use_shadow(cpu, false);
         self.save_rest(cpu);
         if let Some(page) = Page::at(cpu, self.current) {
             self.vmcs12.store(|word, value| page.write(word, value));
@@ -264,7 +287,7 @@ impl GuestVmx {
     }
 
     /// L1's VMCLEAR.
-    fn clear(&mut self, cpu: &Cpu, address: u64) {
+    fn clear(&mut self, cpu: &mut Cpu, address: u64) {
         if address == self.current {
             self.vmcs12.set_launched(false);
             self.save_rest(cpu);

@@ -20,6 +20,7 @@ mod operand;
 mod own;
 mod rows;
 mod second_stage;
+mod shadow_vmcs;
 mod state;
 mod vmcs02;
 

@@ -6,6 +6,7 @@ use stile_nested_vmx::shadow::Shadows;
 use stile_nested_vmx::{Capabilities, FieldSet, Vmcs12};
 
 use super::frames::Frames;
+use super::shadow_vmcs::ShadowVmcs;
 use super::vmcs02::{NONE, Vmcs02};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::rdmsr;
@@ -57,6 +58,8 @@ pub struct GuestVmx {
     /// Whether VMCS02 exits as soon as L2 can take an interrupt, for Stile.
     pub own_window: bool,
     pub shadows: Shadows,
+    /// Where L1 reads and writes its current VMCS without exits, if the CPU can.
+    pub shadow: Option<ShadowVmcs>,
     /// The processor's VPID of L2s, and L1's one that it stands for.
     pub vpid: u16,
     pub vpid12: u16,
@@ -67,7 +70,7 @@ pub struct GuestVmx {
 
 impl GuestVmx {
     /// A vCPU that is not in VMX operation. `reserved`: the memory of its shadow tables; `vmcss`: that of each [`Vmcs02`].
-    fn new(vpid: u16, reserved: Range<u64>, vmcss: u64) -> GuestVmx {
+    fn new(vpid: u16, reserved: Range<u64>, vmcss: u64, shadow: Option<ShadowVmcs>) -> GuestVmx {
         GuestVmx {
             vmxon: NONE,
             current: NONE,
@@ -81,6 +84,7 @@ impl GuestVmx {
             unsaved: None,
             own_window: false,
             shadows: Shadows::new(reserved),
+            shadow,
             vpid,
             vpid12: 0,
             host: 0,
@@ -109,6 +113,9 @@ impl GuestVmx {
     /// Takes every VMCS02 off this CPU.
     fn clear_all(&mut self) {
         self.vmcs02.iter_mut().for_each(Vmcs02::clear);
+        if let Some(shadow) = &self.shadow {
+            shadow.put();
+        }
     }
 
     /// Whether a VMCS is current.
@@ -201,7 +208,33 @@ pub fn of(cpu: &Cpu) -> Option<&'static mut GuestVmx> {
 pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
-    Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY, vmcss)))
+    let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?);
+    Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY, vmcss, shadow)))
+}
+
+impl GuestVmx {
+    /// L1, which is loaded, has a current VMCS that it reads and writes without exits, or none. VMCS01 is current.
+    pub fn use_shadow(&self, cpu: &mut Cpu, on: bool) {
+        if let Some(shadow) = &self.shadow {
+            cpu.loaded().context().shadowing = shadow.use_it(on);
+        }
+    }
+
+    /// L1 is about to run: it finds what has changed of its current VMCS. VMCS01 is current, before and after.
+    pub fn fill_shadow(&mut self, cpu: &Cpu) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.fill(&self.vmcs12);
+            to_vmcs01(cpu);
+        }
+    }
+
+    /// What L1 has written to its current VMCS without an exit is there. VMCS01 is current, before and after.
+    pub fn collect_shadow(&mut self, cpu: &Cpu) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.collect(&mut self.vmcs12);
+            to_vmcs01(cpu);
+        }
+    }
 }
 
 /// Makes VMCS01 of the loaded vCPU current.

@@ -50,6 +50,8 @@ pub struct VcpuContext {
     pub halted: bool,
     /// Whether it exits as it waits by PAUSE.
     pub pauses: Pauses,
+    /// The secondary control of VMCS shadowing, if it has a VMCS of its own in use.
+    pub shadowing: u64,
 }
 
 /// What a VMCS needs to know of its VM.
@@ -130,6 +132,7 @@ impl VcpuContext {
             self.write_controls(place);
             self.start.write(self.tsc_offset);
             self.pauses.reset(cpu.waiting_trapped);
+            self.shadowing = 0;
         } else {
             self.pauses.trap(cpu.waiting_trapped);
         }

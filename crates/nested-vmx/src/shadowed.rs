@@ -1,0 +1,111 @@
+//! VMCS shadowing: the fields that L1 reads and writes without exits (SDM, "Virtual-Machine Control Data Structures", "VMCS Types: Ordinary
+//! and Shadow"). L0 keeps them in a shadow VMCS: it fills that at each exit to L1, and reads what L1 wrote at each entry.
+//!
+//! Each field costs a comparison at exits, and one that L1 may write a VMREAD at entries. So they are those that KVM 6.1 as L1 accesses at
+//! most exits of L2, by the ledger's rows for VMREAD and VMWRITE; docs/nested.md has the counts. A 64-bit field is shadowed only if L1
+//! may not write it, since its upper half is accessed by an encoding of its own, which exits.
+
+use crate::field::{Field, Width};
+use crate::fields::FIELDS;
+
+/// What L1 reads without an exit, but does not write: exit information, and guest state that L1 seldom writes.
+pub const READ: [Field; 7] = [
+    // At each exit.
+    Field::EXIT_REASON,
+    Field::VECTORING,
+    Field::EXIT_LENGTH,
+    // Of I/O and EPT violations.
+    Field::EXIT_QUALIFICATION,
+    Field::GUEST_PHYSICAL,
+    // Of exceptions and interrupts.
+    Field::EXIT_INTERRUPTION,
+    // Whether L2 runs 64-bit code: each emulated instruction asks.
+    Field::GUEST_CS_RIGHTS,
+];
+
+/// What L1 reads and writes without an exit.
+pub const WRITTEN: [Field; 6] = [
+    // Each emulated instruction is skipped.
+    Field::GUEST_RIP,
+    Field::GUEST_RFLAGS,
+    Field::GUEST_INTERRUPTIBILITY,
+    // The stack of L1's thread, each time that it comes from user space.
+    Field::HOST_RSP,
+    // Interrupts that L1 injects, and windows that it waits for.
+    Field::ENTRY_INTERRUPTION,
+    Field::PRIMARY_CONTROLS,
+];
+
+/// How many fields are shadowed.
+pub const COUNT: usize = READ.len() + WRITTEN.len();
+
+/// All of them, with their slots: those that L1 writes come last.
+pub const ALL: [(Field, usize); COUNT] = {
+    let mut all = [(READ[0], 0); COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        let field = if at < READ.len() { READ[at] } else { WRITTEN[at - READ.len()] };
+        let mut slot = 0;
+        while FIELDS[slot].field.0 != field.0 {
+            slot += 1;
+        }
+        all[at] = (field, slot);
+        at += 1;
+    }
+    all
+};
+
+/// Whether a field is shadowed.
+pub fn contains(field: Field) -> bool {
+    ALL.iter().any(|(shadowed, _)| *shadowed == field)
+}
+
+/// Clears the bits of fields that do not exit in a VMREAD or VMWRITE bitmap (SDM, "VMCS Shadowing Bitmap Addresses"), all of whose bits are
+/// set.
+pub fn open(bitmap: &mut [u8], fields: impl IntoIterator<Item = Field>) {
+    for Field(encoding) in fields {
+        if let Some(byte) = bitmap.get_mut(encoding as usize / 8) {
+            *byte &= !(1 << (encoding % 8));
+        }
+    }
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < WRITTEN.len() {
+        assert!(!matches!(WRITTEN[at].width(), Width::Bits64), "the upper half of it exits");
+        at += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn a_field_is_shadowed_once_and_exists_always() {
+        let fields = ALL.map(|(field, _)| field);
+        for (at, field) in fields.iter().enumerate() {
+            assert!(!fields[..at].contains(field), "{field:?}");
+            let row = FIELDS.iter().find(|row| row.field == *field).expect("a field");
+            assert_eq!(field.slot(), Some(ALL[at].1));
+            assert!(matches!(row.needs, crate::fields::Needs::Nothing) || *field == Field::GUEST_PHYSICAL, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn read_only_data_is_not_written() {
+        assert!(WRITTEN.iter().all(|field| field.kind() != Kind::ReadOnly));
+    }
+
+    #[test]
+    fn bitmaps_open_nothing_else() {
+        let mut bitmap = [0xff; 4096];
+        open(&mut bitmap, WRITTEN);
+        let open: std::vec::Vec<_> = (0..8 * 4096).filter(|bit| bitmap[bit / 8] >> (bit % 8) & 1 == 0).collect();
+        let mut expected: std::vec::Vec<_> = WRITTEN.iter().map(|field| field.0 as usize).collect();
+        expected.sort_unstable();
+        assert_eq!(open, expected);
+    }
+}
