@@ -203,8 +203,8 @@ fields! {
     Pointers always {
         GUEST_RSP = 0x681c,
         GUEST_RIP = 0x681e,
-        GUEST_RFLAGS = 0x6820,
     }
+    Flags always { GUEST_RFLAGS = 0x6820 }
     Activity always {
         GUEST_INTERRUPTIBILITY = 0x4824,
         GUEST_ACTIVITY = 0x4826,

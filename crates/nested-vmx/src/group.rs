@@ -24,8 +24,10 @@ pub enum Group {
     Segments,
     /// Guest GDTR and IDTR.
     Tables,
-    /// Guest RIP, RSP and RFLAGS.
+    /// Guest RIP and RSP: L1 changes them most often.
     Pointers,
+    /// Guest RFLAGS.
+    Flags,
     /// Guest activity, interruptibility, pending debug exceptions.
     Activity,
     /// The VMCS link pointer.
@@ -47,13 +49,13 @@ impl Group {
 
 /// A set of [`Group`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Groups(pub u16);
+pub struct Groups(pub u32);
 
 impl Groups {
     /// No group.
     pub const NONE: Self = Self(0);
     /// All groups.
-    pub const ALL: Self = Self(u16::MAX);
+    pub const ALL: Self = Self(u32::MAX);
 
     /// The set of these groups.
     pub const fn of(groups: &[Group]) -> Self {

@@ -26,13 +26,13 @@ pub(super) const LATER_SECTIONS: &[Section] = &[
     Section {
         number: "26.3.1.4",
         failure: FAILURE,
-        reads: reads(&[Group::Pointers, Group::Segments, Group::Registers, Group::Event]),
+        reads: reads(&[Group::Pointers, Group::Flags, Group::Segments, Group::Registers, Group::Event]),
         rules: POINTERS,
     },
     Section {
         number: "26.3.1.5",
         failure: FAILURE,
-        reads: reads(&[Group::Activity, Group::Pointers, Group::Segments, Group::Registers, Group::Event]),
+        reads: reads(&[Group::Activity, Group::Flags, Group::Segments, Group::Registers, Group::Event]),
         rules: ACTIVITY,
     },
     Section { number: "26.3.1.5", failure: LINK_FAILURE, reads: reads(&[Group::Link]), rules: LINK },

@@ -10,7 +10,7 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     number: "26.3.1.2",
     failure: EntryFailure::GuestState(0),
     // RFLAGS.VM and CR0.PE.
-    reads: CONTROLS.union(Groups::of(&[Group::Segments, Group::Pointers, Group::Registers])),
+    reads: CONTROLS.union(Groups::of(&[Group::Segments, Group::Flags, Group::Registers])),
     rules: RULES,
 }];
 

@@ -11,7 +11,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, primary, secondary};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
-use crate::arch::x86_64::vm::msr_bitmap::{PASSED_WORDS, passed_word};
+use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 
 /// L1's registers that L2 goes on with where L1 does not load others.
 pub struct OfL1 {
@@ -186,9 +186,9 @@ impl GuestVmx {
         let mut changed = false;
         let page = Page::at(cpu, self.vmcs12.get(Field::MSR_BITMAP));
         let bitmap = crate::address_space::physical(self.vmcs02().bitmap).cast::<u64>();
-        for word in PASSED_WORDS {
+        for (word, own) in PASSED_WORDS {
             let of_l1 = page.map_or(u64::MAX, |page| page.read(word));
-            let merged = of_l1 | passed_word(word);
+            let merged = of_l1 | own;
             // SAFETY: the page is this VMCS02's alone, and the index is of a word of it.
             unsafe {
                 if *bitmap.add(word) != merged {

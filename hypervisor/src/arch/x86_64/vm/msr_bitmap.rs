@@ -62,8 +62,19 @@ const fn word_of(register: u32) -> usize {
     quarter + (register as usize & 0x1fff) / 64
 }
 
-/// Words of an MSR bitmap in which Stile lets something through: a bitmap of L1's matters in these alone.
-pub const PASSED_WORDS: [usize; 10] = [
+/// Words of an MSR bitmap in which Stile lets something through, with its own values there (a bit that is set exits): a bitmap of L1's matters in
+/// these alone.
+pub const PASSED_WORDS: [(usize, u64); WORDS.len()] = {
+    let mut words = [(0, 0); WORDS.len()];
+    let mut at = 0;
+    while at < WORDS.len() {
+        words[at] = (WORDS[at], passed_word(WORDS[at]));
+        at += 1;
+    }
+    words
+};
+
+const WORDS: [usize; 10] = [
     word_of(msr::TSC),
     word_of(msr::SYSENTER_CS),
     word_of(msr::IA32_PAT),
@@ -78,8 +89,7 @@ pub const PASSED_WORDS: [usize; 10] = [
 /// The first word for writes.
 const WRITES: usize = 256;
 
-/// Stile's own value of such a word: a bit that is set exits.
-pub const fn passed_word(word: usize) -> u64 {
+const fn passed_word(word: usize) -> u64 {
     let mut value = u64::MAX;
     let mut at = 0;
     while at < PASSED.len() {
@@ -97,7 +107,7 @@ const _: () = {
     let mut at = 0;
     while at < PASSED.len() {
         let mut word = 0;
-        while PASSED_WORDS[word] != word_of(PASSED[at]) {
+        while WORDS[word] != word_of(PASSED[at]) {
             word += 1;
         }
         at += 1;
