@@ -89,6 +89,11 @@ impl ShadowVmcs {
         control
     }
 
+    /// What it contains is of before a reset, and perhaps L1's: it is filled anew.
+    pub fn forget(&mut self) {
+        self.values = None;
+    }
+
     /// The vCPU leaves this CPU.
     pub fn put(&self) {
         if self.values.is_some() {

@@ -101,6 +101,9 @@ impl GuestVmx {
         self.own_window = false;
         self.shadows.reset(&mut Frames);
         self.vmcs02.iter_mut().for_each(Vmcs02::forget);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.forget();
+        }
     }
 
     /// The vCPU, which is off, begins anew. A CPU that let go of it while it was on has not reset this, and may have translations of its
