@@ -58,7 +58,10 @@ fn record(connection: &mut Connection, duration: Duration, arch: crate::config::
         if let Some(at) = end {
             connection.set_patience(Some(at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))))?;
         }
-        let Some(reply) = connection.receive_for(end.is_some())? else {
+        // Records may come so fast that the line is never quiet.
+        let is_over = end.is_some_and(|at| Instant::now() >= at);
+        let reply = if is_over { None } else { connection.receive_for(end.is_some())? };
+        let Some(reply) = reply else {
             connection.send(&Request::TraceStop)?;
             connection.set_patience(Some(Duration::from_secs(30)))?;
             end = None;
