@@ -123,8 +123,9 @@ fn request_pass(cpus: u64) {
 
 /// The operator wants no more records. The rest stays in the rings until it is fetched.
 pub fn stop() {
-    if WANTED.swap(false, Ordering::AcqRel) {
-        request_pass(RECORDING.load(Ordering::Acquire));
+    // Sequentially consistent, with `pass`: either the CPU's bit is seen here, or the CPU sees that it is not to record.
+    if WANTED.swap(false, Ordering::SeqCst) {
+        request_pass(RECORDING.load(Ordering::SeqCst));
     }
 }
 
@@ -146,8 +147,13 @@ fn pass(cpu: &Cpu) {
         let trace = TRACE.lock();
         // SAFETY: a ring lives as long as the trace, which ends only when no CPU records: `fetch` looks at that with the trace locked.
         let Some(ring) = (unsafe { RINGS[index].load(Ordering::Acquire).as_ref() }) else { return };
-        RECORDING.fetch_or(bit, Ordering::AcqRel);
+        RECORDING.fetch_or(bit, Ordering::SeqCst);
         drop(trace);
+        if !WANTED.load(Ordering::SeqCst) {
+            // `stop` came meanwhile, and may have asked only those that recorded before.
+            RECORDING.fetch_and(!bit, Ordering::AcqRel);
+            return;
+        }
         cpu.recorder.begin(ring, &COUNTS[index]);
         cpu.recorder.put(record_of(cpu, Kind::Begin));
     }

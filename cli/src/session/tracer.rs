@@ -117,14 +117,8 @@ impl Tracer {
     pub fn look(&mut self, now: Instant) -> Steps {
         let Some(trace) = self.0.as_mut().filter(|trace| now >= trace.due) else { return Steps::default() };
         let mut steps = Steps::default();
-        match trace.phase {
-            Phase::Starting { .. } => steps.commands.push(Command::TraceStart { tag: trace.tag }),
-            Phase::Clearing => steps.commands.push(Command::TraceStop),
-            Phase::Fetching | Phase::Naming => {}
-        }
-        if trace.client.is_none() {
-            // The command may have been lost.
-            steps.commands.push(Command::TraceStop);
+        if let Phase::Starting { .. } = trace.phase {
+            steps.commands.push(Command::TraceStart { tag: trace.tag });
         }
         trace.ask(&mut steps, now);
         steps
@@ -149,6 +143,10 @@ impl Trace {
         match self.phase {
             Phase::Fetching | Phase::Clearing => {
                 let discard = self.phase == Phase::Clearing || self.discard_at.is_some_and(|at| now >= at);
+                if discard || self.discard_at.is_some() {
+                    // An earlier one may have been lost, and records would come forever.
+                    steps.commands.push(Command::TraceStop);
+                }
                 steps.commands.push(Command::TraceFetch { discard });
                 self.asked = now;
             }
@@ -176,7 +174,6 @@ impl Trace {
                 // It may be an earlier one's, whose client nobody knows any more.
                 Phase::Starting { again: false } => {
                     self.phase = Phase::Clearing;
-                    steps.commands.push(Command::TraceStop);
                     self.ask(steps, now);
                 }
                 Phase::Starting { again: true } => {
@@ -296,7 +293,9 @@ mod tests {
         assert_eq!(tracer.look(now + PAUSE).commands, [FETCH]);
         assert_eq!(tracer.stop(8, now), None);
         assert_eq!(tracer.stop(7, now).unwrap().commands, [Command::TraceStop]);
-        assert_eq!(tracer.look(now + REST).commands, [Command::TraceFetch { discard: true }], "a slow line");
+        let more = Event::TraceFetched { more: true, ended: false };
+        assert_eq!(tracer.take(&more, &exits, now).commands, [Command::TraceStop, FETCH], "records come on: was the first lost?");
+        assert_eq!(tracer.look(now + REST).commands, [Command::TraceStop, Command::TraceFetch { discard: true }], "a slow line");
         tracer.take(&Event::TraceCpu { cpu: 1, taken: 9, exits: 4, others: 1 }, &exits, now);
         let asked = Command::TraceRow { vm: 1, vcpu: 0, number: 900 };
         assert_eq!(tracer.take(&Event::TraceFetched { more: false, ended: true }, &exits, now).commands, [asked]);

@@ -1,6 +1,7 @@
 //! Requests of clients that Stile has not answered yet.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::control::server::ClientId;
 
@@ -8,10 +9,17 @@ use crate::control::server::ClientId;
 const MOST: usize = 256;
 
 /// The requests, by the index of the line that they were sent on and their tag. A Stile answers only what it was asked: one in a VM is a guest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
     next: u32,
     requests: BTreeMap<(usize, u32), (ClientId, String)>,
+}
+
+impl Default for Waiting {
+    /// None. The first tag is a random number: Stile may have work for a process that is gone, under one of that process's tags.
+    fn default() -> Waiting {
+        Waiting { next: RandomState::new().build_hasher().finish() as u32, requests: BTreeMap::new() }
+    }
 }
 
 impl Waiting {
@@ -56,6 +64,12 @@ mod tests {
         assert_eq!(waiting.take(1, second), None);
         waiting.forget(7);
         assert_eq!(waiting.take(0, first), None);
+    }
+
+    #[test]
+    fn two_processes_have_different_tags() {
+        // One of 2^32 pairs is equal.
+        assert_ne!((Waiting::default().tag(), Waiting::default().tag()), (Waiting::default().tag(), Waiting::default().tag()));
     }
 
     #[test]

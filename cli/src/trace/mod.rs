@@ -110,3 +110,22 @@ fn text(trace: &Trace, file: &Path) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_is_printed_tells_of_what_is_missing() {
+        let mut trace = model::tests::example();
+        let (file, counts) = (Path::new("t.trace"), std::mem::take(&mut trace.counts));
+        let (exits, events) = (trace.exits(), trace.events.len());
+        assert_eq!(text(&trace, file), format!("t.trace: {exits} exits, {events} events"));
+        (trace.counts, trace.lost) = (counts, 5);
+        let (_, exits, others) = trace.counted();
+        let missing = format!(
+            "; {exits} exits and {others} other events were dropped: the serial line is too slow for them; 5 events were lost on the serial line"
+        );
+        assert!(text(&trace, file).ends_with(&missing), "{}", text(&trace, file));
+    }
+}
