@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Standard output can't be written.
 #[derive(Debug, Error)]
-#[error("standard output can't be written: {0}")]
+#[error("standard output can't be written")]
 pub struct Unwritable(#[from] pub io::Error);
 
 impl Unwritable {

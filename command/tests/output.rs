@@ -28,6 +28,7 @@ fn a_full_disk_is_a_failure() {
         let (status, notes) = end(&world.stile(words).stdout(full_disk()).output().expect("it starts"));
         assert_eq!(status, 1, "{words:?}: {notes}");
         assert!(notes.contains("standard output can't be written: No space left"), "{words:?}: {notes}");
+        assert_eq!(notes.matches("No space left").count(), 1, "{words:?}: {notes}");
     }
     let (status, notes) = end(&world.run(&[]).stdout(full_disk()).output().expect("it starts"));
     assert_eq!(status, 1, "{notes}");

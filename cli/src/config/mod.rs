@@ -16,6 +16,7 @@ mod flags;
 mod machine;
 mod mistake;
 mod resolve;
+mod table;
 #[cfg(test)]
 mod tests;
 pub mod units;

@@ -1,0 +1,148 @@
+//! Commands for Stile's developers, and for shells and manuals.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::values::{amount, number};
+use crate::config::Arch;
+use crate::soak;
+
+/// `stile test`.
+#[derive(Debug, Default, Args)]
+pub struct TestArgs {
+    /// List the tests instead of running them.
+    #[arg(long)]
+    pub list: bool,
+    /// Run only the tests with this text in their names; `*` stands for anything.
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// How many scenarios run at once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+}
+
+/// `stile bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The operations to measure, such as hyp_call,ipi; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// The peers to measure, too, or `none`; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub against: Vec<String>,
+    /// Measure what a guest of a hypervisor in a VM costs (L2 of L1), and name its exits; peers: stile-nv, kvm.
+    #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
+    pub nested: bool,
+    /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "nested")]
+    pub l1: Vec<String>,
+    /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
+    #[arg(long, conflicts_with = "against")]
+    pub ablate: bool,
+    /// Write the figures into a file, a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Leave out what the emulator's plugin counts: exits, system-register accesses, barriers, loads and stores.
+    #[arg(long)]
+    pub no_counts: bool,
+    /// Draw the figures into a file, as a picture.
+    #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
+    pub svg: Option<PathBuf>,
+    /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with --nested, those of
+    /// docs/nested-measurements.md and docs/nested-exits.md.
+    #[arg(long, conflicts_with = "iterations")]
+    pub update: bool,
+    /// Measure nothing: show the figures and budgets that the repository has kept, over its commits; with --svg also as curves.
+    #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "json", "no_counts", "update", "full", "iterations"])]
+    pub history: bool,
+    /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
+    #[arg(long, value_name = "ARCH", default_value = "aarch64")]
+    pub arch: String,
+    /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
+    #[arg(long, value_name = "MODEL")]
+    pub cpu: Option<String>,
+    /// Measure what real work costs, too: a second table, which takes an hour or more.
+    #[arg(long, conflicts_with_all = ["ablate", "update"])]
+    pub full: bool,
+    /// How often each operation runs; those that wait run less often.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    pub iterations: u32,
+}
+
+/// `stile soak`.
+#[derive(Debug, Default, Args)]
+pub struct SoakArgs {
+    /// Start no round after so many hours. Without this, --minutes and --operations: go on until a signal.
+    #[arg(long, value_name = "HOURS", value_parser = amount)]
+    pub hours: Option<f64>,
+    /// Its length in minutes.
+    #[arg(long, value_name = "MINUTES", value_parser = amount, conflicts_with = "hours")]
+    pub minutes: Option<f64>,
+    /// Start no round after so many guest operations.
+    #[arg(long, value_name = "N")]
+    pub operations: Option<u64>,
+    /// Master seed of all rounds; a random number by default.
+    #[arg(long, value_name = "SEED", value_parser = number)]
+    pub seed: Option<u64>,
+    /// Run the round of this seed again, alone.
+    #[arg(long, value_name = "SEED", value_parser = number, requires = "arch", conflicts_with_all = ["seed", "hours", "minutes", "operations"])]
+    pub replay: Option<u64>,
+    /// The architecture: aarch64 or x86_64; both in turn by default.
+    #[arg(long, value_name = "ARCH", value_parser = Arch::named)]
+    pub arch: Option<Arch>,
+    /// Operations of one round.
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub round: u64,
+    /// How many rounds run at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+    /// Go on after a round that fails.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// The most instructions that one exit may take, on machines with one CPU.
+    #[arg(long, value_name = "INSTRUCTIONS", default_value_t = soak::LONGEST_EXIT)]
+    pub longest_exit: u64,
+    /// Add each round to the totals in this file.
+    #[arg(long, value_name = "FILE")]
+    pub totals: Option<PathBuf>,
+    /// Where rounds that fail leave their configuration, consoles and ledger; target/soak by default.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Keep what all rounds leave.
+    #[arg(long)]
+    pub keep_all: bool,
+}
+
+/// `stile fuzz`.
+#[derive(Debug, Default, Args)]
+pub struct FuzzArgs {
+    /// The targets; all of them, in turn, by default.
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// How long each target runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub seconds: u32,
+    /// Replace the kept corpora by the fewest inputs that reach as much.
+    #[arg(long)]
+    pub keep: bool,
+    /// Only list the targets.
+    #[arg(long, conflicts_with_all = ["targets", "keep"])]
+    pub list: bool,
+}
+
+/// `stile completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `stile man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where to write the pages; it is created if it doesn't exist.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}

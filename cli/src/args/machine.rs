@@ -1,0 +1,136 @@
+//! Which machine, and the commands that need nothing else.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::config::{Arch, Flags, KernelSource};
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
+
+/// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MachineArgs {
+    /// The configuration of a machine (TOML).
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: Option<PathBuf>,
+    /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
+    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`, `debian-xen`.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<String>,
+    /// The VM's initial RAM file system: a file, `busybox` or `none`.
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<String>,
+    /// The kernel's command line. With the busybox system it is added to what that needs.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub append: Option<String>,
+    /// The VM's virtual CPUs, 1 to 64.
+    #[arg(long, value_name = "N")]
+    pub vcpus: Option<i64>,
+    /// The VM's memory, such as 512M or 1G.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Run this command in the VM, print its output, and exit with its status.
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Option<String>,
+    /// The physical CPUs that the VM may use, such as 0-3,5.
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Keep each vCPU on one physical CPU.
+    #[arg(long)]
+    pub pinned: bool,
+    /// Give the VM an EL2 or VMX of its own, for a hypervisor in it; on Arm: nv2, or one of the ways nv and off.
+    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
+    pub nested: Option<String>,
+    /// Consequence of the VM's reset.
+    #[arg(long, value_name = "restart|restart:N|stop")]
+    pub on_reset: Option<String>,
+    /// How long a vCPU runs while another waits for its CPU, such as 5ms.
+    #[arg(long, value_name = "TIME")]
+    pub slice: Option<String>,
+    /// Mitigations of speculative-execution attacks: those that the CPU needs, none, or all that it can execute.
+    #[arg(long, value_name = "auto|off|all")]
+    pub mitigations: Option<String>,
+    /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
+    #[arg(long, value_name = "MODEL")]
+    pub cpu: Option<String>,
+    /// The emulated machine's CPUs.
+    #[arg(long, value_name = "N")]
+    pub smp: Option<i64>,
+    /// The emulated machine's memory; by default it is enough for the VMs.
+    #[arg(long, value_name = "SIZE")]
+    pub machine_memory: Option<String>,
+    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
+    /// starts the system on the first one; --exec then runs in that system.
+    #[arg(long, value_name = "FILE[,readonly][,format=raw]", value_parser = Drive::parse)]
+    pub disk: Vec<Drive>,
+    /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs.
+    #[arg(long, value_name = "user[,forward=PORT:VM-PORT]|bridge=NAME", value_parser = Network::parse)]
+    pub net: Vec<Network>,
+}
+
+impl MachineArgs {
+    /// The settings as the configuration takes them.
+    pub fn flags(&self) -> Flags {
+        // With nothing said at all there is one VM, with Debian's newest kernel.
+        let alone = self.config.is_none();
+        // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
+        let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
+        // A disk brings its kernel.
+        let from_disk = self.kernel.is_none() && !self.disk.is_empty();
+        // A command needs the system that runs it; and where it ends in a reset, the run must end.
+        let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
+        // A Stile in a VM has it in its own VM.
+        let stile = self.kernel.as_deref().is_some_and(|kernel| kernel.split(':').next() == Some(KernelSource::STILE));
+        Flags {
+            arch: self.arch.clone(),
+            machine_cpus: self.smp.or(cpus_for_vcpus),
+            machine_memory: self.machine_memory.clone(),
+            cpu: self.cpu.clone(),
+            slice: self.slice.clone(),
+            mitigations: self.mitigations.clone(),
+            kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| "debian".to_owned())),
+            initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile && !from_disk)),
+            append: self.append.clone(),
+            memory: self.memory.clone(),
+            vcpus: self.vcpus,
+            cpus: self.cpus.clone(),
+            pinned: self.pinned,
+            nested: self.nested.clone(),
+            on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
+            exec: self.exec.clone(),
+            disks: self.disk.clone(),
+            networks: self.net.clone(),
+            inside: false,
+        }
+    }
+}
+
+/// `stile check`.
+#[derive(Debug, Default, Args)]
+pub struct CheckArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+/// `stile build`.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Where to write the image.
+    #[arg(long, short, value_name = "IMAGE")]
+    pub output: PathBuf,
+}
+
+/// `stile fetch`.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// The architecture whose packages are fetched: aarch64 or x86_64.
+    #[arg(long, value_name = "ARCH", default_value_t, value_parser = Arch::named)]
+    pub arch: Arch,
+}

@@ -1,0 +1,150 @@
+//! The command line.
+
+mod develop;
+mod disk;
+mod machine;
+mod operate;
+mod session;
+mod values;
+mod watch;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit;
+use crate::session::{ATTACH_TABLE, KEY_TABLE};
+pub use develop::{BenchArgs, CompletionsArgs, FuzzArgs, ManArgs, SoakArgs, TestArgs};
+pub use disk::{DiskArgs, DiskCommand, DiskCreateArgs};
+pub use machine::{BuildArgs, CheckArgs, FetchArgs, MachineArgs};
+pub use operate::{CreateArgs, DestroyArgs, StopArgs, VmArgs};
+pub use session::{AttachArgs, ConnectArgs, PsArgs, RunArgs, SessionArgs};
+pub use watch::{MetricsArgs, ReportArgs, TopArgs, TraceArgs};
+
+/// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server or PC.
+#[derive(Debug, Parser)]
+#[command(name = "stile", version, after_help = exit::HELP, max_term_width = 120)]
+pub struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start Stile and its VMs on the emulator, and give the consoles to this terminal.
+    ///
+    /// With nothing else: Debian's newest arm64 kernel, with a shell from Debian's busybox.
+    #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
+    Run(RunArgs),
+    /// Show the consoles of a board that runs Stile, over a serial line, and type to them.
+    ///
+    /// Connect before the board starts: what a VM said before is gone. Without a configuration the VMs are called vm0 to vm7.
+    #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
+    Connect(ConnectArgs),
+    /// List the machines that run, and their VMs.
+    Ps(PsArgs),
+    /// Show the console of a VM of a machine that runs, from another terminal, and type to it.
+    #[command(after_help = ATTACH_TABLE)]
+    Attach(AttachArgs),
+    /// Show where the time of a machine's VMs goes while it runs: guest, Stile, waiting; exits per second by reason.
+    Top(TopArgs),
+    /// Record every exit and entry of a machine for a while, and write them for Perfetto's viewer or as JSON.
+    Trace(TraceArgs),
+    /// Write a trace in JSON lines as a page for a browser: exits over time, by reason, by duration, and the longest ones.
+    Report(ReportArgs),
+    /// Serve a machine's live ledger to a monitoring system, as OpenMetrics.
+    Metrics(MetricsArgs),
+    /// Stop a VM: press its power button, and turn the power off after a while.
+    Stop(StopArgs),
+    /// Start a VM that is off.
+    Start(VmArgs),
+    /// Reset a VM; start one that is off.
+    Restart(VmArgs),
+    /// Pause a VM: it takes no CPU, and its time stops.
+    Pause(VmArgs),
+    /// End a VM's pause.
+    Resume(VmArgs),
+    /// Create a VM in a machine that runs, and start it.
+    Create(CreateArgs),
+    /// Destroy a VM of a machine that runs: its memory is cleared and free again.
+    Destroy(DestroyArgs),
+    /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
+    Check(CheckArgs),
+    /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
+    Build(BuildArgs),
+    /// Make disks for VMs.
+    Disk(DiskArgs),
+    /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
+    Fetch(FetchArgs),
+    /// Show what is installed, what is missing, and which features the emulator's CPUs have.
+    Doctor,
+    /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
+    Test(TestArgs),
+    /// Measure what operations cost under Stile, and under its peers on the same emulated machine.
+    Bench(BenchArgs),
+    /// Print the script with which a shell completes this command, for example `stile completions bash`.
+    Completions(CompletionsArgs),
+    /// Write manual pages for this command and its subcommands into a directory.
+    Man(ManArgs),
+    /// Let guests attack Stile and a neighbour with everything at once, for hours, and find out what gives way.
+    Soak(SoakArgs),
+    /// Search for inputs that break Stile or this command, with a coverage-guided fuzzer.
+    Fuzz(FuzzArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::session::Shown;
+
+    fn run(words: &[&str]) -> RunArgs {
+        match Cli::try_parse_from(["stile", "run"].iter().chain(words)).unwrap().command {
+            Command::Run(run) => run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_are_understood() {
+        let args = run(&["--kernel", "k.flat", "--vcpus", "8", "--smp", "1", "--timeout", "2.5", "--qemu-arg", "-d", "--qemu-arg", "int"]);
+        assert_eq!(args.machine.flags().kernel.as_deref(), Some("k.flat"));
+        assert_eq!(args.machine.flags().machine_cpus, Some(1));
+        assert_eq!(args.session.timeout, Some(Duration::from_millis(2500)));
+        assert_eq!(args.qemu_arg, ["-d", "int"]);
+        let line = "com2: enabled=1, mode=null";
+        assert_eq!(run(&["--machine-option", line]).machine_option, [line], "a line of Bochs' configuration may have commas");
+        assert_eq!(args.session.exits, None);
+    }
+
+    #[test]
+    fn a_vm_without_a_file_has_sensible_defaults() {
+        assert_eq!(run(&["--vcpus", "4"]).machine.flags().machine_cpus, Some(4));
+        assert_eq!(run(&["--vcpus", "4", "--cpus", "0-1"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["--vcpus", "99"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["machine.toml", "--vcpus", "4"]).machine.flags().machine_cpus, None);
+        let flags = run(&["--kernel", "Image", "--exec", "true"]).machine.flags();
+        assert_eq!((flags.initrd.as_deref(), flags.on_reset.as_deref()), (Some("busybox"), Some("stop")));
+        assert_eq!(run(&["machine.toml", "--exec", "true"]).machine.flags().initrd, None);
+    }
+
+    #[test]
+    fn a_replay_needs_its_architecture() {
+        assert!(Cli::try_parse_from(["stile", "soak", "--replay", "1"]).is_err());
+    }
+
+    #[test]
+    fn exits_takes_its_value_only_after_an_equals_sign() {
+        let args = run(&["--exits", "machine.toml"]);
+        assert_eq!(args.session.exits, Some(Shown::default()));
+        assert_eq!(args.machine.config, Some("machine.toml".into()));
+        assert_eq!(run(&["--exits=vcpu"]).session.exits, Some(Shown { by_vcpu: true, ..Shown::default() }));
+    }
+}

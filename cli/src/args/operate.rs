@@ -1,0 +1,55 @@
+//! Commands for the VMs of a machine that runs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `stile start`, `restart`, `pause` and `resume`.
+#[derive(Debug, Args)]
+pub struct VmArgs {
+    /// The machine, and after a slash the VM; NAME alone if it has only one.
+    #[arg(value_name = "NAME/VM")]
+    pub vm: String,
+    /// Print a JSON object: machine, vm and its new state.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile stop`.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// How many seconds the guest has after its power button is pressed, before the power is turned off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub grace: u32,
+    /// Turn the power off at once.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `stile create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The machine.
+    #[arg(value_name = "NAME")]
+    pub machine: String,
+    /// A configuration with one [[vm]]; what it says of the machine does not count.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print a JSON object: machine, vm, its state, and how many bytes were sent.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile destroy`.
+#[derive(Debug, Args)]
+pub struct DestroyArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// Turn the power off before.
+    #[arg(long)]
+    pub force: bool,
+}

@@ -1,0 +1,86 @@
+//! Commands that watch a machine.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::values::amount;
+use crate::top::Order;
+
+/// `stile top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The machine, and after a slash the VM; all VMs by default.
+    #[arg(value_name = "NAME[/VM]")]
+    pub target: String,
+    /// Print the figures of one interval, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, an array a line for each interval.
+    #[arg(long)]
+    pub json: bool,
+    /// Show vCPUs instead of VMs.
+    #[arg(long)]
+    pub vcpus: bool,
+    /// The order.
+    #[arg(long, value_name = "ORDER", value_enum, default_value_t)]
+    pub sort: Order,
+    /// Show only VMs with this text in their names, or in those of a reason for which they exited.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// The interval in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = amount)]
+    pub interval: f64,
+}
+
+/// `stile trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The machine.
+    #[arg(value_name = "NAME")]
+    pub machine: String,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// How long to record, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = amount)]
+    pub seconds: f64,
+    /// Write only this VM's events.
+    #[arg(long, value_name = "VM")]
+    pub vm: Option<String>,
+    /// Write only exits with this text in their reason or sub-reason.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// The file's format.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub format: crate::trace::Format,
+    /// Print a JSON object instead of text: what was recorded, dropped and lost.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The trace: a file of `stile trace --format json`.
+    #[arg(value_name = "FILE")]
+    pub trace: PathBuf,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+}
+
+/// `stile metrics`.
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// The machine, and after a slash the VM; all VMs by default.
+    #[arg(value_name = "NAME[/VM]")]
+    pub target: String,
+    /// The address and port of the HTTP server; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
+    pub listen: SocketAddr,
+    /// Print the metrics, and end.
+    #[arg(long, conflicts_with = "listen")]
+    pub once: bool,
+}
