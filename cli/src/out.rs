@@ -7,8 +7,15 @@ use thiserror::Error;
 
 /// Standard output can't be written.
 #[derive(Debug, Error)]
-#[error("standard output can't be written")]
-pub struct Unwritable(#[from] pub io::Error);
+#[error("standard output can't be written: {0}")]
+pub struct Unwritable(pub io::Error);
+
+// By hand: thiserror's `from` makes it the error's source, too, and messages would name it twice.
+impl From<io::Error> for Unwritable {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
 
 impl Unwritable {
     /// Whether the reader has closed the pipe, like `head`. That needs no message.
