@@ -195,7 +195,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
         }
         KernelSource::Debian(which) => {
             let kernel = debian::kernel_for(arch, *which, freshness)?;
-            (read(&kernel.kernel)?, kernel.initrd.as_deref().map(read).transpose()?, *which != DebianKernel::Xen)
+            (read(&kernel.kernel)?, kernel.initrd.as_deref().map(read).transpose()?, which.is_linux())
         }
         KernelSource::Disk => {
             let drive = vm.disks.first().context("a VM that starts from a disk has none")?;

@@ -72,6 +72,7 @@ fn blob() -> &'static [u8] {
             name,
             memory: 2 << 20,
             ram_base: RAM_BASE,
+            firmware: 0,
             vcpus,
             cpus: 0,
             pinned: false,

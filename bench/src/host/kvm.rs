@@ -173,6 +173,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             initrd: None,
             seed: [0x5a; SEED_LEN],
             pci: false,
+            flash: false,
             domains: Vec::new(),
         })?;
         vms.push((format!("probe-{}", needs.vcpus()), needs.vcpus(), tree));

@@ -17,7 +17,8 @@ pub struct MachineArgs {
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`, `debian-xen`.
+    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`, `debian-xen`; or
+    /// UEFI firmware: a file, or `debian-edk2`, which starts what is on the disks.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
     /// The VM's initial RAM file system: a file, `busybox` or `none`.

@@ -110,7 +110,7 @@ fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
     loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
     let (about, more) = match plan.kernel.format {
         Format::BzImage | Format::Multiboot | Format::Pvh => ("- boot information", "- BIOS data, ACPI tables"),
-        Format::Image | Format::Elf | Format::Flat => ("- device tree", "- a domain's kernel"),
+        Format::Image | Format::Elf | Format::Flat | Format::Firmware => ("- device tree", "- a domain's kernel"),
     };
     loads.extend(plan.more.iter().map(|(start, bytes)| (*start..start + bytes.len() as u64, more.to_owned())));
     loads.push((plan.layout.dtb.clone(), about.to_owned()));

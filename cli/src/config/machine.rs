@@ -191,17 +191,25 @@ pub enum DebianKernel {
     Installer,
     /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
     Xen,
+    /// `debian-edk2`: no kernel but UEFI firmware, which starts what is on the disks.
+    Edk2,
 }
 
 impl DebianKernel {
+    /// Whether it is Linux.
+    pub const fn is_linux(self) -> bool {
+        !matches!(self, Self::Xen | Self::Edk2)
+    }
+
     /// Every word that names a kernel of Debian's, and the kernel that it names.
-    pub const WORDS: [(&'static str, DebianKernel); 6] = [
+    pub const WORDS: [(&'static str, DebianKernel); 7] = [
         ("debian", DebianKernel::Newest),
         ("debian:newest", DebianKernel::Newest),
         ("debian:6.12", DebianKernel::V6_12),
         ("debian:6.1", DebianKernel::V6_1),
         ("debian-installer", DebianKernel::Installer),
         ("debian-xen", DebianKernel::Xen),
+        ("debian-edk2", DebianKernel::Edk2),
     ];
 
     /// The word that names it.
@@ -212,6 +220,7 @@ impl DebianKernel {
             DebianKernel::V6_1 => "debian:6.1",
             DebianKernel::Installer => "debian-installer",
             DebianKernel::Xen => "debian-xen",
+            DebianKernel::Edk2 => "debian-edk2",
         }
     }
 }

@@ -135,7 +135,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let initrd = initrd.unwrap_or(match kernel {
         Some(KernelSource::Debian(DebianKernel::Installer)) => InitrdSource::Bundled,
         Some(KernelSource::Disk) => InitrdSource::Bundled,
-        Some(KernelSource::Debian(which)) if which != DebianKernel::Xen => InitrdSource::Busybox,
+        Some(KernelSource::Debian(which)) if which.is_linux() => InitrdSource::Busybox,
         Some(_) | None => InitrdSource::None,
     });
     if let (Some(exec), true) = (exec, before == mistakes.len() && initrd != InitrdSource::Busybox && kernel != Some(KernelSource::Disk)) {

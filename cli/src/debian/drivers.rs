@@ -47,7 +47,7 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
         DebianKernel::Newest => (Item::NewestKernel, Item::NewestDrivers),
         DebianKernel::V6_12 => (Item::Kernel6_12, Item::Drivers6_12),
         DebianKernel::V6_1 => (Item::Kernel6_1, Item::Drivers6_1),
-        DebianKernel::Installer | DebianKernel::Xen => return Ok(Vec::new()),
+        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => return Ok(Vec::new()),
     };
     let mut stored = store::get(Arch::Aarch64, item, freshness)?;
     let mut kernel = store::get(Arch::Aarch64, image, freshness)?;

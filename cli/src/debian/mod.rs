@@ -1,4 +1,4 @@
-//! Debian's packages: kernels, the installer, busybox and Xen, fetched through a private apt configuration.
+//! Debian's packages: kernels, the installer, busybox, Xen and UEFI firmware, fetched through a private apt configuration.
 //!
 //! Nothing on the system changes: apt gets its own configuration, lists and cache below [`crate::cache::dir`], and checks Debian's
 //! signatures with the keys of the package `debian-archive-keyring`. What is taken out of a package is kept, so that apt runs only when
@@ -54,9 +54,9 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// One of Debian's kernels.
 ///
 /// # Errors
-/// As [`kernel`]; there is no installer and no Xen for x86-64 here.
+/// As [`kernel`]; there is no installer, no Xen and no firmware for x86-64 here.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
-    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen) {
+    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2) {
         return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
     }
     let item = match kernel {
@@ -65,10 +65,15 @@ pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Res
         DebianKernel::V6_1 => Item::Kernel6_1,
         DebianKernel::Installer => Item::Installer,
         DebianKernel::Xen => Item::Xen,
+        DebianKernel::Edk2 => Item::Edk2,
     };
     let stored = store::get(arch, item, freshness)?;
     Ok(Kernel {
-        kernel: stored.dir.join(if item == Item::Xen { "xen" } else { "kernel" }),
+        kernel: stored.dir.join(match item {
+            Item::Xen => "xen",
+            Item::Edk2 => "firmware",
+            _ => "kernel",
+        }),
         initrd: (item == Item::Installer).then(|| stored.dir.join("initrd")),
         about: format!("{} {}", stored.package, stored.version),
     })

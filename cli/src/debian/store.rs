@@ -43,6 +43,8 @@ pub enum Item {
     Busybox,
     /// Xen of Debian 13.
     Xen,
+    /// UEFI firmware (EDK2) of Debian 13.
+    Edk2,
     /// The kernel of Debian 12 with the modules of its KVM, for x86-64.
     KvmHost6_1,
 }
@@ -72,6 +74,7 @@ impl Item {
                 Self::Installer,
                 Self::Busybox,
                 Self::Xen,
+                Self::Edk2,
             ],
             Arch::X86_64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Busybox, Self::KvmHost6_1],
         }
@@ -89,6 +92,7 @@ impl Item {
             Self::Drivers6_1 => "debian-drivers:6.1",
             Self::Busybox => "busybox",
             Self::Xen => "xen",
+            Self::Edk2 => "edk2",
             Self::KvmHost6_1 => "kvm-host:6.1",
         }
     }
@@ -97,7 +101,7 @@ impl Item {
     pub fn suite(self) -> &'static str {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
-            Self::Kernel6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",
+            Self::Kernel6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
             Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 => "bookworm",
         }
     }
@@ -119,6 +123,7 @@ impl Item {
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
             Self::Xen => index::newest_named(packages, "xen-hypervisor-4.20-arm64"),
+            Self::Edk2 => index::newest_named(packages, "qemu-efi-aarch64"),
         }
     }
 
@@ -138,6 +143,7 @@ impl Item {
                 Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko", required: true },
             ],
             Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen", required: true }],
+            Self::Edk2 => &[Wanted { is: |path| path == "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", name: "firmware", required: true }],
         }
     }
 }

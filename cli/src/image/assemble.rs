@@ -8,7 +8,7 @@ use stile_board::map;
 use thiserror::Error;
 
 use super::{
-    Hypervisor, Kernel, KernelError,
+    Format, Hypervisor, Kernel, KernelError,
     dtb::{self, Description, SEED_LEN},
     layout::{self, Layout, NoRoom},
 };
@@ -116,6 +116,9 @@ pub enum Error {
 pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
     let name = || vm.name.clone();
     let kernel = Kernel::recognise(files.kernel, vm.memory).map_err(|error| Error::Kernel { vm: name(), error })?;
+    if kernel.format == Format::Firmware {
+        check_firmware(vm, files).map_err(|why| Error::Kernel { vm: name(), error: KernelError::Firmware(why) })?;
+    }
     for (number, domain) in (1..).zip(files.domains) {
         Kernel::check_domain(domain).map_err(|error| Error::Domain { vm: name(), number, error })?;
     }
@@ -135,17 +138,35 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         initrd: initrd_len.map(|len| start..start + len),
         seed: seed_bytes,
         pci: !vm.functions.is_empty(),
+        flash: kernel.format == Format::Firmware,
         domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
     // The first tree only determines an upper limit of the length: node names contain addresses.
     let dtb_len = build(&describe(map::RAM_BASE + vm.memory))?.len() as u64;
-    let mut layout = layout::place(&kernel, vm.memory, dtb_len, behind.len()).map_err(|error| Error::NoRoom { vm: name(), error })?;
+    let mut layout = match kernel.format {
+        Format::Firmware => layout::before_firmware(dtb_len),
+        _ => layout::place(&kernel, vm.memory, dtb_len, behind.len()).map_err(|error| Error::NoRoom { vm: name(), error })?,
+    };
     let start = layout.initrd.as_ref().map_or(0, |range| range.start);
     layout.initrd = initrd_len.map(|len| start..start + len);
     let dtb = build(&describe(start))?;
     let more = behind.domains(start).zip(files.domains).map(|(range, bytes)| (range.start, bytes.clone())).collect();
     Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
+}
+
+/// The least memory for EDK2: it takes 64 MiB at RAM's end for itself, and what it starts needs some, too.
+const FIRMWARE_MEMORY: u64 = 256 << 20;
+
+/// What a virtual machine with firmware can't have, if it has it.
+fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str> {
+    let wrong = [
+        (files.initrd.is_some(), "takes no initial RAM file system; expected none: what it starts brings its own"),
+        (!files.bootargs.is_empty(), "takes no command line; expected none: what it starts brings its own"),
+        (vm.techniques.nested != Nested::Off, "does not work with an EL2 of the virtual machine's own; expected nested = false"),
+        (vm.memory < FIRMWARE_MEMORY, "needs at least 256M of memory"),
+    ];
+    wrong.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, why)| Err(why))
 }
 
 /// The initial RAM file system, followed by the kernels of domains.
@@ -230,6 +251,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         name: &vm.name,
         memory: vm.memory,
         ram_base: plan.ram_base,
+        firmware: plan.kernel.firmware_size(),
         vcpus: vm.vcpus,
         cpus: vm.cpus,
         pinned: vm.pinned,

@@ -26,6 +26,8 @@ pub struct Description<'a> {
     pub seed: [u8; SEED_LEN],
     /// Whether it has a PCI host bridge, and a frame that turns messages into interrupts.
     pub pci: bool,
+    /// Whether there is flash for the variables of firmware.
+    pub flash: bool,
     /// The domains that it starts, if it is Xen.
     pub domains: Vec<Domain<'a>>,
 }
@@ -101,6 +103,9 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.property_string("clock-names", "apb_pclk")?;
     fdt.end_node(rtc)?;
 
+    if description.flash {
+        flash(&mut fdt)?;
+    }
     if description.pci {
         host_bridge(&mut fdt)?;
     }
@@ -201,6 +206,15 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
         fdt.end_node(frame)?;
     }
     fdt.end_node(gic)
+}
+
+/// The flash: two chips of 16 bits side by side.
+fn flash(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+    let flash = fdt.begin_node(&format!("flash@{:x}", map::FLASH_BASE))?;
+    fdt.property_string("compatible", "cfi-flash")?;
+    fdt.property_array_u64("reg", &[map::FLASH_BASE, map::FLASH_SIZE])?;
+    fdt.property_u32("bank-width", 4)?;
+    fdt.end_node(flash)
 }
 
 /// The PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.

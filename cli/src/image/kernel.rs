@@ -1,11 +1,13 @@
 //! Kernels: formats, recognized by content, and the memory layout of their segments.
 
 use std::fmt;
+use std::ops::Range;
 
 use stile_board::map;
 
 use super::bytes::{double_word, word};
 use super::{Compression, KernelError, Segment, elf, file_type, pe};
+use crate::config::units;
 
 /// Maximum size of an unpacked kernel in bytes: a larger file is a decompression bomb.
 pub(super) const UNPACK_LIMIT: u64 = 1 << 30;
@@ -23,6 +25,8 @@ pub enum Format {
     Multiboot,
     /// A program with an entry point for PVH, for x86.
     Pvh,
+    /// UEFI firmware that executes in place: a firmware volume ("UEFI Platform Initialization Specification", volume 3).
+    Firmware,
     /// None of those: a memory image, entered at its first byte.
     Flat,
 }
@@ -35,6 +39,7 @@ impl fmt::Display for Format {
             Format::BzImage => "x86 bzImage",
             Format::Multiboot => "Multiboot",
             Format::Pvh => "PVH",
+            Format::Firmware => "UEFI firmware",
             Format::Flat => "flat binary",
         })
     }
@@ -92,6 +97,9 @@ impl Kernel {
                 contents: program.merged.unwrap_or(contents),
             });
         }
+        if let Some(volume) = firmware_volume(&contents) {
+            return Self::firmware(contents, compression, volume);
+        }
         let header = ImageHeader::parse(&contents)?;
         if header.is_none() {
             refuse_known(&contents)?;
@@ -111,6 +119,30 @@ impl Kernel {
             return Err(KernelError::OutsideRam { needs, ram });
         }
         Ok(Self { format, zboot, compression, entry: gpa, segments: vec![segment], size_known: len != 0, contents })
+    }
+
+    /// Firmware, which begins with the instruction that it starts from. Images for QEMU are padded to the size of its flash.
+    fn firmware(mut contents: Vec<u8>, compression: Option<Compression>, volume: Range<usize>) -> Result<Self, KernelError> {
+        let filling = contents.iter().rev().take_while(|&&byte| byte == 0 || byte == 0xff).count();
+        // A volume may have room at its end.
+        let whole = volume.end.max(contents.len() - filling).next_multiple_of(map::RAM_GRANULE as usize);
+        contents.truncate(whole);
+        let mem_len = whole as u64;
+        if mem_len > map::FIRMWARE_MAX {
+            return Err(KernelError::Malformed(format!(
+                "it is firmware of {}; expected at most {}",
+                units::size(mem_len),
+                units::size(map::FIRMWARE_MAX)
+            )));
+        }
+        let segment = Segment { gpa: map::FIRMWARE_BASE, file: 0..contents.len(), mem_len };
+        let format = Format::Firmware;
+        Ok(Self { format, zboot: false, compression, entry: map::FIRMWARE_BASE, segments: vec![segment], size_known: true, contents })
+    }
+
+    /// Bytes of the memory for firmware: 0 if it is none.
+    pub fn firmware_size(&self) -> u64 {
+        if self.format == Format::Firmware { self.segments.iter().map(|segment| segment.mem_len).sum() } else { 0 }
     }
 
     /// Checks that Xen can start a domain with this kernel: an `Image`, which may be compressed with gzip.
@@ -170,6 +202,17 @@ pub(super) fn check_whole(file: &[u8], expected: Option<u64>) -> Result<(), Kern
         Some(expected) if expected > len => Err(KernelError::Malformed(format!("it is truncated: it has {len} of {expected} bytes"))),
         _ => Ok(()),
     }
+}
+
+/// Where the first volume of UEFI firmware is, if the file is any: at its beginning, or behind a page whose first instruction is a branch there
+/// (`B`), as in EDK2's builds for execution at address 0.
+fn firmware_volume(bytes: &[u8]) -> Option<Range<usize>> {
+    let is_branch = word(bytes, 0).is_some_and(|first| first >> 26 == 0b000101);
+    let start =
+        [0, 4096].into_iter().filter(|&start| start == 0 || is_branch).find(|start| bytes.get(start + 40..start + 44) == Some(b"_FVH"))?;
+    // EFI_FIRMWARE_VOLUME_HEADER.FvLength
+    let length = double_word(bytes, start + 32)?;
+    Some(start..(start as u64).saturating_add(length).min(bytes.len() as u64) as usize)
 }
 
 /// The header of an arm64 `Image`.

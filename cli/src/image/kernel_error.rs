@@ -52,6 +52,9 @@ pub enum KernelError {
     /// It is truncated or inconsistent.
     #[error("{0}")]
     Malformed(String),
+    /// Firmware can't have this.
+    #[error("it is UEFI firmware, which {0}")]
+    Firmware(&'static str),
     /// An `Image` for big-endian CPUs.
     #[error("it is a big-endian kernel; expected a little-endian one")]
     BigEndian,

@@ -53,6 +53,12 @@ impl NoRoom {
     }
 }
 
+/// EDK2 for QEMU's board expects the device tree at the first byte of RAM, and has its first stack 496 KiB behind that
+/// (ArmVirtQemu.dsc, PcdDeviceTreeInitialBaseAddress and PcdCPUCoresStackBase).
+pub fn before_firmware(dtb: u64) -> Layout {
+    Layout { dtb: map::RAM_BASE..map::RAM_BASE + dtb.next_multiple_of(4096), initrd: None }
+}
+
 /// Finds places for a device tree and an initial RAM file system of these lengths beside `kernel`, as high as they may be: a kernel grows
 /// upwards.
 ///

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::disk::Disk;
+use super::disk::{Contents, Disk};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use stile::exit;
 use stile::programs::Programs;
@@ -39,7 +39,7 @@ fn device(scenario: Scenario, words: &[&str]) -> Scenario {
 fn with_disk(scenario: Scenario, disk: Disk) -> Scenario {
     let virtio = format!("virtio-blk-pci,drive=disk,{VIRTIO}");
     let scenario = device(scenario, &["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", &virtio]);
-    Scenario { disk: Some(disk), ..scenario }
+    Scenario { disk: Some(Contents::Halves(disk)), ..scenario }
 }
 
 /// Debian reads a disk that is assigned to it, writes what it read, and reads that again; a VM beside it computes.
@@ -169,7 +169,7 @@ fn bridge() -> Scenario {
     };
     let config = format!("{}[[vm.disk]]\nfile = \"disk.img\"\nformat = \"raw\"\n{}", vm("a", &one), vm("b", &other));
     let expect = Expect { output: vec!["1 packets received".into(); 2], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
-    Scenario { config: Some(config), disk: Some(disk), expect, ..Scenario::new("devices/bridge", "--exits") }
+    Scenario { config: Some(config), disk: Some(Contents::Halves(disk)), expect, ..Scenario::new("devices/bridge", "--exits") }
 }
 
 /// An NVMe disk, which has function-level reset and more vectors than a guest sees: Debian resets, and uses it again.
@@ -185,7 +185,8 @@ fn nvme() -> Scenario {
         "[[vm]]\nname = \"nvme\"\nkernel = \"debian\"\nmemory = \"256M\"\nvcpus = 2\nexec = \"{exec}\"\n\
          [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
     );
-    let scenario = Scenario { config: Some(config), disk: Some(disk), ..Scenario::new("devices/nvme-after-reset", "--exits") };
+    let scenario =
+        Scenario { config: Some(config), disk: Some(Contents::Halves(disk)), ..Scenario::new("devices/nvme-after-reset", "--exits") };
     let drive = ["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", "nvme,drive=disk,serial=stile,addr=2,romfile="];
     let expect = Expect { output: vec!["second".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..device(scenario, &drive) }

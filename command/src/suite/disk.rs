@@ -1,10 +1,52 @@
-//! A disk of the emulated machine: a file with known contents.
+//! A disk of the emulated machine: a file with known contents, or with a script for UEFI's shell.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::{fs, io};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+
+/// The contents of the disk.
+#[derive(Debug, Clone, Copy)]
+pub enum Contents {
+    /// As the type says.
+    Halves(Disk),
+    /// A FAT file system with this `startup.nsh`, which UEFI's shell executes.
+    Script(&'static str),
+}
+
+impl Contents {
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn write(self, path: &Path) -> io::Result<()> {
+        match self {
+            Contents::Halves(disk) => disk.write(path),
+            Contents::Script(text) => write_script(path, text),
+        }
+    }
+
+    /// Faults of the file after the run.
+    pub fn problem(self, path: &Path) -> Option<String> {
+        match self {
+            Contents::Halves(disk) => disk.problem(path),
+            Contents::Script(_) => None,
+        }
+    }
+}
+
+fn write_script(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+    file.set_len(8 << 20)?;
+    fatfs::format_volume(&mut file, fatfs::FormatVolumeOptions::new())?;
+    let volume = fatfs::FileSystem::new(&mut file, fatfs::FsOptions::new())?;
+    // The shell expects lines to end as DOS's do.
+    volume.root_dir().create_file("startup.nsh")?.write_all(text.replace('\n', "\r\n").as_bytes())?;
+    volume.unmount()
+}
 
 /// A disk whose first half is filled, and whose second half the scenario's guest is to make a copy of the first.
 #[derive(Debug, Clone, Copy)]

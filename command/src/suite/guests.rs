@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use stile_board::MAX_VMS;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{devices, direct, ipi, long, nested, operated, pc, traced};
+use super::{devices, direct, firmware, ipi, long, nested, operated, pc, traced};
 use stile::config::{Arch, ablation};
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -73,6 +73,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([fair_share(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
+    scenarios.extend(firmware::all());
     scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
     scenarios.extend(traced::all(&programs)?);

@@ -7,6 +7,7 @@ mod checks;
 mod devices;
 mod direct;
 mod disk;
+mod firmware;
 mod guests;
 mod ipi;
 mod long;

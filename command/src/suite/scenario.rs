@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::disk::Disk;
+use super::disk::Contents;
 use super::longest_exit;
 use super::operator::{MACHINE, Operator, Step};
 use stile::child::end_with_parent;
@@ -42,7 +42,7 @@ pub struct Scenario {
     /// The text of the machine's configuration, if it is described by a file.
     pub config: Option<String>,
     /// A disk for the machine: `{disk}` in an argument is its file.
-    pub disk: Option<Disk>,
+    pub disk: Option<Contents>,
     /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
     /// Files that the operator has: names and texts.

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::MAX_FUNCTIONS;
+use stile_board::{MAX_FUNCTIONS, map};
 
 /// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
@@ -47,6 +47,9 @@ pub struct Vm<'a> {
     pub memory: u64,
     /// The guest-physical address of RAM's first byte: a multiple of 2 MiB, at most [`stile_board::map::RAM_BASE`].
     pub ram_base: u64,
+    /// Memory for firmware at [`stile_board::map::FIRMWARE_BASE`], in bytes: a multiple of 2 MiB, at most
+    /// [`stile_board::map::FIRMWARE_MAX`]. With any, there is also NOR flash for the firmware's variables.
+    pub firmware: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
     /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].
@@ -55,7 +58,7 @@ pub struct Vm<'a> {
     pub pinned: bool,
     /// Its share of CPU time.
     pub share: Share,
-    /// Entry point of the first vCPU: a guest-physical address in RAM, and with [`Mode::Reset`] a multiple of
+    /// Entry point of the first vCPU: a guest-physical address in RAM or firmware, and with [`Mode::Reset`] a multiple of
     /// 4.
     pub entry: u64,
     /// Guest-physical address of the boot information (a device tree, or another boot protocol's structure),
@@ -63,7 +66,7 @@ pub struct Vm<'a> {
     pub info: u64,
     /// The initial processor mode of the first vCPU.
     pub mode: Mode,
-    /// The files copied into RAM before the first instruction, in this order.
+    /// The files copied into RAM and firmware before the first instruction, in this order.
     pub loads: Vec<Load, MAX_LOADS>,
     /// The effect of a reset by the guest.
     pub on_reset: OnReset,
@@ -75,6 +78,12 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
+    /// Whether the `len` bytes at a guest-physical address lie in RAM, or in the memory for firmware.
+    pub(crate) fn contains(&self, gpa: u64, len: u64) -> bool {
+        let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);
+        in_firmware || map::contains(self.ram_base, self.memory, gpa, len)
+    }
+
     /// The physical CPUs out of `present` on which vCPU number `vcpu` may run, as a bit mask: [`cpus_of`].
     pub fn cpus_of(&self, vcpu: usize, present: u64) -> u64 {
         cpus_of(self.cpus, self.pinned, vcpu, present)

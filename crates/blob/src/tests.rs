@@ -12,6 +12,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         name,
         memory,
         ram_base: map::RAM_BASE,
+        firmware: 0,
         vcpus: 1,
         cpus: 0,
         pinned: false,
@@ -69,16 +70,16 @@ fn assert_invariants(blob: &Blob<'_>) {
         let ram_end = vm.ram_base.checked_add(vm.memory).expect("no overflow");
         assert!(ram_end <= 1 << 38);
         assert!((1..=MAX_VCPUS).contains(&usize::from(vm.vcpus)));
-        for address in [vm.entry, vm.info] {
-            assert!(address >= vm.ram_base && address < ram_end);
-        }
+        assert!(vm.entry >= vm.ram_base && vm.entry < ram_end || vm.entry < vm.firmware);
+        assert!(vm.info >= vm.ram_base && vm.info < ram_end);
         assert!(vm.info % 8 == 0 && (vm.mode != Mode::Reset || vm.entry % 4 == 0));
         if let Mode::Long { tables } = vm.mode {
             assert!(tables >= vm.ram_base && tables < ram_end && tables % 4096 == 0);
         }
         for load in &vm.loads {
-            assert!(load.mem_len >= load.len && load.gpa >= vm.ram_base);
-            assert!(load.gpa.checked_add(load.mem_len).expect("no overflow") <= ram_end);
+            let load_end = load.gpa.checked_add(load.mem_len).expect("no overflow");
+            assert!(load.mem_len >= load.len);
+            assert!(load.gpa >= vm.ram_base && load_end <= ram_end || load_end <= vm.firmware);
             if load.len != 0 {
                 assert_eq!(blob.file(load).expect("in the blob").len() as u64, load.len);
             }
@@ -179,6 +180,19 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.info = 0), broken(Rule::Info));
     assert_eq!(check(&|vm| vm.ram_base = map::RAM_BASE + map::RAM_GRANULE), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.ram_base = 4096), broken(Rule::Memory));
+    let firmware = |size, base| {
+        move |vm: &mut Vm<'_>| {
+            vm.firmware = size;
+            vm.ram_base = base;
+            vm.entry = size - 4;
+            vm.mode = Mode::Reset;
+        }
+    };
+    assert_eq!(check(&firmware(map::RAM_GRANULE, map::RAM_BASE)), Ok(()));
+    assert_eq!(check(&firmware(map::FIRMWARE_MAX, map::RAM_BASE)), Ok(()));
+    assert_eq!(check(&firmware(map::FIRMWARE_MAX + map::RAM_GRANULE, map::RAM_BASE)), broken(Rule::Memory));
+    assert_eq!(check(&firmware(map::RAM_GRANULE + 4096, map::RAM_BASE)), broken(Rule::Memory));
+    assert_eq!(check(&firmware(map::RAM_GRANULE, 0)), broken(Rule::Memory), "RAM would overlap");
     let low = |mode| {
         move |vm: &mut Vm<'_>| {
             vm.ram_base = 0;

@@ -58,6 +58,11 @@ pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if !map::is_ram_size(vm.memory) || vm.ram_base > map::RAM_BASE || !vm.ram_base.is_multiple_of(map::RAM_GRANULE) {
         return Err(Rule::Memory);
     }
+    // RAM below its usual place would overlap.
+    let is_firmware = vm.firmware.is_multiple_of(map::RAM_GRANULE) && vm.firmware <= map::FIRMWARE_MAX && vm.ram_base == map::RAM_BASE;
+    if vm.firmware != 0 && !is_firmware {
+        return Err(Rule::Memory);
+    }
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
     }
@@ -66,7 +71,7 @@ pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
         return Err(Rule::Share);
     }
     let contains = |gpa, len| map::contains(vm.ram_base, vm.memory, gpa, len);
-    if !contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
+    if !vm.contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
         return Err(Rule::Entry);
     }
     if !contains(vm.info, 8) || !vm.info.is_multiple_of(8) {
@@ -91,7 +96,7 @@ pub(crate) fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len
     if load.mem_len < load.len {
         return Err(Rule::LoadSize);
     }
-    if !map::contains(vm.ram_base, vm.memory, load.gpa, load.mem_len) {
+    if !vm.contains(load.gpa, load.mem_len) {
         return Err(Rule::LoadAddress);
     }
     Ok(())

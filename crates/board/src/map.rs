@@ -1,5 +1,15 @@
 //! The guest-physical memory map: addresses are guest-physical addresses, sizes are bytes.
 
+/// Firmware, in VMs that start from it: code that executes in place.
+pub const FIRMWARE_BASE: u64 = 0;
+/// The most memory for firmware, in whole [`RAM_GRANULE`]s.
+pub const FIRMWARE_MAX: u64 = 0x0400_0000;
+
+/// NOR flash for the variables of firmware, in VMs that start from it.
+pub const FLASH_BASE: u64 = 0x0400_0000;
+/// Size of that flash: three blocks of 256 KiB, as EDK2 divides it (store, working block, spare block).
+pub const FLASH_SIZE: u64 = 0xc_0000;
+
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
@@ -77,6 +87,8 @@ mod tests {
     #[test]
     fn regions_do_not_overlap() {
         let map = [
+            (FIRMWARE_BASE, FIRMWARE_MAX),
+            (FLASH_BASE, FLASH_SIZE),
             (GICD_BASE, GICD_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
             (GICR_BASE, GICR_STRIDE * crate::MAX_VCPUS as u64),

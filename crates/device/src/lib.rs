@@ -13,6 +13,7 @@
 //! - [`psci`]: the calls for power states of processors and of the machine
 //! - [`uart16550`]: the PC's UART
 //! - [`pit`], [`rtc`], [`pic`]: the PC's timer, clock and 8259s, as far as an operating system with an APIC needs them
+//! - [`flash`]: NOR flash for the variables of UEFI firmware
 //! - [`fw_cfg`]: QEMU's firmware configuration device
 //! - [`keyboard`]: the PC's keyboard controller, which can reset it; [`screen`]: the cursor registers
 //! - [`power`]: ACPI's fixed registers, for power-off, and the PC's reset register
@@ -37,6 +38,7 @@
 extern crate std;
 
 mod fifo;
+pub mod flash;
 pub mod fw_cfg;
 pub mod keyboard;
 mod line;

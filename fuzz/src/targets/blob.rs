@@ -1,5 +1,7 @@
 //! The blob behind Stile in an image.
 
+use std::ops::Range;
+
 use stile_blob::write::{self, File, Function, Machine};
 use stile_blob::{Blob, HEADER_LEN, Header, Mitigations, Mode, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::map;
@@ -25,6 +27,7 @@ fn blobs() -> Vec<Vec<u8>> {
         name,
         memory: 8 * map::RAM_GRANULE,
         ram_base: if mode == Mode::Reset { map::RAM_BASE } else { 0 },
+        firmware: if mode == Mode::Reset { map::RAM_GRANULE } else { 0 },
         vcpus: 2,
         cpus: 0b11,
         pinned: true,
@@ -90,13 +93,17 @@ fn check(blob: &Blob<'_>) {
         assert!(ram.end <= 1 << 38);
         assert!((1..=stile_board::MAX_VCPUS).contains(&usize::from(vm.vcpus)));
         assert!(vm.share.weight != 0 && vm.share.cap != Some(0));
-        assert!(ram.contains(&vm.entry) && ram.contains(&vm.info) && vm.info.is_multiple_of(8));
+        let firmware = map::FIRMWARE_BASE..map::FIRMWARE_BASE + vm.firmware;
+        assert!(firmware.end <= map::FIRMWARE_MAX && (firmware.is_empty() || ram.start == map::RAM_BASE));
+        assert!(ram.contains(&vm.entry) || firmware.contains(&vm.entry));
+        assert!(ram.contains(&vm.info) && vm.info.is_multiple_of(8));
         if let Mode::Long { tables } = vm.mode {
             assert!(ram.contains(&tables) && tables.is_multiple_of(4096));
         }
         for load in &vm.loads {
             let end = load.gpa.checked_add(load.mem_len).expect("a load does not wrap");
-            assert!(ram.start <= load.gpa && end <= ram.end && load.len <= load.mem_len);
+            let inside = |range: &Range<u64>| range.start <= load.gpa && end <= range.end;
+            assert!((inside(&ram) || inside(&firmware)) && load.len <= load.mem_len);
             if load.len != 0 {
                 reach("file");
                 assert_eq!(blob.file(load).expect("a file lies in the blob").len() as u64, load.len);

@@ -5,6 +5,8 @@ use std::path::Path;
 use stile::config::{Arch, Flags, MachineConfig, VmConfig};
 use stile::image::{Kernel, Seed, VmFiles, VmPlan, is_linux, plan_for};
 
+use stile_board::map;
+
 use crate::marks::reach;
 use crate::target::Target;
 
@@ -143,12 +145,16 @@ fn check(plan: &VmPlan) {
         stile::image::Format::BzImage => "x86 bzImage",
         stile::image::Format::Multiboot => "Multiboot",
         stile::image::Format::Pvh => "PVH",
+        stile::image::Format::Firmware => "UEFI firmware",
         stile::image::Format::Flat => "flat binary",
     });
     if plan.kernel.compression.is_some() {
         reach("compressed");
     }
-    let ram = plan.ram_base..plan.ram_base + RAM;
+    let ram = match plan.kernel.firmware_size() {
+        0 => plan.ram_base..plan.ram_base + RAM,
+        size => map::FIRMWARE_BASE..map::FIRMWARE_BASE + size,
+    };
     assert!(ram.contains(&plan.kernel.entry), "{:#x}", plan.kernel.entry);
     let mut last = 0;
     for segment in &plan.kernel.segments {

@@ -67,6 +67,16 @@ macro_rules! devices {
 }
 pub(crate) use devices;
 
+/// Devices that not every VM has.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "not every architecture has them")]
+pub struct Optional {
+    /// PCI functions, and what belongs to them.
+    pub pci: bool,
+    /// Flash for the variables of firmware.
+    pub flash: bool,
+}
+
 /// The most regions of a VM's memory bus.
 const MEMORY_REGIONS: usize = 8;
 /// The most regions of a VM's port bus.
@@ -80,13 +90,13 @@ pub struct Buses {
 }
 
 impl Buses {
-    /// The buses of a VM with so many vCPUs; `pci`: it has PCI functions.
+    /// The buses of a VM with so many vCPUs.
     ///
     /// # Errors
     /// In words: the machine's regions overlap, or are too many.
-    pub fn new(vcpus: usize, pci: bool) -> Result<Buses, &'static str> {
+    pub fn new(vcpus: usize, optional: Optional) -> Result<Buses, &'static str> {
         const UNUSABLE: &str = "the regions of a VM's devices overlap, or are too many";
-        let memory = Bus::new(memory_regions(vcpus, pci)).map_err(|_| UNUSABLE)?;
+        let memory = Bus::new(memory_regions(vcpus, optional)).map_err(|_| UNUSABLE)?;
         let ports = Bus::new(port_regions()).map_err(|_| UNUSABLE)?;
         Ok(Buses { memory, ports })
     }

@@ -9,6 +9,7 @@ mod on_bus;
 mod uart;
 
 use bus::Buses;
+pub use bus::Optional;
 use clock::Clock;
 pub use line::Line;
 use uart::Uart;
@@ -24,12 +25,12 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices of VM number `vm`, with so many vCPUs, after reset. `pci`: it has PCI functions.
+    /// The devices of VM number `vm`, with so many vCPUs, after reset.
     ///
     /// # Errors
     /// In words: as [`Buses::new`].
-    pub fn new(vm: usize, vcpus: usize, pci: bool) -> Result<Devices, &'static str> {
-        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(), buses: Buses::new(vcpus, pci)? })
+    pub fn new(vm: usize, vcpus: usize, optional: Optional) -> Result<Devices, &'static str> {
+        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(), buses: Buses::new(vcpus, optional)? })
     }
 
     /// Resets UART and clock. The buses are constant.

@@ -16,7 +16,7 @@ use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
 use crate::console::log;
 use crate::cpu::{self, SCHEDULE};
-use crate::device::Devices;
+use crate::device::{Devices, Optional};
 use crate::memory;
 
 /// Makes every VM that the blob names. They are not yet started.
@@ -68,7 +68,7 @@ fn create_as(
 /// The RAM of a VM.
 fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_PIECES>, &'static str> {
     let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
-    for range in Arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
+    for range in Arch::ram(config).into_iter().filter(|range| !range.is_empty()) {
         let size = range.end - range.start;
         let more = memory::allocate_guest(range.start, size).map_err(|error| {
             log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
@@ -122,7 +122,7 @@ fn build(
         vcpus,
         power: Power::new(has_functions),
         has_functions,
-        devices: Devices::new(number, usize::from(config.vcpus), has_functions)?,
+        devices: Devices::new(number, usize::from(config.vcpus), Optional { pci: has_functions, flash: config.firmware != 0 })?,
         memory: AtomicU64::new(0),
         arch,
     };

@@ -22,6 +22,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         initrd: None,
         seed: [0x5a; SEED_LEN],
         pci: false,
+        flash: false,
         domains: Vec::new(),
     })?;
     let file = |content: &[u8]| -> Result<tempfile::NamedTempFile> {

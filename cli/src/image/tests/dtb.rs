@@ -16,6 +16,7 @@ fn description(vcpus: u8) -> Description<'static> {
         initrd: Some(0x5f00_0000..0x5f12_3456),
         seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
         pci: false,
+        flash: false,
         domains: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use proptest::prelude::*;
-use stile_board::map::{FLAT_OFFSET, RAM_BASE};
+use stile_board::map::{FIRMWARE_BASE, FIRMWARE_MAX, FLAT_OFFSET, RAM_BASE};
 
 use super::{ElfSegment, RAM, elf, image};
 use crate::image::{Compression, Format, Kernel, KernelError};
@@ -20,7 +20,8 @@ fn refusal(file: &[u8]) -> String {
 
 /// The invariants that later steps rely on.
 fn assert_sound(kernel: &Kernel, ram: u64) {
-    let mut end = RAM_BASE;
+    let is_firmware = kernel.format == Format::Firmware;
+    let mut end = if is_firmware { FIRMWARE_BASE } else { RAM_BASE };
     assert!(!kernel.segments.is_empty() && kernel.segments.len() <= stile_blob::MAX_LOADS - 2);
     for segment in &kernel.segments {
         assert!(segment.gpa >= end, "in order, in RAM and apart");
@@ -28,9 +29,40 @@ fn assert_sound(kernel: &Kernel, ram: u64) {
         assert_eq!(kernel.bytes(segment).len(), segment.file.len());
         assert!(segment.file.len() as u64 <= segment.mem_len);
     }
-    assert!(end <= RAM_BASE + ram);
+    assert!(end <= if is_firmware { FIRMWARE_MAX } else { RAM_BASE + ram });
     assert!(kernel.segments.iter().any(|segment| segment.memory().contains(&kernel.entry)));
     assert_eq!(kernel.entry % 4, 0);
+}
+
+/// Firmware of this size whose first volume begins at `start` and is as long as the rest.
+fn firmware(start: usize, size: usize) -> Vec<u8> {
+    let mut file = vec![0xff; size];
+    // B to the second page.
+    file[..4].copy_from_slice(&0x1400_0400_u32.to_le_bytes());
+    file[start + 32..start + 40].copy_from_slice(&((size - start) as u64).to_le_bytes());
+    file[start + 40..start + 44].copy_from_slice(b"_FVH");
+    file
+}
+
+#[test]
+fn firmware_executes_in_place() {
+    const MIB: usize = 1 << 20;
+    for start in [0, 4096] {
+        let kernel = recognise(&firmware(start, 3 * MIB));
+        assert_eq!((kernel.format, kernel.entry, kernel.firmware_size()), (Format::Firmware, 0, 4 << 20));
+        assert_eq!((kernel.segments.len(), kernel.len()), (1, 3 * MIB));
+    }
+    // Padded to the flash of QEMU's board.
+    let mut padded = firmware(4096, 2 * MIB);
+    padded.resize(64 * MIB, 0);
+    assert_eq!(recognise(&padded).firmware_size(), 2 << 20);
+    let mut too_large = padded.clone();
+    too_large.resize(65 * MIB, 1);
+    assert!(matches!(Kernel::recognise(&too_large, RAM), Err(KernelError::Malformed(_))));
+    // A volume that claims to be longer than its file.
+    padded[4096 + 32..4096 + 40].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert_eq!(recognise(&padded).firmware_size(), 64 << 20);
+    assert_eq!(recognise(&firmware(8192, 2 * MIB)).format, Format::Flat, "nothing says that it is firmware");
 }
 
 #[test]
@@ -229,7 +261,6 @@ fn refusals() {
         ("text", b"# Stile\n\nA stile lets a person cross a fence.\n".to_vec()),
         ("text in gzip", gzip(b"# Stile\n")),
         ("qcow2", with(0, b"QFI\xfb")),
-        ("UEFI firmware", with(40, b"_FVH")),
         ("archive", with(257, b"ustar")),
         ("disk", with(512, b"EFI PART")),
         ("ELF of x86-64", elf_with(18, &[62, 0])),

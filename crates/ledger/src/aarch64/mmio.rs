@@ -89,6 +89,8 @@ named_rows! {
     MMIO_PCI_MEMORY = "PCI memory",
     /// The frame that turns messages into interrupts.
     MMIO_MSI_FRAME = "MSI frame",
+    /// The flash with a firmware's variables: commands, and loads that follow them.
+    MMIO_FLASH = "flash",
 }
 
 /// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use stile_blob::Mode;
-use stile_board::intid;
+use stile_board::{intid, map};
 use stile_wire::Decoded;
 
 use crate::arch::aarch64::Arch;
@@ -13,8 +13,8 @@ use crate::device::Line;
 use crate::vm::Vm;
 
 impl Platform for Arch {
-    fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
-        [base..base + size, base + size..base + size]
+    fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
+        [map::FIRMWARE_BASE..map::FIRMWARE_BASE + config.firmware, config.ram_base..config.ram_base + config.memory]
     }
 
     fn can_start(mode: Mode) -> bool {

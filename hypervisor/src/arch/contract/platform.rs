@@ -11,8 +11,8 @@ use crate::vm::Vm;
 /// The machine that a VM is: where its RAM is, in what state it starts, and how its devices and vCPUs act on it. Its devices are the items of the modules `models` and `devices`
 /// (docs/devices.md).
 pub trait Platform {
-    /// Where a VM's `size` bytes of RAM are, of which the configuration says the first address; the second range may be empty.
-    fn ram(base: u64, size: u64) -> [Range<u64>; 2];
+    /// Where a VM's RAM is, with its memory for firmware, in the order of addresses; ranges may be empty.
+    fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2];
 
     /// Whether a VM's first vCPU can start in this state.
     fn can_start(mode: Mode) -> bool;

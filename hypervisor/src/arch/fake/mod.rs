@@ -18,7 +18,7 @@ use stile_wire::{Decoded, Level};
 use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
 use crate::arena::Arena;
 use crate::cpu::{self, Leave};
-use crate::device::Line;
+use crate::device::{Line, Optional};
 use crate::vm::{self, Start};
 
 /// This back end.
@@ -49,7 +49,7 @@ pub mod devices {
         Clock => &vm.devices.clock,
     }
 
-    pub fn memory_regions(_vcpus: usize, _pci: bool) -> [Region<Device>; 1] {
+    pub fn memory_regions(_vcpus: usize, _optional: super::Optional) -> [Region<Device>; 1] {
         [Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart)]
     }
 
@@ -318,8 +318,9 @@ impl Host for Arch {
 pub static HELD: AtomicU64 = AtomicU64::new(0);
 
 impl Platform for Arch {
-    fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
-        [base..base + size, base + size..base + size]
+    fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
+        let end = config.ram_base + config.memory;
+        [config.ram_base..end, end..end]
     }
 
     fn can_start(mode: Mode) -> bool {

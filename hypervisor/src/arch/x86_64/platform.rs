@@ -16,8 +16,8 @@ use crate::vm::{self, Vm};
 
 impl Platform for Arch {
     /// Around the devices.
-    fn ram(_base: u64, size: u64) -> [Range<u64>; 2] {
-        pc::ram(size)
+    fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
+        pc::ram(config.memory)
     }
 
     fn can_start(mode: Mode) -> bool {

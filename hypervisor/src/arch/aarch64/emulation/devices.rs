@@ -5,10 +5,11 @@ use stile_bus::{Region, Widths};
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 
+use super::flash::FlashWindow;
 use super::gic::{DistributorFrame, RedistributorFrames};
-use super::pci::{ConfigSpace, MsiFrame, PciWindow};
+use super::pci::{HostBridge, MsiFrame};
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::device::bus::devices;
+use crate::device::bus::{Optional, devices};
 
 devices! {
     vm:
@@ -20,12 +21,12 @@ devices! {
     Uart => &vm.devices.uart,
     /// PL031.
     Clock => &vm.devices.clock,
-    /// Configuration space of PCI functions.
-    PciConfig => &ConfigSpace,
-    /// BARs of PCI functions.
-    PciMemory => &PciWindow,
+    /// BARs and configuration space of PCI functions.
+    HostBridge => &HostBridge,
     /// Messages of PCI functions.
     MsiFrame => &MsiFrame,
+    /// The variables of firmware.
+    Flash => &FlashWindow,
 }
 
 impl Device {
@@ -37,15 +38,16 @@ impl Device {
             Device::Redistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
             Device::Uart => rows::pl011(offset, write),
             Device::Clock => rows::pl031(offset, write),
-            Device::PciConfig => rows::MMIO_PCI_CONFIG,
-            Device::PciMemory => rows::MMIO_PCI_MEMORY,
+            Device::HostBridge if HostBridge::is_config(offset.into()) => rows::MMIO_PCI_CONFIG,
+            Device::HostBridge => rows::MMIO_PCI_MEMORY,
             Device::MsiFrame => rows::MMIO_MSI_FRAME,
+            Device::Flash => rows::MMIO_FLASH,
         }
     }
 }
 
-/// The memory bus of a VM with so many vCPUs: a redistributor for each, and none behind them. `pci`: it has PCI functions.
-pub fn memory_regions(vcpus: usize, pci: bool) -> impl Iterator<Item = Region<Device>> {
+/// The memory bus of a VM with so many vCPUs: a redistributor for each, and none behind them.
+pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
     let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
     let always = [
         region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor),
@@ -53,13 +55,13 @@ pub fn memory_regions(vcpus: usize, pci: bool) -> impl Iterator<Item = Region<De
         region(map::PL011_BASE, map::PL011_SIZE, Widths::ALL, Device::Uart),
         region(map::PL031_BASE, map::PL031_SIZE, Widths::ALL, Device::Clock),
     ];
-    let up_to_word = Widths::BYTE.or(Widths::HALF).or(Widths::WORD);
     let with_functions = [
-        region(map::PCI_ECAM_BASE, map::PCI_ECAM_SIZE, up_to_word, Device::PciConfig),
-        region(map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE, Widths::ALL, Device::PciMemory),
+        region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge),
         region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame),
     ];
-    always.into_iter().chain(with_functions.into_iter().filter(move |_| pci))
+    let flash = region(map::FLASH_BASE, map::FLASH_SIZE, Widths::ALL, Device::Flash);
+    let functions = with_functions.into_iter().filter(move |_| optional.pci);
+    always.into_iter().chain(functions).chain(optional.flash.then_some(flash))
 }
 
 /// There are no I/O ports.

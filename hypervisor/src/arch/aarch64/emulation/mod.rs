@@ -1,5 +1,6 @@
 //! Devices that guests reach by accesses that trap.
 
 pub mod devices;
+pub mod flash;
 pub mod gic;
 pub mod pci;

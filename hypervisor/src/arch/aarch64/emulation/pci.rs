@@ -12,30 +12,42 @@ fn functions(cpu: &Cpu) -> Option<&'static Functions> {
     cpu.vcpu().vm().arch.functions
 }
 
-/// Configuration space (ECAM) of bus 0.
-pub struct ConfigSpace;
+/// The host bridge's window for BARs, where nothing is mapped, and behind it configuration space: one region, because the bus has few.
+pub struct HostBridge;
 
-impl Device for ConfigSpace {
-    fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
-        functions(cpu).map_or(u64::MAX, |functions| functions.read_config(offset, bytes))
-    }
+impl HostBridge {
+    /// Size of the region.
+    pub const SIZE: u64 = CONFIG + map::PCI_ECAM_SIZE;
 
-    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
-        functions(cpu)?.write_config(&cpu.vcpu().vm().arch, offset, bytes, value);
-        None
+    /// Whether an offset is in configuration space, or just before it, where there is nothing.
+    pub fn is_config(offset: u64) -> bool {
+        offset >= map::PCI_WINDOW_SIZE
     }
 }
 
-/// The window for BARs, where nothing is mapped.
-pub struct PciWindow;
+/// Offset of configuration space in the region.
+const CONFIG: u64 = map::PCI_ECAM_BASE - map::PCI_WINDOW_BASE;
 
-impl Device for PciWindow {
+/// An access's offset in configuration space, which has words.
+fn config_offset(offset: u64, bytes: u64) -> Option<u64> {
+    offset.checked_sub(CONFIG).filter(|_| bytes <= 4)
+}
+
+impl Device for HostBridge {
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
-        functions(cpu).map_or(u64::MAX, |functions| functions.read_memory(offset, bytes))
+        let Some(functions) = functions(cpu) else { return u64::MAX };
+        match Self::is_config(offset) {
+            true => config_offset(offset, bytes).map_or(u64::MAX, |offset| functions.read_config(offset, bytes)),
+            false => functions.read_memory(offset, bytes),
+        }
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
-        functions(cpu)?.write_memory(offset, bytes, value);
+        let functions = functions(cpu)?;
+        match Self::is_config(offset) {
+            true => functions.write_config(&cpu.vcpu().vm().arch, config_offset(offset, bytes)?, bytes, value),
+            false => functions.write_memory(offset, bytes, value),
+        }
         None
     }
 }

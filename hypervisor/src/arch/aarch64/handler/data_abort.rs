@@ -8,7 +8,7 @@ use stile_sysreg::syndrome::{Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested::regime::runs_guest;
 use crate::arch::aarch64::vcpu::inject;
@@ -64,8 +64,8 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
 fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
     let ipa = faulting_ipa();
-    if !abort.isv() || !is_second_stage(abort.fault()) {
-        return touch_or_refuse(cpu, Esr(esr), ipa);
+    if !abort.isv() || !matches!(abort.fault().kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_)) {
+        return store_or_refuse(cpu, Esr(esr), ipa);
     }
     let register = usize::from(abort.srt());
     let stored = abort.store_value(cpu.frame.get(register));
@@ -83,6 +83,39 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
         return cpu.end_vm(row, how);
     }
     Outcome::done(row)
+}
+
+/// A store to memory that the guest can only read, if it is that, to which a device belongs.
+#[cold]
+#[inline(never)]
+fn store_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
+    let abort = esr.data_abort();
+    let is_store = abort.isv() && abort.wnr() && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
+    if !is_store {
+        return touch_or_refuse(cpu, esr, ipa);
+    }
+    // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). Where another vCPU has changed the first stage since, the guest tries
+    // again, and takes a fault of its own.
+    let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
+    let stored = abort.store_value(cpu.frame.get(usize::from(abort.srt())));
+    let bytes = 1 << abort.sas();
+    let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else { return refuse(cpu, esr, ipa) };
+    let row = hit.device.row(hit.offset, true);
+    if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
+        direct::leave_for_scheduler(cpu);
+        return cpu.end_vm(row, how);
+    }
+    Outcome::done(row)
+}
+
+/// Where the first stage of the guest leads an address, as EL1 reads it.
+fn translated(address: u64) -> Option<u64> {
+    let before = read_sysreg!(PAR_EL1);
+    // SAFETY: the result goes to PAR_EL1, which is restored.
+    unsafe { core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+    let par = read_sysreg!(PAR_EL1);
+    write_sysreg!(PAR_EL1, before);
+    (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | address & 0xfff)
 }
 
 /// An access to no device.

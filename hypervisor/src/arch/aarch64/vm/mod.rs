@@ -1,5 +1,6 @@
 //! What each VM and each vCPU has of the architecture: second stage, identification registers, interrupt controller, power states.
 
+mod flash;
 pub mod second_stage;
 
 use core::cell::UnsafeCell;
@@ -7,7 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
-use stile_board::map::RAM_BASE;
+use stile_board::map::{self, RAM_BASE};
 use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
@@ -18,6 +19,8 @@ use stile_paging::vmid::VmidSlot;
 use stile_sched::VcpuId;
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
+
+use flash::Flash;
 
 use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::speculation;
@@ -52,6 +55,8 @@ pub struct Vm {
     nested: Option<&'static nested::support::Shared>,
     /// PCI functions, if it has any.
     pub functions: Option<&'static Functions>,
+    /// The variables of its firmware, if it starts from any.
+    pub flash: Option<&'static Flash>,
     /// CPUs that it has for itself.
     _claim: Option<Claim>,
     /// SPIs.
@@ -97,6 +102,12 @@ static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
 fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
+/// The mapping of a VM's flash while it can be read.
+fn flash_mapping(flash: &Flash) -> Mapping<Stage2Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::READ };
+    Mapping { attributes, ..mapping(&flash.piece()) }
 }
 
 /// Invalidations are done by [`Vm::complete_unmap`], once for several parts.
@@ -148,6 +159,16 @@ impl VmPart for Vm {
         }
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;
+        let flash = match config.firmware {
+            0 => None,
+            _ if has_el2 => return Err("a VM with an EL2 of its own can't start from firmware"),
+            _ => Some(&*arena.allocate()?.write(Flash::new(arena)?)),
+        };
+        if let Some(flash) = flash {
+            let mapped = table.reserve(&mut { arena }, flash_mapping(flash)).and_then(|()| table.map(&mut { arena }, flash_mapping(flash)));
+            mapped.map_err(|_| "there is no memory for the tables of a VM's flash")?;
+            dsb_ish();
+        }
         let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(&*arena.allocate()?.write(nested::support::Shared {
@@ -176,6 +197,7 @@ impl VmPart for Vm {
             arena,
             nested,
             functions,
+            flash,
             _claim: claim,
             ram: RAM_BASE..end,
             table: TicketLock::new(table),
@@ -312,6 +334,17 @@ impl Vm {
     /// Bits of a physical address, as the guest is told.
     pub fn pa_bits(&self) -> u8 {
         id_registers::PA_BITS
+    }
+
+    /// Lets the guest read its flash, or none of it: the caller is its vCPU's CPU.
+    pub fn show_flash(&self, flash: &Flash, readable: bool) {
+        let mut table = self.table.lock();
+        let done = match readable {
+            true => table.map(&mut { self.arena }, flash_mapping(flash)),
+            false => table.vacate(&mut { self.arena }, &mut AtOnce, map::FLASH_BASE, map::FLASH_SIZE).map(|_| ()),
+        };
+        debug_assert!(done.is_ok(), "the tables were made when the VM was");
+        dsb_ish();
     }
 
     /// What it has if it has an EL2.

@@ -19,7 +19,7 @@ use stile_sched::lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arena::Arena;
-use crate::device::bus::devices;
+use crate::device::bus::{Optional, devices};
 pub use pic::{Pics, set_line};
 pub use pit::Timer;
 pub use ports::press_power_button;
@@ -108,7 +108,7 @@ impl Devices {
 }
 
 /// The memory bus.
-pub fn memory_regions(_vcpus: usize, _pci: bool) -> [Region<Device>; 2] {
+pub fn memory_regions(_vcpus: usize, _optional: Optional) -> [Region<Device>; 2] {
     [
         Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
         Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),
