@@ -5,25 +5,33 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use crate::args::BuildArgs;
+use crate::args::{BuildArgs, MachineArgs};
 use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::image::Seed;
-use crate::machine::{self, Options};
+use crate::machine::{self, Machine, Options};
 use crate::{exit, out};
+
+/// Makes a machine that is not emulated by this command.
+///
+/// # Errors
+/// The configuration has a mistake, or has what only an emulated machine has; something can't be fetched or built.
+pub fn machine(args: &MachineArgs) -> Result<Machine> {
+    let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
+    let config = machine::configure(args)?;
+    if config.vms.iter().any(|vm| !vm.disks.is_empty() || !vm.networks.is_empty()) {
+        let what = "disks and networks are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
+        return Err(exit::usage(what));
+    }
+    machine::make(config, &options)
+}
 
 /// Makes the image, and prints how to start it.
 ///
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or written.
 pub fn build(args: &BuildArgs) -> Result<u8> {
-    let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
-    let config = machine::configure(&args.machine)?;
-    if config.vms.iter().any(|vm| !vm.disks.is_empty() || !vm.networks.is_empty()) {
-        let what = "disks and networks are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
-        return Err(exit::usage(what));
-    }
-    let machine = machine::make(config, &options)?;
+    let machine = machine(&args.machine)?;
     let path = args.output.display();
     match machine.config.arch {
         Arch::Aarch64 => fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?,

@@ -43,5 +43,6 @@ pub mod scratch;
 pub mod serial;
 pub mod session;
 pub mod soak;
+pub mod stick;
 pub mod top;
 pub mod trace;

@@ -167,7 +167,7 @@ fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> 
 fn classify(error: image::Error) -> anyhow::Error {
     match error {
         image::Error::Kernel { .. } | image::Error::Domain { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
-        image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Blob(_) => error.into(),
+        image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Efi | image::Error::Blob(_) => error.into(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, Result};
 
 use crate::args::RunArgs;
-use crate::config::Arch;
+use crate::config::{Arch, DebianKernel};
+use crate::debian::{self, Freshness};
 use crate::detach;
 use crate::disk::functions::Functions;
 use crate::emulator::{self, Board, Boot, Pc};
@@ -14,6 +15,10 @@ use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::scratch::EndBySignal;
 use crate::session::{self, Request, Source};
+use crate::stick;
+
+/// Memory of the emulated machine for UEFI firmware, in bytes.
+const UEFI_MEMORY: u64 = 128 << 20;
 
 /// Runs a machine, and returns the exit status. `until_signals` lets signals end the command until the
 /// machine runs: from then on, they end the machine first.
@@ -44,14 +49,26 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let signals = session::catch_signals()?;
     drop(until_signals);
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
-    file.write_all(&image.bytes).context("writing the image")?;
+    let firmware = match args.uefi {
+        true if config.arch == Arch::X86_64 => return Err(exit::usage("--uefi: Stile does not start from UEFI firmware on x86_64 yet")),
+        true => {
+            stick::write(file.as_file_mut(), &image.bytes).context("writing the image")?;
+            Some(debian::kernel(DebianKernel::Edk2, Freshness::Weekly)?.kernel)
+        }
+        false => {
+            file.write_all(&image.bytes).context("writing the image")?;
+            None
+        }
+    };
+    // Firmware loads the image, which then moves; and has memory of its own.
+    let memory = if firmware.is_some() { memory + 2 * image.bytes.len() as u64 + UEFI_MEMORY } else { memory };
     drop(image);
     let smmu = config.has_functions();
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
             let (machine, extra) = (args.machine_option.clone(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
-            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, smmu, extra })
+            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, smmu, firmware, extra })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {

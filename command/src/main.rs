@@ -62,6 +62,7 @@ fn stile() -> Result<u8> {
         Command::Resume(args) => stile::operate::resume(args),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
+        Command::Image(args) => stile::stick::image(args),
         Command::Fetch(args) => stile::fetch::fetch(args),
         Command::Disk(args) => match &args.command {
             DiskCommand::Create(args) => stile::disk::create(args),

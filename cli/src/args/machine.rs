@@ -135,3 +135,14 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ARCH", default_value_t, value_parser = Arch::named)]
     pub arch: Arch,
 }
+
+/// `stile image`.
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Where to write the disk's image.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+}

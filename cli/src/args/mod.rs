@@ -14,7 +14,7 @@ use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE};
 pub use develop::{BenchArgs, CompletionsArgs, FuzzArgs, ManArgs, SoakArgs, TestArgs};
 pub use disk::{DiskArgs, DiskCommand, DiskCreateArgs};
-pub use machine::{BuildArgs, CheckArgs, FetchArgs, MachineArgs};
+pub use machine::{BuildArgs, CheckArgs, FetchArgs, ImageArgs, MachineArgs};
 pub use operate::{CreateArgs, DestroyArgs, StopArgs, VmArgs};
 pub use session::{AttachArgs, ConnectArgs, PsArgs, RunArgs, SessionArgs};
 pub use watch::{MetricsArgs, ReportArgs, TopArgs, TraceArgs};
@@ -72,6 +72,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
     Build(BuildArgs),
+    /// Write a disk's image that UEFI firmware starts Stile and its VMs from: for a real machine, by dd.
+    Image(ImageArgs),
     /// Make disks for VMs.
     Disk(DiskArgs),
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.

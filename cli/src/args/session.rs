@@ -43,6 +43,9 @@ pub struct RunArgs {
     /// Run the machine in a process of its own, without a terminal, and print its name; `stile attach` shows its consoles.
     #[arg(long)]
     pub detach: bool,
+    /// Start the emulated machine by UEFI firmware (EDK2), from a disk as `stile image` writes it.
+    #[arg(long)]
+    pub uefi: bool,
     /// Let virtual time count instructions: the same run each time.
     #[arg(long)]
     pub icount: bool,

@@ -42,6 +42,8 @@ pub struct Board {
     pub smmu: bool,
     /// Whether virtual time counts instructions, one a nanosecond.
     pub icount: bool,
+    /// UEFI firmware that starts the image, which is a disk's then; it describes the machine by a device tree.
+    pub firmware: Option<PathBuf>,
     /// Further arguments of the emulator.
     pub extra: Vec<String>,
 }
@@ -57,6 +59,9 @@ impl Board {
         }
         if self.smmu && !options.clone().any(|option| option.starts_with("iommu=")) {
             machine += ",iommu=smmuv3";
+        }
+        if self.firmware.is_some() && !options.clone().any(|option| option.starts_with("acpi=")) {
+            machine += ",acpi=off";
         }
         for option in options {
             machine += ",";
@@ -93,8 +98,16 @@ impl Board {
         if self.icount {
             arguments.extend(["-icount", "shift=0,sleep=off"].map(OsString::from));
         }
-        arguments.push("-kernel".into());
-        arguments.push(image.into());
+        match &self.firmware {
+            None => arguments.extend(["-kernel".into(), image.into()]),
+            Some(firmware) => {
+                // A comma would end the option; another one keeps it.
+                let file = image.display().to_string().replace(',', ",,");
+                let drive = format!("if=none,id=stick,format=raw,readonly=on,file={file}");
+                arguments.extend(["-bios".into(), firmware.into(), "-drive".into(), drive.into()]);
+                arguments.extend(["-device", "virtio-blk-device,drive=stick"].map(OsString::from));
+            }
+        }
         arguments.extend(self.extra.iter().map(OsString::from));
         arguments
     }
@@ -124,7 +137,16 @@ mod tests {
     use super::*;
 
     fn board() -> Board {
-        Board { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, smmu: false, extra: Vec::new() }
+        Board {
+            cpu: "max".into(),
+            cpus: 2,
+            memory: 1 << 30,
+            machine: Vec::new(),
+            icount: false,
+            smmu: false,
+            firmware: None,
+            extra: Vec::new(),
+        }
     }
 
     fn line(board: &Board) -> String {
@@ -151,6 +173,14 @@ mod tests {
     fn additional_arguments_come_last_and_take_precedence() {
         let text = line(&Board { icount: true, extra: vec!["-d".into(), "int".into()], ..board() });
         assert!(text.ends_with("-icount shift=0,sleep=off -kernel IMAGE -d int"), "{text}");
+    }
+
+    #[test]
+    fn firmware_starts_a_disk() {
+        let text = line(&Board { firmware: Some("EDK2".into()), ..board() });
+        assert!(text.starts_with("-M virt,virtualization=on,gic-version=3,acpi=off -cpu"), "{text}");
+        let disk = "-drive if=none,id=stick,format=raw,readonly=on,file=IMAGE -device virtio-blk-device,drive=stick";
+        assert!(text.ends_with(&format!("-bios EDK2 {disk}")), "{text}");
     }
 
     #[test]

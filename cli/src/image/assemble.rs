@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::{
     Format, Hypervisor, Kernel, KernelError,
     dtb::{self, Description, SEED_LEN},
+    efi,
     layout::{self, Layout, NoRoom},
 };
 use crate::config::{Arch, MachineConfig, VmConfig};
@@ -104,6 +105,9 @@ pub enum Error {
         /// The writer's error.
         error: vm_fdt::Error,
     },
+    /// The header for UEFI firmware can't be written: a mistake of this program.
+    #[error("the image has no room for a header for UEFI firmware")]
+    Efi,
     /// The blob would be refused: a mistake of this program.
     #[error("the image can't be written: {0}")]
     Blob(stile_blob::Error),
@@ -223,6 +227,9 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
     let mut bytes = hypervisor.image.clone();
     let hypervisor_len = bytes.len();
     bytes.extend_from_slice(&blob);
+    if let Some(entry) = hypervisor.efi_entry {
+        efi::write_header(&mut bytes, entry).ok_or(Error::Efi)?;
+    }
     // The boot loader keeps its own data (the machine's device tree) out of the memory that the header claims
     // for the image.
     let image_size = (bytes.len() as u64).to_le_bytes();

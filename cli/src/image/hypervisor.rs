@@ -22,6 +22,8 @@ pub const PAGE: usize = 4096;
 pub struct Hypervisor {
     /// Its memory from the boot protocol's header to the end of its zeroed data: whole pages.
     pub image: Vec<u8>,
+    /// The offset in it of the code that UEFI firmware starts, if it has any.
+    pub efi_entry: Option<u32>,
     /// Its functions.
     pub functions: Vec<Function>,
 }
@@ -86,7 +88,8 @@ impl Hypervisor {
         {
             return Err(HypervisorError::Layout("the symbol __image_end is not at its end"));
         }
-        Ok(Self { functions: functions(&file, start, image.len()), image })
+        let efi_entry = file.symbol_by_name("efi_entry").and_then(|symbol| u32::try_from(symbol.address().wrapping_sub(start)).ok());
+        Ok(Self { functions: functions(&file, start, image.len()), efi_entry, image })
     }
 }
 

@@ -6,6 +6,7 @@ mod bytes;
 mod compression;
 pub mod domain;
 pub mod dtb;
+mod efi;
 mod elf;
 pub mod fdt;
 mod file_type;

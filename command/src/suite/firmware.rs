@@ -1,16 +1,34 @@
-//! Guests that start from UEFI firmware.
+//! UEFI firmware: under guests, and under Stile.
+
+use anyhow::Result;
 
 use super::disk::Contents;
-use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::programs::Programs;
 
 /// What UEFI's shell does at each start: variables outlast a reset.
 const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %stile%\n  reset -s\nendif\nset stile kept\nreset\n";
 
 /// All of them.
-pub fn all() -> Vec<Scenario> {
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![variables(), stick(programs)?])
+}
+
+/// A guest starts from firmware, sets a variable, and finds it after a reset.
+fn variables() -> Scenario {
     let arguments = "--kernel debian-edk2 --memory 256M --vcpus 2 --disk {disk},format=raw --exits";
     let output = ["UEFI Interactive Shell", "set stile kept", "UEFI Interactive Shell", "the variable is kept"];
     let notes = ["PSCI SYSTEM_RESET           1 ", "PSCI SYSTEM_OFF             1 ", "flash ", NO_DIFFERENCE];
     let expect = Expect { output: output.map(String::from).to_vec(), notes: notes.map(String::from).to_vec(), ..Expect::default() };
-    vec![Scenario { disk: Some(Contents::Script(SCRIPT)), timeout: 400, expect, ..Scenario::new("firmware/variables", arguments) }]
+    Scenario { disk: Some(Contents::Script(SCRIPT)), timeout: 400, expect, ..Scenario::new("firmware/variables", arguments) }
+}
+
+/// Firmware starts Stile from a disk; its CPUs and a guest's work as they do without.
+fn stick(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--uefi --kernel {} --append stile --vcpus 4 --smp 2 --memory 64M --exits", programs.path("psci")?);
+    let input = Some(("send a line", "hello, world\n"));
+    Ok(Scenario { timeout: 400, input, expect: passed(), ..Scenario::new("firmware/starts-stile", &arguments) })
 }

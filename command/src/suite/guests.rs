@@ -73,7 +73,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([fair_share(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
-    scenarios.extend(firmware::all());
+    scenarios.extend(firmware::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
     scenarios.extend(traced::all(&programs)?);

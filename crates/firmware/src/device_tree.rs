@@ -66,6 +66,43 @@ fn block(tree: &[u8], start: u32, len: u32, align: usize) -> Result<Range<usize>
     if start < HEADER || !start.is_multiple_of(align) { Err(Malformed::Block) } else { Ok(start..end) }
 }
 
+/// The length of the device tree that begins with these bytes, as its header says.
+pub fn length(header: &[u8]) -> Option<usize> {
+    word(header, 0).filter(|&magic| magic == MAGIC).and_then(|_| word(header, 4)).map(|length| length as usize)
+}
+
+/// Writes a [checked](parse) device tree to `to`, with more memory reservations, and returns the length that it has there. `None`
+/// without room.
+pub fn reserve(tree: &[u8], ranges: impl Iterator<Item = Range<u64>> + Clone, to: &mut [u8]) -> Option<usize> {
+    let (header, rest) = tree.split_at_checked(HEADER)?;
+    let old = tree.get(word(tree, 16)? as usize..)?.chunks_exact(16).take_while(|pair| **pair != [0; 16]);
+    // The old reservations stay where they are, and nothing leads there any more.
+    let added = 16 * (old.clone().count() + ranges.clone().count() + 1);
+    let length = tree.len() + added;
+    let (to, _) = to.split_at_mut_checked(length)?;
+    let (new_header, to) = to.split_at_mut_checked(HEADER)?;
+    let (reservations, to) = to.split_at_mut_checked(added)?;
+    new_header.copy_from_slice(header);
+    let mut set = |at: usize, value: u32| new_header.get_mut(at..at + 4).map(|field| field.copy_from_slice(&value.to_be_bytes()));
+    set(4, length as u32)?;
+    set(16, HEADER as u32)?;
+    for at in [8, 12] {
+        set(at, word(header, at)?.checked_add(added as u32)?)?;
+    }
+    reservations.fill(0);
+    let (pairs, _) = reservations.as_chunks_mut::<16>();
+    let mut pairs = pairs.iter_mut();
+    for pair in old {
+        pairs.next()?.copy_from_slice(pair);
+    }
+    for range in ranges {
+        let pair = u128::from(range.start) << 64 | u128::from(range.end - range.start);
+        *pairs.next()? = pair.to_be_bytes();
+    }
+    to.copy_from_slice(rest);
+    Some(length)
+}
+
 /// Memory reservations are pairs of eight bytes; a pair of zeros is the last one.
 fn check_reservations(tree: &[u8], start: usize) -> Result<(), Malformed> {
     if start < HEADER || !start.is_multiple_of(8) {
@@ -164,6 +201,21 @@ mod tests {
         bytes.extend([0xff; 100]);
         let fdt = parse(&bytes).unwrap();
         assert_eq!((fdt.data().len(), fdt.root().children().count(), fdt.memory_reservations().count()), (len, 1, 1));
+    }
+
+    #[test]
+    fn reservations_are_added() {
+        let (old, mut to) = (tree(), [0xee; 4096]);
+        let ranges = [0x4000..0x5000, u64::MAX - 1..u64::MAX];
+        let length = reserve(&old, ranges.iter().cloned(), &mut to).unwrap();
+        let fdt = parse(&to).unwrap();
+        let found: Vec<_> = fdt.memory_reservations().map(|entry| (entry.address(), entry.size())).collect();
+        assert_eq!(found, [(0x1000, 0x1000), (0x4000, 0x1000), (u64::MAX - 1, 1)]);
+        assert_eq!((fdt.data().len(), to[length]), (length, 0xee));
+        assert_eq!(crate::nodes::cells(&fdt.find_node("/node@1").unwrap(), "reg")[..], [7]);
+        assert_eq!(reserve(&old, ranges.into_iter(), &mut to[..length - 1]), None);
+        assert_eq!(super::length(&old), Some(old.len()));
+        assert_eq!(super::length(&[0; 40]), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`], [`nodes`]), a PC's ACPI tables
-//! ([`acpi`]) and Multiboot information ([`multiboot`]).
+//! ([`acpi`]) and Multiboot information ([`multiboot`]), and UEFI's memory map ([`efi`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or are skipped. (The crate
 //! `acpi` is not used because it needs an unstable compiler.)
@@ -12,6 +12,7 @@ extern crate std;
 pub mod acpi;
 mod bytes;
 pub mod device_tree;
+pub mod efi;
 pub mod multiboot;
 pub mod nodes;
 

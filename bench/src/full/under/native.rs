@@ -41,6 +41,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         // The last one of several wins.
         machine: vec!["virtualization=off".into()],
         smmu: false,
+        firmware: None,
         icount: true,
         extra,
     };

@@ -41,6 +41,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             memory: MEMORY,
             machine: Vec::new(),
             smmu: false,
+            firmware: None,
             icount: true,
             extra: vec![
                 "-dtb".into(),

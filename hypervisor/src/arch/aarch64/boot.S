@@ -1,5 +1,6 @@
 // Where every CPU starts, with the MMU off: the Linux arm64 boot protocol's header (Documentation/arch/arm64/booting.rst), then as
-// little as it takes to run at the image's virtual address, where Rust goes on.
+// little as it takes to run at the image's virtual address, where Rust goes on. UEFI firmware starts the image at `efi_entry` (efi.S),
+// which comes here when the MMU is off.
 
 .set BLOCK, 0x701                   // valid block, AF, inner shareable, MAIR attribute 0
 .set BLOCK_AP1, 0x40                // AP[1] is RES1 in the EL2 regime without VHE
@@ -8,14 +9,16 @@
 .section .text.head, "ax"
 .global _start
 _start:
+    .long   0xfa405a4d              // "MZ" of an EFI program is CCMP X18, #0, #13, PL: it only changes flags
     b       first_cpu
-    .long   0
     .quad   0                       // text_offset
     .quad   __image_size            // image_size; cli writes the size with the blob
     .quad   0xa                     // flags: little endian, 4 KiB pages, anywhere in memory
     .quad   0, 0, 0
     .ascii  "ARM\x64"
-    .long   0
+    .long   efi_header - _start
+efi_header:                         // the PE header, which cli writes
+    .space  256
 
 .section .text.boot, "ax"
 // Maps 2 MiB: x0 = virtual, x1 = physical. x27 = level 0 table, x28 = next unused table. Changes x2 to x4.

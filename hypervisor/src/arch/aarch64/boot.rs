@@ -46,6 +46,9 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
             "it was started at EL1: the machine must give it EL2 (a VM of Stile: nested = true; QEMU: -M virt,virtualization=on)",
         );
     }
+    if board.reserves_more {
+        crate::refuse("the device tree reserves more parts of memory than Stile can remember (96)");
+    }
     let used = image.start..blob.end;
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 

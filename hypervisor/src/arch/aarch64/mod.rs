@@ -2,6 +2,7 @@
 
 mod assigned;
 mod boot;
+mod efi;
 mod emulation;
 mod exit;
 mod handler;

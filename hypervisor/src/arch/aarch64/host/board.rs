@@ -50,6 +50,8 @@ pub struct Board {
     pub ram: Vec<Span, 16>,
     /// Parts of it that Stile must not use.
     pub reserved: Vec<Span, 96>,
+    /// The device tree has more of them than there is room for.
+    pub reserves_more: bool,
     /// MPIDR affinities of the CPUs, the first CPU's first.
     pub cpus: Vec<u64, MAX_CPUS>,
     /// How PSCI is called.
@@ -86,6 +88,7 @@ impl Board {
             model: text(&tree.root(), "model").unwrap_or("unnamed board"),
             ram: Vec::new(),
             reserved: Vec::new(),
+            reserves_more: false,
             cpus: Vec::new(),
             psci: None,
             uart: None,
@@ -122,11 +125,11 @@ impl Board {
         }
         for entry in tree.memory_reservations() {
             let start = entry.address();
-            let _ = board.reserved.push(start..start.saturating_add(entry.size()));
+            board.reserves_more |= board.reserved.push(start..start.saturating_add(entry.size())).is_err();
         }
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
-                board.reserved.extend(spans::<4>(node).into_iter().take(board.reserved.capacity() - board.reserved.len()));
+                board.reserves_more |= board.reserved.extend_from_slice(&spans::<4>(node)).is_err();
             }
         }
 

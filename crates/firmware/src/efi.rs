@@ -1,0 +1,79 @@
+//! The memory map of UEFI firmware (UEFI Specification, EFI_BOOT_SERVICES.GetMemoryMap).
+
+use core::ops::Range;
+
+/// Length of version 1 of a descriptor; firmware's are at least as long.
+const DESCRIPTOR: usize = 40;
+
+/// EFI_MEMORY_RUNTIME: firmware's runtime services use it.
+const RUNTIME: u64 = 1 << 63;
+
+/// EFI_MEMORY_TYPE of what is free when boot services have ended: loader code and data, boot services' code and data, conventional memory.
+const FREE: [u32; 5] = [1, 2, 3, 4, 7];
+/// EFI_MEMORY_TYPE of what is no memory: memory-mapped devices and their ports.
+const DEVICES: [u32; 2] = [11, 12];
+
+/// The memory that is firmware's for good: of a map whose descriptors have `descriptor` bytes. Neighbours are one range; an overlong one ends
+/// at the end of addresses.
+pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
+    let mut ranges = map.chunks_exact(descriptor.max(DESCRIPTOR)).filter_map(range).peekable();
+    core::iter::from_fn(move || {
+        let mut range = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+            range.end = next.end;
+        }
+        Some(range)
+    })
+}
+
+/// The range of a descriptor, if it is reserved and not empty.
+fn range(descriptor: &[u8]) -> Option<Range<u64>> {
+    let field = |at: usize| Some(u64::from_le_bytes(*descriptor.get(at..)?.first_chunk()?));
+    let (kind, start, pages, attributes) = (field(0)? as u32, field(8)?, field(24)?, field(32)?);
+    let is_free = FREE.contains(&kind) && attributes & RUNTIME == 0;
+    let end = start.saturating_add(pages.saturating_mul(4096));
+    (!is_free && !DEVICES.contains(&kind) && start < end).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// A map of 48-byte descriptors.
+    fn map(of: &[(u32, u64, u64, u64)]) -> Vec<u8> {
+        of.iter()
+            .flat_map(|&(kind, start, pages, attributes)| [kind.into(), start, 0, pages, attributes, 0].map(u64::to_le_bytes))
+            .flatten()
+            .collect()
+    }
+
+    #[test]
+    fn what_is_the_firmwares_is_reserved() {
+        let map = map(&[
+            (7, 0x4000_0000, 16, 0xf),
+            (6, 0x4001_0000, 2, RUNTIME | 0xf),
+            (5, 0x4001_2000, 1, RUNTIME),
+            (4, 0x4001_3000, 8, 0),
+            (0, 0x5000_0000, 1, 0),
+            (9, 0x6000_0000, 3, 0),
+            (7, 0x7000_0000, 1, RUNTIME),
+            (11, 0x900_0000, 1, RUNTIME),
+            (10, 0x8000_0000, 0, 0),
+            (99, u64::MAX - 4095, u64::MAX, 0),
+        ]);
+        let expected = [0x4001_0000..0x4001_3000, 0x5000_0000..0x5000_1000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000];
+        let found: Vec<_> = reserved(&map, 48).collect();
+        assert_eq!(found[..4], expected);
+        assert_eq!((found.len(), &found[4]), (5, &(u64::MAX - 4095..u64::MAX)));
+    }
+
+    #[test]
+    fn a_broken_map_is_no_panic() {
+        let map = map(&[(0, 0, 1, 0)]);
+        assert_eq!(reserved(&map[..47], 48).count(), 0);
+        assert_eq!(reserved(&map, 0).count(), 1);
+        assert_eq!(reserved(&[], usize::MAX).count(), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! Start from UEFI firmware: the image is an EFI program, too, and becomes one that the arm64 boot protocol starts.
+//!
+//! This runs as firmware loaded the image, not at the image's virtual address. Code and data are reached relative to the program counter, so
+//! that is no matter; but pointers in constant data (of trait objects, of formatting) lead nowhere, and nothing here may use one.
+
+use core::slice;
+
+use stile_firmware::{device_tree, efi};
+use uefi_raw::protocol::console::SimpleTextOutputProtocol;
+use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
+use uefi_raw::table::system::SystemTable;
+use uefi_raw::{Guid, Handle, Status, guid};
+
+use crate::arch::aarch64::host::bulk;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
+
+core::arch::global_asm!(include_str!("efi.S"));
+
+/// The device tree in the table of configurations (Embedded Base Boot Requirements, Devicetree).
+const DEVICE_TREE: Guid = guid!("b1b621d5-f19c-41a5-830b-d9152c69aae0");
+
+/// The image is mapped by blocks of this size from its first byte on.
+const BLOCK: u64 = 2 << 20;
+/// UEFI's pages.
+const PAGE: u64 = 4096;
+/// Room for a device tree: the most that the boot protocol allows.
+const TREE: u64 = 2 << 20;
+/// The most that firmware's device tree may have of it: there is room for a reservation for every descriptor of the memory map.
+const FIRMWARE_TREE: usize = TREE as usize - MAP;
+/// Room for the memory map: EDK2's has some 100 descriptors of 48 bytes.
+const MAP: usize = 64 << 10;
+
+/// The memory that the start needs, from firmware.
+struct Room {
+    /// Address of the image's copy, at a block's first byte.
+    image: u64,
+    /// Address of the device tree.
+    tree: u64,
+    /// Address of the memory map.
+    map: u64,
+}
+
+unsafe extern "C" {
+    fn efi_leave(tree: u64, image: u64) -> !;
+    static efi_leave_end: u8;
+}
+
+/// `image` is where firmware loaded the image.
+///
+/// # Safety
+/// Firmware calls it as the entry point of an EFI program.
+#[unsafe(no_mangle)]
+unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: u64) -> Status {
+    if read_sysreg!(CURRENTEL) != 2 << 2 {
+        return fail(system, "Stile needs EL2, and the firmware runs at EL1. QEMU: -M virt,virtualization=on");
+    }
+    // SAFETY: the system table is firmware's, whose boot services have not ended.
+    let boot = unsafe { &*system.boot_services };
+    let Some(tree) = find_tree(system) else {
+        return fail(system, "Stile needs a device tree, and the firmware has none. QEMU: -M virt,acpi=off");
+    };
+    let Some(tree) = check_tree(tree) else { return fail(system, "Stile: the firmware's device tree is malformed, or too long") };
+    // SAFETY: firmware loaded the whole image, whose header has its size.
+    let size = unsafe { *((image + 16) as *const u64) };
+    let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
+    // SAFETY: the image is as large as its header says, and its copy has as much room elsewhere.
+    unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
+    let Some((map, descriptor)) = exit(boot, handle, room.map) else {
+        return fail(system, "Stile: the firmware did not end its boot services");
+    };
+    // SAFETY: `allocate` made room for it.
+    let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
+    let length = device_tree::reserve(tree, efi::reserved(map, descriptor), to).unwrap_or(0);
+    bulk::clean(room.image, size as usize);
+    bulk::clean(room.tree, length);
+    let code = efi_leave as *const () as u64;
+    bulk::clean(code, (&raw const efi_leave_end as u64 - code) as usize);
+    // SAFETY: both are clean, nothing else is needed of what is here, and this is EL2 with memory mapped as it is.
+    unsafe { efi_leave(room.tree, room.image) }
+}
+
+/// Where firmware has the device tree, if it has one.
+fn find_tree(system: &SystemTable) -> Option<*const u8> {
+    // SAFETY: the system table says how long its table of configurations is.
+    let tables = unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) };
+    tables.iter().find(|table| table.vendor_guid == DEVICE_TREE).map(|table| table.vendor_table.cast::<u8>().cast_const())
+}
+
+/// The device tree at an address, if it can be read.
+fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
+    // SAFETY: a device tree begins with a header of ten words.
+    let length = device_tree::length(unsafe { slice::from_raw_parts(tree, 40) }).filter(|&length| length <= FIRMWARE_TREE)?;
+    // SAFETY: it is as long as its header says. Its memory is not used before it was read.
+    let tree = unsafe { slice::from_raw_parts(tree, length) };
+    device_tree::parse(tree).is_ok().then_some(tree)
+}
+
+/// Takes memory for an image of `size` bytes, the device tree and the memory map.
+fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
+    let image = size.next_multiple_of(PAGE);
+    let all = BLOCK + image + TREE + MAP as u64;
+    let mut start = 0;
+    // SAFETY: boot services have not ended.
+    let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, (all / PAGE) as usize, &mut start) };
+    let at = start.next_multiple_of(BLOCK);
+    (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })
+}
+
+/// Ends boot services. Returns the last memory map, and the size of its descriptors.
+fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], usize)> {
+    // The map may change while it is fetched: then the second one is right (UEFI Specification, EFI_BOOT_SERVICES.ExitBootServices).
+    for _ in 0..2 {
+        let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
+        // SAFETY: boot services have not ended, and the room is this large.
+        let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
+        // SAFETY: as above.
+        if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
+            // SAFETY: firmware wrote as much of the room.
+            return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));
+        }
+    }
+    None
+}
+
+/// Says why the image can't start, and returns to firmware.
+fn fail(system: &SystemTable, why: &str) -> Status {
+    let out: *mut SimpleTextOutputProtocol = system.stdout;
+    for part in [why, "\r\n"] {
+        for byte in part.bytes() {
+            let text = [u16::from(byte), 0];
+            if !out.is_null() {
+                // SAFETY: firmware's console, and a text with an end.
+                let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
+            }
+        }
+    }
+    Status::UNSUPPORTED
+}
