@@ -40,6 +40,7 @@ targets! {
     devices_x86_64: "devices-x86_64",
     boot_loader: "boot-loader",
     disk: "disk",
+    efi: "efi",
     acpi: "acpi",
     device_tree: "device-tree",
     multiboot: "multiboot",

@@ -14,7 +14,7 @@ const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %s
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![variables(), stick(programs)?])
+    Ok(vec![variables(), stick("starts-stile", "off", programs)?, stick("starts-stile-by-acpi", "on", programs)?])
 }
 
 /// A guest starts from firmware, sets a variable, and finds it after a reset.
@@ -26,9 +26,12 @@ fn variables() -> Scenario {
     Scenario { disk: Some(Contents::Script(SCRIPT)), timeout: 400, expect, ..Scenario::new("firmware/variables", arguments) }
 }
 
-/// Firmware starts Stile from a disk; its CPUs and a guest's work as they do without.
-fn stick(programs: &Programs) -> Result<Scenario> {
-    let arguments = format!("--uefi --kernel {} --append stile --vcpus 4 --smp 2 --memory 64M --exits", programs.path("psci")?);
+/// Firmware starts Stile from a disk, with a device tree or with ACPI tables; its CPUs and a guest's work as they do without.
+fn stick(name: &str, acpi: &str, programs: &Programs) -> Result<Scenario> {
+    let arguments = format!(
+        "--uefi --machine-option acpi={acpi} --kernel {} --append stile --vcpus 4 --smp 2 --memory 64M --exits",
+        programs.path("psci")?
+    );
     let input = Some(("send a line", "hello, world\n"));
-    Ok(Scenario { timeout: 400, input, expect: passed(), ..Scenario::new("firmware/starts-stile", &arguments) })
+    Ok(Scenario { timeout: 400, input, expect: passed(), ..Scenario::new(format!("firmware/{name}"), &arguments) })
 }

@@ -11,7 +11,7 @@ pub const MAX_CPUS: usize = 64;
 /// The longest table that is read, in bytes.
 const TABLE_MAX: u32 = 1 << 20;
 /// Length of a table's header.
-const HEADER: usize = 36;
+pub(crate) const HEADER: usize = 36;
 
 /// An I/O interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ fn is_rsdp(bytes: &[u8]) -> bool {
 }
 
 /// Returns a whole table, header included, if its length and checksum are valid.
-fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
+pub(crate) fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
     let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
     let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
     (length as usize >= HEADER && sum(bytes) == 0).then_some(bytes)

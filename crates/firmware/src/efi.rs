@@ -13,10 +13,23 @@ const FREE: [u32; 5] = [1, 2, 3, 4, 7];
 /// EFI_MEMORY_TYPE of what is no memory: memory-mapped devices and their ports.
 const DEVICES: [u32; 2] = [11, 12];
 
+/// EFI_MEMORY_TYPE of memory that is neither free nor faulty: runtime services' code and data, ACPI tables and their storage.
+const KEPT: [u32; 4] = [5, 6, 9, 10];
+
+/// All memory that the machine has, firmware's included. Neighbours are one range.
+pub fn memory(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
+    joined(map, descriptor, |kind, _| FREE.contains(&kind) || KEPT.contains(&kind))
+}
+
 /// The memory that is firmware's for good: of a map whose descriptors have `descriptor` bytes. Neighbours are one range; an overlong one ends
 /// at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
-    let mut ranges = map.chunks_exact(descriptor.max(DESCRIPTOR)).filter_map(range).peekable();
+    joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || FREE.contains(&kind) && attributes & RUNTIME == 0))
+}
+
+/// The ranges of descriptors whose type and attributes satisfy a condition.
+fn joined(map: &[u8], descriptor: usize, wanted: impl Fn(u32, u64) -> bool + Clone) -> impl Iterator<Item = Range<u64>> + Clone {
+    let mut ranges = map.chunks_exact(descriptor.max(DESCRIPTOR)).filter_map(move |descriptor| range(descriptor, &wanted)).peekable();
     core::iter::from_fn(move || {
         let mut range = ranges.next()?;
         while let Some(next) = ranges.next_if(|next| next.start == range.end) {
@@ -26,13 +39,12 @@ pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64
     })
 }
 
-/// The range of a descriptor, if it is reserved and not empty.
-fn range(descriptor: &[u8]) -> Option<Range<u64>> {
+/// The range of a descriptor, if it is wanted and not empty.
+fn range(descriptor: &[u8], wanted: &impl Fn(u32, u64) -> bool) -> Option<Range<u64>> {
     let field = |at: usize| Some(u64::from_le_bytes(*descriptor.get(at..)?.first_chunk()?));
     let (kind, start, pages, attributes) = (field(0)? as u32, field(8)?, field(24)?, field(32)?);
-    let is_free = FREE.contains(&kind) && attributes & RUNTIME == 0;
     let end = start.saturating_add(pages.saturating_mul(4096));
-    (!is_free && !DEVICES.contains(&kind) && start < end).then_some(start..end)
+    (start < end && wanted(kind, attributes)).then_some(start..end)
 }
 
 #[cfg(test)]
@@ -66,6 +78,8 @@ mod tests {
         let expected = [0x4001_0000..0x4001_3000, 0x5000_0000..0x5000_1000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000];
         let found: Vec<_> = reserved(&map, 48).collect();
         assert_eq!(found[..4], expected);
+        let all: Vec<_> = memory(&map, 48).collect();
+        assert_eq!(all, [0x4000_0000..0x4001_b000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000]);
         assert_eq!((found.len(), &found[4]), (5, &(u64::MAX - 4095..u64::MAX)));
     }
 

@@ -10,11 +10,14 @@
 extern crate std;
 
 pub mod acpi;
+pub mod arm_tables;
 mod bytes;
+pub mod described;
 pub mod device_tree;
 pub mod efi;
 pub mod multiboot;
 pub mod nodes;
+pub mod tree_writer;
 
 /// Read access to physical memory.
 pub trait Memory {

@@ -32,8 +32,8 @@ pub const DEVICE_TREE: Target = Target {
 /// Multiboot information.
 pub const MULTIBOOT: Target = Target { name: "multiboot", run: multiboot, seeds: maps, mutations: 8000, marks: &["no map", "map", "ram"] };
 
-/// A place of [`acpi`]'s input: a table, of which `length` is right.
-fn place(at: u8, signature: &[u8], body: &[u8]) -> Vec<u8> {
+/// A place of [`pages`]'s input: a table, of which `length` is right.
+pub fn place(at: u8, signature: &[u8], body: &[u8]) -> Vec<u8> {
     const HEADER: usize = 36;
     let length = HEADER + body.len();
     let mut table = signature.to_vec();
@@ -44,7 +44,7 @@ fn place(at: u8, signature: &[u8], body: &[u8]) -> Vec<u8> {
 }
 
 /// The address of a place.
-fn address(at: u8) -> [u8; 4] {
+pub fn address(at: u8) -> [u8; 4] {
     (ROOT as u32 + u32::from(at) * 16).to_le_bytes()
 }
 
@@ -86,9 +86,10 @@ fn maps() -> Vec<Vec<u8>> {
 }
 
 /// A page in which all tables lie, seen at the addresses at which a BIOS leaves them; other memory is absent.
-struct Pages(Vec<u8>);
+pub struct Pages(Vec<u8>);
 
-const ROOT: u64 = 0xe_0000;
+/// The address of the first place.
+pub const ROOT: u64 = 0xe_0000;
 const LEN: u64 = 0x2_0000;
 
 impl Memory for Pages {
@@ -97,10 +98,10 @@ impl Memory for Pages {
     }
 }
 
-/// The input is a list of places, each with bytes to put there. A table's checksum is corrected, so that mutations reach its contents.
-fn acpi(bytes: &[u8]) {
+/// Memory with tables: the input is a list of places, each with bytes to put there. A table's checksum is corrected, so that mutations reach
+/// its contents.
+pub fn pages(input: &mut Input<'_>) -> Pages {
     let mut memory = vec![0; LEN as usize];
-    let mut input = Input::new(bytes);
     while !input.is_empty() {
         let at = usize::from(input.byte()) * 16;
         let len = usize::from(input.byte());
@@ -118,7 +119,11 @@ fn acpi(bytes: &[u8]) {
             memory[at + sum_at] = 0u8.wrapping_sub(sum);
         }
     }
-    let Ok(tables) = Tables::read(&Pages(memory)) else { return reach("no tables") };
+    Pages(memory)
+}
+
+fn acpi(bytes: &[u8]) {
+    let Ok(tables) = Tables::read(&pages(&mut Input::new(bytes))) else { return reach("no tables") };
     reach("tables");
     assert!(tables.cpus.len() <= MAX_CPUS);
     let marks = [
@@ -135,7 +140,7 @@ fn acpi(bytes: &[u8]) {
 }
 
 /// A board with all nodes that Stile reads.
-fn trees() -> Vec<Vec<u8>> {
+pub fn trees() -> Vec<Vec<u8>> {
     vec![tree().expect("a device tree")]
 }
 

@@ -9,6 +9,7 @@ mod control;
 mod decode;
 mod devices;
 mod disk;
+mod efi;
 mod firmware;
 mod interrupts;
 mod kernel;
@@ -37,6 +38,7 @@ pub const ALL: &[Target] = &[
     devices::X86_64,
     disk::BOOT_LOADER,
     disk::DISK,
+    efi::EFI,
     firmware::ACPI,
     firmware::DEVICE_TREE,
     firmware::MULTIBOOT,

@@ -5,7 +5,8 @@
 
 use core::slice;
 
-use stile_firmware::{device_tree, efi};
+use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::{Memory, described, device_tree, efi};
 use uefi_raw::protocol::console::SimpleTextOutputProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
@@ -18,6 +19,9 @@ core::arch::global_asm!(include_str!("efi.S"));
 
 /// The device tree in the table of configurations (Embedded Base Boot Requirements, Devicetree).
 const DEVICE_TREE: Guid = guid!("b1b621d5-f19c-41a5-830b-d9152c69aae0");
+
+/// The root pointer of ACPI tables, from version 2.0 on (UEFI Specification, 4.6 EFI Configuration Table).
+const ACPI: Guid = guid!("8868e871-e4f1-11d3-bc22-0080c73c8881");
 
 /// The image is mapped by blocks of this size from its first byte on.
 const BLOCK: u64 = 2 << 20;
@@ -40,6 +44,16 @@ struct Room {
     map: u64,
 }
 
+/// Firmware's mapping: every address is its own.
+struct Identity;
+
+impl Memory for Identity {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: firmware's own tables say that there is memory. (A wrong address faults into firmware's handler, which says so.)
+        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
+    }
+}
+
 unsafe extern "C" {
     fn efi_leave(tree: u64, image: u64) -> !;
     static efi_leave_end: u8;
@@ -56,10 +70,17 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     }
     // SAFETY: the system table is firmware's, whose boot services have not ended.
     let boot = unsafe { &*system.boot_services };
-    let Some(tree) = find_tree(system) else {
-        return fail(system, "Stile needs a device tree, and the firmware has none. QEMU: -M virt,acpi=off");
+    let (tree, tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
+        (Some(tree), _) => match check_tree(tree) {
+            Some(tree) => (Some(tree), None),
+            None => return fail(system, "Stile: the firmware's device tree is malformed, or too long"),
+        },
+        (None, Some(root)) => match ArmTables::read(&Identity, root as u64) {
+            Some(tables) => (None, Some(tables)),
+            None => return fail(system, "Stile: the firmware's ACPI tables are malformed, or have no MADT"),
+        },
+        (None, None) => return fail(system, "Stile: the firmware has neither a device tree nor ACPI tables"),
     };
-    let Some(tree) = check_tree(tree) else { return fail(system, "Stile: the firmware's device tree is malformed, or too long") };
     // SAFETY: firmware loaded the whole image, whose header has its size.
     let size = unsafe { *((image + 16) as *const u64) };
     let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
@@ -70,7 +91,14 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     };
     // SAFETY: `allocate` made room for it.
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
-    let length = device_tree::reserve(tree, efi::reserved(map, descriptor), to).unwrap_or(0);
+    let reserved = efi::reserved(map, descriptor);
+    let length = match (tree, &tables) {
+        (Some(tree), _) => device_tree::reserve(tree, reserved, to),
+        (None, Some(tables)) => described::describe(tables, efi::memory(map, descriptor), reserved, to),
+        (None, None) => None,
+    };
+    // There is room: a tree of ACPI tables has few KiB, and a reservation for every descriptor of the map has 16 bytes.
+    let length = length.unwrap_or(0);
     bulk::clean(room.image, size as usize);
     bulk::clean(room.tree, length);
     let code = efi_leave as *const () as u64;
@@ -79,11 +107,11 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     unsafe { efi_leave(room.tree, room.image) }
 }
 
-/// Where firmware has the device tree, if it has one.
-fn find_tree(system: &SystemTable) -> Option<*const u8> {
+/// Where firmware has a table of configurations, if it has it.
+fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
     // SAFETY: the system table says how long its table of configurations is.
     let tables = unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) };
-    tables.iter().find(|table| table.vendor_guid == DEVICE_TREE).map(|table| table.vendor_table.cast::<u8>().cast_const())
+    tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
 }
 
 /// The device tree at an address, if it can be read.

@@ -1,0 +1,136 @@
+//! What ACPI tables say of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
+//! (GTDT), PSCI (FADT), console (SPCR).
+
+use core::ops::Range;
+
+use heapless::Vec;
+
+use crate::Memory;
+use crate::acpi::{HEADER, MAX_CPUS, table};
+use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+
+/// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one has one for each CPU.
+const REDISTRIBUTOR: u64 = 2 << 16;
+
+/// Contents of the tables. Numbers of interrupts are INTIDs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArmTables {
+    /// MPIDR affinities of the enabled CPUs.
+    pub cpus: Vec<u64, MAX_CPUS>,
+    /// Physical address of the distributor, if it is a GICv3 or GICv4.
+    pub distributor: Option<u64>,
+    /// The redistributors' registers.
+    pub redistributors: Vec<Range<u64>, 8>,
+    /// Physical address of the first ITS.
+    pub its: Option<u64>,
+    /// The virtual CPU interface's maintenance interrupt.
+    pub maintenance: Option<u32>,
+    /// Interrupts of the timers: secure EL1's, non-secure EL1's, the virtual one, EL2's.
+    pub timers: Option<[u32; 4]>,
+    /// Whether PSCI is called by HVC; `None` without PSCI.
+    pub psci_by_hvc: Option<bool>,
+    /// Physical address and interrupt of the console, if that is a PL011.
+    pub uart: Option<(u64, Option<u32>)>,
+}
+
+impl ArmTables {
+    /// Parses the tables whose root pointer (RSDP) is at an address. `None` if there is no root, or no MADT.
+    pub fn read(memory: &impl Memory, rsdp: u64) -> Option<Self> {
+        let root = table(memory, u64_at(memory.bytes(rsdp, 36)?, 24)?)?;
+        let mut tables = Self::default();
+        let mut has_madt = false;
+        for entry in root.get(HEADER..)?.chunks_exact(8) {
+            let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
+            // Tables that are cut short are ignored.
+            let _ = match u32_at(bytes, 0) {
+                Some(APIC) => {
+                    has_madt = true;
+                    tables.read_madt(bytes)
+                }
+                Some(GTDT) => tables.read_gtdt(bytes),
+                Some(FACP) => tables.read_fadt(bytes),
+                Some(SPCR) => tables.read_spcr(bytes),
+                _ => None,
+            };
+        }
+        has_madt.then_some(tables)
+    }
+
+    fn read_madt(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut rest = bytes.get(HEADER + 8..)?;
+        while let [kind, length, ..] = *rest
+            && length >= 2
+            && let Some((entry, after)) = rest.split_at_checked(length.into())
+        {
+            // Entries beyond a list's capacity are dropped.
+            let _ = self.read_controller(kind, entry);
+            rest = after;
+        }
+        Some(())
+    }
+
+    fn read_controller(&mut self, kind: u8, entry: &[u8]) -> Option<()> {
+        const ENABLED: u32 = 1;
+        match kind {
+            // GIC CPU Interface
+            0x0b if u32_at(entry, 12)? & ENABLED != 0 => {
+                self.cpus.push(u64_at(entry, 68)?).ok()?;
+                self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|&intid| intid != 0));
+                let redistributor = u64_at(entry, 60)?;
+                if redistributor != 0 {
+                    self.add_redistributors(redistributor..redistributor.checked_add(REDISTRIBUTOR)?)?;
+                }
+            }
+            // GIC Distributor: version 0 leaves it to the hardware to say.
+            0x0c if matches!(u8_at(entry, 20)?, 0 | 3 | 4) => self.distributor = Some(u64_at(entry, 8)?),
+            // GIC Redistributor
+            0x0e => {
+                let start = u64_at(entry, 4)?;
+                self.add_redistributors(start..start.checked_add(u32_at(entry, 12)?.into())?)?;
+            }
+            // GIC Interrupt Translation Service
+            0x0f => self.its = self.its.or(Some(u64_at(entry, 8)?)),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Neighbours become one range.
+    fn add_redistributors(&mut self, range: Range<u64>) -> Option<()> {
+        match self.redistributors.iter_mut().find(|other| other.end == range.start) {
+            Some(before) => before.end = range.end,
+            None => self.redistributors.push(range).ok()?,
+        }
+        Some(())
+    }
+
+    fn read_gtdt(&mut self, bytes: &[u8]) -> Option<()> {
+        self.timers = Some([u32_at(bytes, 48)?, u32_at(bytes, 56)?, u32_at(bytes, 64)?, u32_at(bytes, 72)?]);
+        Some(())
+    }
+
+    /// ARM_BOOT_ARCH: PSCI_COMPLIANT, PSCI_USE_HVC.
+    fn read_fadt(&mut self, bytes: &[u8]) -> Option<()> {
+        let flags = u16_at(bytes, 129)?;
+        self.psci_by_hvc = (flags & 1 != 0).then_some(flags & 2 != 0);
+        Some(())
+    }
+
+    /// "Serial Port Console Redirection Table", Microsoft.
+    fn read_spcr(&mut self, bytes: &[u8]) -> Option<()> {
+        const PL011: u8 = 3;
+        const MEMORY: u8 = 0;
+        const BY_GIC: u8 = 1 << 3;
+        if u8_at(bytes, 36)? == PL011 && u8_at(bytes, 40)? == MEMORY {
+            let intid = u32_at(bytes, 54).filter(|_| u8_at(bytes, 52).is_some_and(|kinds| kinds & BY_GIC != 0));
+            self.uart = Some((u64_at(bytes, 44)?, intid));
+        }
+        Some(())
+    }
+}
+
+// As numbers: a comparison with a text may read a pointer, which leads nowhere where this runs before the MMU is set up.
+const APIC: u32 = u32::from_le_bytes(*b"APIC");
+const GTDT: u32 = u32::from_le_bytes(*b"GTDT");
+const FACP: u32 = u32::from_le_bytes(*b"FACP");
+const SPCR: u32 = u32::from_le_bytes(*b"SPCR");

@@ -1,0 +1,243 @@
+//! A device tree of a machine that has ACPI tables: the rest of Stile reads device trees only.
+
+use core::ops::Range;
+
+use crate::arm_tables::ArmTables;
+use crate::tree_writer::TreeWriter;
+
+/// The GIC's phandle.
+const GIC: u32 = 1;
+/// Sizes of the distributor's, an ITS's and a PL011's registers, in bytes.
+const DISTRIBUTOR_SIZE: u64 = 0x1_0000;
+const ITS_SIZE: u64 = 0x2_0000;
+const UART_SIZE: u64 = 0x1000;
+/// Level-sensitive, active high.
+const LEVEL: u32 = 4;
+
+/// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. Returns its length; `None` without room.
+pub fn describe(
+    tables: &ArmTables,
+    memory: impl Iterator<Item = Range<u64>> + Clone,
+    reserved: impl Iterator<Item = Range<u64>>,
+    to: &mut [u8],
+) -> Option<usize> {
+    let mut tree = TreeWriter::new(reserved, to);
+    tree.begin("");
+    tree.text("model", "machine with ACPI tables");
+    tree.cells("#address-cells", &[2]);
+    tree.cells("#size-cells", &[2]);
+    tree.cells("interrupt-parent", &[GIC]);
+    tree.begin("chosen");
+    if tables.uart.is_some() {
+        tree.text("stdout-path", "/serial");
+    }
+    tree.end();
+    for bank in memory {
+        tree.begin_at("memory", Some(bank.start));
+        tree.text("device_type", "memory");
+        tree.reg(core::iter::once(bank));
+        tree.end();
+    }
+    tree.begin("cpus");
+    tree.cells("#address-cells", &[2]);
+    tree.cells("#size-cells", &[0]);
+    for &cpu in &tables.cpus {
+        tree.begin_at("cpu", Some(cpu));
+        tree.text("device_type", "cpu");
+        tree.cells("reg", &[(cpu >> 32) as u32, cpu as u32]);
+        tree.text("enable-method", "psci");
+        tree.end();
+    }
+    tree.end();
+    if let Some(hvc) = tables.psci_by_hvc {
+        tree.begin("psci");
+        tree.text("compatible", "arm,psci-1.0");
+        tree.text("method", if hvc { "hvc" } else { "smc" });
+        tree.end();
+    }
+    if let Some(distributor) = tables.distributor {
+        interrupt_controller(&mut tree, tables, distributor);
+    }
+    if let Some([secure, physical, virt, hypervisor]) = tables.timers {
+        let [a, b, c] = interrupt(secure);
+        let [d, e, f] = interrupt(physical);
+        let [g, h, i] = interrupt(virt);
+        let [j, k, l] = interrupt(hypervisor);
+        tree.begin("timer");
+        tree.text("compatible", "arm,armv8-timer");
+        tree.cells("interrupts", &[a, b, c, d, e, f, g, h, i, j, k, l]);
+        tree.end();
+    }
+    if let Some((address, intid)) = tables.uart {
+        tree.begin("serial");
+        tree.text("compatible", "arm,pl011");
+        tree.reg(core::iter::once(address..address.saturating_add(UART_SIZE)));
+        if let Some(intid) = intid {
+            tree.cells("interrupts", &interrupt(intid));
+        }
+        tree.end();
+    }
+    tree.end();
+    tree.finish()
+}
+
+fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distributor: u64) {
+    tree.begin_at("interrupt-controller", Some(distributor));
+    tree.text("compatible", "arm,gic-v3");
+    tree.empty("interrupt-controller");
+    tree.cells("#interrupt-cells", &[3]);
+    tree.cells("#address-cells", &[2]);
+    tree.cells("#size-cells", &[2]);
+    tree.empty("ranges");
+    tree.cells("#redistributor-regions", &[tables.redistributors.len() as u32]);
+    let registers = core::iter::once(distributor..distributor.saturating_add(DISTRIBUTOR_SIZE));
+    tree.reg(registers.chain(tables.redistributors.iter().cloned()));
+    if let Some(intid) = tables.maintenance {
+        tree.cells("interrupts", &interrupt(intid));
+    }
+    tree.cells("phandle", &[GIC]);
+    if let Some(its) = tables.its {
+        tree.begin_at("msi-controller", Some(its));
+        tree.text("compatible", "arm,gic-v3-its");
+        tree.reg(core::iter::once(its..its.saturating_add(ITS_SIZE)));
+        tree.end();
+    }
+    tree.end();
+}
+
+/// The specifier of an interrupt: a PPI below 32, an SPI from there on.
+fn interrupt(intid: u32) -> [u32; 3] {
+    match intid {
+        0..32 => [1, intid.saturating_sub(16), LEVEL],
+        _ => [0, intid - 32, LEVEL],
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use dtoolkit::Node;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::nodes::{cells, intid, spans, text};
+    use crate::{Memory, device_tree};
+
+    struct Flat(Vec<u8>);
+
+    impl Memory for Flat {
+        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
+        }
+    }
+
+    /// Bytes of fields at offsets.
+    fn fields(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        for (at, field) in fields {
+            bytes[*at..*at + field.len()].copy_from_slice(field);
+        }
+        bytes
+    }
+
+    fn put_table(memory: &mut Flat, at: usize, signature: &[u8; 4], body: &[u8]) {
+        let mut bytes = fields(36, &[(0, signature), (4, &(36 + body.len() as u32).to_le_bytes())]);
+        bytes.extend(body);
+        bytes[9] = 0u8.wrapping_sub(bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte)));
+        memory.0[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+
+    fn cpu(mpidr: u64, enabled: u8) -> Vec<u8> {
+        fields(80, &[(0, &[0x0b, 80]), (12, &[enabled]), (56, &[25]), (68, &mpidr.to_le_bytes())])
+    }
+
+    fn machine() -> Flat {
+        let mut memory = Flat(vec![0; 0x6000]);
+        let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[3])]);
+        let redistributors = fields(16, &[(0, &[0x0e, 16]), (4, &0x80a_0000_u64.to_le_bytes()), (12, &0x4_0000_u32.to_le_bytes())]);
+        let its = fields(20, &[(0, &[0x0f, 20]), (8, &0x808_0000_u64.to_le_bytes())]);
+        let madt = [vec![0; 8], distributor, cpu(0, 1), cpu(0x1_0000_0203, 1), cpu(7, 0), redistributors, its].concat();
+        put_table(&mut memory, 0x1000, b"APIC", &madt);
+        put_table(&mut memory, 0x2000, b"GTDT", &fields(68, &[(12, &[29]), (20, &[30]), (28, &[27]), (36, &[26])]));
+        put_table(&mut memory, 0x3000, b"FACP", &fields(240, &[(129 - 36, &[1])]));
+        let spcr = fields(44, &[(0, &[3]), (8, &0x900_0000_u64.to_le_bytes()), (16, &[8]), (18, &[33])]);
+        put_table(&mut memory, 0x4000, b"SPCR", &spcr);
+        let root: Vec<u8> = [0x1000_u64, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
+        put_table(&mut memory, 0x5000, b"XSDT", &root);
+        memory.0[24..32].copy_from_slice(&0x5000_u64.to_le_bytes());
+        memory
+    }
+
+    #[test]
+    fn a_tree_says_what_the_tables_say() {
+        let tables = ArmTables::read(&machine(), 0).unwrap();
+        let mut to = [0xee; 4096];
+        let memory = [0x4000_0000..0x8000_0000, 1 << 40..2 << 40];
+        let reserved = [0x4000_0000..0x4000_1000];
+        let length = describe(&tables, memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
+        let tree = device_tree::parse(&to[..length]).unwrap();
+        let node = |path: &str| tree.find_node(path).unwrap();
+        assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);
+        assert_eq!(spans::<4>(node("/memory@40000000"))[..], memory[..1]);
+        assert_eq!(spans::<4>(node("/memory@10000000000"))[..], memory[1..]);
+        let cpus: Vec<_> = node("/cpus").children().map(|cpu| cells(&cpu, "reg").to_vec()).collect();
+        assert_eq!(cpus, [vec![0, 0], vec![1, 0x203]]);
+        assert_eq!((text(&node("/psci"), "method"), text(&node("/chosen"), "stdout-path")), (Some("smc"), Some("/serial")));
+        let gic = node("/interrupt-controller@8000000");
+        assert_eq!(spans::<4>(gic)[..], [0x800_0000..0x801_0000, 0x80a_0000..0x80e_0000]);
+        assert_eq!(intid(&cells(&gic, "interrupts")), Some(25));
+        assert_eq!(spans::<4>(node("/interrupt-controller@8000000/msi-controller@8080000"))[..], [0x808_0000..0x80a_0000][..]);
+        let timers = cells(&node("/timer"), "interrupts");
+        assert_eq!(timers.chunks(3).map(|cells| intid(cells).unwrap()).collect::<Vec<_>>(), [29, 30, 27, 26]);
+        let uart = node("/serial");
+        assert_eq!((spans::<4>(uart)[0].clone(), intid(&cells(&uart, "interrupts"))), (0x900_0000..0x900_1000, Some(33)));
+    }
+
+    #[test]
+    fn redistributors_of_cpus_are_joined() {
+        let mut memory = machine();
+        let cpu = |number: u64| {
+            let mut entry = cpu(number, 1);
+            entry[60..68].copy_from_slice(&(0x80a_0000 + number * 0x2_0000).to_le_bytes());
+            entry
+        };
+        put_table(&mut memory, 0x1000, b"APIC", &[vec![0; 8], cpu(0), cpu(1), cpu(9)].concat());
+        let tables = ArmTables::read(&memory, 0).unwrap();
+        assert_eq!(tables.redistributors, [0x80a_0000..0x80e_0000, 0x81c_0000..0x81e_0000]);
+    }
+
+    #[test]
+    fn there_may_be_no_room() {
+        let tables = ArmTables::read(&machine(), 0).unwrap();
+        let length = describe(&tables, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
+        for room in 0..length {
+            assert_eq!(describe(&tables, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
+        }
+    }
+
+    proptest! {
+        /// Corruption anywhere yields no tables, or others, and always a tree that can be read.
+        #[test]
+        fn corrupt_tables_do_not_panic(at in 0usize..0x6000, length in 0usize..64, value: u8) {
+            let mut memory = machine();
+            let end = memory.0.len().min(at + length);
+            memory.0[at..end].fill(value);
+            // The checksum does not save it.
+            for table in [0x1000, 0x2000, 0x3000, 0x4000] {
+                let length = u32::from_le_bytes(memory.0[table + 4..table + 8].try_into().unwrap()) as usize;
+                if let Some(bytes) = memory.0.get_mut(table..).and_then(|bytes| bytes.get_mut(..length.max(36))) {
+                    bytes[9] = 0;
+                    bytes[9] = 0u8.wrapping_sub(bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte)));
+                }
+            }
+            if let Some(tables) = ArmTables::read(&memory, 0) {
+                let mut to = vec![0; 0x1_0000];
+                let length = describe(&tables, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
+                prop_assert!(device_tree::parse(&to[..length]).is_ok());
+            }
+        }
+    }
+}
