@@ -40,6 +40,13 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
         row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
         row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
     ];
+    let firmware = plan.map_or(0, |plan| plan.kernel.firmware_size());
+    if firmware != 0 {
+        rows.extend([
+            row(map::FIRMWARE_BASE..map::FIRMWARE_BASE + firmware, "firmware, executes in place", ""),
+            row(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables", ""),
+        ]);
+    }
     if !vm.functions.is_empty() {
         let spis =
             format!("{}-{} (SPI {}-{}), edge", intid::MSI_BASE, MSI_LAST, intid::MSI_BASE - intid::SPI_BASE, MSI_LAST - intid::SPI_BASE);
@@ -48,8 +55,8 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             row(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions", ""),
             row(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0", ""),
         ]);
-        rows.sort();
     }
+    rows.sort();
     rows.extend(loads(plan).into_iter().map(|(range, what)| row(range, what, "")));
     rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
     rows
@@ -99,7 +106,8 @@ pub fn ports() -> Vec<Vec<String>> {
 fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
     let Some(plan) = plan else { return Vec::new() };
     let mut loads: Vec<(Range<u64>, String)> = Vec::new();
-    for segment in &plan.kernel.segments {
+    // Firmware has a row of its own.
+    for segment in plan.kernel.segments.iter().filter(|_| plan.kernel.format != Format::Firmware) {
         let file = segment.file.len() as u64;
         let rest = match segment.mem_len - file {
             0 => String::new(),

@@ -14,9 +14,14 @@ const UART_SIZE: u64 = 0x1000;
 /// Level-sensitive, active high.
 const LEVEL: u32 = 4;
 
-/// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. Returns its length; `None` without room.
+/// The property of `/chosen` with the time at which Stile was started, in seconds since 1970: two cells.
+pub const TIME: &str = "stile,time";
+
+/// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. `time`: now, in seconds since 1970, if firmware knows it.
+/// Returns the tree's length; `None` without room.
 pub fn describe(
     tables: &ArmTables,
+    time: Option<u64>,
     memory: impl Iterator<Item = Range<u64>> + Clone,
     reserved: impl Iterator<Item = Range<u64>>,
     to: &mut [u8],
@@ -30,6 +35,9 @@ pub fn describe(
     tree.begin("chosen");
     if tables.uart.is_some() {
         tree.text("stdout-path", "/serial");
+    }
+    if let Some(time) = time {
+        tree.cells(TIME, &[(time >> 32) as u32, time as u32]);
     }
     tree.end();
     for bank in memory {
@@ -177,7 +185,7 @@ mod tests {
         let mut to = [0xee; 4096];
         let memory = [0x4000_0000..0x8000_0000, 1 << 40..2 << 40];
         let reserved = [0x4000_0000..0x4000_1000];
-        let length = describe(&tables, memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
+        let length = describe(&tables, Some(1 << 32 | 5), memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
         let tree = device_tree::parse(&to[..length]).unwrap();
         let node = |path: &str| tree.find_node(path).unwrap();
         assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);
@@ -186,6 +194,7 @@ mod tests {
         let cpus: Vec<_> = node("/cpus").children().map(|cpu| cells(&cpu, "reg").to_vec()).collect();
         assert_eq!(cpus, [vec![0, 0], vec![1, 0x203]]);
         assert_eq!((text(&node("/psci"), "method"), text(&node("/chosen"), "stdout-path")), (Some("smc"), Some("/serial")));
+        assert_eq!(cells(&node("/chosen"), TIME)[..], [1, 5]);
         let gic = node("/interrupt-controller@8000000");
         assert_eq!(spans::<4>(gic)[..], [0x800_0000..0x801_0000, 0x80a_0000..0x80e_0000]);
         assert_eq!(intid(&cells(&gic, "interrupts")), Some(25));
@@ -212,9 +221,9 @@ mod tests {
     #[test]
     fn there_may_be_no_room() {
         let tables = ArmTables::read(&machine(), 0).unwrap();
-        let length = describe(&tables, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
+        let length = describe(&tables, None, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
         for room in 0..length {
-            assert_eq!(describe(&tables, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
+            assert_eq!(describe(&tables, None, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
         }
     }
 
@@ -235,7 +244,7 @@ mod tests {
             }
             if let Some(tables) = ArmTables::read(&memory, 0) {
                 let mut to = vec![0; 0x1_0000];
-                let length = describe(&tables, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
+                let length = describe(&tables, None, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
                 prop_assert!(device_tree::parse(&to[..length]).is_ok());
             }
         }

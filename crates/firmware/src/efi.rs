@@ -21,6 +21,22 @@ pub fn memory(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>>
     joined(map, descriptor, |kind, _| FREE.contains(&kind) || KEPT.contains(&kind))
 }
 
+/// Seconds since 1970 of a time (EFI_TIME: year, month, day, hour, minute, second) and its offset from UTC in minutes, if the firmware knows it.
+/// `None` if it is no time between 1970 and 9999.
+pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: Option<i16>) -> Option<u64> {
+    let in_range = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !in_range || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // Years begin in March here, so that February's last day is a year's last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    let (year, month, day) = (u64::from(year), u64::from(month), u64::from(day));
+    let year = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468;
+    let seconds = ((days * 24 + u64::from(hour)) * 60 + u64::from(minute)) * 60 + u64::from(second);
+    seconds.checked_add_signed(-60 * i64::from(offset.unwrap_or(0)))
+}
+
 /// The memory that is firmware's for good: of a map whose descriptors have `descriptor` bytes. Neighbours are one range; an overlong one ends
 /// at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
@@ -81,6 +97,20 @@ mod tests {
         let all: Vec<_> = memory(&map, 48).collect();
         assert_eq!(all, [0x4000_0000..0x4001_b000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000]);
         assert_eq!((found.len(), &found[4]), (5, &(u64::MAX - 4095..u64::MAX)));
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!(seconds(1970, [1, 1, 0, 0, 0], None), Some(0));
+        assert_eq!(seconds(2000, [2, 29, 23, 59, 59], None), Some(951_868_799));
+        assert_eq!(seconds(2000, [3, 1, 0, 0, 0], None), Some(951_868_800));
+        assert_eq!(seconds(2026, [11, 23, 20, 24, 5], None), Some(1_795_465_445));
+        assert_eq!(seconds(2026, [11, 23, 20, 24, 5], Some(-90)), Some(1_795_465_445 + 5400));
+        assert_eq!(seconds(1970, [1, 1, 0, 0, 0], Some(1)), None, "before 1970");
+        for wrong in [[0, 1, 0, 0, 0], [13, 1, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 24, 0, 0], [1, 1, 0, 60, 0], [1, 1, 0, 0, 60]] {
+            assert_eq!(seconds(2026, wrong, None), None);
+        }
+        assert_eq!(seconds(1969, [12, 31, 0, 0, 0], None), None);
     }
 
     #[test]

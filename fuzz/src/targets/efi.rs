@@ -78,7 +78,7 @@ fn efi(bytes: &[u8]) {
             ("reserved", reserved.clone().next().is_some()),
         ];
         marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
-        describe(&tables, memory.clone(), reserved.clone(), &mut to)
+        describe(&tables, None, memory.clone(), reserved.clone(), &mut to)
     };
     let Some(length) = length else { return };
     let tree = device_tree::parse(&to[..length]).expect("what is written can be read");

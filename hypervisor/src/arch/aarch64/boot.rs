@@ -66,6 +66,8 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     }
     if let Some(device) = &board.rtc {
         wall_clock::set(Mmio::new(address_space::device(device.registers.clone())).read32(0).into());
+    } else if let Some(time) = board.time {
+        wall_clock::set(time);
     }
     interrupts::setup(board)?;
     gic::setup_distributor(board.gicd.as_ref().ok_or("the device tree has no GICv3 (QEMU: -M virt,gic-version=3)")?);

@@ -10,6 +10,7 @@ use stile_firmware::{Memory, described, device_tree, efi};
 use uefi_raw::protocol::console::SimpleTextOutputProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
+use uefi_raw::time::Time;
 use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
@@ -86,6 +87,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
     // SAFETY: the image is as large as its header says, and its copy has as much room elsewhere.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
+    let time = time(system);
     let Some((map, descriptor)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
@@ -94,7 +96,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let reserved = efi::reserved(map, descriptor);
     let length = match (tree, &tables) {
         (Some(tree), _) => device_tree::reserve(tree, reserved, to),
-        (None, Some(tables)) => described::describe(tables, efi::memory(map, descriptor), reserved, to),
+        (None, Some(tables)) => described::describe(tables, time, efi::memory(map, descriptor), reserved, to),
         (None, None) => None,
     };
     // There is room: a tree of ACPI tables has few KiB, and a reservation for every descriptor of the map has 16 bytes.
@@ -121,6 +123,16 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
     // SAFETY: it is as long as its header says. Its memory is not used before it was read.
     let tree = unsafe { slice::from_raw_parts(tree, length) };
     device_tree::parse(tree).is_ok().then_some(tree)
+}
+
+/// Now, in seconds since 1970, if firmware has a clock.
+fn time(system: &SystemTable) -> Option<u64> {
+    let mut now = Time::invalid();
+    // SAFETY: runtime services are there while boot services are.
+    let status = unsafe { ((*system.runtime_services).get_time)(&mut now, core::ptr::null_mut()) };
+    let offset = (now.time_zone != Time::UNSPECIFIED_TIMEZONE).then_some(now.time_zone);
+    let fields = [now.month, now.day, now.hour, now.minute, now.second];
+    if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
 }
 
 /// Takes memory for an image of `size` bytes, the device tree and the memory map.

@@ -8,12 +8,16 @@ use crate::vm::power::End;
 pub struct FlashWindow;
 
 impl Device for FlashWindow {
+    #[cold]
+    #[inline(never)]
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
         let vm = &cpu.vcpu().vm().arch;
         vm.flash.map_or(u64::MAX, |flash| flash.read(offset, bytes, |readable| vm.show_flash(flash, readable)))
     }
 
     /// The chips know only words.
+    #[cold]
+    #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let vm = &cpu.vcpu().vm().arch;
         let flash = vm.flash.filter(|_| bytes == 4)?;

@@ -34,6 +34,8 @@ fn config_offset(offset: u64, bytes: u64) -> Option<u64> {
 }
 
 impl Device for HostBridge {
+    #[cold]
+    #[inline(never)]
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
         let Some(functions) = functions(cpu) else { return u64::MAX };
         match Self::is_config(offset) {
@@ -42,6 +44,8 @@ impl Device for HostBridge {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let functions = functions(cpu)?;
         match Self::is_config(offset) {

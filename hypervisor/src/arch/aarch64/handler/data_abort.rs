@@ -35,7 +35,7 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
             return Outcome::done(row);
         }
     }
-    handle_access(cpu, esr)
+    handle_access(cpu, esr, faulting_ipa())
 }
 
 /// Registers that guests read again and again, and that need no lock: what a load of `size` (the logarithm of the bytes) gets.
@@ -61,11 +61,10 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
 
 /// All other accesses.
 #[inline(never)]
-fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
+fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
-    let ipa = faulting_ipa();
     if !abort.isv() || !matches!(abort.fault().kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_)) {
-        return store_or_refuse(cpu, Esr(esr), ipa);
+        return store_or_refuse(cpu, esr, ipa);
     }
     let register = usize::from(abort.srt());
     let stored = abort.store_value(cpu.frame.get(register));
@@ -85,27 +84,24 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     Outcome::done(row)
 }
 
-/// A store to memory that the guest can only read, if it is that, to which a device belongs.
+/// An abort of another kind. Stores to memory that the guest can only read, and to which a device belongs, are accesses to that.
 #[cold]
 #[inline(never)]
-fn store_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
-    let abort = esr.data_abort();
+fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
+    /// In ISS.DFSC, the difference between a permission fault and a translation fault.
+    const PERMISSION: u64 = 1 << 3;
+    let abort = Esr(esr).data_abort();
     let is_store = abort.isv() && abort.wnr() && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
     if !is_store {
-        return touch_or_refuse(cpu, esr, ipa);
+        return touch_or_refuse(cpu, Esr(esr), ipa);
     }
     // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). Where another vCPU has changed the first stage since, the guest tries
     // again, and takes a fault of its own.
     let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
-    let stored = abort.store_value(cpu.frame.get(usize::from(abort.srt())));
-    let bytes = 1 << abort.sas();
-    let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else { return refuse(cpu, esr, ipa) };
-    let row = hit.device.row(hit.offset, true);
-    if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
-        direct::leave_for_scheduler(cpu);
-        return cpu.end_vm(row, how);
+    match cpu.vcpu().vm().devices.buses.memory.at(ipa) {
+        Some(_) => handle_access(cpu, esr & !PERMISSION, ipa),
+        None => refuse(cpu, Esr(esr), ipa),
     }
-    Outcome::done(row)
 }
 
 /// Where the first stage of the guest leads an address, as EL1 reads it.

@@ -9,6 +9,7 @@ use stile_board::MAX_CPUS;
 use super::pcie::HostBridge;
 use crate::address_space::Span;
 use crate::once::Once;
+use stile_firmware::described;
 use stile_firmware::nodes::{bank, cells, find, intid, is_compatible, is_enabled, spans, text, walk};
 
 static BOARD: Once<Board> = Once::new();
@@ -60,6 +61,8 @@ pub struct Board {
     pub uart: Option<Device>,
     /// An Arm PL031, for the time of day.
     pub rtc: Option<Device>,
+    /// The time of the start, in seconds since 1970, from who wrote the device tree (crate `firmware`, `described`).
+    pub time: Option<u64>,
     /// GICv3 distributor.
     pub gicd: Option<Span>,
     /// GICv3 redistributors.
@@ -93,6 +96,10 @@ impl Board {
             psci: None,
             uart: None,
             rtc: find(tree, "arm,pl031").and_then(device),
+            time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
+                [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
+                _ => None,
+            }),
             gicd: None,
             gicr: Vec::new(),
             its: find(tree, "arm,gic-v3-its").and_then(|its| spans::<1>(its).pop()),
