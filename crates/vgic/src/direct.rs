@@ -10,7 +10,7 @@
 //! | SGI active, or any priority active | not: stays in list registers | active, with the priority that it was acknowledged with |
 //! | SGI pending and active | not | both |
 //! | timer pending: its line is high | deactivated physically: the line makes it pending | nothing: it fires, and exits |
-//! | timer pending: by a write to GICR_ISPENDR0 | GICR_ISPENDR0 | a pending latch, if the line is low |
+//! | timer pending: by a write to GICR_ISPENDR0 | not: with the line high, hardware would not tell such a latch from the line | |
 //! | timer active | not | active, linked to the physical interrupt, which stays active |
 //! | enable, group enable, priority | programmed at each entry | the model's own: the guest writes them by trapped accesses |
 //! | reserved SGI | never in hardware | pending in the model alone |
@@ -99,7 +99,7 @@ impl Redistributor {
         self.block.acknowledged[intid as usize % BLOCK].priority()
     }
 
-    /// Whether all that is pending is an SGI or timer of group 1, and nothing is active.
+    /// Whether all that is pending is an SGI or timer of group 1, no timer by a latch, and nothing is active.
     fn fits_hardware<L: ListRegisters>(&self, distributor: &Distributor, lrs: &L, reserved: u32) -> bool {
         let block = &self.block;
         let all = ((1 << SGIS) - 1) | self.slots.hw_ppis;
@@ -108,7 +108,12 @@ impl Redistributor {
         let Some(in_lists) = in_lists else { return false };
         // Pending interrupts that are disabled can wait in the model.
         let pending = in_lists | block.wanted();
-        block.active == 0 && block.group1 & all == all && pending & (reserved | !all) == 0 && !self.waiting_spis(distributor)
+        let latches = block.pending | block.resident & block.latched;
+        latches & self.slots.hw_ppis == 0
+            && block.active == 0
+            && block.group1 & all == all
+            && pending & (reserved | !all) == 0
+            && !self.waiting_spis(distributor)
     }
 
     /// Undoes [`enter_direct`](Self::enter_direct). Must be followed by [`sync`](Self::sync).

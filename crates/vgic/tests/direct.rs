@@ -128,6 +128,22 @@ fn what_hardware_can_not_hold_keeps_interrupts_virtual() {
 }
 
 #[test]
+fn a_timer_that_software_made_pending_stays_so_when_its_line_falls() {
+    for direct in [false, true] {
+        let mut machine = machine(1);
+        machine.set_timer(0, 27, true);
+        machine.write_redistributor(0, 0x200, 1 << 30);
+        machine.settle();
+        assert!(!direct || !machine.make_direct(0), "hardware could not give the latch back");
+        machine.set_timer(0, 30, true);
+        machine.check_registers();
+        machine.set_timer(0, 30, false);
+        machine.settle();
+        machine.check_registers();
+    }
+}
+
+#[test]
 fn an_spi_ends_direct_interrupts_and_they_return() {
     let mut machine = machine(4);
     assert!(machine.make_direct(0));
