@@ -20,7 +20,8 @@ const CONSOLE: &str = "console=ttyAMA0";
 /// # Errors
 /// The disk has no file system that can be read, or no kernel for arm64: the error names `--kernel`.
 pub fn boot(drive: &Drive) -> Result<Files> {
-    let instead = "name a kernel, such as --kernel debian, and what it needs with --initrd and --append";
+    let instead = "start it by UEFI firmware, with --kernel debian-edk2; or name a kernel, such as --kernel debian, and what it needs with --initrd \
+                   and --append";
     let refuse = |what: String| exit::usage(format!("disk: {} {what}: {instead}", drive.file.display()));
     let contents = Contents::open(&drive.file, drive.format()).with_context(|| format!("reading {}", drive.file.display()))?;
     let files = boot::find(contents).map_err(refuse)?;

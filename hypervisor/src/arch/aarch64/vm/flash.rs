@@ -54,6 +54,11 @@ impl Flash {
         self.clean(changed);
     }
 
+    /// The machine is reset: a command that was under way is cut short. `show` as for [`Flash::read`].
+    pub fn reset(&self, show: impl FnOnce(bool)) {
+        self.with(show, |model, _| *model = Model::new());
+    }
+
     fn with<T>(&self, show: impl FnOnce(bool), access: impl FnOnce(&mut Model, &[AtomicU32]) -> T) -> T {
         let mut model = self.model.lock();
         let before = model.is_array();

@@ -216,6 +216,9 @@ impl VmPart for Vm {
         self.read_shadow.update_all(&distributor);
         drop(distributor);
         self.power.lock().reset();
+        if let Some(flash) = self.flash {
+            flash.reset(|readable| self.show_flash(flash, readable));
+        }
         if let Some(functions) = self.functions {
             functions.reset();
         }
@@ -336,7 +339,7 @@ impl Vm {
         id_registers::PA_BITS
     }
 
-    /// Lets the guest read its flash, or none of it: the caller is its vCPU's CPU.
+    /// Lets the guest read its flash; or nothing of it, by the CPU of one of its vCPUs.
     pub fn show_flash(&self, flash: &Flash, readable: bool) {
         let mut table = self.table.lock();
         let done = match readable {
