@@ -7,8 +7,9 @@ use stile_ledger::Ledger;
 use crate::arch::Cpu;
 use crate::vm::Vcpu;
 
-/// The vCPU that is loaded on a CPU, whose block is borrowed for `'cpu`. Only that CPU can have such a value, and one at a time: its block is its
-/// own, and the scheduler gives a vCPU to one CPU at a time. So what it leads to is reached by nobody else meanwhile. The back end adds its part.
+/// A vCPU that is loaded on this CPU, and the right to its registers and interrupt state. Only this CPU can have such a value, and one at a time:
+/// it borrows the CPU's block for `'cpu`, or was taken out of it ([`Cpu::unload`]), and the scheduler gives a vCPU to one CPU at a time. The back
+/// end adds what it leads to.
 pub struct Loaded<'cpu> {
     vcpu: &'static Vcpu,
     cpu: PhantomData<&'cpu mut Cpu>,
@@ -20,9 +21,22 @@ impl Cpu {
     pub fn loaded(&mut self) -> Loaded<'_> {
         Loaded { vcpu: self.vcpu(), cpu: PhantomData }
     }
+
+    /// Takes the vCPU that is loaded here, if there is one, out of the block, to put it or to turn it off.
+    pub(super) fn unload(&mut self) -> Option<Loaded<'static>> {
+        let vcpu = self.vcpu.take()?;
+        Some(Loaded { vcpu, cpu: PhantomData })
+    }
 }
 
 impl<'cpu> Loaded<'cpu> {
+    /// Borrows this value, for one of the methods that take it.
+    #[inline(always)]
+    #[allow(dead_code, reason = "not every architecture needs more than one of them")]
+    pub fn borrow(&mut self) -> Loaded<'_> {
+        Loaded { vcpu: self.vcpu, cpu: PhantomData }
+    }
+
     /// What others may reach, too.
     #[inline(always)]
     pub fn vcpu(&self) -> &'static Vcpu {

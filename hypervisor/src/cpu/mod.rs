@@ -111,14 +111,15 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
 #[cold]
 #[inline(never)]
 fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
-    let vcpu = cpu.vcpu.take()?;
+    let loaded = cpu.unload()?;
+    let vcpu = loaded.vcpu();
     // The rest of its slice is nobody's.
     cpu.slice_end = None;
     if schedule.scheduler.state(vcpu.id) == State::Parked {
         // Once it is resumed it is ready, so that it needs no deadline.
-        let _ = cpu.put(vcpu, false);
+        let _ = cpu.put(loaded, false);
     } else {
-        cpu.power_down(vcpu);
+        cpu.power_down(loaded);
     }
     Some(vcpu)
 }
@@ -129,11 +130,11 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     let me = id(cpu);
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
-        && let Some(vcpu) = cpu.vcpu.take()
+        && let Some(loaded) = cpu.unload()
     {
         cpu.slice_end = None;
         let sleeps = schedule.scheduler.state(old) == State::Blocked;
-        let deadline = cpu.put(vcpu, sleeps);
+        let deadline = cpu.put(loaded, sleeps);
         if let Some(deadline) = deadline {
             schedule.sleepers.set(me, old, deadline);
         }
@@ -164,7 +165,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
-/// Loads a vCPU onto this CPU, which has none. `turns`: it had another one.
+/// Loads a vCPU onto this CPU, which has none. `switched`: it had another one.
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);

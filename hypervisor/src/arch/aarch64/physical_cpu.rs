@@ -6,11 +6,13 @@ use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct, interface};
+use crate::arch::aarch64::nested::state::Nested;
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
 use crate::arch::aarch64::vm::second_stage;
 use crate::arch::aarch64::{boot, emulation, exit, handler, nested};
 use crate::arch::contract::PhysicalCpu;
+use crate::cpu::Loaded;
 use crate::vm::Vcpu;
 
 impl PhysicalCpu for Cpu {
@@ -64,21 +66,20 @@ impl PhysicalCpu for Cpu {
         let vm = vcpu.vm();
         self.show_id_registers(&vm.arch.id_registers);
         vm.arch.load_second_stage(vm.number, vcpu.arch.index, self.index);
-        // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
-        let context = unsafe { vcpu.arch.context() };
-        context.load(switched, &mut self.fp_trapped);
-        context::copy_general_registers(&context.general, &mut self.frame.x);
+        let (context, frame, fp_trapped) = self.registers();
+        context.load(switched, fp_trapped);
+        context::copy_general_registers(&context.general, &mut frame.x);
         // The list registers that come next are of this interface, and its lines those of these timers.
         isb();
         interrupts::load(self, vcpu);
-        nested::load_second_stage(self, vcpu);
+        nested::load_second_stage(self);
     }
 
     #[inline(always)]
-    fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
+    fn put(&mut self, loaded: Loaded<'static>, sleeps: bool) -> Option<u64> {
+        let vcpu = loaded.vcpu();
         let pending = interrupts::put(self, vcpu);
-        // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-        let context = unsafe { vcpu.arch.context() };
+        let context = loaded.context();
         context::copy_general_registers(&self.frame.x, &mut context.general);
         context.put();
         interrupts::stop_timers(context.el1[El1::CntvCtl as usize] | context.el1[El1::CntpCtl as usize]);
@@ -90,20 +91,20 @@ impl PhysicalCpu for Cpu {
         }
         // ENABLE without IMASK.
         let deadline = |control: El1, compare: El1| (context.el1[control as usize] & 0b11 == 0b01).then_some(context.el1[compare as usize]);
-        let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu) {
+        let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu, context.nested.as_deref()) {
             0 => compare,
             offset => timer::virtual_deadline(compare, offset),
         });
-        let deadlines = [virt, deadline(El1::CntpCtl, El1::CntpCval), nested::deadline(vcpu)];
+        let nested = context.nested.as_deref().and_then(Nested::stand_in_deadline);
+        let deadlines = [virt, deadline(El1::CntpCtl, El1::CntpCval), nested];
         deadlines.into_iter().flatten().min()
     }
 
-    fn power_down(&mut self, vcpu: &'static Vcpu) {
+    fn power_down(&mut self, loaded: Loaded<'static>) {
         // What was pending for it stays where a later start finds it.
-        let _ = interrupts::put(self, vcpu);
+        let _ = interrupts::put(self, loaded.vcpu());
         interrupts::stop_timers(TIMER_ENABLE);
-        // SAFETY: the vCPU is still this CPU's.
-        unsafe { vcpu.arch.context() }.abandon();
+        loaded.context().abandon();
     }
 
     fn forget_vms(&self) {

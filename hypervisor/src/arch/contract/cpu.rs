@@ -4,7 +4,7 @@ use stile_ledger::{Row, RowId};
 use stile_trace::Recorder;
 
 use crate::arch::{Cpu, Local};
-use crate::cpu::Leave;
+use crate::cpu::{Leave, Loaded};
 use crate::vm::Vcpu;
 
 /// A physical CPU: how others reach it, its timer, and the vCPU that it has loaded. Methods with `self` run on the CPU itself.
@@ -49,11 +49,11 @@ pub trait PhysicalCpu {
 
     /// Saves the registers and interrupts of the vCPU that is loaded, so that another CPU can load it when the schedule is unlocked. If it `sleeps`,
     /// returns when its timers ring next: 0, if an interrupt is pending. The schedule is locked.
-    fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64>;
+    fn put(&mut self, vcpu: Loaded<'static>, sleeps: bool) -> Option<u64>;
 
     /// Forgets the registers of the vCPU that is loaded, which is off now; interrupts that are pending stay where a later start finds them. The
     /// schedule is locked.
-    fn power_down(&mut self, vcpu: &'static Vcpu);
+    fn power_down(&mut self, vcpu: Loaded<'static>);
 
     /// Forgets what it remembers of VMs of which it has no vCPU loaded: one of them is gone, and its memory and its number become others'.
     fn forget_vms(&self);

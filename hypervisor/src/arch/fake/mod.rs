@@ -17,7 +17,7 @@ use stile_wire::{Decoded, Level};
 
 use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
 use crate::arena::Arena;
-use crate::cpu::{self, Leave};
+use crate::cpu::{self, Leave, Loaded};
 use crate::device::{Line, Optional};
 use crate::vm::{self, Start};
 
@@ -384,14 +384,15 @@ impl PhysicalCpu for Cpu {
         self.register = vcpu.arch.saved.load(Ordering::Relaxed);
     }
 
-    fn put(&mut self, vcpu: &'static vm::Vcpu, _sleeps: bool) -> Option<u64> {
+    fn put(&mut self, vcpu: Loaded<'static>, _sleeps: bool) -> Option<u64> {
+        let saved = &vcpu.vcpu().arch.saved;
         self.power_down(vcpu);
-        vcpu.arch.saved.store(self.register, Ordering::Relaxed);
+        saved.store(self.register, Ordering::Relaxed);
         None
     }
 
-    fn power_down(&mut self, vcpu: &'static vm::Vcpu) {
-        let before = vcpu.arch.loaded.lock().unwrap().take();
+    fn power_down(&mut self, vcpu: Loaded<'static>) {
+        let before = vcpu.vcpu().arch.loaded.lock().unwrap().take();
         assert_eq!(before, Some(self.index), "put where it was not loaded");
     }
 

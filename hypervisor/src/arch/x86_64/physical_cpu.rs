@@ -9,6 +9,7 @@ use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
 use crate::arch::x86_64::host::{apic, speculation};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, record};
 use crate::arch::x86_64::{boot, exit, handler, nested};
+use crate::cpu::Loaded;
 use crate::vm::Vcpu;
 
 impl PhysicalCpu for Cpu {
@@ -49,40 +50,38 @@ impl PhysicalCpu for Cpu {
     }
 
     fn load(&mut self, vcpu: &'static Vcpu, _switched: bool) {
-        // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
-        let context = unsafe { vcpu.arch.context() };
         speculation::switch_vm(self.index, vcpu.vm().number);
         self.show_cpuid(&vcpu.vm().arch.cpuid);
-        let fresh = context.load(self, &vcpu.vm().arch.place);
+        let (cpu, context) = self.with_context();
+        let fresh = context.load(cpu, &vcpu.vm().arch.place);
         if vcpu.vm().arch.follows_loads {
             vcpu.vm().arch.load(self);
         }
-        self.frame.registers = context.general;
+        self.frame.registers = self.loaded().context().general;
         delivery::load(self, vcpu, fresh);
         direct::load(self, vcpu);
     }
 
-    fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
-        // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-        let context = unsafe { vcpu.arch.context() };
-        context.general = self.frame.registers;
-        let wake = delivery::put(self, vcpu);
-        let wake = if direct::put(self, vcpu) { Some(0) } else { wake };
-        context.put(self);
+    fn put(&mut self, mut loaded: Loaded<'static>, sleeps: bool) -> Option<u64> {
+        let vcpu = loaded.vcpu();
+        loaded.borrow().context().general = self.frame.registers;
+        let wake = delivery::put(self, loaded.borrow());
+        let wake = if direct::put(self, loaded.borrow()) { Some(0) } else { wake };
+        loaded.borrow().context().put(self);
         if vcpu.vm().arch.follows_loads {
-            vcpu.vm().arch.put(self, vcpu);
+            vcpu.vm().arch.put(self, loaded);
         }
         wake.filter(|_| sleeps)
     }
 
-    fn power_down(&mut self, vcpu: &'static Vcpu) {
+    fn power_down(&mut self, mut loaded: Loaded<'static>) {
+        let vm = loaded.vcpu().vm();
         self.launched = Launch::CLEAR;
-        deadline::release(self, vcpu);
-        // SAFETY: as in `put`.
-        unsafe { vcpu.arch.context() }.drop_vmcs();
-        if vcpu.vm().arch.follows_loads {
-            vcpu.vm().arch.put(self, vcpu);
-            nested::power_down(vcpu);
+        deadline::release(self, loaded.borrow());
+        loaded.borrow().context().drop_vmcs();
+        if vm.arch.follows_loads {
+            vm.arch.put(self, loaded.borrow());
+            nested::power_down(loaded);
         }
     }
 
@@ -119,6 +118,6 @@ impl PhysicalCpu for Cpu {
     /// In a loop of PAUSE; and by HLT, if its VM has direct interprocessor interrupts. By HLT all others always exit.
     fn trap_waiting(&mut self, on: bool) {
         self.loaded().context().pauses.trap(on);
-        direct::trap_halts(self.vcpu(), on);
+        direct::trap_halts(on, self.loaded());
     }
 }

@@ -72,7 +72,7 @@ fn deactivate(cpu: &mut Cpu, intid: u32) {
     if direct::deactivate(cpu.vcpu(), intid) {
         return;
     }
-    nested::gic::sample_lines(cpu.vcpu());
+    nested::gic::sample_lines(cpu);
     gic::write_dir(cpu, intid);
 }
 

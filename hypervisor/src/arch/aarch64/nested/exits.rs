@@ -8,7 +8,7 @@ use stile_sysreg::syndrome::Esr;
 
 use super::answer::{answer, class};
 use super::home::home;
-use super::state::{Nested, Regime, of};
+use super::state::{Nested, Regime};
 use super::{e2h, eret, exception, gic as guest_gic, guest, sysreg, timers};
 use crate::arch::aarch64::handler;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -20,7 +20,7 @@ use crate::cpu::Outcome;
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => at_el2(cpu, nested, esr),
         Regime::Guest => guest::exit(cpu, nested, esr),
@@ -30,7 +30,7 @@ pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
 /// The same of a vCPU whose HCR_EL2.E2H is clear.
 #[unsafe(no_mangle)]
 extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
     if nested.regime == Regime::Guest {
         return guest::exit(cpu, nested, esr);
     }
@@ -46,7 +46,7 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
 /// All synchronous exits without FEAT_NV2. All general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_trapping(cpu: &mut Cpu, esr: u64) -> Outcome {
-    if let Some(nested) = of(cpu.vcpu())
+    if let Some(nested) = cpu.loaded().nested()
         && nested.regime == Regime::El2
     {
         // FEAT_NV traps no access to it, so that virtual EL2's and its guest's are one, in the register.
@@ -77,7 +77,7 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
 /// A physical IRQ.
 #[unsafe(no_mangle)]
 extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
-    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => irq_at_el2(cpu, nested),
         Regime::Guest => guest::irq(cpu, nested),

@@ -6,7 +6,7 @@ use stile_nested::vgic::{self, Deactivated, OnProcessor, Status};
 use stile_nested::vncr;
 use stile_vgic::{Delivery, Kick, Redistributor};
 
-use super::state::{Nested, Regime, of};
+use super::state::{Nested, Regime};
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -156,8 +156,9 @@ pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
 
 /// Before a trapped write of ICC_DIR_EL1: the interrupt that is deactivated must not be pending again by a line that L1 lowered in memory, unseen.
 #[cold]
-pub fn sample_lines(vcpu: &Vcpu) {
-    if let Some(nested) = of(vcpu)
+pub fn sample_lines(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    if let Some(nested) = cpu.loaded().nested()
         && nested.regime == Regime::El2
     {
         sample_at_el2(vcpu, nested);

@@ -40,7 +40,7 @@ use stile_nested::vncr;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::vm::Vcpu;
-use state::{Regime, of};
+use state::{Nested, Regime};
 
 /// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
 pub fn resume(cpu: &mut Cpu) {
@@ -52,15 +52,15 @@ pub fn resume(cpu: &mut Cpu) {
 
 #[inline(never)]
 fn resume_special(cpu: &mut Cpu) {
-    match of(cpu.vcpu()) {
-        Some(nested) => guest::resume(cpu, nested),
+    match cpu.with_nested() {
+        Some((cpu, nested)) => guest::resume(cpu, nested),
         None => direct::resume(cpu),
     }
 }
 
 /// WFI and WFE of the loaded vCPU are to trap, or not to.
-pub fn trap_waiting(cpu: &Cpu, on: bool) -> bool {
-    match of(cpu.vcpu()) {
+pub fn trap_waiting(cpu: &mut Cpu, on: bool) -> bool {
+    match cpu.loaded().nested() {
         Some(nested) => {
             nested.set_waiting_traps(on);
             true
@@ -70,31 +70,30 @@ pub fn trap_waiting(cpu: &Cpu, on: bool) -> bool {
 }
 
 /// The loaded vCPU's guest, if it runs one, has its second stage on this CPU.
-pub fn load_second_stage(cpu: &Cpu, vcpu: &Vcpu) {
-    if let Some(nested) = of(vcpu)
+pub fn load_second_stage(cpu: &mut Cpu) {
+    let (index, vm) = (cpu.index, cpu.vcpu().vm());
+    if let Some(nested) = cpu.loaded().nested()
         && nested.regime == Regime::Guest
     {
-        nested.load_shadow(vcpu.vm(), cpu.index);
+        nested.load_shadow(vm, index);
     }
 }
 
 /// A timer's interrupt came for the vCPU that is loaded here and sleeps, and is for the regime that is not on the CPU, or for its guest. L1's
 /// own interface is on the CPU. False if it is another one, as for any vCPU.
 pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
-    match cpu.vcpu.and_then(of) {
-        Some(nested) => guest::idle_timer(cpu, nested, intid),
+    if cpu.vcpu.is_none() {
+        return false;
+    }
+    match cpu.with_nested() {
+        Some((cpu, nested)) => guest::idle_timer(cpu, nested, intid),
         None => false,
     }
 }
 
-/// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there, or the reverse.
-pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
-    of(vcpu)?.stand_in_deadline()
-}
-
 /// CNTVOFF_EL2 for the EL1 virtual timer of a vCPU that is being put: its guest's, while that has the timer.
-pub fn timer_offset(vcpu: &Vcpu) -> u64 {
-    match of(vcpu) {
+pub fn timer_offset(vcpu: &Vcpu, nested: Option<&Nested>) -> u64 {
+    match nested {
         Some(nested) if nested.regime == Regime::Guest => nested.page.get(vncr::CNTVOFF_EL2),
         _ => vcpu.vm().arch.held_time(),
     }

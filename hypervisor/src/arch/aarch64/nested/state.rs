@@ -11,7 +11,6 @@ pub use super::regime::Regime;
 use super::registers::{OWN_REGISTERS, Own, SWITCHED};
 use super::shadows::Current;
 use super::write_trap::WriteTrap;
-use crate::vm::Vcpu;
 
 /// What a vCPU with an EL2 has beyond others.
 #[repr(C, align(4096))]
@@ -75,15 +74,4 @@ impl Nested {
     pub fn set_hpfar(&mut self, value: u64) {
         self.own[Own::Hpfar as usize] = value;
     }
-}
-
-/// The state of the loaded vCPU, if it has an EL2.
-pub fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
-    if !vcpu.arch.has_el2 {
-        return None;
-    }
-    // SAFETY: the vCPU is loaded here, and nobody else has its context; handlers run one after the other.
-    let context = unsafe { vcpu.arch.context() };
-    // SAFETY: as above; what it points to lives as long as the machine.
-    context.nested.as_mut().map(|nested| unsafe { &mut *core::ptr::from_mut::<Nested>(nested) })
 }

@@ -114,8 +114,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let offset = apic_offset(address);
     let vcpu = cpu.vcpu();
     let rip = vmcs::read(Field::GUEST_RIP);
-    // SAFETY: the vCPU is loaded here, and its APIC and the frame, which are reached below, are not in its decoder.
-    let decoder = unsafe { vcpu.arch.decoder() };
+    let (cpu, decoder) = cpu.with_decoder();
     let Some(decoded) = decoder.hit(vcpu.vm(), rip, &vcpu.arch.decoded) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
     match decoded.fast_path(&cpu.frame.registers, gpr::NOT_SAVED, address) {
@@ -227,8 +226,7 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
 /// that the instruction names are in the frame.
 pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
-    // SAFETY: the vCPU is loaded here, and nothing that the instruction does reaches its decoder.
-    let decoder = unsafe { cpu.vcpu().arch.decoder() };
+    let (cpu, decoder) = cpu.with_decoder();
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip, &cpu.vcpu().arch.decoded) {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),

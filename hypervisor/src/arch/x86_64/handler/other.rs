@@ -122,7 +122,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
 /// A write to CR0. Returns false if it is refused.
 #[cold]
 #[inline(never)]
-fn write_cr0(cpu: &Cpu, value: u64) -> bool {
+fn write_cr0(cpu: &mut Cpu, value: u64) -> bool {
     nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value, 0)
 }
 

@@ -9,7 +9,7 @@ use super::virtual_apic;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
-use crate::cpu;
+use crate::cpu::{self, Loaded};
 use crate::vm::Vcpu;
 
 /// This CPU's timer, and the MSR bitmap of the vCPU that is loaded.
@@ -73,10 +73,8 @@ pub fn reclaim(cpu: &mut Cpu) {
 }
 
 /// Takes a vCPU's deadlines off this CPU's timer: it is put, or was turned off. Its VMCS is current.
-pub fn release(cpu: &mut Cpu, vcpu: &'static Vcpu) {
-    // SAFETY: the vCPU is loaded here; its CPU takes it off.
-    let apic = unsafe { vcpu.arch.apic() };
-    cpu.timer.release(&mut ThisCpu(Some(vcpu)), apic);
+pub fn release(cpu: &mut Cpu, loaded: Loaded<'_>) {
+    cpu.timer.release(&mut ThisCpu(Some(loaded.vcpu())), loaded.apic());
     relay(cpu);
 }
 

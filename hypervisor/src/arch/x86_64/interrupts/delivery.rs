@@ -8,7 +8,7 @@ use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, timer};
-use crate::cpu;
+use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 
 /// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
@@ -277,10 +277,10 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
 }
 
 /// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
-pub fn put(cpu: &mut Cpu, vcpu: &'static Vcpu) -> Option<u64> {
-    deadline::release(cpu, vcpu);
-    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-    let apic = unsafe { vcpu.arch.apic() };
+pub fn put(cpu: &mut Cpu, mut loaded: Loaded<'_>) -> Option<u64> {
+    deadline::release(cpu, loaded.borrow());
+    let vcpu = loaded.vcpu();
+    let apic = loaded.apic();
     if ends_wait(vcpu, apic, interrupts_on()) {
         return Some(0);
     }

@@ -16,7 +16,7 @@ use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::primary;
-use crate::cpu;
+use crate::cpu::{self, Loaded};
 use crate::memory::TableFrames;
 use crate::vm::{self, Vcpu};
 
@@ -72,7 +72,7 @@ fn choose(cpu: &mut Cpu, on: bool) {
     vcpu.arch.direct.set(on);
     let passes_deadline = cpu.apic().lent_timer().is_some();
     virtual_apic::write_msr_bitmap(vcpu, passes_deadline);
-    trap_halts(vcpu, cpu.waiting_trapped);
+    trap_halts(cpu.waiting_trapped, cpu.loaded());
 }
 
 /// Maps the descriptors of all vCPUs of a VM, once. False if that fails.
@@ -87,7 +87,8 @@ fn share_descriptors(vcpu: &Vcpu) -> bool {
 }
 
 /// Chooses whether the loaded vCPU exits as it waits by HLT, if its VM has direct interprocessor interrupts.
-pub fn trap_halts(vcpu: &Vcpu, trapped: bool) {
+pub fn trap_halts(trapped: bool, loaded: Loaded<'_>) {
+    let vcpu = loaded.vcpu();
     if vcpu.vm().arch.direct.is_none() {
         return;
     }
@@ -95,16 +96,15 @@ pub fn trap_halts(vcpu: &Vcpu, trapped: bool) {
     let controls = vmcs::read(Field::PRIMARY_CONTROLS) & !u64::from(primary::HLT);
     vmcs::write(Field::PRIMARY_CONTROLS, if exits { controls | u64::from(primary::HLT) } else { controls });
     if exits {
-        catch_halt(vcpu);
+        catch_halt(loaded);
     }
 }
 
 /// If the loaded vCPU waits by HLT inside the guest, takes the wait over, so that the scheduler learns of it.
-fn catch_halt(vcpu: &Vcpu) {
+fn catch_halt(loaded: Loaded<'_>) {
     if vmcs::read(Field::GUEST_ACTIVITY) == HALTED {
         vmcs::write(Field::GUEST_ACTIVITY, 0);
-        // SAFETY: the vCPU is loaded here.
-        unsafe { vcpu.arch.context() }.halted = true;
+        loaded.context().halted = true;
     }
 }
 
@@ -113,18 +113,19 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     if vcpu.vm().arch.direct.is_none() {
         return;
     }
-    trap_halts(vcpu, cpu.waiting_trapped);
+    trap_halts(cpu.waiting_trapped, cpu.loaded());
     if vcpu.arch.pages.redirect(vector::POSTED, apic::id_of(cpu.index)) {
         delivery::pull(cpu);
     }
 }
 
 /// A vCPU is about to be put, and its VMCS still current: notifications are Stile's from now on. Returns whether one is outstanding.
-pub fn put(cpu: &Cpu, vcpu: &Vcpu) -> bool {
+pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
+    let vcpu = loaded.vcpu();
     if vcpu.vm().arch.direct.is_none() {
         return false;
     }
-    catch_halt(vcpu);
+    catch_halt(loaded);
     vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
 }
 

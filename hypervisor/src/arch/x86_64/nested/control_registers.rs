@@ -2,7 +2,6 @@
 
 use stile_nested_vmx::Field;
 
-use super::state::of;
 use super::vmcs02::NONE;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs;
@@ -15,8 +14,8 @@ pub const VMXE: u64 = 1 << 13;
 /// A write of the loaded vCPU to CR4 that changes a bit which it does not own. Returns false if it is refused. Only VMXE may change: software
 /// sets and clears it alone.
 #[cold]
-pub fn write(cpu: &Cpu, value: u64) -> bool {
-    let Some(vmx) = of(cpu) else { return false };
+pub fn write(cpu: &mut Cpu, value: u64) -> bool {
+    let Some(vmx) = cpu.loaded().vmx() else { return false };
     let (real, shadow) = (vmcs::read(Field::GUEST_CR4), vmcs::read(Field::CR4_SHADOW));
     let old = real & CR4_OWNED | shadow & !CR4_OWNED;
     // "Restrictions on VMX Operation": VMXE can't be cleared there.
@@ -35,9 +34,9 @@ const HELD_IN_VMX: u64 = cr0::PE | cr0::PG;
 
 /// Whether the loaded vCPU may write CR0.
 #[cold]
-pub fn may_write_cr0(cpu: &Cpu, value: u64) -> bool {
+pub fn may_write_cr0(cpu: &mut Cpu, value: u64) -> bool {
     let must = HELD_IN_VMX | cr0::NE;
-    of(cpu).is_none_or(|vmx| vmx.vmxon == NONE || value & must == must)
+    cpu.loaded().vmx().is_none_or(|vmx| vmx.vmxon == NONE || value & must == must)
 }
 
 /// The vCPU enters or leaves VMX operation.

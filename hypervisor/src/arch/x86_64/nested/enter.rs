@@ -11,7 +11,7 @@ use super::forward::{self, Exit};
 use super::lists;
 use super::merge::OfL1;
 use super::own;
-use super::state::{GuestVmx, Offer, of, to_vmcs01};
+use super::state::{GuestVmx, Offer, to_vmcs01};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
@@ -166,7 +166,7 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
     const RESUME: u32 = 0;
     const LAUNCH: u32 = 1;
     const L1: u32 = 2;
-    let Some(vmx) = of(cpu).filter(|vmx| vmx.in_l2) else {
+    let Some((cpu, vmx)) = cpu.with_vmx().filter(|(_, vmx)| vmx.in_l2) else {
         cpu.launched = Launch::CLEAR;
         return L1;
     };
@@ -183,7 +183,7 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
 /// VMLAUNCH or VMRESUME of VMCS02 failed. Returns nothing if the loaded vCPU is not in L2.
 pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
     const HOST_STATE: u64 = 8;
-    let vmx = of(cpu).filter(|vmx| vmx.in_l2)?;
+    let (cpu, vmx) = cpu.with_vmx().filter(|(_, vmx)| vmx.in_l2)?;
     if core::mem::take(&mut vmx.launching) {
         vmx.vmcs12.set_launched(false);
     }

@@ -7,7 +7,6 @@ use stile_walk::GuestMemory;
 use super::forward::{self, Exit};
 use super::rows::own_row;
 use super::second_stage::Violation;
-use super::state::of;
 use super::{end, enter, operand, own};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::{Outcome, basic};
@@ -23,7 +22,7 @@ const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
 #[unsafe(no_mangle)]
 extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
     let reason = vmcs::read(Field::EXIT_REASON) as u32 as u64;
-    let Some(vmx) = of(cpu) else {
+    let Some((cpu, vmx)) = cpu.with_vmx() else {
         // Exits come here by a VMCS02 only.
         cpu.leave = Leave::Resched;
         return Outcome::leave(reasons::UNKNOWN.other());

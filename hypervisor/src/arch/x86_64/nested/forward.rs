@@ -251,7 +251,7 @@ impl GuestVmx {
     }
 
     /// Saves the rest of L2's state, which is in VMCS02 only. VMCS01 is current, before and after.
-    pub fn save_rest(&mut self, cpu: &Cpu) {
+    pub fn save_rest(&mut self, cpu: &mut Cpu) {
         let Some(controls) = self.unsaved.take() else { return };
         self.enter_vmcs02(cpu);
         for row in fields::of_kind(Kind::Guest) {

@@ -13,7 +13,7 @@ use super::control_registers::{VMXE, hold_cr0};
 use super::enter::{self, processor};
 use super::forward::FREQUENT;
 use super::operand::{self, Page};
-use super::state::{GuestVmx, Offer, of};
+use super::state::{GuestVmx, Offer};
 use super::vmcs02::NONE;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -53,7 +53,7 @@ impl From<Fault> for Stop {
 #[unsafe(no_mangle)]
 extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
-    let Some(vmx) = of(cpu) else {
+    let Some((cpu, vmx)) = cpu.with_vmx() else {
         // The guest is told that it does not have them.
         inject::undefined();
         return Outcome::again(rows::absent(reason));

@@ -14,7 +14,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::forget_vpid;
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arena::Arena;
-use crate::vm::Vcpu;
+use crate::cpu::Loaded;
 
 /// The number of L1's VMCSs for each of which a VMCS02 is kept.
 const VMCSS: usize = 4;
@@ -166,7 +166,7 @@ impl GuestVmx {
 
 /// Brings the VMX operation of the loaded vCPU onto this CPU, after VMCS01.
 pub fn load(cpu: &mut Cpu) {
-    let Some(vmx) = of(cpu) else { return };
+    let Some((cpu, vmx)) = cpu.with_vmx() else { return };
     if vmx.host != cpu.index + 1 {
         vmx.host = cpu.index + 1;
         forget_vpid(vmx.vpid.into());
@@ -181,27 +181,19 @@ pub fn load(cpu: &mut Cpu) {
 }
 
 /// The reverse.
-pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) {
-    // SAFETY: the vCPU is loaded here.
-    if let Some(vmx) = unsafe { vcpu.arch.vmx() } {
+pub fn put(cpu: &mut Cpu, vcpu: Loaded<'_>) {
+    if let Some(vmx) = vcpu.vmx() {
         vmx.clear_all();
     }
     cpu.launched = Launch::CLEAR;
 }
 
 /// The vCPU was turned off: INIT ends VMX operation, and so does a reset.
-pub fn power_down(vcpu: &Vcpu) {
-    // SAFETY: as above.
-    if let Some(vmx) = unsafe { vcpu.arch.vmx() } {
+pub fn power_down(vcpu: Loaded<'_>) {
+    if let Some(vmx) = vcpu.vmx() {
         vmx.clear_all();
         vmx.reset();
     }
-}
-
-/// The VMX operation of the loaded vCPU; nothing if its VM is not nested.
-pub fn of(cpu: &Cpu) -> Option<&'static mut GuestVmx> {
-    // SAFETY: the vCPU is loaded here, so that this CPU owns it. Callers in this folder have one reference at a time.
-    unsafe { cpu.vcpu().arch.vmx() }
 }
 
 /// The VMX operation of a new vCPU, and the memory that it needs.
@@ -224,7 +216,7 @@ impl GuestVmx {
     }
 
     /// L1 is about to run: it finds what has changed of its current VMCS. VMCS01 is current, before and after.
-    pub fn fill_shadow(&mut self, cpu: &Cpu) {
+    pub fn fill_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.fill(&self.vmcs12);
             to_vmcs01(cpu);
@@ -232,7 +224,7 @@ impl GuestVmx {
     }
 
     /// What L1 has written to its current VMCS without an exit is there. VMCS01 is current, before and after.
-    pub fn collect_shadow(&mut self, cpu: &Cpu) {
+    pub fn collect_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.collect(&mut self.vmcs12);
             to_vmcs01(cpu);
@@ -241,7 +233,6 @@ impl GuestVmx {
 }
 
 /// Makes VMCS01 of the loaded vCPU current.
-pub fn to_vmcs01(cpu: &Cpu) {
-    // SAFETY: the vCPU is loaded here.
-    vmcs::make_current(unsafe { cpu.vcpu().arch.context() }.vmcs());
+pub fn to_vmcs01(cpu: &mut Cpu) {
+    vmcs::make_current(cpu.loaded().context().vmcs());
 }

@@ -30,6 +30,7 @@ use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
 use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
 use crate::arena::{self, Arena};
+use crate::cpu::Loaded;
 use crate::vm::Start;
 use cpuid::Table;
 use msr_bitmap::{msr_bitmap, msr_bitmaps};
@@ -214,7 +215,7 @@ impl Vm {
 
     /// It is being put.
     #[cold]
-    pub fn put(&self, cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+    pub fn put(&self, cpu: &mut Cpu, vcpu: Loaded<'_>) {
         if let Some(protected) = &self.protected {
             protected.put(cpu);
         }
