@@ -55,7 +55,7 @@ pub const fn mpidr(vcpu: usize) -> u64 {
 #[inline]
 pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
     let (cluster, number) = (affinity >> 8, affinity & 0xff);
-    if number >= CLUSTER as u64 || cluster > (MAX_VCPUS / CLUSTER) as u64 {
+    if number >= CLUSTER as u64 || cluster >= (MAX_VCPUS / CLUSTER) as u64 {
         return None;
     }
     let vcpu = cluster as usize * CLUSTER + number as usize;

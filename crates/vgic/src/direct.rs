@@ -33,7 +33,7 @@ pub struct Direct {
     pub all: u32,
     /// Those to enable; the others of `all` are to be disabled.
     pub enabled: u32,
-    /// Those to make pending. Others may be pending already, sent by a vCPU that found this one direct.
+    /// SGIs to make pending. Others may be pending already, sent by a vCPU that found this one direct.
     pub pending: u32,
     /// Physical interrupts to make inactive.
     pub deactivate: u32,
@@ -44,7 +44,7 @@ pub struct Direct {
 /// The state found in the physical redistributor, with all of [`Direct::all`] disabled there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Pending SGIs, which it has made not pending; and timers that are pending although their line is low, likewise.
+    /// Pending SGIs, which it has made not pending. A timer is pending by its line alone.
     pub pending: u32,
     /// Active interrupts. It has made the SGIs among them inactive; the timers stay active.
     pub active: u32,
@@ -121,8 +121,6 @@ impl Redistributor {
         self.direct = false;
         let block = &mut self.block;
         let timers = self.slots.hw_ppis;
-        // A latch of a timer's: not what its list register, which stands for the line, shows as pending.
-        block.pending |= observed.pending & timers & !block.drop_pending;
         for i in Bits(block.resident) {
             let bit = 1 << i;
             let mut lr = block.acknowledged[i];

@@ -265,7 +265,7 @@ impl Machine {
         let Some(p) = self.place[v] else { return };
         let interface = &mut self.interfaces[p];
         let Some(physical) = interface.direct.take() else { return };
-        let (observed, active) = physical.observe(interface.physical_lines);
+        let (observed, active) = physical.observe();
         interface.physical_active = active;
         self.redistributors[v].leave_direct(observed, &*interface);
         self.sync(v);

@@ -38,7 +38,8 @@ impl Physical {
     }
 
     /// State for the model; and the timers that stay active.
-    pub fn observe(&self, lines: u32) -> (Observed, u32) {
-        (Observed { pending: self.pending & !lines, active: self.active }, self.active & HW_PPI_MASK)
+    pub fn observe(&self) -> (Observed, u32) {
+        assert_eq!(self.pending & HW_PPI_MASK, 0, "a timer is pending by a latch");
+        (Observed { pending: self.pending, active: self.active }, self.active & HW_PPI_MASK)
     }
 }

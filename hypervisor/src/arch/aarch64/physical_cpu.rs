@@ -5,7 +5,7 @@ use stile_ledger::RowId;
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
-use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct, interface};
+use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
 use crate::arch::aarch64::nested::state::Nested;
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
@@ -33,11 +33,11 @@ impl PhysicalCpu for Cpu {
 
     fn regain(index: usize) {
         gic::kick(index);
-        direct::regain(index);
+        place::regain(index);
     }
 
     fn is_confined(index: usize) -> bool {
-        direct::is_confined(index)
+        place::is_confined(index)
     }
 
     fn join(&mut self) -> Result<(), &'static str> {

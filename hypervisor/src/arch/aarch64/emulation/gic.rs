@@ -8,8 +8,8 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
-use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
+use crate::arch::aarch64::interrupts::{direct, place};
 use crate::cpu;
 use crate::cpu::Outcome;
 use crate::device::bus::Device;
@@ -50,7 +50,7 @@ pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     if value & !PLAIN == 0
         && value as u16 == 1 << index
         && let Some(target) = vm.vcpus.get(index)
-        && direct::send(target, cpu.index, (value >> 24) as u32 & 0xf)
+        && place::send(target, cpu.index, (value >> 24) as u32 & 0xf)
     {
         return Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true));
     }
@@ -79,7 +79,7 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     let sgi = Sgi::decode(register, value, me, vm.vcpus.len());
     for index in sgi.targets {
         let Some(&target) = vm.vcpus.get(index) else { continue };
-        if sgi.group1 && direct::send(target, cpu.index, sgi.intid) {
+        if sgi.group1 && place::send(target, cpu.index, sgi.intid) {
             continue;
         }
         if index == me {

@@ -45,11 +45,11 @@ pub fn stop(cpu: usize) -> u32 {
     gicr.read32(ISACTIVER0)
 }
 
-/// Makes the private interrupts of this CPU Stile's, after [`stop`]. `all`: those that the guest had; `lines`: its timers whose lines are high.
-/// None of the active ones has an active priority any more.
-pub fn take_back(cpu: usize, all: u32, lines: u32) -> Observed {
+/// Makes the private interrupts of this CPU Stile's, after [`stop`]. `all`: those that the guest had. None of the active ones has an active
+/// priority any more.
+pub fn take_back(cpu: usize, all: u32) -> Observed {
     let gicr = redistributor(cpu);
-    let pending = gicr.read32(ISPENDR0) & all & !lines;
+    let pending = gicr.read32(ISPENDR0) & all & SGIS;
     let active = gicr.read32(ISACTIVER0) & all;
     gicr.write32(ICPENDR0, pending);
     gicr.write32(ICACTIVER0, active & SGIS);

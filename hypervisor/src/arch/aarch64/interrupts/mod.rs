@@ -6,6 +6,7 @@ pub mod delivery;
 pub mod direct;
 pub mod interface;
 mod physical_interface;
+pub mod place;
 pub mod read_shadow;
 
 use core::sync::atomic::{AtomicU32, Ordering};

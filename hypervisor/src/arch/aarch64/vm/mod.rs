@@ -27,7 +27,7 @@ use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::Claim;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
-use crate::arch::aarch64::interrupts::{self, direct, interface};
+use crate::arch::aarch64::interrupts::{self, interface, place};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
@@ -79,7 +79,7 @@ pub struct Vcpu {
     /// What others have for it.
     pub requests: PendingRequests,
     /// Its state for direct interrupts, if it may have them.
-    pub direct: Option<&'static direct::Place>,
+    pub direct: Option<&'static place::Place>,
     /// It has an EL2, or may have direct interrupts.
     pub special: bool,
     /// How its virtual CPU interface differs from others.
@@ -317,7 +317,7 @@ impl Vm {
         }
     }
 
-    /// Makes its second stage's own root the current one again, after that of a vCPU of this VM's ([`direct`]). The VMID is the same.
+    /// Makes its second stage's own root the current one again, after that of a vCPU of this VM's ([`place`]). The VMID is the same.
     pub fn load_own_root(&self) {
         write_sysreg!(VTTBR_EL2, read_sysreg!(VTTBR_EL2) & !ROOT | self.root);
         isb();
@@ -402,7 +402,7 @@ impl VcpuPart for Vcpu {
             })),
             requests: PendingRequests::new(),
             special: has_el2 || techniques.interrupts == Interrupts::Direct,
-            direct: direct::Place::new(techniques, arena)?,
+            direct: place::Place::new(techniques, arena)?,
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
         })

@@ -1,0 +1,231 @@
+//! Where each vCPU with direct interrupts has its CPU for itself, so that others send to it there, or make it exit.
+
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use stile_blob::{Interrupts, Techniques};
+use stile_board::MAX_CPUS;
+use stile_paging::PAGE_SIZE;
+use stile_vgic::{Owner, PendingRequests};
+
+use super::claims;
+use crate::address_space;
+use crate::arch::aarch64::host::cpu::{Cpu, this_index};
+use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{gic, redistributor, timer};
+use crate::arena::Arena;
+use crate::vm::{self, NOWHERE, Vcpu};
+
+/// SGIs that the guest never has in hardware.
+pub const RESERVED: u32 = 1 << gic::OWNED_KICK;
+/// The private interrupts that it has.
+pub const ALL: u32 = 0xffff & !RESERVED | super::linked(false);
+
+/// Entries of a second-stage root, and the bytes that each is for (4 KiB granule, level 1).
+const ENTRIES: usize = PAGE_SIZE as usize / 8;
+const ENTRY_SHIFT: u32 = 30;
+
+/// VTTBR_EL2.VMID and BADDR.
+const VMID: u64 = 0xffff << 48;
+const ROOT: u64 = 0xffff_ffff_fffe;
+
+/// The vCPU that is direct on each CPU: VM and number, or [`NOBODY`].
+static HERE: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
+const NOBODY: u16 = u16::MAX;
+/// CPUs that are about to send to, or to revoke, a vCPU that they found direct. It stays so until they are done.
+static SENDING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// A vCPU's state for direct interrupts.
+pub struct Place {
+    /// The CPU on which it is direct, or [`NOWHERE`].
+    cpu: AtomicU32,
+    /// Physical address of a second-stage root of its own, which others can empty.
+    root: u64,
+    /// VTTBR_EL2 with that root.
+    vttbr: AtomicU64,
+    /// Attempts that failed in a row.
+    failures: AtomicU32,
+}
+
+impl Place {
+    /// For a vCPU with these techniques, if they include direct interrupts.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(techniques: Techniques, arena: &'static Arena) -> Result<Option<&'static Place>, &'static str> {
+        if techniques.interrupts != Interrupts::Direct {
+            return Ok(None);
+        }
+        let place = Place {
+            cpu: AtomicU32::new(NOWHERE),
+            root: arena.allocate_pages(PAGE_SIZE)?,
+            vttbr: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+        };
+        Ok(Some(&*arena.allocate()?.write(place)))
+    }
+
+    /// Whether the vCPU is direct now. Exact on its own CPU.
+    pub fn is_direct(&self) -> bool {
+        self.cpu.load(Ordering::Relaxed) != NOWHERE
+    }
+
+    fn entries(&self) -> &[AtomicU64; ENTRIES] {
+        // SAFETY: the page is this vCPU's alone, for good, in the direct map; other CPUs and the table walk access it as words.
+        unsafe { &*address_space::physical(self.root).cast() }
+    }
+
+    /// Calls `act` with the CPU on which the vCPU is direct, if it is, and stays there meanwhile. Returns whether it is.
+    #[inline(always)]
+    fn hold(&self, me: usize, act: impl FnOnce(usize)) -> bool {
+        sending(me, || {
+            let cpu = self.cpu.load(Ordering::Relaxed);
+            if cpu != NOWHERE {
+                act(cpu as usize);
+            }
+            cpu != NOWHERE
+        })
+    }
+
+    /// Gives the vCPU, which is loaded here with this VTTBR_EL2, its root with what the VM's has: what that leads to is shared.
+    pub fn fill_root(&self, vttbr: u64) {
+        // SAFETY: the root of the VM's second stage, which stays; its words change only while none of the VM's vCPUs runs.
+        let from: &[AtomicU64; ENTRIES] = unsafe { &*address_space::physical(vttbr & ROOT).cast() };
+        for (entry, from) in self.entries().iter().zip(from) {
+            entry.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.vttbr.store(vttbr & VMID | self.root, Ordering::Relaxed);
+    }
+
+    /// Makes the root that [`fill_root`](Self::fill_root) filled this CPU's.
+    pub fn load_root(&self) {
+        write_sysreg!(VTTBR_EL2, self.vttbr.load(Ordering::Relaxed));
+    }
+
+    /// Whether nothing is mapped around an IPA, as after [`revoke`](Self::revoke).
+    pub fn is_empty_at(&self, ipa: u64) -> bool {
+        self.entries().get((ipa >> ENTRY_SHIFT) as usize).is_some_and(|entry| entry.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The vCPU became direct, or did not. Returns how many attempts have failed in a row until now.
+    pub fn attempted(&self, success: bool) -> u32 {
+        match success {
+            true => self.failures.swap(0, Ordering::Relaxed),
+            false => self.failures.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Sends the vCPU's pending requests on to where it is direct. False if it isn't.
+    pub fn forward(&self, pending: &PendingRequests) -> bool {
+        self.hold(this_index(), |cpu| {
+            self.send_all(pending, cpu);
+            // SGIs are on their way before this CPU lets go of the vCPU.
+            isb();
+        })
+    }
+
+    /// Sends the requests of the vCPU, which is held direct on `cpu`.
+    fn send_all(&self, pending: &PendingRequests, cpu: usize) {
+        let requests = pending.take();
+        requests.sgis().filter(|intid| ALL >> intid & 1 != 0).for_each(|intid| gic::send_sgi(cpu, intid));
+        if pending.put_back(requests, ALL) {
+            self.revoke(cpu);
+        }
+    }
+
+    /// Makes the vCPU, which is held direct on `cpu`, exit, whatever its guest masks: its second stage becomes empty, and if it waits, it is woken.
+    fn revoke(&self, cpu: usize) {
+        self.entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+        let before = read_sysreg!(VTTBR_EL2);
+        // The TLBI takes the VMID from here. Speculative walks find a table in which nothing is mapped.
+        write_sysreg!(VTTBR_EL2, self.vttbr.load(Ordering::Relaxed));
+        // A masked interrupt ends WFI but not WFE (Arm ARM, WFE wake-up events): an event does.
+        // SAFETY: forgetting translations is always right, and so is an event.
+        unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "sev", options(nostack, preserves_flags)) };
+        write_sysreg!(VTTBR_EL2, before);
+        isb();
+        // From here on that CPU executes nothing of its guest's. An interrupt only has to end a WFI.
+        if cpu != this_index() {
+            redistributor::let_kick_wake(cpu);
+            gic::kick(cpu);
+        }
+    }
+
+    /// From here on senders find the vCPU direct on this CPU.
+    pub fn publish(&self, cpu: &Cpu, vcpu: &Vcpu) {
+        vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
+        claims::late(cpu.index).enter(owner(vcpu));
+        self.cpu.store(cpu.index as u32, Ordering::Relaxed);
+        // Release: what this CPU did with other VMs comes before (`is_confined`).
+        HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Release);
+        // The table walk sees the root; and a sender that does not find the vCPU here has its requests found here.
+        dsb_ish();
+    }
+
+    /// Undoes [`publish`](Self::publish). When this returns, no CPU is about to send to it any more.
+    pub fn unpublish(&self, cpu: &Cpu) {
+        self.cpu.store(NOWHERE, Ordering::Relaxed);
+        HERE[cpu.index % MAX_CPUS].store(NOBODY, Ordering::Relaxed);
+        // Pairs with the fence in `sending`, and with that of who asked `is_confined`.
+        fence(Ordering::SeqCst);
+        claims::late(cpu.index).leave(timer::now());
+        for (_, sending) in SENDING.iter().enumerate().filter(|&(other, _)| other != cpu.index) {
+            // A few dozen instructions of another CPU, which waits for nobody.
+            while sending.load(Ordering::Acquire) {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Calls `act`. A vCPU that is found direct meanwhile stays so, and its VM is there.
+#[inline(always)]
+fn sending<T>(me: usize, act: impl FnOnce() -> T) -> T {
+    let sending = &SENDING[me % MAX_CPUS];
+    sending.store(true, Ordering::Relaxed);
+    // Pairs with the fence in `unpublish`.
+    fence(Ordering::SeqCst);
+    let result = act();
+    sending.store(false, Ordering::Release);
+    result
+}
+
+/// Makes a CPU on which a vCPU is direct exit.
+pub fn regain(cpu: usize) {
+    sending(this_index(), || {
+        let here = HERE[cpu % MAX_CPUS].load(Ordering::Acquire);
+        let [vm, vcpu] = here.to_be_bytes();
+        if here != NOBODY
+            && let Some(place) = find(Owner { vm, vcpu }).and_then(|vcpu| vcpu.arch.direct)
+            && place.cpu.load(Ordering::Relaxed) == cpu as u32
+        {
+            place.revoke(cpu);
+        }
+    });
+}
+
+/// Whether a vCPU is direct on a CPU. The handlers of its exits have references to no VM but its own, and to those that [`regain`] holds direct.
+pub fn is_confined(cpu: usize) -> bool {
+    HERE[cpu % MAX_CPUS].load(Ordering::Acquire) != NOBODY
+}
+
+/// Sends an SGI to a vCPU that is direct, from CPU `me`. False if it isn't, or can't be sent this way.
+#[inline(always)]
+pub fn send(target: &Vcpu, me: usize, intid: u32) -> bool {
+    let Some(place) = target.arch.direct else { return false };
+    ALL >> (intid & 31) & 1 != 0
+        && place.hold(me, |cpu| {
+            gic::send_sgi(cpu, intid);
+            // It is on its way before this CPU lets go of the vCPU.
+            isb();
+        })
+}
+
+/// The name of a vCPU in [`claims`].
+pub fn owner(vcpu: &Vcpu) -> Owner {
+    Owner { vm: vcpu.id.vm(), vcpu: vcpu.id.vcpu() }
+}
+
+/// The vCPU of that name, if it is there.
+pub fn find(owner: Owner) -> Option<&'static Vcpu> {
+    vm::get(owner.vm.into())?.vcpus.get(usize::from(owner.vcpu)).copied()
+}
