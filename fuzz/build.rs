@@ -17,7 +17,7 @@ const PARTS: [(&str, &str, &str, &str); 10] = [
     ("resched.rs", "hypervisor/src/cpu/resched.rs", "/// CPUs that must ask the scheduler", "#[cfg(test)]"),
 ];
 
-/// What is replaced in them.
+/// Replacements in them.
 const CHANGES: [(&str, &str); 13] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),

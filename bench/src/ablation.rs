@@ -62,7 +62,7 @@ fn run(request: &Request<'_>, name: Option<&str>, ablate: Option<Ablation>) -> R
     Ok(figures.into_iter().map(record).collect())
 }
 
-/// What each ablation costs, for one operation.
+/// Cost of each ablation, for one operation.
 #[derive(Debug, PartialEq)]
 pub struct Row<'r> {
     /// The operation.
@@ -76,7 +76,7 @@ pub struct Row<'r> {
 }
 
 impl Row<'_> {
-    /// What the operation would cost with everything ablated, and how often that is its cost.
+    /// Cost of the operation with everything ablated, and in how many runs.
     pub fn without_any(&self) -> Option<(f64, f64)> {
         let (_, more) = self.more.iter().find(|(name, _)| *name == ALL)?;
         Some((self.ordinary + more, (self.ordinary + more) / self.ordinary))

@@ -20,7 +20,7 @@ pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_
 /// Of each operation: so few because the figures are exact.
 const ITERATIONS: u32 = 512;
 
-/// What a figure may be off by: its digits after the point.
+/// Rounding of a figure, by its digits after the point.
 const ROUNDING: f64 = 0.001;
 
 /// The most that an operation may cost.
@@ -168,7 +168,7 @@ pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<Stri
     costs.into_iter().filter_map(sentence).collect()
 }
 
-/// The same of operations that were measured in one run: each one's instructions, and the exits of all.
+/// Returns how operations that were measured in one run exceed their budgets: instructions of each, and the exits of all.
 fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, Budget>) -> Vec<String> {
     let mut most = 0.0;
     let mut failures = Vec::new();

@@ -1,4 +1,4 @@
-//! What the emulator's plugin counts (`plugins/counts`): the plugin built, and its lines read.
+//! Counts of the emulator's plugin (`plugins/counts`): builds the plugin and parses its lines.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What is left of them without others, of which they have everything and more.
+    /// Returns the difference to counts that are contained in these.
     pub fn without(&self, others: &Self) -> Self {
         Self {
             instructions: self.instructions.saturating_sub(others.instructions),
@@ -65,14 +65,14 @@ impl Counts {
     }
 }
 
-/// What happened between two marks of the guest's.
+/// Counts between two marks of the guest's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Section {
-    /// What the guest ran.
+    /// Counts of the guest.
     pub guest: Counts,
-    /// What everybody else ran.
+    /// Counts of everything but the guest.
     pub outside: Counts,
-    /// What of that ran at EL2.
+    /// The part of `outside` at EL2.
     pub el2: Counts,
     /// The guest's exits.
     pub exits: u64,
@@ -84,12 +84,12 @@ pub struct Section {
     pub other_reasons: BTreeMap<String, u64>,
 }
 
-/// What happened in a whole run.
+/// Counts of a whole run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Run {
-    /// What ran at EL2.
+    /// Counts at EL2.
     pub el2: Counts,
-    /// What ran at EL0 of a host whose kernel is at EL2.
+    /// Counts at EL0 of a host whose kernel is at EL2.
     pub host_el0: Counts,
     /// Those whose EL1 it was, or which EL2 let run there.
     pub worlds: Vec<World>,
@@ -100,13 +100,13 @@ pub struct Run {
 pub struct World {
     /// The address of its second-stage table, if it has one.
     pub table: Option<u64>,
-    /// What it ran at EL1.
+    /// Counts at EL1.
     pub el1: Counts,
-    /// What it ran at EL0.
+    /// Counts at EL0.
     pub el0: Counts,
     /// Its exits.
     pub exits: u64,
-    /// The same by reason.
+    /// Exits by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -144,7 +144,7 @@ pub fn parse(text: &str) -> Result<Output> {
     Ok(output)
 }
 
-/// What to do where the emulator's own words are about plugins.
+/// Returns advice for an emulator's error message about plugins.
 pub fn advice(errors: &str) -> Option<&'static str> {
     errors.contains("plugin").then_some(
         "this emulator can't load the plugin that counts exits and accesses: install Debian's qemu-system-arm, version 10.0 or later, \

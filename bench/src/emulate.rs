@@ -21,18 +21,18 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Arguments of the emulator for a kernel that asks it for random numbers and the date: the same ones each time.
 pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"];
 
-/// What came of a run.
+/// Output of a run.
 #[derive(Debug)]
 pub struct Output {
     /// Everything that came over the serial line.
     pub line: Vec<u8>,
-    /// What the plugin counted, if there is one.
+    /// Counts of the plugin, if there is one.
     pub counts: Option<counts::Output>,
-    /// What the emulated PC counts without one.
+    /// Counts of the emulated PC, which needs no plugin.
     pub vmx: Vec<vmx::Section>,
 }
 
-/// What to do about a machine that runs.
+/// Action on a machine that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// It goes on.
@@ -51,7 +51,7 @@ pub fn run(machine: &Machine, image: &[u8], plugin: Option<&Path>) -> Result<Out
     run_until(machine, image, plugin, |_| Next::GoOn)
 }
 
-/// The same for a machine that need not end by itself: `next` says what to do, of everything that came, each time that more came.
+/// Runs a machine that need not end by itself: `next` decides on an action from all output so far, each time that there is more.
 ///
 /// # Errors
 /// As of [`run`].

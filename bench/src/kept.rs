@@ -36,7 +36,7 @@ const SUMMARY: [(Arch, &str, &str); 9] = [
     (Arch::X86_64, "ipi", "x86-64: IPI to another vCPU"),
 ];
 
-/// What writes them.
+/// The command that writes them.
 const COMMAND: &str = "stile bench --update";
 
 /// Replaces older figures of the same operation and host, and regenerates pictures and tables.
@@ -179,7 +179,7 @@ fn table(platform: &Platform, cpu: &str, records: &[&Record]) -> String {
     markdown(&rows)
 }
 
-/// What each ablation adds.
+/// Returns the table of ablations.
 fn ablations(records: &[Record]) -> String {
     let cpu = platform::of(Arch::Aarch64).cpu();
     let ours = |record: &&Record| record.arch == Arch::Aarch64 && record.cpu == cpu && record.host == host::STILE;

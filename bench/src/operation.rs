@@ -5,7 +5,7 @@
 pub struct Operation {
     /// The probe's name for it.
     pub name: &'static str,
-    /// What it needs.
+    /// Its requirements.
     pub needs: Needs,
     /// The most instructions that it is to cost under Stile on the CPU model of the picture.
     pub aim: Option<u32>,

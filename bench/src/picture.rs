@@ -126,7 +126,7 @@ struct Scale {
 impl Scale {
     fn length(&self, instructions: f64) -> f64 {
         let room = COLUMN - GUTTER - NUMBERS;
-        // What is hardly anything is a line that can be seen.
+        // The smallest values stay visible, as a line.
         tenth((instructions.max(1.0).log10() / self.decades * room).max(1.5))
     }
 }

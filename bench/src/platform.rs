@@ -1,4 +1,4 @@
-//! What is measured on an architecture: which operations, beside which peers, on which emulated machine.
+//! Measurements of an architecture: operations, peers, emulated machine.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use stile::emulator::{Board, Boot, Machine, Pc, bochs};
 pub struct Platform {
     /// The architecture.
     pub arch: Arch,
-    /// What the probe measures, in the order in which tables show it.
+    /// Operations of the probe, in the order of tables.
     pub operations: &'static [Operation],
     /// Those that Stile is compared with.
     pub peers: &'static [Host],
@@ -67,7 +67,7 @@ pub fn of_cpu(model: &str) -> &'static Platform {
     of(if bochs::MODELS.contains(&model) { Arch::X86_64 } else { Arch::Aarch64 })
 }
 
-/// What a machine is started on.
+/// Files and settings that a machine is started with.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The CPUs' model.
@@ -118,7 +118,7 @@ impl Platform {
         Ok(hosts)
     }
 
-    /// What an operation needs, in groups that each are one run: those for which there are such operations.
+    /// Returns the requirements of operations, each with its operations: those of one requirement share a run.
     pub fn groups(operations: &[Operation]) -> Vec<(Needs, Vec<Operation>)> {
         [Needs::One, Needs::Two, Needs::Shared]
             .into_iter()

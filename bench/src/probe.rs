@@ -15,7 +15,7 @@ const PACKAGE: &str = "probe";
 /// RAM of the probe's machine or VM, in bytes.
 pub const MEMORY: u64 = 64 << 20;
 
-/// What a line of the probe's begins with that is about a failure.
+/// Start of the probe's lines about a failure.
 const FAILURE: &str = "probe: ";
 
 /// Builds the probe, and returns what every host starts: on Arm its memory from the header of an arm64 Image on, on a PC the ELF file.
@@ -57,7 +57,7 @@ pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
     VmConfig { techniques, ..l2::vm::vm(PACKAGE, KernelSource::File(PACKAGE.into()), MEMORY, needs.vcpus()) }
 }
 
-/// What the probe says of an operation.
+/// A result line of the probe.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Line {
     /// Its name.

@@ -18,7 +18,7 @@ pub struct Record {
     pub cpu: String,
     /// 1: a guest of the host's. 2: a guest of a hypervisor that is one.
     pub level: u8,
-    /// What was ablated, if the figure is from an ablation: `nothing` is its base.
+    /// The ablated technique, if the figure is from an ablation: `nothing` is its base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ablation: Option<String>,
     /// The figure.

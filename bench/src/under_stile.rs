@@ -36,7 +36,7 @@ pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig 
     MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, vms: vec![vm] }
 }
 
-/// What came of a run.
+/// Output of a run.
 #[derive(Debug)]
 pub struct Output {
     arch: Arch,
@@ -44,9 +44,9 @@ pub struct Output {
     pub console: Vec<u8>,
     /// The VM's exits by its ledger, from its start to its end.
     pub account: Account,
-    /// What the plugin counted, if there is one.
+    /// Counts of the plugin, if there is one.
     pub counts: Option<counts::Output>,
-    /// What the emulated PC counted.
+    /// Counts of the emulated PC.
     pub vmx: Vec<vmx::Section>,
 }
 
@@ -73,7 +73,7 @@ pub fn run(
     run_until(hypervisor, config, files, extra, plugin, Until::ItEnds)
 }
 
-/// The same for a VM that need not end by itself.
+/// Runs a VM that need not end by itself.
 ///
 /// # Errors
 /// As of [`run`].
@@ -127,7 +127,7 @@ fn command(command: &Command) -> Vec<u8> {
     bytes
 }
 
-/// What the VM wrote to its console, of what came over the serial line so far.
+/// Returns the VM's console output in the bytes that the serial line has delivered so far.
 fn console_of(line: &[u8]) -> Vec<u8> {
     let mut decoder = Decoder::new();
     let byte = |byte: &u8| match decoder.push(*byte)? {

@@ -1,4 +1,4 @@
-//! What the emulated PC counts of a guest's operations (`emulator/bochs/instrument.cc`): what hardware charges for, and instructions don't
+//! Counts of the emulated PC (`emulator/bochs/instrument.cc`): events that hardware charges for and instruction counts do not
 //! show.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// What happened between two marks of the guest's, on all CPUs.
+/// Counts between two marks of the guest's, on all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Section {
@@ -17,7 +17,7 @@ pub struct Section {
     msr_writes: u64,
 }
 
-/// The same of one operation, but for its exits.
+/// Counts of one operation, without its exits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vmx {
     /// VMREAD outside of guests.
@@ -47,7 +47,7 @@ impl Section {
         self.exits() as i64 - before.exits() as i64
     }
 
-    /// What each of so many operations makes run, that this has more than another one.
+    /// Returns the counts of one operation: the difference to `before`, divided by `operations`.
     pub fn of_each(&self, before: &Self, operations: u64) -> Vmx {
         let each = |now: u64, before: u64| now.saturating_sub(before) as f64 / operations as f64;
         Vmx {

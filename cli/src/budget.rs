@@ -22,14 +22,14 @@ impl Budget {
         self.exits_per_second.is_none() && self.exit_time.is_none()
     }
 
-    /// What it limits, and the limits.
+    /// Returns the limits, each with its kind.
     pub fn limits(&self) -> impl Iterator<Item = (Kind, u64)> {
         let exits = self.exits_per_second.map(|limit| (Kind::ExitsPerSecond, limit));
         exits.into_iter().chain(self.exit_time.map(|limit| (Kind::ExitTime, limit)))
     }
 }
 
-/// What a budget limits.
+/// A quantity that a budget limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -57,16 +57,16 @@ impl Kind {
     }
 }
 
-/// What a VM used of one limit of its budget in the last interval.
+/// Usage of one limit of a VM's budget in the last interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// The VM.
     pub vm: String,
-    /// What is limited.
+    /// The limited quantity.
     pub budget: Kind,
     /// The limit.
     pub limit: u64,
-    /// What was used.
+    /// The amount used.
     pub used: u64,
     /// How often the limit began to be exceeded.
     pub violations: u64,

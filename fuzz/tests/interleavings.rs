@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
-/// What the included files name in their crates.
+/// Names that the included files expect in their crates.
 const PAGE_SIZE: u64 = 4096;
 const SGIS: usize = 16;
 

@@ -61,7 +61,7 @@ pub fn image_at(start: u64) -> Span {
     start..start + (symbol!(__image_end) - symbol!(__image_start))
 }
 
-/// What was loaded after the image, in physical memory: the blob says itself how long it is, if it is there. Only while the first tables are in
+/// Returns where the loader put the blob, behind the image: its header has its length, if it is there. Only while the first tables are in
 /// use.
 pub fn blob(ram: &[Span], image: &Span) -> Span {
     let start = image.end;

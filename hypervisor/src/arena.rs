@@ -101,7 +101,7 @@ impl Arena {
         unsafe { Arch::physical(piece.start).write_bytes(0, size as usize) };
         last.end = piece.start;
         let is_empty = last.is_empty();
-        // What the board's list has no room for can't be told from what is in use, and is lost.
+        // If the board's list has no room for the piece, it can't be told from memory in use, and is lost.
         memory::free(piece);
         if is_empty {
             blocks.taken.pop();

@@ -40,7 +40,7 @@ static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
     listening: false,
 });
 
-/// What came in over the line.
+/// Input from the line.
 #[allow(clippy::large_enum_variant, reason = "as in crate `wire`")]
 pub enum Input {
     /// A byte for a VM's console.

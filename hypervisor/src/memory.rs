@@ -81,7 +81,7 @@ pub fn take(size: u64) -> Option<Range<u64>> {
     take_aligned(size, PAGE_SIZE)
 }
 
-/// The same with another alignment.
+/// Takes a block with another alignment.
 pub fn take_aligned(size: u64, alignment: u64) -> Option<Range<u64>> {
     let start = allocate_by(|memory| memory.alloc_block(size, alignment)).ok()?;
     Some(start..start + size)

@@ -63,7 +63,7 @@ pub fn row_of(vm: u8, vcpu: u8, entry: &Entry) -> LedgerRow {
     LedgerRow { vm, vcpu, row, count, ticks, min, max }
 }
 
-/// What a row of a vCPU's ledger is for.
+/// Returns the meaning of a row of a vCPU's ledger.
 pub fn row_of_number(vcpu: &vm::Vcpu, id: RowId) -> Option<Row> {
     let mut copy = COPY.lock();
     let ledger = copy.as_mut()?;

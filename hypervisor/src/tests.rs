@@ -259,7 +259,7 @@ fn traces_come_and_go(machine: &mut Simulation) {
     }
 }
 
-/// What the operator was told, from a byte of the line on.
+/// Returns the messages to the operator, from a byte of the line on.
 fn messages(from: usize) -> Vec<Event> {
     let mut decoder = Decoder::new();
     let line = fake::LINE.lock().unwrap();
@@ -605,7 +605,7 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     assert_eq!(messages.filter(|event| *event == Ok(Event::CounterFrequency { hz: 1 })).count(), 1000);
 }
 
-/// What the operator was told: every VM ended once more than it was started anew, and every account is square.
+/// Checks the messages to the operator: every VM ended once more than it was restarted, and every account is square.
 fn check_messages(vcpus: usize) {
     let mut decoder = Decoder::new();
     let (mut off, mut resets, mut totals, mut samples, mut end) = (0, 0, 0, 0, None);

@@ -193,7 +193,7 @@ pub extern "C" fn trace_leave(cpu: &Cpu, outcome: Outcome) -> Outcome {
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub extern "C" fn trace_enter(cpu: &Cpu) {
     let on = cpu.recorder.is_on();
-    // What was loaded may have vectors of its own.
+    // The loaded vCPU may have vectors of its own.
     cpu.trace_exits(on);
     if !on {
         return;
@@ -296,7 +296,7 @@ impl Trace {
     /// Drops the records of the next ring that has some: all of them, which is bounded. False if there are none.
     fn discard(&mut self) -> bool {
         for cpu in bits(self.cpus) {
-            // SAFETY: as in `piece_of`.
+            // SAFETY: the ring lives as long as `self`; all accesses are atomic.
             let Some(ring) = (unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }) else { continue };
             let side = &mut self.sides[cpu];
             let mut any = false;

@@ -1,4 +1,4 @@
-//! What work costs under each host, beside each other: a table for people, and a line of JSON each for programs.
+//! Cost of work under each host: a table for people, and a line of JSON each for programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::number::number;
 /// How many reasons of exits a row of the table names.
 const REASONS: usize = 4;
 
-/// What a unit of work costs under a host.
+/// Cost of a unit of work under a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// How many units were measured.
@@ -38,7 +38,7 @@ impl Figure {
         }
     }
 
-    /// What a second run cost more, which did `units` units more than the first one.
+    /// Returns the cost of the `units` by which the second run exceeds the first.
     ///
     /// # Errors
     /// It cost nothing.

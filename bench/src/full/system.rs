@@ -77,7 +77,7 @@ pub fn bootargs(work: &Work, units: u32) -> String {
     format!("console=ttyAMA0 panic=-1 loglevel=4 -- {} {units}", work.name)
 }
 
-/// What the guest says when the work is done.
+/// Returns the line that the guest prints when the work is done.
 pub fn confirmation(work: &Work, units: u32) -> String {
     format!("work: did {units} of {}", work.name)
 }

@@ -5,7 +5,7 @@
 pub struct Work {
     /// Its name.
     pub name: &'static str,
-    /// What a unit of it is called.
+    /// Name of its unit.
     pub unit: &'static str,
     /// Virtual CPUs, each on a physical CPU of its own.
     pub vcpus: u8,

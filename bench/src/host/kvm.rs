@@ -44,12 +44,12 @@ impl Kvm {
             Self::Nvhe => "kvm-arm.mode=nvhe",
             Self::Protected => "kvm-arm.mode=protected",
             Self::Nested => "kvm-arm.mode=nested",
-            // What a CPU of the emulator's age needs against its flaws is not what is measured.
+            // Mitigations for CPUs of the emulator's age are not measured.
             Self::V6_1 => "mitigations=off",
         }
     }
 
-    /// What the kernel says when it is in the mode.
+    /// Returns the kernel's message that confirms the mode.
     const fn confirmation(self) -> &'static str {
         match self {
             Self::Vhe | Self::V6_12 => ": VHE mode initialized",

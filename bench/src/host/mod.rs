@@ -1,4 +1,4 @@
-//! What the probe can run under: Stile, its peers, and nothing at all.
+//! Hosts of the probe: Stile, its peers, and none.
 
 mod figure;
 mod kvm;

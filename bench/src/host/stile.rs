@@ -53,10 +53,10 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What operations cost that were measured in one run.
+/// Costs of operations that were measured in one run.
 #[derive(Debug)]
 pub struct Together {
-    /// What each costs; `iterations` is how many times more an operation ran in the second run.
+    /// Cost of each; `iterations` is how many times more an operation ran in the second run.
     pub figures: Vec<Figure>,
     /// How many more exits the second run had, by reason.
     pub exits: BTreeMap<String, i64>,
@@ -88,16 +88,16 @@ pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     Ok(Together { figures, exits: exits.0 })
 }
 
-/// What came of one run.
+/// Output of one run.
 #[derive(Debug)]
 struct Run {
     instructions: f64,
     iterations: u64,
     /// All exits of the VM by its ledger, from its start to its end, by reason.
     exits: BTreeMap<String, u64>,
-    /// What the emulator counted while the operation was measured.
+    /// Counts of the emulator while the operation was measured.
     section: Option<Section>,
-    /// The same by the emulated PC.
+    /// Counts of the emulated PC, for the same time.
     vmx: Option<vmx::Section>,
 }
 

@@ -1,4 +1,4 @@
-//! What an operation of L2 costs under one L0, as a line of JSON.
+//! Cost of an operation of L2 under one L0, as a line of JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::operation::Operation;
 /// Exits of one reason that are fewer of an operation are those of a tick.
 const FEW: f64 = 0.1;
 
-/// What one operation of L2 costs.
+/// Cost of one operation of L2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// L0's name.
@@ -26,7 +26,7 @@ pub struct Figure {
     pub operation: String,
     /// Instructions of L0, L1 and L2, without the loop's.
     pub instructions: f64,
-    /// What of that ran in L0.
+    /// The part in L0.
     #[serde(flatten)]
     pub l0: Outside,
     /// Exits of L2 to L0, by reason.
@@ -108,7 +108,7 @@ pub mod tests {
         figure_of(Setup { l1: L1::Kvm, l0 }, operation, l2, l1)
     }
 
-    /// The same: exits of who set the marks, and those of others.
+    /// Returns a figure from exits of the marker and exits of others.
     pub fn figure_of(setup: Setup, operation: &str, marker: &[(&str, u64)], others: &[(&str, u64)]) -> Figure {
         let none = Counts::default();
         let reasons = |given: &[(&str, u64)]| given.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();

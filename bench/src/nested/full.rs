@@ -21,13 +21,13 @@ use stile::l2;
 /// The memory of an L1 that has a Debian's files and memory in its own, in bytes.
 const MEMORY: u64 = 1 << 30;
 
-/// What the shell of the measured Debian does.
+/// Work of the measured Debian's shell.
 const COMMAND: &str = "echo a shell";
 
 /// Reasons of exits that are shown.
 const SHOWN: usize = 16;
 
-/// What a Debian costs from its start to its end.
+/// Cost of a Debian from its start to its end.
 #[derive(Debug, Serialize)]
 pub struct Boots {
     /// The emulated CPUs' model.
@@ -72,7 +72,7 @@ pub fn measure(tools: &Tools, cpu: &str, progress: &dyn Fn(String)) -> Result<Bo
 }
 
 impl Boots {
-    /// What a run with L2 has more than one without it.
+    /// Returns the difference between a run with L2 and one without.
     fn of(cpu: &str, as_l1: &counts::Run, with: &counts::Run, without: &counts::Run) -> Self {
         // L1's own second stage is at the same place in both runs.
         let is_l1 = |world: &World| without.worlds.iter().any(|other| other.table == world.table);

@@ -17,7 +17,7 @@ const COSTS: &str = "docs/nested-measurements.md";
 /// The page with every exit of every operation.
 const EXITS: &str = "docs/nested-exits.md";
 
-/// What writes them.
+/// The command that writes them.
 const COMMAND: &str = "stile bench --nested --update";
 
 /// The CPU model of the pages.

@@ -1,4 +1,4 @@
-//! What L1 runs under.
+//! Hosts of L1.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use stile::emulator;
 use stile::image::{self, Hypervisor, Seed, VmFiles};
 use stile::l2::{client, linux};
 
-/// What a host kernel under L1 has of memory for itself, in bytes.
+/// Memory that a host kernel under L1 keeps for itself, in bytes.
 const HOST_MEMORY: u64 = 1 << 30;
 
 /// A hypervisor under L1.
@@ -30,7 +30,7 @@ pub enum L0 {
     Kvm,
 }
 
-/// What is built before anything can be measured.
+/// Programs that measurements need.
 pub struct Tools {
     /// The probe's flat image.
     pub probe: Vec<u8>,
@@ -51,10 +51,10 @@ impl Tools {
     }
 }
 
-/// What to measure.
+/// A measurement to make.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// What was built for it.
+    /// Programs for it.
     pub tools: &'a Tools,
     /// The emulated CPUs' model.
     pub cpu: &'a str,
@@ -64,11 +64,11 @@ pub struct Request<'a> {
     pub progress: &'a dyn Fn(String),
 }
 
-/// What came of a run.
+/// Output of a run.
 pub struct Output {
     /// L1's console.
     pub console: Vec<u8>,
-    /// What the plugin counted.
+    /// Counts of the plugin.
     pub counts: counts::Output,
 }
 

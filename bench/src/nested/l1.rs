@@ -30,7 +30,7 @@ const XEN_PARAMETERS: &str = "console=dtuart bootscrub=0";
 pub enum L1 {
     /// KVM of Debian's newest kernel, which has HCR_EL2.E2H set.
     Kvm,
-    /// The same with HCR_EL2.E2H clear: the kernel is at EL1.
+    /// KVM without VHE: HCR_EL2.E2H is clear, and the kernel is at EL1.
     KvmNvhe,
     /// Xen of Debian 13, which starts the probe by itself.
     Xen,
@@ -58,7 +58,7 @@ impl L1 {
         }
     }
 
-    /// What it can run under: with HCR_EL2.E2H clear, which takes FEAT_NV2, KVM as L0 hangs.
+    /// L0s that it runs under. With HCR_EL2.E2H clear, which takes FEAT_NV2, KVM as L0 hangs.
     pub const fn hosts(self) -> &'static [L0] {
         match self {
             Self::Kvm => &L0::ALL,

@@ -1,4 +1,4 @@
-//! What is measured: the probe's operations in L2, and a system call in L1.
+//! Measured operations: the probe's in L2, and a system call in L1.
 
 use crate::operation::{self, AARCH64, Needs, Operation};
 

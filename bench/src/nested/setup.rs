@@ -14,7 +14,7 @@ use crate::probe;
 pub struct Setup {
     /// The hypervisor in the VM.
     pub l1: L1,
-    /// What it runs under.
+    /// Its host.
     pub l0: L0,
 }
 

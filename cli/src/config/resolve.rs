@@ -14,7 +14,7 @@ use super::{
 
 /// The RAM of a virtual machine that doesn't say.
 const DEFAULT_MEMORY: u64 = 512 << 20;
-/// The same for Debian's installer, which unpacks its packages into RAM.
+/// Default memory for Debian's installer, which unpacks its packages into RAM.
 const DEFAULT_INSTALLER_MEMORY: u64 = 1 << 30;
 /// The RAM of a domain that doesn't say.
 const DEFAULT_DOMAIN_MEMORY: u64 = 64 << 20;

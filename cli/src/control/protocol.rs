@@ -134,7 +134,7 @@ pub enum Reply {
     },
     /// The trace has ended.
     TraceEnded {
-        /// What each CPU counted.
+        /// Counts of each CPU.
         cpus: Vec<CpuCounts>,
         /// Records that were lost on the line.
         lost: u64,
@@ -152,7 +152,7 @@ pub enum Reply {
     Ended,
 }
 
-/// What a CPU counted during a trace.
+/// Counts of a CPU during a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuCounts {
     /// The CPU.
@@ -165,7 +165,7 @@ pub struct CpuCounts {
     pub others: u64,
 }
 
-/// What a row of a vCPU's ledger is for.
+/// Meaning of a row of a vCPU's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowName {
     /// The vCPU, as records have it.

@@ -11,7 +11,7 @@ pub struct Sample {
     pub counter_hz: u64,
     /// The VMs, in the order of the configuration.
     pub vms: Vec<VmSample>,
-    /// What VMs with a budget used of it lately.
+    /// Recent usage of budgets, by VM.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Usage>,
 }

@@ -162,7 +162,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
 /// The least memory for EDK2: it takes 64 MiB at RAM's end for itself, and what it starts needs some, too.
 const FIRMWARE_MEMORY: u64 = 256 << 20;
 
-/// What a virtual machine with firmware can't have, if it has it.
+/// Checks that a virtual machine with firmware has nothing that excludes firmware.
 fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str> {
     let wrong = [
         (files.initrd.is_some(), "takes no initial RAM file system; expected none: what it starts brings its own"),

@@ -59,7 +59,7 @@ impl Budgets {
         self.watch.take(sample, &self.of)
     }
 
-    /// What each VM used lately.
+    /// Returns the recent usage of each VM's budget.
     pub fn usage(&self) -> Vec<Usage> {
         let mut usage = self.watch.usage();
         usage.retain(|usage| self.of.iter().any(|(name, _)| *name == usage.vm));

@@ -9,7 +9,7 @@ use super::tail::Tail;
 pub struct Console {
     /// The index of its line, and the VM's number on it.
     pub line: usize,
-    /// As above.
+    /// The VM, from 0.
     pub vm: u8,
     /// Its VM was destroyed; it has no name any more.
     pub gone: bool,

@@ -37,7 +37,7 @@ pub struct Sampler {
     /// The first row of the next piece of its ledger.
     from: u16,
     sample: Sample,
-    /// The same, as accounts of exits.
+    /// The samples as accounts of exits.
     report: Report,
 }
 

@@ -58,7 +58,7 @@ enum Phase {
     Naming,
 }
 
-/// What is to be done: commands for Stile, and replies to the client.
+/// Actions to take: commands for Stile, and replies to the client.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// In this order.

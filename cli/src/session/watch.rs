@@ -41,7 +41,7 @@ impl Watch {
         news
     }
 
-    /// What each VM used of its budget in the last interval.
+    /// Returns each VM's usage of its budget in the last interval.
     pub fn usage(&self) -> Vec<Usage> {
         self.watched.values().map(|watched| watched.usage.clone()).collect()
     }
@@ -70,7 +70,7 @@ impl Watch {
     }
 }
 
-/// What happened between two samples of a VM; none if it is another VM with the name, or no time has passed.
+/// Returns the difference between two samples of a VM; none if it is another VM with the name, or no time has passed.
 fn interval(earlier: &VmSample, later: &VmSample) -> Option<VcpuSample> {
     let is_older = |(before, now): (&VcpuSample, &VcpuSample)| before.now < now.now && before.exits_taken <= now.exits_taken;
     let same = earlier.vcpus.len() == later.vcpus.len() && earlier.vcpus.iter().zip(&later.vcpus).all(is_older);

@@ -55,7 +55,7 @@ fn object(trace: &Trace, event: &Event) -> Value {
     object
 }
 
-/// What was recorded, dropped and lost.
+/// Returns the numbers of events recorded, dropped and lost.
 pub fn summary(trace: &Trace) -> Value {
     let (taken, exits_dropped, others_dropped) = trace.counted();
     let recorded = trace.exits().saturating_add(exits_dropped);

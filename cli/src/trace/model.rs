@@ -20,7 +20,7 @@ pub struct Trace {
     pub vms: Vec<String>,
     /// By CPU, then in their order.
     pub events: Vec<Event>,
-    /// What each CPU counted.
+    /// Counts of each CPU.
     pub counts: Vec<CpuCounts>,
     /// Records lost on the line.
     pub lost: u64,
@@ -40,7 +40,7 @@ pub struct Event {
     pub at: i64,
     /// The vCPU: VM and number.
     pub vcpu: Option<(u8, u8)>,
-    /// What it was.
+    /// Its kind.
     pub kind: Kind,
 }
 

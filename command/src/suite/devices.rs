@@ -157,7 +157,7 @@ fn bridge() -> Scenario {
     let disk = Disk { half: 1 << 20 };
     let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
     let up = |address: u8| format!("ip link set eth0 up; ip addr add 10.0.3.{address}/24 dev eth0");
-    // Who is answered stays for the other's next request.
+    // An answered guest stays for the other's next request.
     let meet = |address: u8| format!("until ping -c 1 -W 1 10.0.3.{address}; do sleep 1; done; sleep 10");
     let one = format!("{copy}; {}; {}", up(2), meet(3));
     let other = format!("{}; {}", up(3), meet(2));

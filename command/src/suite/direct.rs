@@ -41,7 +41,7 @@ fn two_states(programs: &Programs) -> Result<Scenario> {
     Ok(with_two_states(scenario))
 }
 
-/// The same GIC, and virtual interrupts.
+/// The same GIC with virtual interrupts.
 fn virtual_with_two_states(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "gic", "stile")?, programs, 1)?.replace("[vm.techniques]\ninterrupts = \"direct\"\n", "");
     let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };

@@ -6,7 +6,7 @@ use super::disk::Contents;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use stile::programs::Programs;
 
-/// What UEFI's shell does at each start: variables outlast a reset, also one in the middle of a command to the flash (Read Status).
+/// Commands of UEFI's shell at each start: variables outlast a reset, also one in the middle of a command to the flash (Read Status).
 const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %stile%\n  reset -s\nendif\nset stile kept\nmm 4000000 700070 -w 4 -MMIO -n\nreset\n";
 
 /// All of them.

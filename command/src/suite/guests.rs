@@ -224,7 +224,7 @@ fn reboot(kernel: String) -> Scenario {
     Scenario { expect, ..scenario }
 }
 
-/// The same while a vCPU that shares the CPU is preempted in L2.
+/// Resets a VM while a vCPU that shares the CPU is preempted in L2.
 fn reset_in_l2(kernel: String) -> Scenario {
     let scenario = Scenario::new("nested/reset-in-l2", "--nested --vcpus 2 --smp 1 --memory 64M --exits --append reset");
     let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };

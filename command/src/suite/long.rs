@@ -22,7 +22,7 @@ pub type Test = (&'static str, fn() -> Result<(), String>);
 /// Tests that are functions.
 pub const TESTS: [Test; 1] = [("long/killed", killed)];
 
-/// What names of such tests begin with.
+/// Prefix of such tests' names.
 pub const PREFIX: &str = "long/";
 
 /// Tests that are scenarios.

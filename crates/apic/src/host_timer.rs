@@ -5,7 +5,7 @@
 
 use crate::LocalApic;
 
-/// What the timer is made of on this CPU.
+/// The hardware of the timer on this CPU.
 pub trait Hardware {
     /// The time-stamp counter.
     fn now(&mut self) -> u64;
@@ -19,7 +19,7 @@ pub trait Hardware {
     fn pass_through(&mut self, on: bool);
 }
 
-/// Who programs the timer for the loaded vCPU. In each case the guest's IA32_TSC_DEADLINE has one place.
+/// The programmer of the timer for the loaded vCPU. In each case the guest's IA32_TSC_DEADLINE has one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// The hypervisor, to the earliest deadline of all; the guest's register is in [`LocalApic`].
@@ -31,7 +31,7 @@ pub enum Form {
     PassedThrough,
 }
 
-/// What the loaded vCPU asks of the timer.
+/// Demands of the loaded vCPU on the timer.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
     /// Its configuration has passthrough.
@@ -60,7 +60,7 @@ pub struct HostTimer {
 }
 
 impl HostTimer {
-    /// Who programs the timer now.
+    /// Returns the present programmer of the timer.
     #[inline(always)]
     pub fn form(&self) -> Form {
         self.form

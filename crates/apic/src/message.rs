@@ -38,7 +38,7 @@ impl Delivery {
         }
     }
 
-    /// The reverse of [`from_bits`](Self::from_bits).
+    /// Returns the bits that [`from_bits`](Self::from_bits) reads.
     pub(crate) const fn bits(self) -> u32 {
         (self as u32) << 8
     }

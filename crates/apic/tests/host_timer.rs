@@ -244,7 +244,7 @@ impl Machine {
         (16..=255_u8).filter(|v| self.apic.read(IRR + 16 * u32::from(v / 32), 0) >> (v % 32) & 1 != 0).collect()
     }
 
-    /// The same; the guest takes them, unless it has the APIC off.
+    /// Takes all interrupts as the guest does, unless it has the APIC off.
     fn taken(&mut self) -> BTreeSet<u8> {
         let requested = self.requested();
         while self.apic.acknowledge().is_some() {

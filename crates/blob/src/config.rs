@@ -187,7 +187,7 @@ pub struct Techniques {
     pub decode_cache: DecodeCache,
     /// Whether a guest's group 1 has its own binary point.
     pub binary_point: BinaryPoint,
-    /// Who programs the deadline timer of an x86-64 guest's local APIC.
+    /// Programmer of the deadline timer of an x86-64 guest's local APIC.
     pub timer: TimerAccess,
     /// The way of a guest's interprocessor interrupts.
     pub ipi: IpiAccess,

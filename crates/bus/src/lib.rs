@@ -122,7 +122,7 @@ pub struct Bus<D, const N: usize> {
     /// First addresses, ascending. The first one is 0 and stands for what is before all regions.
     /// Those behind the last region are [`u64::MAX`], where no region starts: it would be empty.
     starts: [u64; N],
-    /// What is at the same index of `starts`; [`Entry::VACANT`] if there is no region.
+    /// The region at the same index of `starts`; [`Entry::VACANT`] if there is none.
     entries: [Entry<D>; N],
 }
 

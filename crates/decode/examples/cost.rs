@@ -1,4 +1,4 @@
-//! What an emulated load from a device costs in instructions: run it under callgrind, which counts them.
+//! Instructions of an emulated load from a device: run it under callgrind, which counts them.
 //!
 //! ```text
 //! cargo build --profile hypervisor -p stile-decode --example cost

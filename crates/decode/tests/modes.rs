@@ -269,7 +269,7 @@ fn stacks_of_each_width() {
     m.general[RSP] = 0xdead_0102;
     assert_eq!(run(&mut m, &[0x52], CodeSize::Bits16, BASE), Ok(Outcome::Complete));
     assert_eq!((m.general[RSP], &m.memory[0x100..0x102]), (0xdead_0100, &[0x88, 0x77][..]));
-    // The same stack in 32-bit code: pushes four bytes, moves SP.
+    // The stack in 32-bit code: pushes four bytes, moves SP.
     assert_eq!(run(&mut m, &[0x52], CodeSize::Bits32, BASE), Ok(Outcome::Complete));
     assert_eq!((m.general[RSP], &m.memory[0xfc..0x100]), (0xdead_00fc, &[0x88, 0x77, 0x66, 0x55][..]));
     // A 32-bit stack: ESP; the upper half of RSP is cleared.

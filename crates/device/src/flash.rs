@@ -49,7 +49,7 @@ enum Next {
     Lock,
 }
 
-/// What loads read.
+/// Answers of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loads {
     Array,

@@ -1,4 +1,4 @@
-//! What ACPI tables say of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
+//! ACPI tables of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
 //! (GTDT), PSCI (FADT), console (SPCR).
 
 use core::ops::Range;

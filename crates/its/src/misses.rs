@@ -17,7 +17,7 @@ pub struct Misses {
     count: AtomicU32,
 }
 
-/// What to do about an LPI that missed.
+/// Answer to an LPI that missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Deliver it, and leave it where it is.

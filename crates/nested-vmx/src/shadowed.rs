@@ -8,7 +8,7 @@
 use crate::field::{Field, Width};
 use crate::fields::FIELDS;
 
-/// What L1 reads without an exit, but does not write: exit information, and guest state that L1 seldom writes.
+/// Fields that L1 reads without an exit, but does not write: exit information, and guest state that L1 seldom writes.
 pub const READ: [Field; 7] = [
     // At each exit.
     Field::EXIT_REASON,
@@ -23,7 +23,7 @@ pub const READ: [Field; 7] = [
     Field::GUEST_CS_RIGHTS,
 ];
 
-/// What L1 reads and writes without an exit.
+/// Fields that L1 reads and writes without an exit.
 pub const WRITTEN: [Field; 6] = [
     // Each emulated instruction is skipped.
     Field::GUEST_RIP,

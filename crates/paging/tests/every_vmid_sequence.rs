@@ -19,7 +19,7 @@ enum Step {
     Spend,
 }
 
-/// What each TLB entry belongs to, and what CPUs have loaded.
+/// Owners of TLB entries, and VMIDs that CPUs have loaded.
 struct Machine {
     vmids: Vmids<{ CPUS + 1 }>,
     pool: VmidPool<{ CPUS + 1 }>,
@@ -55,7 +55,7 @@ impl Machine {
             vmids.load(pool, cpu, slot, || {
                 *flushes += 1;
                 *owners = [None; VMIDS + 1];
-                // What is loaded makes new entries at once.
+                // A loaded VMID makes new entries at once.
                 loaded.iter().flatten().for_each(|&(vmid, vm)| owners[usize::from(vmid)] = Some(vm));
             })
         })

@@ -181,7 +181,7 @@ fn vmid_is_carried_over_for_each_cpu_that_loaded_it() {
     assert_eq!(load(&vmids, &mut pool, 2, &slot).0, vmid);
 }
 
-/// The same property with threads, for races between the steps.
+/// Tests the property with threads, for races between the steps.
 #[test]
 fn no_vmid_is_shared_among_threads() {
     let vmids = Vmids::<CPUS>::new();

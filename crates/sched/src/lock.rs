@@ -97,7 +97,7 @@ impl<T: ?Sized> Deref for TicketGuard<'_, T> {
 impl<T: ?Sized> DerefMut for TicketGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; and the guard is borrowed mutably.
+        // SAFETY: the guard holds the lock, and it is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of `SPSR_EL2` when a trapped instruction was executed in the guest's place.
+//! `SPSR_EL2` after a trapped instruction was executed in the guest's place.
 
 use crate::syndrome::aarch32;
 
@@ -13,7 +13,7 @@ pub const fn changes_pstate(spsr: u64) -> bool {
     spsr & (AARCH32 | SS) != 0
 }
 
-/// What it is after the instruction (Arm ARM, "Software Step exceptions", and the pseudocode `AArch32.ITAdvance`).
+/// Returns `SPSR_EL2` after the instruction (Arm ARM, "Software Step exceptions", and the pseudocode `AArch32.ITAdvance`).
 pub const fn after_instruction(spsr: u64) -> u64 {
     let stepped = spsr & !SS;
     if spsr & AARCH32 != 0 { aarch32::advance_it(stepped) } else { stepped }

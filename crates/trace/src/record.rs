@@ -30,11 +30,11 @@ pub struct Record {
     pub ticks: u64,
     /// The vCPU that was loaded: [`IS_VCPU`] + 64 × VM + vCPU, or [`NO_VCPU`].
     pub vcpu: u16,
-    /// What it was.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An exit, which ended with the entry of the same vCPU.

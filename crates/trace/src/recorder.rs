@@ -16,7 +16,7 @@ pub const RING_SHIFT: u32 = 16;
 
 const _: () = assert!(size_of::<Ring>() == 1 << RING_SHIFT && align_of::<Ring>() == 1 << RING_SHIFT);
 
-/// What a CPU counts while it records.
+/// Counts of a CPU while it records.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Counts {
@@ -51,7 +51,7 @@ impl Counts {
 static FULL: Slot = Slot::full();
 static NOWHERE: Counts = Counts::new();
 
-/// What a CPU knows of its ring: part of its block, so that the exit path finds it. All bytes zero: it has never recorded.
+/// A CPU's state of its ring: part of its block, so that the exit path finds it. All bytes zero: it has never recorded.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recorder {

@@ -1,4 +1,4 @@
-//! What a vCPU's interrupt controller is made with.
+//! Configuration of a vCPU's interrupt controller.
 
 /// Configuration of a vCPU's interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

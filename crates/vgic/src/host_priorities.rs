@@ -98,7 +98,7 @@ mod tests {
             for mask in 0..=255 {
                 let stored = gic.write(priorities.of_guest(mask));
                 assert!(gic.write(HIGHEST) < stored);
-                // What the mask of as many bits would not let through.
+                // Priorities that the mask with as many bits would not let through.
                 for masked in (0..=255u8).filter(|priority| priority & priorities.kept >= mask & priorities.kept) {
                     assert!(gic.write(priorities.of_guest(masked)) >= stored);
                 }

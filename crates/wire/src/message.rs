@@ -122,7 +122,7 @@ pub enum Event {
         /// The records (crate `trace`), 16 bytes each.
         records: Records,
     },
-    /// What a CPU counted while it recorded: sent at the end of the trace.
+    /// Counts of a CPU while it recorded: sent at the end of the trace.
     TraceCpu {
         /// The physical CPU.
         cpu: u8,
@@ -148,7 +148,7 @@ pub enum Event {
         vcpu: u8,
         /// The number of the command.
         number: u16,
-        /// What the row is for; `None` if there is no such row.
+        /// Meaning of the row; `None` if there is no such row.
         row: Option<Row>,
     },
 }

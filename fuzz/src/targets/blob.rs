@@ -81,7 +81,7 @@ fn blob(bytes: &[u8]) {
     }
 }
 
-/// What the hypervisor relies on, stated apart from `validate`.
+/// Checks the hypervisor's assumptions, stated apart from `validate`.
 fn check(blob: &Blob<'_>) {
     reach("configuration");
     assert!(blob.vms.len() != 0);

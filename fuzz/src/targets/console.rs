@@ -5,7 +5,7 @@ use stile::session::plain;
 use crate::marks::reach;
 use crate::target::{Target, none};
 
-/// What `stile` shows of a console after a failure has no control character left.
+/// A console that `stile` shows after a failure: no control character is left.
 pub const CONSOLE: Target = Target { name: "console", run: console, seeds: none, mutations: 8000, marks: &["removed", "kept"] };
 
 fn console(bytes: &[u8]) {

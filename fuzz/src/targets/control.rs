@@ -5,7 +5,7 @@ use stile::control::protocol::{Reply, Request, read, write};
 use crate::marks::reach;
 use crate::target::Target;
 
-/// What a client sends, and what a machine replies: any lines.
+/// Lines of a client, and replies of a machine: any lines.
 pub const REQUESTS: Target =
     Target { name: "control", run: requests, seeds: lines, mutations: 4000, marks: &["request", "no request", "reply", "input", "end"] };
 

@@ -1,4 +1,4 @@
-//! What UEFI firmware on Arm says of the machine: its memory map, and ACPI tables or a device tree.
+//! Reports of UEFI firmware on Arm about the machine: its memory map, and ACPI tables or a device tree.
 
 use std::ops::Range;
 

@@ -118,7 +118,7 @@ fn x86_64(bytes: &[u8]) {
 }
 
 fn plan(arch: Arch, bytes: &[u8]) {
-    // What a few bytes unpack to is bounded, but not quick.
+    // The output of a few bytes is bounded, but slow to produce.
     if bytes.len() > 2048 {
         return;
     }
@@ -137,7 +137,7 @@ fn plan(arch: Arch, bytes: &[u8]) {
     }
 }
 
-/// What the hypervisor requires of a VM's layout.
+/// Checks the hypervisor's requirements of a VM's layout.
 fn check(plan: &VmPlan) {
     reach(match plan.kernel.format {
         stile::image::Format::Image => "arm64 Image",

@@ -10,7 +10,7 @@ use stile_wire::{
 use crate::marks::reach;
 use crate::target::Target;
 
-/// What `stile` receives: a guest, or a damaged line, may send anything.
+/// Input of `stile`: a guest, or a damaged line, may send anything.
 pub const FROM_STILE: Target = Target {
     name: "line-from-stile",
     run: from_stile,
@@ -19,7 +19,7 @@ pub const FROM_STILE: Target = Target {
     marks: &["text", "frame", "event", "lost frame", "ledger row", "report"],
 };
 
-/// What Stile receives from the operator's side of the line.
+/// Input of Stile from the operator's side of the line.
 pub const TO_STILE: Target = Target {
     name: "line-to-stile",
     run: to_stile,

@@ -82,7 +82,7 @@ fn gather(bytes: &[u8]) {
     }
 }
 
-/// What is asked for may be there, and a sample has a bounded size.
+/// Requests name existing things, and a sample has a bounded size.
 fn check(step: &Step, names: &[String]) {
     match step {
         Step::Send(Command::Sample { vm, vcpu } | Command::SampleRows { vm, vcpu, .. }) => {

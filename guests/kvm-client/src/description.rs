@@ -1,4 +1,4 @@
-//! What a VM is made of, as a file says: a line each for a setting or a file to load.
+//! Description of a VM in a file: a line each for a setting or a file to load.
 //!
 //! ```text
 //! vcpus 2

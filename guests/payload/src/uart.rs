@@ -17,7 +17,7 @@ impl Reg32 {
 
     /// Writes the register.
     pub fn write(self, value: u32) {
-        // SAFETY: as for `read`.
+        // SAFETY: device memory, without Rust objects. One plain STR, which always has a syndrome.
         unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) self.0, options(nostack, preserves_flags)) };
     }
 }

@@ -139,7 +139,7 @@ fn write(offset: u32, value: u32) {
     if X2.load(Ordering::Relaxed) {
         return wrmsr(0x800 + offset / 16, value.into());
     }
-    // SAFETY: as above.
+    // SAFETY: the page is mapped, and the register exists.
     unsafe { ((LOCAL_APIC + offset as usize) as *mut u32).write_volatile(value) };
 }
 
@@ -182,7 +182,7 @@ fn window() {
 
 /// Sleeps until an interrupt was taken.
 fn sleep() {
-    // SAFETY: as above.
+    // SAFETY: the stubs are set up.
     unsafe { asm!("sti", "hlt", "cli") };
 }
 
@@ -300,7 +300,7 @@ fn self_ipi() -> Result<(), &'static str> {
     unsafe { asm!("sti") };
     send_to_self(LOW);
     spin(100);
-    // SAFETY: as above.
+    // SAFETY: masking interrupts touches no memory.
     unsafe { asm!("cli") };
     check!(taken(&[LOW]), "it does not come while interrupts are on");
     send_to_self(LOW);
@@ -331,7 +331,7 @@ fn task_priority() -> Result<(), &'static str> {
     unsafe { asm!("sti") };
     write(TPR, 0x3f);
     spin(100);
-    // SAFETY: as above.
+    // SAFETY: masking interrupts touches no memory.
     unsafe { asm!("cli") };
     check!(taken(&[LOW]), "it does not come when the priority is lowered");
     let cr8: u64;
@@ -385,7 +385,7 @@ fn deadline() -> Result<(), &'static str> {
     // SAFETY: the stubs are set up.
     unsafe { asm!("sti") };
     spin(100_000);
-    // SAFETY: as above.
+    // SAFETY: masking interrupts touches no memory.
     unsafe { asm!("cli") };
     check!(taken(&[TIMER]), "it does not come to a guest that runs");
     wrmsr(IA32_TSC_DEADLINE, now() + 20_000);
@@ -454,7 +454,7 @@ fn level_interrupt() -> Result<(), &'static str> {
         window();
         check!(taken(&[SERIAL]), "it does not come once");
         check!(io_apic(ENTRY, None) & REMOTE_IRR == 0, "its end is not told");
-        // SAFETY: as above.
+        // SAFETY: reading the register ends the UART's interrupt.
         unsafe { in8(0x3fa) };
     }
     io_apic(ENTRY, Some(1 << 16));

@@ -95,13 +95,13 @@ fn control() -> u64 {
 }
 
 fn set_control(value: u64) {
-    // SAFETY: as above, and the value is valid.
+    // SAFETY: the MSR is there, as the VM has direct interprocessor interrupts, and the value is valid.
     unsafe { wrmsr(CONTROL, value) };
 }
 
 /// Sends a message by Stile's register.
 fn send_by_register(to: u32, low: u32) {
-    // SAFETY: as above.
+    // SAFETY: the MSR is there, as the VM has direct interprocessor interrupts.
     unsafe { wrmsr(COMMAND, u64::from(to) << 32 | u64::from(low)) };
 }
 

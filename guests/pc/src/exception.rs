@@ -86,7 +86,7 @@ pub fn last_flags() -> u64 {
 
 /// Number of interrupts by vector; and below, the interrupted address.
 pub static COUNTS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// As above.
+/// Addresses of the instructions at which exceptions came, by vector.
 pub static PLACES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 /// An additional handler of an interrupt; with 0 it is only ended.
 pub static HANDLERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];

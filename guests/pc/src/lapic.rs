@@ -7,7 +7,7 @@ const PAGE: u64 = 0xfee0_0000;
 const IO_PAGE: u64 = 0xfec0_0000;
 /// In IA32_APIC_BASE.
 pub const ENABLED: u64 = 1 << 11;
-/// As above: by MSRs.
+/// Mode of access: by MSRs.
 pub const X2: u64 = 1 << 10;
 
 /// Offsets of registers.
@@ -66,7 +66,7 @@ pub fn read(register: u32) -> u32 {
 
 /// Writes a register.
 pub fn write(register: u32, value: u32) {
-    // SAFETY: as above.
+    // SAFETY: the page is mapped, and the registers are an APIC's.
     unsafe {
         if is_x2() {
             wrmsr(0x800 + (register >> 4), value.into());
@@ -79,7 +79,7 @@ pub fn write(register: u32, value: u32) {
 /// Sends a message to an APIC, or to those that the command names.
 pub fn send(to: u32, command: u32) {
     if is_x2() {
-        // SAFETY: as above.
+        // SAFETY: the APIC is in x2APIC mode, and the command is valid.
         unsafe { wrmsr(0x830, u64::from(to) << 32 | u64::from(command)) };
         return;
     }
@@ -133,7 +133,7 @@ pub fn io_write(index: u32, value: u32) {
 /// Reads one.
 pub fn io_read(index: u32) -> u32 {
     let page = IO_PAGE as *mut u32;
-    // SAFETY: as above.
+    // SAFETY: the page is mapped, and is the I/O APIC's.
     unsafe {
         page.write_volatile(index);
         page.add(4).read_volatile()

@@ -96,7 +96,7 @@ pub fn command_line(info: u32) -> &'static str {
     if word(0) & 1 << 2 == 0 {
         return "";
     }
-    // SAFETY: as above; the line ends with a NUL.
+    // SAFETY: the loader put its information there, and the first GiB is mapped; the line ends with a NUL.
     unsafe { core::ffi::CStr::from_ptr(word(16) as *const core::ffi::c_char) }.to_str().unwrap_or("")
 }
 

@@ -110,7 +110,7 @@ fn sleep() {
         KEPT.write_volatile(2);
     }
     tests::sleep(PAGE, VECTOR);
-    // SAFETY: as above.
+    // SAFETY: the address is otherwise unused, and the machine ends.
     unsafe {
         KEPT.write_volatile(3);
         machine::out32(0xf4, 1);

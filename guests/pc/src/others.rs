@@ -11,7 +11,7 @@ pub const PAGE: u32 = 0x10;
 
 /// Number of CPUs started since the last start, and a bit mask of all identifiers ever seen.
 pub static UP: AtomicU32 = AtomicU32::new(0);
-/// As above.
+/// Bit mask of all identifiers ever seen.
 pub static SEEN: AtomicU64 = AtomicU64::new(0);
 /// Incremented as long as one of them runs.
 pub static BEATS: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! What a CPU's block has on every architecture: the vCPU that is loaded, and where its exits are accounted.
+//! The part of a CPU's block that every architecture has: the vCPU that is loaded, and where its exits are accounted.
 
 use super::Leave;
 use crate::arch::{Cpu, Local};

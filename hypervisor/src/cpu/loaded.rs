@@ -1,4 +1,4 @@
-//! What of a vCPU belongs to the CPU that has it loaded.
+//! The loaded vCPU, as its CPU alone may reach it.
 
 use core::marker::PhantomData;
 
@@ -37,7 +37,7 @@ impl<'cpu> Loaded<'cpu> {
         Loaded { vcpu: self.vcpu, cpu: PhantomData }
     }
 
-    /// What others may reach, too.
+    /// The vCPU's shared part.
     #[inline(always)]
     pub fn vcpu(&self) -> &'static Vcpu {
         self.vcpu

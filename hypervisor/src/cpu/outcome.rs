@@ -1,4 +1,4 @@
-//! What the handler of an exit returns, and the way out of the exit path for those that do not go on at once.
+//! Outcomes of exits' handlers, and the way out of the exit path for those that do not go on at once.
 
 use stile_ledger::RowId;
 
@@ -28,13 +28,13 @@ impl Outcome {
         Outcome::again(row).with(Outcome::LEAVE_BIT)
     }
 
-    /// The same with one of the bits set.
+    /// Sets one of the bits.
     #[inline(always)]
     pub const fn with(self, bit: u32) -> Outcome {
         Outcome(self.0 | 1 << bit)
     }
 
-    /// The same with one of the bits clear.
+    /// Clears one of the bits.
     #[inline(always)]
     #[allow(dead_code, reason = "not every architecture has an outcome that changes")]
     pub const fn without(self, bit: u32) -> Outcome {
@@ -43,7 +43,7 @@ impl Outcome {
 
     /// Whether one of the bits is set.
     #[inline(always)]
-    #[allow(dead_code, reason = "as above")]
+    #[allow(dead_code, reason = "not every architecture has an outcome that changes")]
     pub const fn has(&self, bit: u32) -> bool {
         self.0 & 1 << bit != 0
     }

@@ -11,7 +11,7 @@ pub fn wait_for(mut is_done: impl FnMut() -> bool, mut now: impl FnMut() -> u64,
             return true;
         }
         let at = now();
-        // What passed between two looks: nothing, if the clock jumped back.
+        // Time since the last look: none, if the clock jumped back.
         let passed = at.saturating_sub(last);
         if passed > left {
             return is_done();

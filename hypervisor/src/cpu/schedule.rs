@@ -13,7 +13,7 @@ use crate::once::Once;
 // In this order: the scheduler's fields are within reach of immediate offsets.
 #[repr(C)]
 pub struct Schedule {
-    /// Who runs where.
+    /// The vCPUs' places on CPUs.
     pub scheduler: Scheduler,
     /// vCPUs that have a deadline.
     pub sleepers: Sleepers,

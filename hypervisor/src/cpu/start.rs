@@ -11,7 +11,7 @@ use crate::console::log;
 use crate::cpu::{Block, patience};
 use crate::{address_space, memory, stacks};
 
-/// What a CPU that starts finds: each back end's `boot.S` knows the first two.
+/// Arguments of a CPU that starts: each back end's `boot.S` knows the first two.
 #[repr(C, align(64))]
 pub struct Handoff {
     /// Physical address of the root of the final tables.
@@ -20,7 +20,7 @@ pub struct Handoff {
     stack: AtomicU64,
     /// Its number.
     index: AtomicU64,
-    /// What became of it.
+    /// Progress of the start.
     state: AtomicU64,
 }
 

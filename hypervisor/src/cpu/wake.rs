@@ -61,7 +61,7 @@ pub fn wake(vcpu: &Vcpu) {
     }
 }
 
-/// The same where this CPU idles: it asks the scheduler next, and needs no kick.
+/// Wakes a vCPU from a CPU that idles: it asks the scheduler next, and needs no kick.
 pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
     if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
         request_resched(other);
@@ -75,7 +75,7 @@ fn place(vcpu: &Vcpu) -> Option<CpuId> {
     placement.kick.then_some(placement.cpu)
 }
 
-/// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
+/// Wakes a vCPU from a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
 pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
@@ -95,7 +95,7 @@ pub fn start(vcpu: &Vcpu) {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
     if vcpu.vm().power.is_ending() {
-        // Who ends the VM stops its vCPUs after saying so, each under this lock: it may have been here already.
+        // The VM's end stops its vCPUs after saying so, each under this lock: it may have been here already.
         return;
     }
     let placement = schedule.scheduler.start(vcpu.id, now);

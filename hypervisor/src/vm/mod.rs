@@ -37,7 +37,7 @@ pub struct Vm {
     start: Start,
     /// Its memory, and what is loaded into it.
     ram: Ram,
-    /// What a reset means.
+    /// Effect of a reset.
     on_reset: OnReset,
     /// The switches of the exit path.
     pub techniques: Techniques,
@@ -61,7 +61,7 @@ pub struct Start {
     pub pc: u64,
     /// The guest-physical address of what the guest is told about its machine.
     pub info: u64,
-    /// What state it is in: one of those that [`crate::arch::contract::Platform::can_start`] says yes to.
+    /// Its processor mode: one that [`crate::arch::contract::Platform::can_start`] accepts.
     pub mode: Mode,
 }
 
@@ -123,7 +123,7 @@ impl Vcpu {
 
     /// Exits in the ledger: those until the vCPU was last left.
     pub fn exits_taken(&self) -> u64 {
-        // SAFETY: as for `copy_ledger`.
+        // SAFETY: a word in the ledger, which lives as long as the vCPU, read as a whole. No reference is made.
         unsafe { (&raw const (*self.ledger).taken).read_volatile() }
     }
 

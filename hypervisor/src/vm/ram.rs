@@ -118,7 +118,7 @@ impl Ram {
                     // the run.
                     Source::File(bytes) => unsafe { Arch::copy(to, bytes.as_ptr(), length) },
                     Source::Nothing if again => {}
-                    // SAFETY: as above.
+                    // SAFETY: the run is of this VM's RAM, in the direct map, where no vCPU can reach it.
                     Source::Zeros | Source::Nothing => unsafe { Arch::zero(to, length) },
                 }
                 at += run.len;

@@ -29,7 +29,7 @@ struct Leaving {
     known: bool,
     /// Where it is, until all CPUs have forgotten it; then only its arena is to be given back.
     vm: Option<*mut Vm>,
-    /// What each CPU must have [seen](SEEN).
+    /// The epoch that each CPU must have [seen](SEEN).
     epoch: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Who ran what, and who was left how often and why.
+//! Attribution of instructions and exits.
 //!
-//! What runs at EL2, and at EL0 under EL2, belongs to the hypervisor or host. What runs at EL1 and EL0 belongs to a world: what the second
+//! Instructions at EL2, and at EL0 under EL2, belong to the hypervisor or host. Those at EL1 and EL0 belong to a world: the machine that the second
 //! stage of translation makes of the machine.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl From<[u64; KINDS]> for Counts {
     }
 }
 
-/// What is at EL1 and EL0: the table of the second stage of translation, if that is in use.
+/// System at EL1 and EL0: the table of the second stage of translation, if that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World(Option<u64>);
 
@@ -116,7 +116,7 @@ fn register(reg: SysReg) -> String {
     name.map_or_else(|| reg.to_string(), str::to_owned)
 }
 
-/// What was counted of everything that runs in one place.
+/// Counts of one place.
 #[derive(Debug, Default)]
 pub struct Tally([AtomicU64; KINDS]);
 
@@ -141,7 +141,7 @@ impl Tally {
 pub struct Place {
     /// The Exception level.
     pub level: Level,
-    /// Who is at EL1 and EL0. It doesn't matter to what runs above.
+    /// The world at EL1 and EL0. Of no use to what runs above.
     pub world: World,
 }
 
@@ -154,7 +154,7 @@ pub struct Account {
     open: Option<Mark>,
 }
 
-/// What had been counted when a section began.
+/// Counts at the beginning of a section.
 #[derive(Debug)]
 struct Mark {
     guest: World,
@@ -166,22 +166,22 @@ struct Mark {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Line {
-    /// What happened between two marks.
+    /// Counts between two marks.
     Section(Section),
-    /// What happened altogether.
+    /// Counts of the whole run.
     Run(Run),
-    /// What the plugin can't do, or what went wrong.
+    /// A message: a limit of the plugin, or a failure.
     Error(String),
 }
 
-/// What happened between two marks, on all CPUs.
+/// Counts between two marks, on all CPUs.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Section {
-    /// What the guest ran that set the marks.
+    /// Counts of the guest that set the marks.
     guest: Counts,
-    /// What everybody else ran.
+    /// Counts of everything else.
     outside: Counts,
-    /// What of that ran at EL2.
+    /// The part of `outside` at EL2.
     el2: Counts,
     /// Exits of the guest.
     exits: u64,
@@ -193,7 +193,7 @@ pub struct Section {
     other_reasons: BTreeMap<String, u64>,
 }
 
-/// What happened altogether.
+/// Counts of the whole run.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Run {
     el2: Counts,
@@ -201,7 +201,7 @@ pub struct Run {
     worlds: Vec<Summary>,
 }
 
-/// What a world did altogether.
+/// Counts of a world.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The address of its second-stage table, if it has one.

@@ -1,6 +1,6 @@
-//! What an A64 instruction counts as: Arm Architecture Reference Manual for A-profile, "A64 Instruction Set Encoding".
+//! Classes of A64 instructions: Arm Architecture Reference Manual for A-profile, "A64 Instruction Set Encoding".
 
-/// What is counted.
+/// Counted kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Any instruction.
@@ -22,7 +22,7 @@ pub enum Kind {
 /// How many kinds there are.
 pub const KINDS: usize = 7;
 
-/// What an instruction counts as, besides [`Kind::Instruction`].
+/// Returns the kinds of an instruction, besides [`Kind::Instruction`].
 const fn kinds(word: u32) -> &'static [Kind] {
     match field(word, 25, 4) {
         0b1010 | 0b1011 if field(word, 22, 10) == 0b11_0101_0100 => system(word),
@@ -86,7 +86,7 @@ const fn system(word: u32) -> &'static [Kind] {
     }
 }
 
-/// What an instruction does with memory.
+/// Memory accesses of an instruction.
 #[derive(Debug, Clone, Copy)]
 enum Access {
     None,

@@ -1,4 +1,4 @@
-//! What the emulator calls.
+//! Callbacks of the emulator.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -33,13 +33,13 @@ struct State {
     below: bool,
 }
 
-/// What is added when a stretch of instructions runs.
+/// Counts to add when a stretch of instructions runs.
 struct Addition {
     tally: &'static Tally,
     counts: [u32; KINDS],
 }
 
-/// What is assumed of a block.
+/// Assumptions about a block.
 struct Assumed {
     place: Place,
     is_vector: bool,

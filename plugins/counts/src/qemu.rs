@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 /// The plugin's number, which the emulator gives it.
 pub type Id = u64;
 
-/// What is called when an instruction, or a block, is about to run, with what was given with it. (The emulator passes the number of a CPU,
+/// Function that the emulator calls before an instruction, or a block, runs, with the data that was given with it. (It passes the number of a CPU,
 /// too; where one thread runs all CPUs it is that of the one for which the block was translated, and so of no use.)
 pub type Callback<T> = extern "C" fn(c_uint, &'static T);
 type RawCallback = extern "C" fn(c_uint, *mut c_void);
@@ -64,7 +64,7 @@ unsafe extern "C" {
     fn g_byte_array_free(array: *mut Array, free_bytes: c_int) -> *mut u8;
 }
 
-/// What the emulator says when it loads the plugin.
+/// Information from the emulator when it loads the plugin.
 #[repr(C)]
 pub struct Info {
     target: *const c_char,
@@ -175,7 +175,7 @@ pub struct Register(*mut RawRegister);
 
 // SAFETY: the handle is the same for all CPUs, and the emulator takes it from any of their threads.
 unsafe impl Send for Register {}
-// SAFETY: as above.
+// SAFETY: the handle is the same for all CPUs, and the emulator takes it from any of their threads.
 unsafe impl Sync for Register {}
 
 impl Register {

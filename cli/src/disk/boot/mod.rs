@@ -1,4 +1,4 @@
-//! What starts the system on a disk: kernel, initial RAM file system and parameters, as a boot loader's configuration names them, or the
+//! Boot files of the system on a disk: kernel, initial RAM file system and parameters, as a boot loader's configuration names them, or the
 //! newest kernel. Everything on the disk is untrusted input: a guest may have written it.
 
 mod bls;
@@ -25,7 +25,7 @@ const LARGEST: u64 = 512 << 20;
 /// The most entries of a Boot Loader Specification directory that are read.
 const MOST_ENTRIES: usize = 100;
 
-/// What starts a system.
+/// Boot files of a system.
 #[derive(Debug)]
 pub struct Files {
     /// The kernel.
@@ -42,7 +42,7 @@ pub struct Files {
 struct Place {
     /// For the user.
     name: String,
-    /// What Linux calls the partition, or the disk if it has none: `root=...`.
+    /// Linux's name of the partition, or of the disk if it has none: `root=...`.
     root: String,
     volume: Volume,
 }
@@ -119,7 +119,7 @@ fn places(disk: Contents) -> Result<(Vec<Place>, Vec<Other>), String> {
     Ok((places, others))
 }
 
-/// What each kind of configuration file would start: GRUB's, extlinux's, and the Boot Loader Specification's. `environment` is GRUB's.
+/// Returns the entry that each kind of configuration file starts: GRUB's, extlinux's, and the Boot Loader Specification's. `environment` is GRUB's.
 pub fn entries(text: &str, environment: &str) -> [Option<Entry>; 3] {
     let bls = bls::parse(text, |name| variable(environment, name)).map(|(_, entry)| entry);
     [grub::parse(text, environment), extlinux::parse(text), bls].map(|entry| entry.map(|entry| absolute("/boot/extlinux/", entry)))

@@ -20,7 +20,7 @@ pub struct Partition {
     pub start: u64,
     /// Its bytes.
     pub length: u64,
-    /// What Linux calls it: `root=PARTUUID=...`.
+    /// Linux's name of it: `root=PARTUUID=...`.
     pub id: String,
 }
 

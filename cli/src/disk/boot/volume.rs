@@ -119,7 +119,7 @@ impl Volume {
         Err("no known file system".into())
     }
 
-    /// What Linux calls it in `root=UUID=`.
+    /// Returns Linux's name of it in `root=UUID=`.
     pub fn uuid(&self) -> String {
         match self {
             Self::Ext4(ext4) => ext4.uuid().to_string(),

@@ -188,7 +188,7 @@ impl LocalApic<'_> {
         self.timer.lend(self.pages.lvt_vector(lvt::TIMER))
     }
 
-    /// The reverse of that. `fired`: it has expired since, and nobody took the interrupt, which is posted.
+    /// Takes back a lent deadline. `fired`: it has expired since, and nobody took the interrupt, which is posted.
     pub(crate) fn return_deadline(&mut self, deadline: u64, fired: bool) {
         if let Some(vector) = self.timer.give_back(deadline)
             && fired

@@ -51,7 +51,7 @@ impl Timer {
         core::mem::take(&mut self.next)
     }
 
-    /// The reverse of [`Timer::lend`]; returns the vector that was given there.
+    /// Ends [`Timer::lend`]; returns the vector that was given there.
     pub(super) fn give_back(&mut self, deadline: u64) -> Option<u8> {
         self.next = deadline;
         self.lent.take()

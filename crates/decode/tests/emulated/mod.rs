@@ -39,9 +39,9 @@ pub struct Other {
     pub tables: [(u64, u16); 2],
     /// Those of the segment registers; then LDTR's and TR's.
     pub selectors: [u16; 8],
-    /// What was loaded last with a descriptor.
+    /// The descriptor that was loaded last.
     pub loaded: Option<Descriptor>,
-    /// What the selectors were loaded with.
+    /// Descriptors that selectors were loaded with.
     pub descriptors: [Option<Descriptor>; 8],
     pub cr3: u64,
 }

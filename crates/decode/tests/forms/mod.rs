@@ -24,7 +24,7 @@ pub enum Imm {
     Frame,
 }
 
-/// What a VEX prefix says beside registers.
+/// Contents of a VEX prefix beside registers.
 #[derive(Clone, Copy, Default)]
 pub struct Vex {
     pub w: bool,
@@ -38,13 +38,13 @@ pub struct Vex {
     pub two: bool,
 }
 
-/// What makes the operands of an instruction special.
+/// Special properties of an instruction's operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Plain,
     /// Shifts and rotates, of which the count decides what flags are undefined.
     Shift,
-    /// The same, and of 16 bits not by more than that.
+    /// Double shifts, of 16 bits by at most 16.
     DoubleShift,
     Divide,
     /// It compares with RDX and RAX.
@@ -75,7 +75,7 @@ pub struct Form {
     /// REX.W is part of the opcode.
     pub rex_w: bool,
     pub vex: Option<Vex>,
-    /// What the operand's address must be a multiple of.
+    /// Alignment of the operand's address.
     pub aligned: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The reverse map of a shadow, from L1's physical addresses to L2's.
+//! The inverse map of a shadow, from L1's physical addresses to L2's.
 
 /// A contiguous range of L1 addresses that is, or was, mapped at an L2 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

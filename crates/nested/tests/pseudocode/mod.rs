@@ -9,7 +9,7 @@ use stile_nested::shadow::GuestMemory;
 
 /// Pages of tables and of data, from address 0 of L1's memory on.
 pub const PAGES: u64 = 64;
-/// What L1 says of its physical addresses.
+/// Width of physical addresses, as L1 is told.
 pub const PA_BITS: u32 = 40;
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use super::Level;
 use heapless::Vec;
 
-/// What kind of entry an [`Invalidation`] is for.
+/// The kind of entry that an [`Invalidation`] is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A page or block descriptor. Last-level invalidation is sufficient (`TLBI IPAS2LE1IS`, `TLBI VALE2IS`),

@@ -13,7 +13,7 @@ pub const SLICE: u64 = 5000;
 /// The time that a kick takes.
 const KICK: u64 = 1;
 
-/// What a vCPU does: computes for some time, and sleeps for some, both exponentially distributed.
+/// Behaviour of a vCPU: computes for some time, and sleeps for some, both exponentially distributed.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// Mean time between wake-up and sleep; `None`: it never sleeps.
@@ -34,7 +34,7 @@ pub const BUSY: Plan = Plan { cpus: 1, vms: 0, vcpus: VCPUS / CPUS, load: |_| CO
 /// Half of the VMs never sleep, the others answer requests.
 pub const MIXED: Plan = Plan { cpus: 1, vms: 0, vcpus: 4, load: |vm| if vm % 2 == 0 { COMPUTES } else { SERVER }, time: 0 };
 
-/// What a machine is to do.
+/// Work of a machine.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub cpus: usize,
@@ -48,7 +48,7 @@ pub struct Plan {
     pub time: u64,
 }
 
-/// What was measured.
+/// Measurements.
 pub struct Outcome {
     /// From each wake-up to the moment at which the vCPU runs.
     pub latencies: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What the view depends on beside the processor.
+//! Inputs of the view beside the processor.
 
 /// Properties of the machine and of a VM's configuration that affect the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

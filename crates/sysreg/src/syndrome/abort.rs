@@ -43,7 +43,7 @@ pub struct DataAbort {
 }
 
 impl DataAbort {
-    /// What is wrong with the access.
+    /// Returns the fault of the access.
     #[inline]
     pub const fn fault(self) -> Fault {
         Fault::new(self.dfsc())
@@ -55,7 +55,7 @@ impl DataAbort {
         1 << self.sas()
     }
 
-    /// What a load puts into its register when memory holds `raw`: cut to the access's size, and
+    /// Returns the register's value after a load when memory holds `raw`: cut to the access's size, and
     /// extended as the instruction asks. Valid if `isv` is.
     #[inline]
     pub const fn loaded_value(self, raw: u64) -> u64 {
@@ -66,7 +66,7 @@ impl DataAbort {
         if self.sf() { value } else { value as u32 as u64 }
     }
 
-    /// What a store writes when its register holds `raw`: cut to the access's size. Valid if
+    /// Returns the value that a store writes when its register holds `raw`: cut to the access's size. Valid if
     /// `isv` is.
     #[inline]
     pub const fn store_value(self, raw: u64) -> u64 {
@@ -107,7 +107,7 @@ pub struct InstructionAbort {
 }
 
 impl InstructionAbort {
-    /// What is wrong with the fetch.
+    /// Returns the fault of the fetch.
     #[inline]
     pub const fn fault(self) -> Fault {
         Fault::new(self.ifsc())
@@ -118,7 +118,7 @@ impl InstructionAbort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault(u8);
 
-/// What a fault status code says, as far as a hypervisor tells faults apart. Levels are those of
+/// Meaning of a fault status code, as far as a hypervisor tells faults apart. Levels are those of
 /// the translation table walk, -1 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -173,7 +173,7 @@ impl Fault {
         self.0 & !3 == 0b00_1100
     }
 
-    /// What the code says.
+    /// Returns the meaning of the code.
     pub const fn kind(self) -> FaultKind {
         let level = (self.0 & 3) as i8;
         match self.0 {

@@ -151,7 +151,7 @@ const EL0: &[Row] = rows! {
     3 3 14 15 7 "PMCCFILTR_EL0" Pmu "MDCR_EL2.TPM";
 };
 
-/// What the architecture leaves to the processor: `CRn` 11 and 15, of registers and of system
+/// Implementation-defined encodings: `CRn` 11 and 15, of registers and of system
 /// instructions.
 macro_rules! implementation_defined {
     ($($op1:literal)*) => {

@@ -19,7 +19,7 @@ pub fn of_memory(_: u64) -> Result<(), &'static str> {
     }
     // SAFETY: the program's tables, which are mapped where they are.
     let entry = unsafe { ((root() & !(PAGE - 1)) as *const u64).read_volatile() & !(PAGE - 1) } + 8 * (AGAIN >> 30);
-    // SAFETY: as above.
+    // SAFETY: the entry is in the program's own table, which is mapped.
     let before = unsafe { (entry as *const u64).read_volatile() };
     write(entry, &LARGE_OPEN.to_le_bytes());
     set_root(root());

@@ -66,7 +66,7 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
     let code = put(CODE);
     let counts = [ram(), DEVICE].map(|base| {
         crate::exception::take(DEBUG);
-        // SAFETY: as above.
+        // SAFETY: the code ends with a return, and the stack below is the test's own.
         unsafe { run_on_stack(code, base + 512) };
         crate::exception::take(DEBUG)
     });

@@ -30,7 +30,7 @@ fn write_code() {
             // SAFETY: a byte of code that only this writes, meanwhile.
             unsafe { opcode.write_volatile(if turn { LOAD[0] } else { LOAD_BYTE[0] }) };
         } else if wanted != done && wanted != NOTHING {
-            // SAFETY: as above.
+            // SAFETY: only this writes the byte of code, meanwhile.
             unsafe { opcode.write_volatile(wanted as u8) };
         }
         done = wanted;

@@ -25,7 +25,7 @@ fn refused() -> Outcome {
     // mov rax, cr0; btr rax, 31; btc rax, 30; mov cr0, rax: paging off in 64-bit code.
     let end = cpu::run(&[0x0f, 0x20, 0xc0, 0x48, 0x0f, 0xba, 0xf0, 31, 0x48, 0x0f, 0xba, 0xf8, 30, 0x0f, 0x22, 0xc0], [0; 16]);
     check!(end.vector == GENERAL_PROTECTION, "paging goes off in 64-bit code: vector {}", end.vector);
-    // The same in 32-bit code, with PCIDs enabled: mov eax, cr4; bts eax, 17; mov cr4, eax, and as above
+    // The case in 32-bit code, with PCIDs enabled: mov eax, cr4; bts eax, 17; mov cr4, eax, and the rest
     // without REX.
     let has_contexts = core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0;
     if has_contexts {

@@ -344,7 +344,7 @@ pub fn enter_in(root: u64, frame: Frame) -> End {
     // SAFETY: the program's code and stack are in both address spaces.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack)) };
     let end = enter(&frame);
-    // SAFETY: as above.
+    // SAFETY: the root is the program's own, which maps all of it.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) window::root(), options(nostack)) };
     end
 }
@@ -429,7 +429,7 @@ pub fn give_last(function: fn() -> Outcome) {
         let number = lapic::id() as usize;
         if number + 1 == count() {
             adopt(number);
-            // SAFETY: as in `work_elsewhere`.
+            // SAFETY: the block is this CPU's own, and nothing else uses the stack below its end.
             unsafe { call_on(block(number) as u64 + BLOCK as u64, work_last) };
         }
     });

@@ -127,7 +127,7 @@ fn forget(linear: u64) {
 }
 
 fn forget_all() {
-    // SAFETY: as above; the root is the program's.
+    // SAFETY: the root is the program's own, which maps all of it.
     unsafe { asm!("mov cr3, {}", in(reg) root(), options(nostack, preserves_flags)) };
 }
 

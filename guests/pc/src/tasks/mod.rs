@@ -188,7 +188,7 @@ impl Machine {
     /// All as it should be; the other task begins at `other`.
     pub fn new(other: u32) -> Machine {
         let area = &raw mut AREA;
-        // SAFETY: as for `part`.
+        // SAFETY: only the first CPU runs these tests, and no reference is held while a program runs.
         let area = unsafe { &mut *area };
         area.main = [0; 1024];
         area.other = [0; 1024];
@@ -265,7 +265,7 @@ impl Machine {
         part!(main)
     }
 
-    /// As above.
+    /// The TSS of the other task.
     pub fn other(&self) -> &'static mut [u32; 1024] {
         part!(other)
     }

@@ -100,13 +100,13 @@ pub fn timer(_: u64) -> Result<(), &'static str> {
         let soon = wait(|| count(VECTOR) == 1);
         (soon && armed, rdmsr(DEADLINE_REGISTER) == 0)
     };
-    // SAFETY: as above; a past deadline fires at once: within an instruction.
+    // SAFETY: every supported CPU has TSC-deadline mode; a past deadline fires at once: within an instruction.
     unsafe {
         wrmsr(DEADLINE_REGISTER, ticks());
         asm!("nop", options(nostack));
     }
     let past = count(VECTOR) == 2;
-    // SAFETY: as above: it wakes HLT.
+    // SAFETY: every supported CPU has TSC-deadline mode, and the interrupt wakes HLT.
     let woken = unsafe {
         wrmsr(DEADLINE_REGISTER, ticks() + 1_000_000);
         asm!("hlt", options(nostack));

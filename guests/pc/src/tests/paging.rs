@@ -39,7 +39,7 @@ fn cr3() -> u64 {
 
 fn cr(which: u32) -> u64 {
     let value;
-    // SAFETY: as above.
+    // SAFETY: reading changes nothing.
     unsafe {
         match which {
             0 => asm!("mov {}, cr0", out(reg) value, options(nostack)),

@@ -208,7 +208,7 @@ fn efer() -> Outcome {
     set(field::GUEST_EFER, of_l1 ^ SCE);
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(get(field::GUEST_EFER), of_l1 ^ SCE, "the stored EFER");
-    // SAFETY: as above.
+    // SAFETY: the register exists.
     same!(unsafe { rdmsr(EFER) }, of_l1, "L1's EFER");
     Outcome::Pass
 }

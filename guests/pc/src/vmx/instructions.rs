@@ -354,7 +354,7 @@ fn leave() -> Outcome {
     // SAFETY: outside VMX operation, CR4.VMXE may be cleared.
     unsafe { asm!("mov rax, cr4", "and eax, ~(1 << 13)", "mov cr4, rax", out("rax") _) };
     // Once more, in the same region.
-    // SAFETY: as above.
+    // SAFETY: outside VMX operation, CR4.VMXE may be set.
     unsafe { asm!("mov rax, cr4", "or eax, 1 << 13", "mov cr4, rax", out("rax") _) };
     same!(vmxon(page(VMXON)), Done::Succeed, "VMXON after VMXOFF");
     same!(vmptrst(), u64::MAX, "VMPTRST after VMXON");

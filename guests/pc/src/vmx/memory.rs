@@ -40,7 +40,7 @@ fn identity() -> Outcome {
     // SAFETY: the memory is otherwise unused.
     unsafe { ((ADDRESS + 8) as *mut u32).write_volatile(0x1234_5677) };
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
-    // SAFETY: as above.
+    // SAFETY: the memory is otherwise unused.
     same!(unsafe { ((ADDRESS + 16) as *const u32).read_volatile() }, 0x1234_5678, "the memory");
     Outcome::Pass
 }
@@ -118,7 +118,7 @@ fn changes() -> Outcome {
     let mut registers = [0; 8];
     // SAFETY: the memory is otherwise unused.
     unsafe { (ADDRESS as *mut u32).write_volatile(1) };
-    // SAFETY: as above.
+    // SAFETY: the memory is otherwise unused.
     unsafe { ((ADDRESS + (2 << 20)) as *mut u32).write_volatile(2) };
     same!(run(&mut registers, false), VMCALL, "the exit");
     same!(registers[0], 1, "the memory");

@@ -26,7 +26,7 @@ macro_rules! loop_ticks {
 macro_rules! once_ticks {
     ([$($line:literal),*] $(, $($operands:tt)*)?) => {{
         let (start, end): (u64, u64);
-        // SAFETY: as for `loop_ticks`.
+        // SAFETY: the callers' lines change no registers but their operands, and no Rust memory.
         unsafe {
             core::arch::asm!(
                 "isb", "mrs {start}, cntvct_el0", $($line,)* "isb", "mrs {end}, cntvct_el0",

@@ -56,7 +56,7 @@ fn tree(address: u64) -> Option<Fdt<'static>> {
     }
     // SAFETY: RAM is mapped, the header has the tree's size, and the tree is never written.
     let has_magic = unsafe { (address as *const u32).read_volatile() } == 0xd00d_feed_u32.to_be();
-    // SAFETY: as above; a tree begins there.
+    // SAFETY: RAM is mapped, a tree begins there, its header has its size, and it is never written.
     has_magic.then(|| unsafe { Fdt::from_raw_unchecked(address as *const u8) })
 }
 

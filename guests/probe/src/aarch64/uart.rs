@@ -22,7 +22,7 @@ pub fn read(address: u64) -> u32 {
 
 /// Writes a device's register with a single store.
 pub fn write(address: u64, value: u32) {
-    // SAFETY: as for `read`.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags)) };
 }
 

@@ -66,7 +66,7 @@ fn write(register: u64, value: u32) {
     if X2APIC.load(Relaxed) {
         return wrmsr(msr(register), value.into());
     }
-    // SAFETY: as for `read`.
+    // SAFETY: the page is mapped, without Rust objects.
     unsafe { ((PAGE + register) as *mut u32).write_volatile(value) };
 }
 

@@ -84,7 +84,7 @@ pub fn in8(port: u16) -> u8 {
 
 /// Writes a byte to a port.
 pub fn out8(port: u16, value: u8) {
-    // SAFETY: as for `in8`.
+    // SAFETY: writes to the ports used by the probe have no effect on memory.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 

@@ -35,7 +35,7 @@ const PASSED_ON: u64 = 20_000;
 /// The POST code port: hosts that count exits watch writes to it. Others ignore it.
 const MARK: u16 = 0x80;
 
-/// What the emulator looks at: hints to fetch what is at addresses that nothing is at, which do nothing anywhere, and never exit.
+/// Marks for the emulator: prefetch hints of addresses at which there is nothing, which do nothing anywhere, and never exit.
 const BEGIN: usize = 0x5354_0001;
 const END: usize = 0x5354_0002;
 

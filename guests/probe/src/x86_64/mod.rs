@@ -25,7 +25,7 @@ const MULTIBOOT: u32 = 0x2bad_b002;
 
 /// The machine, and what the command line asks for.
 pub struct Platform {
-    /// What the command line asks for.
+    /// Requests of the command line.
     pub arguments: Arguments,
 }
 
@@ -48,7 +48,7 @@ fn command_line(information: u64) -> &'static str {
     if word(0) & HAS_COMMAND_LINE == 0 {
         return "";
     }
-    // SAFETY: as above; the text ends with a NUL.
+    // SAFETY: the loader put its information there, nobody writes to it, and the first 4 GiB are mapped; the text ends with a NUL.
     let text = unsafe { core::ffi::CStr::from_ptr(u64::from(word(16)) as *const core::ffi::c_char) };
     text.to_str().unwrap_or("")
 }

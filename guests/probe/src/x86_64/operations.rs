@@ -202,7 +202,7 @@ fn tscdeadline_fire_xapic(_platform: &Platform, n: u64) -> u64 {
     fire(n)
 }
 
-/// The same; interrupts are ended by the APIC's register.
+/// A deadline that is set, comes, and interrupts; interrupts are ended by the APIC's register.
 fn tscdeadline_fire(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     fire(n)

@@ -153,7 +153,7 @@ fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], 
         let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
         // SAFETY: boot services have not ended, and the room is this large.
         let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
-        // SAFETY: as above.
+        // SAFETY: boot services have not ended, and the key is of the last map.
         if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
             // SAFETY: firmware wrote as much of the room.
             return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));

@@ -1,4 +1,4 @@
-//! What can still be said of this CPU when Stile has failed.
+//! Reports of a CPU on which Stile has failed.
 
 use core::fmt::{self, Write};
 

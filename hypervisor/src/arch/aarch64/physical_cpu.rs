@@ -101,7 +101,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn power_down(&mut self, loaded: Loaded<'static>) {
-        // What was pending for it stays where a later start finds it.
+        // Pending interrupts stay where a later start finds them.
         let _ = interrupts::put(self, loaded.vcpu());
         interrupts::stop_timers(TIMER_ENABLE);
         loaded.context().abandon();

@@ -12,7 +12,7 @@ pub trait PhysicalCpu {
     /// Number of the CPU that asks, also while its block is borrowed. Constant from the moment that it has a block.
     fn this_index() -> usize;
 
-    /// What was stored before is seen by other CPUs before loads that follow are done: a caller of [`PhysicalCpu::kick`] looks whom to kick in
+    /// Completes stores before loads that follow: a caller of [`PhysicalCpu::kick`] looks whom to kick in
     /// between.
     fn complete_stores();
 
@@ -91,7 +91,7 @@ pub trait PhysicalCpu {
 pub fn fields(cpu: &mut Cpu) {
     /// Number of the CPU.
     fn index(_: &mut usize) {}
-    /// What is read while the block is borrowed.
+    /// Words that are read while the block is borrowed.
     fn local(_: &mut Option<&'static Local>) {}
     /// The vCPU that is loaded.
     fn vcpu(_: &mut Option<&'static Vcpu>) {}
@@ -99,7 +99,7 @@ pub fn fields(cpu: &mut Cpu) {
     fn leave(_: &mut Leave) {}
     /// When the slice of the vCPU that runs ends, if the CPU is shared now; and what the timer is set to. In ticks.
     fn ticks(_: &mut Option<u64>) {}
-    /// What [`PhysicalCpu::trap_waiting`] was last called with.
+    /// Argument of the last [`PhysicalCpu::trap_waiting`].
     fn trapped(_: &mut bool) {}
     /// The counter at the exit being handled; the exits that `exit.S` counted since the ledger was settled.
     fn counts(_: &mut u64) {}

@@ -1,11 +1,11 @@
-//! What a CPU can still say when Stile has failed.
+//! Reports of a CPU on which Stile has failed.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
 
 use crate::arch::Cpu;
 
-/// What a panic reports. No method takes a lock, allocates, or relies on anything that may have failed.
+/// Output of a panic. No method takes a lock, allocates, or relies on anything that may have failed.
 pub trait Failure {
     /// Where this CPU's block is. Before it has one, any address.
     fn block() -> *const Cpu;

@@ -33,6 +33,6 @@ pub trait Platform {
     /// Presses a VM's power button. False: it has none, or its guest does not listen to it.
     fn press_power_button(vm: &'static Vm) -> bool;
 
-    /// What became of decoded instructions; zeros where the processor decodes.
+    /// Counters of decoded instructions; zeros where the processor decodes.
     fn decoded(vm: &Vm) -> Decoded;
 }

@@ -68,7 +68,7 @@ pub struct Cpu {
     pub deadline: Option<u64>,
     pub waiting_trapped: bool,
     pub since: u64,
-    /// What the loaded vCPU computes with.
+    /// Register of the loaded vCPU.
     pub register: u64,
     pub rows: *mut Row,
     pub taken: u64,
@@ -219,7 +219,7 @@ pub fn pass(ticks: u64) {
     NOW.fetch_add(ticks, Ordering::Relaxed);
 }
 
-/// What was sent over the line.
+/// Bytes that were sent over the line.
 pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// The line takes nothing.
@@ -265,11 +265,11 @@ impl Failure for Arch {
 }
 
 thread_local! {
-    /// What happens when a CPU has nothing to do: the test makes up an interrupt.
+    /// Called when a CPU has nothing to do: the test makes up an interrupt.
     pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
 }
 
-/// What [`Host::power_off`] panics with: the test catches it.
+/// Payload of [`Host::power_off`]'s panic: the test catches it.
 pub struct PoweredOff;
 
 impl Host for Arch {

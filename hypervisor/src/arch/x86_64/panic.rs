@@ -1,4 +1,4 @@
-//! What can still be said of this CPU when Stile has failed.
+//! Reports of a CPU on which Stile has failed.
 
 use core::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ const NAMES: [&str; 16] = ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi
 const RBP: usize = 5;
 const RSP: usize = 4;
 
-/// What `idt.S` leaves on the stack.
+/// Frame that `idt.S` leaves on the stack.
 #[repr(C)]
 struct Exception {
     registers: [u64; 16],

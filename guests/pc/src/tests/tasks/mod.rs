@@ -202,7 +202,7 @@ fn with_other_tables(_: u64) -> Result<(), &'static str> {
         // Translations of the first task's tables are flushed.
         let (machine, _) = paged(at!(other_end), pae);
         machine.lead_to_other(14);
-        // SAFETY: as in `tables`.
+        // SAFETY: only the first CPU runs these tests, and no program runs.
         unsafe { LAST[0].0[0] = 0 };
         let run = machine.run(at!(main_touch));
         check!(run.count == 1 && run.notes[0].top == 2, "no error code");
@@ -216,7 +216,7 @@ fn by_a_page_fault(_: u64) -> Result<(), &'static str> {
     for pae in [false, true] {
         let (machine, _) = paged(at!(other_map), pae);
         machine.lead_to_other(14);
-        // SAFETY: as in `tables`.
+        // SAFETY: only the first CPU runs these tests, and no program runs.
         let (entry, value) = unsafe {
             let entry = LAST[0].0[0];
             LAST[0].0[0] = 0;
@@ -229,7 +229,7 @@ fn by_a_page_fault(_: u64) -> Result<(), &'static str> {
         check!(first.tr == OTHER && first.top == 2, "the error code");
         check!(first.esp == machine.other()[word::ESP] - 4 - 8, "its place");
         check!(machine.main()[word::EIP] == at!(main_touch), "the place of the fault");
-        // SAFETY: as above.
+        // SAFETY: the page is in the program's memory, and no program runs.
         check!(unsafe { (&raw const PAGES[0].0[0]).read_volatile() } == 0xa1a1_a1a1, "the instruction is not done again");
     }
     Ok(())

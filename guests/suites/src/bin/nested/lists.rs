@@ -206,7 +206,7 @@ fn deactivates_hardware() -> Outcome {
     Ok(())
 }
 
-/// As above, with an SPI of L1.
+/// HW with an SPI of L1: the end of L2's interrupt deactivates it.
 fn deactivates_spi() -> Outcome {
     let spi = gic::spare_spis().start;
     for round in 0..3 {
@@ -238,7 +238,7 @@ fn masked() -> Outcome {
     wake(&mut guest)
 }
 
-/// The same interrupt, unmasked.
+/// Unmasks the interrupt, which is taken.
 fn wake(guest: &mut Guest) -> Outcome {
     let exit = guest.run(code!("mov x0, #0xF0", "msr S3_0_C4_C6_0, x0", "msr DAIFClr, #2", "isb"));
     check!(exit.own_vector() == Some(5), "{exit:x?}");

@@ -130,7 +130,7 @@ fn maintenance() -> Outcome {
         ("RIPAS2E1IS", |ipa| {
             // TG 4 KiB, two pages.
             let range = 1 << 46 | ipa >> 12;
-            // SAFETY: as above. TLBI RIPAS2E1IS.
+            // SAFETY: TLB maintenance changes no mapping. TLBI RIPAS2E1IS.
             stage2::with_guest_regime(|| unsafe {
                 core::arch::asm!("sys #4, c8, c0, #2, {}", "dsb ish", "tlbi vmalle1is", in(reg) range, options(nostack));
             });

@@ -1,4 +1,4 @@
-//! What no hypervisor would do. Only that L1 comes back from it is checked, and that its memory is as it was: L2 may read whatever it finds,
+//! Programs that no hypervisor would run. Checks only that L1 comes back from them with its memory unchanged: L2 may read anything that it finds,
 //! and writes nothing outside its own page.
 //!
 //! L1 spares what it needs itself: the registers of its own translations and vectors, HCR_EL2.E2H, and HCR_EL2.IMO, without which an L2 that
@@ -41,7 +41,7 @@ fn attempts(count: u64) -> core::ops::Range<u64> {
     0..count * machine::number("rounds", 1) / machine::cpus() as u64
 }
 
-/// What each phase has.
+/// State that all phases share.
 pub struct Wild {
     random: Random,
     canary: &'static Table,
@@ -376,7 +376,7 @@ fn access(register: Sysreg, value: u64) {
     probe::run(&[register.read(0), register.write(1), register.read(2)], &mut registers);
 }
 
-/// What L1 would not survive: its own controls, tables, memory attributes and vectors.
+/// Whether L1 would not survive a change of a register: its own controls, tables, memory attributes and vectors.
 fn ruins(register: Sysreg) -> bool {
     let Sysreg { op1, crn, crm, op2, .. } = register;
     match (op1, crn, crm, op2) {
@@ -505,7 +505,7 @@ fn changed_under_a_running_l2() -> Outcome {
     smp::need(2)?;
     let stage2 = Stage2::new(90);
     SHARED.store(stage2.root, Release);
-    // What all of them run is the first CPU's page of code.
+    // All of them run the first CPU's page of code.
     Guest::new(stage2);
     on_all(|| {
         let mut wild = Wild::new(9);

@@ -12,7 +12,7 @@ pub const BAR_SIZE: u64 = 0x10_0000;
 
 /// Vendor and device.
 pub const ID: u32 = 0x11E8_1234;
-/// What its first register has in its lower half and in its highest byte: "ed", and the version.
+/// Value of its first register: "ed" in the lower half, and the version in the highest byte.
 pub const IDENTIFICATION: u32 = 0x0100_00ED;
 
 /// Command register: memory decoding, bus mastering.

@@ -64,7 +64,7 @@ fn fp_trap_state() -> Outcome {
         let this = smp::this() as u64;
         let pattern = Vectors(core::array::from_fn(|n| mix(this << 40 | n as u64)));
         let mut found = Vectors([0; 64]);
-        // SAFETY: as in `fp_registers`.
+        // SAFETY: the compiler uses no FP register, and the array has all of them.
         unsafe { fp_load(&pattern) };
         let cpacr = mrs!("CPACR_EL1");
         msr!("CPACR_EL1", cpacr & !(3 << 20));
@@ -73,7 +73,7 @@ fn fp_trap_state() -> Outcome {
         msr!("CPACR_EL1", cpacr);
         let class = fault.map(|fault| fault.class());
         check!(class == Some(payload::exception::EC_FP), "CPU {this}: FP with CPACR_EL1.FPEN 0 gave {class:?}");
-        // SAFETY: as in `fp_registers`.
+        // SAFETY: the compiler uses no FP register, and the array has room for all of them.
         unsafe { fp_store(&mut found) };
         check!(found.0 == pattern.0, "CPU {this}: FP registers changed while FP was trapped");
         Ok(())

@@ -65,7 +65,7 @@ fn hold(length: u64) -> Outcome {
         // SAFETY: the arrays hold the registers at the longest vector length.
         unsafe { sve_load(pattern.vectors.as_ptr(), pattern.predicates.as_ptr()) };
         wait::spin(HOLD);
-        // SAFETY: as above.
+        // SAFETY: the arrays hold the registers at the longest vector length.
         unsafe { sve_store(found.vectors.as_mut_ptr(), found.predicates.as_mut_ptr()) };
         for n in 0..words {
             check!(found.vectors[n] == pattern.vectors[n], "CPU {this}, round {round}: z{} of {bytes} bytes changed", n * 8 / bytes);

@@ -176,7 +176,7 @@ fn wakes_wfi_masked() -> Outcome {
             }
             check_eq!(irq::count(this()), 0, "interrupts taken while masked");
             timer.stop();
-            // As above: reading the state makes the hypervisor sample the line.
+            // Reading the state makes the hypervisor sample the line.
             wait::until(|| !gic::get(Bits::Pending, timer.intid()));
         }
     }

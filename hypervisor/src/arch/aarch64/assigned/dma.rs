@@ -1,4 +1,4 @@
-//! What functions of a VM see of memory: the VM's second stage, with the ITS's doorbell in the place of the VM's devices.
+//! The memory that functions of a VM see: the VM's second stage, with the ITS's doorbell in the place of the VM's devices.
 //!
 //! The root table is the functions' own. Its first entry leads to the doorbell; the others are those of the VM's root, whose tables are there
 //! for good ([`crate::arch::aarch64::vm::Vm::new`]). So functions see the VM's RAM as its vCPUs do, and neither its BARs nor anything else.

@@ -100,7 +100,7 @@ impl Function {
             reset,
             ready_at: 0,
         };
-        // What is accessed for the guest, or to reset the function, is mapped now.
+        // Maps pages that are accessed for the guest, or to reset the function.
         if let Some(msix) = msix {
             let pages = msix.pages();
             let bar = function.bars[msix.bar];

@@ -28,7 +28,7 @@ static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 static HELD: [AtomicU32; MAX_ASSIGNED] = [const { AtomicU32::new(0) }; MAX_ASSIGNED];
 const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
 
-/// The same for all LPIs of each VM, in a time slice.
+/// Misses of all LPIs of each VM, in a time slice.
 static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
 
 /// The first LPI of the `number`th function, which is VM `vm`'s and has this DeviceID.
@@ -73,7 +73,7 @@ pub fn deliver(here: &Cpu, lpi: u32) {
     deliver_slowly(here, lpi, number, spi);
 }
 
-/// The same by way of the distributor, for any vCPU of VM `number`.
+/// Makes the SPI pending by way of the distributor, for any vCPU of VM `number`.
 #[cold]
 #[inline(never)]
 fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {

@@ -22,7 +22,7 @@ use crate::console::log;
 use function::Function;
 pub use function::SecondStage;
 
-/// What all functions share, set up for the first one.
+/// State of all functions, set up for the first one.
 struct Shared {
     /// Host addresses that no BAR has yet.
     window: Window,

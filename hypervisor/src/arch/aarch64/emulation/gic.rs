@@ -1,4 +1,4 @@
-//! What guests do with their virtual interrupt controller and what is not answered by hardware: SGIs, GICD, GICR.
+//! The part of a virtual interrupt controller that no hardware provides: SGIs, GICD, GICR.
 
 use stile_board::map;
 use stile_ledger::RowId;

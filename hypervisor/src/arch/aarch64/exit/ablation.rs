@@ -1,4 +1,4 @@
-//! What techniques of the exit path are worth, found by doing without them: a second table of vectors (`ablation.S`), which a CPU has only
+//! Cost of techniques of the exit path, found by doing without them: a second table of vectors (`ablation.S`), which a CPU has only
 //! in a machine with a VM that ablates. The ordinary path knows nothing of it.
 //!
 //! An ablated design works twice in a crossing: at exit it takes something away, at entry it brings it back. Here both halves come at the

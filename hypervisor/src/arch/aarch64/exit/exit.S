@@ -27,7 +27,7 @@
 //@traced    stp     x2, x0, [sp, #{SINCE}]  // and Recorder::before
 .endm
 
-// What a call may change (AAPCS64, General-purpose registers), and x19, which comes free with x18.
+// Caller-saved registers (AAPCS64, General-purpose registers), and x19, which comes free with x18.
 .macro save_caller_saved
     stp     x4, x5, [sp, #{X} + 8 * 4]
     stp     x6, x7, [sp, #{X} + 8 * 6]
@@ -178,7 +178,7 @@
     return_to_guest
 .endm
 
-// The same with all of the general registers in the frame.
+// Calls a handler with all of the general registers in the frame.
 .macro call_stub_full name, handler
 .global \name
 \name:

@@ -93,7 +93,7 @@ impl Outcome {
         self.has(Outcome::LEAVE_BIT)
     }
 
-    /// The same outcome with the instruction done already, where what follows may change the program counter.
+    /// Completes the instruction now, where the rest of the handler may change the program counter.
     pub fn finish(self) -> Outcome {
         if self.has(DONE_BIT) {
             crate::arch::aarch64::handler::skip_instruction();
@@ -144,7 +144,7 @@ static DIRECT_STUBS: Stubs = {
 #[unsafe(no_mangle)]
 static TRACED_SYNCHRONOUS_STUBS: Stubs = Stubs(traced_stubs());
 
-/// The same for a vCPU whose interrupts are direct.
+/// Stubs of CPUs that record, for a vCPU whose interrupts are direct.
 #[unsafe(no_mangle)]
 static TRACED_DIRECT_STUBS: Stubs = {
     let mut stubs = traced_stubs();

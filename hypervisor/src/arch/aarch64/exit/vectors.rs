@@ -49,7 +49,7 @@ impl Vectors {
         speculation::in_front_of(self as usize).unwrap_or_else(|| self.address())
     }
 
-    /// The same of CPUs that record their exits.
+    /// Address of the table that CPUs use while they record their exits.
     fn traced_base(self) -> u64 {
         let address = || match self {
             Vectors::Ordinary => &raw const traced_vectors as u64,

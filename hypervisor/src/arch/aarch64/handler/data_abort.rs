@@ -24,7 +24,7 @@ pub fn faulting_ipa() -> u64 {
 /// EC 0x24.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
-    /// What must be as in [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC but for the level.
+    /// Bits that must be as in [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC but for the level.
     const LOAD_MASK: u64 = 1 << 24 | 1 << 21 | 1 << 8 | 1 << 7 | 1 << 6 | 0b111100;
     /// A load that is not sign-extended, from where the second stage has no translation.
     const LOAD: u64 = 1 << 24 | 0b000100;

@@ -46,7 +46,7 @@ pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
     handle_own(cpu, intid)
 }
 
-// What ends the hot path above is called in its place, so that nothing need be saved for after a call.
+// Tail calls from the hot path above: nothing need be saved for after them.
 
 #[cold]
 #[inline(never)]

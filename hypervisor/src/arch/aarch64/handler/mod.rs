@@ -1,4 +1,4 @@
-//! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block and the syndrome, and says with its
+//! Handlers of each kind of exit. Every handler is called from `exit.S` with the CPU's block and the syndrome, and says with its
 //! [`crate::cpu::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
 mod data_abort;
@@ -30,7 +30,7 @@ pub fn skip_instruction() {
     write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_add(4));
 }
 
-/// As above, where more than the program counter changes.
+/// Steps over the instruction where more than the program counter changes.
 #[cold]
 #[unsafe(no_mangle)]
 extern "C" fn skip_rare() {

@@ -131,7 +131,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
                     debug.set_os_lock(value & 1 != 0);
                 }
             } else {
-                // What else is of this class belongs to the machine: it reads as zero.
+                // All others of this class belong to the machine: they read as zero.
                 frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
             }
             skip_instruction();

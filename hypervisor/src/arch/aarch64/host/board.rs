@@ -43,7 +43,7 @@ pub struct Device {
     pub intid: Option<u32>,
 }
 
-/// What Stile needs to know.
+/// The board's description, as far as Stile needs it.
 pub struct Board {
     /// Its name, for the log.
     pub model: &'static str,

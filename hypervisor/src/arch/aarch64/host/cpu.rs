@@ -74,7 +74,7 @@ pub struct Cpu {
     pub leave: Leave,
     /// When the slice of the vCPU that runs ends, if the CPU is shared now.
     pub slice_end: Option<u64>,
-    /// What this CPU's timer is set to.
+    /// Present setting of this CPU's timer, in ticks of the counter.
     pub deadline: Option<u64>,
     /// WFI and WFE trap.
     pub waiting_trapped: bool,
@@ -82,7 +82,7 @@ pub struct Cpu {
     pub fp_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
-    /// What is read while the block is borrowed.
+    /// Words that are read while the block is borrowed.
     pub local: Option<&'static Local>,
     /// Its affinity.
     pub mpidr: u64,
@@ -93,25 +93,25 @@ pub struct Cpu {
 
 /// Offsets for `exit.S`.
 pub const X: usize = offset_of!(Cpu, frame.x);
-/// As above.
+/// Offset of `since`, for `exit.S`.
 pub const SINCE: usize = offset_of!(Cpu, since);
-/// As above.
+/// Offset of `rows`, for `exit.S`.
 pub const ROWS: usize = offset_of!(Cpu, rows);
-/// As above.
+/// Offset of `taken`, for `exit.S`.
 pub const TAKEN: usize = offset_of!(Cpu, taken);
-/// As above.
+/// Offset of `id_view`, for `exit.S`.
 pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
-/// As above.
+/// Offset of `history_branches`, for `exit.S`.
 pub const HISTORY_BRANCHES: usize = offset_of!(Cpu, history_branches);
-/// As above.
+/// Offset of the recorder's slot, for `exit.S`.
 pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
-/// As above.
+/// Offset of the recorder's count of dropped records, for `exit.S`.
 pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
-/// As above.
+/// Offset of `vcpu`, for `exit.S`.
 pub const VCPU: usize = offset_of!(Cpu, vcpu);
 /// Offset for `speculation.S`.
 pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
-/// As above.
+/// Size of `emergency`, for `speculation.S`.
 pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
 
 const _: () = assert!(SINCE + 8 == offset_of!(Cpu, recorder) + stile_trace::BEFORE, "exit.S stores both at once");

@@ -1,4 +1,4 @@
-//! What the CPUs have, found once on the first CPU; the others are held against it when they start.
+//! Features of the CPUs, detected once on the first CPU; the others are checked against it when they start.
 
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::once::Once;

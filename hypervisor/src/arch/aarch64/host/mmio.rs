@@ -37,7 +37,7 @@ impl Mmio {
     /// Writes 32 bits.
     #[inline]
     pub fn write32(&self, offset: usize, value: u32) {
-        // SAFETY: as for `read32`. Memory that devices write to, such as queues, is read as atomics; functions of VMs are behind the SMMU.
+        // SAFETY: only devices are mapped at `base`. The memory that they write to is read as atomics; functions of VMs are behind the SMMU.
         unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
     }
 }
@@ -59,9 +59,9 @@ impl Mmio {
     pub fn write(&self, offset: usize, bytes: u64, value: u64) {
         let at = self.base + offset;
         match bytes {
-            // SAFETY: as for `write32`.
+            // SAFETY: `base` maps nothing but devices, so that no Rust object is written.
             1 => unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
-            // SAFETY: as above.
+            // SAFETY: `base` maps nothing but devices, so that no Rust object is written.
             2 => unsafe { core::arch::asm!("strh {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
             8 => self.write64(offset, value),
             _ => self.write32(offset, value as u32),

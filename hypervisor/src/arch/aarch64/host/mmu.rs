@@ -16,9 +16,9 @@ use crate::stacks::Stacks;
 
 /// The format of the tables, who may do what, and how their memory is reached.
 pub type Format = El2;
-/// As above.
+/// Permissions of Stile's mappings.
 pub type Permissions = El2Permissions;
-/// As above.
+/// The memory of the tables.
 pub type Tables = PoolMemory;
 
 /// Where the direct map begins.

@@ -65,7 +65,7 @@ pub const STREAMS: usize = 1 << LOG2_STREAMS;
 const QUEUE: Queue = Queue { log2: 6 };
 const ENTRIES: usize = 1 << QUEUE.log2;
 
-/// What the SMMU reads and writes. Zeroed streams are invalid: they abort.
+/// Tables and queues of the SMMU. Zeroed streams are invalid: they abort.
 #[repr(C, align(16384))]
 struct Tables {
     streams: [[AtomicU64; 8]; STREAMS],
@@ -129,7 +129,7 @@ pub fn take_events() -> Vec<Event, ENTRIES> {
         while !events.is_full() {
             let producer = smmu.registers.read32(EVENTQ_PROD);
             if QUEUE.is_empty(producer, consumer) {
-                // What overflowed is acknowledged.
+                // Acknowledges the overflow.
                 smmu.registers.write32(EVENTQ_CONS, consumer & !OVERFLOW | producer & OVERFLOW);
                 break;
             }
@@ -191,7 +191,7 @@ impl Smmu {
             entry[1].store(command[1], Ordering::Relaxed);
             producer = QUEUE.next(producer);
         }
-        // What the SMMU reads next is in memory: commands, and the entries and tables that they are about.
+        // The SMMU reads commands next, and the entries and tables that they are about: all are in memory before it does.
         dsb_ish();
         self.registers.write32(CMDQ_PROD, producer);
         wait("SMMU", || {

@@ -17,7 +17,7 @@ pub fn raise_timer(cpu: &Cpu, vcpu: &Vcpu, intid: u32) -> bool {
     vcpu.arch.shortcuts.raise_hw_ppi(&mut Interface::new(cpu.index, vcpu), intid)
 }
 
-/// The same where there is no shortcut.
+/// Injects such an interrupt where there is no shortcut.
 pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
     let delivery = vcpu.arch.redistributor.lock().inject_hw_ppi(&mut Interface::new(cpu, vcpu), intid);
     finish(vcpu, cpu, delivery);

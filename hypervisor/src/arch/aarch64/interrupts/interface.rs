@@ -25,7 +25,7 @@ const TALL0: u64 = 1 << 11;
 /// ICH_HCR_EL2.EOIcount.
 const EOI_COUNT: u64 = 0x1f << 27;
 
-/// What ICH_VTR_EL2 says.
+/// Contents of ICH_VTR_EL2.
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// List registers.
@@ -198,7 +198,7 @@ impl<'vcpu> Interface<'vcpu> {
         write_sysreg!(ICH_HCR_EL2, 0);
     }
 
-    /// The reverse of [`Interface::load`].
+    /// Undoes [`Interface::load`].
     pub fn put(&mut self, to: &mut CpuInterface) {
         to.vmcr = self.vmcr();
         let (ap0r, ap1r) = active_priorities();

@@ -91,7 +91,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// The reverse. Returns whether the vCPU, if it sleeps, must be woken.
+/// Takes a vCPU's interrupts off this CPU. Returns whether the vCPU, if it sleeps, must be woken.
 pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     let mut interface = Interface::new(cpu.index, vcpu);
     let mut redistributor = vcpu.arch.redistributor.lock();

@@ -21,7 +21,7 @@ macro_rules! moves {
                 self.until_guest = UntilGuest::NOTHING;
             }
 
-            /// What is in the page under EL1's names becomes virtual EL2's.
+            /// Makes the page's values under EL1's names virtual EL2's.
             fn adopt_all(&mut self) {
                 $(
                     let value = self.page.get(vncr::$slot);
@@ -61,7 +61,7 @@ macro_rules! moves {
 with_switched!(moves);
 
 impl Nested {
-    /// What L1 wrote under EL1's names after it had set HCR_EL2.E2H, unseen: so far that was to memory. No guest had anything there.
+    /// Adopts L1's writes under EL1's names since it set HCR_EL2.E2H: unseen, they went to memory. No guest had anything there.
     pub fn adopt(&mut self) {
         // A name of its own, and virtual EL2's stack pointer is in the register.
         let sp = self.page.get(vncr::SP_EL1);

@@ -19,7 +19,7 @@ const NV2: u64 = 1 << 45;
 /// HCR_EL2.TTLB: traps TLB maintenance of EL1.
 const TTLB: u64 = 1 << 25;
 
-/// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
+/// HCR_EL2 bits of virtual EL2 beyond other vCPUs'. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
 /// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
 pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
     NV | TTLB | AT | if nv_mode.redirects() { NV2 } else { 0 }
@@ -28,7 +28,7 @@ pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
 pub const EL1_TIMERS: u64 = 0b11 << 10;
 
-/// What Stile has for every vCPU: it changes no more, and a switch need not make it anew.
+/// Stile's controls of every vCPU: constant, so that a switch need not compute them again.
 #[derive(Clone, Copy)]
 pub struct Base {
     /// HCR_EL2.

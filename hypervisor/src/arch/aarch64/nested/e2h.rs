@@ -71,7 +71,7 @@ impl Nested {
         traps::load(self);
         write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
         isb();
-        // What TLBs have of virtual EL2's translations means something else now.
+        // Translations of virtual EL2's in TLBs have another meaning now.
         // SAFETY: forgetting translations is always right.
         unsafe { core::arch::asm!("tlbi vmalle1is", options(nostack, preserves_flags)) };
         dsb_ish();

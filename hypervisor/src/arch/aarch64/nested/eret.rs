@@ -17,7 +17,7 @@ const SS: u64 = 1 << 21;
 
 /// ERET, ERETAA or ERETAB of the loaded vCPU at virtual EL2.
 pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
-    // What L1 calls SPSR_EL2 and ELR_EL2 are EL1's registers.
+    // L1's SPSR_EL2 and ELR_EL2 are EL1's registers.
     let (spsr, elr) = (read_sysreg!(SPSR_EL12), read_sysreg!(ELR_EL12));
     let pstate = read_sysreg!(SPSR_EL2);
     let to = inject::eret(spsr, pstate, nested.hcr(), true);
@@ -52,7 +52,7 @@ fn authenticated(kind: EretKind, elr: u64) -> u64 {
         EretKind::KeyA => unsafe {
             core::arch::asm!(".arch_extension pauth", "autia {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },
-        // SAFETY: as above.
+        // SAFETY: arithmetic on two registers.
         EretKind::KeyB => unsafe {
             core::arch::asm!(".arch_extension pauth", "autib {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },

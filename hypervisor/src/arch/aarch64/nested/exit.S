@@ -12,7 +12,7 @@
 .endm
 vector_table nested_vectors, by_nested_class, nested_exit_irq
 
-// The same while HCR_EL2.E2H of L1 is clear: an ERET never leads to a user space of virtual EL2's.
+// Vectors while HCR_EL2.E2H of L1 is clear: an ERET never leads to a user space of virtual EL2's.
 .macro by_plain_class
     b       plain_exit_synchronous
 .endm

@@ -27,7 +27,7 @@ pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
 }
 
-/// The same of a vCPU whose HCR_EL2.E2H is clear.
+/// Handles synchronous exits of a vCPU whose HCR_EL2.E2H is clear.
 #[unsafe(no_mangle)]
 extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
     let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };

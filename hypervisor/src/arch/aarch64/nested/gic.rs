@@ -24,7 +24,7 @@ pub fn vtr() -> u64 {
     read_sysreg!(ICH_VTR_EL2) | NO_V4
 }
 
-/// What the list registers in the page say.
+/// Returns the status of the list registers in the page.
 pub fn status(nested: &Nested) -> Status {
     Status::of(&nested.page, interface::shape().list_registers)
 }
@@ -55,7 +55,7 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     let active = redistributor.unload(&mut interface);
     interface.put(redistributor.interface());
     drop(redistributor);
-    // What is behind EL2's timers is behind EL1's now.
+    // The active physical interrupts were of EL2's timers, and are of EL1's now.
     nested.el2_active = interrupts::physical(active);
     if !nested.active_is_guests {
         nested.active_is_guests = true;
@@ -72,7 +72,7 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     false
 }
 
-/// The reverse, if that was done.
+/// Brings L1's interface back, if [`bring_guest`] has replaced it.
 pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let Some(lists) = nested.lists.take() else { return };
     let mut interface = Interface::new(cpu.index, vcpu);

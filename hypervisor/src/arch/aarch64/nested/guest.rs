@@ -25,7 +25,7 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match forward::verdict(esr, from, &nested.controls(cpu.vcpu().vm())) {
         Verdict::Forward => {
             let row = forwarded_row(cpu, esr);
-            // What the hardware has not done for a trapped instruction L1 does: all of the syndrome is for it.
+            // Instructions that trap to Stile alone: L1 completes them, and gets all of the syndrome.
             let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!(FAR_EL2));
             exception::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
             Outcome::again(row)
@@ -161,7 +161,7 @@ fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
     Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
 }
 
-/// The same while this CPU idles, and its vCPU sleeps. False if it is another interrupt.
+/// Handles the interrupt of such a timer while this CPU idles, and its vCPU sleeps. False if it is another interrupt.
 pub fn idle_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> bool {
     match (intid, nested.regime) {
         (timers::STAND_IN, _) => stand_in(cpu, nested),

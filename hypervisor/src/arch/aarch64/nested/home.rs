@@ -27,11 +27,11 @@ pub enum Home {
     Split(Live, Own, u64),
     /// A timer's view of what is left until this compare value.
     Timer(Live),
-    /// The same for the guest's timer, whose compare value is in the page.
+    /// The view of the guest's timer, whose compare value is in the page.
     GuestTimer(Slot),
     /// The page of VNCR_EL2: such an access traps without FEAT_NV2 only.
     Page(Slot),
-    /// What is read; a write does nothing.
+    /// A constant; a write does nothing.
     Constant(u64),
     /// Computed from the list registers in the page.
     ListRegisters(fn(&Status) -> u64),
@@ -183,7 +183,7 @@ pub fn fixed_home(reg: SysReg) -> Option<Home> {
     })
 }
 
-/// What CPTR_EL2 with E2H set has in common with CPACR_EL1: ZEN, FPEN, SMEN, TTA.
+/// Fields that CPTR_EL2 with E2H set shares with CPACR_EL1: ZEN, FPEN, SMEN, TTA.
 pub const CPACR_FIELDS: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24 | 1 << 28;
-/// The same of CNTHCTL_EL2 and CNTKCTL_EL1.
+/// Fields that CNTHCTL_EL2 shares with CNTKCTL_EL1.
 pub const CNTKCTL_FIELDS: u64 = 0x3ff;

@@ -53,7 +53,7 @@ impl Values {
         Self([hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr, hcrx, 0])
     }
 
-    /// What its guest runs with, where L1 wrote `seen`.
+    /// Controls of its guest, where L1 wrote `seen`.
     fn of_guest(seen: &[u64; COUNT], masks: &Masks) -> Self {
         let Self(mut values) = Self::own();
         for ((value, written), (_, control)) in values.iter_mut().zip(seen).zip(REGISTERS) {
@@ -87,7 +87,7 @@ impl Values {
     }
 }
 
-/// What is known of them.
+/// The state of these controls.
 pub struct LazyTraps {
     /// As the CPU is to have them while virtual EL2 runs.
     own: Values,

@@ -5,12 +5,12 @@ use super::nv_mode::NvMode;
 use crate::arch::aarch64::exit::vectors::Vectors;
 use crate::arch::aarch64::host::features;
 
-/// What HCR_EL2.E2H decides.
+/// State that depends on HCR_EL2.E2H.
 #[derive(Clone, Copy)]
 pub struct Mode {
     /// The bit, in its place.
     pub e2h: u64,
-    /// What HCR_EL2 of the CPU has at virtual EL2 beyond other vCPUs'.
+    /// HCR_EL2 bits of the CPU at virtual EL2 beyond other vCPUs'.
     pub traps: u64,
     /// CNTHCTL_EL2 of the CPU at virtual EL2.
     pub cnthctl: u64,

@@ -139,15 +139,15 @@ impl Maintenance for HardwareTlb {
 
     fn complete(&mut self) {
         if self.count > BY_ADDRESS {
-            // SAFETY: as above.
+            // SAFETY: forgetting translations is always right.
             unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         } else {
-            // SAFETY: as above. Entries that combine both stages are not found by an intermediate address.
+            // SAFETY: forgetting translations is always right. Entries that combine both stages are not found by an intermediate address.
             unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         }
         self.count = 0;
     }
 }
 
-/// What the VM's own second stage has for an address.
+/// A translation of the VM's own second stage.
 pub type Below = Translation<Stage2Permissions>;

@@ -1,4 +1,4 @@
-//! What a vCPU with an EL2 has beyond others.
+//! State of a vCPU with an EL2 beyond other vCPUs'.
 
 use stile_nested::vgic::OnProcessor;
 use stile_nested::vncr::Page;
@@ -12,7 +12,7 @@ use super::registers::{OWN_REGISTERS, Own, SWITCHED};
 use super::shadows::Current;
 use super::write_trap::WriteTrap;
 
-/// What a vCPU with an EL2 has beyond others.
+/// State of a vCPU with an EL2 beyond other vCPUs'.
 #[repr(C, align(4096))]
 pub struct Nested {
     /// Memory of VNCR_EL2; without FEAT_NV2 Stile's own, for the same registers.
@@ -21,7 +21,7 @@ pub struct Nested {
     pub nv_mode: NvMode,
     /// Whose registers are on the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
-    /// What HCR_EL2.E2H decides.
+    /// State that depends on HCR_EL2.E2H.
     pub(super) mode: Mode,
     /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
     pub(super) el2: [u64; SWITCHED],

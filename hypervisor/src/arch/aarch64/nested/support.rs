@@ -1,4 +1,4 @@
-//! What a VM with an EL2 needs, of the machine and for itself.
+//! Requirements of a VM with an EL2: of the machine, and for itself.
 
 use stile_nested::forward::Masks;
 
@@ -7,11 +7,11 @@ use super::nv_mode::NvMode;
 use super::shadows::Shadows;
 use crate::arch::aarch64::host::features;
 
-/// What a VM with an EL2 needs beyond others.
+/// State of a VM with an EL2 beyond other VMs'.
 pub struct Shared {
     /// Second stages of its VMs.
     pub shadows: Shadows,
-    /// What its processor has of trap controls.
+    /// Trap controls that its processor has.
     pub masks: Masks,
 }
 

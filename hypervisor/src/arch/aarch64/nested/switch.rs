@@ -21,7 +21,7 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     is_interrupted
 }
 
-/// The reverse.
+/// Switches from the guest to virtual EL2.
 pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     gic::bring_el2(cpu, vcpu, nested);

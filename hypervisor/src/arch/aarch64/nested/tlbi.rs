@@ -42,7 +42,7 @@ pub fn first_stage(reg: SysReg, operand: u64) {
         (1 | 3 | 7, 2) => tlbi!("aside1is", operand),
         (1 | 3 | 7, 3) => tlbi!("vaae1is", operand),
         (1 | 3 | 7, 7) => tlbi!("vaale1is", operand),
-        // SAFETY: as above.
+        // SAFETY: forgetting translations is always right.
         _ => unsafe { core::arch::asm!("tlbi vmalle1is", options(nostack, preserves_flags)) },
     }
 }

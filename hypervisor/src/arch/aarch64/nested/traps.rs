@@ -17,7 +17,7 @@ use crate::vm::Vm;
 const ADDED: u64 = 1 << 2 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 << 35 | AT | 0b11 << 49 | 1 << 52 | 0b11 << 54 | 1 << 58;
 /// HCR_EL2 bits that don't trap when set: API, APK.
 const ALLOWED: u64 = 0b11 << 40;
-/// The same of VF, VI, VSE: each where L1 has set FMO, IMO or AMO, three bits below. Stile always has.
+/// HCR_EL2.VF, VI, VSE: each allowed where L1 has set FMO, IMO or AMO, three bits below. Stile always has.
 const VIRTUAL: u64 = 0b111 << 6;
 /// HCR_EL2.VSE.
 const VSE: u64 = 1 << 8;

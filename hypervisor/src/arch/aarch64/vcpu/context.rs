@@ -29,7 +29,7 @@ pub struct VcpuContext {
     pub debug: debug::Debug,
     /// FP, SIMD and SVE registers.
     pub fp: fp::State,
-    /// What a vCPU that has an EL2 of its own has beyond others.
+    /// State of a vCPU that has an EL2 of its own.
     pub nested: Option<&'static mut Nested>,
 }
 
@@ -75,14 +75,14 @@ impl VcpuContext {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        // What L1 has trapped for its guest would trap here, too.
+        // Registers that L1 has trapped for its guest would trap here, too.
         self.fp.load(switched && self.nested.is_none(), fp_trapped);
         if let Some(nested) = &mut self.nested {
             nested.load();
         }
     }
 
-    /// The reverse of [`VcpuContext::load`].
+    /// Undoes [`VcpuContext::load`].
     pub fn put(&mut self) {
         if let Some(nested) = &mut self.nested {
             nested.put();
@@ -126,7 +126,7 @@ unsafe extern "C" {
     fn move_31(from: *const [u64; 31], to: *mut [u64; 31]);
 }
 
-// What the compiler would make of it is a loop, because it must not use vector registers.
+// In assembly: the compiler would make a loop of it, because it must not use vector registers.
 core::arch::global_asm!(
     ".macro move_pairs a",
     "    ldp x2, x3, [x0, #\\a]",

@@ -72,7 +72,7 @@ impl State {
         self.live = false;
     }
 
-    /// The same, where the registers are worth nothing any more.
+    /// The vCPU is put, and its registers are worth nothing any more.
     pub fn abandon(&mut self) {
         self.live = false;
     }
@@ -109,10 +109,10 @@ impl State {
         let have = features::get();
         if have.sve {
             self.zcr = if have.vhe { read_sysreg!(ZCR_EL12) } else { read_sysreg!(ZCR_EL1) };
-            // SAFETY: as in `load`.
+            // SAFETY: the arrays have room for the registers at the longest vector length, and the registers do not trap.
             unsafe { save_sve(self.z.as_mut_ptr(), self.p.as_mut_ptr()) };
         } else {
-            // SAFETY: as in `load`.
+            // SAFETY: the array has room for the registers, and they do not trap.
             unsafe { save_simd(self.z.as_mut_ptr()) };
         }
     }

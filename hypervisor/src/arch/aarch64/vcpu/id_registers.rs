@@ -6,7 +6,7 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 
 /// Bits of physical address that guests are told of: the next size that there is a code for above what the second stage translates.
-/// What lies beyond is as empty as the rest.
+/// Addresses beyond it are unmapped, like others.
 pub const PA_BITS: u8 = 40;
 
 /// The guests' view, by CRm and op2. `nested`: with an EL2, whose HCR_EL2.E2H may be clear if `e2h0`.

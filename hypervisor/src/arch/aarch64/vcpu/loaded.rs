@@ -13,7 +13,7 @@ impl<'cpu> Loaded<'cpu> {
         unsafe { self.vcpu().arch.context() }
     }
 
-    /// What it has beyond others, if it has an EL2.
+    /// Its EL2's state, if it has an EL2.
     #[inline(always)]
     pub fn nested(self) -> Option<&'cpu mut Nested> {
         if self.vcpu().arch.has_el2 { self.context().nested.as_deref_mut() } else { None }
@@ -24,7 +24,7 @@ impl Cpu {
     /// The loaded vCPU's registers in memory, those in the frame, and whether its FP registers trap.
     #[inline(always)]
     pub fn registers(&mut self) -> (&mut VcpuContext, &mut Frame, &mut bool) {
-        // SAFETY: as above; they are no part of the block.
+        // SAFETY: see `Loaded`: this is the only way to them; they are no part of the block.
         let context = unsafe { self.vcpu().arch.context() };
         (context, &mut self.frame, &mut self.fp_trapped)
     }

@@ -1,4 +1,4 @@
-//! What each VM and each vCPU has of the architecture: second stage, identification registers, interrupt controller, power states.
+//! The architecture's part of VMs and vCPUs: second stage, identification registers, interrupt controller, power states.
 
 mod flash;
 pub mod second_stage;
@@ -61,7 +61,7 @@ pub struct Vm {
     _claim: Option<Claim>,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
-    /// What of it is read without the lock.
+    /// The part of it that is read without the lock.
     pub read_shadow: ReadShadow,
     /// PSCI's view of the vCPUs.
     pub power: TicketLock<PowerTable>,
@@ -76,7 +76,7 @@ pub struct Vcpu {
     context: UnsafeCell<&'static mut VcpuContext>,
     /// SGIs, PPIs, and the list registers' contents.
     pub redistributor: TicketLock<Redistributor>,
-    /// What others have for it.
+    /// Requests of others for it.
     pub requests: PendingRequests,
     /// Its state for direct interrupts, if it may have them.
     pub direct: Option<&'static place::Place>,
@@ -310,8 +310,8 @@ impl Vm {
             // SAFETY: forgetting translations is always right.
             unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             if self.nested.is_some() {
-                // What its guests have under VMIDs of their own, too.
-                // SAFETY: as above.
+                // Its guests have translations under VMIDs of their own, too.
+                // SAFETY: forgetting translations is always right.
                 unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             }
         }
@@ -350,7 +350,7 @@ impl Vm {
         dsb_ish();
     }
 
-    /// What it has if it has an EL2.
+    /// State for vCPUs with an EL2. Panics if the VM has none.
     fn nested(&self) -> &nested::support::Shared {
         self.nested.unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
     }
@@ -360,7 +360,7 @@ impl Vm {
         &self.nested().shadows
     }
 
-    /// What its processor has of EL2's trap controls.
+    /// Trap controls of EL2 that its processor has.
     pub fn masks(&self) -> &Masks {
         &self.nested().masks
     }

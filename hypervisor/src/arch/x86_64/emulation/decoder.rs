@@ -12,10 +12,10 @@ use crate::arch::x86_64::vcpu::cr0;
 use crate::arena::{self, Arena};
 use crate::vm::Vm;
 
-/// What a vCPU finds its instructions with.
+/// Finds and decodes a vCPU's instructions.
 pub struct Decoder {
     scheme: Scheme,
-    /// What the first registers are if the context is 64-bit code.
+    /// Values of the first registers if the context is 64-bit code.
     decisive: [u64; DECISIVE],
     /// The registers that `context` was made from.
     registers: [u64; REGISTERS.len()],

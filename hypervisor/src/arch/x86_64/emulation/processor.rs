@@ -75,7 +75,7 @@ impl<'a> Processor<'a> {
                 }
             } else {
                 let value = match ram {
-                    // SAFETY: as above.
+                    // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
                     Some(ram) => unsafe { shared::read(ram.add(at), width) },
                     None => self.device_read(address, width),
                 };

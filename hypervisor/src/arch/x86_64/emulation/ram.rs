@@ -62,7 +62,7 @@ impl GuestMemory for Ram {
     }
 
     fn read_u32(&self, address: u64) -> Option<u32> {
-        // SAFETY: as above.
+        // SAFETY: it is the guest's memory, of which nobody has a reference.
         self.pointer::<u32>(address).map(|pointer| unsafe { shared::load(pointer) })
     }
 

@@ -25,7 +25,7 @@ pub unsafe fn load<T: Copy>(from: *const T) -> T {
 /// As [`load`].
 #[inline(always)]
 pub unsafe fn store<T: Copy>(to: *mut T, value: T) {
-    // SAFETY: as above.
+    // SAFETY: the caller's promise; any alignment will do.
     unsafe { to.cast::<Anywhere<T>>().write_volatile(Anywhere(value)) }
 }
 

@@ -29,7 +29,7 @@
 .set AT_R14, {REGISTERS} + 8 * 14
 .set AT_R15, {REGISTERS} + 8 * 15
 
-// What a call may change (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
+// Caller-saved registers (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
 .macro save_caller_saved
     mov     [rsp + AT_RSI], rsi
     mov     [rsp + AT_RDI], rdi
@@ -215,7 +215,7 @@
     jmp     entry_failed
 .endm
 
-// The same with all of the general registers in the frame. ESI: the exit reason.
+// Calls a handler with all of the general registers in the frame. ESI: the exit reason.
 .macro call_stub_full name, handler
 .balign 16
 .global \name
@@ -234,7 +234,7 @@
     jmp     entry_failed
 .endm
 
-// The same for an exit of which the frequent kinds are answered by `handler`, with the caller-saved registers in the frame. For the others
+// Calls handlers of an exit of which the frequent kinds are answered by `handler`, with the caller-saved registers in the frame. For the others
 // it says so, having done nothing, and `full` is called with all of them there.
 .macro call_stub_or_full name, handler, full
 .balign 16

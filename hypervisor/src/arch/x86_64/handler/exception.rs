@@ -47,7 +47,7 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     resume_or_leave(cpu, row)
 }
 
-/// What a debug exception does beside its delivery: DR6 says why, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
+/// Effects of a debug exception beside its delivery: DR6 gets the cause, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
 /// step that the shadow of STI or MOV SS holds is pending, which entry checks.
 pub fn debug(why: u64) {
     /// DR6: breakpoints; an access to a debug register, a single step, a task's T flag.

@@ -120,7 +120,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     match decoded.fast_path(&cpu.frame.registers, gpr::NOT_SAVED, address) {
         Some(FastAccess::Load(register)) => {
             let apic = cpu.apic();
-            // What is no register is an error, which is left to others.
+            // Reserved offset: the slow path raises the APIC error.
             let Some(value) = apic.plain(offset).or_else(|| apic.register(offset, timer::now())) else {
                 return Outcome::with_all_registers();
             };
@@ -147,7 +147,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// The same for all others, with all general registers in the frame.
+/// Handles all others, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     /// In the exit qualification ("Exit Qualification for EPT Violations"): what the access was for, and whether it was by a linear address,
@@ -172,7 +172,7 @@ extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     access(cpu, address, kind, qualification & WRITE != 0)
 }
 
-/// What reached for an address outside of RAM.
+/// Origin of an access to an address outside of RAM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// An instruction, for its operand; or the delivery of an event.

@@ -1,4 +1,4 @@
-//! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block, and says with its
+//! Handlers of each kind of exit. Every handler is called from `exit.S` with the CPU's block, and says with its
 //! [`crate::arch::x86_64::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
 mod apic;
@@ -39,7 +39,7 @@ fn advance_to(next: u64) -> u64 {
     advance(next, TF | inject::RF, inject::finish)
 }
 
-/// The same behind an access to the local APIC's page. RFLAGS.RF, which is set by an access that exits ("Saving RIP, RSP, and RFLAGS"), stays: all
+/// Steps over an access to the local APIC's page. RFLAGS.RF, which an access that exits sets ("Saving RIP, RSP, and RFLAGS"), stays: all
 /// that it does is that a breakpoint on the very next instruction is not met, and to end it would cost each such access a VMWRITE.
 #[inline(always)]
 fn advance_from_apic(next: u64) -> u64 {

@@ -35,7 +35,7 @@ pub struct Kept {
     mtrr_fixed: [AtomicU64; FIXED_MTRRS],
     misc_enable: AtomicU64,
     tsc_adjust: AtomicU64,
-    /// What is added to the counter for the guest.
+    /// Offset of the guest's counter.
     tsc_offset: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ impl Kept {
         Some(if valid { Ok(()) } else { Err(GeneralProtection) })
     }
 
-    /// What is added to the counter for the guest.
+    /// Returns the offset of the guest's counter.
     #[inline(always)]
     pub fn tsc_offset(&self) -> u64 {
         self.tsc_offset.load(Ordering::Relaxed)
@@ -141,7 +141,7 @@ impl Kept {
     }
 }
 
-/// What the guest means by a time of its own counter, in ticks of the CPU's: what is past is past there, too.
+/// Converts a time of the guest's counter to ticks of the CPU's: a past time stays past.
 fn deadline_of(kept: &Kept, guest: u64) -> u64 {
     let offset = kept.tsc_offset();
     if offset == 0 || guest == 0 {
@@ -315,7 +315,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             done
         }
         msr::TSC | msr::TSC_ADJUST => {
-            // What is past stays past, whatever the counter says from here on.
+            // A past deadline stays past when the counter moves.
             deadline::reclaim(cpu);
             cpu.apic().expire_timer(timer::now());
             let deadline = cpu.apic().tsc_deadline().wrapping_add(kept.tsc_offset());

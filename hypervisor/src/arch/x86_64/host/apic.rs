@@ -24,7 +24,7 @@ pub mod vector {
     pub const INVALIDATE: u8 = 0xf4;
     /// Something was posted for a vCPU that is loaded nowhere, by a guest that sends such interrupts itself.
     pub const WAKE: u8 = 0xf5;
-    /// What an APIC delivers when the interrupt has gone meanwhile. It is not ended.
+    /// Vector of an interrupt that has gone before its delivery. It is not ended.
     pub const SPURIOUS: u8 = 0xff;
 }
 
@@ -52,7 +52,7 @@ fn read(register: u32) -> u64 {
 }
 
 fn write(register: u32, value: u64) {
-    // SAFETY: as above; the interrupts that it makes come are those that Stile has handlers for.
+    // SAFETY: boot refuses CPUs without an x2APIC; Stile has handlers for the interrupts that the write makes come.
     unsafe { wrmsr(register, value) }
 }
 
@@ -110,7 +110,7 @@ pub fn invalidate(cpu: usize) {
 }
 
 fn send(apic: u32, command: u64) {
-    // What was written before must be seen by who is interrupted: this write orders nothing (the manual, "x2APIC Register Access").
+    // Earlier stores must be visible to the interrupted CPU: this write orders nothing (the manual, "x2APIC Register Access").
     core::sync::atomic::fence(Ordering::SeqCst);
     // SAFETY: a fence, which WRMSR to the x2APIC needs in place of the usual order of stores.
     unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };

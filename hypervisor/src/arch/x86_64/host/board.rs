@@ -10,7 +10,7 @@ use crate::address_space::{self, Span};
 /// Memory below this is the firmware's and the trampoline's: Stile takes none of it.
 pub const LOW: u64 = 1 << 20;
 
-/// What Stile needs to know.
+/// The board's description, as far as Stile needs it.
 pub struct Board {
     /// Memory.
     pub ram: Vec<Span, 32>,

@@ -49,9 +49,9 @@ pub struct Tss {
 
 /// Selectors of the block's GDT.
 pub const CODE: u16 = 0x08;
-/// As above.
+/// Selector of data, in the block's GDT.
 pub const DATA: u16 = 0x10;
-/// As above: it takes two entries.
+/// Selector of the TSS, in the block's GDT: it takes two entries.
 pub const TASK: u16 = 0x18;
 const GDT_ENTRIES: usize = 5;
 
@@ -113,7 +113,7 @@ pub struct Cpu {
     pub apic_base: u64,
     /// The number of the page in which the loaded vCPU's local APIC has its registers, or [`NO_PAGE`].
     pub apic_page: u64,
-    /// What the processor does for the APIC of the loaded vCPU, as it is now.
+    /// Virtualization of the loaded vCPU's APIC by the processor, at present.
     pub apic_level: ApicVirtualization,
     /// TPR threshold in the current VMCS, where the processor does no more than that for the APIC's interrupts.
     pub threshold: u8,
@@ -127,13 +127,13 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// When the scheduler's timer is set to ring.
     pub deadline: Option<u64>,
-    /// Who programs this CPU's timer, and to what.
+    /// Programmer and present setting of this CPU's timer.
     pub timer: HostTimer,
     /// Whether the scheduler wants the instructions that wait to exit.
     pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
-    /// What is reached through GS.
+    /// Words that are reached through GS.
     pub local: Option<&'static Local>,
     /// The region of a VM's memory bus that was found last.
     pub last_slot: Option<Slot>,
@@ -172,43 +172,43 @@ pub const NO_PAGE: u64 = u64::MAX;
 const LOCAL: usize = offset_of!(Block, local);
 /// Offsets for `exit.S` and `idt.S`.
 pub const REGISTERS: usize = offset_of!(Cpu, frame.registers);
-/// As above.
+/// Offset of `since`, for `exit.S`.
 pub const SINCE: usize = offset_of!(Cpu, since);
-/// As above.
+/// Offset of `rows`, for `exit.S`.
 pub const ROWS: usize = offset_of!(Cpu, rows);
-/// As above.
+/// Offset of `taken`, for `exit.S`.
 pub const TAKEN: usize = offset_of!(Cpu, taken);
-/// As above.
+/// Offset of `launched`, for `exit.S`.
 pub const LAUNCHED: usize = offset_of!(Cpu, launched);
-/// As above.
+/// Offset of `noted`, for `idt.S`.
 pub const NOTED: usize = LOCAL + offset_of!(Local, noted);
-/// As above.
+/// Offset of `cpuid`, for `exit.S`.
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
-/// As above.
+/// Offset of `apic_base`, for `exit.S`.
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
-/// As above.
+/// Offset of `window`, for `exit.S`.
 pub const WINDOW: usize = LOCAL + offset_of!(Local, window);
-/// As above.
+/// Offset of the passed timer's `irr`, for `exit.S`.
 pub const TIMER_IRR: usize = offset_of!(Cpu, passed_timer.irr);
-/// As above.
+/// Offset of the passed timer's `bit`, for `exit.S`.
 pub const TIMER_BIT: usize = offset_of!(Cpu, passed_timer.bit);
-/// As above.
+/// Offset of the passed timer's `vector`, for `exit.S`.
 pub const TIMER_VECTOR: usize = offset_of!(Cpu, passed_timer.vector);
-/// As above.
+/// Offset of the passed timer's `physical`, for `exit.S`.
 pub const TIMER_PHYSICAL: usize = offset_of!(Cpu, passed_timer.physical);
-/// As above.
+/// Offset of the passed timer's `keeps`, for `exit.S`.
 pub const TIMER_KEEPS: usize = offset_of!(Cpu, passed_timer.keeps);
-/// As above.
+/// Offset of `direct_deadline`, for `exit.S`.
 pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
-/// As above.
+/// Offset of `vcpu`, for `exit.S`.
 pub const VCPU: usize = offset_of!(Cpu, vcpu);
-/// As above.
+/// Offset of the recorder's `before`, for `exit.S`.
 pub const RECORDS_BEFORE: usize = offset_of!(Cpu, recorder) + stile_trace::BEFORE;
-/// As above.
+/// Offset of the recorder's `source`, for `exit.S`.
 pub const RECORDS_SOURCE: usize = offset_of!(Cpu, recorder) + stile_trace::SOURCE;
-/// As above.
+/// Offset of the recorder's slot, for `exit.S`.
 pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
-/// As above.
+/// Offset of the recorder's count of dropped records, for `exit.S`.
 pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
 const INDEX: usize = LOCAL + offset_of!(Local, index);
 

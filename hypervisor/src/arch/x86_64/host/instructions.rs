@@ -27,7 +27,7 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
 /// Reads a byte from a port.
 ///
 /// # Safety
-/// What the device does about it harms nobody.
+/// The device's reaction harms nobody.
 #[inline(always)]
 pub unsafe fn in8(port: u16) -> u8 {
     let value: u8;

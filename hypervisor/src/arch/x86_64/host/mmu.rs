@@ -10,9 +10,9 @@ use crate::stacks::Stacks;
 
 /// The format of the tables, who may do what, and how their memory is reached.
 pub type Format = Ia32e;
-/// As above.
+/// Permissions of Stile's mappings.
 pub type Permissions = Ia32ePermissions;
-/// As above.
+/// The memory of the tables.
 pub type Tables = TableFrames;
 
 /// Where the direct map begins.

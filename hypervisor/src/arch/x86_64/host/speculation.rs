@@ -95,7 +95,7 @@ pub fn enter_first() {
 #[inline(always)]
 pub fn switch_vm(cpu: usize, vm: usize) {
     if applies(BARRIER) && LAST_VM[cpu % MAX_CPUS].swap(vm as u8, Ordering::Relaxed) != vm as u8 {
-        // SAFETY: as in `enter_first`.
+        // SAFETY: the plan has this only if CPUID says that the register is there; the barrier restricts speculation only.
         unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
     }
 }

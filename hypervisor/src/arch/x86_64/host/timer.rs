@@ -30,7 +30,7 @@ pub fn deadline() -> u64 {
 /// Writes IA32_TSC_DEADLINE; 0 disarms the timer.
 #[inline(always)]
 pub fn set_deadline(deadline: u64) {
-    // SAFETY: as above, and the vector is Stile's own.
+    // SAFETY: boot refuses CPUs without the register, and the vector is Stile's own.
     unsafe { wrmsr(msr::IA32_TSC_DEADLINE, deadline) };
 }
 

@@ -19,7 +19,7 @@ const SCRATCH: u16 = BASE + 7;
 const RECEIVED: u8 = 1 << 0;
 const TRANSMIT_EMPTY: u8 = 1 << 5;
 const TRANSMITTED: u8 = 1 << 6;
-/// What the FIFO takes when it is empty.
+/// Bytes that the FIFO takes when it is empty.
 const FIFO: u8 = 16;
 
 static PRESENT: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,7 @@ fn read(port: u16) -> u8 {
 }
 
 fn write(port: u16, value: u8) {
-    // SAFETY: as above.
+    // SAFETY: the port is this UART's, which only the console uses.
     unsafe { out8(port, value) }
 }
 

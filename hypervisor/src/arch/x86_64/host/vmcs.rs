@@ -16,7 +16,7 @@ pub fn read(field: Field) -> u64 {
 /// Writes a field of the current VMCS.
 #[inline(always)]
 pub fn write(field: Field, value: u64) {
-    // SAFETY: as above; what a guest may not have is kept from it by the controls, which only this architecture's code chooses.
+    // SAFETY: this CPU is in VMX root operation. Only this architecture's code chooses the controls, which keep from a guest what it may not have.
     unsafe { asm!("vmwrite {}, {}", in(reg) u64::from(field.0), in(reg) value, options(nomem, nostack)) };
 }
 
@@ -28,6 +28,6 @@ pub fn make_current(address: u64) {
 
 /// Writes a VMCS back to its memory and forgets it, so that another CPU can make it current. It must be launched anew.
 pub fn clear(address: u64) {
-    // SAFETY: as above.
+    // SAFETY: the address is of a page that is a VMCS and nothing else, and no other CPU has it.
     unsafe { asm!("vmclear [{}]", in(reg) &address, options(nostack)) };
 }

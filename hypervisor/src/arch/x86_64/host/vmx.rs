@@ -9,7 +9,7 @@ use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use crate::memory;
 use crate::once::Once;
 
-/// What VMX operation here is like: the same on all CPUs, or a CPU is not used.
+/// Features of VMX operation: the same on all CPUs, or a CPU is not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// The most that the CPU does for guests' local APICs. The controls for that are not among those below: see `virtual_apic.rs`.
@@ -20,9 +20,9 @@ pub struct Features {
     pub revision: u32,
     /// The controls that Stile runs guests with.
     pub pin: u32,
-    /// As above.
+    /// Primary processor-based controls that Stile runs guests with.
     pub primary: u32,
-    /// As above.
+    /// Secondary processor-based controls that Stile runs guests with.
     pub secondary: u32,
     /// Whether loops of PAUSE can exit. The control comes and goes: see [`crate::arch::x86_64::vcpu::pauses`].
     pub pause_loops: bool,
@@ -30,17 +30,17 @@ pub struct Features {
     pub shadowing: bool,
     /// As [`Features::pin`].
     pub exit: u32,
-    /// As above; without [`entry::IA32E_GUEST`].
+    /// VM-entry controls that Stile runs guests with; without [`entry::IA32E_GUEST`].
     pub entry: u32,
     /// Bits of CR0 and CR4 that must be set in VMX operation, and those that may be.
     pub cr0: (u64, u64),
-    /// As above.
+    /// Bits of CR4 that must be set in VMX operation, and those that may be.
     pub cr4: (u64, u64),
 }
 
 static FEATURES: Once<Features> = Once::new();
 
-/// What [`detect`] found on the first CPU.
+/// Returns the features that [`detect`] found on the first CPU.
 pub fn features() -> &'static Features {
     FEATURES.get()
 }
@@ -50,7 +50,7 @@ pub fn set_features(features: Features) {
     FEATURES.set(features);
 }
 
-/// What a control register of capabilities allows: the wanted controls with those that must be set, if all wanted ones can be (the
+/// Returns the controls that a capability register allows: the wanted controls with those that must be set, if all wanted ones can be (the
 /// manual, "VMX Capability Reporting Facility", algorithm of "VM-Execution Controls").
 fn controls(register: u32, wanted: u32, optional: u32) -> Option<u32> {
     // SAFETY: VMX is there, and so are the true controls: `detect` looked.
@@ -66,7 +66,7 @@ const TRUE_ENTRY: u32 = 0x490;
 const SECONDARY: u32 = 0x48b;
 const MISC: u32 = 0x485;
 
-/// What the CPU does for guests' local APICs, where it has true controls.
+/// Returns the CPU's support for guests' local APICs, where it has true controls.
 fn apic_virtualization() -> ApicVirtualization {
     const REGISTERS: u32 = secondary::APIC_ACCESSES | secondary::X2APIC_MODE | secondary::APIC_REGISTERS;
     let has = |register, wanted| controls(register, wanted, 0).is_some();
@@ -213,7 +213,7 @@ pub fn forget_vpid(vpid: u64) {
 /// Forgets this CPU's translations that came through one EPT.
 pub fn forget_ept(pointer: u64) {
     let descriptor = [pointer, 0];
-    // SAFETY: as above.
+    // SAFETY: forgetting translations is always right. Type 1: a single context.
     unsafe { core::arch::asm!("invept {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
 }
 

@@ -97,7 +97,7 @@ fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
     }
 }
 
-/// What the I/O APIC has to send after a change.
+/// Sends the messages that the I/O APIC has after a change.
 pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     loop {
         let message = vm.arch.io_apic.lock().next_message();
@@ -183,7 +183,7 @@ pub fn put_back(cpu: &mut Cpu, vector: u8) {
     cpu.apic().put_back(vector);
 }
 
-/// The same of an NMI.
+/// Makes an NMI wait again that the loaded vCPU was about to take.
 pub fn put_back_nmi(cpu: &mut Cpu) {
     events::nmi(cpu.vcpu());
 }
@@ -276,7 +276,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     pull(cpu);
 }
 
-/// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
+/// Saves a vCPU's interrupts, while its VMCS is still there. Returns when it must be woken if it sleeps: now, if something is pending that ends that.
 pub fn put(cpu: &mut Cpu, mut loaded: Loaded<'_>) -> Option<u64> {
     deadline::release(cpu, loaded.borrow());
     let vcpu = loaded.vcpu();

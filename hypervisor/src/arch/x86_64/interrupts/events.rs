@@ -1,4 +1,4 @@
-//! What reaches a vCPU beside the interrupts of its local APIC: NMIs, the 8259s, INIT and startup messages (the manual, "MP Initialization
+//! Events of a vCPU beside the interrupts of its local APIC: NMIs, the 8259s, INIT and startup messages (the manual, "MP Initialization
 //! Protocol", "Nonmaskable Interrupt (NMI)").
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,7 @@ const ENDING: u32 = 1 << 10;
 /// Added to this: a startup message has come meanwhile, with the page in bits 7:0.
 const STARTS: u32 = 1 << 8;
 
-/// What waits for one vCPU.
+/// Pending events of one vCPU.
 pub struct Events {
     waiting: AtomicU32,
     phase: AtomicU32,

@@ -1,4 +1,4 @@
-//! What a trace is told of interrupts.
+//! Interrupts in traces.
 
 use stile_apic::{Delivery, offset};
 use stile_blob::ApicVirtualization;

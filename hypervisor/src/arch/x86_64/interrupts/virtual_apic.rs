@@ -1,4 +1,4 @@
-//! What the processor does for the loaded vCPU's local APIC: the VMCS's part of it (the manual, "APIC Virtualization and Virtual
+//! APIC virtualization by the processor: the VMCS's part of the loaded vCPU's local APIC (the manual, "APIC Virtualization and Virtual
 //! Interrupts"). The registers are in the vCPU's `Pages`, whether the processor works on them or not.
 
 use stile_apic::{Mode, Pages, Status, is_kept, offset};
@@ -18,7 +18,7 @@ use crate::console::log;
 use crate::memory::TableFrames;
 use crate::vm::Vcpu;
 
-/// What is done of what was asked for, in this VM: what the CPU can't do is not, and the operator is told.
+/// Returns the requested level of APIC virtualization, or the highest that the CPU has: then the operator is told.
 pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
     let level = asked.min(vmx::features().apic);
     if level < asked {
@@ -79,7 +79,7 @@ pub fn moved(cpu: &mut Cpu) {
     let vm = cpu.vcpu().vm();
     if let Some(page) = &vm.arch.place.apic_access {
         page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
-        // What another CPU remembers of the page is of use only to vCPUs whose APIC is there; others come here, or forget it when they come to
+        // Stale translations of the page on other CPUs serve only vCPUs whose APIC is there; others come here, or flush them when they come to
         // that CPU.
         vmx::forget_ept(vm.arch.place.ept);
     }

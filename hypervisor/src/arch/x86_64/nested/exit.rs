@@ -55,7 +55,7 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// What L1's decisions depend on.
+/// L2's operands, on which L1's intercepts depend.
 struct OfL2<'a>(&'a Cpu);
 
 impl Operands for OfL2<'_> {

@@ -13,7 +13,7 @@ use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
 use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 
-/// What L1 is told of an exit.
+/// An exit as L1 sees it.
 #[derive(Clone, Copy, Default)]
 pub struct Exit {
     pub reason: u64,

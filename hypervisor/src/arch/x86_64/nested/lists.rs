@@ -120,7 +120,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
     }
     match field(entry.msr) {
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
-        // SAFETY: as above; the value was checked, and STAR takes any.
+        // SAFETY: L1 may load the MSR, which guests have; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
         None => return with_vmcs01(cpu, vmx, |cpu| of_l1::write(cpu, entry.msr, value)),
     }

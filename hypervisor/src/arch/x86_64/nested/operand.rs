@@ -102,7 +102,7 @@ impl Page {
     /// Writes a word.
     #[inline(always)]
     pub fn write(self, index: usize, value: u64) {
-        // SAFETY: as above.
+        // SAFETY: it is the guest's memory, of which nobody has a reference, and the index is of a word of the page.
         unsafe { shared::store(self.0.add(index % Page::WORDS), value) };
     }
 }

@@ -91,7 +91,7 @@ fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if vmx.vmcs02().is_launched() { outcome } else { outcome.choosing_entry() }
 }
 
-/// What L1 is interrupted by.
+/// Events that exit from L2 to L1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Nmi,
@@ -100,7 +100,7 @@ pub enum Event {
     External,
 }
 
-/// What waits for L1, which is in L2, with VMCS01 current.
+/// Returns the event that is pending for L1, which is in L2, with VMCS01 current.
 pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
     delivery::pull(cpu);
     // Interrupts are off in VMCS01, so that it is an NMI if anything.

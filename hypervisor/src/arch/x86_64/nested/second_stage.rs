@@ -13,7 +13,7 @@ use crate::arch::x86_64::host::vmx::ept_pointer;
 use crate::arch::x86_64::vcpu::inject;
 use stile_walk::GuestMemory;
 
-/// What becomes of an EPT violation of L2.
+/// Resolution of an EPT violation of L2.
 pub enum Violation {
     /// It is Stile's own, and was resolved, or a part of it was.
     Resolved,

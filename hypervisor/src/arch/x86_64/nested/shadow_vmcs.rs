@@ -16,7 +16,7 @@ pub struct ShadowVmcs {
     page: u64,
     reads: u64,
     writes: u64,
-    /// What the fields of [`shadowed::ALL`] are there; all unknown before it is filled for the first time.
+    /// Values of the fields of [`shadowed::ALL`] there; all unknown before it is filled for the first time.
     values: Option<[u64; COUNT]>,
 }
 
@@ -89,7 +89,7 @@ impl ShadowVmcs {
         control
     }
 
-    /// What it contains is of before a reset, and perhaps L1's: it is filled anew.
+    /// Forgets its contents, which are of before a reset, and perhaps L1's: it is filled again.
     pub fn forget(&mut self) {
         self.values = None;
     }

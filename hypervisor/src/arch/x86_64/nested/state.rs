@@ -19,7 +19,7 @@ use crate::cpu::Loaded;
 /// The number of L1's VMCSs for each of which a VMCS02 is kept.
 const VMCSS: usize = 4;
 
-/// What the vCPUs of a nested VM are told.
+/// VMX as the vCPUs of a nested VM find it.
 pub struct Offer {
     /// Capability MSRs.
     pub capabilities: Capabilities,
@@ -28,7 +28,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// What this CPU allows.
+    /// Derives the offer from this CPU's capabilities.
     pub fn new() -> Offer {
         // SAFETY: VMX is there, with true and secondary controls (`vmx::detect`), and the MSRs that `read` asks for with them.
         let capabilities = Capabilities::read(|register| unsafe { rdmsr(register) }).offered(CR4_OWNED);
@@ -180,7 +180,7 @@ pub fn load(cpu: &mut Cpu) {
     }
 }
 
-/// The reverse.
+/// Takes the VMX operation of a vCPU that is put off this CPU.
 pub fn put(cpu: &mut Cpu, vcpu: Loaded<'_>) {
     if let Some(vmx) = vcpu.vmx() {
         vmx.clear_all();
@@ -223,7 +223,7 @@ impl GuestVmx {
         }
     }
 
-    /// What L1 has written to its current VMCS without an exit is there. VMCS01 is current, before and after.
+    /// Collects L1's writes to its current VMCS that made no exit. VMCS01 is current, before and after.
     pub fn collect_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.collect(&mut self.vmcs12);

@@ -1,6 +1,6 @@
 //! Load and put: a vCPU's state going onto a CPU and coming off it. Nothing here runs at exit or entry.
 //!
-//! What is in the VMCS moves with it. The rest (FP and SIMD registers, MSRs that neither Stile nor the VMCS uses, CR2, debug registers)
+//! State in the VMCS moves with it. The rest (FP and SIMD registers, MSRs that neither Stile nor the VMCS uses, CR2, debug registers)
 //! belongs to the vCPU that is loaded, also while Stile runs: Stile never uses them.
 
 use stile_blob::Mode;
@@ -39,7 +39,7 @@ pub struct VcpuContext {
     /// The vCPU was reset and has not been loaded since: its VMCS is to be written anew.
     fresh: bool,
     start: Start,
-    /// What is added to the counter for the guest. After that the VMCS keeps it.
+    /// Offset of the guest's counter, until the VMCS has it.
     pub tsc_offset: u64,
     /// The VMCS has another value: [`VcpuContext::set_tsc_offset`].
     tsc_moved: bool,
@@ -54,7 +54,7 @@ pub struct VcpuContext {
     pub shadowing: u64,
 }
 
-/// What a VMCS needs to know of its VM.
+/// The VM's part of a VMCS.
 pub struct Place {
     /// EPT pointer.
     pub ept: u64,
@@ -139,7 +139,7 @@ impl VcpuContext {
         if self.host != cpu.index + 1 {
             self.host = cpu.index + 1;
             host_state::write(cpu);
-            // What this CPU remembers of the identifier is from another time.
+            // Translations of the identifier on this CPU are of another time.
             vmx::forget_vpid(self.vpid.into());
             vmx::forget_ept(place.ept);
             if core::mem::take(&mut self.tsc_moved) {
@@ -159,7 +159,7 @@ impl VcpuContext {
         fresh
     }
 
-    /// The reverse of [`VcpuContext::load`].
+    /// Undoes [`VcpuContext::load`].
     pub fn put(&mut self, cpu: &mut Cpu) {
         for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
             // SAFETY: the CPU has the register.
@@ -196,7 +196,7 @@ impl VcpuContext {
             (Field::EPT_POINTER, place.ept),
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
-            // What the guest's instructions cause is the guest's, but for what may never end.
+            // Exceptions of the guest's instructions are the guest's, but for those that may recur forever.
             (Field::EXCEPTION_BITMAP, crate::arch::x86_64::handler::EXCEPTIONS),
             (Field::PAGE_FAULT_MASK, 0),
             (Field::PAGE_FAULT_MATCH, 0),

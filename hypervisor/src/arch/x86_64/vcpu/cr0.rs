@@ -12,13 +12,13 @@ use crate::vm::Vm;
 pub const HELD: u64 = NE | NW | CD;
 /// Bits of CR0.
 pub const PE: u64 = 1;
-/// As above.
+/// CR0.ET.
 pub const ET: u64 = 1 << 4;
-/// As above.
+/// CR0.NE.
 pub const NE: u64 = 1 << 5;
 const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
-/// As above.
+/// CR0.PG.
 pub const PG: u64 = 1 << 31;
 /// In CR4.
 const PAE: u64 = 1 << 5;

@@ -31,7 +31,7 @@ impl Debug {
         }
     }
 
-    /// The reverse.
+    /// Takes them off this CPU.
     pub fn put(&mut self) {
         let [a, b, c, d]: [u64; 4];
         // SAFETY: reading changes nothing.

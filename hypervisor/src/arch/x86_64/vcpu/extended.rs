@@ -46,10 +46,10 @@ impl Extended {
         }
     }
 
-    /// The reverse. XCR0 is known: guests write it by an exit.
+    /// Takes them off this CPU. XCR0 is known: guests write it by an exit.
     pub fn put(&mut self) {
         let area = self.area.as_mut_ptr();
-        // SAFETY: as above.
+        // SAFETY: the area is aligned and has room for all components that guests may have; XCR0 takes what CPUID says is there.
         unsafe {
             if has_xsave() {
                 write_xcr0(supported());

@@ -28,7 +28,7 @@ pub fn write(cpu: &Cpu) {
         (Field::HOST_SYSENTER_EIP, 0),
         // SAFETY: every CPU in 64-bit mode has these two.
         (Field::HOST_EFER, unsafe { rdmsr(msr::IA32_EFER) }),
-        // SAFETY: as above.
+        // SAFETY: every CPU in 64-bit mode has the register.
         (Field::HOST_PAT, unsafe { rdmsr(msr::IA32_PAT) }),
         (Field::HOST_RSP, &raw const *cpu as u64),
         (Field::HOST_RIP, exit::entry_point()),

@@ -90,7 +90,7 @@ pub fn block_nmis_if_iret(told: u64) {
 /// RFLAGS.RF: the next instruction has no breakpoint.
 pub const RF: u64 = 1 << 16;
 
-/// What an instruction's end brings beside the next one's address, with RFLAGS.RF or TF set: the former ends, which is set while an access
+/// Completes an instruction with RFLAGS.RF or TF set: RF ends, which is set while an access
 /// is made that ends in an exit ("Saving RIP, RSP, and RFLAGS"); the latter is a step.
 ///
 /// Inlined, so that who rarely comes here need not keep registers for a call.

@@ -16,24 +16,24 @@ impl<'cpu> Loaded<'cpu> {
         unsafe { self.vcpu().arch.context() }
     }
 
-    /// What finds its instructions.
+    /// Finds and decodes its instructions.
     #[inline(always)]
     pub fn decoder(self) -> &'cpu mut Decoder {
-        // SAFETY: see `Loaded`, as above.
+        // SAFETY: see `Loaded`: this is the only way to it, for as long as the block is borrowed.
         unsafe { self.vcpu().arch.decoder() }
     }
 
     /// Its VMX operation, if its VM is nested.
     #[inline(always)]
     pub fn vmx(self) -> Option<&'cpu mut GuestVmx> {
-        // SAFETY: see `Loaded`, as above.
+        // SAFETY: see `Loaded`: this is the only way to it, for as long as the block is borrowed.
         unsafe { self.vcpu().arch.vmx() }
     }
 
     /// Its local APIC.
     #[inline(always)]
     pub fn apic(self) -> &'cpu mut LocalApic<'static> {
-        // SAFETY: see `Loaded`, as above.
+        // SAFETY: see `Loaded`: this is the only way to it, for as long as the block is borrowed.
         unsafe { self.vcpu().arch.apic() }
     }
 }

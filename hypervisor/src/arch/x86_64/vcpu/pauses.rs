@@ -7,7 +7,7 @@ use crate::arch::x86_64::host::vmx::secondary::PAUSE_LOOPS;
 
 /// PAUSEs that are no more ticks apart are of one loop, and one that is as long as the window exits: locks are held for less.
 const GAP: u64 = 128;
-/// As above.
+/// Ticks of a loop of PAUSE until it exits: locks are held for less.
 const WINDOW: u64 = 4096;
 
 /// Whether a vCPU's loops exit, as its VMCS has it.

@@ -55,7 +55,7 @@ pub fn read_mmx(index: u8) -> u64 {
     value
 }
 
-/// Writes an MMX register. As above.
+/// Writes an MMX register. No exception waits.
 pub fn write_mmx(index: u8, value: u64) {
     let from = &raw const value;
     numbered!(index, from, "movq mm", ", [{memory}]", [0 1 2 3 4 5 6 7]);

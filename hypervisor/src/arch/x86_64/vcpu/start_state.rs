@@ -77,7 +77,7 @@ impl Start {
 
 /// Selectors as the boot protocols have them.
 const CODE: u64 = 0x10;
-/// As above.
+/// Selector of data as the boot protocols have it.
 const DATA: u64 = 0x18;
 
 /// Segments: selector and access rights of code and of data. Only a code segment of real mode, whose selector is its base, is not flat.

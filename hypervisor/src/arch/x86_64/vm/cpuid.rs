@@ -1,4 +1,4 @@
-//! What guests are told about their CPU.
+//! CPUID for guests.
 
 use core::mem::offset_of;
 
@@ -16,7 +16,7 @@ const HYPERVISOR_TIMING: u32 = 0x4000_0010;
 const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
 /// Leaves of KVM's interface begin here.
 const KVM: u32 = 0x4000_0100;
-/// As above.
+/// The signature of KVM's interface in EBX, ECX and EDX.
 const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
 /// The highest basic leaf, at least: the counter's frequency is told in those before.
 const HIGHEST: u32 = 0x16;
@@ -60,7 +60,7 @@ impl Table {
     }
 }
 
-/// What is passed on is what the CPU itself says (the manual, "CPUID—CPU Identification"), less what guests can't have.
+/// Answers CPUID with the CPU's own values (the manual, "CPUID—CPU Identification"), less features that guests can't have.
 pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {

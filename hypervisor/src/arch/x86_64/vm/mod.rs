@@ -1,4 +1,4 @@
-//! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
+//! The architecture's part of VMs and vCPUs: second stage, bitmaps, power states.
 
 pub mod cpuid;
 pub mod msr_bitmap;
@@ -39,23 +39,23 @@ use watch::Watch;
 
 /// The architecture's part of a VM.
 pub struct Vm {
-    /// What CPUID answers without looking further.
+    /// Answers of CPUID that need no computation.
     pub cpuid: Table,
-    /// What it is made of.
+    /// The memory that it is made of.
     arena: &'static Arena,
     /// Where its memory is.
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// Second stage: what is mapped of its memory. Tables are there for all of it.
     table: &'static TicketLock<PageTable<Ept>>,
-    /// What its vCPUs' VMCSs name.
+    /// The VM's part of its vCPUs' VMCSs.
     pub place: Place,
     /// Interrupt lines of devices.
     pub io_apic: TicketLock<IoApic>,
-    /// What its vCPUs need to send interprocessor interrupts themselves, if they may.
+    /// State for interprocessor interrupts that its vCPUs send themselves, if they may.
     pub direct: Option<Direct>,
     /// Decoded instructions, if their scheme is to protect pages.
     pub protected: Option<Protected>,
-    /// What its vCPUs are told of VMX, if they may have guests of their own.
+    /// VMX as its vCPUs find it, if they may have guests of their own.
     pub nested: Option<nested::Offer>,
     /// Whether [`Vm::load`] and [`Vm::put`] have anything to do.
     pub follows_loads: bool,
@@ -71,18 +71,18 @@ pub struct Vcpu {
     pub index: usize,
     context: UnsafeCell<&'static mut VcpuContext>,
     decoder: UnsafeCell<Decoder>,
-    /// What its own cache of decoded instructions did: exact once the vCPU is off.
+    /// Counters of its own cache of decoded instructions: exact once the vCPU is off.
     pub decoded: Counters,
     /// Its local APIC's registers, and what others have for it.
     pub pages: &'static Pages,
     /// Their physical address.
     pub pages_at: u64,
     apic: UnsafeCell<LocalApic<'static>>,
-    /// What the processor does for the APIC while it is enabled.
+    /// Virtualization by the processor of the APIC while it is enabled.
     pub apic_level: ApicVirtualization,
     /// Whether it sends interprocessor interrupts itself.
     pub direct: Sending,
-    /// What else may reach it.
+    /// Other pending events.
     pub events: Events,
     /// When it has to look at another device.
     pub watch: Watch,
@@ -291,7 +291,7 @@ impl VcpuPart for Vcpu {
         self.direct.reset();
         self.watch.set(None);
         self.kept.reset();
-        // SAFETY: as above.
+        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
         }
@@ -316,7 +316,7 @@ impl Vcpu {
         unsafe { &mut *self.context.get() }
     }
 
-    /// What finds its instructions.
+    /// Finds and decodes its instructions.
     ///
     /// # Safety
     /// The vCPU is loaded on this CPU.
@@ -347,7 +347,7 @@ impl Vcpu {
         self.vmx.as_ref().map(|vmx| unsafe { &mut **vmx.get() })
     }
 
-    /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.
+    /// Returns the present virtualization of the APIC by the processor: none with one that is disabled, or whose page has moved.
     pub fn apic_level_now(&self) -> ApicVirtualization {
         let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
         if virtualized { self.apic_level } else { ApicVirtualization::Off }

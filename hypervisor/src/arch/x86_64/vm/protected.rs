@@ -57,7 +57,7 @@ impl Protected {
     pub fn written(&self, address: u64) {
         let page = address & !(PAGE_SIZE - 1);
         let State { cache, table, arena } = &mut *self.state.lock();
-        // What is not mapped yet is mapped as writable.
+        // A page that is not mapped yet is mapped as writable.
         if write_right(table, page).is_none_or(|writable| writable) {
             return;
         }
@@ -73,7 +73,7 @@ impl Protected {
         self.state.lock().cache.clear();
     }
 
-    /// What the cache did so far.
+    /// Returns the cache's counters.
     pub fn counts(&self) -> Counts {
         self.state.lock().cache.counts()
     }
@@ -139,7 +139,7 @@ struct Invalidations {
     ept: u64,
     /// How often rights were taken away.
     wanted: AtomicU64,
-    /// What of that each CPU has followed.
+    /// The part of that which each CPU has followed.
     done: [AtomicU64; MAX_CPUS],
     /// CPUs that a vCPU of the VM is loaded on, a bit each. Others follow at load.
     on: AtomicU64,
