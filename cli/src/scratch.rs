@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -80,7 +80,10 @@ fn sweep(temp: &Path) {
 
 /// Ends the command when a signal asks for it, for as long as this lives; its temporary files go.
 #[derive(Debug)]
-pub struct EndBySignal(Handle);
+pub struct EndBySignal {
+    signals: Handle,
+    watcher: Option<JoinHandle<()>>,
+}
 
 impl EndBySignal {
     /// Watches signals from here on.
@@ -90,8 +93,8 @@ impl EndBySignal {
     pub fn watch(scratch: &Scratch) -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
         let (handle, path) = (signals.handle(), scratch.path().to_owned());
-        thread::spawn(move || {
-            if let Some(signal) = signals.forever().next() {
+        let watcher = thread::spawn(move || {
+            if let Some(signal) = next(&mut signals) {
                 let _ = fs::remove_dir_all(&path);
                 let status = if signal == SIGINT { exit::LEFT } else { exit::TERMINATED };
                 out::note("stile: ended by a signal");
@@ -99,19 +102,43 @@ impl EndBySignal {
                 std::process::exit(status.into());
             }
         });
-        Ok(Self(handle))
+        Ok(Self { signals: handle, watcher: Some(watcher) })
     }
 }
 
 impl Drop for EndBySignal {
+    /// Returns only if no signal has come: the next watcher gets those that come later.
     fn drop(&mut self) {
-        self.0.close();
+        self.signals.close();
+        if let Some(watcher) = self.watcher.take() {
+            // It does not panic.
+            let _ = watcher.join();
+        }
     }
+}
+
+/// Waits for a signal, or until the signals are closed. Then returns one that came before, if there is one.
+fn next(signals: &mut Signals) -> Option<i32> {
+    if let Some(signal) = signals.forever().next() {
+        return Some(signal);
+    }
+    signals.pending().next()
 }
 
 #[cfg(test)]
 mod tests {
+    use signal_hook::consts::SIGUSR1;
+
     use super::*;
+
+    #[test]
+    fn a_signal_is_not_lost_when_its_watcher_closes() {
+        let mut signals = Signals::new([SIGUSR1]).unwrap();
+        signal_hook::low_level::raise(SIGUSR1).unwrap();
+        signals.handle().close();
+        assert_eq!(next(&mut signals), Some(SIGUSR1));
+        assert_eq!(next(&mut signals), None);
+    }
 
     #[test]
     fn only_leftover_directories_are_swept() {
