@@ -12,6 +12,10 @@ const VIRTIO: u32 = 0x1af4;
 const VIRTIO_COMMON: u32 = 1;
 const VIRTIO_STATUS: u64 = 0x14;
 
+/// Offsets of the device capabilities and of device control in the PCI Express capability (PCI Express Base Specification 3.0, 7.8).
+const DEVICE_CAPABILITIES: u8 = 4;
+const DEVICE_CONTROL: u8 = 8;
+
 /// A way to reset a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
@@ -30,8 +34,10 @@ pub enum Reset {
 /// Finds a way to reset a function.
 pub fn find_reset(space: &impl ConfigSpace) -> Option<Reset> {
     for capability in capabilities(space).filter(|capability| capability.id == id::EXPRESS) {
-        if space.read(capability.offset.checked_add(4)?) & FLR != 0 {
-            return Some(Reset::Function(capability.offset + 8));
+        // Malformed: device control would be past the end of configuration space.
+        let Some(control) = capability.offset.checked_add(DEVICE_CONTROL) else { continue };
+        if space.read(capability.offset + DEVICE_CAPABILITIES) & FLR != 0 {
+            return Some(Reset::Function(control));
         }
     }
     virtio_common(space).map(|(bar, offset)| Reset::Virtio { bar, offset: offset + VIRTIO_STATUS })

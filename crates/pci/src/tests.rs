@@ -200,6 +200,31 @@ fn resets_are_found() {
     assert_eq!(find_reset(&space), None);
 }
 
+/// The PCI Express capability begins in the last two registers, so that device control has no room.
+#[test]
+fn a_reset_past_the_end_of_configuration_space_is_none() {
+    for offset in [0xf8, 0xfc] {
+        let mut space = Physical::virtio();
+        space.set(ID, 0x1042_8086, 0);
+        space.set(CAPABILITIES, offset, 0);
+        // In the last register this is the capability itself.
+        space.set(0xfc, 1 << 28 | 0x10, 0);
+        space.set(offset as u8, 1 << 28 | 0x10, 0);
+        assert_eq!(find_reset(&space), None);
+        // A well-formed one after it counts.
+        space.set(offset as u8, 1 << 28 | 0x5010, 0);
+        space.set(0x50, 0x0002_0010, 0);
+        space.set(0x54, 1 << 28, 0);
+        assert_eq!(find_reset(&space), Some(Reset::Function(0x58)));
+        // So does virtio's reset.
+        let mut space = Physical::virtio();
+        space.set(CAPABILITIES, offset, 0);
+        space.set(0xfc, 1 << 28 | 0x10, 0);
+        space.set(offset as u8, 1 << 28 | 0x9810, 0);
+        assert_eq!(find_reset(&space), Some(Reset::Virtio { bar: 4, offset: 0x14 }));
+    }
+}
+
 #[test]
 fn vectors_are_masked_until_they_are_written() {
     let mut table = Table::new(2);
