@@ -44,6 +44,14 @@ pub struct Leaf {
     pub rights: Rights,
 }
 
+impl Leaf {
+    /// Where an L2 address in the page is in L1's memory.
+    #[inline(always)]
+    pub const fn translate(&self, address: u64) -> u64 {
+        self.address + (address & ((1 << self.shift) - 1))
+    }
+}
+
 /// Why a walk ends without a usable page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -135,6 +143,7 @@ mod tests {
     fn pages() {
         assert_eq!(walk(0x1234, Rights::READ), Ok(Leaf { address: 0x9000, shift: 12, rights: Rights(1) }));
         assert_eq!(walk(0x21_2345, Rights::WRITE), Ok(Leaf { address: 0x60_0000, shift: 21, rights: Rights(3) }));
+        assert_eq!(walk(0x4567_89ab, Rights::EXECUTE).map(|leaf| leaf.translate(0x4567_89ab)), Ok(0x4567_89ab));
         assert_eq!(walk(0x4567_89ab, Rights::EXECUTE), Ok(Leaf { address: 0x4000_0000, shift: 30, rights: Rights::ALL }));
     }
 

@@ -9,6 +9,7 @@
 //! - [`intercepts`]: exits of L2 that L1 asked for
 //! - [`invalidate`]: operands of INVEPT and INVVPID
 //! - [`operand`]: operands of VMX instructions
+//! - [`StringIo`]: elements of INS and OUTS
 //! - [`VmxResult`]: outcomes of VMX instructions
 //! - [`shadowed`]: fields that L1 accesses without exits
 //! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
@@ -37,6 +38,7 @@ mod result;
 mod set;
 pub mod shadow;
 pub mod shadowed;
+mod string_io;
 pub mod vmcs12;
 
 pub use capability::Capabilities;
@@ -44,4 +46,5 @@ pub use field::{Field, Kind, Width};
 pub use group::{Group, Groups};
 pub use result::{InstructionError, VmxResult};
 pub use set::FieldSet;
+pub use string_io::StringIo;
 pub use vmcs12::{AccessError, Vmcs12};

@@ -17,11 +17,19 @@ pub enum AddressSize {
 }
 
 impl AddressSize {
-    const fn mask(self) -> u64 {
+    pub(crate) const fn mask(self) -> u64 {
         match self {
             Self::Bits16 => 0xffff,
             Self::Bits32 => 0xffff_ffff,
             Self::Bits64 => u64::MAX,
+        }
+    }
+
+    /// Merges a write of this size into a general register: one of 32 bits clears the upper half, one of 16 bits keeps the other bits.
+    pub(crate) const fn merge(self, old: u64, value: u64) -> u64 {
+        match self {
+            Self::Bits16 => old & !0xffff | value & 0xffff,
+            _ => value & self.mask(),
         }
     }
 }

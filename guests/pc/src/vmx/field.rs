@@ -69,6 +69,7 @@ pub const CR0_SHADOW: u64 = 0x6004;
 pub const CR4_SHADOW: u64 = 0x6006;
 pub const CR3_TARGET_0: u64 = 0x6008;
 pub const EXIT_QUALIFICATION: u64 = 0x6400;
+pub const GUEST_LINEAR: u64 = 0x640a;
 pub const GUEST_CR0: u64 = 0x6800;
 pub const GUEST_CR3: u64 = 0x6802;
 pub const GUEST_CR4: u64 = 0x6804;

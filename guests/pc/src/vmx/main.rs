@@ -10,6 +10,7 @@ mod field;
 mod instructions;
 mod intercepts;
 mod memory;
+mod strings;
 mod vmcs;
 
 use pc::console::{self, println};
@@ -71,9 +72,8 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     allow();
     let mut failed = 0;
-    for (name, test) in
-        instructions::BEFORE.iter().chain(instructions::ALL).chain(exits::ALL).chain(intercepts::ALL).chain(events::ALL).chain(memory::ALL)
-    {
+    let all = [instructions::BEFORE, instructions::ALL, exits::ALL, intercepts::ALL, strings::ALL, events::ALL, memory::ALL];
+    for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");
         if only.is_some_and(|only| !is_setup && !name.contains(only)) {
             continue;

@@ -16,10 +16,10 @@ pub const ALL: &[Test] = &[
 ];
 
 /// A large page that is otherwise unused, at 32 MiB: the tests write to it.
-const ADDRESS: u64 = 32 << 20;
-const INDEX: usize = 16;
-const LARGE: u64 = 1 << 7;
-const WRITE_BACK: u64 = 6 << 3;
+pub const ADDRESS: u64 = 32 << 20;
+pub const INDEX: usize = 16;
+pub const LARGE: u64 = 1 << 7;
+pub const WRITE_BACK: u64 = 6 << 3;
 
 fn fresh_ept(code: u64, entry: u64) -> bool {
     fresh(code);
@@ -46,9 +46,9 @@ fn identity() -> Outcome {
 }
 
 /// Bits of the exit qualification that each processor reports.
-const QUALIFICATION: u64 = 0x1bf;
-const LINEAR_VALID: u64 = 1 << 7;
-const TRANSLATION: u64 = 1 << 8;
+pub const QUALIFICATION: u64 = 0x1bf;
+pub const LINEAR_VALID: u64 = 1 << 7;
+pub const TRANSLATION: u64 = 1 << 8;
 
 fn violations() -> Outcome {
     let read = || code!("mov eax, [0x2000123]");
@@ -75,7 +75,7 @@ fn violations() -> Outcome {
         same!(run(&mut [0; 8], false), Ok(48), "the exit");
         same!(get(field::EXIT_QUALIFICATION) & QUALIFICATION, expected | LINEAR_VALID | TRANSLATION, "the qualification");
         same!(get(field::GUEST_PHYSICAL), ADDRESS + 0x123, "the guest-physical address");
-        same!(get(0x640a), ADDRESS + 0x123, "the linear address");
+        same!(get(field::GUEST_LINEAR), ADDRESS + 0x123, "the linear address");
         same!(get(field::VECTORING), 0, "IDT-vectoring information");
     }
     // The second table has no entry.

@@ -98,6 +98,9 @@ pub fn detect() -> Result<Features, &'static str> {
     if basic & 1 << 55 == 0 {
         return Err("the CPU's VMX is of the first kind: it has no true controls");
     }
+    if basic & 1 << 54 == 0 {
+        return Err("the CPU's VMX is of the first kind: exits do not report the operands of INS and OUTS");
+    }
     let lacks = "the CPU's VMX lacks a control that Stile needs";
     let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS, 0).ok_or(lacks)?;
     let wanted = primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY | primary::RDPMC | primary::MWAIT | primary::MONITOR;

@@ -6,7 +6,7 @@ use stile_walk::GuestMemory;
 
 use super::forward::{self, Exit};
 use super::rows::own_row;
-use super::second_stage::Violation;
+use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, Violation};
 use super::{end, enter, operand, own};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::{Outcome, basic};
@@ -14,8 +14,6 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::cpu::Leave;
 
-const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
-const EPT_MISCONFIGURATION: u64 = 49;
 const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
 
 /// An exit of L2, with all general registers in the frame and VMCS02 current.

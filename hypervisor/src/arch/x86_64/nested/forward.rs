@@ -116,6 +116,17 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     leave_l2(cpu, vmx, exit, stored)
 }
 
+/// Exits to L1 by an access that L1's tables refuse to Stile, which made it for L2: the processor has not told its addresses. VMCS02 is
+/// current.
+#[cold]
+pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u64, physical: u64) -> Outcome {
+    let outcome = forward(cpu, vmx, exit);
+    vmx.vmcs12.set_unchanged(Field::GUEST_LINEAR, linear);
+    vmx.vmcs12.set_unchanged(Field::GUEST_PHYSICAL, physical);
+    vmx.fill_shadow(cpu);
+    outcome
+}
+
 /// The entry to L2 is an exit at once: L1's guest state stays as it is. VMCS02 is current, or still VMCS01.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);

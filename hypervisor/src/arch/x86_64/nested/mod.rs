@@ -12,6 +12,7 @@ mod exit;
 mod forward;
 mod frames;
 mod instructions;
+mod l2_memory;
 mod lists;
 mod merge;
 mod msrs;
@@ -22,6 +23,7 @@ mod rows;
 mod second_stage;
 mod shadow_vmcs;
 mod state;
+mod string_io;
 mod vmcs02;
 
 pub use control_registers::{may_write_cr0, write as write_cr4};

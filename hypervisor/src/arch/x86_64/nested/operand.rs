@@ -27,13 +27,19 @@ pub fn set_register(cpu: &mut Cpu, number: usize, value: u64) {
     }
 }
 
-/// The linear address of a memory operand of so many bytes (the manual, "Limit Checking in 64-bit Mode", "Segment Limit").
+/// The linear address of a memory operand of so many bytes.
 fn linear(cpu: &Cpu, information: InstructionInformation, bytes: u64, write: bool) -> Result<u64, Fault> {
+    let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(cpu, number));
+    linear_at(information.segment(), offset, information.address_size(), bytes, write)
+}
+
+/// The linear address of so many bytes at an offset in a segment (the manual, "Limit Checking in 64-bit Mode", "Segment Limit").
+#[inline(always)]
+pub fn linear_at(segment: usize, offset: u64, size: AddressSize, bytes: u64, write: bool) -> Result<u64, Fault> {
     const SS: usize = 2;
     const FS: usize = 4;
     const UNUSABLE: u64 = 1 << 16;
-    let segment = information.segment().min(5);
-    let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(cpu, number));
+    let segment = segment.min(5);
     let fault = if segment == SS { Fault::Stack } else { Fault::Protection };
     let part = |first: Field| vmcs::read(Field(first.0 + 2 * segment as u32));
     let base = part(Field::GUEST_ES_BASE);
@@ -48,7 +54,7 @@ fn linear(cpu: &Cpu, information: InstructionInformation, bytes: u64, write: boo
     let denied = if write { is_code || rights & 1 << 1 == 0 } else { is_code && rights & 1 << 1 == 0 };
     let expands_down = !is_code && rights & 1 << 2 != 0;
     let end = offset + (bytes - 1);
-    let top = if rights & 1 << 14 != 0 || information.address_size() != AddressSize::Bits16 { 0xffff_ffff } else { 0xffff };
+    let top = if rights & 1 << 14 != 0 || size != AddressSize::Bits16 { 0xffff_ffff } else { 0xffff };
     let outside = if expands_down { offset <= limit || end > top } else { end > limit };
     if rights & UNUSABLE != 0 || denied || outside {
         return Err(fault);

@@ -8,6 +8,7 @@ use super::forward::{self, Exit};
 use super::of_l1;
 use super::rows::own_row;
 use super::state::{GuestVmx, to_vmcs01};
+use super::string_io;
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::{self, skip_instruction};
@@ -244,7 +245,10 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let (port, size) = ((qualification >> 16) as u16, (qualification & 0b111) + 1);
     let (is_in, is_string) = (qualification & 1 << 3 != 0, qualification & 1 << 4 != 0);
     if is_string {
-        return unsupported(cpu, IO, port.into());
+        return match string_io::move_element(cpu, vmx, row, qualification) {
+            Ok(()) => go_on(cpu, vmx, Outcome::again(row)),
+            Err(outcome) => outcome,
+        };
     }
     skip_instruction();
     to_vmcs01(cpu);

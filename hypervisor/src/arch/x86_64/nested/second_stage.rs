@@ -6,12 +6,20 @@ use stile_nested_vmx::shadow::Page;
 use super::frames::Frames;
 use super::state::GuestVmx;
 use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::exit::basic;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::ept_pointer;
 use crate::arch::x86_64::vcpu::inject;
 use stile_walk::GuestMemory;
+
+/// Exit reasons.
+pub const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
+pub const EPT_MISCONFIGURATION: u64 = 49;
+/// In the exit qualification of a violation: the linear address is valid, and was translated.
+pub const LINEAR_VALID: u64 = 1 << 7;
+pub const TRANSLATED: u64 = 1 << 8;
 
 /// Resolution of an EPT violation of L2.
 pub enum Violation {
@@ -39,7 +47,7 @@ impl GuestVmx {
     /// An EPT violation of L2, whose VMCS is current.
     pub fn violation(&mut self, cpu: &Cpu) -> Violation {
         /// The access, whether the linear address is valid and translated, and that IRET had unblocked NMIs.
-        const KEPT: u64 = 0b111 | 1 << 7 | 1 << 8 | 1 << 12;
+        const KEPT: u64 = 0b111 | LINEAR_VALID | TRANSLATED | 1 << 12;
         let vm = cpu.vcpu().vm();
         let address = vmcs::read(Field::GUEST_PHYSICAL);
         let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
@@ -51,7 +59,7 @@ impl GuestVmx {
             Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
             Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
         };
-        let l1 = leaf.address + (address & ((1 << leaf.shift) - 1));
+        let l1 = leaf.translate(address);
         let Some(machine) = vm.arch.physical(l1) else { return Violation::Device(l1) };
         // The access is made anew, and comes back here until the block is there.
         if !vm.is_full(l1) {

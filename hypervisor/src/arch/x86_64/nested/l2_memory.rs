@@ -1,0 +1,133 @@
+//! L2's memory, for accesses that Stile makes on behalf of its instructions: by L2's tables, then by L1's extended ones.
+
+use core::cell::Cell;
+
+use stile_decode::{Context, Fault};
+use stile_nested_vmx::ept::{self, Rights};
+use stile_paging::PAGE_SIZE;
+use stile_walk::{Access, GuestMemory, Kind, translate};
+
+use super::forward::Exit;
+use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
+use super::state::GuestVmx;
+use crate::arch::x86_64::emulation::ram::{Place, Ram};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+
+/// Why an access is not made.
+pub enum Refusal {
+    /// L2 gets an exception.
+    Fault(Fault),
+    /// L1 gets an exit, for L2's linear and physical addresses.
+    Exit { exit: Exit, linear: u64, physical: u64 },
+}
+
+/// L2's physical memory.
+pub struct L2Memory {
+    l1: Ram,
+    /// L1's pointer to its tables, if it has any.
+    tables: Option<u64>,
+    physical_bits: u32,
+    /// The first address that L1's tables refused, and how.
+    refused: Cell<Option<(u64, Refused)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Refused {
+    fault: ept::Fault,
+    needed: Rights,
+}
+
+impl L2Memory {
+    /// The memory of the loaded vCPU's L2.
+    pub fn new(cpu: &Cpu, vmx: &GuestVmx) -> L2Memory {
+        L2Memory {
+            l1: Ram(cpu.vcpu().vm()),
+            tables: vmx.has_ept().then(|| vmx.vmcs12.get(Field::EPT_POINTER)),
+            physical_bits: cpuid(0x8000_0008, 0).eax & 0xff,
+            refused: Cell::new(None),
+        }
+    }
+
+    /// L1's address of one of L2's physical addresses. If L1's tables refuse the access, that is noted.
+    fn in_l1(&self, address: u64, needed: Rights) -> Option<u64> {
+        let Some(tables) = self.tables else { return Some(address) };
+        match ept::walk(&|at: u64| self.l1.read_u64(at), tables, address, needed, self.physical_bits) {
+            Ok(leaf) => Some(leaf.translate(address)),
+            Err(fault) => {
+                if self.refused.get().is_none() {
+                    self.refused.set(Some((address, Refused { fault, needed })));
+                }
+                None
+            }
+        }
+    }
+
+    /// The one or two pieces of an access by the instruction that VMCS02 is at: L1's addresses, and lengths. VMCS02 is current.
+    pub fn pieces(&self, context: &Context, linear: u64, len: u64, write: bool) -> Result<[(u64, u64); 2], Refusal> {
+        let (first, left) = self.piece(context, linear, write)?;
+        if left >= len {
+            return Ok([(first, len), (0, 0)]);
+        }
+        let (second, _) = self.piece(context, linear.wrapping_add(left), write)?;
+        Ok([(first, left), (second, len - left)])
+    }
+
+    /// L1's address of a byte at a linear address, and how many bytes follow it in its 4 KiB.
+    fn piece(&self, context: &Context, linear: u64, write: bool) -> Result<(u64, u64), Refusal> {
+        const AC: u64 = 1 << 18;
+        let access = Access {
+            kind: if write { Kind::Write } else { Kind::Read },
+            user: context.user(),
+            smap_override: vmcs::read(Field::GUEST_RFLAGS) & AC != 0,
+        };
+        let found = translate(self, context.paging(), linear, access);
+        // A table that L1's tables refuse reads as absent, but is an exit.
+        self.check(linear, LINEAR_VALID)?;
+        let physical = found.map_err(|fault| Refusal::Fault(fault.into()))?.address;
+        let address = self.in_l1(physical, if write { Rights::WRITE } else { Rights::READ });
+        self.check(linear, LINEAR_VALID | TRANSLATED)?;
+        Ok((address.unwrap_or(physical), PAGE_SIZE - physical % PAGE_SIZE))
+    }
+
+    /// Fails if L1's tables have refused an access. `kind`: bits of the exit qualification of a violation.
+    fn check(&self, linear: u64, kind: u64) -> Result<(), Refusal> {
+        let Some((physical, Refused { fault, needed })) = self.refused.take() else { return Ok(()) };
+        let (reason, qualification) = match fault {
+            ept::Fault::Violation(rights) => (EPT_VIOLATION, kind | u64::from(needed.0) | u64::from(rights.0) << 3),
+            ept::Fault::Misconfiguration => (EPT_MISCONFIGURATION, 0),
+        };
+        Err(Refusal::Exit { exit: Exit { reason, qualification, ..Exit::default() }, linear, physical })
+    }
+}
+
+impl GuestMemory for L2Memory {
+    type Place = Place;
+
+    const ZEROS: Place = Ram::ZEROS;
+
+    fn place(&self, address: u64) -> Option<Place> {
+        self.l1.place(self.in_l1(address, Rights::READ)?)
+    }
+
+    fn look(&self, place: Place) -> u64 {
+        self.l1.look(place)
+    }
+
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        self.l1.read_u64(self.in_l1(address, Rights::READ)?)
+    }
+
+    fn read_u32(&self, address: u64) -> Option<u32> {
+        self.l1.read_u32(self.in_l1(address, Rights::READ)?)
+    }
+
+    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
+        self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u64(address, old, new))
+    }
+
+    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
+        self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u32(address, old, new))
+    }
+}

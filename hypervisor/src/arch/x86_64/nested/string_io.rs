@@ -1,0 +1,84 @@
+//! INS and OUTS of L2 at a port that L1 leaves to it: the device is L1's, the memory L2's. The exit tells all of the instruction that is
+//! needed, so that it is not fetched.
+
+use stile_decode::{Fault, Vcpu, Width};
+use stile_ledger::RowId;
+use stile_nested_vmx::operand::InstructionInformation;
+use stile_nested_vmx::{StringIo, intercepts};
+
+use super::forward::{self, Exit};
+use super::l2_memory::{L2Memory, Refusal};
+use super::operand::{linear_at, register, set_register};
+use super::state::{GuestVmx, to_vmcs01};
+use crate::arch::x86_64::emulation::processor::{Processor, context};
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::handler::skip_instruction;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vcpu::inject;
+
+/// Moves one element. A repeated instruction exits again for the next one. VMCS02 is current; afterwards VMCS01, and interrupts may wait.
+///
+/// # Errors
+/// Nothing was moved, or the VM ends: the outcome of the exit.
+#[cold]
+pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification: u64) -> Result<(), Outcome> {
+    let string = StringIo::new(qualification, InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32));
+    let (index, count) = (register(cpu, string.index()), register(cpu, StringIo::COUNT));
+    if string.is_over(count) {
+        skip_instruction();
+        return Err(Outcome::again(row));
+    }
+    let context = context(cpu);
+    let pieces = linear_at(string.segment, string.offset(index), string.address_size, string.bytes, string.is_in)
+        .map_err(Refusal::Fault)
+        .and_then(|linear| L2Memory::new(cpu, vmx).pieces(&context, linear, string.bytes, string.is_in));
+    let pieces = match pieces {
+        Ok(pieces) => pieces,
+        Err(Refusal::Fault(fault)) => return Err(raise(cpu, vmx, row, fault)),
+        Err(Refusal::Exit { exit, linear, physical }) => return Err(forward::forward_access(cpu, vmx, &exit, linear, physical)),
+    };
+    to_vmcs01(cpu);
+    let mut processor = Processor::new(cpu, &context);
+    let mut word = [0; 8];
+    let width = Width::of_bytes(string.bytes);
+    if string.is_in {
+        word = processor.port_read(string.port, width).to_le_bytes();
+    }
+    let bytes = word.get_mut(..string.bytes as usize).unwrap_or_default();
+    processor.move_pieces(pieces, bytes, string.is_in);
+    if !string.is_in {
+        processor.port_write(string.port, width, u64::from_le_bytes(word));
+    }
+    if let Some(end) = processor.end {
+        return Err(cpu.end_vm(row, end));
+    }
+    vmx.enter_vmcs02(cpu);
+    let (count, is_last) = string.next_count(count);
+    set_register(cpu, StringIo::COUNT, count);
+    set_register(cpu, string.index(), string.next_index(index, vmcs::read(Field::GUEST_RFLAGS)));
+    if is_last {
+        skip_instruction();
+    } else {
+        inject::pause();
+    }
+    to_vmcs01(cpu);
+    Ok(())
+}
+
+/// Raises an exception in L2, which exits to L1 if L1 asks for that. VMCS02 is current.
+fn raise(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, fault: Fault) -> Outcome {
+    let code = fault.code().unwrap_or(0);
+    inject::exception(fault.vector(), fault.code());
+    let event = vmcs::read(Field::ENTRY_INTERRUPTION);
+    let qualification = if let Fault::Page(fault) = fault { fault.linear } else { 0 };
+    if intercepts::intercepts_exception(&vmx.vmcs12, event as u32, code) {
+        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+        let exit = Exit { reason: basic::EXCEPTION, qualification, event, code: code.into(), ..Exit::default() };
+        return forward::forward(cpu, vmx, &exit);
+    }
+    if let Fault::Page(_) = fault {
+        inject::set_fault_address(qualification);
+    }
+    Outcome::again(row)
+}
