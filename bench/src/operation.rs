@@ -45,7 +45,7 @@ const fn operation(name: &'static str, needs: Needs, aim: Option<u32>) -> Operat
 }
 
 /// Arm's operations, in the order in which tables show them.
-pub static AARCH64: [Operation; 14] = [
+pub static AARCH64: [Operation; 15] = [
     operation("hyp_call", Needs::One, Some(45)),
     operation("sysreg_trap", Needs::One, Some(55)),
     operation("mmio_read_vgic", Needs::One, Some(110)),
@@ -60,6 +60,7 @@ pub static AARCH64: [Operation; 14] = [
     operation("wfi_wake", Needs::Two, None),
     operation("vcpu_switch", Needs::Shared, Some(500)),
     operation("ipi_wfi_shared", Needs::Shared, Some(600)),
+    operation("ipi_shared", Needs::Shared, None),
 ];
 
 /// A PC's operations, in the order in which tables show them. Where the name does not say so, the local APIC is in x2APIC mode, but for

@@ -264,6 +264,12 @@ impl Scheduler {
         self.vcpus[vcpu.index()].state
     }
 
+    /// When a vCPU that waits for a CPU began to wait.
+    pub fn waits_since(&self, vcpu: VcpuId, cpu: CpuId) -> Option<u64> {
+        let it = &self.vcpus[vcpu.index()];
+        (it.state == State::Ready(cpu)).then_some(it.since)
+    }
+
     /// The vCPUs of a VM that have been configured.
     pub fn vcpus_of(&self, vm: u8) -> impl Iterator<Item = VcpuId> + use<> {
         let vcpus = self.vms[usize::from(vm) & (VMS - 1)].vcpus;

@@ -18,6 +18,7 @@ mod ring;
 mod schedule;
 #[cfg(target_os = "none")]
 pub mod start;
+mod turns;
 mod wake;
 
 use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};
@@ -74,6 +75,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         // Whatever called, a slice that is over is over.
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
+            turns::adjust(cpu, vcpu.vm(), due, now);
             wake_sleepers(&mut schedule, me, now);
             if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
         }

@@ -30,8 +30,7 @@ pub fn setup(slice_us: u32) {
     SLICE.set(u64::from(slice_us) * Arch::frequency() / 1_000_000);
 }
 
-/// Ticks of a time slice. (Not every architecture counts in them.)
-#[allow(dead_code)]
+/// Ticks of a time slice.
 pub fn slice() -> u64 {
     *SLICE.get()
 }
@@ -59,10 +58,11 @@ pub fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
 /// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
 #[inline(always)]
 pub fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
-    let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
+    let vm = cpu.vcpu().vm();
+    let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + vm.turns.ticks()));
     cpu.slice_end = slice_end;
     set_timer(cpu, slice_end.into_iter().chain(sleeper).min());
-    let trapped = contended || !cpu.vcpu().vm().techniques.wfi_passthrough;
+    let trapped = contended || !vm.techniques.wfi_passthrough;
     if cpu.waiting_trapped != trapped {
         cpu.waiting_trapped = trapped;
         cpu.trap_waiting(trapped);

@@ -6,6 +6,7 @@ use stile_sched::CpuId;
 
 use super::resched::request_resched;
 use super::schedule::{SCHEDULE, Schedule, id, next_deadline, share};
+use super::turns;
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
 use crate::vm::{NOWHERE, Vcpu};
@@ -68,19 +69,30 @@ pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// Makes a vCPU ready. Returns the CPU that must choose anew.
+/// Makes a vCPU ready. Returns the CPU that must choose again.
 fn place(vcpu: &Vcpu) -> Option<CpuId> {
     let now = Arch::now();
-    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now)?;
-    placement.kick.then_some(placement.cpu)
+    let mut schedule = SCHEDULE.lock();
+    let placement = schedule.scheduler.wake(vcpu.id, now)?;
+    (placement.kick || is_here(placement.cpu) && turns::sent(&schedule, placement.cpu, vcpu, now)).then_some(placement.cpu)
+}
+
+/// Whether a CPU is this one.
+fn is_here(cpu: CpuId) -> bool {
+    cpu.index() == Cpu::this_index()
 }
 
 /// Wakes a vCPU from a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
 pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
-    let placement = schedule.scheduler.wake(vcpu.id, now);
-    let Some(placement) = placement.filter(|placement| placement.kick) else { return };
+    let Some(placement) = schedule.scheduler.wake(vcpu.id, now) else { return };
+    if !placement.kick {
+        if placement.cpu != id(cpu) || !turns::sent(&schedule, placement.cpu, vcpu, now) {
+            return;
+        }
+        turns::adjust(cpu, vcpu.vm(), false, now);
+    }
     if placement.cpu != id(cpu) {
         drop(schedule);
         return request_resched(placement.cpu);

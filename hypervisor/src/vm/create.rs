@@ -10,7 +10,7 @@ use stile_sched::{CpuSet, VcpuId};
 
 use super::power_state::Power;
 use super::ram::Ram;
-use super::{BLOB, Start, Vcpu, Vm, publish, retire};
+use super::{BLOB, Start, Turns, Vcpu, Vm, publish, retire};
 use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
@@ -122,6 +122,7 @@ fn build(
         vcpus,
         power: Power::new(has_functions),
         has_functions,
+        turns: Turns::new(cpu::slice()),
         devices: Devices::new(number, usize::from(config.vcpus), Optional { pci: has_functions, flash: config.firmware != 0 })?,
         memory: AtomicU64::new(0),
         arch,

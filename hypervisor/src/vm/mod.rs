@@ -11,6 +11,7 @@ mod power_state;
 mod ram;
 pub mod retire;
 mod shut_down;
+mod turns;
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use crate::once::Once;
 pub use create::{create, create_all};
 use power_state::Power;
 use ram::Ram;
+pub use turns::Turns;
 
 /// A virtual machine.
 pub struct Vm {
@@ -47,6 +49,8 @@ pub struct Vm {
     pub vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
     /// On, off, or on the way.
     pub power: Power,
+    /// How long its vCPUs run in turn.
+    pub turns: Turns,
     /// UART and clock.
     pub devices: Devices,
     /// Bytes of the board's memory that it was made of.

@@ -22,9 +22,11 @@ pub enum Role {
     Return,
     /// Waits for an SGI, takes it, and sends one back.
     Reply,
+    /// Runs, takes SGIs, and sends one back for each.
+    Echo,
 }
 
-const ROLES: [Role; 6] = [Role::None, Role::Spin, Role::Sleep, Role::Wake, Role::Return, Role::Reply];
+const ROLES: [Role; 7] = [Role::None, Role::Spin, Role::Sleep, Role::Wake, Role::Return, Role::Reply, Role::Echo];
 
 /// The requested role.
 static WANTED: AtomicU64 = AtomicU64::new(Role::None as u64);
@@ -116,6 +118,7 @@ fn turn(role: Role) {
                 gic::send(TO_FIRST);
             }
         }
+        Role::Echo => echo(),
         Role::Reply => {
             let before = cpu::taken(1);
             sleep();
@@ -129,6 +132,21 @@ fn turn(role: Role) {
 fn sleep() {
     instruction!("wfi");
     cpu::unmask();
+    cpu::mask();
+}
+
+/// Runs with interrupts unmasked until the role changes, and answers each SGI.
+fn echo() {
+    let mut before = cpu::taken(1);
+    cpu::unmask();
+    while WANTED.load(Acquire) == Role::Echo as u64 {
+        let taken = cpu::taken(1);
+        if taken != before {
+            before = taken;
+            gic::send(TO_FIRST);
+        }
+        instruction!("yield");
+    }
     cpu::mask();
 }
 

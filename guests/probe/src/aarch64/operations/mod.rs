@@ -9,7 +9,7 @@ use crate::measure::{all_ticks, net_ticks};
 use crate::operations::{Needs, Operation};
 
 /// All operations.
-pub const OPERATIONS: [Operation; 14] = [
+pub const OPERATIONS: [Operation; 15] = [
     Operation { name: "hyp_call", needs: Needs::One, seldom: 1, run: calls::hyp_call, net: net_ticks },
     Operation { name: "sysreg_trap", needs: Needs::One, seldom: 1, run: calls::sysreg_trap, net: net_ticks },
     Operation { name: "mmio_read_vgic", needs: Needs::One, seldom: 1, run: calls::mmio_read_vgic, net: net_ticks },
@@ -24,4 +24,5 @@ pub const OPERATIONS: [Operation; 14] = [
     Operation { name: "timer_wfi", needs: Needs::One, seldom: 8, run: timer::waiting, net: all_ticks },
     Operation { name: "vcpu_switch", needs: Needs::Shared, seldom: 4, run: two_cpus::vcpu_switch, net: all_ticks },
     Operation { name: "ipi_wfi_shared", needs: Needs::Shared, seldom: 4, run: two_cpus::ipi_wfi_shared, net: all_ticks },
+    Operation { name: "ipi_shared", needs: Needs::Shared, seldom: 4, run: two_cpus::ipi_shared, net: all_ticks },
 ];

@@ -77,6 +77,22 @@ pub fn ipi_wfi_shared(_platform: &Platform, n: u64) -> u64 {
     })
 }
 
+/// An SGI to a vCPU that spins on the same CPU as the sender, which then spins for the reply. Both have handlers.
+pub fn ipi_shared(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Echo);
+    let start = cpu::now();
+    for _ in 0..n.div_ceil(2) {
+        let before = cpu::taken(0);
+        gic::send(TO_SECOND);
+        cpu::unmask();
+        while cpu::taken(0) == before {
+            instruction!("yield");
+        }
+        cpu::mask();
+    }
+    (cpu::now() - start) * n / (n.div_ceil(2) * 2)
+}
+
 /// The ticks of `n` one-way messages, half of them to the second CPU and half of them back.
 fn rounds(n: u64, came_back: fn() -> bool) -> u64 {
     let start = cpu::now();
