@@ -34,6 +34,7 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
     let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
     let mut rows = vec![
+        row(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + map::STOLEN_TIME_SIZE, "stolen time of the vCPUs", ""),
         row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
         row(map::GICR_BASE..gicr_base(vcpus), units::plural(vcpus, "GICv3 redistributor"), ""),
         row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),

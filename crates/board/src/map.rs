@@ -10,6 +10,11 @@ pub const FLASH_BASE: u64 = 0x0400_0000;
 /// Size of that flash: three blocks of 256 KiB, as EDK2 divides it (store, working block, spare block).
 pub const FLASH_SIZE: u64 = 0xc_0000;
 
+/// The stolen time of the virtual CPUs: a page that guests can only read.
+pub const STOLEN_TIME_BASE: u64 = 0x0700_0000;
+/// Size of that page.
+pub const STOLEN_TIME_SIZE: u64 = 0x1000;
+
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
@@ -89,6 +94,7 @@ mod tests {
         let map = [
             (FIRMWARE_BASE, FIRMWARE_MAX),
             (FLASH_BASE, FLASH_SIZE),
+            (STOLEN_TIME_BASE, STOLEN_TIME_SIZE),
             (GICD_BASE, GICD_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
             (GICR_BASE, GICR_STRIDE * crate::MAX_VCPUS as u64),

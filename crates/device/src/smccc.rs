@@ -15,6 +15,10 @@ pub mod id {
     pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
     /// `SMCCC_ARCH_WORKAROUND_3`: CVE-2022-23960.
     pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
+    /// `PV_TIME_FEATURES`: *Paravirtualized Time for Arm-based Systems*, DEN0057A.
+    pub const PV_TIME_FEATURES: u32 = 0xc500_0020;
+    /// `PV_TIME_ST`: the address of the calling vCPU's stolen time.
+    pub const PV_TIME_ST: u32 = 0xc500_0021;
     /// Call UID query of the vendor-specific hypervisor service.
     pub const VENDOR_HYP_CALL_UID: u32 = 0x8600_ff01;
 }
@@ -45,6 +49,8 @@ pub enum Service {
     Arch,
     /// [`vendor_hyp`].
     VendorHyp,
+    /// [`paravirtual_time`].
+    PvTime,
     /// None: `x0` becomes [`NOT_SUPPORTED`].
     Unknown,
 }
@@ -58,6 +64,8 @@ pub const fn service(function_id: u32) -> Service {
         0x8400_0000..=0x8400_001f => Service::Psci,
         0x8000_0000..=0x8000_ffff => Service::Arch,
         0x8600_0000..=0x8600_ffff => Service::VendorHyp,
+        // Its functions exist in SMC64 form only.
+        0x8500_0020..=0x8500_0021 if is_64_bit(function_id) => Service::PvTime,
         _ => Service::Unknown,
     }
 }
@@ -125,11 +133,29 @@ pub const fn arch(function_id: u32, x1: u64, workarounds: &Workarounds) -> Answe
 
 const fn arch_features(function_id: u32, workarounds: &Workarounds) -> u64 {
     match function_id {
-        id::VERSION | id::ARCH_FEATURES => 0,
+        id::VERSION | id::ARCH_FEATURES | id::PV_TIME_FEATURES => 0,
         _ => match workarounds.told(function_id) {
             Some(answer) => answer as i64 as u64,
             None => NOT_SUPPORTED,
         },
+    }
+}
+
+/// A call to the paravirtualized time service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PvTime {
+    /// Set `x0`.
+    X0(u64),
+    /// Set `x0` to the address of the vCPU's stolen time, which is kept up from now on.
+    StolenTime,
+}
+
+/// Answers a call to the paravirtualized time service. `x1` is the caller's.
+pub const fn paravirtual_time(function_id: u32, x1: u64) -> PvTime {
+    match (function_id, x1 as u32) {
+        (id::PV_TIME_ST, _) => PvTime::StolenTime,
+        (id::PV_TIME_FEATURES, id::PV_TIME_FEATURES | id::PV_TIME_ST) => PvTime::X0(SUCCESS),
+        _ => PvTime::X0(NOT_SUPPORTED),
     }
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
 use stile_sched::lock::TicketGuard;
-use stile_sched::{Loading, State, Switch, VcpuId};
+use stile_sched::{CpuId, Loading, State, Switch, VcpuId};
 
 mod block;
 mod errand;
@@ -18,6 +18,7 @@ mod ring;
 mod schedule;
 #[cfg(target_os = "none")]
 pub mod start;
+pub mod stolen;
 mod turns;
 mod wake;
 
@@ -77,7 +78,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);
             wake_sleepers(&mut schedule, me, now);
-            if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
+            if due { slice_end(&mut schedule, vcpu, me, now) } else { schedule.scheduler.pick_next(me, now) }
         }
     };
     release(cpu, &schedule, &switch);
@@ -94,6 +95,17 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         power::settle(vcpu.vm());
     }
     run(cpu, runs);
+}
+
+/// The slice of `vcpu` is over. It and the next one learn how long they have waited so far.
+#[cold]
+fn slice_end(schedule: &mut Schedule, vcpu: &Vcpu, me: CpuId, now: u64) -> Switch {
+    let switch = schedule.scheduler.slice_end(me, now);
+    stolen::publish(schedule, vcpu, now);
+    if let Some(next) = switch.next.filter(|next| next.vcpu != vcpu.id) {
+        stolen::publish(schedule, vm::vcpu(next.vcpu), now);
+    }
+    switch
 }
 
 /// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the

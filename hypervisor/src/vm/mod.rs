@@ -11,6 +11,7 @@ mod power_state;
 mod ram;
 pub mod retire;
 mod shut_down;
+mod stolen;
 mod turns;
 
 use core::ptr;
@@ -27,6 +28,7 @@ use crate::once::Once;
 pub use create::{create, create_all};
 use power_state::Power;
 use ram::Ram;
+pub use stolen::Stolen;
 pub use turns::Turns;
 
 /// A virtual machine.
@@ -88,6 +90,8 @@ pub struct Vcpu {
     pub runs_on: AtomicU32,
     /// Registers, and the interrupt controller's private part.
     pub arch: arch::Vcpu,
+    /// The time that its guest knows to be stolen.
+    pub stolen: Stolen,
     ledger: *mut Ledger,
 }
 
@@ -98,7 +102,7 @@ impl Vcpu {
     /// A vCPU that is off.
     pub fn new(id: VcpuId, arch: arch::Vcpu, ledger: &'static mut Ledger) -> Vcpu {
         ledger.reset();
-        Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, ledger }
+        Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, stolen: Stolen::new(), ledger }
     }
 
     /// Its VM. Set when that is complete, before the vCPU is started.

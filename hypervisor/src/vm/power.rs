@@ -223,6 +223,7 @@ fn reset(vm: &'static Vm) {
     vm.arch.reset();
     for vcpu in &vm.vcpus {
         vcpu.arch.reset();
+        vcpu.stolen.reset();
     }
 }
 

@@ -17,11 +17,25 @@ fn calls_have_owners() {
 fn what_is_not_offered_is_unknown() {
     let trng_version = 0x8400_0050;
     let sdei_version = 0xc400_0020;
-    let paravirtual_time = 0xc500_0020;
+    let paravirtual_time_smc32 = 0x8500_0020;
     let yielding = 0x0400_0000;
-    for function_id in [trng_version, sdei_version, paravirtual_time, yielding, 0, !0] {
+    for function_id in [trng_version, sdei_version, paravirtual_time_smc32, yielding, 0, !0] {
         assert_eq!(service(function_id), Service::Unknown, "{function_id:#x}");
     }
+}
+
+#[test]
+fn stolen_time_is_found_step_by_step() {
+    // As Linux looks for it.
+    assert_eq!(arch(id::ARCH_FEATURES, id::PV_TIME_FEATURES.into(), &HOST), Answer::X0(SUCCESS));
+    assert_eq!(service(id::PV_TIME_FEATURES), Service::PvTime);
+    assert_eq!(paravirtual_time(id::PV_TIME_FEATURES, id::PV_TIME_ST.into()), PvTime::X0(SUCCESS));
+    assert_eq!(service(id::PV_TIME_ST), Service::PvTime);
+    assert_eq!(paravirtual_time(id::PV_TIME_ST, 0), PvTime::StolenTime);
+    // Live physical time is not offered.
+    let live_physical_time = 0xc500_0022;
+    assert_eq!(paravirtual_time(id::PV_TIME_FEATURES, live_physical_time), PvTime::X0(NOT_SUPPORTED));
+    assert_eq!(service(live_physical_time as u32), Service::Unknown);
 }
 
 #[test]

@@ -28,6 +28,10 @@ pub trait VcpuPart: Sized {
         false
     }
 
+    /// Shows the guest how long the vCPU, which its guest has asked about and which runs or is put here, has waited for its CPU. Nothing where
+    /// guests can't ask.
+    fn show_stolen_time(&self, _vm: &'static crate::vm::Vm, _nanoseconds: u64) {}
+
     /// How the vCPU, which is off and the VM's first, will start, after [`VcpuPart::reset`]. [`Platform::can_start`](super::Platform) said yes to
     /// the mode.
     fn set_start(&self, start: &Start);

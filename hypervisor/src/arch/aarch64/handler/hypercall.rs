@@ -1,7 +1,7 @@
 //! HVC and SMC: PSCI and the rest of the SMC Calling Convention (Arm DEN 0028, DEN 0022).
 
 use stile_device::psci::{self, Call};
-use stile_device::smccc::{self, Answer, NOT_SUPPORTED, Service};
+use stile_device::smccc::{self, Answer, NOT_SUPPORTED, PvTime, Service};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
@@ -10,6 +10,7 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::vcpu::inject;
+use crate::arch::aarch64::vm::stolen_time::StolenTime;
 use crate::cpu::{self, Leave, Outcome};
 use crate::vm::power::End;
 
@@ -47,6 +48,7 @@ fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
         Service::Psci => return power_call(cpu, row),
         Service::Arch => smccc::arch(function, cpu.frame.x[1], &speculation::workarounds()),
         Service::VendorHyp => smccc::vendor_hyp(function),
+        Service::PvTime => Answer::X0(paravirtual_time(cpu, function)),
         Service::Unknown => Answer::X0(NOT_SUPPORTED),
     };
     match answer {
@@ -58,6 +60,17 @@ fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
         }
     }
     Outcome::again(row)
+}
+
+/// DEN 0057A.
+fn paravirtual_time(cpu: &Cpu, function: u32) -> u64 {
+    match smccc::paravirtual_time(function, cpu.frame.x[1]) {
+        PvTime::X0(value) => value,
+        PvTime::StolenTime => {
+            cpu::stolen::begin(cpu.vcpu());
+            StolenTime::address(cpu.vcpu().arch.index)
+        }
+    }
 }
 
 /// PSCI.

@@ -2,6 +2,7 @@
 
 mod flash;
 pub mod second_stage;
+pub mod stolen_time;
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -21,6 +22,7 @@ use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
 use flash::Flash;
+use stolen_time::StolenTime;
 
 use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::speculation;
@@ -57,6 +59,8 @@ pub struct Vm {
     pub functions: Option<&'static Functions>,
     /// The variables of its firmware, if it starts from any.
     pub flash: Option<&'static Flash>,
+    /// The stolen time that its vCPUs are told.
+    pub stolen_time: StolenTime,
     /// CPUs that it has for itself.
     _claim: Option<Claim>,
     /// SPIs.
@@ -104,10 +108,17 @@ fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
 }
 
-/// The mapping of a VM's flash while it can be read.
-fn flash_mapping(flash: &Flash) -> Mapping<Stage2Permissions> {
+/// The mapping of memory that the guest can only read, such as the flash while it has no command under way.
+fn read_only(piece: &Piece) -> Mapping<Stage2Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::READ };
-    Mapping { attributes, ..mapping(&flash.piece()) }
+    Mapping { attributes, ..mapping(piece) }
+}
+
+/// Maps memory that the guest can only read into the tables of a new VM.
+fn map_read_only(table: &mut PageTable<Stage2>, arena: &'static Arena, piece: &Piece) -> Result<(), &'static str> {
+    let mapped = table.reserve(&mut { arena }, read_only(piece)).and_then(|()| table.map(&mut { arena }, read_only(piece)));
+    dsb_ish();
+    mapped.map_err(|_| "there is no memory for the tables of a VM's read-only memory")
 }
 
 /// Invalidations are done by [`Vm::complete_unmap`], once for several parts.
@@ -165,10 +176,10 @@ impl VmPart for Vm {
             _ => Some(&*arena.allocate()?.write(Flash::new(arena)?)),
         };
         if let Some(flash) = flash {
-            let mapped = table.reserve(&mut { arena }, flash_mapping(flash)).and_then(|()| table.map(&mut { arena }, flash_mapping(flash)));
-            mapped.map_err(|_| "there is no memory for the tables of a VM's flash")?;
-            dsb_ish();
+            map_read_only(&mut table, arena, &flash.piece())?;
         }
+        let stolen_time = StolenTime::new(arena)?;
+        map_read_only(&mut table, arena, &stolen_time.piece())?;
         let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(&*arena.allocate()?.write(nested::support::Shared {
@@ -198,6 +209,7 @@ impl VmPart for Vm {
             nested,
             functions,
             flash,
+            stolen_time,
             _claim: claim,
             ram: RAM_BASE..end,
             table: TicketLock::new(table),
@@ -343,7 +355,7 @@ impl Vm {
     pub fn show_flash(&self, flash: &Flash, readable: bool) {
         let mut table = self.table.lock();
         let done = match readable {
-            true => table.map(&mut { self.arena }, flash_mapping(flash)),
+            true => table.map(&mut { self.arena }, read_only(&flash.piece())),
             false => table.vacate(&mut { self.arena }, &mut AtOnce, map::FLASH_BASE, map::FLASH_SIZE).map(|_| ()),
         };
         debug_assert!(done.is_ok(), "the tables were made when the VM was");
@@ -420,6 +432,10 @@ impl VcpuPart for Vcpu {
         if let Some(nested) = &mut unsafe { self.context() }.nested {
             nested.forget_shadow();
         }
+    }
+
+    fn show_stolen_time(&self, vm: &'static crate::vm::Vm, nanoseconds: u64) {
+        vm.arch.stolen_time.set(self.index, nanoseconds);
     }
 
     fn forward_requests(&self) -> bool {

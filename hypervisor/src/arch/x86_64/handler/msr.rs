@@ -15,6 +15,8 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic, window};
 use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vm::stolen_time::StolenTime;
+use crate::cpu;
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
 /// are there (the manual, "Architectural MSRs").
@@ -37,6 +39,8 @@ pub struct Kept {
     tsc_adjust: AtomicU64,
     /// Offset of the guest's counter.
     tsc_offset: AtomicU64,
+    /// MSR_KVM_STEAL_TIME.
+    pub stolen_time: StolenTime,
 }
 
 /// IA32_MISC_ENABLE: no BTS and no PEBS, which can't be written; and fast strings, as after reset.
@@ -84,6 +88,7 @@ impl Kept {
             misc_enable: AtomicU64::new(MISC_RESET),
             tsc_adjust: AtomicU64::new(0),
             tsc_offset: AtomicU64::new(0),
+            stolen_time: StolenTime::new(),
         }
     }
 
@@ -96,6 +101,7 @@ impl Kept {
         self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
         self.tsc_adjust.store(0, Ordering::Relaxed);
         self.tsc_offset.store(0, Ordering::Relaxed);
+        self.stolen_time.reset();
     }
 
     /// Reads a register that kernels look at once.
@@ -103,6 +109,7 @@ impl Kept {
     fn rare(&self, register: u32) -> Option<u64> {
         match register {
             msr::PLATFORM_INFO => Some(platform_info()),
+            msr::KVM_STEAL_TIME => Some(self.stolen_time.register()),
             _ => fixed_mtrr(register).map(|fixed| self.mtrr_fixed[fixed].load(Ordering::Relaxed)),
         }
     }
@@ -339,6 +346,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
         pc::msr::IPI_CONTROL => return direct::set_control(cpu, value),
         pc::msr::IPI_COMMAND => return direct::command(cpu, value),
+        msr::KVM_STEAL_TIME => accept(kept.stolen_time.write(value)).map(|()| cpu::stolen::begin(vcpu)),
         _ => return kept.write_rare(register, value),
     })
 }

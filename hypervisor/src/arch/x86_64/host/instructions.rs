@@ -110,6 +110,8 @@ pub mod msr {
     pub const TSC_ADJUST: u32 = 0x3b;
     pub const MISC_ENABLE: u32 = 0x1a0;
     pub const DEBUGCTL: u32 = 0x1d9;
+    /// Where the stolen time is, in the interface of KVM's.
+    pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;
     pub const PLATFORM_INFO: u32 = 0xce;
     pub const MTRR_CAP: u32 = 0xfe;
     pub const MTRR_DEF_TYPE: u32 = 0x2ff;

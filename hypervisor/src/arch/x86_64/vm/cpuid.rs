@@ -16,6 +16,9 @@ const HYPERVISOR_TIMING: u32 = 0x4000_0010;
 const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
 /// Leaves of KVM's interface begin here.
 const KVM: u32 = 0x4000_0100;
+/// The features of KVM's interface, of which there is one: MSR_KVM_STEAL_TIME.
+const KVM_FEATURES: u32 = KVM + 1;
+const STEAL_TIME: u32 = 1 << 5;
 /// The signature of KVM's interface in EBX, ECX and EDX.
 const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
 /// The highest basic leaf, at least: the counter's frequency is told in those before.
@@ -67,13 +70,14 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> 
         HYPERVISOR => {
             CpuidResult { eax: HYPERVISOR_TIMING, ebx: signature(SIGNATURE, 0), ecx: signature(SIGNATURE, 4), edx: signature(SIGNATURE, 8) }
         }
-        // KVM's interface, of which there is no feature: Linux uses the x2APIC only where it knows the hypervisor.
+        // KVM's interface: Linux uses the x2APIC only where it knows the hypervisor.
         KVM => CpuidResult {
-            eax: KVM + 1,
+            eax: KVM_FEATURES,
             ebx: signature(KVM_SIGNATURE, 0),
             ecx: signature(KVM_SIGNATURE, 4),
             edx: signature(KVM_SIGNATURE, 8),
         },
+        KVM_FEATURES => CpuidResult { eax: STEAL_TIME, ..NOTHING },
         HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
         0..HYPERVISOR if leaf > highest => NOTHING,
         0x1 => {

@@ -3,6 +3,7 @@
 pub mod cpuid;
 pub mod msr_bitmap;
 pub mod protected;
+pub mod stolen_time;
 mod watch;
 
 use core::cell::UnsafeCell;
@@ -295,6 +296,10 @@ impl VcpuPart for Vcpu {
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
         }
+    }
+
+    fn show_stolen_time(&self, vm: &'static crate::vm::Vm, nanoseconds: u64) {
+        self.kept.stolen_time.show(vm, nanoseconds);
     }
 
     fn set_start(&self, start: &Start) {
