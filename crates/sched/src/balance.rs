@@ -74,16 +74,20 @@ impl Scheduler {
         !self.capped.contains(vm) || !self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now)
     }
 
-    /// Migrates a vCPU that waits here to one of the CPUs in `idle`. Needed if the idle CPU could not steal
-    /// it before, because it was still loaded here. Returns the CPU to kick.
-    #[cold]
-    pub(crate) fn spread(&mut self, cpu: CpuId, idle: CpuSet, now: u64) -> Option<CpuId> {
-        // A waiting vCPU is not loaded on this CPU: the running one is.
-        let (vcpu, to) = self.queues[cpu.index()].iter(&self.vcpus).find_map(|vcpu| {
-            let to = self.vcpus[vcpu.index()].allowed.and(idle).first()?;
-            Some((vcpu, to))
-        })?;
+    /// Migrates a vCPU that waits here to an idle CPU. Needed if the idle CPU could not steal it before, because it was still loaded here.
+    /// Returns the CPU to kick.
+    pub(crate) fn spread(&mut self, cpu: CpuId, now: u64) -> Option<CpuId> {
+        let (vcpu, to) = self.to_spread(cpu)?;
         self.transfer(vcpu, cpu, to, now)
+    }
+
+    /// Selects a vCPU that waits here and an idle CPU that it may use.
+    pub(crate) fn to_spread(&self, cpu: CpuId) -> Option<(VcpuId, CpuId)> {
+        // A waiting vCPU is not loaded on this CPU: the running one is.
+        self.queues[cpu.index()].iter(&self.vcpus).find_map(|vcpu| {
+            let to = self.vcpus[vcpu.index()].allowed.and(self.idle).without(cpu.into()).first()?;
+            Some((vcpu, to))
+        })
     }
 
     /// After the slice of `ended`, with no vCPU running: migrates a vCPU to a less loaded CPU, by weight.

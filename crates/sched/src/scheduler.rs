@@ -315,7 +315,7 @@ impl Scheduler {
     }
 
     #[inline(always)]
-    fn switch_as<const POLICED: bool>(&mut self, cpu: CpuId, mut kick: Option<CpuId>, now: u64) -> Switch {
+    fn switch_as<const POLICED: bool>(&mut self, cpu: CpuId, kick: Option<CpuId>, now: u64) -> Switch {
         self.release(cpu, now);
         if POLICED {
             self.apply_caps(cpu, now);
@@ -327,15 +327,32 @@ impl Scheduler {
                 vcpu.map(|vcpu| self.run::<POLICED>(cpu, vcpu, now))
             }
         };
-        let mut waits = self.contended(cpu);
+        let waits = self.contended(cpu);
         let idle = self.idle.without(cpu.into());
-        if waits && kick.is_none() && !idle.is_empty() {
-            kick = self.spread(cpu, idle, now);
-            waits = self.contended(cpu);
+        if waits && !idle.is_empty() {
+            return self.switch_and_spread(cpu, next, kick, now);
         }
         self.idle.set(cpu, next.is_none() && !waits);
         if POLICED {
             self.update_deadline(cpu, now);
+        }
+        Switch { next, contended: next.is_some() && waits, kick }
+    }
+
+    /// Completes a switch of a CPU where vCPUs wait while others are idle: migrates one, unless `kick` was to get one. If more of them could
+    /// go, [`deadline`](Self::deadline) is now: a switch kicks at most one CPU.
+    #[cold]
+    #[inline(never)]
+    fn switch_and_spread(&mut self, cpu: CpuId, next: Option<Next>, kick: Option<CpuId>, now: u64) -> Switch {
+        let kick = kick.or_else(|| self.spread(cpu, now));
+        let waits = self.contended(cpu);
+        self.idle.set(cpu, next.is_none() && !waits);
+        // Without shares there is one VM, and its vCPUs have one affinity, or a CPU each: no two that could go wait here.
+        if self.policed {
+            self.update_deadline(cpu, now);
+            if self.to_spread(cpu).is_some() {
+                self.queues[cpu.index()].deadline = now;
+            }
         }
         Switch { next, contended: next.is_some() && waits, kick }
     }

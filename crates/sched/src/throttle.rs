@@ -5,6 +5,7 @@ use crate::{CpuId, Scheduler};
 
 impl Scheduler {
     /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a throttled VM's next period begins.
+    /// In the past if it has more vCPUs for idle CPUs.
     ///
     /// [`u64::MAX`]: never.
     #[inline]

@@ -236,11 +236,20 @@ impl Machine {
         }
     }
 
-    /// Checks, with no kick pending, that no CPU idles while a vCPU waits that it could run.
+    /// Handles kicks and deadlines until none is pending.
+    pub(super) fn settle(&mut self) {
+        loop {
+            self.take_kicks();
+            let Some(due) = (0..self.cpus).map(cpu).find(|cpu| self.scheduler.deadline(*cpu) <= self.now) else { return };
+            self.step(due, Scheduler::pick_next);
+        }
+    }
+
+    /// Checks, with no kick and no deadline pending, that no CPU idles while a vCPU waits that it could run.
     pub(super) fn check_busy(&self) {
         for index in 0..self.vcpus {
             if let State::Ready(on) = self.scheduler.state(vcpu(index))
-                // A VM whose period begins on one CPU spreads to the others one vCPU at a time.
+                // It may wait for its next period.
                 && !self.scheduler.capped.contains(index / VCPUS_OF_VM)
             {
                 let idle = self.scheduler.vcpus[vcpu(index).index()].allowed.and(self.scheduler.idle);

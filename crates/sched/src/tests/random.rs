@@ -18,7 +18,7 @@ enum Op {
     Unpark(usize),
     /// A CPU handles its kick, if one is pending.
     Kick(usize),
-    /// All CPUs handle their kicks.
+    /// All CPUs handle their kicks and deadlines.
     Kicks,
     SliceEnd(usize),
     Yield(usize),
@@ -107,7 +107,7 @@ fn apply(machine: &mut Machine, op: Op) {
             }
         }
         Op::Kicks => {
-            machine.take_kicks();
+            machine.settle();
             machine.check_busy();
         }
         Op::SliceEnd(number) => machine.step(cpu(number % cpus), Scheduler::slice_end),
@@ -136,7 +136,7 @@ fn apply_all(machine: &mut Machine, ops: Vec<Op>) {
         apply(machine, op);
         machine.check();
     }
-    machine.take_kicks();
+    machine.settle();
     machine.check();
     machine.check_busy();
 }

@@ -337,3 +337,29 @@ fn affinities() {
     assert_eq!([0, 1, 2, 3, 4].map(pinned), [0b0001, 0b0010, 0b1000, 0b0001, 0b0010]);
     assert_eq!(affinity(cpus(0b1_0000), true, 0, online), CpuSet::EMPTY);
 }
+
+#[test]
+fn all_that_wait_for_a_cpu_go_to_idle_ones() {
+    let mut machine = Machine::new(3, &[0b111, 0b001, 0, 0, 0, 0, 0, 0, 0b001]);
+    let start = |machine: &mut Machine, index: usize| {
+        let placement = machine.scheduler.start(vcpu(index), machine.now).expect("it is off");
+        machine.placed(Some(placement));
+    };
+    // CPU 0 is vCPU 1's last one, which may use all now. CPU 0 idles, with vCPU 0 loaded.
+    start(&mut machine, 1);
+    machine.settle();
+    machine.step(cpu(0), Scheduler::off);
+    machine.scheduler.configure(vcpu(1), cpus(0b111)).expect("it is off");
+    start(&mut machine, 0);
+    machine.settle();
+    machine.step(cpu(0), Scheduler::block);
+    // Both become ready there, and a vCPU of another VM that is bound to it, before it handles its kick. The latter runs there.
+    start(&mut machine, 1);
+    machine.wake(0);
+    start(&mut machine, 8);
+    assert!([0, 1, 8].iter().all(|&index| machine.scheduler.state(vcpu(index)) == State::Ready(cpu(0))));
+    machine.settle();
+    assert_eq!([0, 1, 2].map(|number| machine.current(number)), [Some(8), Some(1), Some(0)]);
+    assert_eq!(machine.scheduler.deadline(cpu(0)), u64::MAX);
+    machine.check_busy();
+}
