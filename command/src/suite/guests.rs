@@ -71,7 +71,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(full_shadows(&programs)?);
     scenarios.push(interrupt_floods(&programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
-    scenarios.extend([fair_share(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
+    scenarios.extend([fair_share(&programs)?, share_beside_sender(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
     scenarios.extend(firmware::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
@@ -388,6 +388,15 @@ fn fair_share(programs: &Programs) -> Result<Scenario> {
     let expect =
         Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("share/half-against-eight-vcpus", "--icount") })
+}
+
+/// A vCPU that sends interrupts to the one beside it takes no time from that. Virtual time counts instructions.
+fn share_beside_sender(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 1\nslice = \"1ms\"\n\n[[vm]]\nkernel = \"{}\"\nappend = \"least=40 sgi_us=100\"\nvcpus = 2\nmemory = \"64M\"\n",
+        programs.path("share")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/beside-a-sender", "--icount --exits") })
 }
 
 /// A VM that has a CPU for itself gets its cap, and no more.

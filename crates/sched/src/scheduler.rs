@@ -264,10 +264,9 @@ impl Scheduler {
         self.vcpus[vcpu.index()].state
     }
 
-    /// When a vCPU that waits for a CPU began to wait.
-    pub fn waits_since(&self, vcpu: VcpuId, cpu: CpuId) -> Option<u64> {
-        let it = &self.vcpus[vcpu.index()];
-        (it.state == State::Ready(cpu)).then_some(it.since)
+    /// When a vCPU's state began.
+    pub fn since(&self, vcpu: VcpuId) -> u64 {
+        self.vcpus[vcpu.index()].since
     }
 
     /// The vCPUs of a VM that have been configured.

@@ -3,8 +3,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How long a vCPU of a VM runs until the next one does: a time slice. If one of them sends an interrupt to another one that waits for the
-/// same CPU, it may spin until that has run, which would take the rest of its slice. The next turns of the VM are short then, so that each of
-/// its vCPUs runs soon. Other VMs see no difference: the scheduler divides time among VMs, however long their turns are.
+/// same CPU, it may spin until that has run, which would take the rest of its slice. Its turn ends soon then, and the next turns of the VM
+/// last as long as this one did, so that a vCPU that sends often does not take time from the others. Other VMs see no difference: the
+/// scheduler divides time among VMs, however long their turns are.
 pub struct Turns {
     /// Ticks of a turn.
     ticks: AtomicU64,
@@ -32,11 +33,15 @@ impl Turns {
         self.short.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the next turns as short as `short` ticks, two for each of `vcpus`. False if they were short before.
-    pub fn shorten(&self, short: u64, vcpus: usize) -> bool {
-        self.ticks.store(short.clamp(1, self.slice), Ordering::Relaxed);
+    /// Makes the next turns as short as `last` ticks, two for each of `vcpus`, but if they were short before, at least half as long as then:
+    /// some of the vCPUs may still wait for theirs. Returns the ticks of a turn before.
+    pub fn shorten(&self, last: u64, vcpus: usize) -> u64 {
         // CPUs that shorten or count at the same time may lose a turn, or gain one.
-        self.short.swap(2 * vcpus as u32, Ordering::Relaxed) == 0
+        let were_short = self.short.swap(2 * vcpus as u32, Ordering::Relaxed) != 0;
+        let before = self.ticks();
+        let least = if were_short { before / 2 } else { 0 };
+        self.ticks.store(last.max(least).clamp(1, self.slice), Ordering::Relaxed);
+        before
     }
 
     /// Counts a short turn that has ended.
@@ -58,16 +63,16 @@ mod tests {
         const SLICE: u64 = 1 << 40;
         let turns = Turns::new(SLICE);
         assert!(!turns.are_short() && turns.ticks() == SLICE);
-        assert!(turns.shorten(1000, 3));
+        assert_eq!(turns.shorten(1000, 3), SLICE);
         for _ in 0..6 {
             assert!(turns.are_short() && turns.ticks() < SLICE);
             turns.end();
         }
         assert!(!turns.are_short() && turns.ticks() == SLICE);
-        // Another interrupt lengthens the time, and asks for no second look at the slice.
-        assert!(turns.shorten(1000, 1));
+        // Another interrupt lengthens the time.
+        assert_eq!(turns.shorten(1000, 1), SLICE);
         turns.end();
-        assert!(!turns.shorten(1000, 1));
+        assert_eq!(turns.shorten(1000, 1), 1000);
         turns.end();
         assert!(turns.are_short());
         turns.end();
@@ -75,6 +80,16 @@ mod tests {
         // Of two CPUs that count at once, one may count too much.
         turns.end();
         assert_eq!(turns.ticks(), SLICE);
+    }
+
+    #[test]
+    fn a_turn_is_at_least_half_as_long_as_the_one_before() {
+        let turns = Turns::new(1 << 40);
+        let of = |last| {
+            turns.shorten(last, 2);
+            turns.ticks()
+        };
+        assert_eq!([4000, 100, 100, 9000, 4500, 1].map(of), [4000, 2000, 1000, 9000, 4500, 2250]);
     }
 
     #[test]

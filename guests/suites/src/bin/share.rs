@@ -1,18 +1,21 @@
 //! A neighbour that measures its share of a CPU. Exact if virtual time counts instructions.
 //!
 //! Boot arguments: `least=N`: the required percentage (default 1), `chunks=N`: the amount of computation
-//! (default 4000).
+//! (default 4000), `sgi_us=N`: the second CPU sends an SGI to this one each `N` microseconds, and spins between.
 #![no_std]
 #![no_main]
 
 use common::share;
 use payload::entry::Entry;
+use payload::gic::Bits;
 use payload::harness::{self, Harness};
 use payload::prelude::*;
 use payload::psci;
 use payload::timer::Timer;
 
 payload::program!(main);
+
+const SGI: u32 = 1;
 
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("share", entry);
@@ -24,6 +27,13 @@ fn run() -> Outcome {
     // Since the machine was turned on.
     println!("share: starts at tick {}", Timer::Virtual.count());
     let least = machine::number("least", 1);
+    if machine::number("sgi_us", 0) > 0 {
+        gic::reset_cpu();
+        gic::set(Bits::Enable, SGI);
+        irq::unmask();
+        smp::start(1, 0)?;
+        smp::give(1, send);
+    }
     let stolen = stolen_time()?;
     let start = Timer::Virtual.count();
     let percent = share::percent(|| Timer::Virtual.count(), compute, machine::number("chunks", 4000));
@@ -36,6 +46,15 @@ fn run() -> Outcome {
     check!(stolen <= microseconds && stolen * 10 >= missing * 8, "{stolen} us stolen; {missing} us went elsewhere");
     check!(stolen <= missing + microseconds / 10, "{stolen} us stolen; only {missing} us went elsewhere");
     Ok(())
+}
+
+/// Sends SGIs to the first CPU, for ever.
+fn send() -> Outcome {
+    let period = machine::number("sgi_us", 0);
+    loop {
+        wait::spin(period);
+        icc::sgi(SGI, 1);
+    }
 }
 
 /// Asks for the stolen time (Arm DEN 0057A) step by step, as Linux does, and returns a function that reads it, in nanoseconds.
