@@ -74,6 +74,7 @@ fn blob() -> &'static [u8] {
             ram_base: RAM_BASE,
             firmware: 0,
             vcpus,
+            topology: None,
             cpus: 0,
             pinned: false,
             share: stile_blob::Share::default(),

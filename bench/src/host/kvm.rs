@@ -169,6 +169,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             el2: false,
             memory: probe::MEMORY,
             vcpus: needs.vcpus(),
+            topology: None,
             bootargs: &probe::arguments(&operations, iterations),
             initrd: None,
             seed: [0x5a; SEED_LEN],

@@ -23,7 +23,7 @@ fn several_vms() {
     let config = config(
         "[machine]\ncpus = 8\nmemory = \"2G\"\n\
          [[vm]]\nname = \"web\"\nkernel = \"debian\"\nvcpus = 4\ncpus = \"0-3\"\npinned = true\nappend = \"quiet\"\n\
-         [[vm]]\nname = \"database\"\nkernel = \"debian:6.1\"\nvcpus = 3\ncpus = [3, 5]\nexec = \"uname -a\"\non_reset = \"stop\"\n\
+         [[vm]]\nname = \"database\"\nkernel = \"debian:6.1\"\ntopology = \"1x3x1\"\ncpus = [3, 5]\nexec = \"uname -a\"\non_reset = \"stop\"\n\
          [vm.techniques]\nwfi_passthrough = false\nablate = [\"timer\", \"state\"]\n\
          [[vm]]\nname = \"installer\"\nkernel = \"debian-installer\"\nmemory = \"256M\"\ncpus = [7]\n",
     );

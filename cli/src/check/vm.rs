@@ -1,6 +1,6 @@
 //! Explanation of a virtual machine.
 
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset, Topology};
 
 use super::devices;
 use super::interrupts;
@@ -48,7 +48,8 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
         fact("runs", exec);
     }
     let pinned = if vm.pinned { ", each on one CPU" } else { "" };
-    fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
+    let arranged = vm.topology.map(topology).unwrap_or_default();
+    fact("vCPUs", &format!("{}{arranged}{pinned}", vm.vcpus));
     fact("CPU time", cpu_time);
     fact(
         "on reset",
@@ -127,4 +128,11 @@ fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
         DecodeCache::Off => "device accesses are decoded anew each time",
     };
     fact("decoded", decoded);
+}
+
+/// How vCPUs are arranged.
+fn topology(of: Topology) -> String {
+    let [sockets, cores, threads] =
+        [(of.sockets, "socket"), (of.cores, "core"), (of.threads, "thread")].map(|(n, what)| units::plural(n.into(), what));
+    format!(" in {sockets} of {cores} with {threads} each")
 }

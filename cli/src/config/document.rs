@@ -30,6 +30,7 @@ const VM_KEYS: &[&str] = &[
     "pci",
     "pinned",
     "techniques",
+    "topology",
     "vcpus",
     "weight",
 ];
@@ -121,6 +122,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.append = vm.string("append", "the kernel's command line in one string", mistakes);
     draft.memory = vm.size("memory", "a string such as \"512M\"", mistakes);
     draft.vcpus = vm.integer("vcpus", mistakes);
+    draft.topology = vm.string("topology", "sockets, cores and threads in a string, such as \"1x4x2\"", mistakes);
     draft.cpus = cpus(&mut vm, mistakes);
     draft.pinned = vm.boolean("pinned", mistakes);
     draft.weight = vm.integer("weight", mistakes);

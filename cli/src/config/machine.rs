@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{Mitigations, OnReset, Share, Techniques};
+use stile_blob::{Mitigations, OnReset, Share, Techniques, Topology};
 use stile_board::map;
 use stile_pci::Address;
 
@@ -57,6 +57,8 @@ pub struct VmConfig {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
+    /// How they are told to be arranged, if anything is said: of [`VmConfig::vcpus`].
+    pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
     pub cpus: u64,
     /// Whether each vCPU is pinned to one of them.

@@ -19,6 +19,7 @@ mod resolve;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topology;
 pub mod units;
 mod value;
 

@@ -2,14 +2,14 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques};
+use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques, Topology};
 use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, Place, VmConfig, budget, devices,
     draft::{Draft, Given, VmDraft},
-    units, value,
+    topology, units, value,
 };
 
 /// The RAM of a virtual machine that doesn't say.
@@ -48,6 +48,13 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
         if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
             nested_conflicts(&vm.techniques, place, mistakes);
+        }
+        if let (Arch::X86_64, Some(topology), Some(given)) = (arch, vm.topology, &vm_draft.topology)
+            && !topology.fits_apic_ids()
+        {
+            let what = format!("\"{}\" does not fit APIC identifiers, in which threads and cores take whole bits", given.value);
+            let expected = "powers of two for threads and, with several sockets, for cores";
+            mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
         }
         let nested_place = vm_draft.nested.as_ref().map_or(&vm_draft.place, |given| &given.place);
         if arch == Arch::Aarch64 && vm.techniques.nested != Nested::Off && usize::from(vm.vcpus) > MAX_NESTED_VCPUS {
@@ -100,6 +107,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let initrd = draft.initrd.as_ref().and_then(|given| value::initrd(given, folder, mistakes));
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
+    let topology = draft.topology.as_ref().and_then(|given| topology::topology(given, vcpus, mistakes));
+    let vcpus = vcpus.or(topology.map(Topology::vcpus));
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
     let weight = draft.weight.as_ref().and_then(|given| value::weight(given, mistakes));
     let cap = draft.cap.as_ref().and_then(|given| value::cap(given, mistakes));
@@ -160,6 +169,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         append: text(&draft.append),
         memory: memory.or(inner_memory).unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
         vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u8,
+        topology,
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         share: Share { weight: weight.unwrap_or(Share::default().weight), cap },

@@ -43,6 +43,7 @@ refused! {
     wrong_types: "[machine]\ncpus = \"2\"\nslice = 5\nmemory = 2.5\n[[vm]]\nkernel = [\"Image\"]\nmemory = 512\npinned = \"yes\"\ncpus = 1\nvcpus = 1e3\ntechniques = true\nname = 1979-05-27\n";
     bad_values: "[machine]\narch = \"arm64\"\ncpus = 65\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
     shares: "[[vm]]\nkernel = \"Image\"\nweight = 0\ncap = \"150\"\n[[vm]]\nkernel = \"Image\"\nweight = 10001\ncap = \"0%\"\n[[vm]]\nkernel = \"Image\"\ncap = 50\n";
+    topologies: "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"8x8x2\"\n[[vm]]\nkernel = \"Image\"\nvcpus = 6\ntopology = \"1x4x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x3x1\"\n[[vm]]\nkernel = \"Image\"\ntopology = 4\n[[vm]]\nkernel = \"Image\"\ntopology = \"0x1x256\"\n";
     out_of_range: "[machine]\nslice = \"2s\"\ncpus = 99999999999999999999\nmemory = \"1T\"\n[[vm]]\nname = \"a-name-that-is-much-too-long-for-a-vm\"\nkernel = \"Image\"\nmemory = \"1K\"\nvcpus = -1\n";
     ablations: "[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [\"state\", \"times\"]\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = \"traps\"\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [1]\n";
     memory_is_a_bare_number: "[[vm]]\nkernel = \"Image\"\nmemory = \"512\"\n";

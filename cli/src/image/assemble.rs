@@ -137,6 +137,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     let describe = |start: u64| Description {
         memory: vm.memory,
         vcpus: vm.vcpus,
+        topology: vm.topology,
         el2: vm.techniques.nested != Nested::Off,
         bootargs: files.bootargs,
         initrd: initrd_len.map(|len| start..start + len),
@@ -260,6 +261,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         ram_base: plan.ram_base,
         firmware: plan.kernel.firmware_size(),
         vcpus: vm.vcpus,
+        topology: vm.topology,
         cpus: vm.cpus,
         pinned: vm.pinned,
         share: vm.share,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use stile_blob::Topology;
 use stile_board::{MAX_VCPUS, gicr_base, intid, map, mpidr};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
@@ -15,6 +16,8 @@ pub struct Description<'a> {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
     pub vcpus: u8,
+    /// How they are told to be arranged, if anything is said.
+    pub topology: Option<Topology>,
     /// Whether it has an EL2: firmware is called by SMC, and there are EL2's timers and the GIC's maintenance
     /// interrupt.
     pub el2: bool,
@@ -41,6 +44,8 @@ const CONSOLE: &str = "/pl011@9000000";
 const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 const MSI_FRAME: u32 = 3;
+/// The first virtual CPU; the others follow.
+const FIRST_CPU: u32 = 16;
 
 /// First cell of a GIC interrupt specifier: a shared peripheral interrupt.
 pub const GIC_SPI: u32 = 0;
@@ -74,7 +79,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.property_array_u64("reg", &[map::RAM_BASE, description.memory])?;
     fdt.end_node(memory)?;
 
-    cpus(&mut fdt, usize::from(description.vcpus))?;
+    cpus(&mut fdt, usize::from(description.vcpus), description.topology)?;
     psci(&mut fdt, if description.el2 { "smc" } else { "hvc" })?;
     timer(&mut fdt, description.el2)?;
     interrupt_controller(&mut fdt, description)?;
@@ -137,7 +142,7 @@ fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult
 }
 
 /// The node of the CPUs, which PSCI starts.
-pub fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
+pub fn cpus(fdt: &mut FdtWriter, vcpus: usize, topology: Option<Topology>) -> FdtWriterResult<()> {
     let cpus = fdt.begin_node("cpus")?;
     fdt.property_u32("#address-cells", 1)?;
     fdt.property_u32("#size-cells", 0)?;
@@ -148,9 +153,46 @@ pub fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
         fdt.property_string("compatible", "arm,armv8")?;
         fdt.property_u32("reg", affinity)?;
         fdt.property_string("enable-method", "psci")?;
+        if topology.is_some() {
+            fdt.property_phandle(phandle(vcpu))?;
+        }
         fdt.end_node(cpu)?;
     }
+    if let Some(topology) = topology {
+        cpu_map(fdt, topology)?;
+    }
     fdt.end_node(cpus)
+}
+
+/// The phandle of a virtual CPU's node.
+const fn phandle(vcpu: usize) -> u32 {
+    FIRST_CPU + vcpu as u32
+}
+
+/// How the CPUs are arranged (Linux, Documentation/devicetree/bindings/cpu/cpu-topology.txt). Sockets contain clusters, of which each has one.
+fn cpu_map(fdt: &mut FdtWriter, topology: Topology) -> FdtWriterResult<()> {
+    let map = fdt.begin_node("cpu-map")?;
+    let mut vcpus = 0..;
+    for socket in 0..topology.sockets {
+        let socket = fdt.begin_node(&format!("socket{socket}"))?;
+        let cluster = fdt.begin_node("cluster0")?;
+        for core in 0..topology.cores {
+            let core = fdt.begin_node(&format!("core{core}"))?;
+            for (thread, vcpu) in (0..topology.threads).zip(&mut vcpus) {
+                if topology.threads == 1 {
+                    fdt.property_u32("cpu", phandle(vcpu))?;
+                } else {
+                    let thread = fdt.begin_node(&format!("thread{thread}"))?;
+                    fdt.property_u32("cpu", phandle(vcpu))?;
+                    fdt.end_node(thread)?;
+                }
+            }
+            fdt.end_node(core)?;
+        }
+        fdt.end_node(cluster)?;
+        fdt.end_node(socket)?;
+    }
+    fdt.end_node(map)
 }
 
 /// PSCI: the three versions of its binding, the oldest of which names its functions' numbers.

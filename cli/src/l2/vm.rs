@@ -14,6 +14,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig 
         append: String::new(),
         memory,
         vcpus,
+        topology: None,
         cpus: 0,
         pinned: false,
         share: Share::default(),

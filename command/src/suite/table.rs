@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use super::guests::guests;
 use super::nested;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::config::Arch;
 use stile::exit;
 
 /// The kernels, and the start of what `uname -r` says in each; nothing if it changes with Debian's archive.
@@ -32,6 +33,8 @@ pub fn without_guests() -> Vec<Scenario> {
     scenarios.extend([
         installer(),
         clusters(),
+        topology("boot/topology", Arch::Aarch64, "debian"),
+        topology("pc/topology/debian:6.1", Arch::X86_64, "debian:6.1"),
         many_vcpus(),
         one_cpu(),
         two_cpus(),
@@ -68,6 +71,19 @@ fn clusters() -> Scenario {
     let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
     let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario }
+}
+
+/// Linux sees sockets, cores and threads as configured.
+fn topology(name: &str, arch: Arch, kernel: &str) -> Scenario {
+    let exec = "cd /sys/devices/system/cpu; \
+        for cpu in 0 3 4 7; do cd cpu$cpu/topology; echo $(cat physical_package_id core_id thread_siblings_list core_siblings_list); cd ../..; done";
+    let arch = arch.name();
+    let config = format!(
+        "[machine]\narch = \"{arch}\"\ncpus = 1\n\n[[vm]]\nkernel = \"{kernel}\"\nmemory = \"256M\"\ntopology = \"2x2x2\"\nexec = \"\"\"{exec}\"\"\"\n"
+    );
+    let output = vec!["0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
 }
 
 /// More vCPUs than the machine has CPUs.

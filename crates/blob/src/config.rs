@@ -4,6 +4,8 @@ use heapless::Vec;
 use serde::{Deserialize, Serialize};
 use stile_board::{MAX_FUNCTIONS, map};
 
+use crate::Topology;
+
 /// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
 
@@ -52,6 +54,8 @@ pub struct Vm<'a> {
     pub firmware: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
+    /// How they are told to be arranged; as [`Topology::flat`] if nothing is said.
+    pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].
     pub cpus: u64,
     /// Whether each vCPU is pinned to one of those CPUs.
@@ -82,6 +86,11 @@ impl Vm<'_> {
     pub(crate) fn contains(&self, gpa: u64, len: u64) -> bool {
         let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);
         in_firmware || map::contains(self.ram_base, self.memory, gpa, len)
+    }
+
+    /// How its vCPUs are told to be arranged.
+    pub fn arrangement(&self) -> Topology {
+        self.topology.unwrap_or(Topology::flat(self.vcpus))
     }
 
     /// The physical CPUs out of `present` on which vCPU number `vcpu` may run, as a bit mask: [`cpus_of`].

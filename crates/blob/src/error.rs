@@ -41,6 +41,8 @@ pub enum Rule {
     Memory,
     /// There are 1 to [`stile_board::MAX_VCPUS`] vCPUs.
     Vcpus,
+    /// [`Vm::topology`](crate::Vm::topology) is not of [`Vm::vcpus`](crate::Vm::vcpus) vCPUs.
+    Topology,
     /// The weight is 1 to [`crate::Share::MAX_WEIGHT`], and the cap, if any, 1 to [`crate::Share::MAX_CAP`].
     Share,
     /// The entry point lies in RAM and is aligned as the architecture's instructions are.
@@ -85,6 +87,7 @@ impl fmt::Display for Rule {
             Rule::UniqueName => "duplicate name",
             Rule::Memory => "amount of RAM is out of range",
             Rule::Vcpus => "number of vCPUs is out of range",
+            Rule::Topology => "sockets, cores and threads are not as many as the vCPUs",
             Rule::Share => "weight or cap is out of range",
             Rule::Entry => "entry point is not in RAM, or misaligned",
             Rule::Info => "boot information is not in RAM, or misaligned",

@@ -26,6 +26,7 @@ mod format;
 mod header;
 mod package;
 mod symbols;
+mod topology;
 mod validate;
 mod vms;
 #[cfg(any(test, feature = "write"))]
@@ -44,6 +45,7 @@ pub use format::{FILE_ALIGN, HEADER_LEN, MAGIC, VERSION};
 pub use header::Header;
 pub use package::{Checksum, Package, PackageError};
 pub use symbols::Symbols;
+pub use topology::Topology;
 pub use validate::is_name;
 pub use vms::Vms;
 

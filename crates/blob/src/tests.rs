@@ -14,6 +14,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         ram_base: map::RAM_BASE,
         firmware: 0,
         vcpus: 1,
+        topology: None,
         cpus: 0,
         pinned: false,
         share: Share::default(),
@@ -40,6 +41,7 @@ fn sample() -> Vec<u8> {
     let memory = 8 * map::RAM_GRANULE;
     let mut second = vm("guest-1", memory);
     second.vcpus = 3;
+    second.topology = Some(Topology { sockets: 3, cores: 1, threads: 1 });
     second.cpus = 0b110;
     second.pinned = true;
     second.share = Share { weight: 250, cap: Some(150) };
@@ -175,6 +177,9 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.vcpus = MAX_VCPUS as u8 + 1), broken(Rule::Vcpus));
+    let two = |threads| Some(Topology { sockets: 1, cores: 1, threads });
+    assert_eq!(check(&|vm| vm.topology = two(2)), broken(Rule::Topology));
+    assert_eq!(check(&|vm| vm.topology = two(0)), broken(Rule::Topology));
     assert_eq!(check(&|vm| vm.entry = end), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.entry = map::RAM_BASE + 2), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.info = 0), broken(Rule::Info));
@@ -387,6 +392,7 @@ prop_compose! {
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
         vm.vcpus = vcpus;
+        vm.topology = pinned.then_some(Topology { sockets: vcpus, cores: 1, threads: 1 });
         vm.cpus = cpus;
         vm.pinned = pinned;
         vm.entry = map::RAM_BASE + entry * 4;

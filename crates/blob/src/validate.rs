@@ -66,6 +66,9 @@ pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
     }
+    if vm.topology.is_some_and(|topology| topology.vcpus() != usize::from(vm.vcpus)) {
+        return Err(Rule::Topology);
+    }
     let Share { weight, cap } = vm.share;
     if !(1..=Share::MAX_WEIGHT).contains(&weight) || cap.is_some_and(|cap| !(1..=Share::MAX_CAP).contains(&cap)) {
         return Err(Rule::Share);

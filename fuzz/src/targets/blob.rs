@@ -29,6 +29,7 @@ fn blobs() -> Vec<Vec<u8>> {
         ram_base: if mode == Mode::Reset { map::RAM_BASE } else { 0 },
         firmware: if mode == Mode::Reset { map::RAM_GRANULE } else { 0 },
         vcpus: 2,
+        topology: Some(stile_blob::Topology { sockets: 1, cores: 1, threads: 2 }),
         cpus: 0b11,
         pinned: true,
         share: Share { weight: 250, cap: Some(150) },

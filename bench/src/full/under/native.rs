@@ -18,6 +18,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         el2: false,
         memory: system::MEMORY,
         vcpus: job.work.vcpus,
+        topology: None,
         bootargs: &bootargs,
         initrd: None,
         seed: [0x5a; SEED_LEN],

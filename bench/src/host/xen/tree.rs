@@ -50,7 +50,7 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.property_array_u64("reg", &[map::RAM_BASE, machine.memory])?;
     fdt.end_node(memory)?;
 
-    dtb::cpus(&mut fdt, machine.cpus as usize)?;
+    dtb::cpus(&mut fdt, machine.cpus as usize, None)?;
     dtb::timer(&mut fdt, false)?;
 
     let psci = fdt.begin_node("psci")?;

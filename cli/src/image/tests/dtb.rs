@@ -2,6 +2,7 @@
 
 use dtoolkit::fdt::Fdt;
 use dtoolkit::{Node, Property};
+use stile_blob::Topology;
 
 use super::tree_source::source;
 use crate::image::domain::Domain;
@@ -12,6 +13,7 @@ fn description(vcpus: u8) -> Description<'static> {
         el2: false,
         memory: 512 << 20,
         vcpus,
+        topology: None,
         bootargs: "console=ttyAMA0",
         initrd: Some(0x5f00_0000..0x5f12_3456),
         seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
@@ -37,6 +39,24 @@ fn cpus_and_redistributors() {
         let regions: Vec<_> = gic.reg().expect("whole cells").expect("regions").collect();
         assert_eq!(regions[1].size(), Ok(u64::from(vcpus) * 0x2_0000));
     }
+}
+
+#[test]
+fn a_topology_refers_to_each_cpu() {
+    let topology = Topology { sockets: 2, cores: 3, threads: 2 };
+    let bytes = build(&Description { topology: Some(topology), ..description(12) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("a tree");
+    let cell =
+        |path: &str, name: &str| tree.find_node(path).and_then(|node| node.property(name)).and_then(|cell| cell.value_as::<u32>().ok());
+    for (vcpu, cpu) in tree.cpus().expect("CPUs").cpus().enumerate() {
+        let (socket, core, thread) = topology.place(vcpu);
+        let path = format!("/cpus/cpu-map/socket{socket}/cluster0/core{core}/thread{thread}");
+        let phandle = cpu.property("phandle").and_then(|cell| cell.value_as::<u32>().ok());
+        assert!(phandle.is_some() && phandle == cell(&path, "cpu"), "{path}");
+    }
+    let cores = build(&Description { topology: Some(Topology::flat(2)), ..description(2) }).expect("a tree");
+    let cores = Fdt::new(&cores).expect("a tree");
+    assert!(cores.find_node("/cpus/cpu-map/socket0/cluster0/core1").is_some_and(|core| core.property("cpu").is_some()));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use core::mem::offset_of;
 
+use stile_blob::Topology;
+
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -50,21 +52,22 @@ pub const ANSWERS: usize = offset_of!(Table, answers);
 const _: () = assert!(offset_of!(Table, present) == 0, "exit.S relies on it");
 
 impl Table {
-    /// The answers for a VM with so many vCPUs.
-    pub fn new(vcpus: usize) -> Table {
+    /// The answers.
+    pub fn new() -> Table {
         let answers = core::array::from_fn(|leaf| {
             if VARIABLE >> leaf & 1 != 0 {
                 return [0; 4];
             }
-            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, vcpus as u32, true);
+            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, Topology::flat(1), true);
             [eax, ebx, ecx, edx]
         });
         Table { present: !VARIABLE, answers }
     }
 }
 
-/// Answers CPUID with the CPU's own values (the manual, "CPUID—CPU Identification"), less features that guests can't have.
-pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> CpuidResult {
+/// Answers CPUID with the CPU's own values (the manual, "CPUID—CPU Identification"), less features that guests can't have. `topology` is that
+/// of the VM.
+pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {
         HYPERVISOR => {
@@ -88,17 +91,17 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> 
             /// There is a local APIC, and it is not turned off.
             const APIC: u32 = 1 << 9;
             let own = cpuid(1, 0);
+            let (_, socket) = topology.apic_shifts();
             let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
             CpuidResult {
                 eax: own.eax,
-                ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
+                ebx: own.ebx & 0xff00 | vcpu << 24 | 1 << socket << 16,
                 // The hypervisor's bit is set.
                 ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
-                edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
+                edx: own.edx & EDX & !APIC | u32::from(socket > 0) << 28 | if apic_on { APIC } else { 0 },
             }
         }
-        // Caches: one thread each.
-        0x4 => CpuidResult { eax: cpuid(4, subleaf).eax & 0x3fff, ..cpuid(4, subleaf) },
+        0x4 => cache(cpuid(4, subleaf), topology),
         // The APIC's timer runs in all power states.
         0x6 => CpuidResult { eax: 1 << 2, ..NOTHING },
         0x7 if subleaf == 0 => {
@@ -110,14 +113,15 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> 
             const TSC_ADJUST: u32 = 1 << 1;
             CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
         }
-        // One thread a core, all cores in one package.
         0xb => {
-            let (shift, kind) = match subleaf {
-                0 => (0, 1),
-                1 => (3, 2),
+            let (core, socket) = topology.apic_shifts();
+            let threads = u32::from(topology.threads);
+            let (shift, all, kind) = match subleaf {
+                0 => (core, threads, 1),
+                1 => (socket, threads * u32::from(topology.cores), 2),
                 _ => return CpuidResult { ecx: subleaf & 0xff, edx: vcpu, ..NOTHING },
             };
-            CpuidResult { eax: shift, ebx: if subleaf == 0 { 1 } else { vcpus }, ecx: kind << 8 | subleaf, edx: vcpu }
+            CpuidResult { eax: shift, ebx: all, ecx: kind << 8 | subleaf, edx: vcpu }
         }
         // State components: what this CPU answers with the guest's XCR0 in force; no supervisor states.
         0xd => {
@@ -150,4 +154,17 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> 
         // Performance counters, power, SGX, trace, and what is yet to come: nothing.
         _ => NOTHING,
     }
+}
+
+/// A cache (leaf 4) of a VM of this topology: a core has its own, but for the last level, which a socket has.
+fn cache(own: CpuidResult, topology: Topology) -> CpuidResult {
+    const TYPE: u32 = 0x1f;
+    const LAST_LEVEL: u32 = 3;
+    if own.eax & TYPE == 0 {
+        return own;
+    }
+    let (core, socket) = topology.apic_shifts();
+    let sharing = if own.eax >> 5 & 7 >= LAST_LEVEL { socket } else { core };
+    let cores = (1 << (socket - core)) - 1;
+    CpuidResult { eax: own.eax & 0x3fff | ((1 << sharing) - 1) << 14 | cores << 26, ..own }
 }

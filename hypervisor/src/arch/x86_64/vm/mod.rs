@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
-use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques, Topology};
 use stile_decode::cache::Counters;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
@@ -42,6 +42,8 @@ use watch::Watch;
 pub struct Vm {
     /// Answers of CPUID that need no computation.
     pub cpuid: Table,
+    /// How its vCPUs are told to be arranged.
+    pub topology: Topology,
     /// The memory that it is made of.
     arena: &'static Arena,
     /// Where its memory is.
@@ -155,7 +157,8 @@ impl VmPart for Vm {
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = if protects { Some(Protected::new(table, place.ept, arena)?) } else { None };
         Ok(Vm {
-            cpuid: Table::new(vcpus),
+            cpuid: Table::new(),
+            topology: config.arrangement(),
             arena,
             memory,
             table,

@@ -1,0 +1,75 @@
+//! Sockets, cores and threads of a virtual machine.
+
+use serde::{Deserialize, Serialize};
+
+/// How a virtual machine's vCPUs are told to be arranged: by number, thread by thread, core by core, socket by socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Sockets, at least 1.
+    pub sockets: u8,
+    /// Cores of a socket, at least 1.
+    pub cores: u8,
+    /// Threads of a core, at least 1.
+    pub threads: u8,
+}
+
+impl Topology {
+    /// One socket with a core for each vCPU.
+    pub const fn flat(vcpus: u8) -> Topology {
+        Topology { sockets: 1, cores: vcpus, threads: 1 }
+    }
+
+    /// The number of vCPUs.
+    pub const fn vcpus(self) -> usize {
+        self.sockets as usize * self.cores as usize * self.threads as usize
+    }
+
+    /// Socket, core in the socket, and thread in the core of a vCPU. The topology is not empty.
+    pub const fn place(self, vcpu: usize) -> (usize, usize, usize) {
+        let (threads, cores) = (self.threads as usize, self.cores as usize);
+        (vcpu / threads / cores, vcpu / threads % cores, vcpu % threads)
+    }
+
+    /// The bits of an x86-64 APIC identifier below those that name the core, and below those that name the socket.
+    pub const fn apic_shifts(self) -> (u32, u32) {
+        let threads = (self.threads as u32).next_power_of_two().trailing_zeros();
+        let cores = (self.cores as u32).next_power_of_two().trailing_zeros();
+        (threads, threads + cores)
+    }
+
+    /// Whether identifiers that count from 0 are those of this arrangement on x86-64: all that is below another level must be a power of two.
+    pub const fn fits_apic_ids(self) -> bool {
+        let threads_fit = self.threads.is_power_of_two() || self.cores == 1 && self.sockets == 1;
+        let cores_fit = self.cores.is_power_of_two() || self.sockets == 1;
+        threads_fit && cores_fit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_threads_first() {
+        let topology = Topology { sockets: 2, cores: 3, threads: 2 };
+        assert_eq!(topology.vcpus(), 12);
+        let places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (1, 0, 0)];
+        assert!(places.into_iter().enumerate().all(|(vcpu, place)| topology.place(vcpu) == place));
+        assert_eq!(Topology::flat(5).place(4), (0, 4, 0));
+    }
+
+    #[test]
+    fn apic_identifiers_have_fields() {
+        let topology = |sockets, cores, threads| Topology { sockets, cores, threads };
+        assert_eq!(topology(2, 8, 2).apic_shifts(), (1, 4));
+        assert_eq!(Topology::flat(6).apic_shifts(), (0, 3));
+        assert_eq!(Topology::flat(1).apic_shifts(), (0, 0));
+        for fits in [topology(2, 8, 2), topology(3, 4, 1), topology(1, 6, 2), Topology::flat(7), topology(1, 1, 3)] {
+            assert!(fits.fits_apic_ids(), "{fits:?}");
+            let (core, socket) = fits.apic_shifts();
+            let fields = |id: usize| (id >> socket, id >> core & ((1 << (socket - core)) - 1), id & ((1 << core) - 1));
+            assert!((0..fits.vcpus()).all(|vcpu| fields(vcpu) == fits.place(vcpu)), "{fits:?}");
+        }
+        assert!(!topology(2, 3, 1).fits_apic_ids() && !topology(1, 2, 3).fits_apic_ids());
+    }
+}
