@@ -5,24 +5,28 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use stile_trace::Kind;
 
-use super::model::{Event, Trace, why};
+use super::arrows::members;
+use super::model::{Arrow, Event, Trace, why};
 
 /// Writes it: the events by time, then a summary.
 ///
 /// # Errors
 /// Writing fails.
 pub fn write(trace: &Trace, to: &mut impl Write) -> io::Result<()> {
-    let mut order: Vec<&Event> = trace.events.iter().collect();
-    order.sort_by_key(|event| event.at);
-    for event in order {
-        writeln!(to, "{}", object(trace, event))?;
+    let mut order: Vec<(usize, &Event)> = trace.events.iter().enumerate().collect();
+    order.sort_by_key(|(_, event)| event.at);
+    for (index, event) in order {
+        // Arrows are in the order of the events that they begin at.
+        let first = trace.arrows.partition_point(|arrow| arrow.from < index);
+        let arrows = trace.arrows.iter().skip(first).take_while(|arrow| arrow.from == index);
+        writeln!(to, "{}", object(trace, event, arrows))?;
     }
     let mut last = summary(trace);
     last["event"] = json!("summary");
     writeln!(to, "{last}")
 }
 
-fn object(trace: &Trace, event: &Event) -> Value {
+fn object<'t>(trace: &Trace, event: &Event, arrows: impl Iterator<Item = &'t Arrow>) -> Value {
     let mut object = json!({ "ns": trace.nanoseconds(event.at), "ticks": event.at, "cpu": event.cpu });
     if let Some((vm, vcpu)) = event.vcpu {
         object["vm"] = json!(trace.vm(vm));
@@ -46,8 +50,9 @@ fn object(trace: &Trace, event: &Event) -> Value {
         Kind::Ipi { intid, first, targets } => {
             object["event"] = json!("ipi");
             object["interrupt"] = json!(intid);
-            object["targets"] =
-                json!((0..32).filter(|target| targets >> target & 1 != 0).map(|target| first.saturating_add(target)).collect::<Vec<u8>>());
+            object["targets"] = members(first, targets).collect();
+            let arrival = |arrow: &Arrow| json!({ "vcpu": arrow.vcpu, "after_ticks": arrow.after, "via": arrow.via.word() });
+            object["arrivals"] = arrows.map(arrival).collect();
         }
         Kind::Begin => object["event"] = json!("begin"),
         Kind::End => object["event"] = json!("end"),
@@ -67,14 +72,16 @@ pub fn summary(trace: &Trace) -> Value {
         "exits_dropped": exits_dropped,
         "others_dropped": others_dropped,
         "unaccounted": taken.wrapping_sub(recorded).cast_signed(),
-        "arrows": trace.arrows().len(),
+        "arrows": trace.arrows.len(),
         "lost": trace.lost,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::tests::example;
+    use serde_json::json;
+
+    use super::super::example::example;
 
     #[test]
     fn lines_are_objects_by_time() {
@@ -85,6 +92,9 @@ mod tests {
         assert_eq!(lines.len(), 14);
         assert!(lines.windows(2).all(|pair| pair[1]["ns"].is_null() || pair[0]["ns"].as_i64() <= pair[1]["ns"].as_i64()));
         assert_eq!((&lines[2]["reason"], &lines[2]["sub"]), (&"IRQ".into(), &"kick".into()));
+        let arrivals: Vec<_> = lines.iter().filter(|line| line["event"] == "ipi").map(|line| &line["arrivals"]).collect();
+        assert_eq!(arrivals[0], &json!([{ "vcpu": 1, "after_ticks": 15, "via": "kick" }]));
+        assert_eq!(arrivals[1], &json!([{ "vcpu": 1, "after_ticks": 50, "via": "scheduler" }]));
         let summary = &lines[13];
         assert_eq!((&summary["exits"], &summary["arrows"], &summary["unaccounted"]), (&5.into(), &2.into(), &0.into()));
     }

@@ -1,5 +1,8 @@
 //! `stile trace`: every exit and entry of a running machine, for a while.
 
+mod arrows;
+#[cfg(test)]
+mod example;
 mod format;
 mod json;
 mod model;
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::args::TraceArgs;
+use crate::config::Arch;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::protocol::{Reply, Request};
@@ -50,7 +54,7 @@ pub fn trace(args: &TraceArgs) -> Result<u8> {
 }
 
 /// Takes the trace.
-fn record(connection: &mut Connection, duration: Duration, arch: crate::config::Arch) -> Result<Trace> {
+fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result<Trace> {
     connection.send(&Request::Trace)?;
     let mut trace = Trace::default();
     let mut end: Option<Instant> = None;
@@ -81,6 +85,8 @@ fn record(connection: &mut Connection, duration: Duration, arch: crate::config::
                 // In their order by CPU.
                 trace.events.sort_by_key(|event| event.cpu);
                 trace.name_rows(catalogue(arch), rows);
+                // Posted interrupts.
+                trace.arrows = arrows::find(&trace, arch == Arch::X86_64);
                 return Ok(trace);
             }
             Reply::Refused { message } => bail!("{} can't be traced: {message}", connection.name),
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_line_that_is_printed_tells_of_what_is_missing() {
-        let mut trace = model::tests::example();
+        let mut trace = example::example();
         let (file, counts) = (Path::new("t.trace"), std::mem::take(&mut trace.counts));
         let (exits, events) = (trace.exits(), trace.events.len());
         assert_eq!(text(&trace, file), format!("t.trace: {exits} exits, {events} events"));

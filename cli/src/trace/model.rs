@@ -24,8 +24,10 @@ pub struct Trace {
     pub counts: Vec<CpuCounts>,
     /// Records lost on the line.
     pub lost: u64,
+    /// From each interrupt between vCPUs to its arrival.
+    pub arrows: Vec<Arrow>,
     /// Names of rows that are the same in each ledger, and of others: see [`Trace::name`].
-    names: BTreeMap<(Option<u16>, u16), Name>,
+    pub names: BTreeMap<(Option<u16>, u16), Name>,
 }
 
 /// A reason and a sub-reason.
@@ -66,6 +68,40 @@ impl Event {
     }
 }
 
+/// The way of an interrupt between vCPUs to its arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrow {
+    /// The index of the event that sent the interrupt.
+    pub from: usize,
+    /// The index of the event that let it in.
+    pub to: usize,
+    /// The target.
+    pub vcpu: u8,
+    /// Ticks from the sender's exit to the target's entry.
+    pub after: i64,
+    /// How the target came to its entry.
+    pub via: Via,
+}
+
+/// How a target came to the entry with an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// It ran, and a kick made it exit.
+    Kick,
+    /// The scheduler chose it.
+    Scheduler,
+}
+
+impl Via {
+    /// The word for it in JSON lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kick => "kick",
+            Self::Scheduler => "scheduler",
+        }
+    }
+}
+
 /// Why a vCPU was left, by the number of the hypervisor's `Leave`.
 pub fn why(number: u8) -> &'static str {
     ["reschedule", "timer", "wait", "yield", "off"].get(usize::from(number)).copied().unwrap_or("?")
@@ -97,11 +133,10 @@ impl Trace {
         self.vms.get(usize::from(number)).filter(|name| !name.is_empty()).cloned().unwrap_or_else(|| format!("VM {number}"))
     }
 
-    /// Keeps only events of a VM, and only exits with this text in their names.
+    /// Keeps only events of a VM, and only exits with this text in their names; and arrows both of whose ends are kept.
     pub fn keep(&mut self, vm: Option<&str>, reason: Option<&str>) {
         let wanted = reason.map(str::to_lowercase);
-        let mut events = std::mem::take(&mut self.events);
-        events.retain(|event| {
+        let is_kept = |event: &Event| {
             let is_of_vm = vm.is_none_or(|vm| event.vcpu.is_some_and(|(of, _)| self.vm(of) == vm));
             let is_of_reason = wanted.as_ref().is_none_or(|wanted| {
                 event.exit().is_none_or(|(row, ..)| {
@@ -110,8 +145,15 @@ impl Trace {
                 })
             });
             is_of_vm && is_of_reason
-        });
-        self.events = events;
+        };
+        let mut kept = 0..;
+        // By the old index: the new one.
+        let places: Vec<Option<usize>> = self.events.iter().map(|event| if is_kept(event) { kept.next() } else { None }).collect();
+        let place = |index: usize| places.get(index).copied().flatten();
+        self.arrows =
+            self.arrows.iter().filter_map(|arrow| Some(Arrow { from: place(arrow.from)?, to: place(arrow.to)?, ..*arrow })).collect();
+        let mut places = places.iter();
+        self.events.retain(|_| places.next().is_some_and(Option::is_some));
     }
 
     /// Exits that were recorded.
@@ -130,81 +172,11 @@ impl Trace {
     pub fn nanoseconds(&self, ticks: i64) -> i64 {
         (i128::from(ticks) * 1_000_000_000 / i128::from(self.hz.max(1))) as i64
     }
-
-    /// Where each interrupt between vCPUs arrived: the indices of the events that sent it and that let it in. It arrived with the first entry
-    /// of the target after it was sent that can let interrupts in: one after a kick, or one that the scheduler chose.
-    pub fn arrows(&self) -> Vec<(usize, usize)> {
-        let mut entries: BTreeMap<(u8, u8), Vec<(i64, usize)>> = BTreeMap::new();
-        for (index, event) in self.events.iter().enumerate() {
-            let lets_in = match event.kind {
-                Kind::Enter => true,
-                Kind::Exit { row, .. } => self.is_kick(event, row),
-                _ => false,
-            };
-            if let Some(vcpu) = event.vcpu.filter(|_| lets_in) {
-                entries.entry(vcpu).or_default().push((event.end(), index));
-            }
-        }
-        entries.values_mut().for_each(|entries| entries.sort_unstable());
-        let mut arrows = Vec::new();
-        for (from, event) in self.events.iter().enumerate() {
-            let (Kind::Ipi { first, targets, .. }, Some((vm, sender))) = (event.kind, event.vcpu) else { continue };
-            for target in (0..32).filter(|target| targets >> target & 1 != 0).map(|target| first.saturating_add(target)) {
-                if target == sender {
-                    continue;
-                }
-                let Some(entries) = entries.get(&(vm, target)) else { continue };
-                let next = entries.partition_point(|(end, _)| *end < event.at);
-                arrows.extend(entries.get(next).map(|(_, to)| (from, *to)));
-            }
-        }
-        arrows
-    }
-
-    fn is_kick(&self, event: &Event, row: u16) -> bool {
-        self.name(event, row).1 == "kick"
-    }
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::*;
-
-    /// Two vCPUs of a VM, on a CPU each: the first one sends interrupt 5 to the second, which is kicked; then to itself and to one that waits.
-    pub fn example() -> Trace {
-        let kick = stile_ledger::aarch64::IRQ_KICK.raw();
-        let hvc = stile_ledger::aarch64::reason::HVC.other().raw();
-        let event = |cpu, at, vcpu, kind| Event { cpu, at, vcpu: Some((0, vcpu)), kind };
-        let mut trace = Trace {
-            hz: 1_000_000,
-            cpus: vec![0, 1],
-            vms: vec!["web".into()],
-            events: vec![
-                event(0, 0, 0, Kind::Begin),
-                event(0, 100, 0, Kind::Ipi { intid: 5, first: 0, targets: 0b10 }),
-                event(0, 100, 0, Kind::Exit { row: hvc, took: 20 }),
-                event(0, 400, 0, Kind::Ipi { intid: 6, first: 0, targets: 0b11 }),
-                event(0, 400, 0, Kind::Exit { row: hvc, took: 10 }),
-                event(0, 500, 0, Kind::End),
-                event(1, 1, 1, Kind::Begin),
-                event(1, 50, 1, Kind::Exit { row: kick, took: 10 }),
-                event(1, 110, 1, Kind::Inject { intid: 5 }),
-                event(1, 105, 1, Kind::Exit { row: kick, took: 10 }),
-                event(1, 200, 1, Kind::Leave { row: hvc, took: 30, why: 2 }),
-                event(1, 450, 1, Kind::Enter),
-                event(1, 480, 1, Kind::End),
-            ],
-            counts: vec![CpuCounts { cpu: 0, taken: 2, exits: 0, others: 0 }, CpuCounts { cpu: 1, taken: 7, exits: 4, others: 1 }],
-            ..Trace::default()
-        };
-        trace.name_rows(&stile_ledger::aarch64::CATALOGUE, Vec::new());
-        trace
-    }
-
-    #[test]
-    fn interrupts_arrive_with_the_next_entry_that_lets_them_in() {
-        assert_eq!(example().arrows(), [(1, 9), (3, 11)]);
-    }
+mod tests {
+    use super::super::example::example;
 
     #[test]
     fn exits_are_compared_with_the_ledger() {
@@ -217,6 +189,13 @@ pub mod tests {
         let mut trace = example();
         trace.keep(None, Some("KICK"));
         assert_eq!(trace.exits(), 2);
+        // The second arrow leads to an entry, the first one to a kick: their events moved.
+        let ends: Vec<_> = trace.arrows.iter().map(|arrow| (trace.events[arrow.from].at, trace.events[arrow.to].at)).collect();
+        assert_eq!(ends, [(100, 105), (400, 450)]);
+        // The interrupt that a kick let in did not come with a later entry.
+        let mut trace = example();
+        trace.keep(None, Some("HVC"));
+        assert_eq!(trace.arrows.len(), 1);
         trace.keep(Some("db"), None);
         assert!(trace.events.is_empty());
     }

@@ -33,9 +33,9 @@ fn message(trace: &Trace) -> proto::Trace {
     let mut packets = tracks(trace);
     let mut writer = Writer { trace, packets: Vec::new(), running: BTreeMap::new() };
     let mut arrows = Arrows::default();
-    for (number, (from, to)) in (1..).zip(trace.arrows()) {
-        arrows.from.entry(from).or_default().push(number);
-        arrows.to.entry(to).or_default().push(number);
+    for (number, arrow) in (1..).zip(&trace.arrows) {
+        arrows.from.entry(arrow.from).or_default().push(number);
+        arrows.to.entry(arrow.to).or_default().push(number);
     }
     for (index, event) in trace.events.iter().enumerate() {
         writer.event(event, arrows.of(index));
@@ -191,7 +191,7 @@ pub fn tracks_and_arrows(bytes: &[u8]) -> Result<(Vec<String>, usize), prost::De
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::tests::example;
+    use super::super::example::example;
     use super::*;
 
     #[test]
