@@ -50,7 +50,7 @@ pub enum Command {
     Top(TopArgs),
     /// Record every exit and entry of a machine for a while, and write them for Perfetto's viewer or as JSON.
     Trace(TraceArgs),
-    /// Write a trace in JSON lines as a page for a browser: exits over time, by reason, by duration, and the longest ones.
+    /// Write a trace in JSON lines as a page for a browser: exits over time and by reason, durations, latencies, and the longest exits.
     Report(ReportArgs),
     /// Serve a machine's live ledger to a monitoring system, as OpenMetrics.
     Metrics(MetricsArgs),

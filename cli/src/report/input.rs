@@ -1,13 +1,13 @@
-//! The exits of a trace's file in JSON lines.
+//! The events of a trace in JSON lines.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// A trace, as far as a report needs it.
+/// A trace.
 #[derive(Debug, Default)]
 pub struct Input {
     /// By time.
-    pub exits: Vec<Exit>,
+    pub events: Vec<Event>,
     /// Ticks per second.
     pub hz: u64,
     /// Exits that found no room.
@@ -16,25 +16,81 @@ pub struct Input {
     pub lost: u64,
 }
 
-/// An exit.
+/// An event.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Exit {
+pub struct Event {
     /// Since the trace began.
     pub ns: i64,
-    /// Its duration.
-    pub took_ticks: u64,
+    /// The same, in ticks.
+    pub ticks: i64,
     /// The CPU.
     pub cpu: u8,
-    /// The VM's name.
+    /// The VM's name; empty if no vCPU was loaded.
     #[serde(default)]
     pub vm: String,
     /// The vCPU.
     #[serde(default)]
     pub vcpu: u8,
+    /// Its kind.
+    #[serde(flatten)]
+    pub kind: Kind,
+}
+
+/// Kinds of events.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Kind {
+    /// An exit.
+    Exit(Exit),
+    /// The vCPU that the scheduler chose is entered.
+    Enter,
+    /// The vCPU sent an interrupt to others.
+    Ipi {
+        /// The interrupt's number.
+        interrupt: u32,
+        /// The targets.
+        targets: Vec<u8>,
+        /// Where it arrived.
+        #[serde(default)]
+        arrivals: Vec<Arrival>,
+    },
+    /// An interrupt became pending.
+    Inject {
+        /// The interrupt's number.
+        interrupt: u32,
+    },
+    /// The CPU records from now on.
+    Begin,
+    /// The CPU records no more.
+    End,
+    /// Of a later version.
+    #[serde(other)]
+    Other,
+}
+
+/// An exit.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Exit {
+    /// Its duration.
+    pub took_ticks: u64,
     /// The reason.
     pub reason: String,
     /// The sub-reason.
     pub sub: String,
+    /// Why the scheduler chose next, if it did.
+    #[serde(default)]
+    pub left_for: Option<String>,
+}
+
+/// The arrival of an interrupt at a vCPU.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Arrival {
+    /// The vCPU.
+    pub vcpu: u8,
+    /// From the sender's exit to the target's entry.
+    pub after_ticks: u64,
+    /// How the target came to its entry: `kick` or `scheduler`.
+    pub via: String,
 }
 
 #[derive(Deserialize)]
@@ -45,8 +101,23 @@ struct Summary {
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct Tag {
     event: String,
+}
+
+impl Event {
+    /// The event's exit.
+    pub const fn exit(&self) -> Option<&Exit> {
+        match &self.kind {
+            Kind::Exit(exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// The VM's name and the number of the vCPU, if one was loaded.
+    pub fn loaded(&self) -> Option<(&str, u8)> {
+        (!self.vm.is_empty()).then_some((self.vm.as_str(), self.vcpu))
+    }
 }
 
 impl Input {
@@ -58,24 +129,47 @@ impl Input {
         let mut input = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
             let at = || format!("line {number}");
-            let kind: Kind = serde_json::from_str(line).with_context(at)?;
-            match kind.event.as_str() {
-                "exit" => input.exits.push(serde_json::from_str(line).with_context(at)?),
-                "summary" => {
-                    let summary: Summary = serde_json::from_str(line).with_context(at)?;
-                    (input.hz, input.dropped, input.lost) = (summary.counter_hz, summary.exits_dropped, summary.lost);
-                }
-                _ => {}
+            let tag: Tag = serde_json::from_str(line).with_context(at)?;
+            if tag.event == "summary" {
+                let summary: Summary = serde_json::from_str(line).with_context(at)?;
+                (input.hz, input.dropped, input.lost) = (summary.counter_hz, summary.exits_dropped, summary.lost);
+            } else {
+                input.events.push(serde_json::from_str(line).with_context(at)?);
             }
         }
         if input.hz == 0 {
             bail!("it has no summary: `stile trace --format json` writes one at the end");
         }
+        // As they are written.
+        input.events.sort_by_key(|event| event.ticks);
         Ok(input)
+    }
+
+    /// The exits, by time.
+    pub fn exits(&self) -> impl Iterator<Item = (&Event, &Exit)> {
+        self.events.iter().filter_map(|event| event.exit().map(|exit| (event, exit)))
     }
 
     /// Nanoseconds of so many ticks.
     pub fn nanoseconds(&self, ticks: u64) -> u64 {
-        (u128::from(ticks) * 1_000_000_000 / u128::from(self.hz.max(1))) as u64
+        (u128::from(ticks) * 1_000_000_000 / u128::from(self.hz.max(1))).try_into().unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_are_refused() {
+        for (text, why) in [("", "no summary"), ("{\"event\":\"exit\"}\n", "line 1"), ("binary\u{1}", "line 1")] {
+            assert!(format!("{:#}", Input::parse(text).unwrap_err()).contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_later_versions_are_allowed() {
+        let text = "{\"event\":\"new\",\"ns\":1,\"ticks\":1,\"cpu\":0,\"x\":[]}\n{\"event\":\"summary\",\"counter_hz\":1,\"exits_dropped\":0,\"lost\":0}\n";
+        assert_eq!(Input::parse(text).unwrap().events[0].kind, Kind::Other);
     }
 }

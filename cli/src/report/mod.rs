@@ -1,7 +1,10 @@
 //! `stile report`: a trace as a page for a browser.
 
+mod html;
 mod input;
+mod latency;
 mod page;
+mod worst;
 
 use std::fs;
 
@@ -22,6 +25,6 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
         Input::parse(&String::from_utf8_lossy(&bytes)).with_context(|| format!("{} is no trace in JSON lines", args.trace.display()))?;
     let title = format!("Exits in {}", args.trace.file_name().unwrap_or_default().to_string_lossy());
     fs::write(&args.output, page::page(&input, &title)).with_context(|| format!("writing {}", args.output.display()))?;
-    out::line(format_args!("{}: {} exits", args.output.display(), input.exits.len()))?;
+    out::line(format_args!("{}: {} exits", args.output.display(), input.exits().count()))?;
     Ok(exit::OK)
 }
