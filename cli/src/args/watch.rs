@@ -63,12 +63,18 @@ pub struct TraceArgs {
 /// `stile report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The trace: a file of `stile trace --format json`.
-    #[arg(value_name = "FILE")]
-    pub trace: PathBuf,
+    /// A running machine, which is recorded, or a file of `stile trace --format json`.
+    #[arg(value_name = "NAME|FILE")]
+    pub source: PathBuf,
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
+    /// How long to record a machine, in seconds [default: 1].
+    #[arg(long, value_name = "SECONDS", value_parser = amount)]
+    pub seconds: Option<f64>,
+    /// Record only this VM's events.
+    #[arg(long, value_name = "VM")]
+    pub vm: Option<String>,
 }
 
 /// `stile metrics`.

@@ -6,25 +6,61 @@ mod latency;
 mod page;
 mod worst;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::args::ReportArgs;
+use crate::trace::Recorder;
 use crate::{exit, out};
 use input::Input;
+
+/// How long a machine is recorded if nothing is said, in seconds.
+const SECONDS: f64 = 1.0;
 
 /// Writes the page.
 ///
 /// # Errors
-/// A file can't be read or written, or is no trace in JSON lines.
+/// There is no such machine, VM or file; the file is no trace in JSON lines; the page can't be written.
 pub fn report(args: &ReportArgs) -> Result<u8> {
-    // A trace in Perfetto's format is no text.
-    let bytes = fs::read(&args.trace).with_context(|| format!("reading {}", args.trace.display()))?;
-    let input =
-        Input::parse(&String::from_utf8_lossy(&bytes)).with_context(|| format!("{} is no trace in JSON lines", args.trace.display()))?;
-    let title = format!("Exits in {}", args.trace.file_name().unwrap_or_default().to_string_lossy());
-    fs::write(&args.output, page::page(&input, &title)).with_context(|| format!("writing {}", args.output.display()))?;
+    let source = args.source.display();
+    let (input, name) = match file(args)? {
+        Some(text) => {
+            let input = Input::parse(&text).with_context(|| format!("{source} is no trace in JSON lines"))?;
+            (input, args.source.file_name().unwrap_or_default().to_string_lossy().into_owned())
+        }
+        None => {
+            let mut recorder = Recorder::open(&source.to_string(), args.vm.as_deref())?;
+            // Before the recording, which would be lost.
+            drop(create(args)?);
+            let duration = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
+            let text = recorder.json(duration, args.vm.as_deref())?;
+            let name = args.vm.as_ref().map_or_else(|| source.to_string(), |vm| format!("{source}/{vm}"));
+            (Input::parse(&text)?, name)
+        }
+    };
+    let page = page::page(&input, &format!("Exits in {name}"));
+    create(args)?.write_all(page.as_bytes()).with_context(|| format!("writing {}", args.output.display()))?;
     out::line(format_args!("{}: {} exits", args.output.display(), input.exits().count()))?;
     Ok(exit::OK)
+}
+
+/// The text of the file that is given. `None` if there is no file of this name, but may be a machine.
+fn file(args: &ReportArgs) -> Result<Option<String>> {
+    let path = &args.source;
+    match fs::read(path) {
+        Ok(_) if args.seconds.is_some() || args.vm.is_some() => {
+            bail!(exit::usage(format!("{} is a file: --seconds and --vm are for running machines", path.display())))
+        }
+        // A trace in Perfetto's format is no text.
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound && path.extension().is_none() && path.components().count() == 1 => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+fn create(args: &ReportArgs) -> Result<File> {
+    File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))
 }

@@ -32,16 +32,9 @@ pub use perfetto::tracks_and_arrows;
 /// # Errors
 /// There is no such machine or VM; it refuses; the file can't be written.
 pub fn trace(args: &TraceArgs) -> Result<u8> {
-    let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
-    let status = connection.status()?;
-    if let Some(name) = &args.vm
-        && !status.vms.iter().any(|vm| vm.name == *name)
-    {
-        let names: Vec<&str> = status.vms.iter().map(|vm| vm.name.as_str()).collect();
-        return Err(exit::usage(format!("there is no VM called {name}; the VMs are {}", names.join(", "))));
-    }
+    let mut recorder = Recorder::open(&args.machine, args.vm.as_deref())?;
     let mut file = File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))?;
-    let mut trace = record(&mut connection, Duration::from_secs_f64(args.seconds), status.arch)?;
+    let mut trace = recorder.record(Duration::from_secs_f64(args.seconds))?;
     let summary = json::summary(&trace);
     trace.keep(args.vm.as_deref(), args.reason.as_deref());
     write(&trace, args.format, &mut file).with_context(|| format!("writing {}", args.output.display()))?;
@@ -53,7 +46,47 @@ pub fn trace(args: &TraceArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Takes the trace.
+/// A machine that can be recorded.
+pub struct Recorder {
+    connection: Connection,
+    arch: Arch,
+}
+
+impl Recorder {
+    /// Connects to a running machine, of which `vm` is wanted, or all.
+    ///
+    /// # Errors
+    /// There is no such machine or VM.
+    pub fn open(machine: &str, vm: Option<&str>) -> Result<Self> {
+        let mut connection = Connection::open(&Directory::open()?, machine)?;
+        let status = connection.status()?;
+        if let Some(name) = vm
+            && !status.vms.iter().any(|vm| vm.name == *name)
+        {
+            let names: Vec<&str> = status.vms.iter().map(|vm| vm.name.as_str()).collect();
+            return Err(exit::usage(format!("there is no VM called {name}; the VMs are {}", names.join(", "))));
+        }
+        Ok(Self { connection, arch: status.arch })
+    }
+
+    /// Records the events of `vm`, or all, and returns them as JSON lines.
+    ///
+    /// # Errors
+    /// The machine refuses, or ends.
+    pub fn json(&mut self, duration: Duration, vm: Option<&str>) -> Result<String> {
+        let mut trace = self.record(duration)?;
+        trace.keep(vm, None);
+        let mut lines = Vec::new();
+        json::write(&trace, &mut lines)?;
+        Ok(String::from_utf8(lines)?)
+    }
+
+    /// Takes the trace.
+    fn record(&mut self, duration: Duration) -> Result<Trace> {
+        record(&mut self.connection, duration, self.arch)
+    }
+}
+
 fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result<Trace> {
     connection.send(&Request::Trace)?;
     let mut trace = Trace::default();

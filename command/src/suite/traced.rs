@@ -48,6 +48,9 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
         Step::new("checksum: round", "trace m -o t.json --seconds 2 --format json --json", &[all, r#""unaccounted":0"#])
             .writes("t.json", has_interrupts),
         Step::new("", "trace m -o t.perfetto --seconds 2 --vm ring", &["t.perfetto: ", " exits, "]).writes("t.perfetto", has_arrows),
+        Step::new("", "report m -o r.html --seconds 0.5 --vm ring", &["r.html: ", " exits"]).writes("r.html", has_exits),
+        Step::new("", "report t.json -o r.html --seconds 1", &["t.json is a file: --seconds and --vm are for running machines"]).fails(2),
+        Step::new("", "report nobody", &["no machine called nobody runs; running: m"]).fails(1),
         // After a trace, as before it.
         Step::new("checksum: round", "top m/ring --once --json --interval 0.1", &[r#""unaccounted":0"#]),
     ];
@@ -110,6 +113,15 @@ fn has_arrows(bytes: &[u8]) -> Result<(), String> {
     let expected = ["CPUs", "CPU 0", "CPU 1", "ring", "ring vCPU 0", "ring vCPU 1"];
     if tracks != expected || arrows == 0 {
         return Err(format!("the tracks are {tracks:?}, with {arrows} arrows"));
+    }
+    Ok(())
+}
+
+fn has_exits(bytes: &[u8]) -> Result<(), String> {
+    let page = String::from_utf8_lossy(bytes);
+    let other = page.contains("neighbour");
+    if !page.contains("<title>Exits in m/ring</title>") || !page.contains("<td class=name>") || other {
+        return Err(format!("the page has no title or no exits, or those of another VM: {page}"));
     }
     Ok(())
 }
