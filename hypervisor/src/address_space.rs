@@ -7,7 +7,8 @@
 //! | [`Arch::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
 //!
-//! Nothing is both writable and executable, and nothing is mapped twice, but for what a back end's `mmu.rs` names.
+//! Nothing is both writable and executable, and nothing is mapped twice except for the mappings that a back end's
+//! `mmu.rs` names.
 
 use core::ops::Range;
 
@@ -22,10 +23,10 @@ use crate::direct_map;
 /// A run of addresses.
 pub type Span = Range<u64>;
 
-/// Bits of an address that tables translate; those above, if they are not zero, repeat the highest of them.
+/// Address bits that tables translate; the bits above repeat the highest of them, or are zero.
 const TRANSLATED: u64 = (1 << 48) - 1;
 
-// The linker script's: each back end's image has the same parts in the same order.
+// From the linker script: each back end's image has the same parts in the same order.
 unsafe extern "C" {
     static __image_start: u8;
     static __text_end: u8;
@@ -34,14 +35,14 @@ unsafe extern "C" {
     static __image_end: u8;
 }
 
-/// Address of a symbol of the linker script.
+/// Address of a linker-script symbol.
 macro_rules! symbol {
     ($name:ident) => {
         &raw const $name as u64
     };
 }
 
-/// The tables, and where they are.
+/// The tables and their location.
 pub struct AddressSpace {
     table: PageTable<Format>,
     memory: Tables,
@@ -51,22 +52,22 @@ pub struct AddressSpace {
 
 static ADDRESS_SPACE: TicketLock<Option<AddressSpace>> = TicketLock::new(None);
 
-/// Where the image begins.
+/// Start of the image.
 pub fn image_start() -> u64 {
     symbol!(__image_start)
 }
 
-/// Physical extent of Stile itself, without the blob, if it begins at `start`.
+/// Physical extent of Stile without the blob, for an image that starts at `start`.
 pub fn image_at(start: u64) -> Span {
     start..start + (symbol!(__image_end) - symbol!(__image_start))
 }
 
-/// Returns where the loader put the blob, behind the image: its header has its length, if it is there. Only while the first tables are in
-/// use.
+/// Returns the location of the blob behind the image, if there is one: its header has the length. Valid only while
+/// the boot tables are in use.
 pub fn blob(ram: &[Span], image: &Span) -> Span {
     let start = image.end;
     let end = ram.iter().find(|ram| ram.contains(&image.start)).map_or(start, |ram| ram.end.max(start));
-    // SAFETY: boot.S maps the page that follows the image with it, and a header is shorter; nobody writes there.
+    // SAFETY: boot.S maps the page after the image, a header is shorter than a page, and nothing writes there.
     let header = unsafe { core::slice::from_raw_parts(symbol!(__image_end) as *const u8, stile_blob::HEADER_LEN) };
     let length = stile_blob::Header::parse(header).map_or(0, |header| header.total_len);
     start..(start + length.min(end - start)).next_multiple_of(PAGE_SIZE).min(end)
@@ -75,7 +76,7 @@ pub fn blob(ram: &[Span], image: &Span) -> Span {
 const _: () = assert!(stile_blob::HEADER_LEN as u64 <= PAGE_SIZE);
 
 impl AddressSpace {
-    /// The image, part by part, and `ram`, in tables that are empty so far. `image` and `blob` are physical addresses.
+    /// Maps the parts of the image, and `ram`, in empty tables. `image` and `blob` are physical addresses.
     pub fn new(table: PageTable<Format>, memory: Tables, ram: &[Span], image: &Span, blob: &Span) -> AddressSpace {
         let mut space = AddressSpace { table, memory, image: image.clone() };
         let parts = [
@@ -99,7 +100,7 @@ impl AddressSpace {
     /// Maps `size` bytes.
     ///
     /// # Panics
-    /// If that can't be: it is for what Stile can't start without.
+    /// If the mapping fails: Stile cannot start without it.
     pub fn map(&mut self, address: u64, output: u64, size: u64, memory: MemoryType, permissions: Permissions) {
         let mapping = Mapping { address: address & TRANSLATED, output, size, attributes: Attributes { memory, permissions } };
         if let Err(error) = self.table.map(&mut self.memory, mapping) {
@@ -112,7 +113,7 @@ impl AddressSpace {
         self.image.start + (address - symbol!(__image_start))
     }
 
-    /// Makes it Stile's. The caller changes to it, by the physical address of its root that is returned.
+    /// Publishes the tables and returns the physical address of their root, which the caller loads.
     pub fn install(self) -> u64 {
         let root = self.table.root();
         *ADDRESS_SPACE.lock() = Some(self);
@@ -124,18 +125,18 @@ fn with<T>(work: impl FnOnce(&mut AddressSpace) -> T) -> T {
     work(ADDRESS_SPACE.lock().as_mut().expect("boot makes it before it is asked for"))
 }
 
-/// Root of the tables, for a CPU that starts.
+/// Root of the tables, for a secondary CPU.
 pub fn root() -> u64 {
     with(|space| space.table.root())
 }
 
-/// Physical address of something in the image.
+/// Physical address of an object in the image.
 #[allow(dead_code, reason = "not every architecture asks")]
 pub fn image_to_physical(address: u64) -> u64 {
     with(|space| space.physical_of_image(address))
 }
 
-/// Maps a device's registers, if they are not yet, and returns their virtual address.
+/// Maps a device's registers if they are not mapped yet, and returns their virtual address.
 pub fn device(registers: Span) -> usize {
     let start = registers.start & !(PAGE_SIZE - 1);
     let end = registers.end.next_multiple_of(PAGE_SIZE);
@@ -154,24 +155,24 @@ pub fn stack(cpu: usize, memory: u64) -> u64 {
     end
 }
 
-/// Where physical memory is in the direct map.
+/// Address of physical memory in the direct map.
 #[inline]
 pub fn physical(address: u64) -> *mut u8 {
     (Arch::PHYSMAP + address) as *mut u8
 }
 
-/// Physical address of something in the direct map, such as what [`crate::memory::allocate`] returns.
+/// Physical address of an object in the direct map, such as one that [`crate::memory::allocate`] returned.
 #[allow(dead_code, reason = "not every architecture asks")]
 pub fn to_physical<T>(place: &'static T) -> u64 {
     &raw const *place as u64 - Arch::PHYSMAP
 }
 
-/// Where Stile's code is: the beginning of the image.
+/// Start of Stile's code: the beginning of the image.
 pub fn code() -> Span {
     symbol!(__image_start)..symbol!(__text_end)
 }
 
-/// The mapped part of a CPU's stack that an address is in.
+/// The mapped part of the CPU stack that contains an address.
 pub fn stack_of(address: u64) -> Option<Span> {
     let boot = symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end);
     if boot.contains(&address) { Some(boot) } else { Arch::STACKS.around(address) }

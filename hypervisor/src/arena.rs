@@ -1,5 +1,5 @@
-//! The memory that Stile keeps for one VM: everything but its RAM. It is taken from the board's in a few blocks, and goes back with the VM as a
-//! whole, cleared, so that nothing of a VM's can be forgotten.
+//! The memory that Stile uses for one VM, apart from the VM's RAM. An arena takes a few blocks of the board's memory,
+//! and returns all of them, cleared, when the VM is destroyed: no allocation of a VM can leak.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -14,22 +14,22 @@ use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::memory::{self, TableFrames};
 
-/// The least block: room for a small VM.
+/// Minimum block size: enough for a small VM.
 const LEAST_BLOCK: u64 = 256 << 10;
-/// The most blocks. Each is at least half as large as all before it together.
+/// Maximum number of blocks. Each is at least half as large as all before it together.
 const BLOCKS: usize = 32;
 
-/// Why there is no memory of [`Arena`]'s.
+/// Error text of a failed allocation of an [`Arena`].
 pub const NO_MEMORY: &str = "there is no memory for what Stile keeps for a VM";
 
-/// The memory of one VM.
+/// Memory of one VM.
 pub struct Arena(TicketLock<Blocks>);
 
 struct Blocks {
     taken: heapless::Vec<Range<u64>, BLOCKS>,
-    /// The part of the last block that is not in use.
+    /// Unused part of the last block.
     rest: Range<u64>,
-    /// The first of the frames that are free again, each of which begins with the address of the next; 0: none.
+    /// Head of the list of freed frames, each of which starts with the address of the next; 0 ends the list.
     freed: u64,
 }
 
@@ -38,12 +38,12 @@ static ARENAS: [Arena; MAX_VMS] = [const { Arena::new() }; MAX_VMS];
 /// The arena of VM `number`.
 ///
 /// # Panics
-/// If there is no such number.
+/// If `number` is out of range.
 pub fn of_vm(number: usize) -> &'static Arena {
     &ARENAS[number]
 }
 
-/// Bytes that [`Arena::allocate`] takes for a value: whole pages.
+/// Bytes that [`Arena::allocate`] takes for a value: a multiple of the page size.
 pub const fn room<T>() -> u64 {
     (size_of::<T>() as u64).next_multiple_of(PAGE_SIZE)
 }
@@ -53,29 +53,30 @@ impl Arena {
         Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0 }))
     }
 
-    /// Zeroed memory for a value that lives as long as the VM.
+    /// Allocates zeroed memory for a value that lives as long as the VM.
     ///
     /// # Errors
     /// [`NO_MEMORY`].
     pub fn allocate<T>(&self) -> Result<&'static mut MaybeUninit<T>, &'static str> {
         const { assert!(align_of::<T>() as u64 <= PAGE_SIZE) };
         let address = self.allocate_pages(room::<T>())?;
-        // SAFETY: the pages are in the direct map, aligned, and nobody else's until the VM is gone: nothing refers to it then (`vm::retire`).
+        // SAFETY: the pages are in the direct map, aligned, and exclusively this value's until the VM is retired,
+        // when no reference to it is left (`vm::retire`).
         Ok(unsafe { &mut *Arch::physical(address).cast() })
     }
 
     /// Zeroed pages; their physical address.
     ///
-    /// # Errors
+    /// Allocates zeroed pages and returns their physical address.
     /// [`NO_MEMORY`].
     pub fn allocate_pages(&self, size: u64) -> Result<u64, &'static str> {
         let address = self.0.lock().take(size).ok_or(NO_MEMORY)?;
-        // SAFETY: the pages are in the direct map and nobody else's.
+        // SAFETY: the pages are in the direct map and were just allocated, so that nothing else refers to them.
         unsafe { Arch::physical(address).write_bytes(0, size as usize) };
         Ok(address)
     }
 
-    /// Contiguous pages of any content.
+    /// Allocates contiguous pages with undefined contents.
     ///
     /// # Errors
     /// [`NO_MEMORY`].
@@ -85,23 +86,24 @@ impl Arena {
         Ok(start..start + size)
     }
 
-    /// Bytes that were taken from the board's memory.
+    /// Bytes taken from the board's memory.
     pub fn size(&self) -> u64 {
         self.0.lock().taken.iter().map(|block| block.end - block.start).sum()
     }
 
-    /// Clears a piece of the memory, of bounded length, and gives back what is clear. Returns whether that is all. The VM is gone.
+    /// Clears a bounded piece of the memory and frees what is cleared. Returns whether all of it is freed. Called
+    /// after the VM was retired.
     pub fn give_back(&self) -> bool {
         let mut blocks = self.0.lock();
         (blocks.rest, blocks.freed) = (0..0, 0);
         let Some(last) = blocks.taken.last_mut() else { return true };
         let size = (last.end - last.start).min(Arch::ZEROED_AT_ONCE);
         let piece = last.end - size..last.end;
-        // SAFETY: the caller's promise: nobody uses the block any more.
+        // SAFETY: the caller guarantees that the VM is retired: nothing uses the block any more.
         unsafe { Arch::physical(piece.start).write_bytes(0, size as usize) };
         last.end = piece.start;
         let is_empty = last.is_empty();
-        // If the board's list has no room for the piece, it can't be told from memory in use, and is lost.
+        // If the board's free list is full, the piece stays allocated for good.
         memory::free(piece);
         if is_empty {
             blocks.taken.pop();
@@ -120,7 +122,7 @@ impl Blocks {
                 memory::free(block);
                 return None;
             }
-            // The larger rest is of more use.
+            // Keeps the larger rest.
             let rest = block.start + size..block.end;
             if rest.end - rest.start > self.rest.end - self.rest.start {
                 self.rest = rest;
@@ -141,7 +143,7 @@ impl TableRead for &'static Arena {
     }
 }
 
-/// Tables of a VM.
+/// Translation tables of a VM.
 impl TableMemory for &'static Arena {
     fn write(&mut self, table: u64, index: usize, descriptor: u64) {
         TableFrames.write(table, index, descriptor);
@@ -159,7 +161,7 @@ impl TableMemory for &'static Arena {
         if freed == 0 {
             return self.allocate_pages(PAGE_SIZE).ok();
         }
-        // SAFETY: the frame is in the direct map, and was freed.
+        // SAFETY: the frame is in the direct map, and was freed, so that nothing refers to it.
         unsafe { Arch::physical(freed).write_bytes(0, PAGE_SIZE as usize) };
         Some(freed)
     }
@@ -171,14 +173,15 @@ impl TableMemory for &'static Arena {
     }
 }
 
-/// Part of the hypervisor's one test, as there is one memory: what an arena takes comes back, cleared.
+/// Checks that an arena returns all of its memory, cleared. Part of the hypervisor's one test, because memory is a
+/// singleton.
 #[cfg(test)]
 pub fn check_that_all_comes_back() {
     let mut arena = of_vm(MAX_VMS - 1);
     let before = memory::available();
     for size in [1, 3, 40, 200, 1, 7] {
         let pages = arena.allocate_pages(size * PAGE_SIZE).unwrap();
-        // SAFETY: the pages were just allocated.
+        // SAFETY: the pages were just allocated, so that nothing else refers to them.
         let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(pages), (size * PAGE_SIZE) as usize) };
         assert!(bytes.iter().all(|&byte| byte == 0));
         bytes.fill(0xaa);
@@ -193,7 +196,7 @@ pub fn check_that_all_comes_back() {
     while !arena.give_back() {}
     assert_eq!((memory::available(), arena.size()), (before, 0));
     let block = memory::take(size).unwrap();
-    // SAFETY: the block was just taken.
+    // SAFETY: the block was just allocated, so that nothing else refers to it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(block.start), size as usize) };
     assert!(bytes.iter().all(|&byte| byte == 0), "memory that came back is clear");
     memory::free(block);

@@ -1,4 +1,4 @@
-//! The calls that led to an instruction of Stile's, by its frame pointers.
+//! Backtraces of Stile's own calls, by frame pointers.
 
 use core::fmt::{self, Write};
 
@@ -6,12 +6,12 @@ use crate::arch::Arch;
 use crate::arch::contract::Failure;
 use crate::vm;
 
-/// The most calls that are shown.
+/// Maximum number of calls shown.
 const DEPTH: usize = 32;
 
-/// Where a backtrace starts.
+/// Start of a backtrace.
 pub struct Backtrace {
-    /// An instruction that was interrupted.
+    /// The interrupted instruction.
     pub pc: Option<u64>,
     /// The frame pointer.
     pub pointer: u64,
@@ -26,7 +26,7 @@ impl Backtrace {
         let mut pointer = self.pointer;
         for _ in 0..DEPTH {
             let Some((caller, address)) = record(pointer) else { break };
-            // The call is before the instruction that it returns to.
+            // The call precedes the instruction at the return address.
             write_call(out, address.wrapping_sub(4))?;
             if caller <= pointer {
                 break;
@@ -37,14 +37,14 @@ impl Backtrace {
     }
 }
 
-/// The frame record that a frame pointer points to (AAPCS64, "The Frame Pointer"; System V ABI for AMD64, "The Stack Frame"): the caller's
-/// frame pointer, and the return address.
+/// Reads a frame record (AAPCS64, "The Frame Pointer"; System V ABI for AMD64, "The Stack Frame"): the caller's frame
+/// pointer, and the return address.
 fn record(pointer: u64) -> Option<(u64, u64)> {
     let stack = Arch::stack_of(pointer)?;
     if pointer & 7 != 0 || pointer + 16 > stack.end {
         return None;
     }
-    // SAFETY: both words lie in a mapped stack.
+    // SAFETY: the caller checked that both words lie in a mapped stack.
     Some(unsafe { (*(pointer as *const u64), *(pointer as *const u64).add(1)) })
 }
 

@@ -1,8 +1,8 @@
 //! The machine's one serial line: Stile's log, the guests' consoles and the operator's messages share it (crate `stile-wire`).
 //!
-//! Nobody waits for the line with the console locked. What guests write waits in a ring of its own for each VM, and a full ring shows the guest a
-//! busy UART. Lines of the log that find no room are dropped and counted. Messages to the operator are not lost: their sender tries again, and lets
-//! go of the lock in between.
+//! No CPU waits for the line while it holds the console's lock. Each VM's output is queued in a ring of its own, and
+//! a full ring shows the guest a busy UART. Log lines that do not fit are dropped and counted. Operator messages are
+//! never dropped: the sender retries, and releases the lock in between.
 
 use core::fmt::{self, Write};
 
@@ -13,22 +13,22 @@ use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Tex
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, SerialLine};
 
-/// Bytes of a guest that may wait for the line.
+/// Capacity of a VM's output ring, in bytes.
 const RING: usize = 2048;
-/// Bytes of Stile's own that may.
+/// Capacity of Stile's own output ring, in bytes.
 const OWN: usize = 4096;
-/// The most bytes given to the line at once: bounds the time for which the console is locked. More than any UART's FIFO holds, so that the line is
-/// full or the UART's interrupt is on its way when there is more.
+/// Maximum number of bytes sent at once: bounds the time for which the console is locked. More than any UART's FIFO
+/// holds, so that output that remains implies a full FIFO or a pending transmit interrupt.
 const BATCH: usize = 256;
 
 struct Console {
     transmitter: Transmitter<MAX_VMS, RING, OWN>,
     decoder: Decoder,
-    /// Limits the lines that each VM's guest causes.
+    /// Rate limit of the log lines that each VM's guest causes.
     limits: [RateLimit; MAX_VMS],
-    /// Bytes wait for the line, which interrupts when it has room.
+    /// Output is queued; the transmit interrupt is enabled.
     blocked: bool,
-    /// The UART's interrupts come.
+    /// UART interrupts are enabled.
     listening: bool,
 }
 
@@ -45,12 +45,13 @@ static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
 pub enum Input {
     /// A byte for a VM's console.
     Guest(usize, u8),
-    /// The operator wants something.
+    /// A request of the operator.
     Command(Command),
 }
 
 impl Console {
-    /// Sends as much as the line takes, and asks for its interrupt if something has to wait. Returns whether it has.
+    /// Sends as much as the UART accepts, and enables its transmit interrupt if output remains. Returns whether
+    /// output remains.
     fn drain(&mut self) -> bool {
         let waits = self.transmitter.drain(BATCH, Arch::try_send);
         if self.listening && waits != self.blocked {
@@ -67,7 +68,7 @@ fn send_now(byte: u8) {
     }
 }
 
-/// A VM's guest wrote a byte. Returns whether there is room for another.
+/// Queues a byte that a VM's guest wrote. Returns whether there is room for another.
 pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
@@ -75,7 +76,7 @@ pub fn send(vm: usize, byte: u8) -> bool {
     console.transmitter.has_room(vm)
 }
 
-/// The UART's interrupt came. `input` is called for all that arrived, after the console's lock was let go.
+/// Handles a UART interrupt. Calls `input` for everything that arrived, after the console's lock was released.
 pub fn interrupt(mut input: impl FnMut(Input)) {
     loop {
         let mut console = CONSOLE.lock();
@@ -96,7 +97,7 @@ pub fn interrupt(mut input: impl FnMut(Input)) {
     }
 }
 
-/// Starts to take input, and to send by interrupts.
+/// Enables reception, and transmission by interrupts.
 pub fn listen() {
     flush();
     let mut console = CONSOLE.lock();
@@ -109,14 +110,14 @@ pub fn has_room(vm: usize) -> bool {
     CONSOLE.lock().transmitter.has_room(vm)
 }
 
-/// Waits until everything is on the line.
+/// Waits until all output is sent.
 pub fn flush() {
     while CONSOLE.lock().drain() {
         core::hint::spin_loop();
     }
 }
 
-/// Tells the operator. Waits until there is room, if need be, but keeps nobody else from the console.
+/// Sends the operator a message. Waits for room if necessary, with the console unlocked.
 pub fn event(event: &Event) {
     let listening = loop {
         let mut console = CONSOLE.lock();
@@ -133,7 +134,7 @@ pub fn event(event: &Event) {
     }
 }
 
-/// A sentence for the operator.
+/// Sends the operator a line of text.
 struct Sentence(heapless::Vec<u8, { Text::MOST }>);
 
 impl Write for Sentence {
@@ -143,19 +144,19 @@ impl Write for Sentence {
     }
 }
 
-/// Tells the operator why a command is not carried out.
+/// Reports to the operator why a command failed.
 pub fn refuse(tag: u32, why: fmt::Arguments<'_>) {
     let mut sentence = Sentence(heapless::Vec::new());
     let _ = sentence.write_fmt(why);
     event(&Event::Refused { tag, why: Text::new(&sentence.0) });
 }
 
-/// Writes to Stile's log. The line is dropped, and counted, if there is no room.
+/// Writes a line to Stile's log; drops and counts it if there is no room.
 pub fn write_log(arguments: fmt::Arguments<'_>) {
     write_log_if(|_| true, arguments);
 }
 
-/// Writes to Stile's log what a VM's guest caused: a few lines at once, and then one a second.
+/// Writes a line that a VM's guest caused to Stile's log: rate-limited to one a second after a short burst.
 pub fn write_log_of(vm: usize, arguments: fmt::Arguments<'_>) {
     let take = |limit: &mut RateLimit| limit.take(Arch::now(), Arch::frequency());
     write_log_if(|console| console.limits.get_mut(vm).is_none_or(take), arguments);
@@ -171,17 +172,17 @@ fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Argum
     let listening = console.listening;
     drop(console);
     if !listening {
-        // While Stile starts, nothing else sends what waits.
+        // During boot there is no transmit interrupt that would send queued output.
         flush();
     }
 }
 
-/// The log and the operator's channel for a panic, whoever holds the lock: all other CPUs have stopped, or will.
+/// Log and operator channel during a panic, whichever CPU holds the lock: all other CPUs are stopped, or will be.
 pub struct Emergency(Encoder);
 
 impl Emergency {
-    /// Sends Stile's records that wait, unless this or another CPU has the console locked. Begins with a channel selection, since nobody knows
-    /// which one is selected.
+    /// Sends Stile's queued records, unless this or another CPU has the console locked. Starts with a channel
+    /// selection, because the selected channel is unknown.
     pub fn new() -> Emergency {
         if let Some(mut console) = CONSOLE.try_lock() {
             while console.transmitter.owes_records() {
@@ -193,7 +194,7 @@ impl Emergency {
         Emergency(encoder)
     }
 
-    /// As [`event`].
+    /// Sends a message as [`event`] does, without the lock.
     pub fn event(&mut self, event: &Event) {
         self.0.event(event, &mut send_now);
     }

@@ -1,11 +1,11 @@
-//! The direct map: which runs of physical memory are in it, and what may be done with them.
+//! Selects the physical memory in the direct map, and its permissions.
 
 use core::ops::Range;
 
 use stile_paging::PAGE_SIZE;
 
-/// Calls `map` with each run of whole pages of `ram`, a multiple of pages, that is to be in the direct map, and with whether it may be written.
-/// Stile's `image` is mapped elsewhere, with the rights of its parts; the `blob`, which is behind it, can't be changed.
+/// Calls `map` for each run of whole pages of `ram` that belongs in the direct map, with its writability. Excludes
+/// Stile's `image`, whose parts are mapped elsewhere with their own permissions; the `blob` behind it is read-only.
 pub fn runs(ram: &Range<u64>, image: &Range<u64>, blob: &Range<u64>, mut map: impl FnMut(Range<u64>, bool)) {
     let end = ram.end & !(PAGE_SIZE - 1);
     let Some(mut at) = ram.start.checked_next_multiple_of(PAGE_SIZE) else { return };

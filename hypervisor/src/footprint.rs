@@ -1,4 +1,4 @@
-//! Stile's memory for a CPU and a vCPU, held against what the command tells its user.
+//! Asserts that Stile's memory for a CPU and a vCPU is what the command `stile check` reports.
 
 use stile_board::footprint::{self, Footprint};
 use stile_ledger::Ledger;

@@ -1,10 +1,10 @@
-//! Stile: a hypervisor that accounts for every exit, and has few.
+//! Stile: a hypervisor with few exits, all of them accounted.
 //!
-//! The order in which a machine comes up, read from top to bottom: `arch` brings the first CPU here with memory, console and interrupt
-//! controller set up and the other CPUs waiting; then the VMs are made from the blob behind the image and started, and every CPU
-//! runs what the scheduler gives it.
+//! The boot order, from top to bottom: `arch` brings the boot CPU here with memory, console and interrupt controller
+//! set up and the other CPUs waiting. The VMs are created from the blob behind the image and started; then every CPU
+//! runs the vCPUs that the scheduler selects.
 #![cfg_attr(target_os = "none", no_std, no_main)]
-// On the host only the tests run, and not all of this.
+// On the host only the tests run, which do not use all of this.
 #![cfg_attr(not(target_os = "none"), allow(dead_code))]
 
 #[cfg(target_os = "none")]
@@ -43,9 +43,10 @@ use arch::{Arch, Cpu};
 use console::{Input, log};
 use device::Line;
 
-/// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
+/// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent.
 fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
-    // SAFETY: the range was loaded with the image, is in the direct map, read-only, and nobody else's.
+    // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes
+    // to it.
     let blob = unsafe { core::slice::from_raw_parts(Arch::physical(blob.start), (blob.end - blob.start) as usize) };
     let blob = match Blob::parse(blob) {
         Ok(blob) => blob,
@@ -72,13 +73,13 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::work(cpu)
 }
 
-/// Every other CPU.
+/// Entry of the other CPUs.
 fn start_other(cpu: &mut Cpu) -> ! {
-    // There is nothing to run yet, so it sleeps.
+    // No vCPU runs yet: the CPU sleeps until a reschedule request.
     cpu::work(cpu)
 }
 
-/// Says why Stile can't run here, and turns the machine off.
+/// Reports why Stile cannot run here, and powers the machine off.
 fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");
     console::event(&Event::End { status: Event::REFUSED });
@@ -98,7 +99,7 @@ fn version() -> Version {
 #[cfg(not(target_os = "none"))]
 fn main() {}
 
-/// The console has bytes for guests, commands from the operator, or room for more.
+/// Handles an interrupt of the console: input for guests, requests of the operator, room for output.
 fn console_interrupt() {
     let mut commanded = false;
     console::interrupt(|input| {

@@ -1,4 +1,4 @@
-//! Physical memory: who has it.
+//! Allocation of physical memory.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -14,7 +14,8 @@ use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::console::log;
 
-/// Separate free regions that there may be: VMs come and go, each with up to [`MAX_PIECES`] of RAM and a few of Stile's own.
+/// Maximum number of separate free regions: VMs come and go, each with up to [`MAX_PIECES`] pieces of RAM and a few
+/// arena blocks.
 const REGIONS: usize = 256;
 
 static MEMORY: TicketLock<Option<Frames<REGIONS>>> = TicketLock::new(None);
@@ -23,7 +24,7 @@ fn region(span: &Range<u64>) -> Region {
     Region { base: span.start, size: span.end.saturating_sub(span.start) }
 }
 
-/// Takes the board's memory over, but for what is reserved.
+/// Takes over the board's memory, apart from reserved regions.
 pub fn setup<'a>(ram: impl IntoIterator<Item = &'a Range<u64>>, reserved: impl IntoIterator<Item = &'a Range<u64>>) {
     let frames = Frames::new(ram.into_iter().map(region), reserved.into_iter().filter(|span| !span.is_empty()).map(region));
     *MEMORY.lock() = Some(frames.unwrap_or_else(|error| panic!("the board's memory map is unusable: {error:?}")));
@@ -33,7 +34,7 @@ fn with<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> T) -> T {
     work(MEMORY.lock().as_mut().expect("memory is set up first of all"))
 }
 
-/// Allocates, unless a test has this allocation fail.
+/// Allocates, unless a test makes this allocation fail.
 fn allocate_by<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> Result<T, Error>) -> Result<T, Error> {
     #[cfg(test)]
     if tests::fails() {
@@ -42,77 +43,79 @@ fn allocate_by<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> Result<T, Error>) -
     with(work)
 }
 
-/// Bytes that are free.
+/// Free memory in bytes.
 pub fn available() -> u64 {
     with(|memory| memory.available())
 }
 
-/// Why there is no memory that lives as long as the machine.
+/// Error text of a failed allocation with the machine's lifetime.
 const NO_MEMORY: &str = "there is no memory left for what Stile keeps for itself: give VMs less";
 
-/// Zeroed memory for a value that lives as long as the machine.
+/// Allocates zeroed memory for a value with the machine's lifetime.
 ///
 /// # Errors
-/// In words: there is none.
+/// A description: no memory is left.
 pub fn allocate<T>() -> Result<&'static mut MaybeUninit<T>, &'static str> {
     let size = (size_of::<T>() as u64).next_multiple_of(PAGE_SIZE);
     let address = allocate_by(|memory| memory.alloc_block(size, (align_of::<T>() as u64).max(PAGE_SIZE))).map_err(|_| NO_MEMORY)?;
     let memory = Arch::physical(address);
-    // SAFETY: the block is in the direct map, of the right size and alignment, and nobody else's from now on.
+    // SAFETY: the block is in the direct map, has the right size and alignment, was just allocated and is never
+    // freed.
     unsafe {
         memory.write_bytes(0, size as usize);
         Ok(&mut *memory.cast())
     }
 }
 
-/// A block of zeroed pages of Stile's own; its physical address.
+/// Allocates a block of zeroed pages for Stile and returns its physical address.
 ///
 /// # Errors
-/// As [`allocate`].
+/// As from [`allocate`].
 pub fn allocate_pages(size: u64) -> Result<u64, &'static str> {
     let address = allocate_by(|memory| memory.alloc_block(size, PAGE_SIZE)).map_err(|_| NO_MEMORY)?;
-    // SAFETY: the block is in the direct map and nobody else's.
+    // SAFETY: the block is in the direct map and was just allocated, so that nothing else refers to it.
     unsafe { Arch::physical(address).write_bytes(0, size as usize) };
     Ok(address)
 }
 
-/// A block of pages of any content; `None` if there is none.
+/// Allocates a block of pages with undefined contents; `None` if no memory is left.
 pub fn take(size: u64) -> Option<Range<u64>> {
     take_aligned(size, PAGE_SIZE)
 }
 
-/// Takes a block with another alignment.
+/// Allocates a block with the given alignment.
 pub fn take_aligned(size: u64, alignment: u64) -> Option<Range<u64>> {
     let start = allocate_by(|memory| memory.alloc_block(size, alignment)).ok()?;
     Some(start..start + size)
 }
 
-/// Gives back pages of [`take`] or [`allocate_guest`], any part of them, which nobody uses any more.
+/// Frees pages from [`take`] or [`allocate_guest`], or a part of them, that nothing uses any more.
 pub fn free(pages: Range<u64>) {
     if let Err(error) = with(|memory| memory.free_block(pages.start, pages.end - pages.start)) {
         log!("{} KiB of memory at {:#x} are lost: {error:?}", (pages.end - pages.start) >> 10, pages.start);
     }
 }
 
-/// Gives back a guest's memory, which is clear.
+/// Frees a guest's memory, which was cleared.
 pub fn free_guest(pieces: &[Piece]) {
     pieces.iter().for_each(|piece| free(piece.pa..piece.pa + piece.size));
 }
 
-/// Memory for a guest, to be mapped at `gpa`.
+/// Allocates memory for a guest, to be mapped at `gpa`.
 ///
 /// # Errors
-/// If there is not enough, or it is in too many pieces.
+/// There is too little memory, or it is in too many pieces.
 pub fn allocate_guest(gpa: u64, size: u64) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
     allocate_by(|memory| memory.alloc_memory(gpa, size))
 }
 
-/// Tables in frames that are reached through the direct map.
+/// Tables in frames that are accessed through the direct map.
 pub struct TableFrames;
 
 impl TableFrames {
     fn entry(table: u64, index: usize) -> &'static AtomicU64 {
-        // SAFETY: the walker names only tables that `allocate` gave it, and indices inside them; all accesses are atomic.
+        // SAFETY: the walker passes only tables that `allocate` returned, and indices within them; all accesses are
+        // atomic.
         unsafe { &*Arch::physical(table).cast::<AtomicU64>().add(index) }
     }
 }
@@ -132,7 +135,7 @@ impl TableMemory for TableFrames {
 
     fn allocate(&mut self) -> Option<u64> {
         let frame = allocate_by(Frames::alloc_frame).ok()?;
-        // SAFETY: the frame is in the direct map and nobody else's.
+        // SAFETY: the frame is in the direct map and was just allocated, so that nothing else refers to it.
         unsafe { Arch::physical(frame).write_bytes(0, PAGE_SIZE as usize) };
         Some(frame)
     }
@@ -143,22 +146,22 @@ impl TableMemory for TableFrames {
     }
 }
 
-/// Allocations that fail, for tests.
+/// Injection of allocation failures for tests.
 #[cfg(test)]
 pub mod tests {
     use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// How many succeed before all others fail.
+    /// Number of allocations that succeed before the others fail.
     static BEFORE: AtomicU64 = AtomicU64::new(u64::MAX);
     static FAILED: AtomicBool = AtomicBool::new(false);
 
-    /// Has all allocations after the next `before` fail.
+    /// Makes all allocations after the next `before` fail.
     pub fn fail_after(before: u64) {
         BEFORE.store(before, Ordering::Relaxed);
         FAILED.store(false, Ordering::Relaxed);
     }
 
-    /// Has none fail. Returns whether one did.
+    /// Ends the injection. Returns whether an allocation failed.
     pub fn fail_no_more() -> bool {
         BEFORE.store(u64::MAX, Ordering::Relaxed);
         FAILED.load(Ordering::Relaxed)

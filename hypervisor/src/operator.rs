@@ -1,4 +1,4 @@
-//! The operator's requests that change the state of a VM. Each is carried out by the CPU that received it, and answered.
+//! Requests of the operator that change the state of a VM. The CPU that receives a request executes and answers it.
 
 use stile_wire::{Action, Answer, Event};
 
@@ -7,7 +7,7 @@ use crate::arch::contract::Platform;
 use crate::vm::power::{self, End};
 use crate::{console, vm};
 
-/// Carries a request out, and answers it.
+/// Executes a request, and answers it.
 pub fn control(tag: u32, number: u8, action: Action) {
     let answer = match vm::get(usize::from(number)) {
         None => Answer::NoVm,

@@ -1,4 +1,4 @@
-//! The end of Stile: it says what it knows, and stops the machine.
+//! Panics: Stile reports its state and stops the machine.
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -11,7 +11,7 @@ use crate::arch::{Arch, Cpu};
 use crate::backtrace::Backtrace;
 use crate::console::Emergency;
 
-/// The CPU that stops the machine, counted from 1; 0 for none.
+/// Number of the CPU that stops the machine, plus 1; 0 if none does.
 static STOPPING: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg_attr(target_os = "none", panic_handler)]
@@ -24,19 +24,19 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
 }
 
-/// This CPU's block, if it has one already: then it is in its stack's memory.
+/// Returns this CPU's block, if it exists: it is in the memory of the CPU's stack.
 fn this_cpu() -> Option<&'static Cpu> {
     let block = Arch::block();
-    // SAFETY: nothing of Stile's points there but `Cpu::install`, which put the block there for good.
+    // SAFETY: a stack pointer in a mapped stack implies that `Cpu::install` has put a block there, for good.
     Arch::stack_of(block as u64).is_some().then(|| unsafe { &*block })
 }
 
-/// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
+/// Reports the panic, and powers the machine off. Waits if another CPU already does.
 pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     let number = this_cpu().map_or(0, |cpu| cpu.index);
     if let Err(stopping) = STOPPING.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
         if stopping == number + 1 {
-            // It happened again while it was being told.
+            // A second panic, during the report.
             Arch::power_off();
         }
         loop {

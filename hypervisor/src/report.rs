@@ -1,4 +1,4 @@
-//! The ledgers, told to the operator.
+//! Transmission of ledgers to the operator.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,15 +14,16 @@ use crate::{arena, console, memory, vm};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
-/// Bytes of memory that are free or VMs': constant.
+/// Total of free memory and memory of VMs, in bytes: constant.
 static FREE: AtomicU64 = AtomicU64::new(0);
-/// Where the ledger is that is being sent: a copy, for the vCPU may go on.
+/// The copy of the ledger that is being sent, whose vCPU may continue.
 static COPY: TicketLock<Option<&'static mut Ledger>> = TicketLock::new(None);
 
-/// Remembers whether the ledgers are to be sent at the end, and when the first VM started and how much memory was free then. All VMs are made.
+/// Records whether to send ledgers at the end, the start time of the first VM, and the memory that was free then.
+/// Called when all VMs have been created.
 ///
 /// # Errors
-/// In words: there is no memory.
+/// A description: no memory is left.
 pub fn setup(wanted: bool) -> Result<(), &'static str> {
     WANTED.store(wanted, Ordering::Relaxed);
     // SAFETY: all zero is a valid ledger.
@@ -32,19 +33,19 @@ pub fn setup(wanted: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Bytes of memory that VMs were made of, or are about to be.
+/// Memory in use by VMs, or claimed for VMs that are being created, in bytes.
 fn of_vms() -> u64 {
     (0..MAX_VMS).map(|number| vm::get(number).map_or_else(|| arena::of_vm(number).size(), vm::Vm::memory)).sum()
 }
 
-/// Sends the ledgers if the configuration asks for it. Exact, because all vCPUs are off.
+/// Sends the ledgers if the configuration requests it. They are exact, because all vCPUs are off.
 pub fn send_if_wanted() {
     if WANTED.load(Ordering::Relaxed) {
         send();
     }
 }
 
-/// Adds up how a VM's vCPUs have spent their time.
+/// Sums the times of a VM's vCPUs.
 fn cpu_time(vm: &vm::Vm) -> CpuTime {
     let mut sum = CpuTime { vm: vm.number as u8, ran: 0, waited: 0 };
     for vcpu in &vm.vcpus {
@@ -56,7 +57,7 @@ fn cpu_time(vm: &vm::Vm) -> CpuTime {
     sum
 }
 
-/// A ledger's entry as the operator is told.
+/// A ledger's entry in the format of the operator's channel.
 pub fn row_of(vm: u8, vcpu: u8, entry: &Entry) -> LedgerRow {
     let row = row_of_key(entry.key);
     let stile_ledger::Row { count, ticks, min, max } = entry.row;

@@ -1,8 +1,9 @@
-//! Ledgers of vCPUs that run, for the operator: copied at a moment at which they are exact, and sent in pieces on request.
+//! Live ledgers for the operator: copied when they are exact, and sent in pieces on request.
 //!
-//! A ledger is exact while its vCPU does not run: each exit is in a row, and those that the vectors counted are added up. One that runs is made
-//! to leave, by a kick, and its own CPU copies the ledger as it takes the request to reschedule ([`answer`]). So nothing is added to any other exit.
-//! If the vCPU waits or is off by then, the CPU that takes the request copies it all the same.
+//! A ledger is exact while its vCPU does not run: each exit is in a row, and the counts of the vectors are included.
+//! A running vCPU is kicked, and its own CPU copies the ledger when it takes the reschedule request ([`answer`]).
+//! Exits therefore cost nothing more. If the vCPU waits or is off by then, the CPU that takes the request copies the
+//! ledger all the same.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -16,25 +17,25 @@ use crate::arch::contract::Counter;
 use crate::cpu::{self, SCHEDULE, Schedule};
 use crate::{console, memory, report, vm};
 
-/// Rows of a piece.
+/// Rows in a piece.
 const PIECE: usize = 16;
 
-/// How often a copy without the schedule's lock is tried.
+/// Maximum number of attempts to copy without the schedule's lock.
 const ATTEMPTS: usize = 4;
 
 /// No vCPU.
 const NONE: u32 = u32::MAX;
 
-/// The vCPU whose sample is wanted: VM and number, a byte each; or [`NONE`].
+/// The vCPU of the pending request: VM and vCPU number, a byte each; or [`NONE`].
 static WANTED: AtomicU32 = AtomicU32::new(NONE);
 
-/// The last copy, and whose it is.
+/// The last copy and its vCPU.
 static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketLock::new((None, None));
 
-/// Makes room for the copy, before Stile's free memory is noted.
+/// Allocates the copy's memory, before the amount of free memory is recorded.
 ///
 /// # Errors
-/// In words: there is no memory.
+/// A description: no memory is left.
 pub fn setup() -> Result<(), &'static str> {
     // SAFETY: all zero is a valid ledger.
     COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
@@ -42,7 +43,7 @@ pub fn setup() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The operator wants a vCPU's ledger.
+/// Requests a vCPU's ledger for the operator.
 pub fn request(vm: u8, vcpu: u8) {
     if find(vm, vcpu).is_none() {
         return console::event(&Event::NoSample { vm, vcpu });
@@ -51,16 +52,16 @@ pub fn request(vm: u8, vcpu: u8) {
     answer(None);
 }
 
-/// From now on, each CPU that takes a request to reschedule tries to answer.
+/// From here on each CPU that takes a reschedule request tries to answer.
 fn want(vm: u8, vcpu: u8) {
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     if WANTED.swap(u32::from(vm) << 8 | u32::from(vcpu), Ordering::AcqRel) != NONE {
-        // The operator's earlier wish is counted, and forgotten.
+        // An earlier request is dropped.
         cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Ends a wish. False if it has ended already.
+/// Ends a request. Returns false if it has already ended.
 fn end(wanted: u32) -> bool {
     let ended = WANTED.compare_exchange(wanted, NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if ended {
@@ -73,7 +74,7 @@ fn find(vm: u8, vcpu: u8) -> Option<&'static vm::Vcpu> {
     vm::get(usize::from(vm))?.vcpus.get(usize::from(vcpu)).copied()
 }
 
-/// A VM is gone: nobody has its ledgers any more.
+/// Called when a VM is destroyed: drops the copy of its ledger.
 pub fn forget(vm: u8) {
     let mut copy = COPY.lock();
     if copy.0.is_some_and(|id| id.vm() == vm) {
@@ -87,8 +88,8 @@ pub fn forget(vm: u8) {
     }
 }
 
-/// Copies the wanted ledger, if one is wanted whose vCPU does not run. Otherwise has its CPU come here. `loaded`: the vCPU that this CPU has
-/// loaded, whose ledger is exact although it may count as running.
+/// Copies the requested ledger if its vCPU does not run; otherwise kicks the vCPU's CPU. `loaded`: the vCPU loaded on
+/// this CPU, whose ledger is exact even if it counts as running.
 #[cold]
 #[inline(never)]
 fn answer(loaded: Option<VcpuId>) {
@@ -106,7 +107,7 @@ fn answer(loaded: Option<VcpuId>) {
             return cpu::request_resched(cpu);
         }
     };
-    // The operator may want another by now.
+    // The operator may have requested another one since.
     if !end(wanted) {
         return;
     }
@@ -117,35 +118,36 @@ fn answer(loaded: Option<VcpuId>) {
     console::event(&Event::Sample(Sample { vm, vcpu: number, hz, now, taken, ran: times.ran, waited: times.waited }));
 }
 
-/// Copies a ledger without the schedule's lock, for it is long. The error is the CPU that must come here, because the vCPU runs there.
+/// Copies a ledger without the schedule's lock, because the copy is long. On failure returns the CPU on which the
+/// vCPU runs, which must take a reschedule request.
 fn copy_of(vcpu: &vm::Vcpu, loaded: Option<VcpuId>, to: &mut Ledger, now: u64) -> Result<Times, CpuId> {
     if loaded == Some(vcpu.id) {
-        // No other CPU runs it while this one has its registers.
+        // No other CPU runs it while this CPU has its registers.
         copy_unlocked(vcpu, to);
         return Ok(SCHEDULE.lock().scheduler.times(vcpu.id, now));
     }
     for _ in 0..ATTEMPTS {
         let (before, times) = at_rest(vcpu, &SCHEDULE.lock(), now)?;
         copy_unlocked(vcpu, to);
-        // The copy's reads come before those that show that it is whole.
+        // The copy's reads come before the reads that verify it.
         fence(Ordering::Acquire);
         let (after, _) = at_rest(vcpu, &SCHEDULE.lock(), now)?;
-        // A vCPU that ran meanwhile was left again, by an exit.
+        // If the vCPU ran in between, it was left by an exit.
         if after == before {
             return Ok(times);
         }
     }
-    // Its guest has it run for moments only. With the lock it does not.
+    // The vCPU runs in short bursts. With the lock held it does not.
     let schedule = SCHEDULE.lock();
     let (_, times) = at_rest(vcpu, &schedule, now)?;
     vcpu.copy_ledger(to);
     Ok(times)
 }
 
-/// Exits and times of a vCPU that does not run; the error is the CPU on which it does, and which can be kicked.
+/// Returns exits and times of a vCPU that does not run; on failure the CPU on which it runs, to be kicked.
 fn at_rest(vcpu: &vm::Vcpu, schedule: &Schedule, now: u64) -> Result<(u64, Times), CpuId> {
     match schedule.scheduler.state(vcpu.id) {
-        // One that is barred would never come: the numbers are of some moment.
+        // A barred CPU would not respond: the copy is a snapshot without consistency between rows.
         State::Running(cpu) if !schedule.scheduler.is_barred(cpu) => Err(cpu),
         _ => Ok((vcpu.exits_taken(), schedule.scheduler.times(vcpu.id, now))),
     }
@@ -169,19 +171,19 @@ pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
         rows.extend(rest.by_ref().take(PIECE).map(|entry| report::row_of(vm, vcpu, &entry)));
         next = rest.next().map(|entry| entry.id.raw());
     }
-    // The line may be slow, and another CPU wants the lock as it leaves a vCPU.
+    // The serial line may be slow, and another CPU may need the lock when it leaves a vCPU.
     drop(copy);
     rows.into_iter().for_each(|row| console::event(&Event::SampleRow(row)));
     console::event(&Event::SampleRows { vm, vcpu, next });
 }
 
-/// The wish for tests: its CPU was seen to run the vCPU.
+/// Request state for tests: the vCPU was found running.
 #[cfg(test)]
 pub fn want_for_tests(vm: u8, vcpu: u8) {
     want(vm, vcpu);
 }
 
-/// Whether a sample is wanted.
+/// Whether a sample is requested.
 #[cfg(test)]
 pub fn is_wanted() -> bool {
     WANTED.load(Ordering::Acquire) != NONE

@@ -1,32 +1,33 @@
-//! Each CPU's stack: its block is at the upper end (`arch::Cpu`), and a hole that nothing is mapped in is below, so that an overflow faults.
+//! Stacks of the CPUs. A CPU's block is at the upper end (`arch::Cpu`); an unmapped guard below makes an overflow
+//! fault.
 
 use core::ops::Range;
 
-/// From one CPU's stack to the next one's.
+/// Distance between the stacks of two CPUs, in bytes.
 const STRIDE: u64 = 0x2_0000;
-/// The part of that which is mapped, at its upper end, in bytes.
+/// Size of the mapped part, at the upper end, in bytes.
 pub const SIZE: u64 = 0x1_0000;
 
-/// Where an address space has the stacks.
+/// Layout of the stacks in an address space.
 #[derive(Clone, Copy)]
 pub struct Stacks {
     base: u64,
 }
 
 impl Stacks {
-    /// From `base` on, a multiple of 128 KiB.
+    /// Stacks from `base` on, which is a multiple of 128 KiB.
     pub const fn at(base: u64) -> Stacks {
         assert!(base.is_multiple_of(STRIDE));
         Stacks { base }
     }
 
-    /// The memory of a CPU's stack and block.
+    /// Address range of a CPU's stack and block.
     pub const fn of_cpu(self, cpu: usize) -> Range<u64> {
         let top = self.base + (cpu as u64 + 1) * STRIDE;
         top - SIZE..top
     }
 
-    /// That of the CPU in whose an address is.
+    /// Address range of the stack and block that contain an address.
     pub fn around(self, address: u64) -> Option<Range<u64>> {
         let cpu = address.checked_sub(self.base)? / STRIDE;
         let stack = self.of_cpu(usize::try_from(cpu).ok().filter(|&cpu| cpu < stile_board::MAX_CPUS)?);

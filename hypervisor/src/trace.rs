@@ -1,8 +1,8 @@
-//! Traces: every exit and entry of a CPU, in a ring of its own that the operator empties.
+//! Traces: each CPU records its exits and entries in a ring of its own, which the operator drains.
 //!
-//! A CPU that records has other vectors ([`PhysicalCpu::trace_exits`]): an exit path that writes a record of each exit, and calls the functions
-//! of this module where the scheduler chooses, an interrupt became pending, or one was sent. The ordinary path has nothing of it. CPUs change
-//! their vectors when they take a request to reschedule.
+//! A recording CPU uses other vectors ([`PhysicalCpu::trace_exits`]): an exit path that records each exit, and calls
+//! the functions of this module when the scheduler runs, an interrupt becomes pending, or one is sent. The ordinary
+//! path contains none of it. A CPU switches vectors when it takes a reschedule request.
 
 use core::fmt;
 use core::ops::Range;
@@ -21,46 +21,46 @@ use crate::cpu::{self, Outcome, SCHEDULE};
 use crate::vm::Vcpu;
 use crate::{console, memory, report, vm};
 
-/// The operator wants a trace: CPUs record, or will.
+/// The operator requested a trace: CPUs record, or will.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// The rings of CPUs while there is a trace.
+/// Rings of the CPUs during a trace.
 static RINGS: [AtomicPtr<Ring>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
-/// CPUs that record: a bit each.
+/// Bit mask of recording CPUs.
 static RECORDING: AtomicU64 = AtomicU64::new(0);
 static COUNTS: [Counts; MAX_CPUS] = [const { Counts::new() }; MAX_CPUS];
 
-/// The operator's side.
+/// State of the operator's side.
 static TRACE: TicketLock<Option<Trace>> = TicketLock::new(None);
 
-/// The rings, and how far they are sent.
+/// The rings, and the progress of their transmission.
 struct Trace {
-    /// That of the command that began it.
+    /// Tag of the command that started the trace.
     tag: u32,
     memory: Range<u64>,
     cpus: u64,
     sides: [Side; MAX_CPUS],
-    /// The CPU whose ring is looked at next.
+    /// The CPU whose ring is drained next.
     turn: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Side {
-    /// The next slot.
+    /// Next slot to read.
     position: usize,
-    /// Records that were sent.
+    /// Number of records sent.
     sent: u32,
 }
 
 const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
-// The exit path writes the number as it is in memory.
+// The exit path writes the vCPU's number as it is laid out in memory.
 const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 64);
 
-/// Has CPUs that take a request to reschedule look whether they are to record.
+/// Makes CPUs check for a trace when they take a reschedule request.
 pub fn setup() {
     cpu::TRACE_HOOK.set(pass);
 }
 
-/// The operator wants a trace.
+/// Starts a trace for the operator.
 pub fn start(tag: u32) {
     match try_start(tag) {
         Ok(cpus) => {
@@ -71,7 +71,7 @@ pub fn start(tag: u32) {
     }
 }
 
-/// Why there is no trace.
+/// Reason for refusing a trace.
 enum Refusal {
     Traced,
     Ablates,
@@ -91,7 +91,7 @@ impl fmt::Display for Refusal {
 fn try_start(tag: u32) -> Result<u64, Refusal> {
     let mut trace = TRACE.lock();
     if let Some(trace) = trace.as_ref() {
-        // The answer was lost.
+        // A retry: the first answer was lost.
         return if trace.tag == tag { Ok(trace.cpus) } else { Err(Refusal::Traced) };
     }
     if vm::all().any(|vm: &vm::Vm| vm.techniques.ablate.is_some()) {
@@ -100,7 +100,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     let online = SCHEDULE.lock().scheduler.online();
     let size = (online.len() * size_of::<Ring>()) as u64;
     let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
-    // SAFETY: the block is in the direct map and nobody else's.
+    // SAFETY: the block is in the direct map and was just allocated, so that nothing else refers to it.
     unsafe { Arch::physical(memory.start).write_bytes(0, size as usize) };
     let mut cpus = 0;
     for (number, cpu) in online.iter().map(|cpu| cpu.index()).enumerate() {
@@ -115,21 +115,22 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     Ok(cpus)
 }
 
-/// Has CPUs look soon.
+/// Requests a reschedule of `cpus`, so that they check for the trace.
 fn request_pass(cpus: u64) {
     let online = SCHEDULE.lock().scheduler.online();
     online.iter().filter(|cpu| cpus >> cpu.index() & 1 != 0).for_each(cpu::request_resched);
 }
 
-/// The operator wants no more records. The rest stays in the rings until it is fetched.
+/// Stops recording for the operator. Remaining records stay in the rings until they are fetched.
 pub fn stop() {
-    // Sequentially consistent, with `pass`: either the CPU's bit is seen here, or the CPU sees that it is not to record.
+    // Sequentially consistent, as in `pass`: either this CPU sees the other one's bit, or the other one sees that
+    // `WANTED` is clear.
     if WANTED.swap(false, Ordering::SeqCst) {
         request_pass(RECORDING.load(Ordering::SeqCst));
     }
 }
 
-/// This CPU takes a request to reschedule.
+/// Called when this CPU takes a reschedule request: starts or stops recording.
 fn pass(cpu: &Cpu) {
     let index = cpu.index % MAX_CPUS;
     let bit = 1_u64 << index;
@@ -143,21 +144,22 @@ fn pass(cpu: &Cpu) {
         return;
     }
     if !cpu.recorder.is_on() {
-        // The trace does not end before the CPU is counted.
+        // With the lock held the trace cannot end before this CPU's bit is set.
         let trace = TRACE.lock();
-        // SAFETY: a ring lives as long as the trace, which ends only when no CPU records: `fetch` looks at that with the trace locked.
+        // SAFETY: a ring lives as long as the trace, which ends only when no CPU records; `fetch` checks that with
+        // the trace locked.
         let Some(ring) = (unsafe { RINGS[index].load(Ordering::Acquire).as_ref() }) else { return };
         RECORDING.fetch_or(bit, Ordering::SeqCst);
         drop(trace);
         if !WANTED.load(Ordering::SeqCst) {
-            // `stop` came meanwhile, and may have asked only those that recorded before.
+            // `stop` ran since, and may have kicked only the CPUs that recorded before.
             RECORDING.fetch_and(!bit, Ordering::AcqRel);
             return;
         }
         cpu.recorder.begin(ring, &COUNTS[index]);
         cpu.recorder.put(record_of(cpu, Kind::Begin));
     }
-    // Another vCPU may be loaded before the next exit: it comes here once more.
+    // If another vCPU is loaded before the next exit, this runs once more and sets its vectors.
     if cpu.trace_exits(true)
         && let Some(me) = CpuId::new(cpu.index)
     {
@@ -165,7 +167,7 @@ fn pass(cpu: &Cpu) {
     }
 }
 
-/// A record of now.
+/// Creates a record with the current time.
 fn record_of(cpu: &Cpu, kind: Kind) -> Record {
     Record { ticks: Arch::now(), vcpu: number(cpu.vcpu), kind }
 }
@@ -174,7 +176,7 @@ fn number(vcpu: Option<&Vcpu>) -> u16 {
     vcpu.map_or(NO_VCPU, |vcpu| id_of(vcpu.id.vm(), vcpu.id.vcpu()))
 }
 
-/// An exit after which the scheduler chooses: called before that, by the path that records.
+/// Records an exit that takes the slow path. Called by the recording vectors before the scheduler runs.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub extern "C" fn trace_leave(cpu: &Cpu, outcome: Outcome) -> Outcome {
@@ -188,12 +190,12 @@ pub extern "C" fn trace_leave(cpu: &Cpu, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// The vCPU that the scheduler chose is about to be entered.
+/// Records the entry of the vCPU that the scheduler selected.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub extern "C" fn trace_enter(cpu: &Cpu) {
     let on = cpu.recorder.is_on();
-    // The loaded vCPU may have vectors of its own.
+    // Vectors depend on the loaded vCPU.
     cpu.trace_exits(on);
     if !on {
         return;
@@ -204,7 +206,7 @@ pub extern "C" fn trace_enter(cpu: &Cpu) {
     cpu.recorder.put(Record { ticks: Arch::now(), vcpu, kind: Kind::Enter });
 }
 
-/// Interrupts became pending by the exit that is about to end.
+/// Records the interrupts that became pending during the exit that is about to end.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn trace_injections(cpu: &Cpu) {
@@ -216,7 +218,7 @@ fn inject(cpu: &Cpu, before: Option<u64>) {
     cpu.became_pending(before, |intid| cpu.recorder.put(Record { ticks, vcpu, kind: Kind::Inject { intid } }));
 }
 
-/// An interrupt to other vCPUs may have been sent by the exit that is about to end, which is of row `row`.
+/// Records the interrupt, if any, that the exit of row `row` sent to other vCPUs.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
@@ -228,17 +230,17 @@ extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
     }
 }
 
-/// Sends a piece of the records, or drops a ring's, and tells whether there are more. When the trace has ended and all are gone, its memory is
-/// free.
+/// Sends a piece of the records, or discards those of one ring, and reports whether there are more. Frees the memory
+/// once the trace has ended and the rings are empty.
 pub fn fetch(discard: bool) {
     let mut trace = TRACE.lock();
     let Some(current) = trace.as_mut() else {
         drop(trace);
         return console::event(&Event::TraceFetched { more: false, ended: true });
     };
-    // Before the rings: a CPU that records no more has written its last record.
+    // Read before the rings: a CPU whose bit is clear has written its last record.
     let recording = RECORDING.load(Ordering::Acquire) != 0 || WANTED.load(Ordering::Acquire);
-    // While a CPU records, it alone counts what it drops.
+    // While a CPU records, only that CPU updates its counts.
     let discarded = discard && !recording && current.discard();
     let piece = if discarded { None } else { current.piece() };
     let more = discarded || piece.is_some();
@@ -250,7 +252,7 @@ pub fn fetch(discard: bool) {
         *trace = None;
         cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     }
-    // The line may be slow.
+    // The serial line may be slow.
     drop(trace);
     if let Some(piece) = &piece {
         console::event(piece);
@@ -261,7 +263,7 @@ pub fn fetch(discard: bool) {
     console::event(&Event::TraceFetched { more, ended });
 }
 
-/// Tells the operator what a row is for.
+/// Reports the meaning of a row to the operator.
 pub fn tell_row(vm: u8, vcpu: u8, number: u16) {
     let of = vm::get(usize::from(vm)).and_then(|vm| vm.vcpus.get(usize::from(vcpu)).copied());
     let row = of.zip(RowId::from_raw(number)).and_then(|(vcpu, id)| report::row_of_number(vcpu, id));
@@ -279,7 +281,7 @@ fn counts_of(cpu: usize) -> Event {
 }
 
 impl Trace {
-    /// A piece of the next ring that has one.
+    /// Returns a piece of the next ring that is not empty.
     fn piece(&mut self) -> Option<Event> {
         for _ in 0..MAX_CPUS {
             let cpu = self.turn;
@@ -293,7 +295,8 @@ impl Trace {
         None
     }
 
-    /// Drops the records of the next ring that has some: all of them, which is bounded. False if there are none.
+    /// Discards all records of the next ring that is not empty; a ring's size bounds them. Returns false if all are
+    /// empty.
     fn discard(&mut self) -> bool {
         for cpu in bits(self.cpus) {
             // SAFETY: the ring lives as long as `self`; all accesses are atomic.

@@ -1,4 +1,5 @@
-//! VMs that the operator creates: a package (crate `blob`) comes over the line in pieces, into the memory of the VM that it describes.
+//! Creation of VMs by the operator: a package (crate `blob`) is transferred over the serial line in pieces, into
+//! memory of the VM that it describes.
 
 use core::fmt;
 
@@ -11,25 +12,25 @@ use crate::arch::contract::Host;
 use crate::vm::{self, power, retire};
 use crate::{arena, console, memory};
 
-/// A package that is on its way.
+/// A package in transfer.
 struct Upload {
     tag: u32,
-    /// The VM's number.
+    /// Number of the future VM.
     vm: usize,
-    /// Physical address.
+    /// Physical address of the package.
     at: u64,
     size: u32,
-    /// Bytes that have come.
+    /// Number of bytes received.
     next: u32,
     checksum: Checksum,
 }
 
 static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
 
-/// The operator is told of this many bytes at least: it may send twice as many before it waits.
+/// Interval of acknowledgements, in bytes: the operator may send twice as many before it waits.
 const TOLD_EACH: u32 = 4 << 10;
 
-/// Makes room for a package of `size` bytes that describes VM number `vm`.
+/// Allocates memory for a package of `size` bytes that describes VM number `vm`.
 pub fn begin(tag: u32, vm: u8, size: u32) {
     if let Some(old) = UPLOAD.lock().take() {
         retire::abandon(old.vm);
@@ -46,7 +47,7 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
     console::event(&Event::Uploaded { tag, next: 0 });
 }
 
-/// Takes a piece, if it is the next one. Otherwise the operator is told which one that is.
+/// Receives a piece, if it is the next one; otherwise requests the next one from the operator.
 pub fn take(tag: u32, offset: u32, piece: &Piece) {
     let told = {
         let mut upload = UPLOAD.lock();
@@ -54,7 +55,7 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
         let bytes = piece.bytes();
         let before = upload.next;
         if offset == before && bytes.len() <= (upload.size - before) as usize {
-            // SAFETY: the VM's memory, of which nobody has a reference yet, has `size` bytes from `at` on.
+            // SAFETY: the VM's memory has `size` bytes from `at` on, and nothing else refers to it yet.
             unsafe { Arch::physical(upload.at + u64::from(before)).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             upload.checksum.update(bytes);
             upload.next += bytes.len() as u32;
@@ -67,7 +68,7 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
     }
 }
 
-/// Makes the VM, and starts it. What has come is part of it then, or is given back.
+/// Creates and starts the VM. The package becomes part of the VM, or is freed.
 pub fn create(tag: u32, crc: u32) {
     let Some(upload) = UPLOAD.lock().take_if(|upload| upload.tag == tag) else {
         return console::refuse(tag, format_args!("another VM's description came meanwhile"));
@@ -84,7 +85,7 @@ pub fn create(tag: u32, crc: u32) {
     }
 }
 
-/// Why a VM is not made.
+/// Reason for not creating a VM.
 enum Refusal {
     Package(stile_blob::PackageError),
     Other(&'static str),
@@ -103,7 +104,7 @@ fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     if upload.next != upload.size || upload.checksum.finish() != crc {
         return Err(Refusal::Other("the VM's description was damaged on the way"));
     }
-    // SAFETY: the bytes have come, and are not written any more; they are the VM's, and go with it.
+    // SAFETY: all bytes were received and nothing writes them any more; they belong to the VM and live as long as it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(upload.at), upload.size as usize) };
     let Package { vm: config, files } = Package::parse(bytes, vm::image()).map_err(Refusal::Package)?;
     if vm::all().any(|vm| vm.name == config.name) {

@@ -1,31 +1,31 @@
-//! The time of day, for guests' clocks: what the board's clock said at boot, and what the counter has counted since.
+//! Time of day for guests' clocks: the board's clock at boot, advanced by the counter.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arch::Arch;
 use crate::arch::contract::Counter;
 
-/// Seconds from 1970 to when the counter was zero; 0 if the board has no clock, so that time begins with the counter.
+/// Unix time at which the counter was zero; 0 if the board has no clock.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// It is so many seconds after 1970, as the board's clock says.
+/// Sets the time of day: the board's clock reads `seconds` after 1970.
 pub fn set(now: u64) {
     EPOCH.store(now.saturating_sub(counted()), Ordering::Relaxed);
 }
 
-/// Seconds since 1970; since the counter's start, if the board has no clock.
+/// Unix time in seconds; time since the counter's start if the board has no clock.
 pub fn seconds() -> u64 {
     EPOCH.load(Ordering::Relaxed) + counted()
 }
 
-/// Ticks of the counter at a time of day in seconds; those that it will never count to are the most that there are.
+/// Ticks of the counter at a Unix time, saturated.
 pub fn ticks_at(seconds: u64) -> u64 {
     seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(Arch::frequency())
 }
 
 /// Seconds that the counter has counted.
 fn counted() -> u64 {
-    // Firmware may have forgotten to say how fast it counts.
+    // Firmware may have left the frequency unset.
     Arch::now() / Arch::frequency().max(1)
 }
 

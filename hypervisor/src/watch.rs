@@ -1,8 +1,9 @@
-//! The watch over requests to CPUs: one that does not take a request to reschedule is reported, instead of a silent hang, and others don't wait
-//! for it.
+//! Watchdog for reschedule requests: a CPU that does not take one is reported and barred, instead of hanging Stile
+//! silently.
 //!
-//! It begins with a command of the operator's that leaves a CPU with a request, and ends when all have taken theirs. Each second it looks which
-//! CPUs have one: one that has a request at [`LOOKS`] looks in a row does not answer. (A CPU that answers has none at nearly any moment.)
+//! The watch starts when an operator's command leaves a CPU with an untaken request, and ends when all are taken. It
+//! checks once a second: a CPU that has a request at [`LOOKS`] consecutive checks is unresponsive. (A responsive CPU
+//! has none at almost any moment.)
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -16,19 +17,19 @@ use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
 use crate::vm;
 
-/// Looks in a row, a second apart, at which a CPU had a request.
+/// Consecutive checks, a second apart, at which each CPU had a request.
 static LATE: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(0) }; MAX_CPUS];
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// A CPU that has a request at so many looks does not answer.
+/// Number of consecutive checks after which a CPU is unresponsive.
 const LOOKS: u8 = 5;
 
-/// Has the watch look when its time comes.
+/// Registers the watch's alarm handler.
 pub fn setup() {
     alarm::WATCH.set(look);
 }
 
-/// The operator's command was carried out: watches, if a CPU has a request.
+/// Called after an operator's command: starts the watch if a CPU has an untaken request.
 pub fn begin() {
     let online = SCHEDULE.lock().scheduler.online();
     if online.iter().any(cpu::is_requested) && !WATCHING.swap(true, Ordering::AcqRel) {
@@ -36,7 +37,7 @@ pub fn begin() {
     }
 }
 
-/// Whether a CPU does not answer.
+/// Whether a CPU is unresponsive.
 #[cfg(test)]
 pub fn is_lost(cpu: CpuId) -> bool {
     LATE[cpu.index()].load(Ordering::Relaxed) == LOOKS
@@ -73,7 +74,7 @@ fn look(now: u64) {
     }
 }
 
-/// A CPU does not answer.
+/// Reports and bars an unresponsive CPU.
 fn lose(cpu: CpuId, now: u64) {
     let (current, kicks) = {
         let scheduler = &mut SCHEDULE.lock().scheduler;
@@ -81,7 +82,7 @@ fn lose(cpu: CpuId, now: u64) {
     };
     kicks.iter().for_each(cpu::request_resched);
     if let Some(hook) = cpu::RESCHED_HOOK.try_get() {
-        // Whoever waits for it to leave its vCPU takes what there is.
+        // A request for a sample that waits for this CPU is answered from memory as it is.
         hook(None);
     }
     let index = cpu.index();

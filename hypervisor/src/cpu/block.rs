@@ -1,11 +1,12 @@
-//! The part of a CPU's block that every architecture has: the vCPU that is loaded, and where its exits are accounted.
+//! The architecture-independent part of a CPU's block: the loaded vCPU, and the ledger that its exits are accounted
+//! in.
 
 use super::Leave;
 use crate::arch::{Cpu, Local};
 use crate::stacks;
 use crate::vm::Vcpu;
 
-/// A CPU's block and, behind it, the words that its own CPU reaches while the block is borrowed, such as its number.
+/// A CPU's block, followed by the words that its CPU accesses while the block is borrowed, such as its number.
 #[repr(C)]
 pub struct Block {
     /// The block.
@@ -17,22 +18,23 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() as u64 <= stacks::SIZE / 4, "the block shares its memory with the CPU's stack");
 
 impl Block {
-    /// Where a CPU's block is, below the upper end of its stack's memory. The stack goes down from there.
+    /// Offset of a CPU's block below the upper end of its stack's memory. The stack grows down from the block.
     pub const fn address(top: u64) -> u64 {
         (top - size_of::<Block>() as u64) & !(align_of::<Block>() as u64 - 1)
     }
 }
 
 impl Cpu {
-    /// The block of CPU `index` under `top`, the upper end of its stack's memory.
+    /// Returns the block of CPU `index` below `top`, the upper end of its stack's memory.
     ///
     /// # Safety
-    /// That memory is mapped, zeroed, and this CPU's alone; and this is called once for it.
+    /// The memory is mapped, zeroed and used by this CPU alone, and the function is called once for it.
     #[cfg_attr(not(target_os = "none"), allow(dead_code))]
     pub unsafe fn place(top: u64, index: usize) -> &'static mut Cpu {
         let block = Block::address(top) as *mut Block;
-        // SAFETY: the caller's promise: both are in memory that is this CPU's alone. All-zero is a valid `Cpu`, with `None` for its references.
-        // Only this makes a `&mut Cpu`, and it does not reach into `local`, which is only shared from here on.
+        // SAFETY: the caller guarantees that the memory is this CPU's alone. All-zero is a valid `Cpu`, with `None`
+        // for its references. This is the only place that creates a `&mut Cpu`, and it excludes `local`, which is
+        // only shared from here on.
         let (cpu, local) = unsafe {
             (&raw mut (*block).local).write(Local::new(index));
             (&mut (*block).cpu, &(*block).local)
@@ -43,7 +45,7 @@ impl Cpu {
         cpu
     }
 
-    /// The vCPU that the exit being handled came from.
+    /// The vCPU whose exit is being handled.
     #[inline(always)]
     pub fn vcpu(&self) -> &'static Vcpu {
         debug_assert!(self.vcpu.is_some(), "no vCPU is loaded");

@@ -1,5 +1,5 @@
-//! Work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]): the vCPU is scheduled, and charged for its time, as if it
-//! ran the guest.
+//! Errands: work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]). The vCPU is
+//! scheduled and charged for it as for guest time.
 
 use stile_sched::Switch;
 use stile_sched::lock::TicketGuard;
@@ -12,14 +12,14 @@ use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::vm::power::{self, Step};
 
-/// Does a piece of the loaded vCPU's errand, and takes the interrupts that came meanwhile; then `apply` does what the scheduler decided. Returns
-/// whether there is a vCPU to run.
+/// Runs a piece of the loaded vCPU's errand, and takes the interrupts that became pending; then `apply` carries out
+/// the scheduler's decision. Returns whether there is a vCPU to run.
 #[cold]
 pub fn run(cpu: &mut Cpu, apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>, Switch, u64) -> bool) -> bool {
     let vcpu = cpu.vcpu();
     let step = power::run_errand(vcpu.vm());
     if step == Step::Enter {
-        // It is notified of nothing before it is published: what is pending is taken there.
+        // An unpublished vCPU gets no notifications; `run` takes pending requests after publication.
         SCHEDULE.lock().sleepers.cancel(vcpu.id);
         return true;
     }

@@ -1,15 +1,15 @@
-//! Why a vCPU is left.
+//! Reasons for leaving a vCPU.
 
-/// Why a vCPU is left.
+/// Reason for leaving a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// A reschedule was requested, or the vCPU was stopped.
     Resched,
-    /// The timer rang: a slice may be over, or a sleeping vCPU's deadline has come.
+    /// The timer fired: a slice may have expired, or a sleeping vCPU's deadline may have passed.
     Timer,
     /// The vCPU waits for an interrupt.
     Wait,
-    /// The vCPU has nothing to do just now, but is ready.
+    /// The vCPU yields: it stays ready.
     Yield,
     /// The vCPU powers itself off.
     Off,

@@ -1,4 +1,4 @@
-//! The loaded vCPU, as its CPU alone may reach it.
+//! Exclusive access to the loaded vCPU.
 
 use core::marker::PhantomData;
 
@@ -7,22 +7,22 @@ use stile_ledger::Ledger;
 use crate::arch::Cpu;
 use crate::vm::Vcpu;
 
-/// A vCPU that is loaded on this CPU, and the right to its registers and interrupt state. Only this CPU can have such a value, and one at a time:
-/// it borrows the CPU's block for `'cpu`, or was taken out of it ([`Cpu::unload`]), and the scheduler gives a vCPU to one CPU at a time. The back
-/// end adds what it leads to.
+/// A vCPU that is loaded on this CPU, and the exclusive right to its registers and interrupt state. At most one such
+/// value exists per CPU: it borrows the CPU's block for `'cpu`, or was taken out of it ([`Cpu::unload`]), and the
+/// scheduler gives a vCPU to one CPU at a time. The back end adds accessors.
 pub struct Loaded<'cpu> {
     vcpu: &'static Vcpu,
     cpu: PhantomData<&'cpu mut Cpu>,
 }
 
 impl Cpu {
-    /// The vCPU that the exit being handled came from, or another one that is loaded here.
+    /// The vCPU whose exit is being handled, or another one that is loaded here.
     #[inline(always)]
     pub fn loaded(&mut self) -> Loaded<'_> {
         Loaded { vcpu: self.vcpu(), cpu: PhantomData }
     }
 
-    /// Takes the vCPU that is loaded here, if there is one, out of the block, to put it or to turn it off.
+    /// Takes the loaded vCPU, if any, out of the block, to put it or to power it off.
     pub(super) fn unload(&mut self) -> Option<Loaded<'static>> {
         let vcpu = self.vcpu.take()?;
         Some(Loaded { vcpu, cpu: PhantomData })
@@ -30,20 +30,20 @@ impl Cpu {
 }
 
 impl<'cpu> Loaded<'cpu> {
-    /// Borrows this value, for one of the methods that take it.
+    /// Reborrows this value, for methods that consume it.
     #[inline(always)]
     #[allow(dead_code, reason = "not every architecture needs more than one of them")]
     pub fn borrow(&mut self) -> Loaded<'_> {
         Loaded { vcpu: self.vcpu, cpu: PhantomData }
     }
 
-    /// The vCPU's shared part.
+    /// The shared part of the vCPU.
     #[inline(always)]
     pub fn vcpu(&self) -> &'static Vcpu {
         self.vcpu
     }
 
-    /// Its ledger. The exit path proper writes to it, too, but not while a handler runs.
+    /// The vCPU's ledger. The exit path writes to it as well, but not while a handler runs.
     #[inline(always)]
     pub fn ledger(self) -> &'cpu mut Ledger {
         // SAFETY: see `Loaded`: this is the only reference to the ledger, for as long as the block is borrowed.

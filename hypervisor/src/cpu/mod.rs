@@ -1,4 +1,4 @@
-//! Physical CPUs and what they run: the slow way out of an exit, where the scheduler (crate `stile-sched`) chooses.
+//! Physical CPUs and the slow path of an exit, on which the scheduler (crate `stile-sched`) selects the next vCPU.
 
 use core::mem;
 use core::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ use schedule::{id, next_deadline, set_timer, share, slice_is_over};
 use wake::wake_sleepers;
 pub use wake::*;
 
-/// Lets this CPU run vCPUs.
+/// Makes this CPU available to the scheduler.
 pub fn online(cpu: &Cpu) {
     SCHEDULE.lock().scheduler.cpu_online(id(cpu));
 }
@@ -50,7 +50,8 @@ fn unpublish(vcpu: &Vcpu) {
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// The slow way out of an exit. When this returns, a vCPU is loaded, its general registers are in the frame, and it may be entered.
+/// The slow path of an exit. On return a vCPU is loaded, its general registers are in the frame, and it may be
+/// entered.
 pub fn leave(cpu: &mut Cpu, row: RowId) {
     let reason = cpu.leave;
     let now = Arch::now();
@@ -64,7 +65,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     unpublish(vcpu);
     take_resched(cpu);
 
-    // Interrupts that are pending already end the wait before it begins.
+    // Interrupts that are already pending end the wait before it starts.
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
     let me = id(cpu);
     ring::due(cpu.index, now);
@@ -73,7 +74,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),
         Leave::Off => schedule.scheduler.off(me, now),
-        // Whatever called, a slice that is over is over.
+        // Whatever the reason for leaving: an expired slice ends.
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);
@@ -87,7 +88,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     if let Some(left) = left {
         Arch::powered_off(vcpu.vm(), vcpu.arch.index());
         if left == 0 {
-            // Nobody is left to turn it on again.
+            // No vCPU is left that could power it on again.
             power::end(vcpu.vm(), power::End::Off);
         }
     }
@@ -97,7 +98,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     run(cpu, runs);
 }
 
-/// The slice of `vcpu` is over. It and the next one learn how long they have waited so far.
+/// Ends the slice of `vcpu`, and publishes the stolen time of it and of the next one.
 #[cold]
 fn slice_end(schedule: &mut Schedule, vcpu: &Vcpu, me: CpuId, now: u64) -> Switch {
     let switch = schedule.scheduler.slice_end(me, now);
@@ -108,8 +109,8 @@ fn slice_end(schedule: &mut Schedule, vcpu: &Vcpu, me: CpuId, now: u64) -> Switc
     switch
 }
 
-/// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
-/// lock, and finds its interrupts' state in memory. If it is parked now, puts it.
+/// Drops this CPU's registers of a vCPU that is off, while the schedule is locked: a CPU that restarts the VM waits
+/// for the lock, and finds the interrupt state in memory. Puts those of a vCPU that is parked.
 fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'static Vcpu> {
     let held = match switch.next {
         Some(next) => next.loading != Loading::Empty,
@@ -127,10 +128,10 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
 fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
     let loaded = cpu.unload()?;
     let vcpu = loaded.vcpu();
-    // The rest of its slice is nobody's.
+    // The rest of its slice is forfeited.
     cpu.slice_end = None;
     if schedule.scheduler.state(vcpu.id) == State::Parked {
-        // Once it is resumed it is ready, so that it needs no deadline.
+        // A resumed vCPU becomes ready, and so needs no deadline.
         let _ = cpu.put(loaded, false);
     } else {
         cpu.power_down(loaded);
@@ -138,8 +139,8 @@ fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
     Some(vcpu)
 }
 
-/// Does what the scheduler decided: puts the old vCPU while the schedule is locked, so that another CPU finds its registers in memory,
-/// and loads the new one. Returns whether there is one to run.
+/// Carries out the scheduler's decision: puts the old vCPU while the schedule is locked, so that another CPU finds
+/// its registers in memory, and loads the new one. Returns whether there is one to run.
 fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let me = id(cpu);
     if let Some(next) = switch.next
@@ -156,7 +157,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     if let Some(next) = switch.next
         && next.loading != Loading::Loaded
     {
-        // It sleeps no more, wherever it did.
+        // Cancels its deadline, on whichever CPU it slept.
         schedule.sleepers.cancel(next.vcpu);
     }
     let sleeper = next_deadline(&schedule, cpu);
@@ -179,7 +180,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
-/// Loads a vCPU onto this CPU, which has none. `switched`: it had another one.
+/// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
@@ -187,7 +188,7 @@ fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     cpu.load(vcpu, switched);
 }
 
-/// Makes a vCPU ready for entry: the one that the scheduler chose, if it `runs`, or else the next that comes.
+/// Prepares a vCPU for entry: the one that the scheduler selected, if it `runs`, otherwise the next one.
 #[inline(always)]
 fn run(cpu: &mut Cpu, runs: bool) {
     if !(runs && publish(cpu)) {
@@ -195,7 +196,8 @@ fn run(cpu: &mut Cpu, runs: bool) {
     }
 }
 
-/// Publishes that the loaded vCPU runs here. False if it is not to be entered: it has an errand, or waits on.
+/// Publishes that the loaded vCPU runs here. Returns false if it must not be entered: it has an errand, or still
+/// waits.
 #[inline(always)]
 fn publish(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
@@ -204,11 +206,11 @@ fn publish(cpu: &mut Cpu) -> bool {
     }
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
     core::sync::atomic::fence(Ordering::SeqCst);
-    // An interrupt that became pending before the store above sent no notification.
+    // Requests that were added before the store above sent no notification.
     cpu.take_interrupts()
 }
 
-/// No vCPU `runs`, or the one that does is not to be entered yet.
+/// Slow path of `run`: no vCPU `runs`, or the one that does must not be entered yet.
 #[inline(never)]
 fn run_later(cpu: &mut Cpu, mut runs: bool) {
     loop {
@@ -225,7 +227,7 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
     }
 }
 
-/// The vCPU was woken while it waits, by what does not end that. Returns whether there is one to run.
+/// Handles a wake-up that does not end the vCPU's wait. Returns whether there is a vCPU to run.
 #[cold]
 fn wait_on(cpu: &mut Cpu) -> bool {
     unpublish(cpu.vcpu());
@@ -236,9 +238,9 @@ fn wait_on(cpu: &mut Cpu) -> bool {
     apply(cpu, schedule, switch, now)
 }
 
-/// Nothing to run: sleeps until an interrupt, and asks again. Returns whether there is a vCPU to run.
+/// Idle: sleeps until an interrupt, then asks the scheduler. Returns whether there is a vCPU to run.
 fn idle(cpu: &mut Cpu) -> bool {
-    // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
+    // Masked interrupts also end the wait, so that none is missed between the scheduler's answer and the wait.
     if !take_resched(cpu) {
         Arch::wait_for_interrupt();
         cpu.idle_interrupt();
@@ -251,8 +253,8 @@ fn idle(cpu: &mut Cpu) -> bool {
     apply(cpu, schedule, switch, now)
 }
 
-/// Does what the scheduler decided for a CPU whose vCPU, if it has one, waits: that may have been stopped meanwhile. Returns whether there is
-/// one to run.
+/// Carries out the scheduler's decision for a CPU whose vCPU, if any, waits and may have been stopped since. Returns
+/// whether there is a vCPU to run.
 fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let stopped = release(cpu, &schedule, &switch);
     let runs = carry_out(cpu, schedule, switch, now);
@@ -262,13 +264,13 @@ fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now
     runs
 }
 
-/// Brings a CPU of a test to its first vCPU.
+/// Brings the CPU of a test to its first vCPU.
 #[cfg(test)]
 pub fn run_for_tests(cpu: &mut Cpu) {
     run(cpu, false);
 }
 
-/// This CPU has booted: it runs vCPUs from now on.
+/// Entry of a booted CPU into the scheduler: it runs vCPUs from here on.
 pub fn work(cpu: &mut Cpu) -> ! {
     run(cpu, false);
     cpu.enter()

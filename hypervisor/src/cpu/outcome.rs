@@ -1,4 +1,4 @@
-//! Outcomes of exits' handlers, and the way out of the exit path for those that do not go on at once.
+//! Outcomes of exit handlers, and the slow path for outcomes other than immediate re-entry.
 
 use stile_ledger::RowId;
 
@@ -6,23 +6,23 @@ use super::Leave;
 use crate::arch::Cpu;
 use crate::vm::power::{self, End};
 
-/// Which line of the ledger the exit belongs to, and whether its vCPU goes on. Each back end's `exit.S` tests the bits.
+/// The ledger's row of an exit, and whether its vCPU is re-entered. Each back end's `exit.S` tests the bits.
 #[repr(transparent)]
 pub struct Outcome(u64);
 
 impl Outcome {
-    /// The bit that says that the scheduler chooses.
+    /// Set if the scheduler selects the next vCPU.
     pub const LEAVE_BIT: u32 = 63;
-    /// A bit whose meaning is the architecture's own.
+    /// Bit with an architecture-specific meaning.
     pub const OWN_BIT: u32 = 62;
 
-    /// Entry, with nothing loaded or put: the common case.
+    /// Re-entry with nothing loaded or put: the common case.
     #[inline(always)]
     pub const fn again(row: RowId) -> Outcome {
         Outcome(row.raw() as u64)
     }
 
-    /// The scheduler chooses: `cpu.leave` says why.
+    /// The scheduler selects the next vCPU; `cpu.leave` has the reason.
     #[inline(always)]
     pub const fn leave(row: RowId) -> Outcome {
         Outcome::again(row).with(Outcome::LEAVE_BIT)
@@ -56,7 +56,7 @@ impl Outcome {
 
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 impl Cpu {
-    /// The VM of the vCPU that exited ends, and the vCPU is left.
+    /// Ends the VM of the vCPU that exited, and leaves the vCPU.
     pub fn end_vm(&mut self, row: RowId, how: End) -> Outcome {
         power::end(self.vcpu().vm(), how);
         self.leave = Leave::Resched;
@@ -64,7 +64,7 @@ impl Cpu {
     }
 }
 
-/// The end of the slow way: the handler did not say "again". `exit.S` enters the vCPU that is loaded when this returns.
+/// Tail of the slow path, for outcomes other than re-entry. `exit.S` enters the vCPU that is loaded on return.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {

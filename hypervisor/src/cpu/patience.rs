@@ -1,8 +1,8 @@
-//! A wait for something that another CPU does, and that may never happen.
+//! Bounded waits for other CPUs.
 
-/// Waits until `is_done`, for `ticks` of the clock `now` at most. Returns whether it was done.
+/// Waits until `is_done` returns true, for at most `ticks` of the clock `now`. Returns whether it did.
 ///
-/// A clock that jumps back makes the wait longer by the jump at most; one that jumps ahead ends it.
+/// A clock that jumps back lengthens the wait by at most the jump; one that jumps forward ends it.
 pub fn wait_for(mut is_done: impl FnMut() -> bool, mut now: impl FnMut() -> u64, ticks: u64) -> bool {
     let mut last = now();
     let mut left = ticks;
@@ -11,7 +11,7 @@ pub fn wait_for(mut is_done: impl FnMut() -> bool, mut now: impl FnMut() -> u64,
             return true;
         }
         let at = now();
-        // Time since the last look: none, if the clock jumped back.
+        // Time since the previous reading: none if the clock jumped back.
         let passed = at.saturating_sub(last);
         if passed > left {
             return is_done();
@@ -25,7 +25,7 @@ pub fn wait_for(mut is_done: impl FnMut() -> bool, mut now: impl FnMut() -> u64,
 mod tests {
     use super::*;
 
-    /// A clock that shows these times, and then goes on in steps of 10.
+    /// A clock that reads these times, then advances in steps of 10.
     fn clock<const N: usize>(times: [u64; N]) -> impl FnMut() -> u64 {
         let mut times = times.into_iter();
         let mut last = 0u64;
@@ -35,7 +35,7 @@ mod tests {
         }
     }
 
-    /// Done when it is looked at for the `n`th time.
+    /// True at the `n`th call.
     fn done_at(n: u32) -> impl FnMut() -> bool {
         let mut looks = 0;
         move || {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn it_looks_once_more_after_the_time() {
-        // The clock stood still for this CPU, as under another hypervisor, while the other one came.
+        // The clock stood still for this CPU, as under another hypervisor, while the other CPU arrived.
         assert!(wait_for(done_at(2), clock([5, 1_000_000]), 100));
     }
 

@@ -1,4 +1,5 @@
-//! Requests to reschedule: a CPU takes them before it runs anything, and with them what waits for that.
+//! Reschedule requests. A CPU takes its request before it runs anything, together with the work that waits for such a
+//! point.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,28 +10,29 @@ use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::once::Once;
 
-/// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
+/// CPUs that must call [`stile_sched::Scheduler::pick_next`].
 static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// How much waits for CPUs to take a request to reschedule: VMs that leave, samples that are wanted, and traces.
+/// Number of activities that wait for CPUs to take a reschedule request: VMs that are being retired, samples and
+/// traces.
 pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);
 
-/// Called by a CPU that takes a request to reschedule while something waits for that, with the vCPU that it has loaded. That one is not in its
-/// guest, and its ledger is exact.
+/// Called by a CPU that takes a reschedule request while some activity waits for that, with its loaded vCPU, which is
+/// outside of its guest and has an exact ledger.
 pub static RESCHED_HOOK: Once<fn(Option<VcpuId>)> = Once::new();
-/// Called next, with the CPU: it begins or ends to record its exits.
+/// Called next, with the CPU, to start or stop recording its exits.
 pub static TRACE_HOOK: Once<fn(&Cpu)> = Once::new();
-/// Called next, with the CPU.
+/// Called last, with the CPU.
 pub static LEAVING_HOOK: Once<fn(&Cpu)> = Once::new();
 
-/// Makes a CPU reschedule.
+/// Requests a reschedule of a CPU.
 pub fn request_resched(cpu: CpuId) {
     RESCHED[cpu.index()].store(true, Ordering::Release);
     Cpu::complete_stores();
     Cpu::regain(cpu.index());
 }
 
-/// Whether a CPU has a request to reschedule that it has not taken.
+/// Whether a CPU has an untaken reschedule request.
 pub fn is_requested(cpu: CpuId) -> bool {
     RESCHED[cpu.index()].load(Ordering::Acquire)
 }
@@ -41,7 +43,7 @@ pub fn needs_resched(cpu: &Cpu) -> bool {
     RESCHED[cpu.index % MAX_CPUS].load(Ordering::Acquire)
 }
 
-/// Takes the request to reschedule, if there is one. The caller has no reference to a VM but to those of the vCPU that it has loaded.
+/// Takes this CPU's reschedule request, if any. The caller has no reference to any VM but that of its loaded vCPU.
 #[inline]
 pub fn take_resched(cpu: &Cpu) -> bool {
     // The common case needs no exclusive access.
@@ -54,7 +56,7 @@ pub fn take_resched(cpu: &Cpu) -> bool {
     true
 }
 
-/// Does what waits for CPUs to take a request to reschedule.
+/// Serves the activities that wait for CPUs to take a reschedule request.
 #[cold]
 #[inline(never)]
 fn work_at_resched(cpu: &Cpu) {

@@ -1,11 +1,11 @@
-//! Alarms ring.
+//! Expiry of alarms.
 
 use crate::arch::Arch;
 use crate::arch::contract::Platform;
 use crate::device::{Line, alarm};
 use crate::vm;
 
-/// Rings the alarms whose time has come and that `cpu`, which calls this, keeps time for.
+/// Expires the due alarms that `cpu`, the calling CPU, keeps time for.
 #[inline]
 pub fn due(cpu: usize, now: u64) {
     if alarm::next(cpu).is_some_and(|at| at <= now) {

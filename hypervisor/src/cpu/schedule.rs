@@ -1,4 +1,4 @@
-//! The schedule of all CPUs, and what this CPU's timer and traps owe to it.
+//! The schedule of all CPUs, and the timer and traps of this CPU that follow from it.
 
 use stile_sched::deadline::Sleepers;
 use stile_sched::lock::TicketLock;
@@ -9,11 +9,11 @@ use crate::arch::{Arch, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 
-/// Everything that the scheduler knows, and the sleepers.
-// In this order: the scheduler's fields are within reach of immediate offsets.
+/// State of the scheduler, and the sleepers.
+// Field order: the scheduler's fields are within reach of immediate offsets.
 #[repr(C)]
 pub struct Schedule {
-    /// The vCPUs' places on CPUs.
+    /// The scheduler.
     pub scheduler: Scheduler,
     /// vCPUs that have a deadline.
     pub sleepers: Sleepers,
@@ -35,18 +35,18 @@ pub fn slice() -> u64 {
     *SLICE.get()
 }
 
-/// Number of a CPU as the scheduler has it.
+/// A CPU's number as the scheduler's type.
 pub fn id(cpu: &Cpu) -> CpuId {
     CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })
 }
 
-/// Whether the slice of the vCPU that runs has ended.
+/// Whether the running vCPU's slice has expired.
 #[inline(always)]
 pub fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
     cpu.slice_end.is_some_and(|end| now >= end)
 }
 
-/// When this CPU has to wake somebody, to ring an alarm, or to enforce a cap.
+/// Earliest deadline of this CPU: a sleeper, an alarm or a cap.
 pub fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
     let me = id(cpu);
     let never = u64::MAX;
@@ -55,7 +55,7 @@ pub fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
     (next != never).then_some(next)
 }
 
-/// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
+/// Sets the slice timer and the traps of WFI-like instructions, which depend on whether other vCPUs want this CPU.
 #[inline(always)]
 pub fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
     let vm = cpu.vcpu().vm();
@@ -69,7 +69,7 @@ pub fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
     }
 }
 
-/// Sets this CPU's timer, unless it is set so.
+/// Programs this CPU's timer, unless it is already set to that value.
 pub fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     if cpu.deadline != deadline {
         cpu.deadline = deadline;
@@ -77,7 +77,7 @@ pub fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     }
 }
 
-/// Forgets a VM. All its vCPUs are off, and nobody starts one.
+/// Removes a VM. All its vCPUs are off, and none is started again.
 pub fn remove_vm(vm: u8) {
     let mut schedule = SCHEDULE.lock();
     schedule.scheduler.vcpus_of(vm).for_each(|vcpu| schedule.sleepers.cancel(vcpu));

@@ -1,11 +1,11 @@
-//! Tells guests their stolen time ([`Stolen`](crate::vm::Stolen)).
+//! Publication of stolen time to guests ([`Stolen`](crate::vm::Stolen)).
 
 use super::schedule::{SCHEDULE, Schedule};
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, VcpuPart};
 use crate::vm::Vcpu;
 
-/// The guest of the vCPU, which runs here, asks for its stolen time: it is 0 now, and kept up from here on.
+/// Enables stolen time for the guest of a vCPU that runs here. It starts at 0.
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub fn begin(vcpu: &Vcpu) {
     let waited = SCHEDULE.lock().scheduler.times(vcpu.id, Arch::now()).waited;
@@ -13,8 +13,8 @@ pub fn begin(vcpu: &Vcpu) {
     vcpu.arch.show_stolen_time(vcpu.vm(), 0);
 }
 
-/// Tells the guest of a vCPU, which runs here next or has just been left, its stolen time. At the end of a slice: that is when others take a CPU
-/// from who wants it.
+/// Publishes the stolen time of a vCPU that is about to run here or was just left. Called at the end of a slice,
+/// which is when vCPUs lose the CPU involuntarily.
 pub fn publish(schedule: &Schedule, vcpu: &Vcpu, now: u64) {
     let waited = schedule.scheduler.times(vcpu.id, now).waited;
     if let Some(ticks) = vcpu.stolen.of(waited) {

@@ -1,4 +1,4 @@
-//! When turns of a VM's vCPUs become short ([`Turns`](crate::vm::Turns)).
+//! Decides when turns of a VM's vCPUs become short ([`Turns`](crate::vm::Turns)).
 
 use stile_sched::{CpuId, State};
 
@@ -7,12 +7,12 @@ use crate::arch::contract::Counter;
 use crate::arch::{Arch, Cpu};
 use crate::vm::{Vcpu, Vm};
 
-/// How long a vCPU goes on that has sent an interrupt to another one, in microseconds: more than a switch takes, and less than it would waste
-/// otherwise by spinning.
+/// Remaining turn of a vCPU that sent an interrupt to another one, in microseconds: longer than a switch, shorter
+/// than the time that spinning would waste.
 const SHORT_US: u64 = 2;
 
-/// CPU `here` has sent an interrupt to a vCPU that runs or waits, at `now`. Returns whether it waits for `here` behind one of the same VM that
-/// may run longer than it should now: see [`adjust`].
+/// Called when CPU `here` sent an interrupt to a vCPU that runs or waits, at `now`. Returns whether the target waits
+/// for `here` behind a vCPU of its own VM whose turn should end earlier: see [`adjust`].
 #[cold]
 pub fn sent(schedule: &Schedule, here: CpuId, to: &Vcpu, now: u64) -> bool {
     let scheduler = &schedule.scheduler;
@@ -25,13 +25,13 @@ pub fn sent(schedule: &Schedule, here: CpuId, to: &Vcpu, now: u64) -> bool {
     is_beside && waited && vm.turns.shorten(ran.max(short), vm.vcpus.len()) > short
 }
 
-/// Ticks of [`SHORT_US`].
+/// [`SHORT_US`] in ticks.
 fn short() -> u64 {
     SHORT_US * Arch::frequency() / 1_000_000
 }
 
-/// A vCPU was left because its turn may be over, or by a request. Its slice ends earlier if turns have become short; a short one that `is_over` is
-/// counted.
+/// Called when a vCPU was left because its slice expired, or by a request. Shortens its slice if turns have become
+/// short; counts a short turn that `is_over`.
 #[inline(always)]
 pub fn adjust(cpu: &mut Cpu, vm: &Vm, is_over: bool, now: u64) {
     if vm.turns.are_short() {

@@ -11,7 +11,7 @@ use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
 use crate::vm::{NOWHERE, Vcpu};
 
-/// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
+/// Wakes sleepers whose deadline has passed. Kicks are for this CPU, or are sent immediately.
 pub fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
     while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
         if let Some(placement) = schedule.scheduler.wake(vcpu, now)
@@ -31,16 +31,17 @@ pub fn notify(vcpu: &Vcpu) {
     }
 }
 
-/// The first half of [`notify`]. False if the vCPU does not run, so that it must be woken.
+/// First half of [`notify`]. Returns false if the vCPU does not run, so that it must be woken.
 #[inline(always)]
 pub fn kick_if_running(vcpu: &Vcpu) -> bool {
     running_on(vcpu).inspect(|&cpu| Cpu::kick(cpu)).is_some()
 }
 
-/// The CPU that a vCPU runs on, for who has something for it and will kick that, or else must wake the vCPU.
+/// Returns the CPU on which a vCPU runs, for a sender that has added a request: it kicks that CPU, or wakes the vCPU
+/// if there is none.
 #[inline(always)]
 pub fn running_on(vcpu: &Vcpu) -> Option<usize> {
-    // Pairs with the fence in `run` and `stand_aside`: whoever comes second sees what the first one wrote.
+    // Pairs with the fence in `run` and `stand_aside`: at least one side sees the other side's write.
     Cpu::complete_stores();
     let cpu = vcpu.runs_on.load(Ordering::Relaxed);
     (cpu != NOWHERE).then_some(cpu as usize)
@@ -62,14 +63,14 @@ pub fn wake(vcpu: &Vcpu) {
     }
 }
 
-/// Wakes a vCPU from a CPU that idles: it asks the scheduler next, and needs no kick.
+/// Wakes a vCPU from an idle CPU, which asks the scheduler next and needs no kick.
 pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
     if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
         request_resched(other);
     }
 }
 
-/// Makes a vCPU ready. Returns the CPU that must choose again.
+/// Makes a vCPU ready. Returns the CPU that must reschedule.
 fn place(vcpu: &Vcpu) -> Option<CpuId> {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
@@ -77,12 +78,12 @@ fn place(vcpu: &Vcpu) -> Option<CpuId> {
     (placement.kick || is_here(placement.cpu) && turns::sent(&schedule, placement.cpu, vcpu, now)).then_some(placement.cpu)
 }
 
-/// Whether a CPU is this one.
+/// Whether `cpu` is the calling CPU.
 fn is_here(cpu: CpuId) -> bool {
     cpu.index() == Cpu::this_index()
 }
 
-/// Wakes a vCPU from a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
+/// Wakes a vCPU from a handler whose own vCPU continues: if the woken one waits for this CPU, the two now share it.
 pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
@@ -107,12 +108,13 @@ pub fn start(vcpu: &Vcpu) {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
     if vcpu.vm().power.is_ending() {
-        // The VM's end stops its vCPUs after saying so, each under this lock: it may have been here already.
+        // The end of a VM sets its state, then stops its vCPUs, each under this lock: this vCPU may have been stopped
+        // already.
         return;
     }
     let placement = schedule.scheduler.start(vcpu.id, now);
     if placement.is_ok() && vcpu.vm().power.is_held() {
-        // No CPU has its registers, so that it is parked at once.
+        // No CPU has its registers, so that it can be parked immediately.
         let _ = schedule.scheduler.park(vcpu.id, now);
         return;
     }

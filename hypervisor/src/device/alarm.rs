@@ -1,4 +1,5 @@
-//! The alarms of the guests' clocks, and that of Stile's own watch. The CPU that set one keeps its time: a guest that sets many costs nobody else.
+//! Alarms of the guests' clocks and of Stile's watch. The CPU that set an alarm keeps its time, so that alarms cost
+//! only the VM that sets them.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,19 +11,19 @@ use crate::arch::contract::PhysicalCpu;
 use crate::once::Once;
 use crate::{cpu, wall_clock};
 
-/// When each VM's alarm rings, in ticks of the counter; this if it does not.
+/// Expiry of each VM's alarm, in ticks of the counter; this value if it is off.
 const NEVER: u64 = u64::MAX;
 static ALARMS: [AtomicU64; MAX_VMS + 1] = [const { AtomicU64::new(NEVER) }; MAX_VMS + 1];
-/// The alarm behind those of the VMs.
+/// Index of the watch's alarm, after those of the VMs.
 pub const WATCH_ALARM: usize = MAX_VMS;
-/// Called with the time when the watch's alarm rings.
+/// Called with the time when the watch's alarm expires.
 pub static WATCH: Once<fn(u64)> = Once::new();
-/// The CPU that keeps time for each.
+/// The CPU that keeps time for each alarm.
 static KEEPERS: [AtomicUsize; MAX_VMS + 1] = [const { AtomicUsize::new(0) }; MAX_VMS + 1];
-/// When the first alarm rings that each CPU keeps time for, or one that it kept time for. Written by that CPU alone.
+/// Earliest expiry of the alarms that each CPU keeps time for, or kept time for. Written by that CPU alone.
 static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
-/// Sets the alarm of a VM's clock: in seconds as [`wall_clock::seconds`] counts them.
+/// Sets the alarm of a VM's clock, in seconds of [`wall_clock::seconds`].
 pub fn set(vm: usize, seconds: Option<u64>) {
     set_at(vm, seconds.map_or(NEVER, wall_clock::ticks_at));
 }
@@ -42,25 +43,25 @@ fn set_at(vm: usize, ticks: u64) {
     if ticks != NEVER
         && let Some(keeper) = CpuId::new(keeper)
     {
-        // Its timer is set when it next chooses what to run.
+        // Its timer is set at its next reschedule.
         cpu::request_resched(keeper);
     }
 }
 
-/// Finds the first alarm that `cpu`, which calls this, keeps time for.
+/// Recomputes the earliest expiry of the alarms that `cpu`, the calling CPU, keeps time for.
 fn update_next(cpu: usize) {
     let kept = ALARMS.iter().zip(&KEEPERS).filter(|(_, keeper)| keeper.load(Ordering::Relaxed) == cpu);
     let first = kept.map(|(alarm, _)| alarm.load(Ordering::Acquire)).min();
     NEXT[cpu % MAX_CPUS].store(first.unwrap_or(NEVER), Ordering::Relaxed);
 }
 
-/// When `cpu` has to look at the alarms.
+/// Earliest time at which `cpu` must check the alarms.
 #[inline]
 pub fn next(cpu: usize) -> Option<u64> {
     Some(NEXT[cpu % MAX_CPUS].load(Ordering::Relaxed)).filter(|&at| at != NEVER)
 }
 
-/// Calls `ring` with the numbers of the alarms whose time has come and that `cpu`, which calls this, keeps time for.
+/// Calls `ring` with the numbers of the due alarms that `cpu`, the calling CPU, keeps time for.
 #[cold]
 pub fn for_each_due(cpu: usize, now: u64, ring: impl Fn(usize)) {
     for (number, (alarm, keeper)) in ALARMS.iter().zip(&KEEPERS).enumerate() {

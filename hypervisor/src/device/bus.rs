@@ -11,20 +11,20 @@ pub trait Device {
     /// Loads `bytes` bytes at `offset`. Bits beyond are ignored. `cpu` has the accessing vCPU loaded.
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64;
 
-    /// Loads as [`read`](Self::read) does, or does nothing: `None` if the value is another CPU's and does not come before this CPU is needed for
-    /// something else. The guest executes the access again.
+    /// Loads as [`read`](Self::read) does. Returns `None` without effect if another CPU holds the value and does not
+    /// provide it before this CPU must reschedule; the guest then executes the access again.
     #[inline(always)]
     #[allow(dead_code, reason = "not every architecture has such a device")]
     fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
         Some(self.read(cpu, offset, bytes))
     }
 
-    /// Stores `bytes` bytes at `offset`; `value` is zero-extended. Returns how the VM ends, if it does.
+    /// Stores `bytes` bytes at `offset`; `value` is zero-extended. Returns how the VM ends if the store ends it.
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End>;
 }
 
-/// Defines the enumeration of a machine's devices: for each a variant, and the place of its [`Device`] in a VM. Reads and writes are
-/// dispatched by a `match`, so that no call goes through a pointer.
+/// Defines the enumeration of a machine's devices: each variant names the field of a VM with its [`Device`]. A
+/// `match` dispatches reads and writes, so that there are no indirect calls.
 macro_rules! devices {
     ($vm:ident: $($(#[$doc:meta])* $variant:ident => $device:expr,)+) => {
         /// The devices on a VM's buses.
@@ -67,33 +67,33 @@ macro_rules! devices {
 }
 pub(crate) use devices;
 
-/// Devices that not every VM has.
+/// Optional devices of a VM.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "not every architecture has them")]
 pub struct Optional {
-    /// PCI functions, and what belongs to them.
+    /// Assigned PCI functions, and their host bridge.
     pub pci: bool,
-    /// Flash for the variables of firmware.
+    /// Flash for firmware variables.
     pub flash: bool,
 }
 
-/// The most regions of a VM's memory bus.
+/// Maximum number of regions on a VM's memory bus.
 const MEMORY_REGIONS: usize = 8;
-/// The most regions of a VM's port bus.
+/// Maximum number of regions on a VM's port bus.
 const PORT_REGIONS: usize = 32;
 
-/// A VM's buses. Built with the VM, and constant.
+/// A VM's buses. Built with the VM, then constant.
 pub struct Buses {
-    /// Guest-physical addresses outside of RAM.
+    /// Guest-physical addresses outside RAM.
     pub memory: Bus<Id, MEMORY_REGIONS>,
     ports: Bus<Id, PORT_REGIONS>,
 }
 
 impl Buses {
-    /// The buses of a VM with so many vCPUs.
+    /// Builds the buses of a VM with `vcpus` vCPUs.
     ///
     /// # Errors
-    /// In words: the machine's regions overlap, or are too many.
+    /// A description: regions of the machine overlap, or there are too many.
     pub fn new(vcpus: usize, optional: Optional) -> Result<Buses, &'static str> {
         const UNUSABLE: &str = "the regions of a VM's devices overlap, or are too many";
         let memory = Bus::new(memory_regions(vcpus, optional)).map_err(|_| UNUSABLE)?;
@@ -101,7 +101,7 @@ impl Buses {
         Ok(Buses { memory, ports })
     }
 
-    /// Finds the device that answers an access at an I/O port. (Not every architecture has ports.)
+    /// Finds the device at an I/O port. Unused on architectures without ports.
     #[inline]
     #[allow(dead_code)]
     pub fn port(&self, port: u16, bytes: u64) -> Option<Hit<Id>> {

@@ -15,18 +15,18 @@ fn model() -> Model {
 }
 
 impl Clock {
-    /// The clock after reset.
+    /// Returns the clock in its reset state.
     pub fn new() -> Clock {
         Clock { model: TicketLock::new(model()) }
     }
 
-    /// Resets it, which ends its alarm.
+    /// Resets the clock and cancels its alarm.
     pub fn reset(&self) {
         *self.model.lock() = model();
     }
 
-    /// The time of its alarm may have come. `set_line` moves [`Line::Clock`](super::Line::Clock), `set_alarm` sets when it comes next: in seconds of
-    /// the wall clock.
+    /// Checks whether the alarm has expired. `set_line` sets the level of [`Line::Clock`](super::Line::Clock),
+    /// `set_alarm` the next expiry, in seconds of the wall clock.
     pub fn expire(&self, set_line: impl FnOnce(bool), set_alarm: impl FnOnce(Option<u64>)) {
         let mut model = self.model.lock();
         if let Some(level) = model.expire(wall_clock::seconds()) {
@@ -35,12 +35,12 @@ impl Clock {
         set_alarm(model.deadline());
     }
 
-    /// The guest reads the register at `offset`.
+    /// Reads the register at `offset` for the guest.
     pub fn read(&self, offset: u32) -> u32 {
         self.model.lock().read(offset, wall_clock::seconds())
     }
 
-    /// The guest writes the register at `offset`. `set_line` and `set_alarm` as for [`Clock::expire`].
+    /// Writes the register at `offset` for the guest. `set_line` and `set_alarm` as for [`Clock::expire`].
     pub fn write(&self, offset: u32, value: u32, set_line: impl FnOnce(bool), set_alarm: impl FnOnce(Option<u64>)) {
         let mut model = self.model.lock();
         if let Some(level) = model.write(offset, value, wall_clock::seconds()) {

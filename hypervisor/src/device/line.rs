@@ -1,10 +1,10 @@
-//! The interrupt lines of the devices that all machines have.
+//! Interrupt lines of the devices that every machine has.
 
 /// An interrupt line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// The UART's.
+    /// Line of the UART.
     Uart,
-    /// The clock's.
+    /// Line of the clock.
     Clock,
 }

@@ -1,5 +1,5 @@
-//! The devices of a VM: models (crate `stile-device`) behind a lock each, where their bytes and interrupt lines go, and the buses that lead
-//! to them. docs/devices.md says how to add one.
+//! Devices of a VM: models (crate `stile-device`), each behind a lock, connected to interrupt lines, console and
+//! buses. docs/devices.md describes how to add one.
 
 pub mod alarm;
 pub mod bus;
@@ -14,26 +14,26 @@ use clock::Clock;
 pub use line::Line;
 use uart::Uart;
 
-/// The devices that VMs of every architecture have, and the buses.
+/// Devices that VMs of every architecture have, and the buses.
 pub struct Devices {
-    /// The console's.
+    /// The console's UART.
     pub uart: Uart,
-    /// The time of day.
+    /// The real-time clock.
     pub clock: Clock,
-    /// Addresses of all devices.
+    /// Address map of all devices.
     pub buses: Buses,
 }
 
 impl Devices {
-    /// The devices of VM number `vm`, with so many vCPUs, after reset.
+    /// Creates the devices of VM number `vm` with `vcpus` vCPUs, in their reset state.
     ///
     /// # Errors
-    /// In words: as [`Buses::new`].
+    /// A description, as from [`Buses::new`].
     pub fn new(vm: usize, vcpus: usize, optional: Optional) -> Result<Devices, &'static str> {
         Ok(Devices { uart: Uart::new(vm), clock: Clock::new(), buses: Buses::new(vcpus, optional)? })
     }
 
-    /// Resets UART and clock. The buses are constant.
+    /// Resets UART and clock; the buses are constant.
     pub fn reset(&self) {
         self.uart.reset();
         self.clock.reset();

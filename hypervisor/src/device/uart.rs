@@ -1,4 +1,4 @@
-//! A VM's UART: the architecture's model behind a lock, with the console on its line.
+//! A VM's UART: the architecture's model behind a lock, connected to the VM's console.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use stile_sched::lock::TicketLock;
 use crate::arch::models::{UART_DATA, Uart as Model};
 use crate::console;
 
-/// Bytes for a guest that it has not yet read.
+/// Input backlog for a guest that does not read, in bytes.
 const BACKLOG: usize = 1024;
 
 struct State {
@@ -18,47 +18,48 @@ struct State {
 
 /// The UART.
 pub struct Uart {
-    /// Its VM's number, which is that of the console.
+    /// Number of the VM, and of its console.
     vm: usize,
     state: TicketLock<State>,
-    /// A copy of the flag register, which guests read before each byte.
+    /// Copy of the flag register, which guests poll before each byte.
     flags: AtomicU32,
 }
 
 impl Uart {
-    /// The UART of VM `vm` after reset.
+    /// Returns the UART of VM `vm` in its reset state.
     pub fn new(vm: usize) -> Uart {
         let model = Model::new();
         let flags = AtomicU32::new(model.flags());
         Uart { vm, state: TicketLock::new(State { model, backlog: Deque::new() }), flags }
     }
 
-    /// Resets it. Bytes that the guest has not read are kept: the next boot may want them.
+    /// Resets the UART. Unread input is kept for the next boot.
     pub fn reset(&self) {
         let mut state = self.state.lock();
         state.model = Model::new();
         self.flags.store(state.model.flags(), Ordering::Relaxed);
     }
 
-    /// Returns the flag register, without the lock.
+    /// Reads the flag register without the lock.
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Changes the state, which may change the flags and move the interrupt line: `change` returns its new level, `set_line` moves [`Line::Uart`](super::Line::Uart).
+    /// Changes the state: `change` returns the new level of the interrupt line, which `set_line` sets
+    /// ([`Line::Uart`](super::Line::Uart)). Updates the copy of the flags.
     fn with<T>(&self, set_line: impl FnOnce(bool), change: impl FnOnce(&mut State) -> (T, Option<bool>)) -> T {
         let mut state = self.state.lock();
         let (result, irq) = change(&mut state);
         self.flags.store(state.model.flags(), Ordering::Relaxed);
-        // The line is moved under the lock, so that its levels arrive in order.
+        // Under the lock, so that levels arrive in order.
         if let Some(level) = irq {
             set_line(level);
         }
         result
     }
 
-    /// The guest reads the register at `offset`. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    /// Reads the register at `offset` for the guest. `set_line` sets [`Line::Uart`](super::Line::Uart).
     pub fn read(&self, offset: u32, set_line: impl FnOnce(bool)) -> u32 {
         self.with(set_line, |state| {
             let read = state.model.read(offset);
@@ -67,7 +68,7 @@ impl Uart {
         })
     }
 
-    /// The guest writes the register at `offset`. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    /// Writes the register at `offset` for the guest. `set_line` sets [`Line::Uart`](super::Line::Uart).
     pub fn write(&self, offset: u32, value: u32, set_line: impl FnOnce(bool)) {
         self.with(set_line, |state| {
             let write = state.model.write(offset, value);
@@ -80,13 +81,14 @@ impl Uart {
         });
     }
 
-    /// The line took some bytes: the transmitter may have room again. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    /// Called when the serial line accepted output: the transmitter may have room again. `set_line` sets
+    /// [`Line::Uart`](super::Line::Uart).
     pub fn drained(&self, set_line: impl FnOnce(bool)) {
         let room = console::has_room(self.vm);
         self.with(set_line, |state| ((), state.model.set_tx_full(!room)));
     }
 
-    /// A byte came over the line for this VM. If its guest does not read, bytes beyond the backlog are lost. `set_line` moves
+    /// Receives a byte from the serial line. Input beyond the backlog is dropped. `set_line` sets
     /// [`Line::Uart`](super::Line::Uart).
     pub fn receive(&self, byte: u8, set_line: impl FnOnce(bool)) {
         self.with(set_line, |state| {
@@ -97,7 +99,7 @@ impl Uart {
 }
 
 impl State {
-    /// Moves bytes from the backlog into the FIFO. Returns the interrupt line's level if it changed.
+    /// Moves bytes from the backlog to the FIFO. Returns the level of the interrupt line if it changed.
     fn refill(&mut self) -> Option<bool> {
         let mut irq = None;
         while let Some(&byte) = self.backlog.front() {

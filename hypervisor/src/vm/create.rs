@@ -1,4 +1,4 @@
-//! Making VMs: those of the configuration, and others on request.
+//! Creation of VMs: those of the configuration, and others on request.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ use crate::cpu::{self, SCHEDULE};
 use crate::device::{Devices, Optional};
 use crate::memory;
 
-/// Makes every VM that the blob names. They are not yet started.
+/// Creates every VM of the blob without starting it.
 ///
 /// # Errors
-/// In words: what doesn't fit this board.
+/// A description of what this board cannot provide.
 pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     let (vms, files) = (blob.vms.clone(), blob.files());
     BLOB.set(blob);
     retire::setup();
-    // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
+    // LPIs of any VM's functions may arrive on any CPU, and the ablated vectors use list registers differently.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     for (number, config) in vms.enumerate() {
         if !retire::claim(number) {
@@ -38,11 +38,12 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Makes a VM whose number was [claimed](retire::claim). It is off. The configuration's name, and `files`, live as long as it. Its interrupts are not
-/// direct: its CPUs may be others' already.
+/// Creates a VM, off, under a number that was [claimed](retire::claim). The configuration's name, and `files`, live
+/// as long as the VM. Its interrupts are never direct: other vCPUs may run on its CPUs already.
 ///
 /// # Errors
-/// In words: what doesn't fit this board. Nothing of the VM remains but its number, and what its [arena](arena) had before.
+/// A description of what this board cannot provide. Of the VM only its number remains claimed, and what its
+/// [arena](arena) had allocated before.
 pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
     create_as(number, config, files, false)
 }
@@ -65,7 +66,7 @@ fn create_as(
     vm
 }
 
-/// The RAM of a VM.
+/// Allocates the RAM of a VM.
 fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_PIECES>, &'static str> {
     let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
     for range in Arch::ram(config).into_iter().filter(|range| !range.is_empty()) {
@@ -89,7 +90,7 @@ fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_
     Ok(pieces)
 }
 
-/// All but the RAM of a VM.
+/// Creates a VM around its RAM.
 fn build(
     number: usize,
     config: &stile_blob::Vm<'static>,
@@ -128,7 +129,7 @@ fn build(
         arch,
     };
     let place = ptr::from_mut(place.write(vm));
-    // SAFETY: it was just written, and stays until the VM is gone.
+    // SAFETY: it was just written, and lives until the VM is retired.
     let vm = unsafe { &*place };
     for vcpu in &vm.vcpus {
         vcpu.belongs_to(vm);
@@ -138,7 +139,7 @@ fn build(
     Ok(vm)
 }
 
-/// A vCPU, which the scheduler knows.
+/// Creates a vCPU and registers it with the scheduler.
 fn vcpu(
     number: usize,
     index: u8,
@@ -147,7 +148,7 @@ fn vcpu(
     arena: &'static Arena,
 ) -> Result<&'static Vcpu, &'static str> {
     let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
-    // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
+    // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
     let vcpu = Vcpu::new(id, arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?, ledger);
@@ -158,7 +159,7 @@ fn vcpu(
     Ok(place.write(vcpu))
 }
 
-/// Tells the scheduler how much CPU time a VM gets.
+/// Sets a VM's weight and cap in the scheduler.
 fn share(vm: u8, share: Share) {
     let hz = Arch::frequency();
     let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;

@@ -1,25 +1,25 @@
-//! How a VM ends.
+//! Ways for a VM to end.
 
 use stile_wire::Crash;
 
-/// How a VM ends.
+/// Way for a VM to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its guest, or the operator, turned it off.
+    /// Power-off by its guest or the operator.
     Off,
-    /// Its guest ended it, and says how it went: 0 is well. (Not every machine has a way to say so.)
+    /// Exit by its guest with a status, 0 for success. Not every machine has a device for it.
     #[allow(dead_code)]
     Exit(u32),
-    /// Its guest reset it.
+    /// Reset by its guest.
     Reset,
-    /// The operator reset it, which starts it anew in any case.
+    /// Reset by the operator, which restarts the VM whatever its configuration.
     Restart,
-    /// It can't go on.
+    /// Unrecoverable error.
     Crash(Crash),
 }
 
 impl End {
-    /// Whether the VM is to start anew.
+    /// Whether the VM restarts.
     pub fn is_reset(self) -> bool {
         matches!(self, End::Reset | End::Restart)
     }

@@ -1,4 +1,4 @@
-//! Blocks of a VM's RAM get their contents, and lose them.
+//! Population of a VM's RAM at first touch, block by block, and its reversal.
 
 use core::sync::atomic::Ordering;
 
@@ -11,18 +11,18 @@ use crate::arch::Arch;
 use crate::arch::contract::{Host, VmPart};
 use crate::console::log;
 
-/// How many blocks one call of [`Vm::drain_files`] unmaps.
+/// Number of blocks that one call of [`Vm::drain_files`] unmaps.
 const DRAINED_AT_ONCE: usize = 64;
 
 impl Vm {
-    /// Whether an address is in RAM, and the block around it full and mapped.
+    /// Whether an address is in RAM, in a block that is filled and mapped.
     #[inline]
     pub fn is_full(&self, gpa: u64) -> bool {
         self.ram.block(gpa).is_some_and(Block::is_full)
     }
 
-    /// The guest found nothing mapped at an address: does a part of what it takes to map the block around it, of bounded length. False if the
-    /// address is not in RAM. Otherwise the guest tries again, which may bring it here again.
+    /// Handles a guest access to an unmapped address: does a bounded part of filling and mapping its block. Returns
+    /// false if the address is not in RAM; otherwise the guest retries the access, which may fault again.
     pub fn touch(&self, gpa: u64) -> bool {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
         let start = gpa & !(BLOCK_SIZE - 1);
@@ -41,7 +41,7 @@ impl Vm {
         }
         for part in self.ram.parts(start, start + BLOCK_SIZE) {
             if let Err(error) = self.arch.map_ram(&part) {
-                // The tables were made when the VM was.
+                // The tables were allocated with the VM.
                 log!("{}: RAM at {:#x} can't be mapped: {error:?}", self.name, part.gpa);
             }
         }
@@ -49,13 +49,13 @@ impl Vm {
         true
     }
 
-    /// Does a part of what it takes to fill and map all of RAM, of bounded length. Returns whether that is done. No vCPU runs.
+    /// Does a bounded part of filling and mapping all of RAM. Returns whether all of it is mapped. No vCPU runs.
     pub fn fill_ram(&self) -> bool {
         let mut index = match self.ram.unfilled.load(Ordering::Relaxed) {
             NOT_FILLING => 0,
             index => index,
         };
-        // Blocks that are full already cost a load each.
+        // Filled blocks cost a load each.
         while self.ram.blocks.get(index).is_some_and(Block::is_full) {
             index += 1;
         }
@@ -68,19 +68,20 @@ impl Vm {
         all
     }
 
-    /// Clears a part of RAM, of bounded length, so that nobody who gets it next finds what the guest had there. Returns whether that is all. The
-    /// VM is being destroyed: nothing else touches its memory.
+    /// Clears a bounded part of RAM, so that its next owner finds no data of this guest. Returns whether all of it is
+    /// clear. The VM is being destroyed: nothing else accesses its memory.
     pub fn clear_ram(&self) -> bool {
         const AT_ONCE: u64 = Arch::ZEROED_AT_ONCE;
         const _: () = assert!(BLOCK_SIZE.is_multiple_of(AT_ONCE));
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
         let mut at = self.ram.cleared.load(Ordering::Relaxed);
-        // Blocks that nobody touched cost a load each.
+        // Untouched blocks cost a load each.
         while at < end && self.ram.block(at).is_none_or(Block::is_untouched) {
             at += AT_ONCE;
         }
         for part in self.ram.parts(at, end.min(at + AT_ONCE)) {
-            // SAFETY: the part is of this VM's RAM, in the direct map. No vCPU of it runs, and its functions are stopped.
+            // SAFETY: the part is in this VM's RAM, in the direct map. No vCPU of the VM runs, and its functions are
+            // stopped.
             unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
         }
         self.ram.cleared.store(at + AT_ONCE, Ordering::Relaxed);
@@ -92,13 +93,13 @@ impl Vm {
         self.ram.unfilled.load(Ordering::Relaxed) != NOT_FILLING
     }
 
-    /// The next [`Vm::fill_ram`] looks at all blocks again, of which some are drained before.
+    /// Makes the next [`Vm::fill_ram`] check all blocks again, because drained ones have to be filled again.
     pub fn rewind_fill(&self) {
         self.ram.unfilled.store(NOT_FILLING, Ordering::Relaxed);
     }
 
-    /// Fills the page at an address that Stile is about to read or write for the guest, if it is in RAM. Leaves the block unmapped: an exit
-    /// may access some 70 pages, each in a block of its own, and must fill them all.
+    /// Fills the page at an address that Stile is about to access for the guest, if it is in RAM. Does not map the
+    /// block: one exit may access some 70 pages in different blocks, all of which would have to be filled.
     #[inline]
     #[allow(dead_code, reason = "not every architecture has such accesses")]
     pub fn fill_page(&self, gpa: u64) {
@@ -123,8 +124,8 @@ impl Vm {
         }
     }
 
-    /// Unmaps blocks that files are loaded into, so that they are loaded again. Returns whether that is all of them. No vCPU runs, and one is
-    /// loaded on this CPU.
+    /// Unmaps blocks that files are loaded into, so that the files are loaded again. Returns whether all are
+    /// unmapped. No vCPU runs; one is loaded on this CPU.
     pub fn drain_files(&self) -> bool {
         let mut drained = 0;
         'all: for load in &self.ram.loads {

@@ -1,7 +1,8 @@
-//! Virtual machines: their memory, vCPUs and devices, made from the configuration or on request.
+//! Virtual machines: their memory, vCPUs and devices, created from the configuration or on request.
 //!
-//! A VM is reached by its number, or as the VM of a vCPU that is loaded. Both give a `&'static Vm`: it is valid until the CPU that has it next
-//! takes a request to reschedule, and longer while one of the VM's vCPUs is loaded on that CPU ([`retire`]). So it must not be kept.
+//! A VM is looked up by its number, or as the VM of a loaded vCPU. Both return a `&'static Vm` that is valid until
+//! the CPU next takes a reschedule request, and longer while a vCPU of the VM is loaded on that CPU ([`retire`]). It
+//! must not be stored.
 
 mod create;
 mod end;
@@ -33,165 +34,167 @@ pub use turns::Turns;
 
 /// A virtual machine.
 pub struct Vm {
-    /// Below [`MAX_VMS`]; of those in the configuration, the place there. No other VM has it meanwhile.
+    /// Number below [`MAX_VMS`], unique among existing VMs; for VMs of the configuration, the index there.
     pub number: usize,
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// How its first vCPU starts.
+    /// Initial state of the first vCPU.
     start: Start,
-    /// Its memory, and what is loaded into it.
+    /// RAM, and the files loaded into it.
     ram: Ram,
     /// Effect of a reset.
     on_reset: OnReset,
-    /// The switches of the exit path.
+    /// Techniques in force on the exit path.
     pub techniques: Techniques,
-    /// It owns PCI functions: all of its RAM is filled before its guest runs.
+    /// The VM owns PCI functions: all of its RAM is mapped before its guest runs.
     has_functions: bool,
-    /// Its vCPUs.
+    /// vCPUs by number.
     pub vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
-    /// On, off, or on the way.
+    /// Power state.
     pub power: Power,
-    /// How long its vCPUs run in turn.
+    /// Length of its vCPUs' turns.
     pub turns: Turns,
     /// UART and clock.
     pub devices: Devices,
-    /// Bytes of the board's memory that it was made of.
+    /// Memory allocated for the VM, in bytes.
     memory: AtomicU64,
-    /// Second stage, interrupt controller, and what else the architecture has for each VM.
+    /// Second stage, interrupt controller and other architecture-specific state.
     pub arch: arch::Vm,
 }
 
-/// How a VM's first vCPU starts.
+/// Initial state of a VM's first vCPU.
 pub struct Start {
-    /// Its first instruction.
+    /// Entry point.
     pub pc: u64,
-    /// The guest-physical address of what the guest is told about its machine.
+    /// Guest-physical address of the boot information (device tree or tables).
     pub info: u64,
-    /// Its processor mode: one that [`crate::arch::contract::Platform::can_start`] accepts.
+    /// Processor mode, one that [`crate::arch::contract::Platform::can_start`] accepts.
     pub mode: Mode,
 }
 
 impl Vm {
-    /// Bytes of the board's memory that it was made of.
+    /// Memory allocated for the VM, in bytes.
     pub fn memory(&self) -> u64 {
         self.memory.load(Ordering::Relaxed)
     }
 }
 
-/// For [`Vcpu::runs_on`]: nowhere.
+/// Value of [`Vcpu::runs_on`] for a vCPU that does not run.
 pub const NOWHERE: u32 = u32::MAX;
 
 /// A virtual CPU.
 pub struct Vcpu {
-    /// Its name.
+    /// VM and vCPU number.
     pub id: VcpuId,
     vm: Once<&'static Vm>,
-    /// The CPU on which it runs, not merely is loaded; [`NOWHERE`] otherwise.
+    /// The CPU on which it runs, which excludes being merely loaded; [`NOWHERE`] otherwise.
     pub runs_on: AtomicU32,
-    /// Registers, and the interrupt controller's private part.
+    /// Registers, and the private part of the interrupt controller.
     pub arch: arch::Vcpu,
-    /// The time that its guest knows to be stolen.
+    /// Stolen time as published to its guest.
     pub stolen: Stolen,
     ledger: *mut Ledger,
 }
 
-// SAFETY: all but `ledger` is Sync, and that is reached only as `Loaded::ledger` and `copy_ledger` say.
+// SAFETY: all fields but `ledger` are Sync. The ledger is accessed only through `Loaded::ledger`, by the one CPU that
+// has the vCPU loaded, and by volatile reads (`exits_taken`, `copy_ledger`).
 unsafe impl Sync for Vcpu {}
 
 impl Vcpu {
-    /// A vCPU that is off.
+    /// Creates a vCPU that is off.
     pub fn new(id: VcpuId, arch: arch::Vcpu, ledger: &'static mut Ledger) -> Vcpu {
         ledger.reset();
         Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, stolen: Stolen::new(), ledger }
     }
 
-    /// Its VM. Set when that is complete, before the vCPU is started.
+    /// Sets its VM once that is complete, before the vCPU is started.
     pub fn belongs_to(&self, vm: &'static Vm) {
         self.vm.set(vm);
     }
 
-    /// Its VM.
+    /// Returns its VM.
     #[inline(always)]
     pub fn vm(&self) -> &'static Vm {
-        // SAFETY: vCPUs are reached only through their VM, or by running, which both come after `belongs_to`.
+        // SAFETY: a vCPU is reached only through its VM or by running, both of which come after `belongs_to`.
         unsafe { self.vm.assume_set() }
     }
 
-    /// Where its ledger is: for [`Loaded`](crate::cpu::Loaded).
+    /// Pointer to its ledger, for [`Loaded`](crate::cpu::Loaded).
     #[inline(always)]
     pub fn ledger(&self) -> *mut Ledger {
         self.ledger
     }
 
-    /// Where the ledger's rows are: for the exit path.
+    /// Pointer to the ledger's rows, for the exit path.
     pub fn ledger_rows(&self) -> *mut Row {
-        // SAFETY: a place in the ledger, which lives as long as the vCPU. No reference is made.
+        // SAFETY: the pointer stays within the ledger, which lives as long as the vCPU; no reference is created.
         unsafe { (&raw mut (*self.ledger).rows).cast() }
     }
 
-    /// Exits in the ledger: those until the vCPU was last left.
+    /// Number of exits in the ledger, up to the last time that the vCPU was left.
     pub fn exits_taken(&self) -> u64 {
-        // SAFETY: a word in the ledger, which lives as long as the vCPU, read as a whole. No reference is made.
+        // SAFETY: an aligned word in the ledger, which lives as long as the vCPU; no reference is created.
         unsafe { (&raw const (*self.ledger).taken).read_volatile() }
     }
 
-    /// Copies the ledger, as far as it is written: exact once the vCPU is off. While it runs, each number is whole, and of some moment.
+    /// Copies the ledger. Exact if the vCPU is off; while it runs, each number is valid but they are not consistent
+    /// with each other.
     pub fn copy_ledger(&self, to: &mut Ledger) {
         const WORDS: usize = size_of::<Ledger>() / size_of::<u64>();
         const _: () = assert!(WORDS * size_of::<u64>() == size_of::<Ledger>());
         let (from, to): (*const u64, *mut u64) = (self.ledger.cast(), (&raw mut *to).cast());
         for word in 0..WORDS {
-            // SAFETY: a ledger is an array of such words, and any numbers make one. The CPU that writes them meanwhile writes each at once, and
-            // no reference is made to them here.
+            // SAFETY: a ledger is an array of such words, for which all values are valid. The CPU that may write them
+            // concurrently writes each word with one store; no reference is created.
             unsafe { to.add(word).write(from.add(word).read_volatile()) };
         }
     }
 }
 
-/// VMs by their numbers; null where there is none.
+/// VMs by number; null for unused numbers.
 static VMS: [AtomicPtr<Vm>; MAX_VMS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_VMS];
 static BLOB: Once<Blob<'static>> = Once::new();
 
-/// All VMs, in the order of their numbers.
+/// All VMs in the order of their numbers.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
     (0..MAX_VMS).filter_map(get)
 }
 
-/// A VM by its number.
+/// Looks up a VM by number.
 #[inline]
 pub fn get(number: usize) -> Option<&'static Vm> {
     let vm = VMS.get(number)?.load(Ordering::Acquire);
-    // SAFETY: a VM is complete when its pointer is stored, and its memory is given back once each CPU has been where it had no reference
-    // since the pointer was taken away (`retire`).
+    // SAFETY: a VM is complete when its pointer is stored, and freed only after its pointer was removed and each CPU
+    // has passed a point at which it held no reference (`retire`).
     unsafe { vm.as_ref() }
 }
 
-/// Lets a complete VM be found.
+/// Makes a complete VM visible to lookups.
 fn publish(number: usize, vm: *mut Vm) {
     VMS[number].store(vm, Ordering::Release);
 }
 
-/// Lets a VM be found no more. Returns where it is.
+/// Removes a VM from lookups and returns its address.
 fn unpublish(number: usize) -> *mut Vm {
     VMS[number].swap(ptr::null_mut(), Ordering::AcqRel)
 }
 
-/// The files of the machine's image.
+/// Files in the machine's image.
 pub fn image() -> Files<'static> {
     BLOB.get().files()
 }
 
-/// A vCPU by its name.
+/// Looks up a vCPU.
 ///
 /// # Panics
-/// If there is none: the scheduler knows only vCPUs that were made.
+/// If it does not exist: the scheduler knows only vCPUs that were created.
 pub fn vcpu(id: VcpuId) -> &'static Vcpu {
     get(usize::from(id.vm()))
         .and_then(|vm| vm.vcpus.get(usize::from(id.vcpu())).copied())
         .expect("the scheduler names a vCPU that is there")
 }
 
-/// The function of Stile's that an offset in the image belongs to, and the offset in it.
+/// Looks up the function of Stile's that contains an offset in the image. Returns its name and the offset in it.
 pub fn symbol(offset: u32) -> Option<(&'static str, u32)> {
     BLOB.try_get()?.symbols.lookup(offset)
 }

@@ -1,13 +1,14 @@
-//! How VMs start and end.
+//! Power control: start, end, pause and destruction of VMs.
 //!
-//! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
-//! does what follows: a restart, or nothing more.
+//! A VM has ended when all its vCPUs are off. The CPU that ends it asks the scheduler to stop each of them; the CPU
+//! that releases the last one restarts the VM or reports its end ([`settle`]).
 //!
-//! The operator pauses a VM by parking its vCPUs. The CPU that puts the last one completes that. While a VM is paused, no CPU has any of its
-//! registers, so that its time can be held ([`Platform::hold_time`]); its interrupts become pending as those of vCPUs that sleep.
+//! A pause parks the vCPUs; the CPU that puts the last one completes it. While a VM is paused, no CPU has any of its
+//! registers, so that its time can be stopped ([`Platform::hold_time`]); its interrupts become pending as for
+//! sleeping vCPUs.
 //!
-//! Work of a restart that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
-//! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
+//! Restart work that grows with the VM's memory is an errand of its first vCPU, run in bounded pieces
+//! ([`run_errand`]), scheduled and charged as guest time.
 
 use core::sync::atomic::Ordering;
 
@@ -23,27 +24,28 @@ use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
 
-/// Next step after a piece of an errand.
+/// Continuation after a piece of an errand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Another piece.
+    /// Run another piece.
     More,
-    /// Nothing, until this time.
+    /// Wait until this time, in ticks of the counter.
     Wait(u64),
-    /// The guest.
+    /// The errand is complete: enter the guest.
     Enter,
-    /// Nothing, ever: the vCPU is off.
+    /// The vCPU is off for good.
     Off,
 }
 
-/// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
+/// Minimum interval between starts of a VM, in milliseconds: a reset costs the operator's line and other CPUs more
+/// than the VM is charged for.
 const RESTART_INTERVAL_MS: u64 = 10;
 
-/// Starts a VM that was just made, or that is off and is being reset.
+/// Starts a VM that was just created, or that is off and being reset.
 pub fn start(vm: &'static Vm) {
     reset(vm);
     let asked = {
-        // A caller that ends the VM comes before this, or finds the vCPU on.
+        // A concurrent `end` either comes before this, or finds the vCPU on.
         let mut state = vm.power.state.lock();
         if let Some(first) = vm.vcpus.first() {
             first.arch.set_start(&vm.start);
@@ -59,7 +61,7 @@ pub fn start(vm: &'static Vm) {
     }
 }
 
-/// Does a piece of the VM's errand, of bounded length: its first vCPU is loaded on this CPU.
+/// Runs a bounded piece of the VM's errand. Its first vCPU is loaded on this CPU.
 pub fn run_errand(vm: &'static Vm) -> Step {
     let power = &vm.power;
     if matches!(*power.state.lock(), State::Destroying(_)) {
@@ -68,7 +70,7 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     if !vm.is_filling() && !vm.drain_files() {
         return Step::More;
     }
-    // A function must find all of RAM mapped: the SMMU has no faults that are retried.
+    // Functions need all of RAM mapped: the SMMU does not retry faults.
     if vm.has_functions && !vm.fill_ram() {
         return Step::More;
     }
@@ -86,8 +88,8 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     Step::Enter
 }
 
-/// Ends a VM. Returns at once; if the caller runs one of its vCPUs, that must be left next. Of several ends the first counts, but for resets:
-/// a guest that resets itself for ever can be turned off.
+/// Ends a VM. Returns immediately; if the caller runs one of its vCPUs, it must leave that next. The first of several
+/// ends counts, but a reset is overridden, so that a guest that resets itself in a loop can be turned off.
 pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
@@ -116,14 +118,14 @@ pub fn end(vm: &'static Vm, end: End) {
     settle(vm);
 }
 
-/// Turns a VM on that is off, for the operator.
+/// Turns on a VM that is off, for the operator.
 pub fn turn_on(vm: &'static Vm) -> Answer {
     {
         let mut state = vm.power.state.lock();
         if *state != State::Off {
             return Answer::WrongState;
         }
-        // As after a reset. Only how it ends this time counts.
+        // As after a reset. The VM's exit status depends on its next end only.
         vm.power.errand.store(true, Ordering::Relaxed);
         vm.power.failed.store(false, Ordering::Relaxed);
         *state = State::Starting(None);
@@ -133,7 +135,7 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
     Answer::Done
 }
 
-/// Turns a VM off at once, or resets it, for the operator.
+/// Turns a VM off immediately, or resets it, for the operator.
 pub fn end_now(vm: &'static Vm, how: End) -> Answer {
     if matches!(*vm.power.state.lock(), State::Off | State::Ended | State::Destroying(_) | State::Gone) {
         return Answer::WrongState;
@@ -142,7 +144,7 @@ pub fn end_now(vm: &'static Vm, how: End) -> Answer {
     Answer::Done
 }
 
-/// Parks the vCPUs of a VM that is on. The CPU that puts the last one tells the operator ([`settle`]).
+/// Parks the vCPUs of a VM that is on. The CPU that puts the last one reports completion ([`settle`]).
 pub fn pause(vm: &'static Vm) -> Answer {
     {
         let mut state = vm.power.state.lock();
@@ -150,7 +152,8 @@ pub fn pause(vm: &'static Vm) -> Answer {
             return Answer::WrongState;
         }
         *state = State::Pausing;
-        // Before its vCPUs are parked, each under the schedule's lock: who starts one under that lock either comes first, or finds this.
+        // Set before the vCPUs are parked, each under the schedule's lock: a CPU that starts a vCPU under that lock
+        // either comes first, or sees this.
         vm.power.held.store(true, Ordering::Release);
         vm.power.change.store(PAUSING, Ordering::Release);
         for vcpu in &vm.vcpus {
@@ -165,7 +168,7 @@ pub fn pause(vm: &'static Vm) -> Answer {
     Answer::Done
 }
 
-/// Ends a pause. All vCPUs that were parked become ready: what waited for an interrupt may find none.
+/// Ends a pause. All parked vCPUs become ready, which may be a spurious wake-up.
 pub fn resume(vm: &'static Vm) -> Answer {
     let since = {
         let mut state = vm.power.state.lock();
@@ -175,7 +178,7 @@ pub fn resume(vm: &'static Vm) -> Answer {
     };
     console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Resumed });
     let mut state = vm.power.state.lock();
-    // It may have been ended meanwhile.
+    // An `end` may have come in between.
     if *state == State::Telling {
         Arch::hold_time(vm, Arch::now().saturating_sub(since));
         *state = State::On;
@@ -191,8 +194,8 @@ pub fn resume(vm: &'static Vm) -> Answer {
     Answer::Done
 }
 
-/// Destroys a VM that is off, for the operator. Its first vCPU clears the memory, as an errand; the CPU that lets go of that does what follows
-/// ([`settle`]).
+/// Destroys a VM that is off, for the operator. Its first vCPU clears the memory as an errand; the CPU that releases
+/// it then retires the VM ([`settle`]).
 pub fn destroy(vm: &'static Vm) -> Answer {
     if vm.has_functions {
         return Answer::HasFunctions;
@@ -215,7 +218,7 @@ pub fn destroy(vm: &'static Vm) -> Answer {
     Answer::Done
 }
 
-/// The state after a reset of what is no memory. All vCPUs are off.
+/// Resets all state but RAM. All vCPUs are off.
 fn reset(vm: &'static Vm) {
     vm.devices.reset();
     alarm::set(vm.number, None);
@@ -227,7 +230,7 @@ fn reset(vm: &'static Vm) {
     }
 }
 
-/// If the last vCPU of a VM that ends or is being paused is off or put, does what comes next.
+/// Advances a VM that is ending, being paused or being destroyed, once its last vCPU is off or put.
 pub fn settle(vm: &'static Vm) {
     let (end, restarts) = {
         let mut state = vm.power.state.lock();
@@ -256,7 +259,7 @@ pub fn settle(vm: &'static Vm) {
             return;
         }
         vm.power.change.store(0, Ordering::Release);
-        // The memory that only a running VM needs goes back, before anyone finds the VM off.
+        // Frees memory that only a running VM needs, before the VM is reported as off.
         vm.arch.tear_down();
         let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end.is_reset());
         vm.power.resets.store(resets, Ordering::Relaxed);

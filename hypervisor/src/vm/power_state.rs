@@ -1,4 +1,4 @@
-//! Whether a VM is on, off, or on the way: what [`super::power`] changes.
+//! Power state of a VM, which [`super::power`] changes.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -6,56 +6,58 @@ use stile_sched::lock::TicketLock;
 
 use super::end::End;
 
-/// Where a VM is between on and off.
+/// State of a VM between on and off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// All its vCPUs are off.
     Off,
-    /// Its vCPUs run, or may.
+    /// Its vCPUs run, or may run.
     On,
     /// Its vCPUs are being parked.
     Pausing,
-    /// All are parked, or still are, and the operator is told that it is paused, or runs on: no other request is served meanwhile, so that
-    /// the operator is told of states in their order.
+    /// A pause or resumption is being reported to the operator. No other request is served in this state, so that
+    /// reports are in order.
     Telling,
-    /// Since this time, in ticks of the counter.
+    /// All vCPUs are put, since this time in ticks of the counter.
     Paused(u64),
     /// Its vCPUs are being stopped.
     Ending(End),
-    /// All its vCPUs are off, and the operator is told so.
+    /// All its vCPUs are off; its end is being reported to the operator.
     Ended,
-    /// It was just made, or is being reset; and how it was asked to end meanwhile.
+    /// It was just created or is being reset. Holds an end that was requested since.
     Starting(Option<End>),
-    /// It is being destroyed: whether its first vCPU was started, which clears the memory, and is off once that is done.
+    /// It is being destroyed. Holds whether its first vCPU was started, which clears the memory and is off once that
+    /// is complete.
     Destroying(bool),
-    /// Nothing finds it any more.
+    /// It was removed from lookups.
     Gone,
 }
 
-/// [`Power::change`]: it is ending.
+/// [`Power::change`]: the VM is ending.
 pub const ENDING: u8 = 1;
-/// [`Power::change`]: it is being paused.
+/// [`Power::change`]: the VM is being paused.
 pub const PAUSING: u8 = 2;
 
-/// A VM's power.
+/// Power control of a VM.
 pub struct Power {
     pub(super) state: TicketLock<State>,
-    /// Whether [`settle`](super::power::settle) has something to do, to be asked without the lock: 0, [`ENDING`] or [`PAUSING`].
+    /// Nonzero if [`settle`](super::power::settle) has work, for a test without the lock: [`ENDING`] or [`PAUSING`].
     pub(super) change: AtomicU8,
-    /// Its vCPUs are parked, or being parked: one that starts is parked, too.
+    /// Its vCPUs are parked or being parked: one that starts is parked as well.
     pub(super) held: AtomicBool,
-    /// It did not end by its own power-off.
+    /// It ended other than by its guest's power-off or success status.
     pub(super) failed: AtomicBool,
-    /// Its first vCPU has an errand: memory is not yet in the state after a reset.
+    /// Its first vCPU has an errand: memory is not yet in its reset state.
     pub(super) errand: AtomicBool,
-    /// When it was started last, in ticks of the counter.
+    /// Time of the last start, in ticks of the counter.
     pub(super) started: AtomicU64,
-    /// How often its guest reset it. Written with the state locked.
+    /// Number of resets by its guest. Written with the state locked.
     pub(super) resets: AtomicU32,
 }
 
 impl Power {
-    /// Made, and about to be [started](super::power::start): the machine does not end meanwhile. `errand`: the first start has an errand, too.
+    /// A VM that was created and is about to be [started](super::power::start); until then the machine does not end.
+    /// `errand`: whether the first start has an errand.
     pub fn new(errand: bool) -> Power {
         Power {
             state: TicketLock::new(State::Starting(None)),
@@ -68,7 +70,7 @@ impl Power {
         }
     }
 
-    /// Whether [`settle`](super::power::settle) has something to do.
+    /// Whether [`settle`](super::power::settle) has work.
     #[inline(always)]
     pub fn is_changing(&self) -> bool {
         self.change.load(Ordering::Acquire) != 0
@@ -84,13 +86,14 @@ impl Power {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Whether the VM's vCPU that is to be entered has an errand first.
+    /// Whether the VM's first vCPU has an errand to run before entry.
     #[inline(always)]
     pub fn has_errand(&self) -> bool {
         self.errand.load(Ordering::Relaxed)
     }
 
-    /// Does something that must not happen while the VM ends or starts anew, unless it does. (Not every architecture has such a thing.)
+    /// Calls `act` with the state locked if the VM is on, which excludes a concurrent end or restart. Unused on some
+    /// architectures.
     #[allow(dead_code)]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();

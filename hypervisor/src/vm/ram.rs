@@ -1,8 +1,9 @@
-//! A VM's RAM: where it is, and which of it has its contents yet.
+//! A VM's RAM: its location, and which blocks are filled.
 //!
-//! A block of RAM gets its contents, and is mapped, when the guest first touches it and faults in the second stage. Stile's own accesses on a
-//! guest's behalf fill the pages that they need, and map nothing. So a VM starts in the same time whatever its size, and who touches memory pays
-//! for it. A reset unmaps the blocks that files are loaded into; the next touch loads them again.
+//! A block of RAM is filled and mapped when the guest first touches it and faults in the second stage. Stile's own
+//! accesses for a guest fill single pages without mapping them. The start of a VM therefore takes the same time
+//! whatever its size, and each vCPU pays for the memory that it touches. A reset unmaps the blocks that files are
+//! loaded into; the next touch loads the files again.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
@@ -21,28 +22,29 @@ pub(super) const NOT_FILLING: usize = usize::MAX;
 
 /// The RAM of a VM.
 pub struct Ram {
-    /// Where it is.
+    /// Location.
     pieces: heapless::Vec<Piece, MAX_PIECES>,
-    /// Where files are, and which are loaded into it.
+    /// The files to load, and their location.
     files: Files<'static>,
     pub(super) loads: heapless::Vec<Load, MAX_LOADS>,
-    /// The address of the first block.
+    /// Address of the first block.
     pub(super) base: u64,
-    /// All blocks from there to the end of RAM.
+    /// State of all blocks from there to the end of RAM.
     pub(super) blocks: &'static [Block],
-    /// The first block that [`Vm::fill_ram`](super::Vm::fill_ram) has not seen full; [`NOT_FILLING`] before its first call.
+    /// First block that [`Vm::fill_ram`](super::Vm::fill_ram) has not yet found filled; [`NOT_FILLING`] before its
+    /// first call.
     pub(super) unfilled: AtomicUsize,
-    /// Where [`Vm::clear_ram`](super::Vm::clear_ram) goes on.
+    /// Progress of [`Vm::clear_ram`](super::Vm::clear_ram).
     pub(super) cleared: AtomicU64,
-    /// Pages of the blocks that Stile filled for its own accesses.
+    /// Pages that Stile filled for its own accesses, by block.
     early: &'static [EarlyPages],
 }
 
 impl Ram {
-    /// RAM of which nothing was touched yet. The pieces are in the order of their addresses.
+    /// Creates untouched RAM from pieces in ascending order of address.
     ///
     /// # Errors
-    /// There is no memory for what is to be remembered of it.
+    /// No memory is left for the state of blocks.
     pub fn new(
         pieces: heapless::Vec<Piece, MAX_PIECES>,
         files: Files<'static>,
@@ -54,19 +56,20 @@ impl Ram {
         let count = (end - base).div_ceil(BLOCK_SIZE) as usize;
         let size = |item: usize| (count.max(1) * item).next_multiple_of(PAGE_SIZE as usize) as u64;
         let (states, pages) = (arena.allocate_pages(size(size_of::<Block>()))?, arena.allocate_pages(size(size_of::<EarlyPages>()))?);
-        // SAFETY: the pages are the VM's and zeroed, which makes empty blocks.
+        // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of unfilled blocks.
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
-        // SAFETY: the pages are the VM's and zeroed, which makes blocks without early pages.
+        // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without filled
+        // pages.
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
         Ok(Ram { pieces, files, loads, base, blocks, unfilled: AtomicUsize::new(NOT_FILLING), cleared: AtomicU64::new(base), early })
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.size).sum()
     }
 
-    /// Gives all of it back. It is clear, and nobody reaches it any more.
+    /// Frees the RAM, which was cleared and which nothing accesses any more.
     pub fn give_back(&self) {
         memory::free_guest(&self.pieces);
     }
@@ -75,13 +78,13 @@ impl Ram {
         usize::try_from(gpa.checked_sub(self.base)? / BLOCK_SIZE).ok()
     }
 
-    /// The block around an address, which is in RAM or in a hole of it.
+    /// The block that contains an address in RAM, or in a hole between its pieces.
     #[inline]
     pub(super) fn block(&self, gpa: u64) -> Option<&'static Block> {
         self.blocks.get(self.index(gpa)?)
     }
 
-    /// The block around an address, and its early pages.
+    /// The block that contains an address, and the pages of it that Stile filled.
     pub(super) fn block_and_pages(&self, gpa: u64) -> Option<(&'static Block, &'static EarlyPages)> {
         let index = self.index(gpa)?;
         self.blocks.get(index).zip(self.early.get(index))
@@ -105,7 +108,8 @@ impl Ram {
         self.loads.iter().any(|load| load.gpa < start + BLOCK_SIZE && load.gpa + load.mem_len > start)
     }
 
-    /// Writes the contents of a range of one block, which the caller has claimed. `again`: only of the parts that files are loaded into.
+    /// Fills a range of one block, which the caller has claimed. `again`: fills only the parts that files are loaded
+    /// into.
     pub(super) fn write(&self, start: u64, end: u64, again: bool) {
         for part in self.parts(start, end) {
             let (mut at, end) = (part.gpa, part.gpa + part.size);
@@ -114,11 +118,12 @@ impl Ram {
                 let to = Arch::physical(part.pa + (at - part.gpa));
                 let length = run.len as usize;
                 match run.source {
-                    // SAFETY: the run is of this VM's RAM, in the direct map, where no vCPU can reach it; the file is elsewhere, as long as
-                    // the run.
+                    // SAFETY: the run is in this VM's RAM, in the direct map, in a block that no vCPU can access
+                    // before it is mapped; the file is elsewhere, and as long as the run.
                     Source::File(bytes) => unsafe { Arch::copy(to, bytes.as_ptr(), length) },
                     Source::Nothing if again => {}
-                    // SAFETY: the run is of this VM's RAM, in the direct map, where no vCPU can reach it.
+                    // SAFETY: the run is in this VM's RAM, in the direct map, in a block that no vCPU can access
+                    // before it is mapped.
                     Source::Zeros | Source::Nothing => unsafe { Arch::zero(to, length) },
                 }
                 at += run.len;

@@ -1,12 +1,13 @@
-//! The end of a VM: its memory is given back once nothing refers to it.
+//! Retirement of VMs: the memory of a destroyed VM is freed once no reference to the VM is left.
 //!
-//! A CPU has references to VMs only between two requests to reschedule that it takes ([`crate::cpu::take_resched`]): while it handles an exit, an
-//! interrupt, or an operator's request. The exceptions are the VM of the vCPU that it has loaded, and what [`PhysicalCpu::forget_vms`] forgets. So
-//! a VM of which all vCPUs are off is first made unfindable; then each CPU is made to reschedule. When all have taken that request, its memory
-//! is cleared and free, and its number may be another VM's.
+//! A CPU holds references to VMs only between two reschedule requests that it takes ([`crate::cpu::take_resched`]):
+//! while it handles an exit, an interrupt, or an operator's request. The exceptions are the VM of its loaded vCPU,
+//! and references that [`PhysicalCpu::forget_vms`] drops. A VM whose vCPUs are all off is first removed from lookups;
+//! then each CPU is asked to reschedule. When all have taken that request, the VM's memory is cleared and freed, and
+//! its number can be reused.
 //!
-//! A CPU whose guest has its interrupts to itself may never take the request. It is not waited for: it has no reference but to its own guest's VM,
-//! and can find the VM that leaves no more ([`PhysicalCpu::is_confined`]).
+//! A CPU whose guest has direct interrupts may never take the request. Retirement does not wait for it: it refers
+//! only to its own guest's VM, and can no longer look up the retired one ([`PhysicalCpu::is_confined`]).
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -22,47 +23,47 @@ use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
 use crate::{arena, console, sample};
 
-/// A VM that nothing finds any more.
+/// A VM that was removed from lookups.
 struct Leaving {
     number: usize,
-    /// The operator knows it.
+    /// Whether the VM existed for the operator, who is told when it is gone.
     known: bool,
-    /// Where it is, until all CPUs have forgotten it; then only its arena is to be given back.
+    /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
     /// The epoch that each CPU must have [seen](SEEN).
     epoch: u64,
 }
 
-// SAFETY: it is only in the list, behind its lock, or with the CPU that took it out.
+// SAFETY: the VM is reachable only through the list, behind its lock, or by the CPU that took it out.
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
-/// How many have begun to.
+/// Number of retirements begun.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
-/// How many had begun to when each CPU last had no reference. Written with the list locked.
+/// Value of the epoch when each CPU last held no reference. Written with the list locked.
 static SEEN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
-/// Numbers that VMs have, also while they are made or are leaving: a bit each.
+/// Bit mask of numbers in use, also by VMs that are being created or retired.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 const _: () = assert!(MAX_VMS <= u64::BITS as usize);
 
-/// Takes a number for a new VM. False if another VM has it, or there is no such number.
+/// Claims a number for a new VM. Returns false if it is in use or out of range.
 pub fn claim(number: usize) -> bool {
     number < MAX_VMS && NUMBERS.fetch_or(1 << number, Ordering::AcqRel) & 1 << number == 0
 }
 
-/// Whether a VM is leaving.
+/// Whether a VM is being retired.
 #[inline]
 pub fn is_any() -> bool {
     shut_down::LEAVING.load(Ordering::Acquire) != 0
 }
 
-/// A VM leaves: all its vCPUs are off, for good, and its RAM is clear.
+/// Starts the retirement of a VM whose vCPUs are all off for good, and whose RAM is clear.
 pub fn begin(vm: &'static Vm) {
     add(vm.number, Some(unpublish(vm.number)));
 }
 
-/// A VM could not be made: gives back what was made of it.
+/// Frees the parts of a VM whose creation failed.
 pub fn abandon(number: usize) {
     add(number, None);
 }
@@ -71,7 +72,7 @@ fn add(number: usize, vm: Option<*mut Vm>) {
     let online = SCHEDULE.lock().scheduler.online();
     {
         let mut leaving = LEAVING.lock();
-        // A CPU that sees this number finds the VM no more.
+        // A CPU that sees this epoch can no longer look up the VM.
         let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
         let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
@@ -81,7 +82,7 @@ fn add(number: usize, vm: Option<*mut Vm>) {
     online.iter().for_each(cpu::request_resched);
 }
 
-/// Lets CPUs that take a request to reschedule do what VMs that leave need.
+/// Makes CPUs that take a reschedule request advance retirements.
 pub fn setup() {
     cpu::LEAVING_HOOK.set(|cpu| {
         if is_any() {
@@ -90,8 +91,8 @@ pub fn setup() {
     });
 }
 
-/// This CPU has no reference to a VM but to that of the vCPU that it has loaded. If it is the last one of which that was to be known, or a VM is
-/// to be cleared, does a piece of what follows, of bounded length.
+/// Called when this CPU holds no reference to a VM but that of its loaded vCPU. Does a bounded piece of the work of a
+/// retirement that waited for this CPU, or whose memory is to be cleared.
 #[cold]
 #[inline(never)]
 fn pass(cpu: &Cpu) {
@@ -100,7 +101,8 @@ fn pass(cpu: &Cpu) {
     let next = {
         let mut leaving = LEAVING.lock();
         SEEN[cpu.index % MAX_CPUS].store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
-        // Each VM of the list was made unfindable before: a CPU that is found confined now has no reference to it, and finds none later.
+        // Each VM on the list was removed from lookups before: a CPU that is found confined now holds no reference to
+        // it, and cannot obtain one.
         fence(Ordering::SeqCst);
         let waited_for = online.iter().filter(|cpu| !Cpu::is_confined(cpu.index()));
         let oldest = waited_for.map(|cpu| SEEN[cpu.index()].load(Ordering::Relaxed)).min().unwrap_or(0);
@@ -124,7 +126,7 @@ fn pass(cpu: &Cpu) {
     }
 }
 
-/// Takes a VM's RAM, and its number out of the tables that are indexed by it.
+/// Frees a VM's RAM, and removes its number from tables that are indexed by it.
 fn drop_vm(number: usize, vm: *mut Vm) {
     // SAFETY: no CPU has a reference, and none can get one: see the module's documentation.
     unsafe {

@@ -1,4 +1,4 @@
-//! Stile ends with its last VM.
+//! Shutdown of Stile after its last VM has ended.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,17 +9,17 @@ use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::{console, report};
 
-/// How many VMs are leaving ([`super::retire`]): the machine does not end meanwhile.
+/// Number of VMs being retired ([`super::retire`]), during which the machine does not end.
 pub static LEAVING: AtomicUsize = AtomicUsize::new(0);
 
-/// Ends Stile if all VMs are off, and none is about to be gone.
+/// Shuts Stile down if all VMs are off and none is being retired.
 pub fn if_all_off() {
     if LEAVING.load(Ordering::Acquire) == 0 && super::all().all(|vm| *vm.power.state.lock() == State::Off) {
         shut_down();
     }
 }
 
-/// The last VM has ended: so does Stile.
+/// Shuts Stile down: the last VM has ended.
 fn shut_down() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {

@@ -1,32 +1,32 @@
-//! Stolen time: how long a vCPU was ready, and others had its CPU. A guest that asks for it counts it as nobody's own time.
+//! Stolen time: time for which a vCPU was ready while others had its CPU, reported to guests that enable it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The stolen time of a vCPU, as its guest knows it.
+/// Stolen time of a vCPU, relative to when its guest enabled it.
 pub struct Stolen {
-    /// Ticks that it had waited when its guest asked first, or [`UNASKED`].
+    /// Ticks that the vCPU had waited when its guest enabled the report, or [`UNASKED`].
     before: AtomicU64,
 }
 
 const UNASKED: u64 = u64::MAX;
 
 impl Stolen {
-    /// Of a vCPU whose guest has not asked.
+    /// Not enabled by the guest.
     pub const fn new() -> Stolen {
         Stolen { before: AtomicU64::new(UNASKED) }
     }
 
-    /// The VM is reset: its next guest has not asked.
+    /// Resets to not enabled: the VM was reset.
     pub fn reset(&self) {
         self.before.store(UNASKED, Ordering::Relaxed);
     }
 
-    /// The guest asks from now on; the vCPU has waited for so many ticks.
+    /// Enables the report for a vCPU that has waited for `waited` ticks so far.
     pub fn begin(&self, waited: u64) {
         self.before.store(waited, Ordering::Relaxed);
     }
 
-    /// The stolen time of a vCPU that has waited for so many ticks, in ticks; nothing if its guest did not ask.
+    /// Returns the stolen time in ticks of a vCPU that has waited for `waited` ticks; 0 if the report is not enabled.
     pub fn of(&self, waited: u64) -> Option<u64> {
         let before = self.before.load(Ordering::Relaxed);
         (before != UNASKED).then(|| waited.wrapping_sub(before))

@@ -2,16 +2,16 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How long a vCPU of a VM runs until the next one does: a time slice. If one of them sends an interrupt to another one that waits for the
-/// same CPU, it may spin until that has run, which would take the rest of its slice. Its turn ends soon then, and the next turns of the VM
-/// last as long as this one did, so that a vCPU that sends often does not take time from the others. Other VMs see no difference: the
-/// scheduler divides time among VMs, however long their turns are.
+/// Length of the turns of a VM's vCPUs on a shared CPU, by default a time slice. A vCPU that sends an interrupt to
+/// another one which waits for the same CPU may spin until that has run, for the rest of its slice. Its turn then
+/// ends early, and the VM's next turns are as long as this one was, so that a vCPU that sends often takes no time
+/// from the others. Other VMs are unaffected: the scheduler divides time among VMs whatever the length of turns.
 pub struct Turns {
     /// Ticks of a turn.
     ticks: AtomicU64,
     /// Ticks of a turn that is not short.
     slice: u64,
-    /// Short turns left.
+    /// Number of short turns left.
     short: AtomicU32,
 }
 
@@ -21,7 +21,7 @@ impl Turns {
         Turns { ticks: AtomicU64::new(slice), slice, short: AtomicU32::new(0) }
     }
 
-    /// Ticks of a turn that begins now.
+    /// Length of a turn that starts now, in ticks.
     #[inline(always)]
     pub fn ticks(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
@@ -33,10 +33,10 @@ impl Turns {
         self.short.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the next turns as short as `last` ticks, two for each of `vcpus`, but if they were short before, at least half as long as then:
-    /// some of the vCPUs may still wait for theirs. Returns the ticks of a turn before.
+    /// Shortens the next turns, two for each of `vcpus`, to `last` ticks; if turns are short already, to no less than
+    /// half of their length, because some vCPUs may still wait for theirs. Returns the previous length in ticks.
     pub fn shorten(&self, last: u64, vcpus: usize) -> u64 {
-        // CPUs that shorten or count at the same time may lose a turn, or gain one.
+        // CPUs that shorten or count concurrently may lose or gain a turn, which is harmless.
         let were_short = self.short.swap(2 * vcpus as u32, Ordering::Relaxed) != 0;
         let before = self.ticks();
         let least = if were_short { before / 2 } else { 0 };
