@@ -12,6 +12,7 @@ use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Tex
 
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, SerialLine};
+use crate::screen;
 
 /// Capacity of a VM's output ring, in bytes.
 const RING: usize = 2048;
@@ -174,6 +175,7 @@ fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Argum
     if !listening {
         // During boot there is no transmit interrupt that would send queued output.
         flush();
+        screen::write(arguments);
     }
 }
 
@@ -202,6 +204,7 @@ impl Emergency {
 
 impl Write for Emergency {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        screen::write_now(text);
         self.0.bytes(Channel::LOG, text.as_bytes(), &mut send_now);
         Ok(())
     }

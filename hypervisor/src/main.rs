@@ -24,6 +24,7 @@ mod operator;
 mod panic;
 mod report;
 mod sample;
+mod screen;
 mod stacks;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     }
     watch::setup();
     trace::setup();
+    screen::write(format_args!("The VMs start. Their consoles and Stile's log are on the serial line, if there is one.\n"));
     console::listen();
     for vm in vm::all() {
         vm::power::start(vm);

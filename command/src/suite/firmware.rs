@@ -26,12 +26,14 @@ fn variables() -> Scenario {
     Scenario { disk: Some(Contents::Script(SCRIPT)), timeout: 400, expect, ..Scenario::new("firmware/variables", arguments) }
 }
 
-/// Firmware starts Stile from a disk, with a device tree or with ACPI tables; its CPUs and a guest's work as they do without.
+/// Firmware starts Stile from a disk, with a device tree or with ACPI tables; its CPUs and a guest's work as they do without. Its frame buffer
+/// shows the log of the boot.
 fn stick(name: &str, acpi: &str, programs: &Programs) -> Result<Scenario> {
     let arguments = format!(
         "--uefi --machine-option acpi={acpi} --kernel {} --append stile --vcpus 4 --smp 2 --memory 64M --exits",
         programs.path("psci")?
     );
     let input = Some(("send a line", "hello, world\n"));
-    Ok(Scenario { timeout: 400, input, expect: passed(), ..Scenario::new(format!("firmware/{name}"), &arguments) })
+    let screen = Some("send a line");
+    Ok(Scenario { timeout: 400, input, screen, expect: passed(), ..Scenario::new(format!("firmware/{name}"), &arguments) })
 }

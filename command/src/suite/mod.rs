@@ -18,6 +18,7 @@ mod operated;
 mod operator;
 mod pc;
 mod scenario;
+mod screen;
 mod system_disk;
 mod table;
 mod traced;

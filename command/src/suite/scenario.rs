@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::disk::Contents;
 use super::longest_exit;
 use super::operator::{MACHINE, Operator, Step};
+use super::screen;
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::exit;
@@ -49,6 +50,8 @@ pub struct Scenario {
     pub files: Vec<(&'static str, String)>,
     /// An operator's steps meanwhile, in this order.
     pub steps: Vec<Step>,
+    /// The machine has a screen, which must show text when standard output has this.
+    pub screen: Option<&'static str>,
     /// The run's `--timeout`, in seconds.
     pub timeout: u32,
     /// The expected result.
@@ -112,6 +115,7 @@ impl Scenario {
             input: None,
             files: Vec::new(),
             steps: Vec::new(),
+            screen: None,
             timeout: TIMEOUT,
             expect: Expect::default(),
         }
@@ -148,12 +152,17 @@ impl Scenario {
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
         let mut signal = self.expect.signal;
         let mut operator = Operator::new(&self.steps);
+        let (mut screen, mut screen_problem) = (self.screen, None);
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
                 Ok(bytes) => out.extend(bytes),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if screen.is_some_and(|text| plain(&out).contains(text)) {
+                screen = None;
+                screen_problem = screen::check(dir.path()).err();
             }
             if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard)
                 && plain(&out).contains(prompt)
@@ -173,6 +182,7 @@ impl Scenario {
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
         let mut problems = operator.conclude(&err);
+        problems.extend(screen_problem);
         problems.extend(self.expect.problems(status.code(), &out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));
@@ -208,6 +218,9 @@ impl Scenario {
         if self.expect.counted_by_emulator {
             let log = dir.join(EXCEPTIONS).display().to_string();
             command.args(["--qemu-arg=-d", "--qemu-arg=int", "--qemu-arg=-D"]).arg(format!("--qemu-arg={log}"));
+        }
+        if self.screen.is_some() {
+            screen::add(&mut command, dir);
         }
         if !self.steps.is_empty() {
             command.args(["--name", MACHINE]).env("XDG_RUNTIME_DIR", dir);

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
+use crate::frame_buffer::FrameBuffer;
 use crate::tree_writer::TreeWriter;
 
 /// The GIC's phandle.
@@ -22,6 +23,7 @@ pub const TIME: &str = "stile,time";
 pub fn describe(
     tables: &ArmTables,
     time: Option<u64>,
+    frame_buffer: Option<&FrameBuffer>,
     memory: impl Iterator<Item = Range<u64>> + Clone,
     reserved: impl Iterator<Item = Range<u64>>,
     to: &mut [u8],
@@ -84,6 +86,9 @@ pub fn describe(
             tree.cells("interrupts", &interrupt(intid));
         }
         tree.end();
+    }
+    if let Some(frame_buffer) = frame_buffer {
+        frame_buffer.write(&mut tree);
     }
     tree.end();
     tree.finish()
@@ -185,7 +190,9 @@ mod tests {
         let mut to = [0xee; 4096];
         let memory = [0x4000_0000..0x8000_0000, 1 << 40..2 << 40];
         let reserved = [0x4000_0000..0x4000_1000];
-        let length = describe(&tables, Some(1 << 32 | 5), memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
+        let screen = FrameBuffer { address: 0x10_0000, width: 1024, height: 768, stride: 4096 };
+        let length =
+            describe(&tables, Some(1 << 32 | 5), Some(&screen), memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
         let tree = device_tree::parse(&to[..length]).unwrap();
         let node = |path: &str| tree.find_node(path).unwrap();
         assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);
@@ -201,6 +208,7 @@ mod tests {
         assert_eq!(spans::<4>(node("/interrupt-controller@8000000/msi-controller@8080000"))[..], [0x808_0000..0x80a_0000][..]);
         let timers = cells(&node("/timer"), "interrupts");
         assert_eq!(timers.chunks(3).map(|cells| intid(cells).unwrap()).collect::<Vec<_>>(), [29, 30, 27, 26]);
+        assert_eq!(FrameBuffer::read(node("/framebuffer@100000")), Some(screen));
         let uart = node("/serial");
         assert_eq!((spans::<4>(uart)[0].clone(), intid(&cells(&uart, "interrupts"))), (0x900_0000..0x900_1000, Some(33)));
     }
@@ -221,9 +229,9 @@ mod tests {
     #[test]
     fn there_may_be_no_room() {
         let tables = ArmTables::read(&machine(), 0).unwrap();
-        let length = describe(&tables, None, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
+        let length = describe(&tables, None, None, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
         for room in 0..length {
-            assert_eq!(describe(&tables, None, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
+            assert_eq!(describe(&tables, None, None, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
         }
     }
 
@@ -244,7 +252,7 @@ mod tests {
             }
             if let Some(tables) = ArmTables::read(&memory, 0) {
                 let mut to = vec![0; 0x1_0000];
-                let length = describe(&tables, None, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
+                let length = describe(&tables, None, None, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
                 prop_assert!(device_tree::parse(&to[..length]).is_ok());
             }
         }

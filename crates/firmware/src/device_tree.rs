@@ -5,6 +5,10 @@ use core::ops::Range;
 
 use dtoolkit::fdt::Fdt;
 
+use crate::frame_buffer::FrameBuffer;
+use crate::nodes::cells;
+use crate::tree_writer::TreeWriter;
+
 /// Nodes inside each other. Real trees have fewer than 10; readers recurse.
 pub const MAX_DEPTH: usize = 32;
 
@@ -71,36 +75,48 @@ pub fn length(header: &[u8]) -> Option<usize> {
     word(header, 0).filter(|&magic| magic == MAGIC).and_then(|_| word(header, 4)).map(|length| length as usize)
 }
 
-/// Writes a [checked](parse) device tree to `to`, with more memory reservations, and returns the length that it has there. `None`
-/// without room.
-pub fn reserve(tree: &[u8], ranges: impl Iterator<Item = Range<u64>> + Clone, to: &mut [u8]) -> Option<usize> {
-    let (header, rest) = tree.split_at_checked(HEADER)?;
-    let old = tree.get(word(tree, 16)? as usize..)?.chunks_exact(16).take_while(|pair| **pair != [0; 16]);
-    // The old reservations stay where they are, and nothing leads there any more.
-    let added = 16 * (old.clone().count() + ranges.clone().count() + 1);
-    let length = tree.len() + added;
-    let (to, _) = to.split_at_mut_checked(length)?;
-    let (new_header, to) = to.split_at_mut_checked(HEADER)?;
-    let (reservations, to) = to.split_at_mut_checked(added)?;
-    new_header.copy_from_slice(header);
-    let mut set = |at: usize, value: u32| new_header.get_mut(at..at + 4).map(|field| field.copy_from_slice(&value.to_be_bytes()));
-    set(4, length as u32)?;
-    set(16, HEADER as u32)?;
-    for at in [8, 12] {
-        set(at, word(header, at)?.checked_add(added as u32)?)?;
+/// Writes a [checked](parse) device tree to `to`, with further memory reservations and a node for a frame buffer, which is
+/// left out if the root's addresses and sizes do not have two cells each. Returns the new length; `None` without room.
+pub fn extend(tree: &[u8], ranges: impl Iterator<Item = Range<u64>>, frame_buffer: Option<&FrameBuffer>, to: &mut [u8]) -> Option<usize> {
+    let field = |at| word(tree, at).map(|value| value as usize);
+    let structure = tree.get(field(8)?..)?.get(..field(36)?)?;
+    let strings = tree.get(field(12)?..)?.get(..field(32)?)?;
+    let (old, _) = tree.get(field(16)?..)?.as_chunks::<16>();
+    let old = old.iter().take_while(|pair| **pair != [0; 16]).map(|pair| {
+        let pair = u128::from_be_bytes(*pair);
+        let (start, size) = ((pair >> 64) as u64, pair as u64);
+        start..start.wrapping_add(size)
+    });
+    let root = structure.get(..end_of_root(structure)?)?;
+    let node = Fdt::new_unchecked(tree).root();
+    // No table of names: pointers in constants are wrong before the image is where it was linked to be (Stile's EFI program).
+    let has_two_cells = cells(&node, "#address-cells")[..] == [2] && cells(&node, "#size-cells")[..] == [2];
+    let mut tree = TreeWriter::extending(root, strings, old.chain(ranges), to);
+    if let Some(frame_buffer) = frame_buffer.filter(|_| has_two_cells) {
+        frame_buffer.write(&mut tree);
     }
-    reservations.fill(0);
-    let (pairs, _) = reservations.as_chunks_mut::<16>();
-    let mut pairs = pairs.iter_mut();
-    for pair in old {
-        pairs.next()?.copy_from_slice(pair);
+    tree.end();
+    tree.finish()
+}
+
+/// Offset of the token that ends the root node, in a checked structure block.
+fn end_of_root(structure: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    loop {
+        let token = word(structure, at)?;
+        match token {
+            BEGIN_NODE => {
+                depth += 1;
+                at = aligned(at + 4 + text_len(structure, at + 4).ok()? + 1);
+            }
+            PROPERTY => at = aligned(at + 12 + word(structure, at + 4)? as usize),
+            END_NODE if depth == 1 => return Some(at),
+            _ => {
+                depth -= u32::from(token == END_NODE);
+                at += 4;
+            }
+        }
     }
-    for range in ranges {
-        let pair = u128::from(range.start) << 64 | u128::from(range.end - range.start);
-        *pairs.next()? = pair.to_be_bytes();
-    }
-    to.copy_from_slice(rest);
-    Some(length)
 }
 
 /// Memory reservations are pairs of eight bytes; a pair of zeros is the last one.
@@ -172,11 +188,14 @@ mod tests {
     use vm_fdt::FdtWriter;
 
     use super::*;
+    use crate::frame_buffer::COMPATIBLE;
 
     fn tree() -> Vec<u8> {
         let mut fdt = FdtWriter::new_with_mem_reserv(&[vm_fdt::FdtReserveEntry::new(0x1000, 0x1000).unwrap()]).unwrap();
         let root = fdt.begin_node("").unwrap();
         fdt.property_string("model", "board").unwrap();
+        fdt.property_u32("#address-cells", 2).unwrap();
+        fdt.property_u32("#size-cells", 2).unwrap();
         let node = fdt.begin_node("node@1").unwrap();
         fdt.property_u32("reg", 7).unwrap();
         fdt.end_node(node).unwrap();
@@ -204,16 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn reservations_are_added() {
+    fn trees_are_extended() {
         let (old, mut to) = (tree(), [0xee; 4096]);
         let ranges = [0x4000..0x5000, u64::MAX - 1..u64::MAX];
-        let length = reserve(&old, ranges.iter().cloned(), &mut to).unwrap();
+        let buffer = FrameBuffer { address: 0x8_0000_1000, width: 800, height: 600, stride: 4096 };
+        let length = extend(&old, ranges.iter().cloned(), Some(&buffer), &mut to).unwrap();
         let fdt = parse(&to).unwrap();
         let found: Vec<_> = fdt.memory_reservations().map(|entry| (entry.address(), entry.size())).collect();
         assert_eq!(found, [(0x1000, 0x1000), (0x4000, 0x1000), (u64::MAX - 1, 1)]);
         assert_eq!((fdt.data().len(), to[length]), (length, 0xee));
         assert_eq!(crate::nodes::cells(&fdt.find_node("/node@1").unwrap(), "reg")[..], [7]);
-        assert_eq!(reserve(&old, ranges.into_iter(), &mut to[..length - 1]), None);
+        assert_eq!(crate::nodes::text(&fdt.root(), "model"), Some("board"));
+        assert_eq!(crate::nodes::find(&fdt, COMPATIBLE).and_then(FrameBuffer::read), Some(buffer));
+        assert_eq!(extend(&to[..length], [].into_iter(), None, &mut [0; 4096]), Some(length));
+        for room in 0..length {
+            assert_eq!(extend(&old, ranges.iter().cloned(), Some(&buffer), &mut vec![0; room]), None);
+        }
         assert_eq!(super::length(&old), Some(old.len()));
         assert_eq!(super::length(&[0; 40]), None);
     }
@@ -262,6 +287,10 @@ mod tests {
             let len = tree.len() as u32;
             put(&mut tree, 4, len);
             if let Ok(fdt) = parse(&tree) {
+                let mut to = [0; 4096];
+                let buffer = FrameBuffer { address: 0, width: 1, height: 1, stride: 4 };
+                let length = extend(fdt.data(), core::iter::once(0..4096), Some(&buffer), &mut to).unwrap();
+                prop_assert!(parse(&to[..length]).is_ok());
                 crate::nodes::walk(fdt.root(), &mut |node| drop(crate::nodes::spans::<8>(node)));
             }
         }

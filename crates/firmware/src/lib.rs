@@ -1,5 +1,5 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`], [`nodes`]), a PC's ACPI tables
-//! ([`acpi`]) and Multiboot information ([`multiboot`]), and UEFI's memory map ([`efi`]).
+//! ([`acpi`]) and Multiboot information ([`multiboot`]), UEFI's memory map ([`efi`]) and frame buffers ([`frame_buffer`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or are skipped. (The crate
 //! `acpi` is not used because it needs an unstable compiler.)
@@ -15,6 +15,7 @@ mod bytes;
 pub mod described;
 pub mod device_tree;
 pub mod efi;
+pub mod frame_buffer;
 pub mod multiboot;
 pub mod nodes;
 pub mod tree_writer;

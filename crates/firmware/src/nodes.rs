@@ -77,9 +77,37 @@ pub fn bank(known: &[Span], span: &Span) -> Option<Span> {
     (span.start < span.end && span.end <= 1 << 48 && is_free).then_some(span)
 }
 
+/// Removes the pages of `hole` from banks of RAM. Parts that do not fit into the list are dropped.
+pub fn exclude<const N: usize>(banks: &mut Vec<Span, N>, hole: &Span) {
+    const PAGE: u64 = 4096;
+    let hole = hole.start / PAGE * PAGE..hole.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+    let parts = |bank: &Span| [bank.start..bank.end.min(hole.start), bank.start.max(hole.end)..bank.end];
+    *banks = banks.iter().flat_map(parts).filter(|part| !part.is_empty()).take(N).collect();
+}
+
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hole_divides_banks() {
+        let banks: Vec<Span, 3> = Vec::from_slice(&[0x1000..0x5000, 0x8000..0x9000]).unwrap();
+        let without = |hole: Span| {
+            let mut rest = banks.clone();
+            exclude(&mut rest, &hole);
+            rest
+        };
+        assert_eq!(without(0x2001..0x2fff)[..], [0x1000..0x2000, 0x3000..0x5000, 0x8000..0x9000]);
+        assert_eq!(without(0..0x1800)[..], [0x2000..0x5000, 0x8000..0x9000]);
+        assert_eq!(without(0x4000..0x8800)[..], [0x1000..0x4000][..]);
+        assert_eq!(without(0x6000..0x7000), banks);
+        assert_eq!(without(0..u64::MAX)[..], []);
+        // Of four parts, three have room.
+        let mut three: Vec<Span, 3> = Vec::from_slice(&[0..0x4000, 0x8000..0x9000, 0xa000..0xb000]).unwrap();
+        exclude(&mut three, &(0x1000..0x2000));
+        assert_eq!(three[..], [0..0x1000, 0x2000..0x4000, 0x8000..0x9000]);
+    }
 
     #[test]
     fn unusable_ram_is_left_out() {

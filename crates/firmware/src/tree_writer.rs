@@ -13,9 +13,11 @@ const COMPATIBLE_VERSION: u32 = 16;
 pub struct TreeWriter<'a> {
     to: &'a mut [u8],
     at: usize,
-    /// Where nodes begin.
+    /// Offset of the structure block.
     structure: usize,
-    /// The names of properties, each with a zero.
+    /// Strings block of the tree that is being extended; empty for a new one.
+    old_strings: &'a [u8],
+    /// Names of further properties, each with a NUL.
     strings: Vec<u8, 512>,
     failed: bool,
 }
@@ -23,14 +25,21 @@ pub struct TreeWriter<'a> {
 impl<'a> TreeWriter<'a> {
     /// Begins a tree with these memory reservations.
     pub fn new(reserved: impl Iterator<Item = Range<u64>>, to: &'a mut [u8]) -> Self {
-        let mut tree = Self { to, at: HEADER, structure: 0, strings: Vec::new(), failed: false };
+        Self::extending(&[], &[], reserved, to)
+    }
+
+    /// Begins a tree that starts with the tokens `structure` of another one, whose strings block is `strings`.
+    pub fn extending(structure: &[u8], strings: &'a [u8], reserved: impl Iterator<Item = Range<u64>>, to: &'a mut [u8]) -> Self {
+        let mut tree = Self { to, at: HEADER, structure: 0, old_strings: strings, strings: Vec::new(), failed: false };
         for range in reserved {
             tree.double(range.start);
-            tree.double(range.end - range.start);
+            // A reservation of the tree that is extended may wrap around.
+            tree.double(range.end.wrapping_sub(range.start));
         }
         tree.double(0);
         tree.double(0);
         tree.structure = tree.at;
+        tree.bytes(structure);
         tree
     }
 
@@ -94,6 +103,7 @@ impl<'a> TreeWriter<'a> {
         self.word(9);
         let strings = self.at;
         let names = core::mem::take(&mut self.strings);
+        self.bytes(self.old_strings);
         self.bytes(&names);
         let length = self.at;
         self.at = 0;
@@ -106,7 +116,7 @@ impl<'a> TreeWriter<'a> {
             VERSION,
             COMPATIBLE_VERSION,
             0,
-            names.len() as u32,
+            (self.old_strings.len() + names.len()) as u32,
             (strings - self.structure) as u32,
         ];
         header.into_iter().for_each(|word| self.word(word));
@@ -128,7 +138,7 @@ impl<'a> TreeWriter<'a> {
         if found.is_none() {
             self.failed |= self.strings.extend_from_slice(name.as_bytes()).is_err() || self.strings.push(0).is_err();
         }
-        at as u32
+        (self.old_strings.len() + at) as u32
     }
 
     fn word(&mut self, word: u32) {

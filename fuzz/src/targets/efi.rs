@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::described::describe;
+use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::{device_tree, efi, nodes};
 
 use super::firmware::{ROOT, address, pages, place, trees};
@@ -19,6 +20,9 @@ pub const EFI: Target = Target {
     mutations: 3000,
     marks: &["no tables", "tables", "cpu", "gic", "its", "timers", "uart", "psci", "memory", "reserved", "tree"],
 };
+
+/// The frame buffer that firmware reports.
+const SCREEN: FrameBuffer = FrameBuffer { address: 0x8000_0000, width: 800, height: 600, stride: 3200 };
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 48;
@@ -63,7 +67,7 @@ fn efi(bytes: &[u8]) {
         if device_tree::parse(rest).is_err() {
             return;
         }
-        device_tree::reserve(rest, reserved.clone(), &mut to)
+        device_tree::extend(rest, reserved.clone(), Some(&SCREEN), &mut to)
     } else {
         let Some(tables) = ArmTables::read(&pages(&mut input), ROOT) else { return reach("no tables") };
         reach("tables");
@@ -78,7 +82,7 @@ fn efi(bytes: &[u8]) {
             ("reserved", reserved.clone().next().is_some()),
         ];
         marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
-        describe(&tables, None, memory.clone(), reserved.clone(), &mut to)
+        describe(&tables, None, Some(&SCREEN), memory.clone(), reserved.clone(), &mut to)
     };
     let Some(length) = length else { return };
     let tree = device_tree::parse(&to[..length]).expect("what is written can be read");

@@ -13,6 +13,7 @@ use crate::arch::aarch64::vcpu::{debug, serror, traps};
 use crate::arch::aarch64::vm::second_stage;
 use crate::console::log;
 use crate::cpu::start;
+use crate::screen::{self, Frame};
 use crate::{address_space, memory, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
@@ -35,6 +36,11 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     mmu::setup(&board, &image, &blob);
     if let Some(device) = &board.uart {
         uart::setup(Mmio::new(address_space::device(device.registers.clone())));
+    }
+    if let Some(buffer) = &board.frame_buffer {
+        let registers = buffer.address..buffer.address + buffer.len();
+        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`Board::new`).
+        screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
     }
     if let Some(conduit) = board.psci {
         firmware::setup(conduit);

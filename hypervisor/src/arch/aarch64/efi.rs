@@ -6,8 +6,9 @@
 use core::slice;
 
 use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::{Memory, described, device_tree, efi};
-use uefi_raw::protocol::console::SimpleTextOutputProtocol;
+use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::time::Time;
@@ -87,7 +88,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
     // SAFETY: the image is as large as its header says, and its copy has as much room elsewhere.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
-    let time = time(system);
+    let (time, screen) = (time(system), frame_buffer(boot));
     let Some((map, descriptor)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
@@ -95,8 +96,8 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
     let reserved = efi::reserved(map, descriptor);
     let length = match (tree, &tables) {
-        (Some(tree), _) => device_tree::reserve(tree, reserved, to),
-        (None, Some(tables)) => described::describe(tables, time, efi::memory(map, descriptor), reserved, to),
+        (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), to),
+        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), efi::memory(map, descriptor), reserved, to),
         (None, None) => None,
     };
     // There is room: a tree of ACPI tables has few KiB, and a reservation for every descriptor of the map has 16 bytes.
@@ -133,6 +134,31 @@ fn time(system: &SystemTable) -> Option<u64> {
     let offset = (now.time_zone != Time::UNSPECIFIED_TIMEZONE).then_some(now.time_zone);
     let fields = [now.month, now.day, now.hour, now.minute, now.second];
     if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
+}
+
+/// The frame buffer of the firmware's screen, if it has one (UEFI Specification, 12.9 Graphics Output Protocol).
+fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
+    let mut found = core::ptr::null_mut();
+    // SAFETY: boot services have not ended.
+    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
+    let protocol = found.cast::<GraphicsOutputProtocol>();
+    if status != Status::SUCCESS || protocol.is_null() {
+        return None;
+    }
+    // SAFETY: firmware returned the protocol, whose mode and its information stay valid until boot services end.
+    let (mode, info) = unsafe { (*(*protocol).mode, *(*(*protocol).mode).info) };
+    let is_known = matches!(
+        info.pixel_format,
+        GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR
+            | GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR
+    );
+    let buffer = FrameBuffer {
+        address: mode.frame_buffer_base,
+        width: info.horizontal_resolution,
+        height: info.vertical_resolution,
+        stride: info.pixels_per_scan_line.checked_mul(4)?,
+    };
+    buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
 }
 
 /// Takes memory for an image of `size` bytes, the device tree and the memory map.

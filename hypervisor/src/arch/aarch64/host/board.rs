@@ -10,7 +10,8 @@ use super::pcie::HostBridge;
 use crate::address_space::Span;
 use crate::once::Once;
 use stile_firmware::described;
-use stile_firmware::nodes::{bank, cells, find, intid, is_compatible, is_enabled, spans, text, walk};
+use stile_firmware::frame_buffer::{self, FrameBuffer};
+use stile_firmware::nodes::{bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
 
 static BOARD: Once<Board> = Once::new();
 
@@ -61,6 +62,8 @@ pub struct Board {
     pub uart: Option<Device>,
     /// An Arm PL031, for the time of day.
     pub rtc: Option<Device>,
+    /// The firmware's frame buffer.
+    pub frame_buffer: Option<FrameBuffer>,
     /// The time of the start, in seconds since 1970, from who wrote the device tree (crate `firmware`, `described`).
     pub time: Option<u64>,
     /// GICv3 distributor.
@@ -96,6 +99,7 @@ impl Board {
             psci: None,
             uart: None,
             rtc: find(tree, "arm,pl031").and_then(device),
+            frame_buffer: find(tree, frame_buffer::COMPATIBLE).and_then(FrameBuffer::read),
             time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
                 _ => None,
@@ -122,6 +126,10 @@ impl Board {
                 let _ = board.cpus.push(mpidr);
             }
         });
+        if let Some(buffer) = &board.frame_buffer {
+            // It is mapped as device memory, and RAM as normal memory.
+            exclude(&mut board.ram, &(buffer.address..buffer.address + buffer.len()));
+        }
         match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
             Some(first) => board.cpus.swap(0, first),
             // It is not in the tree, and yet runs.

@@ -1,0 +1,66 @@
+//! The log of the boot and of panics on the firmware's frame buffer, for machines without a serial line.
+//!
+//! Text ends when the VMs start: a line of it takes some 100,000 stores to device memory.
+
+use core::fmt::{self, Write};
+
+use stile_sched::lock::TicketLock;
+use stile_screen::{Pixels, Screen};
+
+/// A frame buffer of 32-bit pixels that is mapped as device memory.
+pub struct Frame {
+    address: usize,
+    width: u32,
+    height: u32,
+    /// Distance between lines in bytes.
+    stride: u32,
+}
+
+static SCREEN: TicketLock<Option<Screen<Frame>>> = TicketLock::new(None);
+
+impl Frame {
+    /// A frame buffer at a virtual address.
+    ///
+    /// # Safety
+    /// All `height` lines of `stride` bytes are mapped as device memory and stay so, nothing else uses them, and a line has
+    /// at least `4 * width` bytes. Address and stride are multiples of 4.
+    #[allow(dead_code, reason = "not every architecture's firmware has one")]
+    pub unsafe fn new(address: usize, width: u32, height: u32, stride: u32) -> Frame {
+        Frame { address, width, height, stride }
+    }
+}
+
+impl Pixels for Frame {
+    fn size(&self) -> (u32, u32) {
+        (self.width, self.height)
+    }
+
+    fn set(&mut self, x: u32, y: u32, white: bool) {
+        assert!(x < self.width && y < self.height, "a pixel outside the frame buffer");
+        let offset = y as usize * self.stride as usize + 4 * x as usize;
+        // SAFETY: the pixel is in a line of the frame buffer, as was just checked, which `new`'s caller mapped for this value.
+        unsafe { ((self.address + offset) as *mut u32).write_volatile(if white { u32::MAX } else { 0 }) };
+    }
+}
+
+/// Shows text on a frame buffer from here on.
+#[allow(dead_code, reason = "not every architecture's firmware has one")]
+pub fn setup(frame: Frame) {
+    *SCREEN.lock() = Screen::new(frame);
+}
+
+/// Writes text, if there is a screen.
+pub fn write(text: fmt::Arguments<'_>) {
+    if let Some(screen) = SCREEN.lock().as_mut() {
+        let _ = screen.write_fmt(text);
+    }
+}
+
+/// Writes text during a panic: nothing if this or another CPU was writing.
+pub fn write_now(text: &str) {
+    if let Some(mut screen) = SCREEN.try_lock()
+        && let Some(screen) = screen.as_mut()
+    {
+        let _ = screen.write_str(text);
+    }
+}
