@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::{env, fs};
 
-/// File, and the part of it: from a line that starts with the first text to one that starts with the second.
+/// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
 const PARTS: [(&str, &str, &str, &str); 10] = [
     ("lock.rs", "crates/sched/src/lock.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("pending_requests.rs", "crates/vgic/src/shortcuts.rs", "/// Pending requests to a vCPU", "const _: () ="),
-    ("invalidations.rs", "hypervisor/src/arch/x86_64/vm/protected.rs", "/// Which CPUs may still have rights", "#[cfg(test)]"),
-    ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// NMIs that wait", "/// An NMI for a vCPU."),
-    ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// INIT for a vCPU", "/// Leaves the loaded vCPU"),
-    ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// The first vCPU, which runs here", "fn start("),
-    ("trace_ring.rs", "crates/trace/src/ring.rs", "use core::sync::atomic", "/// The position after"),
-    ("resched.rs", "hypervisor/src/cpu/resched.rs", "/// CPUs that must ask the scheduler", "#[cfg(test)]"),
+    ("invalidations.rs", "hypervisor/src/arch/x86_64/vm/protected.rs", "struct Invalidations", "#[cfg(test)]"),
+    ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "const NMIS:", "pub fn nmi("),
+    ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn init(", "pub fn leave("),
+    ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn restart(", "fn start("),
+    ("trace_ring.rs", "crates/trace/src/ring.rs", "use core::sync::atomic", "pub const fn next("),
+    ("resched.rs", "hypervisor/src/cpu/resched.rs", "static RESCHED:", "#[cfg(test)]"),
 ];
 
 /// Replacements in them.
@@ -52,7 +52,11 @@ fn main() {
         println!("cargo::rerun-if-changed={}", path.display());
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines = text.lines().skip_while(|line| !line.starts_with(first)).take_while(|line| !line.starts_with(last));
-        let part: String = lines.map(|line| format!("{line}\n")).collect();
+        let mut lines: Vec<_> = lines.collect();
+        while lines.last().is_some_and(|line| line.starts_with("///")) {
+            lines.pop();
+        }
+        let part: String = lines.iter().map(|line| format!("{line}\n")).collect();
         assert!(!part.is_empty(), "{} has no line \"{first}\"", path.display());
         // loom's constructors are not `const`.
         let part = CHANGES.iter().fold(part, |part, (old, new)| part.replace(old, new));
