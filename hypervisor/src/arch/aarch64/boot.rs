@@ -1,4 +1,4 @@
-//! Boot: from `boot.S` to the first guest, on the first CPU and on the others.
+//! Boot, from `boot.S` to the first guest, on the boot CPU and the others.
 
 use stile_firmware::device_tree;
 
@@ -18,16 +18,17 @@ use crate::{address_space, memory, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
-/// The most that a device tree may be long (Linux arm64 boot protocol).
+/// Maximum length of a device tree, in bytes (Linux arm64 boot protocol).
 const DTB_MAX: usize = 2 << 20;
 
-/// The first CPU, on the stack of `image.ld`, with the first tables.
+/// Entry of the boot CPU, on the stack of `image.ld`, with the boot tables.
 #[unsafe(no_mangle)]
 extern "C" fn boot(dtb: u64, image: u64) -> ! {
     features::set(features::detect());
-    // SAFETY: the boot protocol puts a device tree of at most 2 MiB there, which nobody changes; boot.S mapped 4 MiB from there.
+    // SAFETY: by the boot protocol a device tree of at most 2 MiB is there, which nothing modifies; boot.S mapped 4
+    // MiB from there.
     let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), DTB_MAX) };
-    // Without one there is no console to say so on.
+    // Without a device tree there is no console for a message.
     let Ok(tree) = device_tree::parse(blob) else { halt() };
     let dtb = dtb..dtb + tree.data().len() as u64;
     let board = Board::new(&tree, affinity());
@@ -93,10 +94,10 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     traps::setup();
     serror::setup();
     speculation::setup_cpu(cpu);
-    // For the moves of `vcpu::fp`.
+    // `vcpu::fp` accesses FP registers at EL2.
     features::enable_fp_for_el2();
     debug::disable();
-    // Firmware may have left timers on.
+    // Firmware may have left timers enabled.
     interrupts::stop_timers(interrupts::TIMER_ENABLE);
     timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private(), interrupts::timer())?;
@@ -104,7 +105,7 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Starts the other CPUs.
+/// Starts the secondary CPUs.
 fn start_others(board: &Board) {
     unsafe extern "C" {
         fn secondary_cpu();
@@ -112,16 +113,16 @@ fn start_others(board: &Board) {
     let entry = address_space::image_to_physical(secondary_cpu as *const () as u64);
     let handoff = &raw const start::HANDOFF as u64;
     start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
-        // It is read with caches off.
+        // The secondary reads it with its caches off.
         bulk::clean(handoff, size_of::<start::Handoff>());
         firmware::cpu_on(mpidr, entry, address_space::image_to_physical(handoff))
     });
 }
 
-/// Another CPU, with its block, is made ready to run vCPUs.
+/// Prepares a secondary CPU, with its block, to run vCPUs.
 ///
 /// # Errors
-/// In words: why it can't be used.
+/// A description of why it cannot be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if features::detect() != *features::get() {
         return Err("it differs from the first CPU");

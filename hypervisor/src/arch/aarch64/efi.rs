@@ -1,7 +1,9 @@
-//! Start from UEFI firmware: the image is an EFI program, too, and becomes one that the arm64 boot protocol starts.
+//! Entry from UEFI firmware: the image is also an EFI application, which relocates itself and enters by the arm64
+//! boot protocol.
 //!
-//! This runs as firmware loaded the image, not at the image's virtual address. Code and data are reached relative to the program counter, so
-//! that is no matter; but pointers in constant data (of trait objects, of formatting) lead nowhere, and nothing here may use one.
+//! This code runs where firmware loaded the image, not at its link address. References relative to the program
+//! counter work; pointers in constant data (trait objects, formatting, arrays of strings) do not, and must not be
+//! used here.
 
 use core::slice;
 
@@ -19,26 +21,27 @@ use crate::arch::aarch64::host::sysreg::read_sysreg;
 
 core::arch::global_asm!(include_str!("efi.S"));
 
-/// The device tree in the table of configurations (Embedded Base Boot Requirements, Devicetree).
+/// Device tree in the configuration table (Embedded Base Boot Requirements, Devicetree).
 const DEVICE_TREE: Guid = guid!("b1b621d5-f19c-41a5-830b-d9152c69aae0");
 
 /// The root pointer of ACPI tables, from version 2.0 on (UEFI Specification, 4.6 EFI Configuration Table).
 const ACPI: Guid = guid!("8868e871-e4f1-11d3-bc22-0080c73c8881");
 
-/// The image is mapped by blocks of this size from its first byte on.
+/// Alignment of the image, which boot.S maps by blocks.
 const BLOCK: u64 = 2 << 20;
-/// UEFI's pages.
+/// Page size of UEFI.
 const PAGE: u64 = 4096;
-/// Room for a device tree: the most that the boot protocol allows.
+/// Size reserved for the device tree: the boot protocol's maximum.
 const TREE: u64 = 2 << 20;
-/// The most that firmware's device tree may have of it: there is room for a reservation for every descriptor of the memory map.
+/// Maximum size of firmware's device tree: leaves room for a reservation per descriptor of the memory map, and a
+/// frame buffer.
 const FIRMWARE_TREE: usize = TREE as usize - MAP;
-/// Room for the memory map: EDK2's has some 100 descriptors of 48 bytes.
+/// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
 const MAP: usize = 64 << 10;
 
-/// The memory that the start needs, from firmware.
+/// Memory allocated from firmware.
 struct Room {
-    /// Address of the image's copy, at a block's first byte.
+    /// Address of the image's copy, aligned to a block.
     image: u64,
     /// Address of the device tree.
     tree: u64,
@@ -46,12 +49,13 @@ struct Room {
     map: u64,
 }
 
-/// Firmware's mapping: every address is its own.
+/// Identity mapping, as firmware has it.
 struct Identity;
 
 impl Memory for Identity {
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: firmware's own tables say that there is memory. (A wrong address faults into firmware's handler, which says so.)
+        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
+        // handler, which reports it.
         (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
     }
 }
@@ -61,16 +65,16 @@ unsafe extern "C" {
     static efi_leave_end: u8;
 }
 
-/// `image` is where firmware loaded the image.
+/// Entry point. `image` is the address at which firmware loaded the image.
 ///
 /// # Safety
-/// Firmware calls it as the entry point of an EFI program.
+/// Called by firmware as the entry point of an EFI application.
 #[unsafe(no_mangle)]
 unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: u64) -> Status {
     if read_sysreg!(CURRENTEL) != 2 << 2 {
         return fail(system, "Stile needs EL2, and the firmware runs at EL1. QEMU: -M virt,virtualization=on");
     }
-    // SAFETY: the system table is firmware's, whose boot services have not ended.
+    // SAFETY: firmware passes its system table, and boot services have not ended.
     let boot = unsafe { &*system.boot_services };
     let (tree, tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
         (Some(tree), _) => match check_tree(tree) {
@@ -83,16 +87,17 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
         },
         (None, None) => return fail(system, "Stile: the firmware has neither a device tree nor ACPI tables"),
     };
-    // SAFETY: firmware loaded the whole image, whose header has its size.
+    // SAFETY: firmware loaded the image including its header, which has the size at offset 16.
     let size = unsafe { *((image + 16) as *const u64) };
     let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
-    // SAFETY: the image is as large as its header says, and its copy has as much room elsewhere.
+    // SAFETY: source and destination have `size` bytes each: the loaded image, and the pages that `allocate`
+    // returned.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
     let (time, screen) = (time(system), frame_buffer(boot));
     let Some((map, descriptor)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
-    // SAFETY: `allocate` made room for it.
+    // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
     let reserved = efi::reserved(map, descriptor);
     let length = match (tree, &tables) {
@@ -100,36 +105,37 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
         (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), efi::memory(map, descriptor), reserved, to),
         (None, None) => None,
     };
-    // There is room: a tree of ACPI tables has few KiB, and a reservation for every descriptor of the map has 16 bytes.
+    // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
     let length = length.unwrap_or(0);
     bulk::clean(room.image, size as usize);
     bulk::clean(room.tree, length);
     let code = efi_leave as *const () as u64;
     bulk::clean(code, (&raw const efi_leave_end as u64 - code) as usize);
-    // SAFETY: both are clean, nothing else is needed of what is here, and this is EL2 with memory mapped as it is.
+    // SAFETY: image, tree and this code are clean to the point of coherency, the CPU is at EL2, and memory is
+    // identity-mapped.
     unsafe { efi_leave(room.tree, room.image) }
 }
 
-/// Where firmware has a table of configurations, if it has it.
+/// Looks up a table in the configuration table.
 fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
-    // SAFETY: the system table says how long its table of configurations is.
+    // SAFETY: the system table has the number of entries.
     let tables = unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) };
     tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
 }
 
-/// The device tree at an address, if it can be read.
+/// Returns the device tree at an address, if it is well-formed.
 fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
-    // SAFETY: a device tree begins with a header of ten words.
+    // SAFETY: a device tree starts with a header of ten words.
     let length = device_tree::length(unsafe { slice::from_raw_parts(tree, 40) }).filter(|&length| length <= FIRMWARE_TREE)?;
-    // SAFETY: it is as long as its header says. Its memory is not used before it was read.
+    // SAFETY: the tree is as long as its header says. Its memory is not reused before it was copied.
     let tree = unsafe { slice::from_raw_parts(tree, length) };
     device_tree::parse(tree).is_ok().then_some(tree)
 }
 
-/// Now, in seconds since 1970, if firmware has a clock.
+/// Unix time, if firmware has a clock.
 fn time(system: &SystemTable) -> Option<u64> {
     let mut now = Time::invalid();
-    // SAFETY: runtime services are there while boot services are.
+    // SAFETY: runtime services are callable until boot services end.
     let status = unsafe { ((*system.runtime_services).get_time)(&mut now, core::ptr::null_mut()) };
     let offset = (now.time_zone != Time::UNSPECIFIED_TIMEZONE).then_some(now.time_zone);
     let fields = [now.month, now.day, now.hour, now.minute, now.second];
@@ -161,7 +167,7 @@ fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
     buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
 }
 
-/// Takes memory for an image of `size` bytes, the device tree and the memory map.
+/// Allocates memory for an image of `size` bytes, the device tree and the memory map.
 fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
     let all = BLOCK + image + TREE + MAP as u64;
@@ -174,28 +180,29 @@ fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
 
 /// Ends boot services. Returns the last memory map, and the size of its descriptors.
 fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], usize)> {
-    // The map may change while it is fetched: then the second one is right (UEFI Specification, EFI_BOOT_SERVICES.ExitBootServices).
+    // The map may change while it is fetched; the second attempt then succeeds (UEFI Specification,
+    // EFI_BOOT_SERVICES.ExitBootServices).
     for _ in 0..2 {
         let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
-        // SAFETY: boot services have not ended, and the room is this large.
+        // SAFETY: boot services have not ended, and the buffer has `MAP` bytes.
         let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
-        // SAFETY: boot services have not ended, and the key is of the last map.
+        // SAFETY: boot services have not ended, and the key belongs to the map just read.
         if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
-            // SAFETY: firmware wrote as much of the room.
+            // SAFETY: firmware wrote `size` bytes of the buffer.
             return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));
         }
     }
     None
 }
 
-/// Says why the image can't start, and returns to firmware.
+/// Reports on firmware's console why Stile cannot start, and returns to firmware.
 fn fail(system: &SystemTable, why: &str) -> Status {
     let out: *mut SimpleTextOutputProtocol = system.stdout;
     for part in [why, "\r\n"] {
         for byte in part.bytes() {
             let text = [u16::from(byte), 0];
             if !out.is_null() {
-                // SAFETY: firmware's console, and a text with an end.
+                // SAFETY: the console is firmware's, and the text is NUL-terminated.
                 let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
             }
         }

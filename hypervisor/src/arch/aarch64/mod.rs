@@ -31,10 +31,10 @@ pub use host::cpu::{Cpu, Local};
 pub use host::mmu::{Format, Permissions, Tables};
 pub use vm::{Vcpu, Vm};
 
-/// This back end.
+/// The AArch64 back end.
 pub struct Arch;
 
-/// The models of the devices that the guests of this architecture have.
+/// Device models for guests of this architecture.
 pub mod models {
     pub use stile_device::pl011::Pl011 as Uart;
     pub use stile_device::pl011::offset::DR as UART_DATA;

@@ -1,4 +1,4 @@
-//! Reports of a CPU on which Stile has failed.
+//! State of a CPU on which Stile failed.
 
 use core::fmt::{self, Write};
 
@@ -6,12 +6,12 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::backtrace::Backtrace;
 
-/// Where this CPU's block is. Before it has one, somewhere else: what firmware left.
+/// Address of this CPU's block; arbitrary before it is installed.
 pub fn block() -> *const Cpu {
     read_sysreg!(TPIDR_EL2) as *const Cpu
 }
 
-/// An exception at EL2: `exit.S` comes here with the registers in the emergency area.
+/// Exception at EL2: `exit.S` enters here with the registers in the emergency area.
 #[unsafe(no_mangle)]
 extern "C" fn fatal(kind: u64, registers: &[u64; 32]) -> ! {
     const KINDS: [&str; 4] = ["synchronous exception", "IRQ", "FIQ", "SError"];
@@ -58,7 +58,7 @@ fn write_registers(out: &mut dyn Write, registers: &[u64; 32]) -> fmt::Result {
     Ok(())
 }
 
-/// The guest's state at the exit that is being handled.
+/// Writes the guest's state at the exit being handled.
 pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     writeln!(
         out,
@@ -75,11 +75,11 @@ pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     Ok(())
 }
 
-/// The caller's frame pointer.
+/// Frame pointer of the caller.
 #[inline(always)]
 pub fn frame_pointer() -> u64 {
     let value: u64;
-    // SAFETY: reads a register.
+    // SAFETY: it only reads a register.
     unsafe { core::arch::asm!("mov {}, x29", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }

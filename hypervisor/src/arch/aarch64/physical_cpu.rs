@@ -1,4 +1,4 @@
-//! A CPU as the rest of Stile sees it: kicks, waits, and the vCPU that is loaded.
+//! Contract of a physical CPU: kicks, waits, and the loaded vCPU.
 
 use stile_ledger::RowId;
 
@@ -69,7 +69,7 @@ impl PhysicalCpu for Cpu {
         let (context, frame, fp_trapped) = self.registers();
         context.load(switched, fp_trapped);
         context::copy_general_registers(&context.general, &mut frame.x);
-        // The list registers that come next are of this interface, and its lines those of these timers.
+        // The next list registers belong to this interface, and its timer lines to these timers.
         isb();
         interrupts::load(self, vcpu);
         nested::load_second_stage(self);
@@ -101,7 +101,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn power_down(&mut self, loaded: Loaded<'static>) {
-        // Pending interrupts stay where a later start finds them.
+        // Pending interrupts are kept for a later start.
         let _ = interrupts::put(self, loaded.vcpu());
         interrupts::stop_timers(TIMER_ENABLE);
         loaded.context().abandon();

@@ -1,4 +1,4 @@
-//! The machine that guests see: RAM, interrupt lines, and which vCPUs are on.
+//! Contract of the guests' machine: RAM, interrupt lines, power states of vCPUs.
 
 use core::ops::Range;
 
@@ -45,7 +45,7 @@ impl Platform for Arch {
         delivery::deliver(vm, kick);
     }
 
-    /// The virtual counter. The physical one goes on, and with it all time of a VM that has an EL2.
+    /// Stops the virtual counter only. The physical one continues, and with it all time of a VM with an EL2.
     fn hold_time(vm: &Vm, ticks: u64) {
         if vm.vcpus.iter().all(|vcpu| !vcpu.arch.has_el2) {
             vm.arch.hold_time(ticks);

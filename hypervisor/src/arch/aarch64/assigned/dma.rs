@@ -1,7 +1,9 @@
-//! The memory that functions of a VM see: the VM's second stage, with the ITS's doorbell in the place of the VM's devices.
+//! DMA address space of a VM's functions: the VM's second stage, with the ITS's doorbell in place of the VM's
+//! devices.
 //!
-//! The root table is the functions' own. Its first entry leads to the doorbell; the others are those of the VM's root, whose tables are there
-//! for good ([`crate::arch::aarch64::vm::Vm::new`]). So functions see the VM's RAM as its vCPUs do, and neither its BARs nor anything else.
+//! Functions have a root table of their own. Its first entry leads to the doorbell; the others equal those of the
+//! VM's root, whose tables are permanent ([`crate::arch::aarch64::vm::Vm::new`]). Functions therefore access the VM's
+//! RAM like its vCPUs, but no BARs and nothing else.
 
 use stile_board::map;
 use stile_paging::PAGE_SIZE;
@@ -12,14 +14,14 @@ use crate::arch::aarch64::host::sysreg::dsb_ish;
 use crate::arch::aarch64::host::{board, its};
 use crate::memory::TableFrames;
 
-/// Where the functions of a VM lead.
+/// DMA address space of a VM's functions.
 pub struct Dma(SecondStage);
 
 impl Dma {
-    /// Of VM number `vm`, with this second stage.
+    /// Creates the address space of VM number `vm` with this second stage.
     ///
     /// # Errors
-    /// In words: the tables have another shape than the SMMU is given, or there is no memory.
+    /// A description: the SMMU does not support the tables' format, or no memory is left.
     pub fn new(vm: usize, table: &PageTable<Stage2>, output_size: u8) -> Result<Dma, &'static str> {
         const NO_MEMORY: &str = "no memory for the tables of PCI functions";
         const _: () = assert!(map::RAM_BASE == Level::L1.size(), "RAM begins with the root's second entry");
@@ -38,17 +40,17 @@ impl Dma {
             TableFrames.write(own, index, entry);
         }
         dsb_ish();
-        // VMID 0 is nobody's.
+        // VMID 0 belongs to no VM.
         let vmid = vm as u16 + 1;
         Ok(Dma(SecondStage { vmid, root: own, input_bits: geometry.input_bits(), start_level: 1, output_size }))
     }
 
-    /// The SMMU's name for the VM's translations.
+    /// VMID of the VM's translations in the SMMU.
     pub fn vmid(&self) -> u16 {
         self.0.vmid
     }
 
-    /// The entry of the functions' streams.
+    /// Stream-table entry of the functions.
     pub fn entry(&self) -> StreamEntry {
         StreamEntry::second_stage(self.0)
     }

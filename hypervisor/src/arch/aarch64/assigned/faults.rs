@@ -1,5 +1,5 @@
-//! Requests of functions that the SMMU stopped. They are reported, one for each page and direction, up to a limit: then the function can
-//! access nothing until its VM starts again, so that it takes no more time from others.
+//! Faults of functions' DMA in the SMMU. They are logged once per page and direction, up to a limit, at which the
+//! function loses all access until its VM restarts: fault handling takes no more time from other VMs.
 
 use stile_pci::Address;
 use stile_sched::lock::TicketLock;
@@ -11,7 +11,8 @@ use crate::arch::aarch64::interrupts;
 use crate::console::{log, log_of};
 use crate::vm;
 
-/// The owner of a stream, VM and function, and the faults since the owner started; those of a stream that nobody has, since the start.
+/// Owner of a stream (VM and function), and its faults since the owner started; of an unowned stream, the faults
+/// since boot.
 #[derive(Clone, Copy)]
 struct Stream {
     owner: Option<(u8, Address)>,
@@ -20,21 +21,23 @@ struct Stream {
 
 static OWNERS: TicketLock<[Stream; STREAMS]> = TicketLock::new([const { Stream { owner: None, faults: Faults::NONE } }; STREAMS]);
 
-/// A stream is a VM's from now on, and has no faults yet.
+/// Assigns a stream to a VM and resets its fault count.
 pub fn own(stream: u32, vm: usize, function: Address) {
     if let Some(state) = OWNERS.lock().get_mut(stream as usize) {
         *state = Stream { owner: Some((vm as u8, function)), faults: Faults::NONE };
     }
 }
 
-/// The SMMU has recorded events. Takes no more than its queue has room for: a function may make them as fast as they are taken.
+/// Handles recorded events, at most as many as the queue holds: a function may produce events as fast as they are
+/// read.
 pub fn take() {
     let events = smmu::take_events();
     events.iter().for_each(take_one);
     if events.is_full()
         && let Some(intid) = interrupts::smmu()
     {
-        // It interrupts again only when its queue was empty: the rest is another interrupt's, after others of higher priority.
+        // The SMMU interrupts again only if its queue was empty: the rest is left to another interrupt, after those
+        // of higher priority.
         gic::set_pending_spi(intid);
     }
 }
@@ -46,7 +49,8 @@ fn take_one(event: &Event) {
     let verdict = stream.faults.count(place);
     let Some((vm, function)) = stream.owner else {
         if verdict.report {
-            // It has no bus mastering, so this should not be; from now on it aborts without an event. While nobody can become its owner.
+            // Unexpected, because its bus mastering is off. From here on it aborts without an event. The lock keeps
+            // it unowned meanwhile.
             smmu::set_stream(event.stream, 0, StreamEntry::ABORT);
             log!("the SMMU stopped stream {:#x}, which nobody has", event.stream);
         }

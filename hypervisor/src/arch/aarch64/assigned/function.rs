@@ -1,4 +1,4 @@
-//! A function that is assigned: its physical registers, and the model that its VM sees.
+//! An assigned function: its physical registers, and the model that its VM accesses.
 
 use core::ops::Range;
 
@@ -21,12 +21,13 @@ use crate::console::log;
 
 /// Function-level reset, in the device control register of PCI Express.
 const INITIATE_RESET: u32 = 1 << 15;
-/// How long it takes, in milliseconds (PCI Express Base Specification, 6.6.2).
+/// Duration of the reset, in milliseconds (PCI Express Base Specification, 6.6.2).
 const RESET_MS: u64 = 100;
-/// Bytes of a virtio function's common configuration that every version has (VIRTIO 1.2, 4.1.4.3).
+/// Size of the part of a virtio function's common configuration that every version has, in bytes (VIRTIO 1.2,
+/// 4.1.4.3).
 const VIRTIO_COMMON_SIZE: u64 = 0x38;
 
-/// Where registers of functions are mapped for a guest: its second stage.
+/// The second stage that a guest's accesses to BARs go through.
 pub trait SecondStage {
     /// Maps registers, whole pages, at a guest-physical address.
     ///
@@ -34,24 +35,25 @@ pub trait SecondStage {
     /// Something is mapped there already, or there is no memory for tables.
     fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error>;
 
-    /// Unmaps what [`SecondStage::map_device`] mapped: no CPU reaches it then. A vCPU of the VM is loaded on this CPU.
+    /// Unmaps registers mapped by [`SecondStage::map_device`], with TLB invalidation. A vCPU of the VM is loaded on
+    /// this CPU.
     fn unmap_device(&self, gpa: u64, size: u64);
 }
 
-/// A function.
+/// An assigned function.
 pub struct Function {
     address: Address,
     config: Config,
-    /// As its VM sees it.
+    /// Model of configuration space.
     pub model: VirtualFunction,
-    /// Its MSI-X table as its VM sees it.
+    /// Model of the MSI-X table.
     table: Table,
-    /// Host addresses of its BARs; 0 where there is none. PCI addresses, for its registers.
+    /// Host (CPU) addresses of its BARs, 0 for absent ones; and PCI addresses, for the BAR registers.
     bars: [u64; BARS],
     bars_pci: [u64; BARS],
-    /// Guest-physical addresses where BARs are mapped.
+    /// Guest-physical addresses at which BARs are mapped.
     mapped: [Option<u64>; BARS],
-    /// A mapping that failed was reported since the VM started.
+    /// A failed mapping was logged since the VM started.
     told: bool,
     stream: u32,
     first_lpi: u32,
@@ -60,10 +62,11 @@ pub struct Function {
 }
 
 impl Function {
-    /// Takes a function: gives it places for its BARs, and LPIs from `first_lpi` on for the messages of its DeviceID.
+    /// Takes over a function: assigns addresses to its BARs, and LPIs from `first_lpi` on to the messages of its
+    /// DeviceID.
     ///
     /// # Errors
-    /// In words: why it can't be assigned.
+    /// A description of why it cannot be assigned.
     pub fn new(
         bridge: &HostBridge,
         address: Address,
@@ -100,7 +103,7 @@ impl Function {
             reset,
             ready_at: 0,
         };
-        // Maps pages that are accessed for the guest, or to reset the function.
+        // Maps pages that Stile accesses for the guest, or to reset the function.
         if let Some(msix) = msix {
             let pages = msix.pages();
             let bar = function.bars[msix.bar];
@@ -110,7 +113,7 @@ impl Function {
         if let Some((bar, offset)) = virtio_common(&function.config) {
             let is_there = |bar: &Bar| offset % PAGE_SIZE + VIRTIO_COMMON_SIZE <= PAGE_SIZE && offset + VIRTIO_COMMON_SIZE <= bar.size;
             probed[bar].filter(is_there).ok_or("its registers are not in one page of a BAR")?;
-            // Its reset, too, is a register of these.
+            // The reset register of virtio functions is in one of these pages as well.
             let page = (function.bars[bar] + offset) & !(PAGE_SIZE - 1);
             address_space::device(page..page + PAGE_SIZE);
             if !function.translates(bar, offset) {
@@ -133,22 +136,22 @@ impl Function {
         common.read32(DEVICE_FEATURE) & 1 << (33 - 32) != 0
     }
 
-    /// Its address on the host.
+    /// Host PCI address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// The StreamID of its requests.
+    /// StreamID of its DMA.
     pub fn stream(&self) -> u32 {
         self.stream
     }
 
-    /// When its reset is complete, in ticks of the counter.
+    /// Completion time of its reset, in ticks of the counter.
     pub fn ready_at(&self) -> u64 {
         self.ready_at
     }
 
-    /// Resets what the guest sees.
+    /// Resets the guest's view.
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
@@ -156,14 +159,15 @@ impl Function {
         self.disconnect();
     }
 
-    /// Has its messages, those that are on their way included, become no interrupts of the VM. (The function itself may be in reset.)
+    /// Disables its messages, including those in flight, so that none becomes an interrupt of the VM. The function
+    /// may be in reset.
     pub fn disconnect(&self) {
         (self.first_lpi..).take(self.table.vectors()).for_each(|lpi| {
             interrupts::route(lpi, None);
         });
     }
 
-    /// Has it access nothing from now on, and send no messages.
+    /// Disables bus mastering, and messages with it.
     pub fn silence(&mut self) {
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
         if let Some(msix) = self.model.msix() {
@@ -171,7 +175,7 @@ impl Function {
         }
     }
 
-    /// Resets it, if it knows a way: it forgets what the last guest made of it. It accesses nothing then.
+    /// Resets the function by a supported method, which discards the last guest's state. Its bus mastering is off.
     pub fn reset_hardware(&mut self) {
         self.restore();
         self.trigger_reset();
@@ -189,7 +193,7 @@ impl Function {
         }
     }
 
-    /// Makes its registers what Stile wants them to be before its VM starts: BARs in their places and decoded, no bus mastering, vectors
+    /// Initializes its registers for the start of its VM: BARs assigned and decoded, bus mastering off, vectors
     /// masked.
     pub fn restore(&mut self) {
         self.config.write(register::COMMAND, register::INTX_DISABLE);
@@ -209,12 +213,12 @@ impl Function {
             entry.write32(12, 1);
             entry.write32(0, doorbell as u32);
             entry.write32(4, (doorbell >> 32) as u32);
-            // The message is the event's number.
+            // The message's data is the EventID.
             entry.write32(8, vector as u32);
         }
     }
 
-    /// Its registers in a BAR. Only the pages that [`Function::new`] mapped may be accessed.
+    /// Registers in a BAR. Only pages mapped by [`Function::new`] may be accessed.
     fn registers(&self, bar: usize) -> Mmio {
         Mmio::new((mmu::DEVICES + self.bars[bar]) as usize)
     }
@@ -223,7 +227,7 @@ impl Function {
         self.registers(msix.bar).at(msix.offset as usize + (vector % MAX_VECTORS) * 16)
     }
 
-    /// The guest wrote its command register or a BAR.
+    /// Applies a guest's write to the command register or a BAR.
     pub fn update_decoding(&mut self, memory: &impl SecondStage) {
         for index in 0..BARS {
             let wanted = self.wanted(index);
@@ -234,7 +238,7 @@ impl Function {
             let Some(address) = wanted else { continue };
             match self.map(memory, index, address) {
                 Ok(()) => self.mapped[index] = wanted,
-                // A guest can move a BAR over another one again and again: one report is enough.
+                // Logged once: a guest can move a BAR over another one repeatedly.
                 Err(error) if !self.told => {
                     self.told = true;
                     log!("PCI function {}: BAR {index} is not mapped at {address:#x}: {error:?}", self.address);
@@ -246,7 +250,7 @@ impl Function {
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
     }
 
-    /// Where BAR `index` is to be mapped: where the guest has it, if that is in the window.
+    /// Guest-physical address of BAR `index`, if the guest has placed it within the window.
     fn wanted(&self, index: usize) -> Option<u64> {
         const END: u64 = map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE;
         let size = self.model.bars()[index]?.mapped_size();
@@ -254,7 +258,7 @@ impl Function {
         ((map::PCI_WINDOW_BASE..END).contains(&address) && size <= END - address).then_some(address)
     }
 
-    /// The parts of a BAR that guests access without an exit: all but the pages with the MSI-X table.
+    /// Parts of a BAR that guests access without an exit: all pages except those of the MSI-X table.
     fn parts(&self, index: usize) -> [Range<u64>; 2] {
         let size = self.model.bars()[index].map_or(0, |bar| bar.mapped_size());
         match self.model.msix() {
@@ -269,7 +273,7 @@ impl Function {
     /// Maps BAR `index`.
     ///
     /// # Errors
-    /// The guest has another one there, or there is no memory for tables: nothing is mapped then.
+    /// Another BAR is mapped there, or there is no memory for tables: nothing is mapped then.
     fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> Result<(), Error> {
         let mut done = 0;
         for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
@@ -297,14 +301,15 @@ impl Function {
         (0..BARS).for_each(|index| self.unmap(memory, index));
     }
 
-    /// The guest wrote the control of MSI-X.
+    /// Applies a guest's write to the MSI-X control register.
     pub fn update_msix(&mut self) {
         if let Some(msix) = self.model.msix() {
             self.config.write(msix.capability, self.model.msix_control());
         }
     }
 
-    /// The guest wrote a vector: has its LPI become that, and masks it if it is masked or leads nowhere.
+    /// Applies a guest's write to a vector: sets the SPI of its LPI, and masks the physical vector if the virtual one
+    /// is masked or has an invalid address.
     fn update_vector(&mut self, number: usize) {
         let Some(msix) = self.model.msix() else { return };
         let vector = self.table.vector(number);
@@ -313,21 +318,21 @@ impl Function {
         self.table_entry(msix, number).write32(12, masked.into());
     }
 
-    /// The offset of an access in the BAR with the MSI-X table, if it is to a page that is not mapped.
+    /// Offset of an access within the BAR of the MSI-X table, if its page is not mapped.
     fn trapped(&self, address: u64, bytes: u64) -> Option<(Msix, u64)> {
         let (bar, offset) = self.model.find(address, bytes)?;
         let msix = self.model.msix().filter(|msix| msix.bar == bar)?;
         (msix.pages().contains(&offset) && offset.is_multiple_of(bytes)).then_some((msix, offset))
     }
 
-    /// Reads a BAR where it is not mapped. `None` if the address is not this function's.
+    /// Reads an unmapped page of a BAR. `None` if the address is not this function's.
     pub fn read_memory(&self, address: u64, bytes: u64) -> Option<u64> {
         let (msix, offset) = self.trapped(address, bytes)?;
         if msix.contains(offset) {
             return Some(self.table.read(offset - msix.offset, bytes));
         }
-        // Beside the table are the pending bits, which some functions answer in whole words only; and what they don't answer, Stile would fault
-        // at.
+        // The pending bits beside the table are read in whole words: some functions reject other sizes, and an
+        // external abort would be taken by Stile.
         let word = |offset: u64| u64::from(self.registers(msix.bar).read32(offset as usize));
         Some(match bytes {
             8 => word(offset) | word(offset + 4) << 32,
@@ -335,7 +340,7 @@ impl Function {
         })
     }
 
-    /// Writes such an address. False if it is not this function's.
+    /// Writes an unmapped page of a BAR. Returns false if the address is not this function's.
     pub fn write_memory(&mut self, address: u64, bytes: u64, value: u64) -> bool {
         let Some((msix, offset)) = self.trapped(address, bytes) else { return false };
         if !msix.contains(offset) {

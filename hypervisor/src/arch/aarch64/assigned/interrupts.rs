@@ -1,4 +1,4 @@
-//! Messages of functions on their way to VMs: an LPI for each vector, and the SPI that the guest wants it to be.
+//! Messages of functions: each vector has an LPI, which becomes the SPI that the guest configured.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,25 +13,25 @@ use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
 
-/// LPIs of all functions.
+/// Number of LPIs of all functions.
 const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
 
-/// For each LPI: the VM in the upper half, its SPI in the lower one. No SPI: the guest wants none.
+/// For each LPI: the VM in the upper half, its SPI in the lower one, or no SPI.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
-/// The DeviceID of each function.
+/// DeviceID of each function.
 static DEVICES: [AtomicU32; MAX_ASSIGNED] = [const { AtomicU32::new(0) }; MAX_ASSIGNED];
-/// For each LPI: how often it came to a CPU where its vCPU did not run.
+/// For each LPI: number of arrivals on CPUs where its vCPU did not run.
 static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
-/// For each function: its LPIs that are off until a vCPU of its VM runs, a bit each.
+/// For each function: bit mask of LPIs that are disabled until a vCPU of its VM runs.
 static HELD: [AtomicU32; MAX_ASSIGNED] = [const { AtomicU32::new(0) }; MAX_ASSIGNED];
 const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
 
-/// Misses of all LPIs of each VM, in a time slice.
+/// Misses of all LPIs of each VM in the current time slice.
 static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
 
-/// The first LPI of the `number`th function, which is VM `vm`'s and has this DeviceID.
+/// First LPI of the `number`th function, which VM `vm` owns and which has this DeviceID.
 pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     if let Some(place) = DEVICES.get(number as usize) {
         place.store(device, Ordering::Relaxed);
@@ -43,7 +43,8 @@ pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     FIRST_LPI + first as u32
 }
 
-/// Has an LPI become what a guest wrote into its MSI-X table. Returns whether that is an interrupt: a message to anywhere else is none.
+/// Sets the SPI of an LPI from an MSI-X vector that the guest wrote. Returns whether the vector is valid: messages to
+/// other addresses are dropped.
 pub fn route(lpi: u32, vector: Option<Vector>) -> bool {
     const MESSAGES: core::ops::Range<u32> = intid::MSI_BASE..intid::MSI_BASE + intid::MSI_COUNT;
     let at_doorbell = vector.filter(|vector| vector.address == map::MSI_FRAME_BASE + map::MSI_DOORBELL);
@@ -54,7 +55,7 @@ pub fn route(lpi: u32, vector: Option<Vector>) -> bool {
     spi.is_some()
 }
 
-/// An LPI was acknowledged by this CPU: takes it, and makes the guest's SPI pending. (LPIs are not active, so none is deactivated.)
+/// Handles an LPI that this CPU acknowledged: makes the guest's SPI pending. (LPIs have no active state to clear.)
 pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
     let route = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize));
@@ -63,7 +64,7 @@ pub fn deliver(here: &Cpu, lpi: u32) {
     if spi == 0 {
         return;
     }
-    // The common case: for the vCPU that is loaded here, in one of whose list registers it was before.
+    // Common case: the target is loaded here, and had the SPI in a list register before.
     if let Some(vcpu) = here.vcpu
         && vcpu.vm().number == number
         && delivery::pulse_resident(vcpu, here.index, spi)
@@ -73,7 +74,7 @@ pub fn deliver(here: &Cpu, lpi: u32) {
     deliver_slowly(here, lpi, number, spi);
 }
 
-/// Makes the SPI pending by way of the distributor, for any vCPU of VM `number`.
+/// Makes the SPI pending in the distributor of VM `number`, for any of its vCPUs.
 #[cold]
 #[inline(never)]
 fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
@@ -86,7 +87,8 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
         let of_lpi = MISSES[index].fetch_add(1, Ordering::Relaxed);
         MISSES_OF_VM[number % MAX_VMS].add(of_lpi, runs, timer::now(), cpu::slice())
     };
-    // One that wakes nobody, as its SPI is disabled or pending already, may go where any vCPU of the VM runs.
+    // An SPI that wakes no vCPU, because it is disabled or already pending, may be moved to any CPU that runs a vCPU
+    // of the VM.
     let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
     match target {
         Some(cpu) if cpu == here.index => {}
@@ -97,7 +99,7 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
     delivery::deliver(vm, kick);
 }
 
-/// The device of an LPI, and its event there.
+/// DeviceID and EventID of an LPI.
 fn device(index: usize) -> u32 {
     DEVICES[index / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed)
 }
@@ -106,20 +108,20 @@ const fn event(index: usize) -> u32 {
     (index % MAX_VECTORS) as u32
 }
 
-/// No vCPU of the VM runs: an LPI, which came to this CPU, is off until one does. So a function takes no more time from other VMs than that of
-/// some LPIs each time its own VM leaves the CPUs.
+/// Disables an LPI that arrived while no vCPU of its VM ran, until one does. A function thus takes time from other
+/// VMs for only a few LPIs each time that its own VM leaves the CPUs.
 fn hold(vm: &'static Vm, index: usize, here: usize) {
     its::enable(device(index), event(index), FIRST_LPI + index as u32, here, false);
     HELD[index / MAX_VECTORS].fetch_or(1 << event(index), Ordering::Release);
-    // The next vCPU that is loaded, or wakes, finds the request, and comes to `release`.
+    // The next vCPU that is loaded or woken finds the request, and calls `release`.
     vm.vcpus.iter().for_each(|vcpu| vcpu.arch.requests.announce_spis());
     if vm.vcpus.iter().any(|vcpu| cpu::running_on(vcpu).is_some()) {
-        // It may have looked for requests before.
+        // It may have checked for requests before.
         release(vm.number, here);
     }
 }
 
-/// A vCPU of VM `number` is on this CPU: LPIs of the VM that were held come here.
+/// Enables the held LPIs of VM `number`, one of whose vCPUs is on this CPU, and routes them here.
 pub fn release(number: usize, here: usize) {
     for (function, held) in HELD.iter().enumerate() {
         let index = function * MAX_VECTORS;

@@ -1,8 +1,8 @@
-//! PCI functions that VMs own: docs/devices.md describes how they are assigned.
+//! PCI functions owned by VMs; docs/devices.md describes assignment.
 //!
-//! A function's requests are translated by the VM's own second stage ([`dma`]), its BARs are mapped into it, and its messages become SPIs
-//! of the VM ([`interrupts`]). Configuration space and MSI-X tables are models (crate `stile-pci`). Requests that the SMMU stops are
-//! reported ([`faults`]).
+//! The VM's second stage translates a function's DMA ([`dma`]), its BARs are mapped into the second stage, and its
+//! messages become SPIs of the VM ([`interrupts`]). Configuration space and MSI-X tables are models (crate
+//! `stile-pci`). DMA faults are logged ([`faults`]).
 
 mod dma;
 pub mod faults;
@@ -24,32 +24,32 @@ pub use function::SecondStage;
 
 /// State of all functions, set up for the first one.
 struct Shared {
-    /// Host addresses that no BAR has yet.
+    /// Host addresses that are free for BARs.
     window: Window,
     /// Size of the SMMU's output addresses.
     output_size: u8,
-    /// Functions that are assigned, of all VMs.
+    /// Number of assigned functions of all VMs.
     assigned: u32,
 }
 
 static SHARED: TicketLock<Option<Shared>> = TicketLock::new(None);
 
-/// The most functions of all VMs: each has its LPIs.
+/// Maximum number of functions of all VMs: each has its LPIs.
 const MOST: u32 = MAX_ASSIGNED as u32;
 
 /// The functions of a VM.
 pub struct Functions {
-    /// Its number.
+    /// The VM's number.
     vm: usize,
     dma: dma::Dma,
     list: TicketLock<Vec<Function, MAX_FUNCTIONS>>,
 }
 
 impl Functions {
-    /// Takes functions for VM `vm`, with this second stage. They decode and access nothing yet.
+    /// Takes over functions for VM `vm` with this second stage. Their decoding and bus mastering are off.
     ///
     /// # Errors
-    /// In words: why a function, which is named in the log, can't be assigned.
+    /// A description of why a function, named in the log, cannot be assigned.
     pub fn new(vm: usize, name: &str, ids: &[u16], table: &PageTable<Stage2>) -> Result<Functions, &'static str> {
         let output_size = setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         let dma = dma::Dma::new(vm, table, output_size)?;
@@ -65,33 +65,33 @@ impl Functions {
         Ok(Functions { vm, dma, list: TicketLock::new(list) })
     }
 
-    /// Resets what the guest sees. The VM is off.
+    /// Resets the guest's view. The VM is off.
     pub fn reset(&self) {
         self.list.lock().iter_mut().for_each(Function::reset);
     }
 
-    /// When the functions can be used again after [`Functions::stop`], in ticks of the counter.
+    /// Time at which the functions can be used again after [`Functions::stop`], in ticks of the counter.
     pub fn ready_at(&self) -> u64 {
         self.list.lock().iter().map(Function::ready_at).max().unwrap_or(0)
     }
 
-    /// Lets the functions access the VM's memory, all of which is mapped. A vCPU of the VM, of which none runs, is loaded on this CPU.
+    /// Starts the functions. All of the VM's memory is mapped, none of its vCPUs runs, and one is loaded on this CPU.
     pub fn start(&self, memory: &impl SecondStage) {
         for function in self.list.lock().iter_mut() {
             function.unmap_all(memory);
             function.restore();
-            // Requests of the former life, by which they would be released, are gone.
+            // Requests to release held LPIs were dropped with the VM's previous life.
             interrupts::release(self.vm, Cpu::this_index());
             faults::own(function.stream(), self.vm, function.address());
             smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry());
         }
     }
 
-    /// Stops the functions, and all that they have under way. The VM's vCPUs are off.
+    /// Stops the functions and their transactions in flight. The VM's vCPUs are off.
     pub fn stop(&self) {
         for function in self.list.lock().iter_mut() {
             if timer::now() < function.ready_at() {
-                // It is in reset, and was not started since.
+                // It is in reset and was not started since.
                 continue;
             }
             function.silence();
@@ -121,14 +121,14 @@ impl Functions {
         }
     }
 
-    /// Reads a BAR where it is not mapped, at an offset from the window's start. Nothing reads as all ones.
+    /// Reads an unmapped page of a BAR, at an offset from the window's start. Unclaimed addresses read as all ones.
     pub fn read_memory(&self, offset: u64, bytes: u64) -> u64 {
         let list = self.list.lock();
         let address = map::PCI_WINDOW_BASE + offset;
         list.iter().find_map(|function| function.read_memory(address, bytes)).unwrap_or(u64::MAX)
     }
 
-    /// Writes such an address.
+    /// Writes an unmapped page of a BAR.
     pub fn write_memory(&self, offset: u64, bytes: u64, value: u64) {
         let mut list = self.list.lock();
         let address = map::PCI_WINDOW_BASE + offset;
@@ -136,7 +136,7 @@ impl Functions {
     }
 }
 
-/// The function at an offset of configuration space: they are function 0 of device 1 and following.
+/// The function at an offset of configuration space: functions are function 0 of devices 1 and up.
 fn position(offset: u64) -> Option<usize> {
     let id = (offset >> 12) as usize;
     (id & 7 == 0).then_some(id >> 3)?.checked_sub(1)

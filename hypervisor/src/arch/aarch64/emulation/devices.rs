@@ -15,7 +15,7 @@ devices! {
     vm:
     /// GICv3 distributor.
     Distributor => &DistributorFrame,
-    /// The redistributors of all vCPUs.
+    /// Redistributors of all vCPUs.
     Redistributors => &RedistributorFrames,
     /// PL011.
     Uart => &vm.devices.uart,
@@ -23,9 +23,9 @@ devices! {
     Clock => &vm.devices.clock,
     /// BARs and configuration space of PCI functions.
     HostBridge => &HostBridge,
-    /// Messages of PCI functions.
+    /// MSI frame for PCI functions.
     MsiFrame => &MsiFrame,
-    /// The variables of firmware.
+    /// Flash with firmware's variables.
     Flash => &FlashWindow,
 }
 
@@ -46,7 +46,7 @@ impl Device {
     }
 }
 
-/// The memory bus of a VM with so many vCPUs: a redistributor for each, and none behind them.
+/// Builds the memory bus of a VM: one redistributor per vCPU, and nothing after them.
 pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
     let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
     let always = [
@@ -64,7 +64,7 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     always.into_iter().chain(functions).chain(optional.flash.then_some(flash))
 }
 
-/// There are no I/O ports.
+/// Arm has no I/O ports.
 pub fn port_regions() -> [Region<Device>; 0] {
     []
 }

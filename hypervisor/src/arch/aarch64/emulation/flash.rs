@@ -1,10 +1,10 @@
-//! The flash with the variables of a VM's firmware, as its guest accesses it.
+//! Guest accesses to the flash with firmware's variables.
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm::power::End;
 
-/// The flash of the VM that accesses it.
+/// The flash of the accessing VM.
 pub struct FlashWindow;
 
 impl Device for FlashWindow {
@@ -15,7 +15,7 @@ impl Device for FlashWindow {
         vm.flash.map_or(u64::MAX, |flash| flash.read(offset, bytes, |readable| vm.show_flash(flash, readable)))
     }
 
-    /// The chips know only words.
+    /// The flash chips have word accesses only.
     #[cold]
     #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {

@@ -1,4 +1,4 @@
-//! The part of a virtual interrupt controller that no hardware provides: SGIs, GICD, GICR.
+//! The parts of the virtual GIC that hardware does not virtualize: SGI generation, GICD, GICR.
 
 use stile_board::map;
 use stile_ledger::RowId;
@@ -16,17 +16,17 @@ use crate::device::bus::Device;
 use crate::vm::Vcpu;
 use crate::vm::power::End;
 
-/// The INTID, and the target list of affinity 0.0.0, of ICC_SGI1R_EL1.
+/// ICC_SGI1R_EL1: the INTID and target list of an SGI to cluster 0.0.0.
 const PLAIN: u64 = 0xf << 24 | 0xffff;
 
-/// A write of ICC_SGI1R_EL1.
+/// Handles a write of ICC_SGI1R_EL1.
 #[inline(always)]
 pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     const ROW: RowId = rows::sysreg(HotRegister::IccSgi1r, true);
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
     let intid = (value >> 24) as u32 & 0xf;
-    // The common case: to one vCPU, by its number.
+    // Common case: one target.
     let index = (value as u32).trailing_zeros() as usize & 0xf;
     if value & !PLAIN != 0 || value as u16 != 1 << index {
         return write_sgi1r_slowly(cpu, value);
@@ -42,7 +42,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     if cpu::kick_if_running(target) { Outcome::done(ROW) } else { wake_for_sgi(cpu, target) }
 }
 
-/// A write of ICC_SGI1R_EL1 by a vCPU whose interrupts are direct.
+/// Handles a write of ICC_SGI1R_EL1 by a vCPU with direct interrupts.
 #[inline(always)]
 pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
@@ -64,14 +64,14 @@ fn write_sgi1r_slowly(cpu: &mut Cpu, value: u64) -> Outcome {
     Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
 }
 
-/// The target of an SGI, which is requested already, does not run.
+/// Wakes the target of a requested SGI, which does not run.
 #[inline(never)]
 fn wake_for_sgi(cpu: &mut Cpu, target: &'static Vcpu) -> Outcome {
     cpu::wake_beside(cpu, target);
     Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
 }
 
-/// ICC_SGI1R_EL1, ICC_SGI0R_EL1, ICC_ASGI1R_EL1.
+/// Handles writes of ICC_SGI1R_EL1, ICC_SGI0R_EL1, ICC_ASGI1R_EL1.
 pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
@@ -99,7 +99,7 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     }
 }
 
-/// The SGI that a write of ICC_SGI1R_EL1 sends, which is the exit being handled: its INTID and targets.
+/// INTID and targets of the SGI sent by the exit being handled, a write of ICC_SGI1R_EL1.
 pub fn sent_by_exit(cpu: &Cpu) -> (u16, u64) {
     let register = read_sysreg!(ESR_EL2) >> 5 & 0x1f;
     let vcpu = cpu.vcpu();
@@ -108,7 +108,7 @@ pub fn sent_by_exit(cpu: &Cpu) -> (u16, u64) {
     (sgi.intid as u16, sgi.targets.0)
 }
 
-/// ICC_DIR_EL1, trapped while more interrupts are in flight than there are list registers.
+/// Handles ICC_DIR_EL1, trapped while list registers overflow.
 pub fn write_dir(cpu: &mut Cpu, intid: u32) {
     let vcpu = cpu.vcpu();
     let mut distributor = vcpu.vm().arch.distributor.lock();
@@ -136,7 +136,7 @@ impl Device for DistributorFrame {
                 deliver(vm, holders);
                 let is_known = wait_for(cpu.vcpu(), cpu.index, || {
                     let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
-                    // One that was put since it was asked publishes from memory.
+                    // A vCPU that was put since the request publishes its state from memory.
                     let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
                     left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
                     left.is_empty()
@@ -165,8 +165,8 @@ fn size(bytes: u64) -> Size {
 pub struct RedistributorFrames;
 
 impl RedistributorFrames {
-    /// The vCPU whose redistributor is at an offset, and the offset in that. Requested SGIs have arrived as far as its registers go, so
-    /// they are delivered first.
+    /// Returns the vCPU whose redistributor is at an offset, and the offset in it. Delivers requested SGIs first, so
+    /// that the registers show them.
     fn owner(cpu: &mut Cpu, offset: u64) -> Option<(&'static Vcpu, u32)> {
         let vcpu = cpu.vcpu();
         let owner = *vcpu.vm().vcpus.get((offset / map::GICR_STRIDE) as usize)?;
@@ -184,7 +184,7 @@ impl RedistributorFrames {
         Some((owner, (offset % map::GICR_STRIDE) as u32))
     }
 
-    /// Has the owner of a redistributor, which is the loaded vCPU or another one, look at it.
+    /// Makes the CPU of a redistributor's vCPU, which may be the loaded one, synchronize its list registers with it.
     fn attend(cpu: &Cpu, owner: &'static Vcpu) {
         if owner.arch.index == cpu.vcpu().arch.index { sync_own(cpu) } else { sync_private(owner) }
     }
@@ -227,19 +227,20 @@ impl Device for RedistributorFrames {
     }
 }
 
-/// The vCPU that is loaded changed its own redistributor, or asked for what is in its list registers.
+/// Synchronizes the loaded vCPU's list registers after an access to its own redistributor.
 fn sync_own(cpu: &Cpu) {
     let vcpu = cpu.vcpu();
     let delivery = vcpu.arch.redistributor.lock().sync_private(&mut Interface::new(cpu.index, vcpu));
     finish(vcpu, cpu.index, delivery);
 }
 
-/// How often a CPU looks whether others have answered, before it attends to its own interrupts, too.
+/// Polls between checks for interrupts of this CPU.
 const LOOKS: u32 = 1000;
 
-/// Waits until other CPUs have looked at their list registers. They may be waiting for this one in the same way, so it goes on
-/// answering. Returns whether they have: a VM that is being stopped is not waited for, and after [`LOOKS`] the wait ends as an interrupt comes for
-/// this CPU. So the exit is bounded, even if a guest with direct interrupts keeps its CPU from answering for ever.
+/// Waits until other CPUs have synchronized their list registers, and serves their requests meanwhile, since they may
+/// wait for this CPU in the same way. Returns whether all have. Ends early if the VM is being stopped, or, after
+/// [`LOOKS`] polls, if an interrupt for this CPU is pending: the exit is bounded even if a guest with direct
+/// interrupts prevents its CPU from answering.
 fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) -> bool {
     let mut looks = 0;
     while !done() {

@@ -1,4 +1,4 @@
-//! Devices that guests reach by accesses that trap.
+//! Device models behind trapped accesses.
 
 pub mod devices;
 pub mod flash;

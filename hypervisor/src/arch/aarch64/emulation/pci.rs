@@ -1,4 +1,4 @@
-//! The PCI host bridge that VMs with functions see, and the frame that turns messages into interrupts.
+//! The PCI host bridge of VMs with functions, and their MSI frame.
 
 use stile_board::{intid, map};
 
@@ -12,14 +12,15 @@ fn functions(cpu: &Cpu) -> Option<&'static Functions> {
     cpu.vcpu().vm().arch.functions
 }
 
-/// The host bridge's window for BARs, where nothing is mapped, and behind it configuration space: one region, because the bus has few.
+/// The host bridge's BAR window, where it is unmapped, followed by configuration space: one region, because the bus's
+/// number of regions is small.
 pub struct HostBridge;
 
 impl HostBridge {
     /// Size of the region.
     pub const SIZE: u64 = CONFIG + map::PCI_ECAM_SIZE;
 
-    /// Whether an offset is in configuration space, or just before it, where there is nothing.
+    /// Whether an offset is in configuration space, or in the unused gap before it.
     pub fn is_config(offset: u64) -> bool {
         offset >= map::PCI_WINDOW_SIZE
     }
@@ -28,7 +29,7 @@ impl HostBridge {
 /// Offset of configuration space in the region.
 const CONFIG: u64 = map::PCI_ECAM_BASE - map::PCI_WINDOW_BASE;
 
-/// An access's offset in configuration space, which has words.
+/// Offset of an access within configuration space, which has word accesses.
 fn config_offset(offset: u64, bytes: u64) -> Option<u64> {
     offset.checked_sub(CONFIG).filter(|_| bytes <= 4)
 }
@@ -67,7 +68,7 @@ impl Device for MsiFrame {
         if offset == TYPER { u64::from(intid::MSI_BASE) << 16 | u64::from(intid::MSI_COUNT) } else { 0 }
     }
 
-    /// A vCPU that writes to the doorbell sends a message, as a function does.
+    /// A vCPU's write to the doorbell sends a message, as a function's would.
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         let messages = u64::from(intid::MSI_BASE)..u64::from(intid::MSI_BASE + intid::MSI_COUNT);
         if offset == map::MSI_DOORBELL && messages.contains(&value) {

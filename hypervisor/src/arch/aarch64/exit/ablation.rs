@@ -1,8 +1,8 @@
-//! Cost of techniques of the exit path, found by doing without them: a second table of vectors (`ablation.S`), which a CPU has only
-//! in a machine with a VM that ablates. The ordinary path knows nothing of it.
+//! Ablation: measures techniques of the exit path by undoing them, with a second vector table (`ablation.S`) that is
+//! used only in a machine with a VM that ablates. The ordinary path is unaffected.
 //!
-//! An ablated design works twice in a crossing: at exit it takes something away, at entry it brings it back. Here both halves come at the
-//! exit, before the ordinary path, which then finds everything as it would without them. What runs in a crossing is the same.
+//! An ablated design does work at exit and reverts it at entry. Here both happen at the exit, before the ordinary
+//! path, which then finds the usual state. The total work per crossing is the same.
 
 use core::mem::MaybeUninit;
 
@@ -20,13 +20,13 @@ use crate::vm::Vcpu;
 
 core::arch::global_asm!(include_str!("ablation.S"));
 
-/// Called by the second table's vectors, before the exit is counted.
+/// Called by the second table's vectors before the exit is counted.
 #[unsafe(no_mangle)]
 extern "C" fn ablate(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(Ablation { state, fp, timer, lists, traps }) = vcpu.vm().techniques.ablate else { return };
     if state {
-        // Nothing else uses its context until it is put, which writes it anew.
+        // The context is otherwise unused until put, which overwrites it.
         move_state(cpu.loaded().context());
     }
     if fp {
@@ -43,13 +43,13 @@ extern "C" fn ablate(cpu: &mut Cpu) {
     }
 }
 
-/// Stands between the halves of a crossing, where the ordinary path would be: what was taken away is in memory here.
+/// Called between the two halves, where the exit path proper would run with the state in memory.
 #[inline(always)]
 fn between<T>(taken: &mut T) {
     core::hint::black_box(taken);
 }
 
-/// EL1's registers and the keys, as at put and at load.
+/// Saves and restores EL1's registers and the keys, as put and load do.
 #[inline(never)]
 fn move_state(context: &mut VcpuContext) {
     let have = features::get();
@@ -72,7 +72,7 @@ fn move_state(context: &mut VcpuContext) {
     }
 }
 
-/// FP, SIMD and SVE registers, as at put and at load, if the vCPU has them.
+/// Saves and restores FP, SIMD and SVE registers as put and load do, if the vCPU has them in the CPU.
 #[inline(never)]
 fn move_fp(context: &mut VcpuContext) {
     if context.fp.is_live() {
@@ -82,7 +82,8 @@ fn move_fp(context: &mut VcpuContext) {
     }
 }
 
-/// EL1's timers: read, stopped, and set again. One that rings is quiet in between, so an exit for it may find no interrupt.
+/// Reads, stops and restarts EL1's timers. An expired timer deasserts in between, so that its exit may find no
+/// interrupt.
 #[inline(never)]
 fn move_timers() {
     let vhe = features::get().vhe;
@@ -110,7 +111,8 @@ fn move_timers() {
     }
 }
 
-/// The virtual CPU interface: list registers, active priorities and VMCR read, the interface off and empty, and all written again.
+/// Reads the virtual CPU interface (list registers, active priorities, VMCR), disables and empties it, and writes
+/// everything back.
 #[inline(never)]
 fn move_lists(cpu: usize, vcpu: &Vcpu) {
     let mut interface = Interface::new(cpu, vcpu);
@@ -124,22 +126,24 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     between(&mut others);
     let (control, (vmcr, ap0r, ap1r)) = others;
     interface.write_state(vmcr, &ap0r, &ap1r);
-    // SAFETY: they were taken above.
+    // SAFETY: `take_lists` filled them above.
     unsafe { interface::bring_lists(&lists, count) };
     write_sysreg!(ICH_HCR_EL2, control);
 }
 
-/// HCR_EL2, CPTR_EL2 and MDCR_EL2 with no trap of a guest's, and no second stage, as a host at EL1 has them; and back.
+/// Disables guest traps and the second stage in HCR_EL2, CPTR_EL2 and MDCR_EL2, as for a host at EL1, and restores
+/// them.
 #[inline(never)]
 fn toggle_traps() {
     /// HCR_EL2.RW, E2H.
     const HOST: u64 = 1 << 31 | 1 << 34;
-    /// CPTR_EL2.TAM; and TTA, which is elsewhere with VHE.
+    /// CPTR_EL2.TAM, and TTA, whose position depends on VHE.
     const CPTR_TRAPS: (u64, u64) = (1 << 30 | 1 << 28, 1 << 30 | 1 << 20);
     let mut guest = [read_sysreg!(HCR_EL2), read_sysreg!(CPTR_EL2), read_sysreg!(MDCR_EL2), read_sysreg!(VTTBR_EL2)];
     let [hcr, cptr, mdcr, _] = guest;
     let cptr_traps = if features::get().vhe { CPTR_TRAPS.0 } else { CPTR_TRAPS.1 };
-    // The VMID goes first and comes back last: nothing may be remembered for it that the second stage did not translate.
+    // The VMID changes first and is restored last: no TLB entry without second-stage translation may carry the VM's
+    // VMID.
     second_stage::leave();
     write_sysreg!(HCR_EL2, hcr & HOST);
     write_sysreg!(CPTR_EL2, cptr & !cptr_traps);

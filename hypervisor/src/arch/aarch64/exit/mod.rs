@@ -1,4 +1,4 @@
-//! From the vector to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+//! From vector to handler and back: `exit.S`, its dispatch table, and the values that handlers return.
 
 mod ablation;
 pub mod vectors;
@@ -60,13 +60,13 @@ core::arch::global_asm!(
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 
-/// A row's count, with its ticks behind it.
+/// Size of a row: its count, followed by its ticks.
 const COUNT: usize = offset_of!(Row, count);
 const _: () = assert!(offset_of!(Row, ticks) == COUNT + 8, "exit.S moves them as a pair");
 
-/// ESR_EL2 of TLBI VAALE1IS from register 0.
+/// ESR_EL2 of TLBI VAALE1IS, X0.
 const TLBI_VAALE1IS: u32 = write_of(SysReg::TLBI_VAALE1IS);
-/// ESR_EL2 of a write of ICC_SGI1R_EL1 from register 0.
+/// ESR_EL2 of MSR ICC_SGI1R_EL1, X0.
 const WRITE_OF_SGI1R: u32 = write_of(SysReg::ICC_SGI1R_EL1);
 
 const fn write_of(reg: SysReg) -> u32 {
@@ -75,25 +75,25 @@ const fn write_of(reg: SysReg) -> u32 {
     (Ec::MSR.bits() as u32) << 26 | IL | reg.to_iss()
 }
 
-/// The ledger's row of SGIs that a guest sends.
+/// The ledger's row of SGIs sent by a guest.
 pub const ROW_OF_SGI: RowId = rows::sysreg(rows::HotRegister::IccSgi1r, true);
 
-/// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
+/// Bit of an [`Outcome`]: the instruction was emulated; skip it.
 const DONE_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Entry after the instruction that trapped: it has been executed.
+    /// Re-entry after the trapped instruction, which was emulated.
     #[inline(always)]
     pub const fn done(row: RowId) -> Outcome {
         Outcome::again(row).with(DONE_BIT)
     }
 
-    /// Whether the scheduler is to choose.
+    /// Whether the scheduler runs.
     pub fn leaves(&self) -> bool {
         self.has(Outcome::LEAVE_BIT)
     }
 
-    /// Completes the instruction now, where the rest of the handler may change the program counter.
+    /// Skips the instruction now, for handlers whose rest may change the program counter.
     pub fn finish(self) -> Outcome {
         if self.has(DONE_BIT) {
             crate::arch::aarch64::handler::skip_instruction();
@@ -102,7 +102,7 @@ impl Outcome {
     }
 }
 
-/// A stub in `exit.S`: not a function to be called, only an address.
+/// Address of a stub in `exit.S`, which is not callable as a function.
 #[derive(Clone, Copy)]
 #[expect(dead_code, reason = "read by exit.S")]
 struct Stub(unsafe extern "C" fn());
@@ -132,7 +132,7 @@ struct Stubs([Stub; 64]);
 #[unsafe(no_mangle)]
 static SYNCHRONOUS_STUBS: Stubs = Stubs(ordinary_stubs());
 
-/// Stubs of a vCPU whose interrupts are direct.
+/// Stubs for vCPUs with direct interrupts.
 #[unsafe(no_mangle)]
 static DIRECT_STUBS: Stubs = {
     let mut stubs = ordinary_stubs();
@@ -140,11 +140,11 @@ static DIRECT_STUBS: Stubs = {
     Stubs(stubs)
 };
 
-/// The stubs of CPUs that record.
+/// Stubs of recording CPUs.
 #[unsafe(no_mangle)]
 static TRACED_SYNCHRONOUS_STUBS: Stubs = Stubs(traced_stubs());
 
-/// Stubs of CPUs that record, for a vCPU whose interrupts are direct.
+/// Stubs of recording CPUs for vCPUs with direct interrupts.
 #[unsafe(no_mangle)]
 static TRACED_DIRECT_STUBS: Stubs = {
     let mut stubs = traced_stubs();
@@ -173,9 +173,9 @@ const fn ordinary_stubs() -> [Stub; 64] {
     stubs
 }
 
-/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+/// First entry of this CPU into a guest; later ones come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
-    // This CPU started before there were VMs. Vectors that came with the vCPU stay.
+    // This CPU started before there were VMs. Vectors chosen at load stay in force.
     speculation::enter_first(cpu.index);
     if read_sysreg!(VBAR_EL2) == Vectors::Ordinary.address() {
         write_sysreg!(VBAR_EL2, vectors::base());

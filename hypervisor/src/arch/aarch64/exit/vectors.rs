@@ -1,4 +1,4 @@
-//! Which vectors a CPU uses.
+//! Selection of a CPU's vector table.
 
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -17,7 +17,7 @@ unsafe extern "C" {
     static traced_direct_vectors: u8;
 }
 
-/// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
+/// Vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
     /// vCPUs without an EL2.
@@ -28,7 +28,7 @@ pub enum Vectors {
     Trapping,
     /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
     Plain,
-    /// vCPUs whose interrupts are direct.
+    /// vCPUs with direct interrupts.
     Direct,
 }
 
@@ -44,12 +44,12 @@ impl Vectors {
         }
     }
 
-    /// Address of the table that this CPU uses, with the mitigations that it needs.
+    /// Address of the variant of the table with the mitigations of this CPU.
     pub fn base(self) -> u64 {
         speculation::in_front_of(self as usize).unwrap_or_else(|| self.address())
     }
 
-    /// Address of the table that CPUs use while they record their exits.
+    /// Address of the variant of the table that records exits.
     fn traced_base(self) -> u64 {
         let address = || match self {
             Vectors::Ordinary => &raw const traced_vectors as u64,
@@ -61,11 +61,11 @@ impl Vectors {
         speculation::in_front_of(Vectors::ALL.len() + self as usize).unwrap_or_else(address)
     }
 
-    /// In their order.
+    /// All tables in order.
     const ALL: [Vectors; 5] = [Vectors::Ordinary, Vectors::Redirected, Vectors::Trapping, Vectors::Plain, Vectors::Direct];
 }
 
-/// Has this CPU record its exits, or not, whatever vCPU it has loaded. Returns whether that changed.
+/// Starts or stops recording on this CPU. Returns whether that changed its table.
 pub fn trace(on: bool) -> bool {
     let current = read_sysreg!(VBAR_EL2);
     let other = Vectors::ALL.into_iter().find_map(|table| {
@@ -79,7 +79,8 @@ pub fn trace(on: bool) -> bool {
     other.is_some()
 }
 
-/// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.
+/// Address of the table of vCPUs without an EL2: once the VMs have been created, that of `ablation.S` in a machine
+/// that ablates.
 pub fn base() -> u64 {
     if crate::vm::all().any(|vm| vm.techniques.ablate.is_some()) { &raw const ablated_vectors as u64 } else { Vectors::Ordinary.base() }
 }

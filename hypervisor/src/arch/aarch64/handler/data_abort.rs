@@ -1,4 +1,4 @@
-//! Data aborts that the second stage takes to EL2: accesses to devices, and to where there is nothing.
+//! Stage-2 data aborts: accesses to devices, untouched RAM, and unmapped addresses.
 
 use stile_board::map;
 use stile_device::pl011;
@@ -15,18 +15,18 @@ use crate::arch::aarch64::vcpu::inject;
 use crate::cpu::Outcome;
 use crate::vm::power::End;
 
-/// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
+/// Faulting IPA: bits 47:12 from HPFAR_EL2.FIPA, the rest from FAR_EL2.
 #[inline(always)]
 pub fn faulting_ipa() -> u64 {
     (read_sysreg!(HPFAR_EL2) & 0x0fff_ffff_fff0) << 8 | read_sysreg!(FAR_EL2) & 0xfff
 }
 
-/// EC 0x24.
+/// Handles EC 0x24.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
-    /// Bits that must be as in [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC but for the level.
+    /// Syndrome bits compared with [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC without its level.
     const LOAD_MASK: u64 = 1 << 24 | 1 << 21 | 1 << 8 | 1 << 7 | 1 << 6 | 0b111100;
-    /// A load that is not sign-extended, from where the second stage has no translation.
+    /// A zero-extended load that took a translation fault.
     const LOAD: u64 = 1 << 24 | 0b000100;
     if esr & LOAD_MASK == LOAD {
         let abort = Esr(esr).data_abort();
@@ -38,7 +38,7 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
     handle_access(cpu, esr, faulting_ipa())
 }
 
-/// Registers that guests read again and again, and that need no lock: what a load of `size` (the logarithm of the bytes) gets.
+/// Value of a register that guests poll and that needs no lock, for a load of 2^`size` bytes.
 #[inline(always)]
 fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     /// HPFAR_EL2 of an address.
@@ -59,7 +59,7 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     }
 }
 
-/// All other accesses.
+/// Handles all other accesses.
 #[inline(never)]
 fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
@@ -69,7 +69,7 @@ fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     let register = usize::from(abort.srt());
     let stored = abort.store_value(cpu.frame.get(register));
     let bytes = 1 << abort.sas();
-    // No device is in RAM, and accesses to devices come more often than first touches.
+    // Devices first: they are outside RAM, and accessed more often than untouched RAM.
     let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else {
         return touch_or_refuse(cpu, Esr(esr), ipa);
     };
@@ -84,18 +84,19 @@ fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     Outcome::done(row)
 }
 
-/// An abort of another kind. Stores to memory that the guest can only read, and to which a device belongs, are accesses to that.
+/// Handles other faults. A store to read-only memory that belongs to a device is an access to the device.
 #[cold]
 #[inline(never)]
 fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
-    /// In ISS.DFSC, the difference between a permission fault and a translation fault.
+    /// ISS.DFSC of a permission fault differs from that of a translation fault by this.
     const PERMISSION: u64 = 1 << 3;
     let abort = Esr(esr).data_abort();
     let is_store = abort.isv() && abort.wnr() && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
     if !is_store {
         return touch_or_refuse(cpu, Esr(esr), ipa);
     }
-    // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). Where another vCPU has changed the first stage since, the guest tries
+    // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). If another vCPU has changed the first stage
+    // since, the guest retries and takes its own fault.
     // again, and takes a fault of its own.
     let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
     match cpu.vcpu().vm().devices.buses.memory.at(ipa) {
@@ -104,17 +105,17 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     }
 }
 
-/// Where the first stage of the guest leads an address, as EL1 reads it.
+/// Translates an address by the guest's first stage, as for a read at EL1.
 fn translated(address: u64) -> Option<u64> {
     let before = read_sysreg!(PAR_EL1);
-    // SAFETY: the result goes to PAR_EL1, which is restored.
+    // SAFETY: AT writes PAR_EL1 only, which is restored.
     unsafe { core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
     let par = read_sysreg!(PAR_EL1);
     write_sysreg!(PAR_EL1, before);
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | address & 0xfff)
 }
 
-/// An access to no device.
+/// Handles an access to an address without a device.
 #[cold]
 #[inline(never)]
 pub fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
@@ -127,8 +128,8 @@ pub fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     }
 }
 
-/// If the second stage has no translation for an address in RAM yet: fills RAM there, or a part of it, and the guest tries again. Returns the
-/// ledger's row.
+/// Fills a bounded part of RAM if the address is in RAM that the second stage does not map yet; the guest then
+/// retries. Returns the ledger's row.
 pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let abort = esr.data_abort();
     let misses = matches!(abort.fault().kind(), FaultKind::Translation(_));
@@ -150,7 +151,7 @@ fn is_second_stage(fault: Fault) -> bool {
     matches!(fault.kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_) | FaultKind::Permission(_))
 }
 
-/// There is nothing, or nothing that this instruction can reach: the guest takes an external abort.
+/// Injects an external abort: the address is unmapped, or this instruction cannot access it.
 #[cold]
 pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     let vcpu = cpu.vcpu();
@@ -169,8 +170,8 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     };
     let (pc, far) = (read_sysreg!(ELR_EL2), read_sysreg!(FAR_EL2));
     if fetch && pc == inject::synchronous_vector() && !runs_guest(vcpu) {
-        // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
-        // hypervisor's to stop.)
+        // The vector of that exception cannot be fetched either, and would abort forever. (An L2 in this state is
+        // left to its hypervisor.)
         let crash = Crash { reason: CrashReason::BadFetch, vcpu: vcpu.id.vcpu(), pc, syndrome: esr.0, address: far };
         direct::leave_for_scheduler(cpu);
         return cpu.end_vm(row, End::Crash(crash));

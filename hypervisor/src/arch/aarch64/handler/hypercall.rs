@@ -14,7 +14,7 @@ use crate::arch::aarch64::vm::stolen_time::StolenTime;
 use crate::cpu::{self, Leave, Outcome};
 use crate::vm::power::End;
 
-/// EC 0x16. ELR_EL2 is after the HVC already.
+/// Handles EC 0x16. ELR_EL2 points after the HVC.
 #[unsafe(no_mangle)]
 extern "C" fn handle_hvc(cpu: &mut Cpu, esr: u64) -> Outcome {
     let function = cpu.frame.x[0] as u32;
@@ -27,14 +27,14 @@ extern "C" fn handle_hvc(cpu: &mut Cpu, esr: u64) -> Outcome {
     call(cpu, service, function, rows::hvc(function))
 }
 
-/// EC 0x17. Guests have no EL3, where SMC is undefined (Arm ARM, SMC); they are told to use HVC.
+/// Handles EC 0x17. Guests have no EL3, where SMC is undefined (Arm ARM, SMC); their device tree names HVC.
 #[unsafe(no_mangle)]
 extern "C" fn handle_smc(_cpu: &mut Cpu, esr: u64) -> Outcome {
     inject::undefined(Esr(esr));
     Outcome::again(reason::SMC.other())
 }
 
-/// SMC of a guest that has an EL2 of its own: HVC is that one's, so this is how it calls firmware.
+/// Handles SMC of a guest with an EL2, which is its conduit to firmware because its HVC goes to its own EL2.
 pub fn secure_call(cpu: &mut Cpu, esr: u64) -> Outcome {
     super::skip_instruction();
     let function = cpu.frame.x[0] as u32;
@@ -62,7 +62,7 @@ fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
     Outcome::again(row)
 }
 
-/// DEN 0057A.
+/// Handles stolen-time calls (DEN 0057A).
 fn paravirtual_time(cpu: &Cpu, function: u32) -> u64 {
     match smccc::paravirtual_time(function, cpu.frame.x[1]) {
         PvTime::X0(value) => value,
@@ -73,7 +73,7 @@ fn paravirtual_time(cpu: &Cpu, function: u32) -> u64 {
     }
 }
 
-/// PSCI.
+/// Handles PSCI calls.
 fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
     let [x0, x1, x2, x3] = [cpu.frame.x[0], cpu.frame.x[1], cpu.frame.x[2], cpu.frame.x[3]];
     let vcpu = cpu.vcpu();
@@ -89,11 +89,13 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
             match power.cpu_on(target, entry, &vm.arch.ram) {
                 Err(error) => error.x0(),
                 Ok(index) => {
-                    // Under the lock: nobody else can turn it on, and who turned itself off is done with its registers.
+                    // Under the lock no other CPU can turn the vCPU on, and a CPU_OFF has finished with its
+                    // registers.
                     let other = vm.vcpus[index];
                     other.arch.set_entry(entry.address, entry.context_id);
                     power.start(index);
-                    // A late `powered_off` of its last CPU_OFF sees that it is on, or has come to the distributor first.
+                    // A late `powered_off` of its last CPU_OFF sees that it is on again, or has updated the
+                    // distributor before.
                     drop(power);
                     let mut distributor = vm.arch.distributor.lock();
                     let mut kicked = distributor.set_online(index, true);

@@ -1,4 +1,4 @@
-//! Physical interrupts while a CPU has nothing to run.
+//! Physical interrupts of an idle CPU.
 
 use super::interrupt::{own, timer_row};
 use crate::arch::aarch64::assigned::interrupts as messages;
@@ -9,7 +9,7 @@ use crate::arch::aarch64::interrupts::{self, delivery};
 use crate::arch::aarch64::nested;
 use crate::cpu;
 
-/// A physical interrupt may have come while this CPU had nothing to run. What is loaded, if anything, sleeps.
+/// Handles physical interrupts of an idle CPU. The loaded vCPU, if any, sleeps.
 pub fn idle(cpu: &mut Cpu) {
     let intid = gic::acknowledge();
     if intid >= gic::FIRST_SPECIAL {
@@ -25,7 +25,7 @@ pub fn idle(cpu: &mut Cpu) {
     gic::drop_priority(intid);
     if timer_row(intid).is_some() {
         let Some(vcpu) = cpu.vcpu else {
-            // Of a vCPU that is off: its timers were stopped while this was on its way.
+            // From a vCPU that is off, whose timers were stopped after the interrupt had been signalled.
             gic::deactivate(intid);
             return;
         };
@@ -40,7 +40,7 @@ pub fn idle(cpu: &mut Cpu) {
         gic::complete_acknowledge();
         cpu::take_resched(cpu);
     } else {
-        // The timer's own work is done by whoever idles.
+        // The idle loop does the timer's work.
         let _ = own(cpu, intid);
         if intid == interrupts::maintenance() {
             wake_if_pending(cpu);
@@ -48,7 +48,7 @@ pub fn idle(cpu: &mut Cpu) {
     }
 }
 
-/// Wakes the vCPU that is loaded and sleeps, if there is one, and an interrupt for it.
+/// Wakes the loaded vCPU if it sleeps and has a pending interrupt.
 fn wake_if_pending(cpu: &mut Cpu) {
     if let Some(vcpu) = cpu.vcpu
         && interrupts::is_pending(cpu, vcpu)

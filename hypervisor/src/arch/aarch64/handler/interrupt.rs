@@ -12,11 +12,11 @@ use crate::arch::aarch64::host::its::FIRST_LPI;
 use crate::arch::aarch64::interrupts::{self, delivery};
 use crate::cpu::{self, Leave, Outcome};
 
-/// A physical IRQ came while a guest ran.
+/// Handles a physical IRQ that was taken from a guest.
 #[unsafe(no_mangle)]
 extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     let intid = gic::acknowledge();
-    // The guest's timers first: their deactivation is the guest's.
+    // Guests' timers first: their guest deactivates them.
     if let Some(row) = timer_row(intid) {
         gic::drop_priority(intid);
         if delivery::raise_timer(cpu, cpu.vcpu(), intid) {
@@ -27,7 +27,8 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     other_irq::<true>(cpu, intid)
 }
 
-/// A physical interrupt, acknowledged, that is none of EL1's timers'. `MESSAGES`: the vCPU may have functions, whose messages come often.
+/// Handles an acknowledged physical interrupt other than EL1's timers. `MESSAGES`: the vCPU's VM may have functions,
+/// whose messages are frequent.
 #[inline(always)]
 pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
     if intid == gic::KICK {
@@ -46,7 +47,7 @@ pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
     handle_own(cpu, intid)
 }
 
-// Tail calls from the hot path above: nothing need be saved for after them.
+// Tail calls from the hot path above, which then saves no registers for them.
 
 #[cold]
 #[inline(never)]
@@ -105,7 +106,7 @@ fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
     Outcome::again(row)
 }
 
-/// A kick of a CPU that a guest may have for its own interrupts.
+/// Handles a kick of a CPU whose SGIs may belong to a guest.
 fn kicked(cpu: &mut Cpu) -> Outcome {
     gic::complete_acknowledge();
     if cpu::needs_resched(cpu) {
@@ -115,12 +116,12 @@ fn kicked(cpu: &mut Cpu) -> Outcome {
     Outcome::again(rows::IRQ_KICK)
 }
 
-/// Interrupts that are Stile's own, other than kicks. Returns the ledger's row, and whether it was the timer.
+/// Handles Stile's own interrupts except kicks. Returns the ledger's row, and whether it was the timer.
 pub(super) fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
     if intid == interrupts::timer() {
         (rows::IRQ_SLICE, true)
     } else if intid == interrupts::maintenance() {
-        // The list registers have news: the engine looks at all of them.
+        // A maintenance interrupt: the engine inspects all list registers.
         if let Some(vcpu) = cpu.vcpu {
             delivery::maintain(vcpu, cpu.index);
         }

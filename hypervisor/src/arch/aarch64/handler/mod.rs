@@ -1,5 +1,5 @@
-//! Handlers of each kind of exit. Every handler is called from `exit.S` with the CPU's block and the syndrome, and says with its
-//! [`crate::cpu::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+//! Exit handlers, one file for each kind of exit. `exit.S` calls them with the CPU's block and the syndrome; the
+//! returned [`crate::cpu::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
 mod data_abort;
 mod hypercall;
@@ -22,7 +22,7 @@ use stile_sysreg::syndrome::Esr;
 
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// The instruction is done: goes on after it. For handlers that don't end with [`crate::cpu::Outcome::done`].
+/// Skips the instruction, in handlers that do not end with [`crate::cpu::Outcome::done`].
 pub fn skip_instruction() {
     if step::changes_pstate(read_sysreg!(SPSR_EL2)) {
         return skip_rare();
@@ -30,7 +30,7 @@ pub fn skip_instruction() {
     write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_add(4));
 }
 
-/// Steps over the instruction where more than the program counter changes.
+/// Skips the instruction where that changes more than the program counter.
 #[cold]
 #[unsafe(no_mangle)]
 extern "C" fn skip_rare() {

@@ -1,4 +1,4 @@
-//! Exits that are rare.
+//! Rare exits.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
@@ -10,17 +10,17 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::vcpu::{inject, serror, traps};
 use crate::cpu::Outcome;
 
-/// Every exception class that has no stub of its own (Arm ARM, ESR_EL2, EC).
+/// Handles exception classes without a stub of their own (Arm ARM, ESR_EL2, EC).
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
     let class = (esr >> 26 & 0x3f) as u32;
     let row = match class {
-        // Instruction Abort from a lower Exception level: a fetch from where there is no memory, or none yet.
+        // Instruction Abort from a lower Exception level: a fetch from unmapped or untouched memory.
         0x20 => {
             return data_abort::touch_or_refuse(cpu, Esr(esr), data_abort::faulting_ipa());
         }
         0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => cpu.loaded().ledger().row_for(reason::AARCH32, class),
-        // FP, SIMD and SVE registers, of a vCPU that takes turns with another one.
+        // Access to FP, SIMD and SVE registers by a vCPU that shares its CPU.
         0x07 => return grant_fp(cpu, esr, reason::FP.other()),
         0x19 => return grant_fp(cpu, esr, reason::SVE.other()),
         0x1d => reason::SME.other(),
@@ -33,7 +33,7 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x38 | 0x3c => rows::DEBUG_BRK,
         _ => cpu.loaded().ledger().row_for(reason::UNKNOWN, class),
     };
-    // All of these are instructions of features that the guest is told it does not have.
+    // Instructions of features that the guest's ID registers hide.
     inject::undefined(Esr(esr));
     Outcome::again(row)
 }
@@ -46,8 +46,8 @@ fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
     Outcome::again(row)
 }
 
-/// A physical SError while a guest ran. It is this vCPU's: those that another one left were found when that was put
-/// ([`serror::put`]).
+/// Handles a physical SError that was taken from a guest. It is this vCPU's: errors of earlier vCPUs were attributed
+/// when those were put ([`serror::put`]).
 #[unsafe(no_mangle)]
 extern "C" fn handle_serror(_cpu: &mut Cpu, esr: u64) -> Outcome {
     if serror::is_guests(esr) {
@@ -56,7 +56,7 @@ extern "C" fn handle_serror(_cpu: &mut Cpu, esr: u64) -> Outcome {
     Outcome::again(reason::SERROR.other())
 }
 
-/// Physical interrupts are all in group 1, so a FIQ is nobody's.
+/// All physical interrupts are in group 1: an FIQ is spurious.
 #[unsafe(no_mangle)]
 extern "C" fn handle_fiq(_cpu: &mut Cpu, _esr: u64) -> Outcome {
     Outcome::again(reason::FIQ.other())

@@ -1,5 +1,5 @@
-//! Trapped system registers other than identification registers, which `exit.S` answers. Arm ARM, ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
-//! state.
+//! Trapped system registers except ID registers, which `exit.S` answers. Arm ARM, ISS encoding for an exception from
+//! MSR, MRS, or System instruction execution in AArch64 state.
 
 use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::SysReg;
@@ -21,7 +21,7 @@ const NAME_FIELDS: u64 = 0x3f_fc1f;
 /// A write of ICC_SGI1R_EL1: op0 = 3, op2 = 5, op1 = 0, CRn = 12, CRm = 11.
 const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 
-/// EC 0x18.
+/// Handles EC 0x18.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     let register = (esr >> 5 & 0x1f) as usize;
@@ -31,7 +31,7 @@ pub extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     rare(cpu, esr, register)
 }
 
-/// A write of ICC_SGI1R_EL1 by a vCPU whose interrupts are direct.
+/// Handles a write of ICC_SGI1R_EL1 by a vCPU with direct interrupts.
 #[unsafe(no_mangle)]
 extern "C" fn handle_direct_sgi(cpu: &mut Cpu, esr: u64) -> Outcome {
     gic::write_direct_sgi1r(cpu, cpu.frame.get((esr >> 5 & 0x1f) as usize))
@@ -46,7 +46,7 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
     if access.is_read()
         && let Some(index) = reg.id_index()
     {
-        // Here only while the guest steps through it; else `exit.S` answers.
+        // Only during single step; otherwise `exit.S` answers.
         cpu.frame.set(register, vcpu.vm().arch.id_registers[index]);
         return Outcome::done(rows::id_register(reg.crm(), reg.op2()));
     }
@@ -77,7 +77,7 @@ fn deactivate(cpu: &mut Cpu, intid: u32) {
 }
 
 fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
-    // ICH_HCR_EL2.TC traps them with ICC_DIR_EL1.
+    // ICH_HCR_EL2.TC traps these together with ICC_DIR_EL1.
     const PMR: SysReg = SysReg::ICC_PMR_EL1;
     const CTLR: SysReg = SysReg::ICC_CTLR_EL1;
     const RPR: SysReg = SysReg::ICC_RPR_EL1;
@@ -116,13 +116,13 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
             Interface::new(cpu.index, cpu.vcpu()).set_group0(value & 1 != 0);
             skip_instruction();
         }
-        // The guest executes it again, with virtual interrupts.
+        // Falls back to virtual interrupts; the guest retries the access.
         Class::Gic if direct::is_here(cpu.vcpu()) => direct::leave_for_handler(cpu),
         Class::Debug | Class::OsLock => {
             let (context, frame, _) = cpu.registers();
             let debug = &mut context.debug;
             if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
-                // From now on its own; the access is made again, and does not trap.
+                // Granted for good: the guest retries the access, which no longer traps.
                 debug.grant();
                 return;
             }
@@ -131,12 +131,12 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
                     debug.set_os_lock(value & 1 != 0);
                 }
             } else {
-                // All others of this class belong to the machine: they read as zero.
+                // Machine-wide debug registers: RAZ/WI.
                 frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
             }
             skip_instruction();
         }
-        // Not trapped by what `traps` sets.
+        // Not among the traps that `traps` sets.
         _ => inject::undefined(esr),
     }
 }

@@ -1,5 +1,5 @@
-//! The board, as its device tree describes it (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`, `arm,pl011`,
-//! `arm,psci`). Nothing about a board is a constant in Stile.
+//! The board, as described by its device tree (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`,
+//! `arm,pl011`, `arm,psci`). Stile has no constants for boards.
 
 use dtoolkit::Node;
 use dtoolkit::fdt::{Fdt, FdtNode};
@@ -15,56 +15,56 @@ use stile_firmware::nodes::{bank, cells, exclude, find, intid, is_compatible, is
 
 static BOARD: Once<Board> = Once::new();
 
-/// Remembers the board, while it boots.
+/// Publishes the board, once during boot.
 pub fn set(board: Board) -> &'static Board {
     BOARD.set(board);
     BOARD.get()
 }
 
-/// The board.
+/// Returns the board.
 pub fn get() -> &'static Board {
     BOARD.get()
 }
 
-/// How firmware is called.
+/// Conduit of firmware calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Conduit {
-    /// By SMC.
+    /// SMC.
     Smc,
-    /// By HVC: Stile runs under another hypervisor.
+    /// HVC: Stile runs under another hypervisor.
     Hvc,
 }
 
 /// A device with registers and one interrupt.
 #[derive(Clone)]
 pub struct Device {
-    /// Its registers.
+    /// Registers.
     pub registers: Span,
-    /// Its physical INTID, if it has an interrupt.
+    /// Physical INTID, if any.
     pub intid: Option<u32>,
 }
 
-/// The board's description, as far as Stile needs it.
+/// Description of the board.
 pub struct Board {
-    /// Its name, for the log.
+    /// Name, for the log.
     pub model: &'static str,
-    /// Memory: whole pages, without overlap.
+    /// RAM: whole pages, without overlap.
     pub ram: Vec<Span, 16>,
-    /// Parts of it that Stile must not use.
+    /// Parts of RAM that Stile must not use.
     pub reserved: Vec<Span, 96>,
-    /// The device tree has more of them than there is room for.
+    /// The device tree has more reservations than `reserved` can hold.
     pub reserves_more: bool,
-    /// MPIDR affinities of the CPUs, the first CPU's first.
+    /// MPIDR affinities of the CPUs; the boot CPU is first.
     pub cpus: Vec<u64, MAX_CPUS>,
-    /// How PSCI is called.
+    /// PSCI conduit.
     pub psci: Option<Conduit>,
-    /// The console, an Arm PL011.
+    /// Console, an Arm PL011.
     pub uart: Option<Device>,
-    /// An Arm PL031, for the time of day.
+    /// Arm PL031, for the time of day.
     pub rtc: Option<Device>,
     /// The firmware's frame buffer.
     pub frame_buffer: Option<FrameBuffer>,
-    /// The time of the start, in seconds since 1970, from who wrote the device tree (crate `firmware`, `described`).
+    /// Unix time at boot, if the device tree was generated from ACPI tables (crate `firmware`, `described`).
     pub time: Option<u64>,
     /// GICv3 distributor.
     pub gicd: Option<Span>,
@@ -74,11 +74,11 @@ pub struct Board {
     pub its: Option<Span>,
     /// The PCI host bridge.
     pub pci: Option<HostBridge>,
-    /// An SMMUv3, with the interrupt of its event queue.
+    /// SMMUv3, with the interrupt of its event queue.
     pub smmu: Option<Device>,
-    /// INTID of the GIC's maintenance interrupt.
+    /// INTID of the maintenance interrupt.
     pub maintenance: Option<u32>,
-    /// INTIDs of EL1's physical and virtual timers and of EL2's.
+    /// INTIDs of EL1's physical and virtual timers, and of EL2's physical one.
     pub timers: Option<[u32; 3]>,
 }
 
@@ -88,7 +88,7 @@ fn device(node: FdtNode<'static>) -> Option<Device> {
 }
 
 impl Board {
-    /// Reads the device tree. `boot_mpidr` is the affinity of the CPU that runs this.
+    /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let mut board = Board {
             model: text(&tree.root(), "model").unwrap_or("unnamed board"),
@@ -108,7 +108,7 @@ impl Board {
             gicr: Vec::new(),
             its: find(tree, "arm,gic-v3-its").and_then(|its| spans::<1>(its).pop()),
             pci: find(tree, "pci-host-ecam-generic").and_then(HostBridge::new),
-            // Its first interrupt is the event queue's (binding `arm,smmu-v3`).
+            // The first interrupt is the event queue's (binding `arm,smmu-v3`).
             smmu: find(tree, "arm,smmu-v3").and_then(device),
             maintenance: None,
             timers: None,
@@ -118,7 +118,7 @@ impl Board {
             let is = |kind: &str| text(&node, "device_type") == Some(kind) && is_enabled(&node);
             if is("memory") {
                 for span in spans::<8>(node) {
-                    // A bank without room is left out.
+                    // A bank that exceeds the list is left out.
                     let _ = bank(&board.ram, &span).map(|span| board.ram.push(span));
                 }
             } else if is("cpu") {
@@ -132,7 +132,7 @@ impl Board {
         }
         match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
             Some(first) => board.cpus.swap(0, first),
-            // It is not in the tree, and yet runs.
+            // The boot CPU is missing in the tree.
             None => {
                 board.cpus.truncate(MAX_CPUS - 1);
                 let _ = board.cpus.insert(0, boot_mpidr);
@@ -156,7 +156,7 @@ impl Board {
             };
         }
 
-        // The console that firmware chose, if it is of the kind that Stile has a driver for; else the first of that kind.
+        // Firmware's choice of console if it is a PL011, otherwise the first PL011.
         let path = tree.find_node("/chosen").and_then(|chosen| text(&chosen, "stdout-path"));
         let chosen = path.and_then(|path| {
             // A path or an alias, and options after a colon.

@@ -1,16 +1,18 @@
-//! Zeroing and copying RAM for guests. A guest that has its MMU or caches off reads past the caches, so all that is written is cleaned to the
-//! point of coherency.
+//! Zeroing and copying of guest RAM. A guest with MMU or caches off bypasses the caches, so that all data is cleaned
+//! to the point of coherency.
 
 use core::arch::asm;
 
 use super::sysreg::read_sysreg;
 
-/// Bytes of RAM that one exit zeroes. A line of 64 bytes takes five instructions (`DC ZVA`, `DC CVAC`): 160,000 in all.
+/// Maximum number of bytes of RAM that one exit zeroes. A line of 64 bytes takes five instructions (`DC ZVA`, `DC
+/// CVAC`): 160,000 in all.
 pub const ZEROED_AT_ONCE: u64 = 2 << 20;
-/// Bytes of RAM that one exit copies, at eleven to twelve instructions for 64 bytes: 100,000 in all.
+/// Maximum number of bytes of RAM that one exit copies, at eleven to twelve instructions for 64 bytes: 100,000 in
+/// all.
 pub const COPIED_AT_ONCE: u64 = 512 << 10;
 
-/// Does a cache instruction on each line of `[$start, $end)`, both multiples of `$line`, a power of two.
+/// Applies a cache instruction to each line of `[$start, $end)`, both multiples of `$line`, a power of two.
 macro_rules! each_line {
     ($operation:literal, $start:expr, $end:expr, $line:expr) => {{
         let (start, end, line): (u64, u64, u64) = ($start, $end, $line);
@@ -40,7 +42,7 @@ macro_rules! each_line {
 /// Zeroes memory.
 ///
 /// # Safety
-/// The caller has these bytes of the direct map for itself.
+/// The caller has exclusive access to these bytes of the direct map.
 pub unsafe fn zero(memory: *mut u8, length: usize) {
     // DCZID_EL0: DZP forbids DC ZVA, BS is log2 of its block in words.
     let dczid = read_sysreg!(DCZID_EL0);
@@ -48,7 +50,7 @@ pub unsafe fn zero(memory: *mut u8, length: usize) {
     let (start, end) = (memory as u64, memory as u64 + length as u64);
     let first = start.next_multiple_of(block).min(end);
     let last = if dczid & 1 << 4 == 0 { (end & !(block - 1)).max(first) } else { first };
-    // SAFETY: the caller's promise: the three parts are the range.
+    // SAFETY: the caller guarantees exclusive access, and the three parts make up the range.
     unsafe {
         memory.write_bytes(0, (first - start) as usize);
         each_line!("dc zva", first, last, block);
@@ -60,10 +62,12 @@ pub unsafe fn zero(memory: *mut u8, length: usize) {
 /// Copies a file's bytes, data or code.
 ///
 /// # Safety
-/// The caller has `to`, `length` bytes of the direct map, for itself; `from` is readable, and elsewhere.
+/// The caller has exclusive access to `to`, `length` bytes of the direct map; `from` is readable and does not overlap
+/// it.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     let whole = length & !127;
-    // SAFETY: the caller's promise. The compiler's own loop would move eight bytes at a time: it must not use vector registers.
+    // SAFETY: the caller guarantees both ranges. In assembly, because the compiler's own loop, without vector
+    // registers, would move eight bytes at a time.
     unsafe {
         asm!(
             "2: cmp {to}, {end}",
@@ -92,17 +96,17 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         to.add(whole).copy_from_nonoverlapping(from.add(whole), length - whole);
     }
     clean(to as u64, length);
-    // An instruction cache may hold what was there before a reset.
-    // SAFETY: forgetting instructions is always right.
+    // The instruction cache may hold stale instructions from before a reset.
+    // SAFETY: invalidating instruction caches affects performance only.
     unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Cleans `length` bytes to the point of coherency: for who reads them with its caches off.
+/// Cleans `length` bytes to the point of coherency, for readers with caches off.
 pub fn clean(address: u64, length: usize) {
     // CTR_EL0.DminLine: log2 of words.
     let line = 4u64 << (read_sysreg!(CTR_EL0) >> 16 & 0xf);
     let end = (address + length as u64).next_multiple_of(line);
-    // SAFETY: cleaning a line changes no memory.
+    // SAFETY: cleaning does not change memory contents.
     unsafe {
         each_line!("dc cvac", address & !(line - 1), end, line);
         asm!("dsb sy", options(nostack, preserves_flags));

@@ -1,22 +1,22 @@
-//! Features of the CPUs, detected once on the first CPU; the others are checked against it when they start.
+//! CPU features, detected on the boot CPU; secondaries must have the same ones.
 
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::once::Once;
 
-/// Features that decide which registers move or how traps are set.
+/// Features that determine which registers move and which traps are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// FEAT_VHE: Stile runs with HCR_EL2.E2H set.
     pub vhe: bool,
     /// FEAT_SVE.
     pub sve: bool,
-    /// FEAT_SME (hidden from guests, so it must be trapped).
+    /// FEAT_SME: trapped, because it is hidden from guests.
     pub sme: bool,
     /// FEAT_PAuth.
     pub pauth: bool,
     /// FEAT_FGT: fine-grained traps.
     pub fgt: bool,
-    /// FEAT_FGT2: more of them.
+    /// FEAT_FGT2: further fine-grained traps.
     pub fgt2: bool,
     /// FEAT_HCX: HCRX_EL2.
     pub hcx: bool,
@@ -30,7 +30,7 @@ pub struct Features {
     pub amu: bool,
     /// FEAT_MPAM.
     pub mpam: bool,
-    /// A PMU of the architecture.
+    /// Architectural PMU.
     pub pmu: bool,
     /// FEAT_ECV.
     pub ecv: bool,
@@ -50,22 +50,22 @@ pub struct Features {
     pub nv1: bool,
     /// FEAT_PAN.
     pub pan: bool,
-    /// Breakpoints, less one.
+    /// Number of breakpoints minus 1.
     pub breakpoints: u8,
-    /// Watchpoints, less one.
+    /// Number of watchpoints minus 1.
     pub watchpoints: u8,
 }
 
 static FEATURES: Once<Features> = Once::new();
 
-/// The features of the first CPU.
+/// Features of the boot CPU.
 #[inline(always)]
 pub fn get() -> &'static Features {
-    // SAFETY: boot sets it before there is a guest or another CPU.
+    // SAFETY: the boot CPU sets it before any guest or other CPU runs; immutable afterwards.
     unsafe { FEATURES.assume_set() }
 }
 
-/// Finds the features of this CPU.
+/// Detects the features of the calling CPU.
 pub fn detect() -> Features {
     let pfr0 = read_sysreg!(ID_AA64PFR0_EL1);
     let pfr1 = read_sysreg!(ID_AA64PFR1_EL1);
@@ -105,12 +105,13 @@ pub fn detect() -> Features {
     }
 }
 
-/// Remembers the first CPU's features.
+/// Publishes the boot CPU's features.
 pub fn set(features: Features) {
     FEATURES.set(features);
 }
 
-/// Lets EL2 itself use the registers that [`crate::arch::aarch64::vcpu::fp`] moves, with the longest vectors there are.
+/// Enables EL2's access to the registers that [`crate::arch::aarch64::vcpu::fp`] moves, with the maximum vector
+/// length.
 pub fn enable_fp_for_el2() {
     let have = get();
     if have.sve {

@@ -1,4 +1,4 @@
-//! Calls to the firmware: PSCI (Arm DEN 0022) by the conduit that the device tree names.
+//! Calls to firmware: PSCI (Arm DEN 0022) through the conduit in the device tree.
 
 use smccc::{Hvc, Smc, psci};
 
@@ -7,20 +7,20 @@ use crate::once::Once;
 
 static CONDUIT: Once<Conduit> = Once::new();
 
-/// Remembers how firmware is called.
+/// Sets the conduit.
 pub fn setup(conduit: Conduit) {
     CONDUIT.set(conduit);
 }
 
-/// Whether firmware is called by SMC, as a hypervisor at EL2 must: an HVC would come back to itself.
+/// Whether the conduit is SMC, as required at EL2: HVC would trap to EL2 itself.
 pub fn is_called_by_smc() -> bool {
     matches!(CONDUIT.try_get(), Some(Conduit::Smc))
 }
 
-/// Starts a CPU at a physical address with an argument in x0.
+/// Starts a CPU at a physical address, with an argument in x0.
 ///
 /// # Errors
-/// In words, if firmware refuses.
+/// A description, if firmware refuses.
 pub fn cpu_on(mpidr: u64, entry: u64, argument: u64) -> Result<(), psci::error::Error> {
     match CONDUIT.get() {
         Conduit::Smc => psci::cpu_on::<Smc>(mpidr, entry, argument),
@@ -28,7 +28,7 @@ pub fn cpu_on(mpidr: u64, entry: u64, argument: u64) -> Result<(), psci::error::
     }
 }
 
-/// Turns the machine off.
+/// Powers the machine off.
 pub fn power_off() -> ! {
     let _ = match CONDUIT.try_get() {
         Some(Conduit::Smc) => psci::system_off::<Smc>(),

@@ -1,5 +1,5 @@
-//! The board's own GICv3: distributor, this CPU's redistributor, and the CPU interface as EL2 uses it.
-//! Arm GIC Architecture Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
+//! The physical GICv3: distributor, this CPU's redistributor, and the CPU interface at EL2. Arm GIC Architecture
+//! Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -12,16 +12,17 @@ use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, Span};
 use crate::once::Once;
 
-/// The SGI by which one CPU makes another look at its work.
+/// SGI that makes a CPU check for requests.
 pub const KICK: u32 = 0;
 
-/// [`KICK`] for CPUs that a guest may have for its own interrupts: most guests leave this SGI alone.
+/// [`KICK`] for CPUs whose SGIs may belong to a guest: most guests do not use this SGI.
 pub const OWNED_KICK: u32 = 15;
 
-/// Priority of interrupts that a guest can cause: kicks, maintenance, guests' timers.
+/// Priority of interrupts that guests can cause: kicks, maintenance, guests' timers.
 pub(super) const PRIORITY: u8 = 0x80;
-/// Priority of Stile's timer and of the operator's line. An exit acknowledges one interrupt, the one of the highest priority, then of the
-/// lowest INTID: no guest may keep these two waiting. (Nothing preempts: EL2 runs with interrupts masked.)
+/// Priority of Stile's timer and the operator's line. An exit acknowledges one interrupt: the highest priority, then
+/// the lowest INTID. Guests must not be able to starve these two. (There is no preemption: EL2 runs with interrupts
+/// masked.)
 const OWN_PRIORITY: u8 = 0x40;
 
 const GICD_CTLR: usize = 0x0;
@@ -34,10 +35,10 @@ const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_ICFGR: usize = 0xc00;
 const GICD_IROUTER: usize = 0x6000;
-/// ARE_NS, EnableGrp1NS; without two security states ARE and EnableGrp1.
+/// GICD_CTLR: ARE_NS and EnableGrp1NS; with one security state ARE and EnableGrp1.
 const GICD_CTLR_ON: u32 = 1 << 4 | 1 << 1;
 const GICD_CTLR_RWP: u32 = 1 << 31;
-/// There is one security state; with two, this is no bit that non-secure accesses see.
+/// GICD_CTLR.DS: one security state. With two, RES0 for non-secure accesses.
 const GICD_CTLR_DS: u32 = 1 << 6;
 
 const GICR_TYPER: usize = 0x8;
@@ -49,23 +50,23 @@ const GICR_ICACTIVER0: usize = GICR_SGI + 0x380;
 /// ICC_CTLR_EL1.EOImode.
 pub const CTLR_EOI_MODE: u64 = 1 << 1;
 
-/// Redistributors of one kind lie this far apart (GICv3; GICv4 has two frames more).
+/// Stride of redistributors (GICv3; GICv4 has two more frames).
 const GICV3_STRIDE: u64 = 0x2_0000;
 const GICV4_STRIDE: u64 = 0x4_0000;
 
-/// The private interrupts that Stile takes.
+/// Private interrupts that Stile takes.
 pub(super) static OWN: AtomicU32 = AtomicU32::new(0);
 
-/// The bits of a priority that all CPUs' redistributors and interfaces keep, as Stile sees them.
+/// Priority bits that the redistributors and interfaces of all CPUs implement, in Stile's view.
 static KEPT_PRIORITY: AtomicU8 = AtomicU8::new(u8::MAX);
 static TWO_STATES: AtomicBool = AtomicBool::new(false);
 
 static DISTRIBUTOR: Once<Mmio> = Once::new();
 static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
-/// Value for ICC_SGI1R_EL1 that kicks each CPU.
+/// ICC_SGI1R_EL1 value that kicks each CPU.
 static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
-/// Sets up the distributor: all SPIs in group 1, off, and sent to the first CPU.
+/// Initializes the distributor: all SPIs in group 1, disabled, routed to the boot CPU.
 pub fn setup_distributor(gicd: &Span) {
     let gicd = Mmio::new(address_space::device(gicd.clone()));
     gicd.write32(GICD_CTLR, 0);
@@ -91,11 +92,11 @@ pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
     }
 }
 
-/// Finds this CPU's redistributor and sets it up with its CPU interface; `ppis` are the private interrupts to take, `timer` the one of them
-/// that is Stile's own.
+/// Finds and initializes this CPU's redistributor, and its CPU interface. `ppis` are the private interrupts to
+/// enable, of which `timer` is Stile's own.
 ///
 /// # Errors
-/// In words, if the redistributor or the system registers are not there.
+/// A description, if the redistributor or the system registers are missing.
 pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32) -> Result<(), &'static str> {
     let affinity = mpidr >> 32 << 24 & 0xff00_0000 | mpidr & 0xff_ffff;
     let gicr = board.gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
@@ -137,7 +138,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     Ok(())
 }
 
-/// The priorities that interrupts can have; `None` if they are too few for guests' to be below Stile's.
+/// Priorities of Stile's and guests' interrupts; `None` if there are too few to keep guests' below Stile's.
 pub fn priorities() -> Option<HostPriorities> {
     HostPriorities::new(KEPT_PRIORITY.load(Ordering::Relaxed), has_two_states())
 }
@@ -147,7 +148,7 @@ pub fn has_two_states() -> bool {
     TWO_STATES.load(Ordering::Relaxed)
 }
 
-/// Sets up this CPU's interface as EL2 uses it.
+/// Initializes this CPU's interface at EL2.
 pub fn open_interface() {
     write_sysreg!(ICC_CTLR_EL1, CTLR_EOI_MODE); // deactivation is a step of its own
     write_sysreg!(ICC_PMR_EL1, 0xff);
@@ -155,7 +156,7 @@ pub fn open_interface() {
     isb();
 }
 
-/// Sets the priority of an interrupt, whose registers start at `base` (a distributor, or the SGI frame of a redistributor).
+/// Sets the priority of an interrupt. `base` is a distributor, or the SGI frame of a redistributor.
 pub(super) fn set_priority(registers: &Mmio, base: usize, intid: u32, priority: u8) {
     let n = intid as usize;
     let word = base + GICD_IPRIORITYR + (n & !3);
@@ -182,17 +183,18 @@ fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
     None
 }
 
-/// Lets the SPI of the operator's line come to the CPU of affinity `mpidr`.
+/// Enables the SPI of the operator's line, routed to the CPU with affinity `mpidr`.
 pub fn enable_spi(intid: u32, mpidr: u64) {
     enable(intid, mpidr, |gicd, _| set_priority(gicd, 0, intid, OWN_PRIORITY));
 }
 
-/// Has an SPI come to the CPU of affinity `mpidr` from now on.
+/// Routes an SPI to the CPU with affinity `mpidr`.
 pub fn move_spi(intid: u32, mpidr: u64) {
     route_spi(DISTRIBUTOR.get(), intid as usize, mpidr);
 }
 
-/// Lets an edge-triggered SPI come to the CPU of affinity `mpidr`, with the priority of interrupts that guests can cause.
+/// Enables an edge-triggered SPI, routed to the CPU with affinity `mpidr`, at the priority of interrupts that guests
+/// can cause.
 pub fn enable_edge_spi(intid: u32, mpidr: u64) {
     enable(intid, mpidr, |gicd, n| {
         let register = GICD_ICFGR + n / 16 * 4;
@@ -200,7 +202,7 @@ pub fn enable_edge_spi(intid: u32, mpidr: u64) {
     });
 }
 
-/// Routes an SPI to a CPU and enables it, once `prepare` has set it up. Other INTIDs than those of SPIs are left alone.
+/// Routes and enables an SPI after `prepare` has configured it. Other INTIDs are ignored.
 fn enable(intid: u32, mpidr: u64, prepare: impl FnOnce(&Mmio, usize)) {
     let gicd = DISTRIBUTOR.get();
     let n = intid as usize;
@@ -222,96 +224,98 @@ fn route_spi(gicd: &Mmio, n: usize, mpidr: u64) {
     gicd.write64(GICD_IROUTER + n * 8, mpidr & 0xff_00ff_ffff);
 }
 
-/// The redistributors of the CPUs that are online, with the CPUs' numbers.
+/// Redistributors of online CPUs, by CPU number.
 pub fn redistributors() -> impl Iterator<Item = (usize, Mmio)> {
     let bases = REDISTRIBUTORS.iter().map(|base| base.load(Ordering::Relaxed) as usize);
     bases.enumerate().filter(|&(_, base)| base != 0).map(|(cpu, base)| (cpu, Mmio::new(base)))
 }
 
-/// The redistributor of a CPU that is online.
+/// Redistributor of an online CPU.
 pub(super) fn redistributor(cpu: usize) -> Mmio {
     Mmio::new(REDISTRIBUTORS[cpu % MAX_CPUS].load(Ordering::Relaxed) as usize)
 }
 
-/// ICC_SGI1R_EL1 for one CPU.
+/// ICC_SGI1R_EL1 target fields of a CPU.
 fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
     let affinity = |n: u32| mpidr >> (if n == 3 { 32 } else { n * 8 }) & 0xff;
     affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
 }
 
-/// From now on this CPU is kicked by [`OWNED_KICK`].
+/// Selects [`OWNED_KICK`] for this CPU.
 pub fn set_owned(cpu: usize) {
     let kick = &KICKS[cpu % MAX_CPUS];
     kick.store(to_sgi(kick.load(Ordering::Relaxed), OWNED_KICK), Ordering::Relaxed);
 }
 
-/// From now on this CPU is kicked by [`KICK`] again.
+/// Selects [`KICK`] for this CPU.
 pub fn set_shared(cpu: usize) {
-    // It may have been disabled while a guest had the CPU's SGIs.
+    // A guest that had the CPU's SGIs may have disabled it.
     redistributor(cpu).write32(GICR_SGI + GICD_ISENABLER, 1 << KICK);
     dsb_ish();
     let kick = &KICKS[cpu % MAX_CPUS];
     kick.store(to_sgi(kick.load(Ordering::Relaxed), KICK), Ordering::Relaxed);
 }
 
-/// Sends an SGI to a CPU, as [`kick`] does.
+/// Sends an SGI to a CPU, under the conditions of [`kick`].
 #[inline(always)]
 pub fn send_sgi(cpu: usize, intid: u32) {
     write_sysreg!(ICC_SGI1R_EL1, to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
 }
 
-/// Replaces the SGI in a value for ICC_SGI1R_EL1.
+/// Replaces the INTID in an ICC_SGI1R_EL1 value.
 fn to_sgi(value: u64, intid: u32) -> u64 {
     value & !(0xf << 24) | u64::from(intid) << 24
 }
 
-/// Completes what was written: for whoever is kicked next, and before what others wrote is read.
+/// Orders earlier stores before a following kick, and before later loads of other CPUs' stores.
 ///
-/// An interrupt must not overtake what it announces (Arm ARM, Ordering of memory accesses and interrupts): that takes a DSB, and a DSB is
-/// a barrier between stores and loads, too.
+/// An interrupt must not overtake the stores that it announces (Arm ARM, Ordering of memory accesses and interrupts),
+/// which takes a DSB; a DSB also orders stores before later loads.
 #[inline(always)]
 pub fn complete_stores() {
     dsb_ish();
 }
 
-/// Makes another CPU exit, or wake, and look for work: after [`complete_stores`]. It is sent by the next exception return or
-/// [`isb`] at the latest.
+/// Kicks another CPU: it exits or wakes, and checks for requests. To be called after [`complete_stores`]. The SGI is
+/// sent by the next exception return or [`isb`] at the latest.
 #[inline(always)]
 pub fn kick(cpu: usize) {
     write_sysreg!(ICC_SGI1R_EL1, KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
 }
 
-/// ICC_IAR1_EL1: takes the pending interrupt.
+/// Acknowledges the highest-priority pending interrupt (ICC_IAR1_EL1).
 #[inline(always)]
 pub fn acknowledge() -> u32 {
     read_sysreg!(ICC_IAR1_EL1) as u32 & 0xff_ffff
 }
 
-/// A kick that comes from now on is one of its own. What it was for must not be read earlier: it would be missed if it came
-/// between the reading and the acknowledgement (Arm GIC Architecture Specification, Observability of the effects of accesses to the GIC
+/// Orders the acknowledgement of a kick before reads of the requests that it announced: a request added in between
+/// would be missed (Arm GIC Architecture Specification, Observability of the effects of accesses to the GIC
 /// registers: a DSB).
 #[inline(always)]
 pub fn complete_acknowledge() {
-    // SAFETY: a barrier.
+    // SAFETY: a barrier has no other effect.
     unsafe { core::arch::asm!("dsb nsh", options(nostack, preserves_flags)) };
 }
 
-/// The first INTID that is no SGI, PPI or SPI: 1020 to 1023 are special, LPIs come later, and Stile enables none of those between.
+/// First INTID beyond SGIs, PPIs and SPIs: 1020 to 1023 are special, LPIs come later, and Stile enables none in
+/// between.
 pub const FIRST_SPECIAL: u32 = 1020;
 
-/// ICC_EOIR1_EL1: other interrupts may come; this one stays active until it is deactivated, here or by the guest.
+/// Drops the priority of an interrupt (ICC_EOIR1_EL1), which stays active until it is deactivated, here or by the
+/// guest.
 #[inline(always)]
 pub fn drop_priority(intid: u32) {
     write_sysreg!(ICC_EOIR1_EL1, u64::from(intid));
 }
 
-/// ICC_DIR_EL1.
+/// Deactivates an interrupt (ICC_DIR_EL1).
 #[inline(always)]
 pub fn deactivate(intid: u32) {
     write_sysreg!(ICC_DIR_EL1, u64::from(intid));
 }
 
-/// Sets or clears the active state of a private interrupt of this CPU, without taking it.
+/// Sets or clears the active state of a private interrupt of this CPU.
 pub fn set_active(cpu: usize, intid: u32, active: bool) {
     let gicr = Mmio::new(REDISTRIBUTORS[cpu].load(Ordering::Relaxed) as usize);
     gicr.write32(if active { GICR_ISACTIVER0 } else { GICR_ICACTIVER0 }, 1 << (intid & 31));

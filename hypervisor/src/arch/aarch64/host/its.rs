@@ -1,5 +1,6 @@
-//! The board's ITS, which makes LPIs of the messages that devices write (Arm GIC Architecture Specification, IHI 0069, chapters Locality-specific
-//! Peripheral Interrupts and the ITS). A collection for each CPU; nothing is mapped but what [`map`] names.
+//! The physical ITS, which translates devices' messages to LPIs (Arm GIC Architecture Specification, IHI 0069,
+//! chapters Locality-specific Peripheral Interrupts and the ITS). Each CPU has a collection; only events given to
+//! [`map`] are mapped.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -14,16 +15,16 @@ use super::{gic, mmu};
 use crate::address_space::{self, Span};
 use crate::memory;
 
-/// The first LPI.
+/// First LPI.
 pub const FIRST_LPI: u32 = 8192;
-/// The number of LPIs that [`map`] may be given.
+/// Number of LPIs available to [`map`].
 pub const LPIS: u32 = 8192;
-/// Bits of an INTID.
+/// Width of an INTID.
 const INTID_BITS: u8 = 14;
-/// Bits of an EventID.
+/// Width of an EventID.
 const EVENT_BITS: u8 = 5;
 
-/// Of LPIs: a guest can cause them.
+/// Priority of LPIs: guests can cause them.
 const PRIORITY: u8 = 0x80;
 
 const GITS_CTLR: usize = 0x0;
@@ -32,7 +33,7 @@ const GITS_CBASER: usize = 0x80;
 const GITS_CWRITER: usize = 0x88;
 const GITS_CREADR: usize = 0x90;
 const GITS_BASER: usize = 0x100;
-/// The page of the register that messages are written to, and its offset there.
+/// Page of GITS_TRANSLATER, and the register's offset in it.
 pub const TRANSLATER_PAGE: u64 = 0x1_0000;
 const GICR_CTLR: usize = 0x0;
 const GICR_TYPER: usize = 0x8;
@@ -44,14 +45,14 @@ const ENABLE: u32 = 1;
 const QUIESCENT: u32 = 1 << 31;
 
 const PAGE_64K: usize = 0x1_0000;
-/// Commands of the queue's 4 KiB.
+/// Number of commands in the queue of 4 KiB.
 const COMMANDS: usize = 4096 / COMMAND_SIZE;
 
-/// A page of 64 KiB that the ITS or a redistributor reads and writes.
+/// A 64 KiB page that the ITS or a redistributor accesses.
 #[repr(C, align(65536))]
 struct Page([AtomicU64; PAGE_64K / 8]);
 
-/// The configuration of LPIs: a byte each, zero is off.
+/// LPI configuration table: a byte per LPI, zero if disabled.
 #[repr(C, align(4096))]
 struct Configuration([AtomicU8; LPIS as usize]);
 
@@ -60,20 +61,20 @@ struct Its {
     queue: &'static Page,
     configuration: &'static Configuration,
     typer: Typer,
-    /// How commands name the redistributor of each CPU.
+    /// Command operand for the redistributor of each CPU.
     targets: [u64; MAX_CPUS],
-    /// DeviceIDs that the table has room for.
+    /// Number of DeviceIDs in the device table.
     devices: u64,
 }
 
 static ITS: TicketLock<Option<Its>> = TicketLock::new(None);
 
 fn page() -> Result<&'static Page, &'static str> {
-    // SAFETY: all zero is a valid value: integers only.
+    // SAFETY: all-zero is valid: the structure consists of integers.
     Ok(unsafe { memory::allocate::<Page>()?.assume_init_ref() })
 }
 
-/// Gives the ITS a table, in pages of a size that it has.
+/// Gives the ITS a table, in a page size that it supports.
 fn place(registers: &Mmio, register: usize, table: u64) -> Result<(), &'static str> {
     let mut result = Ok(());
     for size in stile_its::PAGE_SIZES {
@@ -95,16 +96,16 @@ fn refusal(reason: Misplaced) -> &'static str {
     }
 }
 
-/// Takes the ITS over, and has every CPU that is online take LPIs.
+/// Takes over the ITS, and enables LPIs on every online CPU.
 ///
 /// # Errors
-/// In words: what can't be used as it is.
+/// A description of what cannot be used.
 pub fn setup(registers: &Span) -> Result<(), &'static str> {
     let registers = Mmio::new(address_space::device(registers.clone()));
     registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
     wait("ITS", || registers.read32(GITS_CTLR) & QUIESCENT != 0);
     let typer = Typer(registers.read64(GITS_TYPER));
-    // SAFETY: all zero is a valid value: integers only.
+    // SAFETY: all-zero is valid: the structure consists of integers.
     let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>()?.assume_init_ref() };
     let mut its = Its { registers, queue: page()?, configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
     for n in 0..8 {
@@ -129,10 +130,10 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Makes the events of a device LPIs from `first` on (at most 32), on this CPU.
+/// Maps a device's events to LPIs from `first` on (at most 32), targeting this CPU.
 ///
 /// # Errors
-/// In words, if there is no room for the device.
+/// A description, if there is no room for the device.
 pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'static str> {
     let mut its = ITS.lock();
     let its = its.as_mut().ok_or("there is no ITS")?;
@@ -157,7 +158,8 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
     Ok(())
 }
 
-/// Turns the LPI of an event of a device that is mapped, and goes to this CPU, on or off. One that comes while it is off stays pending.
+/// Enables or disables the LPI of a mapped device's event that targets this CPU. While disabled it can become
+/// pending.
 pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) {
     if let Some(its) = ITS.lock().as_mut() {
         let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
@@ -168,7 +170,7 @@ pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) {
     }
 }
 
-/// Sends an event of a device that is mapped to another CPU from now on.
+/// Moves an event of a mapped device to another CPU.
 pub fn move_to(device: u32, event: u32, cpu: usize) {
     if let Some(its) = ITS.lock().as_mut() {
         its.execute(&[stile_its::move_event(device, event, cpu as u16), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
@@ -191,7 +193,7 @@ impl Its {
         Ok(())
     }
 
-    /// Executes commands, fewer than the queue has room for, and waits until they are complete.
+    /// Executes commands, fewer than the queue holds, and waits for their completion.
     fn execute(&mut self, commands: &[Command]) {
         let mut writer = self.registers.read32(GITS_CWRITER) as usize / COMMAND_SIZE % COMMANDS;
         for command in commands {

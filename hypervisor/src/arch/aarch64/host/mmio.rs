@@ -12,24 +12,25 @@ impl Mmio {
         Mmio { base }
     }
 
-    /// A part of the window.
+    /// Part of the window.
     pub fn at(&self, offset: usize) -> Mmio {
         Mmio { base: self.base + offset }
     }
 
-    /// Its virtual address.
+    /// Virtual address.
     pub fn base(&self) -> usize {
         self.base
     }
 
-    // In assembly, because a load or store with write-back, which a compiler may choose, gives a hypervisor under this one no syndrome
-    // (Arm ARM, ISS encoding for an exception from a Data Abort, ISV).
+    // In assembly: a load or store with writeback, which a compiler may choose, provides no syndrome to a hypervisor
+    // under this one (Arm ARM, ISS encoding for an exception from a Data Abort, ISV).
 
     /// Reads 32 bits.
     #[inline]
     pub fn read32(&self, offset: usize) -> u32 {
         let value: u32;
-        // SAFETY: `base` comes from `address_space::device`, which maps nothing but devices, and offsets are those of the device's registers.
+        // SAFETY: `base` comes from `address_space::device`, which maps only devices, and offsets are those of the
+        // device's registers.
         unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
         value
     }
@@ -37,7 +38,8 @@ impl Mmio {
     /// Writes 32 bits.
     #[inline]
     pub fn write32(&self, offset: usize, value: u32) {
-        // SAFETY: only devices are mapped at `base`. The memory that they write to is read as atomics; functions of VMs are behind the SMMU.
+        // SAFETY: only devices are mapped at `base`. Memory that they write by DMA is accessed as atomics; functions
+        // of VMs are confined by the SMMU.
         unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
     }
 }
@@ -59,9 +61,9 @@ impl Mmio {
     pub fn write(&self, offset: usize, bytes: u64, value: u64) {
         let at = self.base + offset;
         match bytes {
-            // SAFETY: `base` maps nothing but devices, so that no Rust object is written.
+            // SAFETY: `base` maps only devices, so that no Rust object is written.
             1 => unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
-            // SAFETY: `base` maps nothing but devices, so that no Rust object is written.
+            // SAFETY: `base` maps only devices, so that no Rust object is written.
             2 => unsafe { core::arch::asm!("strh {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
             8 => self.write64(offset, value),
             _ => self.write32(offset, value as u32),
@@ -69,13 +71,13 @@ impl Mmio {
     }
 }
 
-/// How often [`wait`] asks.
+/// Maximum number of polls of [`wait`].
 const PATIENCE: u32 = 100_000_000;
 
-/// Waits for an answer of the device called `name`.
+/// Polls the device `name` until it has `answered`.
 ///
 /// # Panics
-/// If none comes: Stile can't vouch for what functions access without an SMMU or an ITS that answers.
+/// If it does not respond: without a working SMMU and ITS, functions are not confined.
 pub fn wait(name: &str, mut answered: impl FnMut() -> bool) {
     for _ in 0..PATIENCE {
         if answered() {

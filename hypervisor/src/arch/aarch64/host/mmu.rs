@@ -1,5 +1,5 @@
-//! The tables of Stile's own address space ([`crate::address_space`]): what is this architecture's in it. The code that turns the MMU on is mapped
-//! at its physical address, too, to be executed. SCTLR_EL2.WXN sees to it that nothing is both writable and executable.
+//! Stile's stage-1 tables at EL2 ([`crate::address_space`]). The code that enables the MMU is also mapped at its
+//! physical address. SCTLR_EL2.WXN ensures that no page is both writable and executable.
 
 use core::cell::UnsafeCell;
 use core::convert::Infallible;
@@ -14,18 +14,18 @@ use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, AddressSpace, Span};
 use crate::stacks::Stacks;
 
-/// The format of the tables, who may do what, and how their memory is reached.
+/// Format of the tables.
 pub type Format = El2;
 /// Permissions of Stile's mappings.
 pub type Permissions = El2Permissions;
-/// The memory of the tables.
+/// Memory of the tables.
 pub type Tables = PoolMemory;
 
-/// Where the direct map begins.
+/// Start of the direct map.
 pub const PHYSMAP: u64 = 0x4000_0000_0000;
-/// Where devices' registers are.
+/// Start of device mappings.
 pub const DEVICES: u64 = 0x6000_0000_0000;
-/// Where the CPUs' stacks are.
+/// Start of the CPUs' stacks.
 pub const STACKS: Stacks = Stacks::at(0x7f00_0000_0000);
 
 unsafe extern "C" {
@@ -33,18 +33,18 @@ unsafe extern "C" {
     fn use_tables(root: u64, to_physical: u64);
 }
 
-/// How many tables EL2's address space may take.
+/// Maximum number of tables of EL2's address space.
 const TABLES: usize = 96;
 
 #[repr(C, align(4096))]
 struct Pool(UnsafeCell<[[u64; 512]; TABLES]>);
 
-// SAFETY: reached only through the one `PoolMemory`, which the address space has behind its lock.
+// SAFETY: accessed only through the one `PoolMemory`, which the address space keeps behind its lock.
 unsafe impl Sync for Pool {}
 
 static POOL: Pool = Pool(UnsafeCell::new([[0; 512]; TABLES]));
 
-/// EL2's tables lie in the image, so that they can be made before there is a direct map.
+/// Tables are in the image, so that they can be built before there is a direct map.
 pub struct PoolMemory {
     used: usize,
     /// Physical address of the pool.
@@ -55,7 +55,7 @@ impl PoolMemory {
     fn entry(&self, table: u64, index: usize) -> *mut u64 {
         let number = (table.wrapping_sub(self.base) / PAGE_SIZE) as usize;
         assert!(number < TABLES && index < 512, "a table of EL2's outside its pool");
-        // SAFETY: in bounds, as was just checked.
+        // SAFETY: the index was checked to be in bounds.
         unsafe { POOL.0.get().cast::<u64>().add(number * 512 + index) }
     }
 }
@@ -64,14 +64,14 @@ impl TableRead for PoolMemory {
     type Error = Infallible;
 
     fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
-        // SAFETY: `entry` is in the pool.
+        // SAFETY: `entry` returns a pointer into the pool.
         Ok(unsafe { self.entry(table, index).read_volatile() })
     }
 }
 
 impl TableMemory for PoolMemory {
     fn write(&mut self, table: u64, index: usize, descriptor: u64) {
-        // SAFETY: `entry` is in the pool; AtomicU64 has the layout of u64.
+        // SAFETY: `entry` returns a pointer into the pool; AtomicU64 has the layout of u64.
         unsafe { core::sync::atomic::AtomicU64::from_ptr(self.entry(table, index)) }
             .store(descriptor, core::sync::atomic::Ordering::Release);
     }
@@ -85,11 +85,11 @@ impl TableMemory for PoolMemory {
         Some(self.base + number as u64 * PAGE_SIZE)
     }
 
-    // EL2's mappings are made while booting and stay.
+    // EL2's mappings are permanent.
     fn free(&mut self, _table: u64) {}
 }
 
-/// Makes Stile's address space and changes to it. `image` and `blob` are physical addresses.
+/// Builds Stile's address space and switches to it. `image` and `blob` are physical addresses.
 pub fn setup(board: &Board, image: &Span, blob: &Span) {
     let start = address_space::image_start();
     let to_physical = image.start.wrapping_sub(start);
@@ -102,21 +102,22 @@ pub fn setup(board: &Board, image: &Span, blob: &Span) {
     let boot_code = &raw const __boot_text_end as u64 - start;
     space.map(image.start, image.start, boot_code, MemoryType::Normal, El2Permissions::CODE);
     let root = space.install();
-    // SAFETY: the new tables map all that is in use: the image as it was, and its boot code at its physical address.
+    // SAFETY: the new tables map everything in use: the image at the same addresses, and its boot code at its
+    // physical address.
     unsafe { use_tables(root, to_physical) };
 }
 
-/// Entries that were written are for use.
+/// Makes new entries visible to table walks.
 pub fn complete_map() {
-    // SAFETY: a barrier: walks must see the new entries.
+    // SAFETY: a barrier has no other effect.
     unsafe { core::arch::asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Sets SCTLR_EL2.WXN on this CPU: what is writable can't be executed, whatever the tables say.
+/// Sets SCTLR_EL2.WXN on this CPU: writable pages are not executable, whatever the tables say.
 pub fn forbid_writable_code() {
     write_sysreg!(SCTLR_EL2, read_sysreg!(SCTLR_EL2) | 1 << 19);
     isb();
     // WXN may be held in TLBs (Arm ARM, System register fields that may be cached in a TLB).
-    // SAFETY: forgetting translations is always right.
+    // SAFETY: invalidating TLBs affects performance only.
     unsafe { core::arch::asm!("tlbi alle2", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }

@@ -19,10 +19,10 @@ pub mod uart;
 
 use sysreg::isb;
 
-/// Sleeps until an interrupt is pending, masked or not.
+/// Waits for a pending interrupt, masked or not (WFI).
 pub fn wait_for_interrupt() {
-    // A kick that was sent just now is on its way.
+    // A kick may still be in the register write.
     isb();
-    // SAFETY: what was written before must be seen before the wait; the wait itself changes nothing.
+    // SAFETY: earlier stores must be visible before the wait, which has no other effect.
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
 }

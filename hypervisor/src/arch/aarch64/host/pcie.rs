@@ -1,5 +1,5 @@
-//! The board's PCI host bridge, as its device tree describes it (bindings `pci-host-ecam-generic`, `pci-iommu`, `pci-msi`), and the
-//! configuration spaces behind it. Functions on bus 0 only: bridges are not crossed.
+//! The board's PCI host bridge, as described by its device tree (bindings `pci-host-ecam-generic`, `pci-iommu`,
+//! `pci-msi`), and configuration space behind it. Bus 0 only: bridges are not crossed.
 
 use dtoolkit::fdt::FdtNode;
 use stile_pci::{Address, ConfigSpace};
@@ -8,23 +8,23 @@ use super::mmio::Mmio;
 use crate::address_space::{self, Span};
 use stile_firmware::nodes::{cells, spans};
 
-/// Bytes of bus 0's configuration spaces.
+/// Size of bus 0's configuration space.
 const BUS_SIZE: u64 = 1 << 20;
 
 /// A host bridge.
 pub struct HostBridge {
-    /// Configuration spaces, from bus 0 on.
+    /// Configuration space (ECAM), from bus 0 on.
     ecam: Span,
-    /// Its window of 32-bit memory: CPU addresses.
+    /// Window of 32-bit memory: CPU addresses.
     pub window: Span,
-    /// The PCI address of the window's first byte.
+    /// PCI address of the window's first byte.
     window_pci: u64,
-    /// `iommu-map`, `msi-map`: what the routing IDs are to the SMMU and to the ITS.
+    /// `iommu-map` and `msi-map`: StreamIDs and DeviceIDs of routing IDs.
     streams: Option<Map>,
     devices: Option<Map>,
 }
 
-/// The first entry of a map of routing IDs.
+/// First entry of a map of routing IDs.
 #[derive(Clone, Copy)]
 struct Map {
     from: u32,
@@ -47,9 +47,9 @@ impl Map {
 }
 
 impl HostBridge {
-    /// Reads its node. `None` if it has no configuration space for bus 0, or no window of 32-bit memory.
+    /// Reads the bridge's node. `None` without configuration space for bus 0, or without a window of 32-bit memory.
     pub fn new(node: FdtNode<'static>) -> Option<HostBridge> {
-        /// The space in the first cell of an address: 32-bit memory.
+        /// Space code in the first cell of an address: 32-bit memory.
         const MEMORY32: u32 = 0b10;
         let ecam = spans::<1>(node).pop().filter(|ecam| ecam.end - ecam.start >= BUS_SIZE)?;
         if cells(&node, "bus-range").first().is_some_and(|&first| first != 0) {
@@ -63,34 +63,34 @@ impl HostBridge {
         Some(HostBridge { ecam, window, window_pci, streams: Map::new(&node, "iommu-map"), devices: Map::new(&node, "msi-map") })
     }
 
-    /// The configuration space of a function on bus 0.
+    /// Configuration space of a function on bus 0.
     pub fn config(&self, function: Address) -> Config {
         let bus = Mmio::new(address_space::device(self.ecam.start..self.ecam.start + BUS_SIZE));
         Config(bus.at((function.ecam_offset() & (BUS_SIZE - 1)) as usize))
     }
 
-    /// The PCI address of an address in the window.
+    /// PCI address of a CPU address in the window.
     pub fn to_pci(&self, address: u64) -> u64 {
         address - self.window.start + self.window_pci
     }
 
-    /// The StreamID of a function's requests.
+    /// StreamID of a function's DMA.
     pub fn stream(&self, function: Address) -> Option<u32> {
         self.streams?.get(function)
     }
 
-    /// The DeviceID of a function's messages.
+    /// DeviceID of a function's messages.
     pub fn device(&self, function: Address) -> Option<u32> {
         self.devices?.get(function)
     }
 
-    /// Has all functions on bus 0, and with them all that are behind bridges, decode nothing and access nothing, whatever firmware left.
+    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges.
     pub fn silence(&self) {
         (0..=u8::MAX).for_each(|id| stile_pci::silence(&mut self.config(Address::from_routing_id(id.into()))));
     }
 }
 
-/// The configuration space of a function.
+/// Configuration space of a function.
 #[derive(Clone, Copy)]
 pub struct Config(Mmio);
 

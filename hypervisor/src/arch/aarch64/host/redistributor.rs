@@ -1,5 +1,5 @@
-//! A CPU's redistributor as its guest's, whose SGIs and timers are physical ([`stile_vgic::Direct`]), and as Stile's again.
-//! Arm GIC Architecture Specification, The GIC Redistributor register map.
+//! Hand-over of a CPU's redistributor to a guest with direct SGIs and timers ([`stile_vgic::Direct`]), and its
+//! return. Arm GIC Architecture Specification, The GIC Redistributor register map.
 
 use stile_vgic::{Direct, HIGHEST_PRIORITY, HostPriorities, Observed};
 
@@ -21,11 +21,12 @@ const ICACTIVER0: usize = SGI + 0x380;
 /// SGIs as bits.
 const SGIS: u32 = 0xffff;
 
-/// Gives this CPU's SGIs and timers to its guest. All of Stile's own are disabled; what is pending of them stays so.
+/// Gives this CPU's SGIs and timers to its guest. Stile's own private interrupts are disabled; their pending state is
+/// kept.
 pub fn hand_over(cpu: usize, direct: &Direct, priorities: HostPriorities) {
     let gicr = redistributor(cpu);
     gicr.write32(ICENABLER0, u32::MAX);
-    // From here on the guest can't be interrupted by what is Stile's.
+    // From here on the guest is not interrupted by Stile's interrupts.
     wait_for_writes(&gicr, CTLR, CTLR_RWP);
     for (intid, &priority) in (0..).zip(&direct.priorities).filter(|(intid, _)| direct.all >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, priorities.of_guest(priority));
@@ -37,7 +38,7 @@ pub fn hand_over(cpu: usize, direct: &Direct, priorities: HostPriorities) {
     dsb_ish();
 }
 
-/// Disables all private interrupts of this CPU, whose guest had its SGIs and timers. Returns which of all are active.
+/// Disables all private interrupts of this CPU, whose guest had its SGIs and timers. Returns the active ones.
 pub fn stop(cpu: usize) -> u32 {
     let gicr = redistributor(cpu);
     gicr.write32(ICENABLER0, u32::MAX);
@@ -45,8 +46,8 @@ pub fn stop(cpu: usize) -> u32 {
     gicr.read32(ISACTIVER0)
 }
 
-/// Makes the private interrupts of this CPU Stile's, after [`stop`]. `all`: those that the guest had. None of the active ones has an active
-/// priority any more.
+/// Returns the private interrupts of this CPU to Stile, after [`stop`]. `all`: those that the guest had. None of the
+/// active ones has an active priority any more.
 pub fn take_back(cpu: usize, all: u32) -> Observed {
     let gicr = redistributor(cpu);
     let pending = gicr.read32(ISPENDR0) & all & SGIS;
@@ -56,13 +57,13 @@ pub fn take_back(cpu: usize, all: u32) -> Observed {
     for intid in (0..32).filter(|intid| (all | 1 << OWNED_KICK) >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, PRIORITY);
     }
-    // SGIs of other vCPUs that were under way stay pending until `strays` finds them; a kick by SGI 0 is never sent here.
+    // Late SGIs of other vCPUs stay pending until `strays` finds them; SGI 0 is never sent here as a kick.
     gicr.write32(ISENABLER0, OWN.load(Ordering::Relaxed) & (!SGIS | 1 << OWNED_KICK));
     dsb_ish();
     Observed { pending, active }
 }
 
-/// Takes the guest's SGIs that came to this CPU after it was taken back, or before it was handed over.
+/// Takes guests' SGIs that arrived after the CPU was taken back, or before it was handed over.
 pub fn strays(cpu: usize) -> u32 {
     let gicr = redistributor(cpu);
     let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << OWNED_KICK);
@@ -72,7 +73,8 @@ pub fn strays(cpu: usize) -> u32 {
     pending
 }
 
-/// Lets a kick end the wait of a CPU whose guest has its interrupts. The guest must not be able to run on: it would take the kick for its own.
+/// Makes a kick end the WFI of a CPU with direct interrupts. Its guest must be unable to run: it would take the kick
+/// as its own.
 pub fn let_kick_wake(cpu: usize) {
     redistributor(cpu).write32(ISENABLER0, 1 << OWNED_KICK);
     dsb_ish();

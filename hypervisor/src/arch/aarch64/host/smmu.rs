@@ -1,5 +1,5 @@
-//! The board's SMMUv3 (Arm System Memory Management Unit Architecture Specification, IHI 0070): every stream aborts, but those that are given
-//! a VM's second stage.
+//! The board's SMMUv3 (Arm System Memory Management Unit Architecture Specification, IHI 0070): all streams abort
+//! except those that are assigned a VM's second stage.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,11 +29,11 @@ const CMDQ_PROD: usize = 0x98;
 const CMDQ_CONS: usize = 0x9c;
 const EVENTQ_BASE: usize = 0xa0;
 const EVENTQ_IRQ_CFG0: usize = 0xb0;
-/// In the second page of registers.
+/// Offsets in the second page of registers.
 const EVENTQ_PROD: usize = 0x1_00a8;
 const EVENTQ_CONS: usize = 0x1_00ac;
 
-/// Bytes of both pages.
+/// Size of both pages.
 const SIZE: u64 = 0x2_0000;
 
 const IDR0_S2P: u32 = 1 << 0;
@@ -42,30 +42,30 @@ const IDR5_GRAN4K: u32 = 1 << 4;
 const CR0_SMMUEN: u32 = 1 << 0;
 const CR0_EVENTQEN: u32 = 1 << 2;
 const CR0_CMDQEN: u32 = 1 << 3;
-/// Tables and queues are inner shareable and write-back.
+/// Attributes of tables and queues: inner shareable, write-back.
 const CR1_CACHED: u32 = 0b11 << 10 | 0b01 << 8 | 0b01 << 6 | 0b11 << 4 | 0b01 << 2 | 0b01;
-/// Broadcast TLB maintenance is ignored: VMIDs here are not those of the CPUs. Without CR2.RECINVSID streams beyond the table abort without an
-/// event: nothing could make them stop.
+/// Broadcast TLB maintenance is ignored, because VMIDs of the SMMU are not those of the CPUs. CR2.RECINVSID is clear:
+/// streams beyond the table abort without an event, since nothing could stop them.
 const CR2_PTM: u32 = 1 << 2;
 const GBPA_UPDATE: u32 = 1 << 31;
 const GBPA_ABORT: u32 = 1 << 20;
 const IRQ_EVENTQ: u32 = 1 << 2;
-/// The allocation hint of a base address register.
+/// Allocation hint of a base address register.
 const ALLOCATE: u64 = 1 << 62;
-/// The overflow flag of the event queue's indexes.
+/// Overflow flag of the event queue's indexes.
 const OVERFLOW: u32 = 1 << 31;
 /// CMDQ_CONS.ERR.
 const COMMAND_ERROR: u32 = 0x7f << 24;
 
-/// Streams of the table: those of bus 0.
+/// Streams of the table: those of bus 0, as an exponent of two.
 const LOG2_STREAMS: u32 = 8;
-/// The number of streams.
+/// Number of streams.
 pub const STREAMS: usize = 1 << LOG2_STREAMS;
-/// The queues of commands and events.
+/// Sizes of the command and event queues.
 const QUEUE: Queue = Queue { log2: 6 };
 const ENTRIES: usize = 1 << QUEUE.log2;
 
-/// Tables and queues of the SMMU. Zeroed streams are invalid: they abort.
+/// Tables and queues. Zeroed stream-table entries are invalid: the streams abort.
 #[repr(C, align(16384))]
 struct Tables {
     streams: [[AtomicU64; 8]; STREAMS],
@@ -80,10 +80,10 @@ struct Smmu {
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
 
-/// Takes the SMMU over: all streams abort from now on. Returns the size of its output addresses, as in IDR5.OAS.
+/// Takes over the SMMU: all streams abort from here on. Returns IDR5.OAS, the size of its output addresses.
 ///
 /// # Errors
-/// In words: what it lacks.
+/// A description of what it lacks.
 pub fn setup(registers: &Span) -> Result<u8, &'static str> {
     let registers = Mmio::new(address_space::device(registers.start..registers.start + SIZE));
     let (idr0, idr5) = (registers.read32(IDR0), registers.read32(IDR5));
@@ -96,7 +96,7 @@ pub fn setup(registers: &Span) -> Result<u8, &'static str> {
     if idr5 & IDR5_GRAN4K == 0 || registers.read32(IDR1) & 0x3f < LOG2_STREAMS {
         return Err("the SMMU has no 4 KiB pages, or too few streams");
     }
-    // SAFETY: all zero is a valid value: integers only.
+    // SAFETY: all-zero is valid: the structure consists of integers.
     let tables: &'static Tables = unsafe { memory::allocate::<Tables>()?.assume_init_ref() };
     let smmu = Smmu { registers, tables };
     smmu.start();
@@ -104,12 +104,12 @@ pub fn setup(registers: &Span) -> Result<u8, &'static str> {
     Ok(idr5 as u8 & 7)
 }
 
-/// Sets the entry of a stream. When this returns, no transaction uses the former one, and none that did is under way.
+/// Sets a stream-table entry. On return no transaction uses the former one, and none that did is in flight.
 pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) {
     with(|smmu| {
         let Some(words) = smmu.tables.streams.get(stream as usize) else { return };
         let forget = [command::forget_stream(stream), command::forget_vmid(vmid)];
-        // It aborts while its other words change.
+        // The stream aborts while its other words change.
         words[0].store(StreamEntry::ABORT.0[0], Ordering::Relaxed);
         smmu.execute(&forget);
         for (word, value) in words.iter().zip(entry.0).skip(1) {
@@ -121,7 +121,7 @@ pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) {
     });
 }
 
-/// Takes the events that were recorded: as many as the queue has.
+/// Takes recorded events, at most as many as the queue holds.
 pub fn take_events() -> Vec<Event, ENTRIES> {
     let mut events = Vec::new();
     with(|smmu| {
@@ -129,7 +129,7 @@ pub fn take_events() -> Vec<Event, ENTRIES> {
         while !events.is_full() {
             let producer = smmu.registers.read32(EVENTQ_PROD);
             if QUEUE.is_empty(producer, consumer) {
-                // Acknowledges the overflow.
+                // Acknowledges an overflow.
                 smmu.registers.write32(EVENTQ_CONS, consumer & !OVERFLOW | producer & OVERFLOW);
                 break;
             }
@@ -170,7 +170,7 @@ impl Smmu {
         self.set_cr0(CR0_CMDQEN);
         self.execute(&[command::forget_all_streams(), command::forget_all_translations()]);
         self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN);
-        // By wire, not by message.
+        // A wired interrupt, no message.
         registers.write64(EVENTQ_IRQ_CFG0, 0);
         registers.write32(IRQ_CTRL, IRQ_EVENTQ);
         wait("SMMU", || registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ);
@@ -182,7 +182,7 @@ impl Smmu {
         wait("SMMU", || self.registers.read32(CR0ACK) == value);
     }
 
-    /// Executes commands, fewer than the queue has room for, and waits until they are complete.
+    /// Executes commands, fewer than the queue holds, and waits for their completion.
     fn execute(&self, commands: &[[u64; 2]]) {
         let mut producer = self.registers.read32(CMDQ_PROD);
         for command in commands.iter().chain([&command::sync()]) {
@@ -191,7 +191,7 @@ impl Smmu {
             entry[1].store(command[1], Ordering::Relaxed);
             producer = QUEUE.next(producer);
         }
-        // The SMMU reads commands next, and the entries and tables that they are about: all are in memory before it does.
+        // The commands, and the entries and tables that they refer to, must be in memory before the SMMU reads them.
         dsb_ish();
         self.registers.write32(CMDQ_PROD, producer);
         wait("SMMU", || {

@@ -1,4 +1,4 @@
-//! Mitigations of speculative-execution attacks on this CPU: crate `stile-speculation` chooses, this file applies.
+//! Mitigations of speculative-execution attacks on this CPU: chosen by crate `stile-speculation`, applied here.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,12 +29,12 @@ struct Known {
 }
 
 static KNOWN: [Once<Known>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
-/// Workarounds that guests see, once [`apply`] has seen all CPUs.
+/// Workarounds visible to guests, set when [`apply`] has seen all CPUs.
 static TOLD: TicketLock<Workarounds> = TicketLock::new(Workarounds::NONE);
-/// [`Mitigations`] as the configuration has it, once [`apply`] was called; [`Mitigations::Off`] before.
+/// [`Mitigations`] of the configuration, set by [`apply`]; [`Mitigations::Off`] before.
 static MODE: AtomicU8 = AtomicU8::new(Mitigations::Off as u8);
 
-/// Chooses this CPU's mitigations. Called once on each CPU, before there is a guest.
+/// Chooses this CPU's mitigations. Called once per CPU, before any guest runs.
 pub fn setup_cpu(cpu: &mut Cpu) {
     let firmware = firmware_workarounds();
     let identity = identity(firmware);
@@ -61,8 +61,8 @@ fn identity(firmware: Workarounds) -> Identity {
     }
 }
 
-/// Firmware's answers about its workarounds on this CPU. Firmware before PSCI 1.0 cannot be asked whether it knows
-/// SMCCC_ARCH_FEATURES (DEN 0028, "Discovery"): it has none.
+/// Queries firmware's workarounds for this CPU. Firmware before PSCI 1.0 does not implement SMCCC_ARCH_FEATURES
+/// queries (DEN 0028, "Discovery"): it has none.
 fn firmware_workarounds() -> Workarounds {
     let asked = firmware::is_called_by_smc()
         && psci::version::<Smc>().is_ok_and(|version| version.major >= 1)
@@ -75,7 +75,7 @@ fn firmware_workarounds() -> Workarounds {
     Workarounds { one: answer(id::ARCH_WORKAROUND_1), two: answer(id::ARCH_WORKAROUND_2), three: answer(id::ARCH_WORKAROUND_3) }
 }
 
-/// All CPUs have chosen: applies their mitigations from the first guest on, and reports those that are in force.
+/// Applies the mitigations once all CPUs have chosen, before the first guest runs, and logs those in force.
 pub fn apply(mode: Mitigations) {
     MODE.store(mode as u8, Ordering::Release);
     let cpus = || KNOWN.iter().enumerate().filter_map(|(index, known)| Some((index, known.try_get()?)));
@@ -91,7 +91,7 @@ pub fn apply(mode: Mitigations) {
     }
 }
 
-/// Logs what holds from CPU `first` on, unless it needs nothing and gets nothing.
+/// Logs the plan of the CPUs from `first` on, unless nothing is needed or in force.
 fn report(first: usize, known: &Known, mode: Mitigations) {
     match mode {
         Mitigations::Auto if known.needed != Plan::NONE => log!("speculation, CPU {first}: {}", known.needed),
@@ -113,15 +113,16 @@ fn plan(cpu: usize) -> Option<&'static Plan> {
     Some(if mode == Mitigations::All as u8 { &known.all } else { &known.needed })
 }
 
-/// Turns on, before the first guest of this CPU, what stays on.
+/// Enables permanent mitigations before the first guest of this CPU.
 pub fn enter_first(cpu: usize) {
     if plan(cpu).is_some_and(|plan| plan.store_bypass == StoreBypass::Firmware) {
         arch::arch_workaround_2::<Smc>(true).unwrap_or_else(|error| log!("speculation: CPU {cpu}: workaround 2: {error}"));
     }
 }
 
-/// The vectors to use instead of those with this number in [`Vectors`](crate::arch::aarch64::exit::vectors::Vectors), if this CPU needs others;
-/// those that record are counted behind them.
+/// Vectors with this CPU's mitigations in place of table `number` of
+/// [`Vectors`](crate::arch::aarch64::exit::vectors::Vectors), if it needs any; the recording tables are counted after
+/// the others.
 pub fn in_front_of(vectors: usize) -> Option<u64> {
     unsafe extern "C" {
         static CLEARING_VECTORS: [[u64; 10]; 3];
@@ -133,11 +134,11 @@ pub fn in_front_of(vectors: usize) -> Option<u64> {
         History::Instruction => 1,
         History::Firmware => 2,
     };
-    // SAFETY: speculation.S defines this table, of constants.
+    // SAFETY: speculation.S defines this table of constants.
     Some(unsafe { CLEARING_VECTORS[way][vectors] })
 }
 
-/// Another VM's second stage comes onto this CPU: the branch targets of the one before must not steer it.
+/// Called when another VM's second stage is loaded: the previous VM's branch targets must not steer the next one.
 #[inline(always)]
 pub fn switch_vm(cpu: usize) {
     if let Some(Plan { targets: Targets::Firmware(function), .. }) = plan(cpu) {
@@ -145,12 +146,13 @@ pub fn switch_vm(cpu: usize) {
     }
 }
 
-/// Returns firmware's workarounds as guests see them.
+/// Firmware's workarounds as guests see them.
 pub fn workarounds() -> Workarounds {
     *TOLD.lock()
 }
 
-/// A guest asks for a workaround. A CPU whose firmware does not have it does not need it: another one of the machine does.
+/// Handles a guest's call of a workaround. A CPU whose firmware lacks it does not need it: another CPU of the machine
+/// does.
 pub fn forward(cpu: usize, function: u32) {
     let offered = KNOWN[cpu % MAX_CPUS].try_get().is_some_and(|known| match function {
         id::ARCH_WORKAROUND_1 => known.firmware.one >= 0,

@@ -1,4 +1,4 @@
-//! The board's PL011 (Arm DDI 0183), behind the console.
+//! The board's PL011 (Arm DDI 0183), under the console.
 
 use super::mmio::Mmio;
 use crate::once::Once;
@@ -18,7 +18,7 @@ const INT_RT: u32 = 1 << 6;
 
 static UART: Once<Mmio> = Once::new();
 
-/// Takes the UART over as firmware left it: same speed, FIFOs on, interrupts off.
+/// Takes over the UART with firmware's speed, FIFOs enabled, interrupts disabled.
 pub fn setup(registers: Mmio) {
     registers.write32(IMSC, 0);
     registers.write32(ICR, 0x7ff);
@@ -27,7 +27,7 @@ pub fn setup(registers: Mmio) {
     UART.set(registers);
 }
 
-/// Sends a byte if there is room for it.
+/// Sends a byte if the FIFO has room.
 pub fn try_send(byte: u8) -> bool {
     let Some(uart) = UART.try_get() else { return true };
     if uart.read32(FR) & FR_TXFF != 0 {
@@ -37,17 +37,18 @@ pub fn try_send(byte: u8) -> bool {
     true
 }
 
-/// A byte that arrived.
+/// Returns a received byte.
 pub fn try_receive() -> Option<u8> {
     let uart = UART.try_get()?;
     (uart.read32(FR) & FR_RXFE == 0).then(|| uart.read32(DR) as u8)
 }
 
-/// Takes the interrupt back and chooses whether the next one comes for room to send, too.
+/// Clears the interrupt, and selects whether to be interrupted for transmit room as well.
 pub fn set_interrupts(receive: bool, send: bool) {
     let Some(uart) = UART.try_get() else { return };
     uart.write32(IFLS, 0b010 << 3);
-    // Not the receive interrupts: they go when the FIFO is read, and clearing them here could lose one for a byte that just came.
+    // Not the receive interrupts: reading the FIFO clears them, and clearing them here could lose that of a byte just
+    // received.
     uart.write32(ICR, INT_TX);
     uart.write32(IMSC, if receive { INT_RX | INT_RT } else { 0 } | if send { INT_TX } else { 0 });
 }

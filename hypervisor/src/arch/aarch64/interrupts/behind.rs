@@ -1,12 +1,12 @@
-//! Physical interrupts behind virtual ones.
+//! Physical interrupts that are linked to virtual ones.
 
 use stile_board::intid;
 
 use crate::arch::aarch64::host::gic;
 use crate::vm::Vcpu;
 
-/// The physical interrupts behind guests' private ones, from INTID 16 on: that of the same number, or, in a guest that has an EL2, EL1's
-/// timers behind EL2's, which are what virtual EL2 uses as its own.
+/// Physical INTIDs linked to private interrupts from 16 on: the same INTID, or, with an EL2, EL1's timers for EL2's,
+/// which virtual EL2 uses as its own.
 pub const BEHIND: [u8; 16] = {
     let mut behind = stile_vgic::SAME_PPIS;
     behind[(intid::TIMER_EL2_PHYSICAL - intid::PPI_BASE) as usize] = intid::TIMER_EL1_PHYSICAL as u8;
@@ -14,7 +14,7 @@ pub const BEHIND: [u8; 16] = {
     behind
 };
 
-/// The guest's private interrupts that have a physical one behind them, a bit each.
+/// Bit mask of private interrupts with a linked physical one.
 pub const fn linked(has_el2: bool) -> u32 {
     match has_el2 {
         false => 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
@@ -22,7 +22,7 @@ pub const fn linked(has_el2: bool) -> u32 {
     }
 }
 
-/// Makes the physical interrupts behind these virtual ones active or inactive.
+/// Sets the active state of the physical interrupts linked to `virtual` ones.
 pub fn set_active(cpu: usize, ppis: u32, active: bool) {
     let mut rest = ppis & (linked(false) | linked(true));
     while rest != 0 {
@@ -32,7 +32,7 @@ pub fn set_active(cpu: usize, ppis: u32, active: bool) {
     }
 }
 
-/// The physical interrupts behind virtual ones, a bit each.
+/// Bit mask of the physical interrupts linked to virtual ones.
 pub fn physical(ppis: u32) -> u32 {
     let mut rest = ppis & (linked(false) | linked(true));
     let mut physical = 0;
@@ -43,7 +43,7 @@ pub fn physical(ppis: u32) -> u32 {
     physical
 }
 
-/// The virtual interrupt of a vCPU that a physical timer interrupt stands behind while virtual EL2, if it has one, runs.
+/// The vCPU's virtual interrupt that a physical timer interrupt is linked to; with an EL2, while virtual EL2 runs.
 pub fn in_front(vcpu: &Vcpu, physical: u32) -> u32 {
     match (physical, vcpu.arch.has_el2) {
         (intid::TIMER_EL1_VIRTUAL, true) => intid::TIMER_EL2_VIRTUAL,
@@ -52,7 +52,7 @@ pub fn in_front(vcpu: &Vcpu, physical: u32) -> u32 {
     }
 }
 
-/// Makes the physical interrupt behind a virtual one inactive.
+/// Deactivates the physical interrupt linked to a virtual one.
 pub fn deactivate(cpu: usize, intid: u32) {
     set_active(cpu, 1 << (intid & 31), false);
 }

@@ -1,4 +1,5 @@
-//! CPUs that VMs with direct interrupts have for themselves ([`super::direct`]): claimed while such a VM is there, and given back with it.
+//! Exclusive CPUs of VMs with direct interrupts ([`super::direct`]): claimed at the VM's creation, and released with
+//! it.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,21 +12,21 @@ use crate::arch::aarch64::host::{board, gic};
 use crate::cpu;
 
 static CLAIMS: TicketLock<Claims<MAX_VMS>> = TicketLock::new(Claims::new());
-/// The CPU that takes Stile's SPIs, once there are claims; all ones if no CPU is left for them.
+/// The CPU that takes Stile's SPIs while there are claims; all ones if no CPU is left for them.
 static HOUSEKEEPER: AtomicU8 = AtomicU8::new(u8::MAX);
-/// To whom SGIs belong that are pending at each CPU while nobody is direct there.
+/// Owner of SGIs that are pending at each CPU while no vCPU is direct there.
 static LATE: [LateSgis; MAX_CPUS] = [const { LateSgis::new() }; MAX_CPUS];
 
-/// The CPUs of a VM whose vCPUs may have direct interrupts.
+/// CPUs of a VM whose vCPUs may have direct interrupts.
 pub struct Claim {
     vm: usize,
 }
 
 impl Claim {
-    /// Claims CPUs for VM number `vm`, of those that are online, before its guest starts.
+    /// Claims online CPUs for VM number `vm`, before its guest starts.
     ///
     /// # Errors
-    /// The GIC has two security states, or no priority that a guest's interrupts can be kept below.
+    /// The GIC has two security states, or no priority above those of guests' interrupts.
     pub fn new(vm: usize, cpus: u64, online: u64) -> Result<Claim, &'static str> {
         if gic::has_two_states() {
             // docs/direct-interrupts.md, "Two security states".
@@ -43,7 +44,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// The VM is gone: none of its vCPUs is direct.
+    /// Releases the CPUs of a VM that was retired: none of its vCPUs is direct.
     fn drop(&mut self) {
         let mut claims = CLAIMS.lock();
         let change = claims.release(self.vm);
@@ -53,13 +54,13 @@ impl Drop for Claim {
         let others = claims.claimed();
         drop(claims);
         if change.moved_to.is_some() {
-            // There may have been none, so that nobody could be direct.
+            // If there was none, no vCPU could be direct.
             cpus_of(others).filter_map(CpuId::new).for_each(cpu::request_resched);
         }
     }
 }
 
-/// Has the operator's line interrupt the CPU that is left for it.
+/// Routes the operator's line to the CPU that is left for it.
 fn publish(claims: &Claims<MAX_VMS>, moved_to: Option<u8>) {
     HOUSEKEEPER.store(claims.housekeeper().unwrap_or(u8::MAX), Ordering::Relaxed);
     let mpidr = moved_to.and_then(|cpu| board::get().cpus.get(usize::from(cpu)).copied());
@@ -77,7 +78,7 @@ pub fn has_housekeeper() -> bool {
     HOUSEKEEPER.load(Ordering::Relaxed) != u8::MAX
 }
 
-/// To whom SGIs belong that are pending at a CPU where nobody is direct.
+/// Owner of SGIs that are pending at a CPU where no vCPU is direct.
 pub fn late(cpu: usize) -> &'static LateSgis {
     &LATE[cpu % MAX_CPUS]
 }

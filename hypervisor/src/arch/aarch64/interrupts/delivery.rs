@@ -1,4 +1,4 @@
-//! Virtual interrupts on their way to vCPUs: into the list registers of the one that is loaded here, by request and kick to others.
+//! Delivery of virtual interrupts: into list registers of the vCPU loaded here, by request and kick to others.
 
 use stile_vgic::{Delivery, Kick, Requests};
 
@@ -8,22 +8,23 @@ use crate::cpu;
 use crate::once::Once;
 use crate::vm::{Vcpu, Vm};
 
-/// Has LPIs of a VM that were held come to this CPU. Set before the first VM has functions.
+/// Routes held LPIs of a VM to this CPU. Set before the first VM has functions.
 pub static RELEASE: Once<fn(usize, usize)> = Once::new();
 
-/// The physical interrupt of one of the timers of a vCPU that is loaded here was acknowledged. False if that takes [`inject_timer`].
+/// Handles an acknowledged physical interrupt of a timer of a vCPU that is loaded here. Returns false if it needs
+/// [`inject_timer`].
 #[inline(always)]
 pub fn raise_timer(cpu: &Cpu, vcpu: &Vcpu, intid: u32) -> bool {
     vcpu.arch.shortcuts.raise_hw_ppi(&mut Interface::new(cpu.index, vcpu), intid)
 }
 
-/// Injects such an interrupt where there is no shortcut.
+/// Injects a timer interrupt without the fast path.
 pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
     let delivery = vcpu.arch.redistributor.lock().inject_hw_ppi(&mut Interface::new(cpu, vcpu), intid);
     finish(vcpu, cpu, delivery);
 }
 
-/// Takes the requests of the loaded vCPU: brings into list registers what others made pending for it.
+/// Takes the requests of the loaded vCPU: moves interrupts that others made pending into its list registers.
 #[inline]
 pub fn pull(cpu: &Cpu) {
     let requests = take_requests(cpu);
@@ -32,7 +33,7 @@ pub fn pull(cpu: &Cpu) {
     }
 }
 
-/// The first half of [`pull`]. Returns what is left for [`accept`].
+/// First half of [`pull`]. Returns the requests left for [`accept`].
 #[inline(always)]
 pub fn take_requests(cpu: &Cpu) -> Requests {
     let vcpu = cpu.vcpu();
@@ -49,7 +50,7 @@ pub fn accept(vcpu: &Vcpu, cpu: usize, requests: Requests) {
     finish(vcpu, cpu, if requests.spis() { Delivery::NeedsSync } else { delivery });
 }
 
-/// If the redistributor alone could not do it: with the distributor.
+/// Slow path: needs the distributor.
 #[inline(always)]
 pub fn finish(vcpu: &Vcpu, cpu: usize, delivery: Delivery) {
     if delivery != Delivery::Done {
@@ -57,7 +58,7 @@ pub fn finish(vcpu: &Vcpu, cpu: usize, delivery: Delivery) {
     }
 }
 
-/// Brings everything that is pending for a vCPU that is loaded on this CPU, SPIs included, into list registers.
+/// Moves all pending interrupts of a vCPU that is loaded here, including SPIs, into list registers.
 #[cold]
 pub fn synchronize(vcpu: &Vcpu, cpu: usize) {
     if vcpu.vm().arch.functions.is_some() {
@@ -69,7 +70,8 @@ pub fn synchronize(vcpu: &Vcpu, cpu: usize) {
     deliver(vcpu.vm(), kick);
 }
 
-/// Answers the GIC's maintenance interrupt: list registers came free while more was waiting, or a level has to be sampled again.
+/// Handles the maintenance interrupt: list registers became free while interrupts overflowed, or a level has to be
+/// sampled again.
 #[cold]
 pub fn maintain(vcpu: &Vcpu, cpu: usize) {
     let mut distributor = vcpu.vm().arch.distributor.lock();
@@ -82,17 +84,18 @@ pub fn maintain(vcpu: &Vcpu, cpu: usize) {
     deliver(vcpu.vm(), kick);
 }
 
-/// Pulses an SPI in the list register of a vCPU that is loaded here. False if that takes the distributor's pulse and [`deliver`].
+/// Pulses an SPI in the list register of a vCPU that is loaded here. Returns false if that needs the distributor's
+/// pulse and [`deliver`].
 #[inline]
 pub fn pulse_resident(vcpu: &Vcpu, cpu: usize, spi: u32) -> bool {
     let mut distributor = vcpu.vm().arch.distributor.lock();
     vcpu.arch.redistributor.lock().pulse_resident(&mut distributor, &mut Interface::new(cpu, vcpu), spi)
 }
 
-/// Synchronizes the interrupts of the vCPUs of a kick. No lock of the VM's interrupt controller may be held.
+/// Synchronizes the interrupts of the vCPUs of a kick. The caller holds no lock of the VM's interrupt controller.
 pub fn deliver(vm: &Vm, kick: Kick) {
     let mut todo = kick;
-    // Each round moves an interrupt on, so this ends; the bound is against a mistake in the engine.
+    // Each round moves an interrupt, so that the loop ends; the bound guards against a defect in the engine.
     for _ in 0..64 {
         let Some(index) = todo.into_iter().next() else { return };
         todo = todo.without(index);
@@ -102,7 +105,7 @@ pub fn deliver(vm: &Vm, kick: Kick) {
     }
 }
 
-/// Brings pending SPIs to one vCPU. Returns the vCPUs to synchronize next.
+/// Offers pending SPIs to one vCPU. Returns the vCPUs to synchronize next.
 fn sync_spis(vcpu: &Vcpu) -> Kick {
     let mut distributor = vcpu.vm().arch.distributor.lock();
     let mut redistributor = vcpu.arch.redistributor.lock();
@@ -121,13 +124,13 @@ fn sync_spis(vcpu: &Vcpu) -> Kick {
     drop(redistributor);
     drop(distributor);
     if wakes {
-        // It may run all the same, with its guest's interrupts loaded in the place of its own.
+        // It may run after all, with its own guest's interrupts loaded instead.
         cpu::notify(vcpu);
     }
     kick
 }
 
-/// Brings another vCPU's SGIs and PPIs to it, after this vCPU changed them.
+/// Offers another vCPU's SGIs and PPIs to it after this vCPU changed them.
 pub fn sync_private(vcpu: &Vcpu) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     if redistributor.is_loaded() {

@@ -25,26 +25,27 @@ const TALL0: u64 = 1 << 11;
 /// ICH_HCR_EL2.EOIcount.
 const EOI_COUNT: u64 = 0x1f << 27;
 
-/// Contents of ICH_VTR_EL2.
+/// Implementation of the virtual CPU interface: contents of ICH_VTR_EL2.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// List registers.
+    /// Number of list registers.
     pub list_registers: usize,
-    /// These list registers as bits of ICH_ELRSR_EL2.
+    /// The list registers as bits of ICH_ELRSR_EL2.
     all: u64,
-    /// Bits of a priority that preempt.
+    /// Number of preemption bits.
     pub preemption_bits: u8,
-    /// Bits of a priority.
+    /// Number of priority bits.
     pub priority_bits: u8,
-    /// ICH_HCR_EL2.TDIR is there.
+    /// ICH_HCR_EL2.TDIR is implemented.
     trap_dir: bool,
-    /// ICC_BPR1_EL1 written with 8 and an interrupt after that end the machine: QEMU (10.0, `write_vbpr`) keeps the value's low three bits.
+    /// Writing 8 to ICC_BPR1_EL1 and then taking an interrupt aborts the emulator: QEMU (10.0, `write_vbpr`) keeps
+    /// the low three bits of the value.
     pub is_ended_by_bpr1: bool,
 }
 
 static SHAPE: Once<Shape> = Once::new();
 
-/// Reads the shape of the virtual CPU interface on the first CPU.
+/// Reads the implementation of the virtual CPU interface, on the boot CPU.
 pub fn setup(board: &Board) {
     let vtr = read_sysreg!(ICH_VTR_EL2);
     let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
@@ -58,29 +59,29 @@ pub fn setup(board: &Board) {
     });
 }
 
-/// The shape of the virtual CPU interface.
+/// Returns the implementation of the virtual CPU interface.
 pub fn shape() -> &'static Shape {
-    // SAFETY: boot sets it before there is a guest or another CPU.
+    // SAFETY: the boot CPU sets it before any guest or other CPU runs; immutable afterwards.
     unsafe { SHAPE.assume_set() }
 }
 
-/// How a vCPU's interface differs from that of others, in bits of registers.
+/// Per-vCPU constants of the interface, as register bits.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// ICH_HCR_EL2 without maintenance enables: En, and what always traps.
+    /// ICH_HCR_EL2 without maintenance enables: En, and permanent traps.
     control: u64,
-    /// ICH_VMCR_EL2: what is always set.
+    /// Bits of ICH_VMCR_EL2 that are always set.
     fixed: u64,
 }
 
 impl Kind {
-    /// Everything is as the guest has it.
+    /// No restrictions.
     pub const PLAIN: Kind = Kind { control: ENABLE, fixed: 0 };
-    /// ICC_CTLR_EL1.CBPR is one for good: ICC_BPR1_EL1 can't be written.
+    /// ICC_CTLR_EL1.CBPR is fixed at one, so that ICC_BPR1_EL1 is read-only.
     pub const COMMON_BINARY_POINT: Kind = Kind { control: ENABLE | TC, fixed: Vmcr::VCBPR };
 }
 
-/// The virtual CPU interface of this CPU, with a vCPU loaded.
+/// Virtual CPU interface of this CPU, with a vCPU loaded.
 pub struct Interface<'vcpu> {
     cpu: usize,
     shortcuts: &'vcpu Shortcuts,
@@ -88,15 +89,15 @@ pub struct Interface<'vcpu> {
 }
 
 impl<'vcpu> Interface<'vcpu> {
-    /// The interface of the CPU that calls, which is number `cpu` and has `vcpu` loaded.
+    /// Creates the interface of the calling CPU, number `cpu`, which has `vcpu` loaded.
     #[inline(always)]
     pub fn new(cpu: usize, vcpu: &'vcpu Vcpu) -> Interface<'vcpu> {
         Interface { cpu, shortcuts: &vcpu.arch.shortcuts, kind: &vcpu.arch.interface }
     }
 
-    /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
+    /// Loads the registers that the engine does not handle: enables, priority mask, active priorities.
     pub fn load(&mut self, from: &CpuInterface) {
-        // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
+        // ICC_SRE_EL1: where its bits are writable, the previous vCPU may have cleared them.
         write_sysreg!(ICC_SRE_EL1, 0x7);
         self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
         write_sysreg!(ICH_HCR_EL2, self.kind.control);
@@ -126,17 +127,17 @@ impl<'vcpu> Interface<'vcpu> {
         (self.vmcr().0, ap0r, ap1r)
     }
 
-    /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
+    /// Whether all list registers are empty and no interrupt overflowed: then none is pending or active.
     pub fn is_empty() -> bool {
         let all = shape().all;
         // ICH_HCR_EL2, ICH_ELRSR_EL2.
         read_sysreg!(ICH_HCR_EL2) & !TC == ENABLE && read_sysreg!(ICH_ELRSR_EL2) & all == all
     }
 
-    /// Withdraws the maintenance enables whose cause the engine has answered and that are still asserted (ICH_MISR_EL2), until
-    /// the engine changes them or the vCPU is loaded again. So each maintenance interrupt is followed by progress of the guest,
-    /// whatever the implementation asserts: its state can't change while its vCPU does not run. No list register is left that
-    /// asks for maintenance by itself.
+    /// Disables maintenance causes that the engine has handled and that remain asserted (ICH_MISR_EL2), until the
+    /// engine changes them or the vCPU is loaded again. Each maintenance interrupt is thus followed by progress of
+    /// the guest, whatever the implementation asserts, since the cause can't change while the vCPU does not run. No
+    /// list register is left with a maintenance request of its own.
     pub fn withdraw_asserted(&mut self) {
         let asserted = read_sysreg!(ICH_MISR_EL2) & MAINTENANCE_ENABLES;
         if asserted != 0 {
@@ -144,18 +145,18 @@ impl<'vcpu> Interface<'vcpu> {
         }
     }
 
-    /// ICC_PMR_EL1.
+    /// Reads ICC_PMR_EL1.
     pub fn priority_mask(&self) -> u64 {
         self.vmcr().priority_mask().into()
     }
 
-    /// Writes ICC_PMR_EL1, of whose bits the implementation has the upper ones.
+    /// Writes ICC_PMR_EL1, of which only the upper bits are implemented.
     pub fn set_priority_mask(&mut self, value: u64) {
         let mask = 0xff << (8 - shape().priority_bits) & 0xff;
         write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
     }
 
-    /// ICC_CTLR_EL1: what ICH_VTR_EL2 says in other places, CBPR and EOImode.
+    /// Reads ICC_CTLR_EL1: fields of ICH_VTR_EL2 in other positions, CBPR and EOImode.
     pub fn control(&self) -> u64 {
         let (vtr, vmcr) = (read_sysreg!(ICH_VTR_EL2), self.vmcr().0);
         // PRIbits, IDbits, SEIS, A3V.
@@ -170,13 +171,14 @@ impl<'vcpu> Interface<'vcpu> {
         write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
     }
 
-    /// Whether ICC_CTLR_EL1.CBPR is one for good.
+    /// Whether ICC_CTLR_EL1.CBPR is fixed at one.
     pub fn has_common_binary_point(&self) -> bool {
         self.kind.fixed & Vmcr::VCBPR != 0
     }
 
-    /// Has the registers that both groups share trap, or, if not `on`, only those that always do. With a common binary point so do those of
-    /// group 0, of which that is one. No maintenance interrupt is enabled.
+    /// Traps the registers common to both groups; if not `on`, only those that always trap. With a fixed common
+    /// binary point group 0's registers trap as well, because ICC_BPR0_EL1 is one of them. Enables no maintenance
+    /// interrupt.
     pub fn trap_common(&mut self, on: bool) {
         let traps = TC | if self.has_common_binary_point() { TALL0 } else { 0 };
         write_sysreg!(ICH_HCR_EL2, self.kind.control | if on { traps } else { 0 });
@@ -193,7 +195,7 @@ impl<'vcpu> Interface<'vcpu> {
         write_sysreg!(ICH_VMCR_EL2, self.vmcr().with_group1(enabled).0);
     }
 
-    /// Turns the interface off.
+    /// Disables the interface.
     pub fn disable(&mut self) {
         write_sysreg!(ICH_HCR_EL2, 0);
     }
@@ -226,10 +228,10 @@ fn active_priorities() -> ([u32; 4], [u32; 4]) {
     (ap0r, ap1r)
 }
 
-/// Room for all list registers that there can be (ICH_VTR_EL2.ListRegs).
+/// Maximum number of list registers (ICH_VTR_EL2.ListRegs).
 pub type Lists = [MaybeUninit<u64>; 16];
 
-// A list register's number is in its name, so each access is a choice.
+// A list register's number is part of its name, so that each access is a branch on the number.
 macro_rules! list_registers {
     ($($n:literal $name:ident)*) => {
         #[inline(always)]
@@ -242,7 +244,7 @@ macro_rules! list_registers {
             match n { $($n => write_sysreg!($name, value),)* _ => {} }
         }
 
-        /// Moves the first `count` list registers to memory, which leaves them empty.
+        /// Moves the first `count` list registers to memory, which empties them.
         pub fn take_lists(to: &mut Lists, count: usize) {
             $(
                 if $n == count {
@@ -253,16 +255,16 @@ macro_rules! list_registers {
             )*
         }
 
-        /// Memory to the first `count` list registers.
+        /// Loads the first `count` list registers from memory.
         ///
         /// # Safety
-        /// `from` is what [`take_lists`] took, as many of them.
+        /// `from` holds at least `count` values that [`take_lists`] stored.
         pub unsafe fn bring_lists(from: &Lists, count: usize) {
             $(
                 if $n == count {
                     return;
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees that the values were stored by `take_lists`.
                 write_sysreg!($name, unsafe { from[$n].assume_init() });
             )*
         }
@@ -275,7 +277,7 @@ list_registers! {
     12 ICH_LR12_EL2 13 ICH_LR13_EL2 14 ICH_LR14_EL2 15 ICH_LR15_EL2
 }
 
-/// Calls `each` for the interrupts in list registers that were empty, as ICH_ELRSR_EL2 was `before`.
+/// Calls `each` for interrupts in list registers that were empty before, by the earlier ICH_ELRSR_EL2 `before`.
 pub fn each_new(before: u64, mut each: impl FnMut(u32)) {
     let shape = shape();
     let new = before & shape.all & !read_sysreg!(ICH_ELRSR_EL2);
@@ -334,7 +336,7 @@ impl ListRegisters for Interface<'_> {
     fn physical_line(&self, line: u32) -> Option<bool> {
         // ENABLE, IMASK, ISTATUS.
         let control = match (line, features::get().vhe) {
-            // While its guest runs, virtual EL2's timers are in memory.
+            // While virtual EL2's guest runs, its timers are in memory.
             (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !at_virtual_el2() => return None,
             (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!(CNTV_CTL_EL02),
             (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!(CNTV_CTL_EL0),

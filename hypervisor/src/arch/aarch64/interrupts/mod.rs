@@ -1,4 +1,4 @@
-//! Which physical interrupt is what, and a vCPU's interrupt controller at load and put.
+//! Physical interrupts of the machine, and load and put of a vCPU's interrupt state.
 
 mod behind;
 pub mod claims;
@@ -28,13 +28,14 @@ static MAINTENANCE: AtomicU32 = AtomicU32::new(u32::MAX);
 static UART: AtomicU32 = AtomicU32::new(u32::MAX);
 static SMMU: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Remembers the board's interrupts.
+/// Sets the board's interrupts.
 ///
 /// # Errors
-/// In words, if one is missing, or is not where guests' timers can be linked to it.
+/// A description: one is missing, or not at the INTID that list registers can link to guests' timers.
 pub fn setup(board: &Board) -> Result<(), &'static str> {
     let [physical, virt, hypervisor] = board.timers.ok_or("the device tree has no arm,armv8-timer with four interrupts")?;
-    // A list register links a virtual interrupt to the physical one of the same number, so that no table is asked on the way.
+    // A virtual interrupt is linked to the physical one of the same INTID, so that no table is looked up on the exit
+    // path.
     if physical != intid::TIMER_EL1_PHYSICAL || virt != intid::TIMER_EL1_VIRTUAL {
         return Err("EL1's timers have other interrupts than the architecture recommends (PPI 30 and 27)");
     }
@@ -46,37 +47,37 @@ pub fn setup(board: &Board) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// EL2's physical timer.
+/// INTID of EL2's physical timer.
 pub fn timer() -> u32 {
     TIMER.load(Ordering::Relaxed)
 }
 
-/// The GIC's maintenance interrupt.
+/// INTID of the maintenance interrupt.
 pub fn maintenance() -> u32 {
     MAINTENANCE.load(Ordering::Relaxed)
 }
 
-/// The console's interrupt.
+/// INTID of the console.
 pub fn uart() -> Option<u32> {
     Some(UART.load(Ordering::Relaxed)).filter(|&intid| intid != u32::MAX)
 }
 
-/// Remembers the interrupt of the SMMU's events.
+/// Sets the INTID of SMMU events.
 pub fn set_smmu(intid: u32) {
     SMMU.store(intid, Ordering::Relaxed);
 }
 
-/// The interrupt of the SMMU's events.
+/// INTID of SMMU events.
 pub fn smmu() -> Option<u32> {
     Some(SMMU.load(Ordering::Relaxed)).filter(|&intid| intid != u32::MAX)
 }
 
-/// The private interrupts that every CPU takes.
+/// Private interrupts that every CPU takes.
 pub fn private() -> [u32; 5] {
     [timer(), maintenance(), intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL2_VIRTUAL]
 }
 
-/// Brings a vCPU's interrupts onto this CPU. Its timers are loaded.
+/// Loads a vCPU's interrupt state onto this CPU, after its timers.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     let mut interface = Interface::new(cpu.index, vcpu);
     let requests = vcpu.arch.requests.take();
@@ -91,13 +92,13 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// Takes a vCPU's interrupts off this CPU. Returns whether the vCPU, if it sleeps, must be woken.
+/// Puts a vCPU's interrupt state. Returns whether the vCPU, if it sleeps, must be woken.
 pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     let mut interface = Interface::new(cpu.index, vcpu);
     let mut redistributor = vcpu.arch.redistributor.lock();
     let active = redistributor.unload(&mut interface);
     interface.put(redistributor.interface());
-    // All else that is pending has woken it already.
+    // Any other pending interrupt has already woken it.
     let pending = redistributor.maintenance_was_under_way() && redistributor.has_deliverable_saved();
     drop(redistributor);
     set_active(cpu.index, active, false);
@@ -107,7 +108,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
 /// CNTV_CTL_EL0.ENABLE, CNTP_CTL_EL0.ENABLE.
 pub const TIMER_ENABLE: u64 = 1;
 
-/// Stops EL1's timers on this CPU, if one of them is enabled by these values of their control registers.
+/// Stops EL1's timers on this CPU if one is enabled according to these values of their control registers.
 pub fn stop_timers(controls: u64) {
     if controls & TIMER_ENABLE == 0 {
         return;
@@ -121,9 +122,9 @@ pub fn stop_timers(controls: u64) {
     }
 }
 
-/// Whether an interrupt is pending that would wake the loaded vCPU, which has no pending requests.
+/// Whether a pending interrupt would wake the loaded vCPU, which has no pending requests.
 pub fn is_pending(cpu: &Cpu, vcpu: &Vcpu) -> bool {
-    // The common case: what is pending would be in a list register.
+    // Common case: pending interrupts are in list registers.
     if Interface::is_empty() {
         return false;
     }

@@ -6,7 +6,7 @@ use super::interface;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
-/// Gives the physical CPU interface's group 1 the state of the virtual one.
+/// Copies the virtual CPU interface's group-1 state to the physical one.
 pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
     if vmcr.common_binary_point() {
         write_sysreg!(ICC_BPR0_EL1, vmcr.binary_point(false));
@@ -17,30 +17,32 @@ pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
     isb();
 }
 
-/// The guest wrote ICC_PMR_EL1 or ICC_CTLR_EL1, which trap: they take effect in the physical interface.
+/// Applies a guest's trapped write of ICC_PMR_EL1 or ICC_CTLR_EL1 to the physical interface.
 pub fn mirror(vmcr: Vmcr, priorities: HostPriorities) {
     let control = u64::from(vmcr.common_binary_point()) | if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 };
     write_sysreg!(ICC_CTLR_EL1, control);
-    // The kick that wakes is never masked; all that the guest has is below.
+    // Stile's kick must never be masked; guests' interrupts have lower priorities.
     write_sysreg!(ICC_PMR_EL1, u64::from(priorities.of_guest(vmcr.priority_mask())));
 }
 
-/// The virtual interface's state with what the guest wrote to the physical one without traps: ICC_BPR1_EL1, ICC_IGRPEN1_EL1.
+/// Updates the virtual interface's state with registers that the guest wrote without traps: ICC_BPR1_EL1,
+/// ICC_IGRPEN1_EL1.
 pub fn written_to(vmcr: Vmcr) -> Vmcr {
     let vmcr = vmcr.with_group1(read_sysreg!(ICC_IGRPEN1_EL1) & 1 != 0);
     if vmcr.common_binary_point() { vmcr } else { vmcr.with_binary_point1(read_sysreg!(ICC_BPR1_EL1)) }
 }
 
-/// Takes back all active priorities of this CPU's group 1. Returns them as ICH_AP1Rn_EL2 has them: the layout of ICC_AP1Rn_EL1 is the
-/// implementation's own. `active`: interrupts that are; `priority`: that with which the guest acknowledged one.
+/// Clears all active priorities of this CPU's group 1, and returns them in the layout of ICH_AP1Rn_EL2, since that of
+/// ICC_AP1Rn_EL1 is implementation-defined. `active`: active interrupts; `priority`: that at which the guest
+/// acknowledged each.
 pub fn drop_priorities(vmcr: Vmcr, priorities: HostPriorities, active: u32, priority: impl Fn(u32) -> u8) -> [u32; 4] {
     let shape = interface::shape();
     let mask = vmcr.group_priority_mask(true);
     let mut ap1r = [0; 4];
-    // Writes of ICC_EOIR1_EL1 drop a priority and deactivate nothing.
+    // Writes of ICC_EOIR1_EL1 drop a priority without deactivation.
     write_sysreg!(ICC_CTLR_EL1, gic::CTLR_EOI_MODE | u64::from(vmcr.common_binary_point()));
     isb();
-    // No two active priorities are the same, so this is the most that there can be.
+    // Active priorities are distinct, which bounds their number.
     for _ in 0..1 << shape.preemption_bits {
         let running = read_sysreg!(ICC_RPR_EL1) as u8;
         if running == 0xff {
@@ -48,7 +50,7 @@ pub fn drop_priorities(vmcr: Vmcr, priorities: HostPriorities, active: u32, prio
         }
         let with_it = (0..32).find(|&intid| active >> intid & 1 != 0 && priorities.running(priority(intid), mask) == running);
         record_active_priority(&mut ap1r, with_it.map_or(running, |intid| priority(intid) & mask), shape.preemption_bits);
-        // None, if the guest wrote ICC_AP1Rn_EL1.
+        // No active priority: the guest wrote ICC_AP1Rn_EL1.
         let Some(intid) = with_it else { break };
         gic::drop_priority(intid);
         isb();
@@ -57,7 +59,7 @@ pub fn drop_priorities(vmcr: Vmcr, priorities: HostPriorities, active: u32, prio
     ap1r
 }
 
-/// Writes 0 to ICC_AP1Rn_EL1, which means none.
+/// Clears ICC_AP1Rn_EL1: no active priorities.
 fn clear_active_priorities(preemption_bits: u8) {
     write_sysreg!(ICC_AP1R0_EL1, 0);
     if preemption_bits >= 6 {

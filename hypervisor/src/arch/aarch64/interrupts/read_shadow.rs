@@ -1,4 +1,4 @@
-//! Read shadow of the distributor: loads without side effects are answered from copies that need no lock.
+//! Read shadow of the distributor: answers loads without side effects from copies that need no lock.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,29 +6,29 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 use stile_vgic::{Distributor, Size};
 
-/// The first register that is here: GICD_TYPER. GICD_CTLR is not, because of its RWP.
+/// First shadowed register: GICD_TYPER. GICD_CTLR is excluded because of its RWP.
 const FIRST: u32 = 0x004;
-/// Past the last one: after GICD_IIDR come GICD_IGROUPR, GICD_ISENABLER and GICD_ICENABLER.
+/// End of the shadow: GICD_IIDR is followed by GICD_IGROUPR, GICD_ISENABLER and GICD_ICENABLER.
 const END: u32 = 0x200;
-/// The first of the arrays that change, and the distance of one from the next.
+/// First of the arrays that change, and their stride.
 const ARRAYS: u32 = 0x080;
 const ARRAY: u32 = 0x080;
 
-/// Copies of a VM's distributor's first registers, written under its lock.
+/// Copies of a distributor's first registers, written under its lock.
 pub struct ReadShadow {
-    /// The value, and the ledger's row above it.
+    /// Value in the lower half, the ledger's row in the upper.
     words: [AtomicU64; (END / 4) as usize],
 }
 
 impl ReadShadow {
-    /// Of a distributor.
+    /// Creates the shadow of a distributor.
     pub fn new(distributor: &Distributor) -> ReadShadow {
         let read_shadow = ReadShadow { words: [const { AtomicU64::new(0) }; (END / 4) as usize] };
         read_shadow.update_all(distributor);
         read_shadow
     }
 
-    /// The 32 bits at `offset`, if they are here, and the ledger's row for reading them.
+    /// Returns the 32 bits at `offset`, if shadowed, and the ledger's row of the read.
     #[inline(always)]
     pub fn read(&self, offset: u64) -> Option<(RowId, u64)> {
         if offset.wrapping_sub(FIRST.into()) >= u64::from(END - FIRST) || offset & 3 != 0 {
@@ -38,7 +38,7 @@ impl ReadShadow {
         Some((RowId::from_raw((word >> 32) as u16)?, word & 0xffff_ffff))
     }
 
-    /// The register at `offset` was written.
+    /// Updates the shadow after a write at `offset`.
     pub fn update(&self, distributor: &Distributor, offset: u32) {
         if (ARRAYS..END).contains(&offset) {
             for array in (ARRAYS..END).step_by(ARRAY as usize) {
@@ -47,7 +47,7 @@ impl ReadShadow {
         }
     }
 
-    /// All may have changed.
+    /// Updates all of the shadow.
     pub fn update_all(&self, distributor: &Distributor) {
         (FIRST..END).step_by(4).for_each(|offset| self.copy(distributor, offset));
     }

@@ -1,6 +1,5 @@
-//! Load and put: a vCPU's state going onto a CPU and coming off it. Nothing here runs at exit or entry.
-//!
-//! EL1's registers belong to the vCPU that is loaded, also while Stile runs: EL2 never uses them.
+//! Load and put of a vCPU's registers. Nothing here runs at exit or entry: EL1's registers stay those of the loaded
+//! vCPU while Stile runs, because EL2 does not use them.
 
 use super::registers::{self, EL1_REGISTERS, KEYS};
 use super::{debug, fp, serror, traps};
@@ -8,20 +7,20 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::nested::state::Nested;
 
-/// The values of a vCPU's registers while it is not loaded.
+/// Register values of a vCPU that is not loaded.
 #[repr(C)]
 pub struct VcpuContext {
-    /// x0 to x30. While the vCPU is loaded they are in the guest or in the CPU's frame.
+    /// x0 to x30. While the vCPU is loaded they are in the CPU, or in its frame.
     pub general: [u64; 31],
-    /// ELR_EL2: where the vCPU goes on.
+    /// ELR_EL2: program counter.
     pub pc: u64,
     /// SPSR_EL2.
     pub pstate: u64,
     /// VMPIDR_EL2.
     pub mpidr: u64,
-    /// A virtual SError is pending (HCR_EL2.VSE).
+    /// HCR_EL2.VSE: a virtual SError is pending.
     pub serror: bool,
-    /// EL1's and EL0's registers, in the order of [`registers::El1`].
+    /// Registers of EL1 and EL0, in the order of [`registers::El1`].
     pub el1: [u64; EL1_REGISTERS],
     /// Pointer-authentication keys.
     pub keys: [u64; KEYS],
@@ -29,15 +28,15 @@ pub struct VcpuContext {
     pub debug: debug::Debug,
     /// FP, SIMD and SVE registers.
     pub fp: fp::State,
-    /// State of a vCPU that has an EL2 of its own.
+    /// State of a vCPU with an EL2.
     pub nested: Option<&'static mut Nested>,
 }
 
-/// SPSR_EL2 of a vCPU that starts: EL1h, all interrupts masked (Arm ARM, PE state on reset to AArch64 state).
+/// Initial SPSR_EL2: EL1h, all interrupts masked (Arm ARM, PE state on reset to AArch64 state).
 const START_PSTATE: u64 = 0b1111 << 6 | 0b0101;
 
 impl VcpuContext {
-    /// The state after reset, with the vCPU's first instruction and argument.
+    /// Reset state, with the vCPU's entry point and argument.
     pub fn reset(&mut self, mpidr: u64, pc: u64, argument: u64) {
         self.general = [0; 31];
         self.general[0] = argument;
@@ -51,12 +50,12 @@ impl VcpuContext {
         self.fp.reset();
         if let Some(nested) = &mut self.nested {
             nested.reset(mpidr);
-            // L1 has these registers without a trap: what holds is in the page.
+            // L1 accesses these registers without a trap, in the page, which has the current values.
             self.debug.share();
         }
     }
 
-    /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
+    /// Loads all registers but the general ones and the interrupt state. `turns`: another vCPU was loaded before;
     /// `fp_trapped`: see [`fp::State::load`].
     pub fn load(&mut self, switched: bool, fp_trapped: &mut bool) {
         write_sysreg!(ELR_EL2, self.pc);
@@ -75,14 +74,14 @@ impl VcpuContext {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        // Registers that L1 has trapped for its guest would trap here, too.
+        // Registers that L1 traps for its guest would trap here as well.
         self.fp.load(switched && self.nested.is_none(), fp_trapped);
         if let Some(nested) = &mut self.nested {
             nested.load();
         }
     }
 
-    /// Undoes [`VcpuContext::load`].
+    /// Puts the registers that [`VcpuContext::load`] loaded.
     pub fn put(&mut self) {
         if let Some(nested) = &mut self.nested {
             nested.put();
@@ -103,12 +102,12 @@ impl VcpuContext {
         self.fp.put();
     }
 
-    /// Takes from this CPU what must not meet the next vCPU, of one whose registers are worth nothing any more.
+    /// Drops per-CPU state of a powered-off vCPU, which must not reach the next one.
     pub fn abandon(&mut self) {
         if let Some(nested) = &mut self.nested {
             nested.put();
         }
-        // Its errors end with it.
+        // Its pending errors are dropped with it.
         serror::put();
         traps::take_serror();
         self.debug.put();
@@ -118,7 +117,7 @@ impl VcpuContext {
 
 /// Copies x0 to x30.
 pub fn copy_general_registers(from: &[u64; 31], to: &mut [u64; 31]) {
-    // SAFETY: 31 words are read and written, as the types say.
+    // SAFETY: both arrays have 31 words, as their types state.
     unsafe { move_31(from, to) };
 }
 
@@ -126,7 +125,7 @@ unsafe extern "C" {
     fn move_31(from: *const [u64; 31], to: *mut [u64; 31]);
 }
 
-// In assembly: the compiler would make a loop of it, because it must not use vector registers.
+// In assembly: without vector registers the compiler would produce a loop.
 core::arch::global_asm!(
     ".macro move_pairs a",
     "    ldp x2, x3, [x0, #\\a]",

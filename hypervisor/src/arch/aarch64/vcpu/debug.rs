@@ -1,5 +1,5 @@
-//! Breakpoints and watchpoints. They are the guest's, but most guests never use them: their registers trap until the first access,
-//! and move at load and put from then on.
+//! Breakpoints and watchpoints. Most guests never use them: their registers trap until the first access, and move at
+//! load and put from then on.
 
 use super::traps;
 use crate::arch::aarch64::host::features;
@@ -7,10 +7,10 @@ use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
 const MOST: usize = 16;
 
-/// The OS lock while no vCPU is loaded: as most guests leave it, which have booted.
+/// OS lock while no vCPU is loaded: unlocked, as a booted guest leaves it.
 const LOCKED_ON_PUT: bool = false;
 
-/// The debug registers of one vCPU.
+/// Debug registers of a vCPU.
 pub struct Debug {
     in_use: bool,
     /// OSLSR_EL1.OSLK.
@@ -22,40 +22,40 @@ pub struct Debug {
 }
 
 impl Debug {
-    /// None in use, and the OS lock set (Arm ARM, OSLSR_EL1, on a Cold reset).
+    /// Reset state: not in use, OS lock set (Arm ARM, OSLSR_EL1, on a Cold reset).
     pub fn reset(&mut self) {
         *self = Debug { in_use: false, os_lock: true, bvr: [0; MOST], bcr: [0; MOST], wvr: [0; MOST], wcr: [0; MOST] };
     }
 
-    /// Writes the OS lock, which the hardware obeys for the vCPU that is loaded.
+    /// Writes the OS lock of the loaded vCPU, which the hardware observes.
     pub fn set_os_lock(&mut self, locked: bool) {
         self.os_lock = locked;
         write_sysreg!(OSLAR_EL1, u64::from(locked));
     }
 
-    /// OSLSR_EL1: the lock is there (OSLM), and its state (OSLK).
+    /// OSLSR_EL1: OSLM (implemented) and OSLK (state).
     pub fn os_lock_status(&self) -> u64 {
         1 << 3 | u64::from(self.os_lock) << 1
     }
 
-    /// The guest accessed one: from now on they are its own. The vCPU is loaded.
+    /// Grants the registers to the loaded vCPU, whose guest accessed one.
     pub fn grant(&mut self) {
         self.in_use = true;
         traps::set_debug_traps(false);
         self.load();
     }
 
-    /// They are the guest's own from its start. The vCPU is not loaded.
+    /// Grants the registers from the start. The vCPU is not loaded.
     pub fn share(&mut self) {
         self.in_use = true;
     }
 
-    /// Whether they have been granted.
+    /// Whether the registers are granted.
     pub fn in_use(&self) -> bool {
         self.in_use
     }
 
-    /// Memory to registers, if in use.
+    /// Loads the registers, if granted.
     pub fn load(&self) {
         if self.in_use {
             traps::set_debug_traps(false);
@@ -74,8 +74,8 @@ impl Debug {
         }
     }
 
-    /// Registers to memory, if in use; and off, so that they don't stop another vCPU. What is loaded next finds them trapped, and the OS
-    /// lock as [`LOCKED_ON_PUT`] says.
+    /// Puts the registers, if granted, and disables them, so that they do not stop another vCPU. The next vCPU finds
+    /// them trapped, and the OS lock as in [`LOCKED_ON_PUT`].
     pub fn put(&mut self) {
         if self.os_lock != LOCKED_ON_PUT {
             write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
@@ -93,14 +93,14 @@ impl Debug {
                     write_watchpoint(n, 0, 0);
                 }
             }
-            // DBGCLAIMCLR_EL1: one for each CPU, and no way from one VM to another.
+            // DBGCLAIMCLR_EL1: shared by all VMs of a CPU, and so a covert channel.
             write_sysreg!(DBGCLAIMCLR_EL1, 0xff);
             isb();
         }
     }
 }
 
-/// Turns all of this CPU's off: their state after reset is unknown.
+/// Disables all breakpoints and watchpoints of this CPU: their reset state is unknown.
 pub fn disable() {
     let have = features::get();
     write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
@@ -112,7 +112,7 @@ pub fn disable() {
     }
 }
 
-// The register's number is in its name, so each access is a choice among sixteen.
+// The register's number is part of its name, so that each access is a branch on the number.
 macro_rules! register_pairs {
     ($read:ident, $write:ident, $value:literal, $control:literal; $($n:literal)*) => {
         fn $read(n: usize) -> (u64, u64) {

@@ -1,22 +1,22 @@
-//! FP, SIMD and SVE registers. Stile uses none of them, so a vCPU's stay in the CPU until it is put.
+//! FP, SIMD and SVE registers. Stile does not use them, so that a vCPU's stay in the CPU until put.
 //!
-//! Where vCPUs take turns on a CPU, theirs are brought when they are first used, for many hand-overs end before that. A vCPU that did use
-//! them gets them without a trap for its next turns.
+//! On a shared CPU they are loaded at first use, which many turns end without. A vCPU that used them gets them
+//! without a trap in its next turns.
 
 use super::traps;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
-/// Turns in which a vCPU gets its registers at once after it has been seen to use them.
+/// Number of turns for which a vCPU's registers are loaded eagerly after a use.
 const EAGER_TURNS: u8 = 8;
 
-/// The longest vector of the architecture: 2048 bits.
+/// Maximum vector length, in bytes: 2048 bits.
 const MAX_VECTOR: usize = 256;
 
-/// Room for the registers of one vCPU.
+/// Storage of a vCPU's registers.
 #[repr(C, align(16))]
 pub struct State {
-    /// Z0 to Z31 at the CPU's vector length, or V0 to V31 in its first 512 bytes.
+    /// Z0 to Z31 at the CPU's vector length, or V0 to V31 in the first 512 bytes.
     z: [u8; 32 * MAX_VECTOR],
     /// P0 to P15, and FFR.
     p: [u8; 17 * MAX_VECTOR / 8],
@@ -41,7 +41,8 @@ impl State {
         self.eager_turns = 0;
     }
 
-    /// The vCPU is loaded. If it takes turns with another, its registers may come later. `trapped` is whether they trap on this CPU.
+    /// Loads the registers, or on a shared CPU possibly leaves them for later. `trapped`: whether they trap on this
+    /// CPU.
     pub fn load(&mut self, switched: bool, trapped: &mut bool) {
         let later = switched && self.eager_turns == 0;
         if *trapped != later {
@@ -53,7 +54,8 @@ impl State {
         }
     }
 
-    /// The vCPU, which is loaded, used a register that trapped. It goes on with the same instruction. False if it has them already.
+    /// Handles a trapped access by the loaded vCPU, which then retries. Returns false if the registers were loaded
+    /// already.
     pub fn grant(&mut self, trapped: &mut bool) -> bool {
         if self.live {
             return false;
@@ -64,7 +66,7 @@ impl State {
         true
     }
 
-    /// The vCPU is put.
+    /// Puts the registers.
     pub fn put(&mut self) {
         if self.live {
             self.save();
@@ -72,7 +74,7 @@ impl State {
         self.live = false;
     }
 
-    /// The vCPU is put, and its registers are worth nothing any more.
+    /// Drops the registers of a powered-off vCPU.
     pub fn abandon(&mut self) {
         self.live = false;
     }
@@ -82,12 +84,13 @@ impl State {
         self.live
     }
 
-    /// Memory to registers.
+    /// Loads the registers from memory.
     pub fn fetch(&mut self) {
         self.live = true;
         let have = features::get();
         if have.sve {
-            // SAFETY: `z` and `p` have room for the longest vectors there are, and none of these registers is Rust's.
+            // SAFETY: `z` and `p` have room for the maximum vector length, and Rust code does not use these
+            // registers.
             unsafe { load_sve(self.z.as_ptr(), self.p.as_ptr()) };
             if have.vhe {
                 write_sysreg!(ZCR_EL12, self.zcr);
@@ -95,24 +98,24 @@ impl State {
                 write_sysreg!(ZCR_EL1, self.zcr);
             }
         } else {
-            // SAFETY: `z` has room for 32 registers of 16 bytes, and none of these registers is Rust's.
+            // SAFETY: `z` has room for 32 registers of 16 bytes, and Rust code does not use these registers.
             unsafe { load_simd(self.z.as_ptr()) };
         }
         write_sysreg!(FPCR, self.fpcr);
         write_sysreg!(FPSR, self.fpsr);
     }
 
-    /// Registers to memory.
+    /// Stores the registers to memory.
     pub fn save(&mut self) {
         self.fpcr = read_sysreg!(FPCR);
         self.fpsr = read_sysreg!(FPSR);
         let have = features::get();
         if have.sve {
             self.zcr = if have.vhe { read_sysreg!(ZCR_EL12) } else { read_sysreg!(ZCR_EL1) };
-            // SAFETY: the arrays have room for the registers at the longest vector length, and the registers do not trap.
+            // SAFETY: the arrays have room for the maximum vector length, and the registers do not trap.
             unsafe { save_sve(self.z.as_mut_ptr(), self.p.as_mut_ptr()) };
         } else {
-            // SAFETY: the array has room for the registers, and they do not trap.
+            // SAFETY: the array has room for 32 registers of 16 bytes, and they do not trap.
             unsafe { save_simd(self.z.as_mut_ptr()) };
         }
     }
@@ -121,7 +124,7 @@ impl State {
 fn set_traps(on: bool, trapped: &mut bool) {
     traps::set_fp_traps(on);
     *trapped = on;
-    // EL2 is trapped as well.
+    // The trap applies to EL2 as well.
     isb();
 }
 

@@ -1,15 +1,15 @@
-//! Identification registers: this board's, and what guests see of them (crate `stile-sysreg`).
+//! ID registers: the board's, and the guests' view of them (crate `stile-sysreg`).
 
 use stile_sysreg::id::{HostIdRegisters, Policy, SPACE, guest_view};
 
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 
-/// Bits of physical address that guests are told of: the next size that there is a code for above what the second stage translates.
-/// Addresses beyond it are unmapped, like others.
+/// PARange of guests: the smallest architected size that covers the second stage. Addresses beyond the second stage
+/// are unmapped.
 pub const PA_BITS: u8 = 40;
 
-/// The guests' view, by CRm and op2. `nested`: with an EL2, whose HCR_EL2.E2H may be clear if `e2h0`.
+/// Returns the guests' view, by CRm and op2. `nested`: with an EL2, whose HCR_EL2.E2H may be clear if `e2h0`.
 pub fn for_guests(nested: bool, e2h0: bool) -> [u64; 64] {
     let have = features::get();
     guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, e2h0, hcrx: have.hcx, sve: have.sve })
@@ -25,7 +25,7 @@ macro_rules! registers {
         }
     };
 }
-// Unallocated ones read as zero (Arm ARM, Principles of the ID scheme for fields in ID registers).
+// Unallocated registers read as zero (Arm ARM, Principles of the ID scheme for fields in ID registers).
 registers! {
     1: 0 1 2 3 4 5 6 7;
     2: 0 1 2 3 4 5 6 7;

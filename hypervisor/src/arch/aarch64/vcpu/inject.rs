@@ -1,4 +1,4 @@
-//! Exceptions that Stile gives to EL1: what the architecture answers to what is not there.
+//! Synchronous exceptions injected into EL1.
 
 use stile_nested::inject::to_virtual;
 use stile_sysreg::injection::{El1Entry, origin};
@@ -17,21 +17,21 @@ macro_rules! el1 {
     };
 }
 
-/// How the loaded vCPU would enter a synchronous exception from where it is now.
+/// Vector offset and SPSR of a synchronous exception from the loaded vCPU's current state.
 fn entry(spsr: u64) -> El1Entry {
     El1Entry::synchronous(spsr, el1!(read SCTLR_EL12, SCTLR_EL1), el1!(read VBAR_EL12, VBAR_EL1))
 }
 
-/// The guest's vector for a synchronous exception from where it is now.
+/// Address of the guest's vector for a synchronous exception from its current state.
 pub fn synchronous_vector() -> u64 {
     entry(read_sysreg!(SPSR_EL2)).pc
 }
 
-/// Makes the loaded vCPU take a synchronous exception to EL1 at the instruction that it was about to execute.
+/// Injects a synchronous exception into EL1 at the current instruction.
 fn take(esr: u64, far: Option<u64>) {
     let spsr = read_sysreg!(SPSR_EL2);
     let entry = entry(spsr);
-    // At virtual EL2 that is the level that the exception comes from.
+    // At virtual EL2 the exception is taken from there.
     let saved = if at_virtual_el2() { to_virtual(spsr) } else { spsr };
     el1!(write SPSR_EL12, SPSR_EL1, saved);
     el1!(write ELR_EL12, ELR_EL1, read_sysreg!(ELR_EL2));
@@ -43,17 +43,17 @@ fn take(esr: u64, far: Option<u64>) {
     write_sysreg!(ELR_EL2, entry.pc);
 }
 
-/// An undefined-instruction exception for the instruction that trapped with this syndrome.
+/// Injects an Undefined Instruction exception for a trapped instruction with this syndrome.
 pub fn undefined(esr: Esr) {
     take(stile_sysreg::syndrome::undefined(esr.il()), None);
 }
 
-/// An exception that EL1 would have taken by itself, with the syndrome that it had.
+/// Injects an exception that EL1 would have taken without Stile, with its syndrome.
 pub fn same(esr: Esr) {
     take(esr.0, None);
 }
 
-/// A synchronous external abort for the access or fetch that trapped with this syndrome.
+/// Injects a synchronous external abort for an access or fetch with this syndrome.
 pub fn external_abort(esr: Esr, far: u64) {
     let origin = origin(read_sysreg!(SPSR_EL2));
     let syndrome = if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {

@@ -1,4 +1,4 @@
-//! This architecture's part of a vCPU that is loaded.
+//! AArch64 accessors of a loaded vCPU.
 
 use crate::arch::aarch64::host::cpu::{Cpu, Frame};
 use crate::arch::aarch64::nested::state::Nested;
@@ -6,14 +6,14 @@ use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::cpu::Loaded;
 
 impl<'cpu> Loaded<'cpu> {
-    /// Its registers in memory.
+    /// Registers in memory.
     #[inline(always)]
     pub fn context(self) -> &'cpu mut VcpuContext {
-        // SAFETY: see `Loaded`: this is the only way to them, for as long as the block is borrowed.
+        // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it.
         unsafe { self.vcpu().arch.context() }
     }
 
-    /// Its EL2's state, if it has an EL2.
+    /// State of its EL2, if it has one.
     #[inline(always)]
     pub fn nested(self) -> Option<&'cpu mut Nested> {
         if self.vcpu().arch.has_el2 { self.context().nested.as_deref_mut() } else { None }
@@ -21,19 +21,21 @@ impl<'cpu> Loaded<'cpu> {
 }
 
 impl Cpu {
-    /// The loaded vCPU's registers in memory, those in the frame, and whether its FP registers trap.
+    /// Registers in memory, registers in the frame, and whether FP registers trap.
     #[inline(always)]
     pub fn registers(&mut self) -> (&mut VcpuContext, &mut Frame, &mut bool) {
-        // SAFETY: see `Loaded`: this is the only way to them; they are no part of the block.
+        // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it; the registers are not part of
+        // the block.
         let context = unsafe { self.vcpu().arch.context() };
         (context, &mut self.frame, &mut self.fp_trapped)
     }
 
-    /// The block, and what the loaded vCPU has beyond others, if it has an EL2. Handlers of such vCPUs begin with this, and none of them asks for
-    /// it again by the block that it gets.
+    /// The block, and the nested state of the loaded vCPU, if it has an EL2. Handlers of such vCPUs start with this
+    /// call, and do not repeat it.
     #[inline(always)]
     pub fn with_nested(&mut self) -> Option<(&mut Self, &mut Nested)> {
-        // SAFETY: see `Loaded`; it is no part of the block, and is the only reference as long as no handler asks again.
+        // SAFETY: `Loaded` is exclusive for this vCPU; the state is not part of the block, and no handler calls this
+        // twice.
         let nested = unsafe { &mut *core::ptr::from_mut(self.loaded().nested()?) };
         Some((self, nested))
     }

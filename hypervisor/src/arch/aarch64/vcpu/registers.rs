@@ -1,23 +1,23 @@
-//! The registers of EL1 and EL0 that move at load and put, as one table: an index, and the two names under which EL2 reaches the
-//! register, with VHE (`_EL12`, `_EL02`: Arm ARM, System register encoding with VHE) and without it.
+//! Table of the registers of EL1 and EL0 that move at load and put: an index, and the names by which EL2 accesses the
+//! register, with VHE (`_EL12`, `_EL02`: Arm ARM, System register encoding with VHE) and without.
 
 use stile_sysreg::operand;
 
-/// As `read_sysreg`; but these registers have nothing to do with memory, so that what is moved may be moved in pairs.
+/// As `read_sysreg`, but without a memory clobber, so that the compiler can pair the stores.
 macro_rules! get {
     ($name:ident) => {{
         let value: u64;
-        // SAFETY: reading a register that this CPU has changes no memory.
+        // SAFETY: reading a register that this CPU has does not affect memory.
         unsafe { core::arch::asm!(concat!("mrs {}, ", operand!($name)), out(reg) value, options(nomem, nostack, preserves_flags)) };
         value
     }};
 }
 
-/// As `write_sysreg`, with the same difference. They are EL1's, and EL2 does not use them.
+/// As `write_sysreg`, without a memory clobber. EL1's registers do not affect EL2.
 macro_rules! put {
     ($name:ident, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: see above.
+        // SAFETY: EL1's registers do not affect EL2's memory.
         unsafe { core::arch::asm!(concat!("msr ", operand!($name), ", {}"), in(reg) value, options(nomem, nostack, preserves_flags)) };
     }};
 }
@@ -29,21 +29,21 @@ macro_rules! el1_registers {
         #[repr(usize)]
         pub enum El1 { $(#[doc = concat!("`", stringify!($plain), "`.")] $index),* }
 
-        /// How many there are.
+        /// Number of registers.
         pub const EL1_REGISTERS: usize = [$(El1::$index),*].len();
 
-        /// Their values after a reset: zero where the architecture says "unknown".
+        /// Values after reset: zero where the architecture says "unknown".
         pub const fn reset_values() -> [u64; EL1_REGISTERS] {
             [$($reset),*]
         }
 
-        /// Memory to registers.
+        /// Loads the registers from memory.
         #[inline]
         pub fn load<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
             $(if VHE { put!($vhe, from[El1::$index as usize]) } else { put!($plain, from[El1::$index as usize]) })*
         }
 
-        /// Registers to memory.
+        /// Stores the registers to memory.
         #[inline]
         pub fn save<const VHE: bool>(to: &mut [u64; EL1_REGISTERS]) {
             $(to[El1::$index as usize] = if VHE { get!($vhe) } else { get!($plain) };)*
@@ -51,7 +51,7 @@ macro_rules! el1_registers {
     };
 }
 
-// Timers: the control register comes after the compare value, so that a timer is not on with another vCPU's deadline.
+// Timers: control after compare value, so that a timer is never enabled with another vCPU's deadline.
 el1_registers! {
     Sctlr: SCTLR_EL12, SCTLR_EL1, 0x30d0_0800;
     Cpacr: CPACR_EL12, CPACR_EL1, 0;
@@ -83,17 +83,17 @@ el1_registers! {
     Mdscr: MDSCR_EL1, MDSCR_EL1, 0;
 }
 
-/// Half keys: two for each of APIA, APIB, APDA, APDB, APGA.
+/// Halves of the keys APIA, APIB, APDA, APDB, APGA.
 pub const KEYS: usize = 10;
 
 macro_rules! keys {
     ($($index:literal: $name:ident;)*) => {
-        /// Memory to registers. The CPU must have pointer authentication.
+        /// Loads the keys. The CPU has FEAT_PAuth.
         pub fn load_keys(from: &[u64; KEYS]) {
             $(put!($name, from[$index]);)*
         }
 
-        /// Registers to memory. The CPU must have pointer authentication.
+        /// Stores the keys. The CPU has FEAT_PAuth.
         pub fn save_keys(to: &mut [u64; KEYS]) {
             $(to[$index] = get!($name);)*
         }

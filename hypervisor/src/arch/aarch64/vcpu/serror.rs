@@ -1,30 +1,30 @@
-//! Physical SErrors: whose they are.
+//! Attribution of physical SErrors to vCPUs.
 //!
-//! HCR_EL2.AMO takes them to EL2, where they are masked. One that is pending while Stile runs is taken at the next entry, by the guest
-//! that is entered: so a vCPU's errors must be found before another one is loaded. An ESB (FEAT_RAS) makes them pending and, as they are
-//! masked, moves them to DISR_EL1 (Arm ARM, Error Synchronization Barrier). Without FEAT_RAS there is no such barrier: an SError is of the vCPU
-//! in which it is taken.
+//! HCR_EL2.AMO routes them to EL2, where they are masked. An SError that is pending while Stile runs is taken after
+//! the next entry, from whichever guest runs: a vCPU's errors must be detected before another one is loaded. An ESB
+//! (FEAT_RAS) makes outstanding errors pending and, as they are masked, defers them to DISR_EL1 (Arm ARM, Error
+//! Synchronization Barrier). Without FEAT_RAS an SError is attributed to the vCPU from which it is taken.
 
 use stile_sysreg::serror::{DEFERRED, Severity, severity};
 
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// Sets up this CPU.
+/// Initializes this CPU.
 pub fn setup() {
     if features::get().ras {
-        // VSESR_EL2: guests, which are told that there is no RAS, find an uncategorized virtual SError.
+        // VSESR_EL2: guests, whose ID registers hide RAS, get an uncategorized virtual SError.
         write_sysreg!(VSESR_EL2, 0);
-        // DISR_EL1 and VDISR_EL2: what firmware left.
+        // Clears firmware's values of DISR_EL1 and VDISR_EL2.
         write_sysreg!(DISR_EL1, 0);
         write_sysreg!(VDISR_EL2, 0);
     }
 }
 
-/// Whether an SError with this syndrome calls for a virtual one in the vCPU that caused it.
+/// Whether an SError with this syndrome requires a virtual one in the vCPU that caused it.
 ///
 /// # Panics
-/// If the error may have spread beyond that vCPU.
+/// If the error may have propagated beyond that vCPU.
 pub fn is_guests(syndrome: u64) -> bool {
     match severity(syndrome, features::get().ras) {
         Severity::Harmless => false,
@@ -33,15 +33,15 @@ pub fn is_guests(syndrome: u64) -> bool {
     }
 }
 
-/// Finds the errors of the vCPU that is being put. Returns whether it gets a virtual SError for them.
+/// Detects the errors of the vCPU that is being put. Returns whether it gets a virtual SError.
 #[inline(always)]
 pub fn put() -> bool {
     if !features::get().ras {
         return false;
     }
-    // VDISR_EL2: a guest, which is told that there is no RAS, can reach it as DISR_EL1 all the same.
+    // VDISR_EL2: guests can access it as DISR_EL1 although their ID registers hide RAS.
     write_sysreg!(VDISR_EL2, 0);
-    // SAFETY: a barrier: ESB.
+    // SAFETY: ESB is a barrier without other effect on memory.
     unsafe { core::arch::asm!("hint #16", options(nostack, preserves_flags)) };
     read_sysreg!(DISR_EL1) & DEFERRED != 0 && take_deferred()
 }

@@ -1,5 +1,4 @@
-//! Which of a guest's accesses trap: the values of the control registers, by what the CPU has.
-//! Fields and their meaning: Arm ARM, the register's own description.
+//! Trap controls, by the CPU's features. Fields: Arm ARM, the register's own description.
 
 use crate::arch::aarch64::host::features::{self, Features};
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
@@ -29,10 +28,10 @@ mod hcr {
     pub const TID5: u64 = 1 << 58;
 }
 
-/// HCR_EL2 for a vCPU that has its CPU for itself.
+/// HCR_EL2 of a vCPU that does not share its CPU.
 ///
-/// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
-/// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
+/// FB and BSU: maintenance and barriers must reach all CPUs, because the vCPU may migrate. SWIO: set/way maintenance
+/// must not lose data. Set/way, cache-type and TLB instructions do not trap: they affect only the guest.
 pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
@@ -65,18 +64,18 @@ pub fn hcr(have: &Features) -> u64 {
 /// HCR_EL2.TWI and TWE.
 pub const WAITING: u64 = hcr::TWI | hcr::TWE;
 
-/// Sets the traps for WFI and WFE on this CPU.
+/// Sets the traps of WFI and WFE on this CPU.
 pub fn set_waiting_traps(on: bool) {
-    // The rest stays, VSE too, which is the guest's pending virtual SError.
+    // Keeps the other bits, such as VSE, the guest's pending virtual SError.
     let rest = read_sysreg!(HCR_EL2) & !WAITING;
     write_sysreg!(HCR_EL2, if on { rest | WAITING } else { rest });
-    // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
+    // Synchronized by the following exception return (Arm ARM, Context synchronization event).
 }
 
 /// HFGWTR_EL2.ICC_IGRPENn_EL1.
 const GROUP_ENABLES: u64 = 1 << 39;
 
-/// Sets whether EL1 takes physical IRQs on this CPU. ICC_IGRPENn_EL1 traps then, if it can.
+/// Sets whether physical IRQs are taken to EL1 on this CPU. ICC_IGRPENn_EL1 then traps, if supported.
 pub fn set_direct(on: bool) {
     let rest = read_sysreg!(HCR_EL2) & !hcr::IMO;
     write_sysreg!(HCR_EL2, if on { rest } else { rest | hcr::IMO });
@@ -91,7 +90,7 @@ pub fn inject_serror() {
     write_sysreg!(HCR_EL2, read_sysreg!(HCR_EL2) | hcr::VSE);
 }
 
-/// Takes the virtual SError that is pending for the vCPU that is being put away from this CPU.
+/// Takes back the pending virtual SError of the vCPU that is being put.
 pub fn take_serror() -> bool {
     let value = read_sysreg!(HCR_EL2);
     if value & hcr::VSE != 0 {
@@ -109,11 +108,11 @@ pub fn set_debug_traps(on: bool) {
     write_sysreg!(MDCR_EL2, if on { rest | TDA } else { rest });
 }
 
-/// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
+/// MDCR_EL2: hides PMU, trace and profiling; breakpoints trap until first use (`debug`).
 pub fn mdcr(have: &Features) -> u64 {
     let mut value = 0;
     if have.pmu {
-        // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
+        // HPMN = PMCR_EL0.N: all counters belong to EL1, whose accesses TPM and TPMCR trap.
         value |= read_sysreg!(PMCR_EL0) >> 11 & 0x1f;
         value |= 1 << 6 | 1 << 5;
     }
@@ -129,24 +128,24 @@ pub fn mdcr(have: &Features) -> u64 {
     value | 1 << 10 | 1 << 11 // TDOSA, TDRA
 }
 
-/// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+/// CPTR_EL2: FP, SIMD and SVE do not trap; SME, trace and activity monitors are hidden.
 pub fn cptr(have: &Features) -> u64 {
     let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
     if have.vhe {
         hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA
     } else {
-        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 without the feature; TTA.
         hidden | 0x33ff & !(if have.sve { TZ } else { 0 }) | 1 << 20
     }
 }
 
-/// CPTR_EL2.FPEN and ZEN with VHE, of which all ones trap nothing; TFP and TZ without it.
+/// CPTR_EL2.FPEN and ZEN with VHE, where all ones disable the traps; TFP and TZ without.
 const FPEN: u64 = 0b11 << 20;
 const ZEN: u64 = 0b11 << 16;
 const TFP: u64 = 1 << 10;
 const TZ: u64 = 1 << 8;
 
-/// Sets whether FP, SIMD and SVE registers trap on this CPU, at EL2 too. An [`isb`] must come before EL2 uses them.
+/// Sets whether FP, SIMD and SVE registers trap on this CPU, also at EL2, which needs an [`isb`] before it uses them.
 pub fn set_fp_traps(on: bool) {
     let have = features::get();
     let open = cptr(have);
@@ -154,16 +153,17 @@ pub fn set_fp_traps(on: bool) {
     write_sysreg!(CPTR_EL2, if on { closed } else { open });
 }
 
-/// HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
+/// HCRX_EL2: MSCEn enables FEAT_MOPS at EL1; the rest is off, so that registers that Stile does not move trap.
 pub fn hcrx(have: &Features) -> u64 {
     if have.mops { 1 << 11 } else { 0 }
 }
 
-/// HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2. Bits whose name begins with "n" allow at 1: only those of features that
-/// guests have are set. DBGCLAIM*, OSECCR_EL1: one for each CPU, so that VMs could talk through them; and the ID registers of SPE and TRBE.
+/// HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2. Bits whose names begin with "n" disable a trap at 1:
+/// set for features that guests have. Trapped: DBGCLAIM* and OSECCR_EL1, which are shared by VMs and so covert
+/// channels; ID registers of SPE and TRBE.
 pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 5 | 1 << 10];
 
-/// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
+/// Sets the traps of this CPU. They are common to all vCPUs, except HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
     write_sysreg!(HCR_EL2, hcr(have));
@@ -171,7 +171,7 @@ pub fn setup() {
     write_sysreg!(CPTR_EL2, cptr(have));
     write_sysreg!(HSTR_EL2, 0);
     write_sysreg!(VPIDR_EL2, read_sysreg!(MIDR_EL1));
-    // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
+    // CNTHCTL_EL2: the guest accesses the physical counter and timer; Stile uses CNTHP.
     write_sysreg!(CNTHCTL_EL2, if have.vhe { 0b11 << 10 } else { 0b11 });
     write_sysreg!(CNTVOFF_EL2, 0);
     if have.hcx {

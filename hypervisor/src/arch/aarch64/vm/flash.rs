@@ -1,7 +1,7 @@
-//! The flash with the variables of a VM's firmware. It lasts as long as the VM, over resets, too.
+//! Flash with the variables of a VM's firmware. Its contents survive resets of the VM.
 //!
-//! While it has no command under way, the guest has it mapped for reading: firmware reads it with instructions that have no valid syndrome, and
-//! more often than it writes. Otherwise nothing is mapped there, and every access exits.
+//! While no command is in progress, the guest has it mapped read-only: firmware reads it with instructions without a
+//! valid syndrome, and more often than it writes. Otherwise it is unmapped, and every access exits.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -25,10 +25,10 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// An erased one.
+    /// Creates an erased flash.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub fn new(arena: &'static Arena) -> Result<Flash, &'static str> {
         let flash = Flash { memory: arena.allocate_pages(map::FLASH_SIZE)?, model: TicketLock::new(Model::new()) };
         flash.words().iter().for_each(|word| word.store(u32::MAX, Ordering::Relaxed));
@@ -36,25 +36,25 @@ impl Flash {
         Ok(flash)
     }
 
-    /// Where it is, and where the guest finds it.
+    /// Physical and guest-physical extent.
     pub fn piece(&self) -> Piece {
         Piece { gpa: map::FLASH_BASE, pa: self.memory, size: map::FLASH_SIZE }
     }
 
-    /// The guest loads `bytes` bytes at `offset`. `show` maps it, or unmaps it.
+    /// Loads `bytes` bytes at `offset` for the guest. `show` maps or unmaps the flash.
     pub fn read(&self, offset: u64, bytes: u64, show: impl FnOnce(bool)) -> u64 {
         let (value, changed) = self.with(show, |model, words| model.read(words, offset, bytes));
         self.clean(changed);
         value
     }
 
-    /// The guest stores a word at `offset`. `show` as for [`Flash::read`].
+    /// Stores a word at `offset` for the guest. `show` as for [`Flash::read`].
     pub fn write(&self, offset: u64, value: u32, show: impl FnOnce(bool)) {
         let changed = self.with(show, |model, words| model.write(words, offset, value));
         self.clean(changed);
     }
 
-    /// The machine is reset: a command that was under way is cut short. `show` as for [`Flash::read`].
+    /// Resets the flash, which aborts a command in progress. `show` as for [`Flash::read`].
     pub fn reset(&self, show: impl FnOnce(bool)) {
         self.with(show, |model, _| *model = Model::new());
     }
@@ -63,7 +63,7 @@ impl Flash {
         let mut model = self.model.lock();
         let before = model.is_array();
         let result = access(&mut model, self.words());
-        // Under the lock, so that the mapping is as the last access wants it.
+        // Under the lock, so that the mapping follows the last access.
         if model.is_array() != before {
             show(!before);
         }
@@ -71,11 +71,12 @@ impl Flash {
     }
 
     fn words(&self) -> &[AtomicU32; WORDS] {
-        // SAFETY: the pages are this flash's alone, for as long as the VM, in the direct map. Guests can at most read them.
+        // SAFETY: the pages are in the direct map and belong to this flash for the VM's lifetime; guests can at most
+        // read them.
         unsafe { &*address_space::physical(self.memory).cast() }
     }
 
-    /// A guest may read it past the caches.
+    /// The guest may read it past the caches.
     fn clean(&self, changed: Range<u64>) {
         if !changed.is_empty() {
             bulk::clean(address_space::physical(self.memory + changed.start) as u64, (changed.end - changed.start) as usize);

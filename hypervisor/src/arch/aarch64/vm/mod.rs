@@ -1,4 +1,4 @@
-//! The architecture's part of VMs and vCPUs: second stage, identification registers, interrupt controller, power states.
+//! AArch64 state of VMs and vCPUs: second stage, ID registers, interrupt controller, power states.
 
 mod flash;
 pub mod second_stage;
@@ -39,76 +39,77 @@ use crate::cpu::SCHEDULE;
 use crate::memory::TableFrames;
 use crate::vm::Start;
 
-/// The architecture's part of a VM.
+/// AArch64 state of a VM.
 pub struct Vm {
-    /// Identification registers as the guest sees them, by CRm and op2.
+    /// ID registers in the guest's view, by CRm and op2.
     pub id_registers: [u64; 64],
-    /// Guest-physical addresses of its memory.
+    /// Guest-physical extent of RAM.
     pub ram: Range<u64>,
-    /// The memory of its structures.
+    /// Memory for its structures.
     arena: &'static Arena,
-    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    /// Second stage. Tables for all of RAM are preallocated.
     table: TicketLock<PageTable<Stage2>>,
     root: u64,
     vmid: VmidSlot,
-    /// CNTVOFF_EL2 with this VM's second stage: ticks for which it was paused; 0 if it has an EL2. Changes only while the VMID is forgotten.
+    /// CNTVOFF_EL2 of this VM: ticks for which it was paused; 0 if it has an EL2. Changes only while no VMID is in
+    /// force.
     held_time: AtomicU64,
-    /// Elsewhere, so that what all VMs have is near.
+    /// Behind a pointer, so that fields that all VMs use are close together.
     nested: Option<&'static nested::support::Shared>,
-    /// PCI functions, if it has any.
+    /// Assigned PCI functions, if any.
     pub functions: Option<&'static Functions>,
-    /// The variables of its firmware, if it starts from any.
+    /// Flash for firmware variables, if it starts from firmware.
     pub flash: Option<&'static Flash>,
-    /// The stolen time that its vCPUs are told.
+    /// Stolen time of its vCPUs, in the guest's view.
     pub stolen_time: StolenTime,
-    /// CPUs that it has for itself.
+    /// CPUs that it has claimed.
     _claim: Option<Claim>,
-    /// SPIs.
+    /// Distributor.
     pub distributor: TicketLock<Distributor>,
-    /// The part of it that is read without the lock.
+    /// Registers of the distributor that are read without its lock.
     pub read_shadow: ReadShadow,
-    /// PSCI's view of the vCPUs.
+    /// PSCI power states of its vCPUs.
     pub power: TicketLock<PowerTable>,
 }
 
-/// The architecture's part of a vCPU.
+/// AArch64 state of a vCPU.
 pub struct Vcpu {
-    /// Its number in the VM.
+    /// Index in the VM.
     pub index: usize,
-    /// It has an EL2 of its own.
+    /// It has an EL2.
     pub has_el2: bool,
     context: UnsafeCell<&'static mut VcpuContext>,
-    /// SGIs, PPIs, and the list registers' contents.
+    /// SGIs, PPIs, and list-register contents.
     pub redistributor: TicketLock<Redistributor>,
-    /// Requests of others for it.
+    /// Pending requests of other CPUs.
     pub requests: PendingRequests,
-    /// Its state for direct interrupts, if it may have them.
+    /// State for direct interrupts, if configured.
     pub direct: Option<&'static place::Place>,
-    /// It has an EL2, or may have direct interrupts.
+    /// It has an EL2, or is configured for direct interrupts.
     pub special: bool,
-    /// How its virtual CPU interface differs from others.
+    /// Constants of its virtual CPU interface.
     pub interface: interface::Kind,
-    /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
+    /// Interrupts that the CPU that has it loaded delivers without the redistributor's lock.
     pub shortcuts: Shortcuts,
 }
 
-// SAFETY: `context` is reached only through `Vcpu::context`, whose callers own the vCPU.
+// SAFETY: `context` is accessed only through `Vcpu::context`, whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
 /// VTTBR_EL2.BADDR; CnP is not set.
 const ROOT: u64 = 0xffff_ffff_fffe;
 
-/// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
+/// Last vCPU of each VM to run on each CPU: see [`load_second_stage`].
 static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
     [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
 
-/// The mapping of a part of a VM's memory.
+/// Mapping of a part of a VM's RAM.
 fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
 }
 
-/// The mapping of memory that the guest can only read, such as the flash while it has no command under way.
+/// Mapping of memory that the guest can only read, such as the flash while no command is in progress.
 fn read_only(piece: &Piece) -> Mapping<Stage2Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::READ };
     Mapping { attributes, ..mapping(piece) }
@@ -121,7 +122,7 @@ fn map_read_only(table: &mut PageTable<Stage2>, arena: &'static Arena, piece: &P
     mapped.map_err(|_| "there is no memory for the tables of a VM's read-only memory")
 }
 
-/// Invalidations are done by [`Vm::complete_unmap`], once for several parts.
+/// [`Vm::complete_unmap`] invalidates, once for several parts.
 struct Deferred;
 
 impl Maintenance for Deferred {
@@ -130,7 +131,7 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
-/// Invalidates the current VM's second stage with all that depends on it.
+/// Invalidates the current VM's second stage, and the first-stage entries that depend on it.
 struct AtOnce;
 
 impl Maintenance for AtOnce {
@@ -138,7 +139,7 @@ impl Maintenance for AtOnce {
     fn invalidate_all(&mut self) {}
 
     fn complete(&mut self) {
-        // SAFETY: forgetting translations is always right.
+        // SAFETY: invalidating TLBs affects performance only.
         unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
     }
 }
@@ -280,78 +281,79 @@ impl assigned::SecondStage for Vm {
     }
 
     fn unmap_device(&self, gpa: u64, size: u64) {
-        // Tables go, too: a guest that moves a BAR about would have one for each place.
+        // Frees tables as well: otherwise a guest that moves a BAR around would accumulate them.
         let done = self.table.lock().unmap(&mut TableFrames, &mut AtOnce, gpa, size);
         debug_assert!(done.is_ok(), "what was mapped as a whole needs no memory to be unmapped");
     }
 }
 
 impl Vm {
-    /// How many ticks its virtual counter is behind the physical one.
+    /// Offset of its virtual counter behind the physical one, in ticks.
     pub fn held_time(&self) -> u64 {
         self.held_time.load(Ordering::Relaxed)
     }
 
-    /// Sets its virtual counter back. None of its vCPUs is loaded, and it has no EL2.
+    /// Sets the offset of its virtual counter. None of its vCPUs is loaded, and it has no EL2.
     pub fn hold_time(&self, ticks: u64) {
         self.held_time.fetch_add(ticks, Ordering::Relaxed);
-        // A CPU that has the table still loads it anew, and the offset with it.
+        // A CPU that still has the table reloads it, together with the offset.
         self.vmid.forget();
     }
 
-    /// Makes this VM's second stage the current one.
+    /// Loads this VM's second stage on this CPU.
     ///
-    /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
-    /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
+    /// The CPU's TLB may have entries of another vCPU of the same VM with the same ASID for other tables: a guest may
+    /// use ASIDs differently on each of its CPUs. A CPU that last ran another vCPU of this VM therefore invalidates
+    /// them (locally, for this VMID).
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         let before = read_sysreg!(VTTBR_EL2);
-        // A VMID that is in force on a CPU stays its VM's when they are all given anew.
+        // VMIDs in force on a CPU stay with their VMs at a rollover.
         let kept = if before & ROOT == self.root { second_stage::vmid(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
         if now != Some(before) {
             speculation::switch_vm(cpu);
             second_stage::load_table(&self.vmid, self.root, cpu);
-            // Another VM's may be different. This VM's changes with its VMID.
+            // Another VM's offset may differ. This VM's changes together with its VMID.
             write_sysreg!(CNTVOFF_EL2, self.held_time());
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
         if last.load(Ordering::Relaxed) != vcpu as u8 {
             last.store(vcpu as u8, Ordering::Relaxed);
-            // The instruction cache may hold what another vCPU's mapping named. The register write, if there was one, must be done
-            // before the TLB instruction takes the VMID from it.
-            // SAFETY: forgetting translations is always right.
+            // The instruction cache may hold instructions of another vCPU's mapping. The register write, if any, must
+            // complete before the TLB instruction, which uses its VMID.
+            // SAFETY: invalidating caches and TLBs affects performance only.
             unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             if self.nested.is_some() {
-                // Its guests have translations under VMIDs of their own, too.
-                // SAFETY: forgetting translations is always right.
+                // Its guests' translations have VMIDs of their own.
+                // SAFETY: invalidating TLBs affects performance only.
                 unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             }
         }
     }
 
-    /// Makes its second stage's own root the current one again, after that of a vCPU of this VM's ([`place`]). The VMID is the same.
+    /// Restores the VM's own second-stage root after that of one of its vCPUs ([`place`]). The VMID is the same.
     pub fn load_own_root(&self) {
         write_sysreg!(VTTBR_EL2, read_sysreg!(VTTBR_EL2) & !ROOT | self.root);
         isb();
     }
 
-    /// Back from the second stage of a guest of this VM's.
+    /// Restores the VM's second stage after that of one of its guests.
     pub fn load_own_table(&self, cpu: usize) {
         second_stage::load_table(&self.vmid, self.root, cpu);
     }
 
-    /// Where a guest-physical address leads, if there is memory.
+    /// Physical address of a guest-physical address in RAM.
     pub fn translate(&self, address: u64) -> Option<nested::shadows::Below> {
         let format = Stage2 { forced_write_back: false };
         PageTable::new(format, second_stage::geometry(), self.root).ok()?.translate(&TableFrames, address).ok()
     }
 
-    /// Bits of a physical address, as the guest is told.
+    /// PARange of the guest's view, in bits.
     pub fn pa_bits(&self) -> u8 {
         id_registers::PA_BITS
     }
 
-    /// Lets the guest read its flash; or nothing of it, by the CPU of one of its vCPUs.
+    /// Maps the flash for reading, or unmaps it, on the CPU of one of the VM's vCPUs.
     pub fn show_flash(&self, flash: &Flash, readable: bool) {
         let mut table = self.table.lock();
         let done = match readable {
@@ -367,12 +369,12 @@ impl Vm {
         self.nested.unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
     }
 
-    /// The second stages of its own VMs.
+    /// Shadow second stages of its own VMs.
     pub fn shadows(&self) -> &nested::shadows::Shadows {
         &self.nested().shadows
     }
 
-    /// Trap controls of EL2 that its processor has.
+    /// Trap controls of EL2 that its virtual processor implements.
     pub fn masks(&self) -> &Masks {
         &self.nested().masks
     }
@@ -390,10 +392,10 @@ impl VcpuPart for Vcpu {
             BinaryPoint::Common => true,
             BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
         };
-        // SAFETY: all zero is a valid VcpuContext: integers only.
+        // SAFETY: all-zero is a valid VcpuContext, which consists of integers.
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
         if has_el2 {
-            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
+            // SAFETY: all-zero is a valid Nested: integers, and enumerations with a variant of value 0.
             let nested = unsafe { arena.allocate::<nested::state::Nested>()?.assume_init_mut() };
             nested.nv_mode = nested::nv_mode::NvMode::new(techniques.nested);
             context.nested = Some(nested);
@@ -425,10 +427,10 @@ impl VcpuPart for Vcpu {
     }
 
     fn reset(&self) {
-        // The last boot's.
+        // From the previous boot.
         let _ = self.requests.take();
         self.redistributor.lock().reset();
-        // SAFETY: the vCPU is off, and its VM is being reset.
+        // SAFETY: the vCPU is off, and its VM is being reset, so that nothing else accesses it.
         if let Some(nested) = &mut unsafe { self.context() }.nested {
             nested.forget_shadow();
         }
@@ -449,19 +451,20 @@ impl VcpuPart for Vcpu {
 }
 
 impl Vcpu {
-    /// The registers in memory.
+    /// Registers in memory.
     ///
     /// # Safety
-    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    /// The caller owns the vCPU: it is loading or putting it, or the vCPU is off and the caller holds the lock that
+    /// keeps it off.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn context(&self) -> &mut VcpuContext {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees exclusive access.
         unsafe { &mut *self.context.get() }
     }
 
-    /// Where the vCPU, which is off, will start.
+    /// Sets the initial state of a vCPU that is off.
     pub fn set_entry(&self, pc: u64, argument: u64) {
-        // SAFETY: the vCPU is off, and the VM's power table, or the VM being off, makes this the only call.
+        // SAFETY: the vCPU is off, and the lock of the power table, or the VM being off, excludes concurrent calls.
         unsafe { self.context() }.reset(1 << 31 | mpidr(self.index), pc, argument);
     }
 }
