@@ -1,4 +1,4 @@
-//! Boot: from `boot.S` to the first guest, on the first CPU and on the others.
+//! Boot, from `boot.S` to the first guest, on the boot CPU and the others.
 
 use core::convert::Infallible;
 
@@ -10,14 +10,14 @@ use crate::cpu::start;
 use crate::once::Once;
 use crate::{address_space, memory, wall_clock};
 
-/// Where a SIPI starts CPUs: a page below 1 MiB, where firmware leaves memory free after it has loaded the boot sector.
+/// Start-up address of secondary CPUs: a page below 1 MiB that firmware leaves free after loading the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
 
 core::arch::global_asm!(include_str!("boot.S"), TRAMPOLINE = const TRAMPOLINE, FIRST_TABLES = const mmu::FIRST_TABLES);
 
 static BOARD: Once<Board> = Once::new();
 
-/// The first CPU, on the stack of the linker script, with the first tables.
+/// Entry of the boot CPU, on the linker script's stack, with the boot tables.
 #[unsafe(no_mangle)]
 extern "C" fn boot(magic: u32, info: u32) -> ! {
     uart::setup();
@@ -62,14 +62,14 @@ fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Starts the other CPUs.
+/// Starts the secondary CPUs.
 fn start_others(board: &Board) {
     unsafe extern "C" {
         static trampoline: u8;
         static trampoline_end: u8;
     }
     let (code, end) = (&raw const trampoline, &raw const trampoline_end);
-    // SAFETY: the trampoline's page is below `LOW`, which is nobody's; the code is shorter than it.
+    // SAFETY: the trampoline's page is below `LOW`, where Stile allocates nothing; the code is shorter than a page.
     unsafe { address_space::physical(TRAMPOLINE).copy_from_nonoverlapping(code, end as usize - code as usize) };
     let first = apic::id();
     let others = board.tables.cpus.iter().filter(|&&apic| apic != first);
@@ -79,10 +79,10 @@ fn start_others(board: &Board) {
     });
 }
 
-/// Another CPU, with its block, is made ready to run vCPUs.
+/// Prepares a secondary CPU, with its block, to run vCPUs.
 ///
 /// # Errors
-/// In words: why it can't be used.
+/// A description of why it cannot be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
         return Err("it differs from the first CPU");

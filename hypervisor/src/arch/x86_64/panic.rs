@@ -1,4 +1,4 @@
-//! Reports of a CPU on which Stile has failed.
+//! State of a CPU on which Stile failed.
 
 use core::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ const NAMES: [&str; 16] = ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi
 const RBP: usize = 5;
 const RSP: usize = 4;
 
-/// Frame that `idt.S` leaves on the stack.
+/// Frame pushed by `idt.S`.
 #[repr(C)]
 struct Exception {
     registers: [u64; 16],
@@ -25,13 +25,13 @@ struct Exception {
     ss: u64,
 }
 
-/// Where this CPU's block is. Before it has one, somewhere else: what firmware and boot.S left.
+/// Address of this CPU's block; arbitrary before it is installed.
 pub fn block() -> *const Cpu {
     // SAFETY: every CPU in 64-bit mode has the register.
     unsafe { rdmsr(msr::GS_BASE) as *const Cpu }
 }
 
-/// An exception while Stile ran.
+/// Exception at Stile's own privilege.
 #[unsafe(no_mangle)]
 extern "C" fn fatal(exception: &Exception) -> ! {
     crate::panic::stop(
@@ -72,7 +72,7 @@ fn write_registers(out: &mut dyn Write, registers: &[u64; 16]) -> fmt::Result {
     Ok(())
 }
 
-/// The guest's state at the exit that is being handled.
+/// Writes the guest's state at the exit being handled.
 pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     let field = vmcs::read;
     writeln!(
@@ -98,11 +98,11 @@ pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     write_registers(out, &registers)
 }
 
-/// The caller's frame pointer.
+/// Frame pointer of the caller.
 #[inline(always)]
 pub fn frame_pointer() -> u64 {
     let value: u64;
-    // SAFETY: reads a register.
+    // SAFETY: it only reads a register.
     unsafe { core::arch::asm!("mov {}, rbp", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }

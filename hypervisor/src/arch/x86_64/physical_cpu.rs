@@ -1,4 +1,4 @@
-//! A CPU as the rest of Stile sees it: kicks, waits, and the vCPU that is loaded.
+//! Contract of a physical CPU: kicks, waits, and the loaded vCPU.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -44,7 +44,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn poll_interrupts(&mut self) {
-        // SAFETY: Stile's interrupts only leave a note. STI lets none come before the NOP is done.
+        // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts until after the NOP.
         unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
         handler::idle_interrupt(self);
     }
@@ -85,7 +85,8 @@ impl PhysicalCpu for Cpu {
         }
     }
 
-    /// Only of branch targets: what it remembers of translations is invalidated when a vCPU first comes to this CPU, and no VMCS is current.
+    /// Branch predictors only: TLB entries are invalidated when a vCPU first comes to this CPU, and no VMCS is
+    /// current.
     fn forget_vms(&self) {
         speculation::forget_vm(self.index);
     }
@@ -115,7 +116,7 @@ impl PhysicalCpu for Cpu {
         record::sent(self, row)
     }
 
-    /// In a loop of PAUSE; and by HLT, if its VM has direct interprocessor interrupts. By HLT all others always exit.
+    /// PAUSE loops, and HLT in a VM with direct IPIs. Otherwise HLT always exits.
     fn trap_waiting(&mut self, on: bool) {
         self.loaded().context().pauses.trap(on);
         direct::trap_halts(on, self.loaded());

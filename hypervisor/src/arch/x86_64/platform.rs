@@ -1,4 +1,4 @@
-//! The machine that guests see: RAM, interrupt lines, and which vCPUs are on.
+//! Contract of the guests' machine: RAM, interrupt lines, power states of vCPUs.
 
 use core::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::device::Line;
 use crate::vm::{self, Vm};
 
 impl Platform for Arch {
-    /// Around the devices.
+    /// Around the device regions.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
         pc::ram(config.memory)
     }
@@ -44,10 +44,10 @@ impl Platform for Arch {
         }
     }
 
-    /// The time-stamp counters and the APICs' timers. The clocks of other devices go on.
+    /// Stops the TSCs and the APIC timers. Clocks of other devices continue.
     fn hold_time(vm: &Vm, ticks: u64) {
         for vcpu in &vm.vcpus {
-            // SAFETY: the VM is paused, and its power locked.
+            // SAFETY: the VM is paused, with its power state locked, so that none of its vCPUs is loaded.
             unsafe { vcpu.arch.hold_time(ticks) };
         }
     }

@@ -1,37 +1,37 @@
-//! The guest's real-time clock (ports 0x70 and 0x71), with the face that [`crate::device`] asks of a clock.
+//! The guest's real-time clock (ports 0x70 and 0x71), with the interface that [`crate::device`] expects.
 
 use stile_device::rtc::{Rtc, UPDATE_US};
 
 use crate::arch::x86_64::host::timer;
 
-/// Whether the second of [`crate::wall_clock::seconds`] ends soon.
+/// Whether the current second of [`crate::wall_clock::seconds`] ends soon.
 fn second_ends() -> bool {
     let second = timer::frequency().max(1);
     second - timer::now() % second <= second * UPDATE_US / 1_000_000
 }
 
-/// A clock that shows the caller's time. Its alarm is not told: no guest is woken by it.
+/// A clock that shows the caller's time. Its alarm is not implemented: it wakes no guest.
 pub struct Clock(Rtc);
 
 impl Clock {
-    /// A clock after reset.
+    /// Returns the clock in its reset state.
     pub fn new(_seconds: u32, _now: u64) -> Clock {
         Clock(Rtc::new())
     }
 
-    /// A load from port 0x70 + `offset`.
+    /// Reads port 0x70 + `offset` for the guest.
     #[inline(never)]
     pub fn read(&self, offset: u32, now: u64) -> u32 {
         self.0.read(offset as u16, now, second_ends()).into()
     }
 
-    /// A store to port 0x70 + `offset`. It has no interrupt line.
+    /// Writes port 0x70 + `offset` for the guest. There is no interrupt line.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Option<bool> {
         self.0.write(offset as u16, value as u8, now);
         None
     }
 
-    /// When the alarm rings: never.
+    /// Expiry of the alarm: never.
     pub fn deadline(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,4 @@
-//! Where a vCPU's instructions are found in decoded form: the scheme that its VM's configuration names.
+//! Lookup of a vCPU's decoded instructions, by the scheme of its VM's configuration.
 
 use stile_blob::DecodeCache;
 use stile_decode::cache::{Counters, Verify};
@@ -12,43 +12,44 @@ use crate::arch::x86_64::vcpu::cr0;
 use crate::arena::{self, Arena};
 use crate::vm::Vm;
 
-/// Finds and decodes a vCPU's instructions.
+/// Decoder of a vCPU, with its cache.
 pub struct Decoder {
     scheme: Scheme,
-    /// Values of the first registers if the context is 64-bit code.
+    /// Values of the first registers of the key, if the context is 64-bit code.
     decisive: [u64; DECISIVE],
-    /// The registers that `context` was made from.
+    /// The registers from which `context` was derived.
     registers: [u64; REGISTERS.len()],
     context: Context,
-    /// An instruction that is in no cache of this vCPU.
+    /// Storage for an instruction that is not in a cache of this vCPU.
     passing: Decoded,
 }
 
 enum Scheme {
-    /// Each is fetched and decoded.
+    /// No cache: each instruction is fetched and decoded.
     Off,
     Verify(&'static mut Verify<Ram>),
-    /// The cache is the VM's.
+    /// The VM's cache.
     Protect,
 }
 
-/// All that decides how code is found, but for the pointers of PAE paging.
+/// All registers that determine how code is fetched, except PAE pointers.
 const REGISTERS: [Field; 6] =
     [Field::GUEST_CR3, Field::GUEST_EFER, Field::GUEST_CS_RIGHTS, Field::GUEST_CR4, Field::GUEST_CR0, Field::GUEST_SS_RIGHTS];
-/// The first of them, which alone decide where 64-bit code is: EFER.LMA means paging of four levels, as guests have no LA57.
+/// The first registers of the key, which alone determine 64-bit code: EFER.LMA implies four-level paging, as guests
+/// have no LA57.
 const DECISIVE: usize = 3;
 
-/// In place of a register's value: none has it.
+/// A value that no register has.
 const NEVER: u64 = u64::MAX;
 
 impl Decoder {
-    /// Bytes of the arena that the cache of the default scheme takes.
+    /// Size of the default scheme's cache in the arena, in bytes.
     pub const MEMORY: u64 = arena::room::<Verify<Ram>>();
 
-    /// For a vCPU with an empty cache.
+    /// Creates the decoder of a vCPU, with an empty cache.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub fn new(scheme: DecodeCache, arena: &Arena) -> Result<Decoder, &'static str> {
         let scheme = match scheme {
             DecodeCache::Off => Scheme::Off,
@@ -65,9 +66,10 @@ impl Decoder {
         })
     }
 
-    /// The instruction of the loaded vCPU at `rip`, if it is 64-bit code that is found at once.
+    /// Returns the loaded vCPU's instruction at `rip`, if it is 64-bit code in the cache.
     ///
-    /// That the privilege may be another than when it was remembered does not matter: the processor has just fetched the instruction.
+    /// A change of privilege since the entry was cached does not matter: the processor has just fetched the
+    /// instruction.
     #[inline(always)]
     pub fn hit(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Option<&Decoded> {
         if !(0..DECISIVE).all(|n| vmcs::read(REGISTERS[n]) == self.decisive[n]) {
@@ -83,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// The instruction of the loaded vCPU at `rip`, and the context that it runs in.
+    /// Returns the loaded vCPU's instruction at `rip`, and its execution context.
     pub fn find(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Result<(&Decoded, &Context), Refusal> {
         let registers = REGISTERS.map(vmcs::read);
         let differing = registers.iter().zip(&self.registers).fold(0, |all, (new, old)| all | new ^ old);
@@ -91,7 +93,7 @@ impl Decoder {
             self.renew(registers);
         }
         let context = &self.context;
-        // In 64-bit mode CS has no base.
+        // CS has no base in 64-bit mode.
         let base = if context.size() == CodeSize::Bits64 { 0 } else { vmcs::read(Field::GUEST_CS_BASE) };
         let memory = Ram(vm);
         let code = Code { memory: &memory, context, linear: base.wrapping_add(rip) };
@@ -109,7 +111,7 @@ impl Decoder {
         Ok((&self.passing, context))
     }
 
-    /// How the loaded vCPU's code is run.
+    /// Execution context of the loaded vCPU.
     pub fn context(&mut self) -> &Context {
         let registers = REGISTERS.map(vmcs::read);
         if registers != self.registers {
@@ -126,7 +128,7 @@ impl Decoder {
         let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
         let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
         if matches!(paging.tables(), stile_walk::Tables::Pae(_)) {
-            // The pointers change without the registers.
+            // PAE pointers can change while the registers do not.
             self.registers[0] = NEVER;
         }
         let size = CodeSize::new(efer & 1 << 10 != 0, code & 1 << 13 != 0, code & 1 << 14 != 0);
@@ -135,5 +137,5 @@ impl Decoder {
     }
 }
 
-/// Of a context that is never used.
+/// A context that is never used.
 const FEATURES_OF_NONE: Features = Features { physical_bits: 32, page_1g: false, pse36: false };

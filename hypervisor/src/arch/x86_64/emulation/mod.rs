@@ -1,4 +1,4 @@
-//! Devices behind ports and memory, and instructions that access them.
+//! Device models, and the emulation of instructions that access them.
 
 pub mod clock;
 pub mod decoder;

@@ -1,4 +1,4 @@
-//! The vCPU as the emulation of an instruction sees it (crate `stile-decode`).
+//! The vCPU as seen by instruction emulation (crate `stile-decode`).
 
 use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
 use stile_paging::PAGE_SIZE;
@@ -13,40 +13,40 @@ use crate::vm::power::End;
 
 /// The vCPU whose instruction is emulated.
 pub struct Processor<'a> {
-    /// The CPU that it is loaded on, with all general registers in the frame.
+    /// The CPU on which it is loaded, with all general registers in the frame.
     pub cpu: &'a mut Cpu,
-    /// How its instruction is run.
+    /// Execution context of the instruction.
     pub context: &'a Context,
     /// Whether its interrupts may have changed.
     pub changed: bool,
-    /// The processor has told of a port, to which it has checked the right.
+    /// The exit reports an access to a port whose permission the processor has checked.
     pub has_port: bool,
-    /// How the VM ends, if what was written to a device ends it.
+    /// How the VM ends, if a device access ended it.
     pub end: Option<End>,
 }
 
-/// How the loaded vCPU runs code and reaches memory now.
+/// Execution context and memory access of the loaded vCPU.
 pub fn context(cpu: &mut Cpu) -> Context {
     *cpu.loaded().decoder().context()
 }
 
-/// On whose behalf memory is accessed.
+/// Origin of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The instruction's, with its privilege.
+    /// By the instruction, at its privilege.
     Instruction,
-    /// The processor's, which reads its tables whatever the privilege is.
+    /// By the processor, which accesses its tables at any privilege.
     Processor,
 }
 
 impl<'a> Processor<'a> {
-    /// For an instruction that accesses no device as far as is known.
+    /// Creates the emulation of an instruction that is not known to access a device.
     pub fn new(cpu: &'a mut Cpu, context: &'a Context) -> Processor<'a> {
         Processor { cpu, context, changed: false, has_port: false, end: None }
     }
 
-    /// Where one byte at a linear address is, and how many follow it there: no more than to the end of 4 KiB, however large the guest's page
-    /// is, since its RAM may end with any, or go on elsewhere in physical memory.
+    /// Translates a linear address. Returns its location, and the number of bytes up to the end of the 4 KiB page at
+    /// most: RAM is not contiguous beyond it, whatever the guest's page size.
     pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
         let access = Access {
             kind: if write { Kind::Write } else { Kind::Read },
@@ -57,7 +57,7 @@ impl<'a> Processor<'a> {
         Ok((found.address, found.left.min(PAGE_SIZE - found.address % PAGE_SIZE)))
     }
 
-    /// Reads or writes one piece that lies in one page.
+    /// Reads or writes a piece within one page.
     fn piece(&mut self, address: u64, bytes: &mut [u8], write: bool) {
         let memory = Ram(self.cpu.vcpu().vm());
         let ram = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
@@ -69,13 +69,13 @@ impl<'a> Processor<'a> {
                 of_word.copy_from_slice(part);
                 let value = u64::from_le_bytes(word);
                 match ram {
-                    // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
+                    // SAFETY: guest RAM; the piece lies within 4 KiB of it, as `translate` ensures.
                     Some(ram) => unsafe { shared::write(ram.add(at), width, value) },
                     None => self.device_write(address, width, value),
                 }
             } else {
                 let value = match ram {
-                    // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
+                    // SAFETY: guest RAM; the piece lies within 4 KiB of it, as `translate` ensures.
                     Some(ram) => unsafe { shared::read(ram.add(at), width) },
                     None => self.device_read(address, width),
                 };
@@ -106,7 +106,7 @@ impl<'a> Processor<'a> {
         Ok(())
     }
 
-    /// The one or two pieces of an access: the second is in another page.
+    /// Splits an access into one or two pieces, of which the second is in another page.
     pub fn pieces(&self, linear: u64, len: u64, write: bool, by: By) -> Result<[(u64, u64); 2], Fault> {
         let (first, left) = self.translate(linear, write, by)?;
         if left >= len {
@@ -117,7 +117,7 @@ impl<'a> Processor<'a> {
     }
 }
 
-/// The most bytes of an operand.
+/// Maximum operand size, in bytes.
 pub const MOST: usize = 32;
 
 impl Vcpu for Processor<'_> {
@@ -202,7 +202,7 @@ impl Vcpu for Processor<'_> {
     }
 }
 
-/// The field of a segment register: they follow each other in the order of their encoding, two apart.
+/// VMCS field of a segment register: fields are in the order of the registers' encoding, two apart.
 pub fn part(first: Field, name: SegmentName) -> Field {
     Field(first.0 + 2 * name as u32)
 }

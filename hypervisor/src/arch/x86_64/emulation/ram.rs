@@ -1,4 +1,4 @@
-//! A guest's RAM, as the walk through the guest's tables and the instruction decoder reach it.
+//! Guest RAM, as accessed by table walks and the instruction decoder.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,21 +12,21 @@ use crate::vm::Vm;
 #[derive(Clone, Copy)]
 pub struct Ram(pub &'static Vm);
 
-/// Eight bytes of RAM. A VM's RAM stays where it is for as long as the machine runs.
+/// Eight bytes of RAM, which stays in place while the VM exists.
 #[derive(Clone, Copy)]
 pub struct Place(*const u64);
 
 static ZEROS: u64 = 0;
 
 impl Ram {
-    /// Where an address is, if it is in RAM. What is read or written there must not leave its 4 KiB: RAM is made of those.
+    /// Location of an address in RAM. Accesses there must stay within its 4 KiB page.
     #[inline]
     pub fn pointer<T>(self, address: u64) -> Option<*mut T> {
         self.0.fill_page(address);
         self.0.arch.physical(address).map(|address| address_space::physical(address).cast())
     }
 
-    /// Where an address is that is about to be written: what was remembered of the page is forgotten.
+    /// Location of an address that is about to be written: drops the decoded instructions of its page.
     pub fn pointer_to_write<T>(self, address: u64) -> Option<*mut T> {
         let pointer = self.pointer(address)?;
         if let Some(protected) = &self.0.arch.protected {
@@ -36,7 +36,7 @@ impl Ram {
     }
 
     fn replace<A>(self, address: u64, exchange: impl FnOnce(&A) -> bool) -> bool {
-        // SAFETY: it is the guest's memory, aligned as the caller promises, and atomics of a size have no other alignment here.
+        // SAFETY: guest RAM, aligned as the caller guarantees; atomics need no other alignment here.
         self.pointer_to_write::<A>(address).is_some_and(|pointer| exchange(unsafe { &*pointer }))
     }
 }
@@ -52,17 +52,17 @@ impl GuestMemory for Ram {
 
     #[inline(always)]
     fn look(&self, Place(pointer): Place) -> u64 {
-        // SAFETY: it is the guest's memory, of which nobody has a reference, or `ZEROS`.
+        // SAFETY: guest RAM, to which no reference exists, or `ZEROS`.
         unsafe { shared::load(pointer) }
     }
 
     fn read_u64(&self, address: u64) -> Option<u64> {
-        // SAFETY: it is the guest's memory, of which nobody has a reference.
+        // SAFETY: guest RAM, to which no reference exists.
         self.pointer::<u64>(address).map(|pointer| unsafe { shared::load(pointer) })
     }
 
     fn read_u32(&self, address: u64) -> Option<u32> {
-        // SAFETY: it is the guest's memory, of which nobody has a reference.
+        // SAFETY: guest RAM, to which no reference exists.
         self.pointer::<u32>(address).map(|pointer| unsafe { shared::load(pointer) })
     }
 

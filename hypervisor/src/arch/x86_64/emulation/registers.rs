@@ -1,4 +1,4 @@
-//! Registers of the vCPU beyond the general ones, as the emulation of an instruction sees them (crate `stile-decode`).
+//! Registers of the vCPU other than the general ones, as seen by instruction emulation (crate `stile-decode`).
 
 use stile_decode::{Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 

@@ -1,6 +1,6 @@
-//! Memory that vCPUs write while Stile reads or writes it. Each access here is one of the processor's, at any alignment: the compiler does not
-//! split, repeat or leave it out, so that what was checked is what is used. Where the processor's own would be atomic, it is (the manual,
-//! "Guaranteed Atomic Operations").
+//! Accesses to memory that vCPUs may write concurrently. Each is one access of the processor, at any alignment, which
+//! the compiler does not split, repeat or omit: the checked value is the used one. Accesses are atomic where the
+//! processor's own are ("Guaranteed Atomic Operations").
 
 use stile_decode::Width;
 
@@ -12,10 +12,10 @@ struct Anywhere<T>(T);
 /// Reads a number.
 ///
 /// # Safety
-/// Its bytes are a guest's memory, of which nobody has a reference.
+/// The bytes are guest memory, to which no reference exists.
 #[inline(always)]
 pub unsafe fn load<T: Copy>(from: *const T) -> T {
-    // SAFETY: the caller's promise; any alignment will do.
+    // SAFETY: the caller guarantees the address; the access needs no alignment.
     unsafe { from.cast::<Anywhere<T>>().read_volatile().0 }
 }
 
@@ -25,16 +25,16 @@ pub unsafe fn load<T: Copy>(from: *const T) -> T {
 /// As [`load`].
 #[inline(always)]
 pub unsafe fn store<T: Copy>(to: *mut T, value: T) {
-    // SAFETY: the caller's promise; any alignment will do.
+    // SAFETY: the caller guarantees the address; the access needs no alignment.
     unsafe { to.cast::<Anywhere<T>>().write_volatile(Anywhere(value)) }
 }
 
-/// Reads a number of some width.
+/// Reads a number of the given width.
 ///
 /// # Safety
 /// As [`load`].
 pub unsafe fn read(from: *const u8, width: Width) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the address.
     unsafe {
         match width {
             Width::Byte => load(from).into(),
@@ -45,12 +45,12 @@ pub unsafe fn read(from: *const u8, width: Width) -> u64 {
     }
 }
 
-/// Writes the low bits of a value, as many as the width says.
+/// Writes the low bits of a value, as given by the width.
 ///
 /// # Safety
 /// As [`load`].
 pub unsafe fn write(to: *mut u8, width: Width, value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the address.
     unsafe {
         match width {
             Width::Byte => store(to, value as u8),

@@ -1,5 +1,5 @@
-//! ACPI's sleeping state S3: RAM is kept, and the rest of the machine is not (*Advanced Configuration and Power Interface*, "S3 State"). A VM
-//! that sleeps wakes at once: there is nothing in it that would save power. Its devices stay as they are.
+//! ACPI's sleep state S3, which keeps RAM only (*Advanced Configuration and Power Interface*, "S3 State"). A VM that
+//! sleeps wakes immediately, since there is no power to save. Its devices keep their state.
 
 use stile_board::pc;
 use stile_walk::GuestMemory;
@@ -8,7 +8,8 @@ use super::ram::Ram;
 use crate::arch::x86_64::interrupts::events;
 use crate::vm::{Vcpu, Vm};
 
-/// A vCPU has asked for it. If it is the first one, and the guest has said where it wakes, it does so there, in real mode; the others are off.
+/// Handles a request for S3. If the first vCPU makes it and the guest has set a waking vector, it wakes there in real
+/// mode; the others are off.
 pub fn sleep(vcpu: &'static Vcpu) {
     let vm = vcpu.vm();
     if vcpu.arch.index != 0 {
@@ -21,7 +22,7 @@ pub fn sleep(vcpu: &'static Vcpu) {
     events::restart(vcpu, page);
 }
 
-/// The guest's "Firmware Waking Vector" in the FACS, if it is at the beginning of a page below 1 MiB.
+/// The guest's "Firmware Waking Vector" in the FACS, if it is page-aligned and below 1 MiB.
 fn waking_page(vm: &'static Vm) -> Option<u8> {
     const SIGNATURE: u32 = u32::from_le_bytes(*b"FACS");
     const VECTOR: u64 = 12;

@@ -1,4 +1,4 @@
-//! From the exit to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+//! From exit to handler and back: `exit.S`, its dispatch table, and the values that handlers return.
 
 use core::mem::offset_of;
 
@@ -76,34 +76,35 @@ core::arch::global_asm!(
     FLUSH_L1D = const speculation::FLUSH_L1D,
 );
 
-/// The bit of an [`Outcome`] that asks for the handler with all registers.
+/// Bit of an [`Outcome`] that requests the slow handler, with all registers saved.
 const WITH_ALL_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Nothing was done: the handler that is given all of the general registers is to be called.
+    /// Nothing was done: call the handler that gets all general registers.
     #[inline(always)]
     pub const fn with_all_registers() -> Outcome {
         Outcome::again(RowId::masked(0)).with(WITH_ALL_BIT)
     }
 }
 
-/// The bit of a nested handler's [`Outcome`] that asks for the entry that [`Cpu::launched`] names, not simply VMRESUME.
+/// Bit of a nested handler's [`Outcome`]: enter as [`Cpu::launched`] states, instead of VMRESUME.
 const CHOOSES_ENTRY_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Entry as [`Cpu::launched`] says.
+    /// Entry as stated by [`Cpu::launched`].
     pub const fn choosing_entry(self) -> Outcome {
         self.with(CHOOSES_ENTRY_BIT)
     }
 }
 
-// `exit.S` takes the bit for the sign.
+// `exit.S` tests the bit as the sign.
 const _: () = assert!(Outcome::LEAVE_BIT == 63);
 
-/// Basic exit reasons (the manual, "VMX Basic Exit Reasons") are below this; what is not goes to `exit_other`.
+/// Number of basic exit reasons that are dispatched (the manual, "VMX Basic Exit Reasons"); higher ones go to
+/// `exit_other`.
 const REASONS: usize = 80;
 
-/// A stub in `exit.S`: not a function to be called, only an address.
+/// Address of a stub in `exit.S`, which is not callable as a function.
 #[derive(Clone, Copy)]
 #[expect(dead_code, reason = "read by exit.S")]
 struct Stub(unsafe extern "C" fn());
@@ -151,7 +152,7 @@ unsafe extern "C" {
     fn handle_vmx();
 }
 
-/// Basic exit reasons that handlers know by number.
+/// Basic exit reasons that handlers refer to.
 pub mod basic {
     pub const EXCEPTION: u64 = 0;
     pub const EXTERNAL_INTERRUPT: usize = 1;
@@ -187,7 +188,7 @@ pub mod basic {
     pub const WBINVD: u64 = 54;
     pub const XSETBV: u64 = 55;
     pub const APIC_WRITE: u64 = 56;
-    /// Set in the reason if it was the entry that failed.
+    /// Bit of the reason: the entry failed.
     pub const ENTRY_FAILURE: u64 = 1 << 31;
 }
 
@@ -205,7 +206,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
     with_vmx(stubs, Stub(exit_vmx))
 };
 
-/// The stubs of CPUs that record.
+/// Stubs of recording CPUs.
 #[unsafe(no_mangle)]
 static TRACED_EXIT_STUBS: [Stub; REASONS] = {
     let mut stubs = [Stub(traced_exit_other); REASONS];
@@ -220,7 +221,7 @@ static TRACED_EXIT_STUBS: [Stub; REASONS] = {
     with_vmx(stubs, Stub(traced_exit_vmx))
 };
 
-/// The handlers of `mitigated.S`, which calls each with all of the general registers in the frame.
+/// Handlers of `mitigated.S`, which calls each with all general registers in the frame.
 #[unsafe(no_mangle)]
 static MITIGATED_HANDLERS: [Stub; REASONS] = {
     let mut handlers = [Stub(handle_other); REASONS];
@@ -235,7 +236,7 @@ static MITIGATED_HANDLERS: [Stub; REASONS] = {
     with_vmx(handlers, Stub(handle_vmx))
 };
 
-/// A table with the entry of VMX instructions.
+/// Dispatch table with the entries of VMX instructions.
 const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
     let mut reason = basic::VMX_FIRST;
     while reason <= basic::VMX_LAST {
@@ -247,23 +248,23 @@ const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
     table
 }
 
-/// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
+/// Result of an unknown hypercall, as in KVM's interface (KVM_ENOSYS).
 pub const NO_SUCH_CALL: i64 = -1000;
-/// The hypercall that there is: interrupts to many ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not tell of it, but test programs make it
-/// without asking.
+/// The one implemented hypercall: multicast IPIs ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not announce it, but
+/// test programs use it unconditionally.
 pub const SEND_IPI: u32 = 10;
 
-/// Where exits go: HOST_RIP.
+/// Exit entry points (HOST_RIP).
 pub fn entry_point() -> u64 {
     if speculation::is_needed_at_exits() { vm_exit_mitigated as *const () as u64 } else { vm_exit as *const () as u64 }
 }
 
-/// Where exits of an L2 go.
+/// Exit entry point for L2.
 pub fn entry_point_of_l2() -> u64 {
     if speculation::is_needed_at_exits() { vm_exit_l2_mitigated as *const () as u64 } else { vm_exit_l2 as *const () as u64 }
 }
 
-/// The places where exits go, and those of CPUs that record.
+/// Exit entry points, with those of recording CPUs.
 fn entry_points() -> [(u64, u64); 4] {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     [
@@ -274,7 +275,7 @@ fn entry_points() -> [(u64, u64); 4] {
     ]
 }
 
-/// Has the current VMCS's exits recorded, or not. Returns whether that changed.
+/// Starts or stops recording of the current VMCS's exits. Returns whether that changed.
 pub fn trace(on: bool) -> bool {
     let current = vmcs::read(Field::HOST_RIP);
     let other = entry_points().into_iter().find_map(|(plain, traced)| {
@@ -287,7 +288,7 @@ pub fn trace(on: bool) -> bool {
     other.is_some()
 }
 
-/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+/// First entry of this CPU into a guest; later ones come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     speculation::enter_first();
     let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };

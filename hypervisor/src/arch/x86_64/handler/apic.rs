@@ -1,5 +1,4 @@
-//! Exits of a local APIC that the processor virtualizes (the manual, "APIC Virtualization and Virtual Interrupts"): what it leaves
-//! to the hypervisor.
+//! Exits of APIC virtualization (the manual, "APIC Virtualization and Virtual Interrupts").
 
 use stile_board::pc;
 use stile_ledger::x86_64 as rows;
@@ -11,10 +10,10 @@ use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 
-/// An access to the APIC's page that the processor does not answer.
+/// Handles an access to the APIC page that the processor does not virtualize.
 pub fn access(cpu: &mut Cpu) -> Outcome {
-    /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses"). Those that have no
-    /// linear address are of tables, or of the delivery of events.
+    /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses").
+    /// Accesses by guest-physical address are of table walks or event delivery.
     const WRITE: u64 = 1;
     const FETCH: u64 = 2;
     const WALK: core::ops::RangeInclusive<u64> = 10..=15;
@@ -27,7 +26,7 @@ pub fn access(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// The guest has written a register. The instruction is done, and the value in the page.
+/// Handles an APIC write: trap-like, with the value in the page.
 pub fn written(cpu: &mut Cpu) -> Outcome {
     let offset = vmcs::read(Field::EXIT_QUALIFICATION) as u32 & 0xfff;
     let effect = cpu.apic().written(offset, timer::now());
@@ -36,7 +35,7 @@ pub fn written(cpu: &mut Cpu) -> Outcome {
     Outcome::again(rows::APIC_WRITE)
 }
 
-/// An interrupt has ended of which the I/O APIC must know. The processor has done the rest.
+/// Handles a virtualized EOI of an interrupt that the I/O APIC must know of.
 pub fn ended(cpu: &mut Cpu) -> Outcome {
     let vector = vmcs::read(Field::EXIT_QUALIFICATION) as u8;
     let effect = cpu.apic().ended(vector);
@@ -45,7 +44,7 @@ pub fn ended(cpu: &mut Cpu) -> Outcome {
     Outcome::again(rows::APIC_END)
 }
 
-/// An interrupt waited for the guest's task priority, which is low enough now.
+/// Handles a task priority that fell below that of a pending interrupt.
 pub fn priority_lowered(cpu: &mut Cpu) -> Outcome {
     delivery::pull(cpu);
     Outcome::again(rows::APIC_PRIORITY)

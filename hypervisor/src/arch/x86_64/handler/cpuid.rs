@@ -1,4 +1,4 @@
-//! CPUID of a leaf whose answer is not in the VM's table.
+//! CPUID of leaves outside the VM's table.
 
 use stile_board::pc::features;
 use stile_ledger::x86_64::reason;

@@ -1,4 +1,4 @@
-//! VM entries that fail. Stile's own state passes the checks, so the guest's part is to blame: its VM ends, and no other.
+//! Failed VM entries. Stile's own state passes the checks, so that the guest's state is the cause: only its VM ends.
 
 use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
@@ -13,11 +13,12 @@ use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
-/// The entry was an exit at once: the guest state is not valid ("VM-Entry Failures During or After Loading Guest State").
+/// Handles an entry that failed because of invalid guest state ("VM-Entry Failures During or After Loading Guest
+/// State").
 #[cold]
 pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     if wrap() {
-        // Whether the VMCS is launched depends on which entry it was: now it is not.
+        // Depending on the entry the VMCS may count as launched: it is not.
         cpu.loaded().context().clear_vmcs();
         cpu.launched = Launch::CLEAR;
         cpu.leave = Leave::Resched;
@@ -26,8 +27,8 @@ pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, exit_reason, vmcs::read(Field::EXIT_QUALIFICATION))
 }
 
-/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which Stile has gone on without a
-/// look, which would cost each exit something: goes on at their beginning, as the processor does, and says so.
+/// Recovers from an entry that failed because 32-bit code advanced beyond 4 GiB, for which exits do not check: RIP
+/// wraps around, as in the processor. Returns whether that was the cause.
 fn wrap() -> bool {
     let next = vmcs::read(Field::GUEST_RIP);
     let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();
@@ -37,12 +38,12 @@ fn wrap() -> bool {
     wraps
 }
 
-/// VMLAUNCH or VMRESUME came back: a control is not valid ("VM-Execution Control Fields", "VM-Entry Control Fields"), such as an event to be
-/// injected that there is not. Called from `exit.S`; `no_vmcs`: VMfailInvalid.
+/// Handles VMLAUNCH or VMRESUME with an invalid control ("VM-Execution Control Fields", "VM-Entry Control Fields"),
+/// such as an invalid event to inject. Called from `exit.S`; `no_vmcs`: VMfailInvalid.
 ///
 /// # Panics
-/// If it is not the guest's part of the VMCS that fails, but Stile's: there is no current VMCS, or it is not in the state that Stile believes,
-/// or the host's state is not valid.
+/// If the cause is not in the guest's part of the VMCS but Stile's: no current VMCS, an unexpected launch state, or
+/// invalid host state.
 #[unsafe(no_mangle)]
 extern "C" fn vm_entry_failed(cpu: &mut Cpu, no_vmcs: bool) -> Outcome {
     /// "VM entry with invalid control field(s)".
@@ -56,7 +57,7 @@ extern "C" fn vm_entry_failed(cpu: &mut Cpu, no_vmcs: bool) -> Outcome {
         return outcome;
     }
     assert!(error == INVALID_CONTROLS, "VM entry fails with error {error} (VM-instruction error numbers)");
-    // It was accounted as an exit that goes on, and is another one now.
+    // It was accounted as an exit with re-entry, which it is not.
     cpu.taken += 1;
     cpu.since = timer::now();
     let event = vmcs::read(Field::ENTRY_INTERRUPTION);

@@ -1,5 +1,6 @@
-//! Exceptions that exit: debug exceptions and alignment checks, of which the delivery can cause the next one without an end, so that the
-//! processor would never come to look for an interrupt (CVE-2015-5307, CVE-2015-8104). Here each costs an exit, after which Stile looks.
+//! Intercepted exceptions: debug exceptions and alignment checks, whose delivery can raise the next one in an endless
+//! loop during which the processor takes no interrupt (CVE-2015-5307, CVE-2015-8104). Each exits, after which Stile
+//! checks for interrupts.
 
 use core::arch::asm;
 
@@ -12,7 +13,7 @@ use crate::arch::x86_64::interrupts::{delivery, events};
 use crate::arch::x86_64::vcpu::inject;
 use crate::cpu::Leave;
 
-/// Vectors of exceptions that exit.
+/// Vectors of intercepted exceptions.
 const DEBUG: u64 = 1;
 const ALIGNMENT: u64 = 17;
 /// The exception bitmap.
@@ -23,11 +24,11 @@ const NMI: u64 = 2 << 8;
 const EXTERNAL: u64 = 0;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 
-/// An exception that exits, or an NMI.
+/// Handles an intercepted exception or an NMI.
 pub fn exit(cpu: &mut Cpu) -> Outcome {
     let event = vmcs::read(Field::EXIT_INTERRUPTION);
     if event & TYPE == NMI {
-        // Nobody's.
+        // A spurious NMI.
         return Outcome::again(reason::NMI.other());
     }
     inject::block_nmis_if_iret(event);
@@ -36,8 +37,8 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
         debug(vmcs::read(Field::EXIT_QUALIFICATION));
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
-    // A benign exception takes the place of the event that was being delivered. An exception's cause comes again with its instruction; an
-    // interrupt waits anew.
+    // A benign exception replaces the event being delivered. The cause of an exception recurs with its instruction;
+    // an interrupt becomes pending again.
     match interrupted.map(|event| (event & TYPE, event as u8)) {
         Some((EXTERNAL, vector)) => delivery::put_back(cpu, vector),
         Some((NMI, _)) => delivery::put_back_nmi(cpu),
@@ -47,8 +48,8 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     resume_or_leave(cpu, row)
 }
 
-/// Effects of a debug exception beside its delivery: DR6 gets the cause, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
-/// step that the shadow of STI or MOV SS holds is pending, which entry checks.
+/// Side effects of a debug exception: sets the cause in DR6, clears DR7.GD and the branch-step flag ("Debug
+/// Exceptions"). A single step blocked by STI or MOV SS is pending, which entry checks.
 pub fn debug(why: u64) {
     /// DR6: breakpoints; an access to a debug register, a single step, a task's T flag.
     const CONDITIONS: u64 = 0xf;
@@ -60,10 +61,11 @@ pub fn debug(why: u64) {
     const GD: u64 = 1 << 13;
     const LBR_BTF: u64 = 0b11;
     const SHADOWS: u64 = 0b11;
-    // The step before an access to a debug register came already, or MOV SS has ended it: Bochs tells of it once more.
+    // The step before an access to a debug register was delivered already, or MOV SS suppressed it: Bochs reports it
+    // again.
     let why = if why & BD != 0 { why & !BS } else { why };
     let mut dr6: u64;
-    // SAFETY: DR6 is the guest's while it is loaded.
+    // SAFETY: DR6 holds the loaded guest's value.
     unsafe {
         asm!("mov {}, dr6", out(reg) dr6, options(nomem, nostack, preserves_flags));
         dr6 = dr6 & !CONDITIONS | why & TOLD;
@@ -76,9 +78,10 @@ pub fn debug(why: u64) {
     vmcs::write(Field::GUEST_DEBUGCTL, vmcs::read(Field::GUEST_DEBUGCTL) & !LBR_BTF);
 }
 
-/// The next entry begins with an event, of which an exit may come before the processor looks for interrupts: takes those that are there.
+/// The next entry injects an event, which may exit before the processor takes interrupts: takes those that are
+/// pending.
 pub fn resume_or_leave(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
-    // SAFETY: Stile's interrupts only leave a note. STI lets none come before the instruction after it.
+    // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts by one instruction.
     unsafe { asm!("sti", "nop", "cli", options(nostack)) };
     if !cpu.has_noted() {
         return Outcome::again(row);

@@ -1,4 +1,4 @@
-//! Instructions that always exit, or exit because Stile wants them to: VMCALL and HLT.
+//! Instructions that exit unconditionally or by configuration: VMCALL and HLT.
 
 use stile_apic::Message;
 use stile_ledger::x86_64::{HLT_AT_ONCE, HLT_WAIT, reason};
@@ -11,7 +11,7 @@ use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
-/// VMCALL that is not answered in `exit.S`, with all general registers in the frame.
+/// Handles a VMCALL that `exit.S` does not answer, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
     let kernel = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0;
@@ -22,8 +22,8 @@ extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
     Outcome::again(reason::VMCALL.other())
 }
 
-/// KVM_HC_SEND_IPI: what an ICR's low half says, to each APIC of a set of 128 identifiers, which begins with a given one. Returns how many
-/// there were.
+/// KVM_HC_SEND_IPI: sends the interrupt of an ICR's low half to APICs of a set of 128 identifiers from a given one.
+/// Returns their number.
 fn send_ipis(cpu: &mut Cpu) -> u64 {
     let vcpu = cpu.vcpu();
     let registers = &cpu.frame.registers;
@@ -43,7 +43,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     let flags = skip_instruction();
-    // The trap of a single step comes before it would wait, and so does an interrupt that is pending.
+    // A pending single-step trap or interrupt comes before the wait.
     if flags & TF != 0 || flags & window::IF != 0 && delivery::end_hlt_at_once(cpu) {
         return Outcome::again(HLT_AT_ONCE);
     }

@@ -1,4 +1,4 @@
-//! Physical interrupts: while a guest ran, and while a CPU idled.
+//! Physical interrupts, taken from a guest or by an idle CPU.
 
 use stile_ledger::x86_64 as rows;
 
@@ -16,7 +16,7 @@ extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
     handle_interrupt(cpu, vmcs::read(Field::EXIT_INTERRUPTION) as u8)
 }
 
-/// A physical interrupt came while a guest ran; the processor has acknowledged it. `number`: its vector.
+/// Handles a physical interrupt from a guest, acknowledged by the processor. `number`: its vector.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     if number == vector::SPURIOUS {
@@ -36,7 +36,7 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             delivery::pull(cpu);
             Outcome::again(rows::INTERRUPT_KICK)
         }
-        // For a vCPU that was here before, or whose posted interrupts the processor does not take by itself.
+        // For a vCPU that was loaded before, or whose processor does not handle posted interrupts.
         vector::POSTED => {
             delivery::pull(cpu);
             Outcome::again(rows::INTERRUPT_POSTED)
@@ -61,7 +61,7 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
                 delivery::pull(cpu);
             }
             if !guest && !own {
-                // It came of a deadline that is gone, and may have kept the timer from the guest.
+                // From a deadline that was cancelled, which may have kept the timer from the guest.
                 deadline::update(cpu);
             }
             if !own {
@@ -86,14 +86,14 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     }
 }
 
-/// Follows changes of the second stage of the VM that is loaded. Others are followed at load.
+/// Applies changes of the loaded VM's second stage. Those of other VMs are applied at load.
 fn catch_up(cpu: &Cpu) {
     if let Some(protected) = cpu.vcpu.and_then(|vcpu| vcpu.vm().arch.protected.as_ref()) {
         protected.catch_up(cpu);
     }
 }
 
-/// Takes what came while this CPU idled.
+/// Handles interrupts that an idle CPU has noted.
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
     let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
@@ -122,14 +122,14 @@ pub fn idle(cpu: &mut Cpu) {
     }
 }
 
-/// The guest can take an NMI that waits for that.
+/// NMI window: the guest can take a pending NMI.
 pub fn nmi_window(cpu: &mut Cpu) -> Outcome {
     events::exit_when_nmis_can(false);
     delivery::pull(cpu);
     Outcome::again(rows::reason::NMI_WINDOW.other())
 }
 
-/// The guest can take an interrupt that waits for that.
+/// Interrupt window: the guest can take a pending interrupt.
 pub fn window(cpu: &mut Cpu) -> Outcome {
     window::exit_when_it_can(false);
     delivery::pull(cpu);

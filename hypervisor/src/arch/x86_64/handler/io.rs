@@ -20,7 +20,7 @@ impl Access {
         (self.0 >> 16) as u16
     }
 
-    /// In bytes.
+    /// Size in bytes.
     fn size(self) -> u64 {
         (self.0 & 0b111) + 1
     }
@@ -33,7 +33,7 @@ impl Access {
         self.0 >> 4 & 1 != 0
     }
 
-    /// The bits that are moved.
+    /// Mask of the transferred bits.
     fn mask(self) -> u64 {
         u64::MAX >> (64 - 8 * self.size().min(4))
     }
@@ -46,7 +46,8 @@ impl Access {
     }
 }
 
-/// A read of the serial port's line status, which guests poll for each byte, by IN AL, DX; other accesses go on to [`any`].
+/// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX; other accesses go to
+/// [`any`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
     const STATUS: u64 = (port::COM1_STATUS as u64) << 16 | 1 << 3;
@@ -65,7 +66,7 @@ extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
 fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     let row = access.row(cpu);
     if access.is_string() {
-        // All registers that it may name are among those that the stub saves.
+        // The stub saves all registers that it may name.
         return mmio::emulate(cpu, row, mmio::NO_ADDRESS);
     }
     skip_instruction();
@@ -75,7 +76,7 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
         *rax = match access.size() {
             1 => *rax & !0xff | value & 0xff,
             2 => *rax & !0xffff | value & 0xffff,
-            // A write to EAX clears the upper half.
+            // Writing EAX clears the upper half.
             _ => value & 0xffff_ffff,
         };
         return Outcome::again(row);
@@ -87,7 +88,7 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     }
 }
 
-/// A port was written: interrupts may wait.
+/// A port write may have made interrupts pending.
 #[inline(never)]
 fn written(cpu: &mut Cpu, row: RowId) -> Outcome {
     delivery::pull(cpu);

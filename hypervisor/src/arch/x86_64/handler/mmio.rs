@@ -1,5 +1,5 @@
-//! Accesses to memory that the second stage does not let through: the APICs' registers, by whatever instruction (crate
-//! `stile-decode`), and pages whose right to write was taken away (`protected.rs`).
+//! EPT violations: accesses to devices by any instruction (crate `stile-decode`), untouched RAM, and pages
+//! write-protected by `protected.rs`.
 
 use stile_apic::offset;
 use stile_bus::{Hit, Slot};
@@ -18,22 +18,23 @@ use crate::arch::x86_64::host::{timer, vmx};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject;
 
-/// A string instruction reached for a port, and for no address.
+/// A string instruction accessed a port, and no memory operand.
 pub const NO_ADDRESS: u64 = u64::MAX;
 
-/// Whether the vCPU's own local APIC answers at a guest-physical address. The vCPU can move it, so it is not on the VM's bus, and hides what is.
+/// Whether a guest-physical address is in the page of the vCPU's local APIC, which the vCPU can move: it is not on
+/// the VM's bus, and takes precedence over it.
 #[inline(always)]
 fn is_local_apic(cpu: &Cpu, address: u64) -> bool {
     address >> 12 == cpu.apic_page
 }
 
-/// An offset in the local APIC's page.
+/// Offset in the local APIC's page.
 fn apic_offset(address: u64) -> u32 {
     (address & 0xfff) as u32
 }
 
-/// The region of the VM's memory bus at an address. An access asks several times, and the next one is likely of the same region: the one that was
-/// found last is tried first, whose VM need not be this one, as a region that contains the address is the only one.
+/// Region of the VM's memory bus at an address. One access asks several times, and the next access is likely in the
+/// same region: the last one is tried first, from whichever VM, because a region that contains the address is unique.
 fn region(cpu: &mut Cpu, address: u64) -> Option<Slot> {
     let bus = &cpu.vcpu().vm().devices.buses.memory;
     if !cpu.last_slot.is_some_and(|slot| bus.contains(slot, address)) {
@@ -52,7 +53,7 @@ fn row_on_bus(cpu: &mut Cpu, address: u64, write: bool) -> RowId {
     cpu.loaded().ledger().row_for(reason::MMIO, key::page(address, write))
 }
 
-/// Reads the local APIC. What is no register is an error, which may interrupt.
+/// Reads the local APIC. A reserved register raises an APIC error, which may interrupt.
 #[inline]
 fn read_local_apic(cpu: &mut Cpu, address: u64) -> u64 {
     cpu.apic().read(apic_offset(address), timer::now()).into()
@@ -65,7 +66,7 @@ fn write_local_apic(cpu: &mut Cpu, address: u64, value: u64) {
 }
 
 impl Processor<'_> {
-    /// Reads a device at a guest-physical address. All ones if none answers.
+    /// Reads a device at a guest-physical address; all ones if no device claims it.
     #[inline]
     pub fn read_device(&mut self, address: u64, width: Width) -> u64 {
         if is_local_apic(self.cpu, address) {
@@ -75,7 +76,7 @@ impl Processor<'_> {
         self.read_bus(address, width)
     }
 
-    /// Writes a device at a guest-physical address, if one answers.
+    /// Writes a device at a guest-physical address; ignored if no device claims it.
     #[inline]
     pub fn write_device(&mut self, address: u64, width: Width, value: u64) {
         self.changed = true;
@@ -85,7 +86,7 @@ impl Processor<'_> {
         self.write_bus(address, width, value);
     }
 
-    /// The device on the VM's bus that answers an access.
+    /// Device on the VM's bus for an access.
     fn hit(&mut self, address: u64, width: Width) -> Option<Hit<Device>> {
         let slot = region(self.cpu, address)?;
         self.cpu.vcpu().vm().devices.buses.memory.access(slot, address, width.bytes())
@@ -103,8 +104,7 @@ impl Processor<'_> {
     }
 }
 
-/// An access that the second stage does not let through: the most frequent ones, which need no registers but those that a call may
-/// change.
+/// Fast path of frequent EPT violations, which needs only the caller-saved registers.
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let address = vmcs::read(Field::GUEST_PHYSICAL);
@@ -147,11 +147,11 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// Handles all others, with all general registers in the frame.
+/// Slow path, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
-    /// In the exit qualification ("Exit Qualification for EPT Violations"): what the access was for, and whether it was by a linear address,
-    /// and then not of the tables that lead there.
+    /// Bits of the exit qualification ("Exit Qualification for EPT Violations"): kind of access, whether the linear
+    /// address is valid, and whether the access was to the operand rather than to a table.
     const WRITE: u64 = 1 << 1;
     const FETCH: u64 = 1 << 2;
     const LINEAR: u64 = 1 << 7;
@@ -172,18 +172,18 @@ extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     access(cpu, address, kind, qualification & WRITE != 0)
 }
 
-/// Origin of an access to an address outside of RAM.
+/// Origin of an access outside RAM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// An instruction, for its operand; or the delivery of an event.
+    /// An instruction's operand, or event delivery.
     Data,
-    /// The fetch of an instruction.
+    /// Instruction fetch.
     Fetch,
-    /// The processor, for a guest's table on the way to this linear address.
+    /// The processor's walk for this linear address.
     Walk(u64),
 }
 
-/// An access to a guest-physical address that is to be emulated. All general registers are in the frame.
+/// Emulates an access to a guest-physical address. All general registers are in the frame.
 pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome {
     let row = if is_local_apic(cpu, address) { rows::local_apic(write) } else { row_on_bus(cpu, address, write) };
     if inject::was_delivering() || kind != Access::Data {
@@ -192,12 +192,13 @@ pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome
     emulate(cpu, row, address)
 }
 
-/// An access that is not an instruction's, for its operand.
+/// Handles an access other than to an instruction's operand.
 #[cold]
 #[inline(never)]
 fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -> Outcome {
     if inject::was_delivering() {
-        // By way of a stack or a table that is a device: there is no instruction to emulate, and nothing that an event could be delivered by.
+        // A stack or descriptor table in a device: there is no instruction to emulate, and the event cannot be
+        // delivered.
         if inject::double_fault() {
             return exception::resume_or_leave(cpu, row);
         }
@@ -205,14 +206,14 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
     }
     match kind {
         Access::Data => emulate(cpu, row, address),
-        // Where there is nothing, all ones are read, which is no instruction; and no device has one.
+        // Unclaimed addresses read as all ones, which is no instruction; no device contains code.
         Access::Fetch => refuse(row, Fault::InvalidOpcode),
         Access::Walk(linear) => walk(cpu, row, linear, write),
     }
 }
 
-/// The processor has found that a table of the guest's is outside of its RAM: where nothing is present. If it is elsewhere meanwhile, it looks
-/// again.
+/// Handles a guest page table outside RAM: its entries read as not present. If the guest has changed it since, the
+/// processor walks again.
 fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     let context = context(cpu);
     let processor = Processor::new(cpu, &context);
@@ -222,8 +223,8 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     }
 }
 
-/// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or moves strings to and from a port. The registers
-/// that the instruction names are in the frame.
+/// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or a port by a string
+/// operation. The registers that it names are in the frame.
 pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
     let (cpu, decoder) = cpu.with_decoder();
@@ -235,7 +236,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
             return Outcome::again(row);
         }
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
-        // It was fetched a moment ago, and is no more. Nothing is no instruction.
+        // Unmapped since the fetch: inject #UD.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
     };
     let mut processor = Processor { cpu, context, changed: false, has_port: address == NO_ADDRESS, end: None };
@@ -262,7 +263,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     Outcome::again(row)
 }
 
-/// Goes on after an instruction that did not just end, and does not just go on at `next`.
+/// Completes an instruction that does not simply continue at `next`.
 #[cold]
 #[inline(never)]
 fn go_on(done: Done, next: u64) {
@@ -270,7 +271,7 @@ fn go_on(done: Done, next: u64) {
         Done::Changed => refetch(),
         Done::Complete => _ = advance_to(next),
         Done::Jump(to) => {
-            // This is a step also where only branches are.
+            // This counts as a step with BTF as well.
             if advance_to(to) & TF != 0 {
                 inject::pend_step();
             }
@@ -287,15 +288,15 @@ fn go_on(done: Done, next: u64) {
     }
 }
 
-/// The processor has run an instruction that is no more what memory has at its address: that is one which could not have ended in this exit. The
-/// translation that it was fetched by may be older than the guest's tables, so that is forgotten, and the guest goes on with what is there.
+/// The instruction in memory cannot have caused this exit: the processor fetched it through a stale translation.
+/// Invalidates that, and continues with the code in memory.
 #[cold]
 fn refetch() {
     vmx::forget_vpid(vmcs::read(Field::VPID));
 }
 
-/// A write to a page that decoded instructions depend on: the guest's own, or the processor's that marks entries of the guest's tables
-/// as accessed or dirty. What depends on it is forgotten, and the access is made anew.
+/// Handles a write to a page that cached instructions depend on, by the guest, or by the processor setting accessed
+/// or dirty flags. Drops those instructions; the guest retries.
 #[cold]
 fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
     if let Some(protected) = &cpu.vcpu().vm().arch.protected {
@@ -307,7 +308,7 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
     Outcome::again(rows::MMIO_PROTECTED)
 }
 
-/// RAM that has no contents yet: it is filled, or a part of it, and the access is made anew.
+/// Fills a bounded part of untouched RAM; the guest retries.
 #[cold]
 fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
     cpu.vcpu().vm().touch(address);

@@ -1,5 +1,5 @@
-//! Handlers of each kind of exit. Every handler is called from `exit.S` with the CPU's block, and says with its
-//! [`crate::arch::x86_64::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+//! Exit handlers, one file for each kind of exit. `exit.S` calls them with the CPU's block; the returned
+//! [`crate::arch::x86_64::exit::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
 mod apic;
 mod cpuid;
@@ -26,27 +26,28 @@ use crate::vm::power::End;
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};
 
-/// The instruction is done: goes on after it. Returns RFLAGS.
+/// Skips the instruction. Returns RFLAGS.
 #[inline(always)]
 pub fn skip_instruction() -> u64 {
     advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)))
 }
 
-/// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here. Returns
+/// Completes the instruction before `next`: ends blocking of interrupts, and makes a single step pending. Returns
 /// RFLAGS.
 #[inline(always)]
 fn advance_to(next: u64) -> u64 {
     advance(next, TF | inject::RF, inject::finish)
 }
 
-/// Steps over an access to the local APIC's page. RFLAGS.RF, which an access that exits sets ("Saving RIP, RSP, and RFLAGS"), stays: all
-/// that it does is that a breakpoint on the very next instruction is not met, and to end it would cost each such access a VMWRITE.
+/// Skips an access to the local APIC's page. Leaves RFLAGS.RF set, as the exit has it ("Saving RIP, RSP, and
+/// RFLAGS"): it only suppresses a breakpoint on the next instruction, and clearing it would cost a VMWRITE per
+/// access.
 #[inline(always)]
 fn advance_from_apic(next: u64) -> u64 {
     advance(next, TF, |_| inject::step())
 }
 
-/// Goes on at `next`. With one of the flags in `special` there is more to do.
+/// Continues at `next`. If one of the flags in `special` is set, there is more to do.
 #[inline(always)]
 fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
     vmcs::write(Field::GUEST_RIP, next);
@@ -58,7 +59,7 @@ fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
     flags
 }
 
-/// The guest can't go on: its VM ends.
+/// Ends the VM: the guest cannot continue.
 pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
     let vcpu = cpu.vcpu().id.vcpu();
     let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));

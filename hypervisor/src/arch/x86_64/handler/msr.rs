@@ -1,4 +1,4 @@
-//! RDMSR and WRMSR of registers that are not passed to the guest (vm.rs has those).
+//! RDMSR and WRMSR of registers that are not passed through (`vm/msr_bitmap.rs`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,20 +18,20 @@ use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
 use crate::cpu;
 
-/// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
-/// are there (the manual, "Architectural MSRs").
+/// Registers that read as a constant and ignore writes: guests access them without checking CPUID (the manual,
+/// "Architectural MSRs").
 const CONSTANT: [(u32, u64); 3] = [
     (0x17, 0),  // IA32_PLATFORM_ID
     (0x8b, 0),  // IA32_BIOS_SIGN_ID
     (0x140, 0), // MSR_MISC_FEATURES_ENABLES
 ];
 
-/// MSR_PLATFORM_INFO: how fast the counter counts, in units of 100 MHz, in bits 15:8.
+/// MSR_PLATFORM_INFO: TSC frequency in units of 100 MHz, in bits 15:8.
 fn platform_info() -> u64 {
     (timer::frequency() / 100_000_000).clamp(1, 0xff) << 8
 }
 
-/// The MSRs of one vCPU that keep what is written ("Architectural MSRs"). Written by the CPU that it is loaded on.
+/// Emulated MSRs of a vCPU ("Architectural MSRs"). Written by the CPU on which it is loaded.
 pub struct Kept {
     mtrr_def_type: AtomicU64,
     mtrr_fixed: [AtomicU64; FIXED_MTRRS],
@@ -43,23 +43,23 @@ pub struct Kept {
     pub stolen_time: StolenTime,
 }
 
-/// IA32_MISC_ENABLE: no BTS and no PEBS, which can't be written; and fast strings, as after reset.
+/// IA32_MISC_ENABLE: BTS and PEBS unavailable (read-only), fast strings enabled, as after reset.
 const MISC_READ_ONLY: u64 = 1 << 11 | 1 << 12;
 const MISC_RESET: u64 = 1 | MISC_READ_ONLY;
-/// Fast strings, thermal control, performance counters, SpeedStep, MONITOR, the limit of CPUID, xTPR messages, execute-disable. They change
-/// nothing here.
+/// Writable bits without effect: fast strings, thermal control, performance counters, SpeedStep, MONITOR, CPUID
+/// limit, xTPR messages, execute-disable.
 const MISC_WRITABLE: u64 = 1 | 1 << 3 | 1 << 7 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34;
 
-/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are MTRRs of fixed ranges and no others, which do nothing, and
-/// CPUID does not tell of them; some kernels ask all the same.
+/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are fixed-range MTRRs only, without effect
+/// and not announced by CPUID; some kernels access them all the same.
 const MTRR_RESET: u64 = 1 << 11 | 6;
-/// All eight ranges of one are write-back.
+/// All eight ranges of a fixed-range MTRR are write-back.
 const MTRR_FIXED_RESET: u64 = 0x0606_0606_0606_0606;
 /// IA32_MTRRCAP.FIX.
 const MTRR_HAS_FIXED: u64 = 1 << 8;
 const FIXED_MTRRS: usize = 11;
 
-/// Which of the fixed-range MTRRs a register is, if it is one ("Fixed Range MTRRs").
+/// Index of a fixed-range MTRR ("Fixed Range MTRRs").
 fn fixed_mtrr(register: u32) -> Option<usize> {
     match register {
         0x250 => Some(0),
@@ -69,7 +69,8 @@ fn fixed_mtrr(register: u32) -> Option<usize> {
     }
 }
 
-/// Whether the register takes this: a memory type that there is, and no reserved bits ("IA32_MTRR_DEF_TYPE MSR").
+/// Whether a value is valid for the register: an existing memory type, and no reserved bits ("IA32_MTRR_DEF_TYPE
+/// MSR").
 fn is_mtrr_def_type(value: u64) -> bool {
     const ENABLES: u64 = 0b11 << 10;
     is_memory_type(value & !ENABLES)
@@ -80,7 +81,7 @@ fn is_memory_type(value: u64) -> bool {
 }
 
 impl Kept {
-    /// As after reset.
+    /// Reset state.
     pub const fn new() -> Kept {
         Kept {
             mtrr_def_type: AtomicU64::new(MTRR_RESET),
@@ -92,7 +93,7 @@ impl Kept {
         }
     }
 
-    /// Back to that state.
+    /// Resets the registers.
     pub fn reset(&self) {
         self.mtrr_def_type.store(MTRR_RESET, Ordering::Relaxed);
         for register in &self.mtrr_fixed {
@@ -104,7 +105,7 @@ impl Kept {
         self.stolen_time.reset();
     }
 
-    /// Reads a register that kernels look at once.
+    /// Reads a register of the vCPU.
     #[cold]
     fn rare(&self, register: u32) -> Option<u64> {
         match register {
@@ -114,7 +115,7 @@ impl Kept {
         }
     }
 
-    /// Writes one.
+    /// Writes a register of the vCPU.
     #[cold]
     fn write_rare(&self, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
         if register == msr::PLATFORM_INFO {
@@ -132,14 +133,15 @@ impl Kept {
         self.tsc_offset.load(Ordering::Relaxed)
     }
 
-    /// Sets the counter back, unseen: IA32_TSC_ADJUST stays. The vCPU is not loaded. Returns the new [`Kept::tsc_offset`].
+    /// Sets back the counter while IA32_TSC_ADJUST is kept, which hides the change. The vCPU is not loaded. Returns
+    /// the new [`Kept::tsc_offset`].
     pub fn hold_tsc(&self, ticks: u64) -> u64 {
         let offset = self.tsc_offset().wrapping_sub(ticks);
         self.tsc_offset.store(offset, Ordering::Relaxed);
         offset
     }
 
-    /// IA32_TSC_ADJUST follows the counter, and the counter follows it, by the same difference.
+    /// IA32_TSC_ADJUST and the counter change by the same difference.
     fn move_tsc(&self, by: u64) {
         self.tsc_adjust.store(self.tsc_adjust.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         let offset = self.tsc_offset().wrapping_add(by);
@@ -148,7 +150,7 @@ impl Kept {
     }
 }
 
-/// Converts a time of the guest's counter to ticks of the CPU's: a past time stays past.
+/// Converts a time of the guest's TSC to the CPU's; past times stay past.
 fn deadline_of(kept: &Kept, guest: u64) -> u64 {
     let offset = kept.tsc_offset();
     if offset == 0 || guest == 0 {
@@ -185,7 +187,7 @@ pub extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     if register == msr::IA32_TSC_DEADLINE {
-        // If the time has come already, this CPU's timer says so.
+        // If it has passed already, this CPU's timer expires immediately.
         set_tsc_deadline(cpu, value);
         skip_instruction();
         return Outcome::again(rows::WRMSR_TSC_DEADLINE);
@@ -202,8 +204,8 @@ pub extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     write_less_frequent(cpu, register, value)
 }
 
-/// The ICR, of which most writes send a fixed interrupt to a single vCPU; and all others. (A fourth comparison in [`handle_wrmsr`] would turn
-/// its three into a search.)
+/// Handles the ICR, most of whose writes send a fixed interrupt to one vCPU, and all other registers. (A fourth
+/// comparison in [`handle_wrmsr`] would be compiled to a search.)
 #[inline(never)]
 fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
     if register == X2APIC_ICR
@@ -252,7 +254,7 @@ fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
     Outcome::again(row)
 }
 
-/// Gives RDMSR's answer.
+/// Sets RDMSR's result.
 fn give(cpu: &mut Cpu, value: u64) {
     cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
     cpu.frame.registers[gpr::RDX] = value >> 32;
@@ -268,12 +270,12 @@ const APIC_ENABLED: u64 = 1 << 8;
 const X2APIC_ICR: u32 = msr::X2APIC + 0x30;
 const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
-/// Reads a register that the vCPU has for itself; nothing if it is none of those.
+/// Reads a register of the vCPU; `None` if it is not one.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
     let vcpu = &cpu.vcpu().arch;
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
-        // Only if an expiry does not clear it.
+        // Only if an expiry leaves it unchanged.
         msr::IA32_TSC_DEADLINE if cpu.apic().lent_timer().is_some() => {
             let deadline = timer::deadline();
             Ok(if deadline > timer::now() { deadline } else { 0 })
@@ -282,12 +284,12 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
             let deadline = cpu.apic().tsc_deadline();
             Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
         }
-        // Mostly answered in `exit.S`.
+        // `exit.S` usually answers.
         msr::IA32_APIC_BASE => Ok(cpu.apic_base),
         msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
         msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
-        // There are no banks of errors, and no machine check.
+        // No machine-check banks.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
         msr::MTRR_CAP => Ok(MTRR_HAS_FIXED),
         msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
@@ -298,7 +300,7 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
 
 /// Writes one.
 fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
-    /// Bits of IA32_DEBUGCTL that there are for guests: LBR, which records nothing, and BTF.
+    /// IA32_DEBUGCTL bits available to guests: LBR, which has no effect, and BTF.
     const LBR: u64 = 1 << 0;
     const BTF: u64 = 1 << 1;
     let vcpu = cpu.vcpu();

@@ -1,4 +1,4 @@
-//! Exits that are rare.
+//! Rare exits.
 
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
@@ -13,7 +13,7 @@ use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::{cr0, extended, inject};
 use crate::cpu::Leave;
 
-/// Every exit that has no stub of its own. Its reason is the processor's.
+/// Handles exit reasons without a stub of their own.
 #[unsafe(no_mangle)]
 extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
@@ -23,11 +23,11 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     match reason {
         basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
         basic::EXCEPTION => exception::exit(cpu),
-        // A guest's that sends messages itself, for whom it may have meant.
+        // From a guest that sends IPIs itself, whatever target it meant.
         basic::INIT if direct::any() => Outcome::again(rows::INTERRUPT_SPURIOUS),
         basic::CONTROL_REGISTER => control_register(cpu),
         basic::XSETBV => xsetbv(cpu),
-        // The caches are the machine's: they hold nothing that memory must have, and emptying them would cost the other guests.
+        // WBINVD and INVD: no effect, since caches are coherent and shared with other guests.
         basic::INVD | basic::WBINVD => {
             skip_instruction();
             Outcome::again(reason::INVD.other())
@@ -39,7 +39,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         basic::EOI => apic::ended(cpu),
         basic::PRIORITY => apic::priority_lowered(cpu),
         basic::PAUSE => {
-            // It waits for another vCPU, and others want this CPU.
+            // It spins for another vCPU, and others want this CPU.
             skip_instruction();
             cpu.leave = Leave::Yield;
             Outcome::leave(reason::PAUSE.other())
@@ -49,7 +49,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             Outcome::again(reason::RDPMC.other())
         }
         basic::MWAIT | basic::MONITOR | basic::GETSEC | basic::RSM => {
-            // Instructions of features that the guest is told it does not have.
+            // Instructions of features that the guest's CPUID hides.
             inject::undefined();
             Outcome::again(rows::absent(reason))
         }
@@ -61,8 +61,8 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     }
 }
 
-/// A MOV to CR0 or CR4 that changes a bit which the guest does not own, CLTS or LMSW (the manual, "Exit Qualification for
-/// Control-Register Accesses").
+/// Handles MOV to CR0 or CR4 that changes a bit of the guest/host mask, CLTS and LMSW (the manual, "Exit
+/// Qualification for Control-Register Accesses").
 fn control_register(cpu: &mut Cpu) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let register = qualification & 0xf;
@@ -70,7 +70,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
         gpr::RSP => vmcs::read(Field::GUEST_RSP),
         n => cpu.frame.registers[n],
     };
-    // In code of other sizes than 64 bits the upper halves don't count.
+    // Outside 64-bit code the upper halves are ignored.
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
@@ -103,7 +103,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             Outcome::again(rows::CR8)
         }
-        // A bit that guests don't have, or VMXE.
+        // A bit that guests do not have, or VMXE.
         4 => {
             if is_move && nested::write_cr4(cpu, value) {
                 skip_instruction();
@@ -119,21 +119,21 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// A write to CR0. Returns false if it is refused.
+/// Writes CR0. Returns false if the value is invalid.
 #[cold]
 #[inline(never)]
 fn write_cr0(cpu: &mut Cpu, value: u64) -> bool {
     nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value, 0)
 }
 
-/// The guest chooses its state components (the manual, "XSETBV—Set Extended Control Register").
+/// Sets the guest's state components (the manual, "XSETBV—Set Extended Control Register").
 fn xsetbv(cpu: &mut Cpu) -> Outcome {
     let registers = &cpu.frame.registers;
     let value = registers[gpr::RDX] << 32 | registers[gpr::RAX] & 0xffff_ffff;
     let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
     if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
         cpu.loaded().context().extended.xcr0 = value;
-        // SAFETY: the guest executed XSETBV, so there is XSAVE; the value was checked.
+        // SAFETY: the guest executed XSETBV, so that XSAVE is supported; the value was checked.
         unsafe { extended::write_xcr0(value) };
         skip_instruction();
     } else {
@@ -142,7 +142,7 @@ fn xsetbv(cpu: &mut Cpu) -> Outcome {
     Outcome::again(reason::XSETBV.other())
 }
 
-/// x87 is always there, AVX needs SSE, and the parts of AVX-512 come together, with AVX.
+/// x87 is mandatory, AVX requires SSE, and the AVX-512 components come together, and require AVX.
 fn is_xcr0(value: u64) -> bool {
     const AVX: u64 = 0b100;
     const AVX_512: u64 = 0b1110_0000;

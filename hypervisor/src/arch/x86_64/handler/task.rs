@@ -1,4 +1,5 @@
-//! Task switches, which the processor leaves to its hypervisor (crate `stile-decode`, module `task`; the manual, "Treatment of Task Switches").
+//! Task switches, which the processor leaves to the hypervisor (crate `stile-decode`, module `task`; the manual,
+//! "Treatment of Task Switches").
 
 use stile_decode::task::{self, Cause, Request, Task, Tasks};
 use stile_decode::{Event, Fault, SystemSegment, follow};
@@ -15,14 +16,14 @@ use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 
-/// A task switch. All general registers are in the frame.
+/// Handles a task switch. All general registers are in the frame.
 pub fn switch(cpu: &mut Cpu) -> Outcome {
     let row = reason::TASK_SWITCH.other();
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let cause = Cause::from_qualification(qualification);
     let event = Event::new(vmcs::read(Field::VECTORING)).filter(|_| cause == Cause::Gate);
     if cause == Cause::Return {
-        // Also if what follows faults.
+        // Also if the rest faults.
         inject::unblock_nmis();
     }
     if event.is_some_and(Event::is_nmi) {
@@ -54,7 +55,7 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
     if done == Ok(false) { Outcome::again(row) } else { exception::resume_or_leave(cpu, row) }
 }
 
-/// Where the old task goes on: after the instruction that switches, or where an interrupt or an exception came.
+/// Resume point of the old task: after the instruction that switches, or where an interrupt or exception was taken.
 fn next(cpu: &mut Cpu, cause: Cause, event: Option<Event>) -> u64 {
     let rip = vmcs::read(Field::GUEST_RIP);
     match cause == Cause::Gate && !event.is_some_and(Event::is_software) {
@@ -67,14 +68,15 @@ fn error_code(event: Option<Event>) -> Option<u32> {
     event.filter(|event| event.has_code()).map(|_| vmcs::read(Field::VECTORING_CODE) as u32)
 }
 
-/// Does it. Whether a debug exception comes first in the new task; or the fault that comes, in the old task or the new one.
+/// Executes the switch. Returns whether a debug exception precedes the new task's first instruction, or the fault in
+/// the old or new task.
 fn run(cpu: &mut Cpu, request: &Request, changed: &mut bool) -> Result<bool, Fault> {
     let task: Task = with(cpu, changed, |processor| task::leave(processor, request))?;
     with(cpu, changed, |processor| task::load_segments(processor, &task))?;
     with(cpu, changed, |processor| task::begin(processor, &task, request))
 }
 
-/// Lets the vCPU do something with memory as it reaches it now.
+/// Gives `work` access to memory in the vCPU's current context.
 fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'_>) -> T) -> T {
     let context = context(cpu);
     let mut processor = Processor::new(cpu, &context);

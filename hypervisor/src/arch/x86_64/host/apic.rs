@@ -1,5 +1,5 @@
-//! This board's interrupt controllers: each CPU's local APIC in x2APIC mode, and the I/O APIC that the console's interrupt comes through.
-//! (The manual, "Advanced Programmable Interrupt Controller (APIC)"; Intel 82093AA data sheet.)
+//! The board's interrupt controllers: each CPU's local APIC in x2APIC mode, and the I/O APIC of the console's
+//! interrupt. (The manual, "Advanced Programmable Interrupt Controller (APIC)"; Intel 82093AA data sheet.)
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,21 +10,21 @@ use super::instructions::{msr, out8, rdmsr, wrmsr};
 use super::timer;
 use crate::address_space;
 
-/// Vectors of Stile's own interrupts. The higher, the more urgent.
+/// Vectors of Stile's own interrupts, in ascending priority.
 pub mod vector {
     /// The console.
     pub const UART: u8 = 0xf0;
     /// This CPU's timer.
     pub const TIMER: u8 = 0xf1;
-    /// Another CPU wants this one to look.
+    /// A kick: another CPU requests a reschedule.
     pub const KICK: u8 = 0xf2;
-    /// Something was posted for the vCPU that runs here. If its guest runs, no exit comes of it.
+    /// Posted-interrupt notification of the vCPU that runs here; no exit if its guest runs.
     pub const POSTED: u8 = 0xf3;
-    /// A VM's second stage gives fewer rights than this CPU may remember ([`super::super::protected`]).
+    /// Shootdown of a VM's second-stage permissions that this CPU may have cached ([`super::super::protected`]).
     pub const INVALIDATE: u8 = 0xf4;
-    /// Something was posted for a vCPU that is loaded nowhere, by a guest that sends such interrupts itself.
+    /// Wake-up: an interrupt was posted for a vCPU that is not loaded, by a guest that sends IPIs itself.
     pub const WAKE: u8 = 0xf5;
-    /// Vector of an interrupt that has gone before its delivery. It is not ended.
+    /// Spurious-interrupt vector, which needs no EOI.
     pub const SPURIOUS: u8 = 0xff;
 }
 
@@ -34,16 +34,16 @@ pub const EOI: u32 = msr::X2APIC + 0x0b;
 const SPURIOUS_VECTOR: u32 = msr::X2APIC + 0x0f;
 const ICR: u32 = msr::X2APIC + 0x30;
 const LVT_TIMER: u32 = msr::X2APIC + 0x32;
-/// The first of the eight registers of ISR.
+/// First of the eight registers of ISR.
 pub const ISR: u32 = msr::X2APIC + 0x10;
-/// The first of the eight registers of IRR.
+/// First of the eight registers of IRR.
 const IRR: u32 = msr::X2APIC + 0x20;
 const LVT_LINT0: u32 = msr::X2APIC + 0x35;
 const LVT_LINT1: u32 = msr::X2APIC + 0x36;
 const MASKED: u64 = 1 << 16;
 const TSC_DEADLINE: u64 = 0b10 << 17;
 
-/// APIC identifiers by CPU number.
+/// APIC IDs by CPU number.
 static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 fn read(register: u32) -> u64 {
@@ -52,13 +52,13 @@ fn read(register: u32) -> u64 {
 }
 
 fn write(register: u32, value: u64) {
-    // SAFETY: boot refuses CPUs without an x2APIC; Stile has handlers for the interrupts that the write makes come.
+    // SAFETY: boot refuses CPUs without an x2APIC; Stile has handlers for the interrupts that the write can cause.
     unsafe { wrmsr(register, value) }
 }
 
-/// Sets this CPU's APIC up.
+/// Initializes this CPU's APIC.
 pub fn setup_cpu(cpu: usize) {
-    // SAFETY: the CPU has an x2APIC; from xAPIC to x2APIC mode is a transition that there is. EN and EXTD.
+    // SAFETY: the CPU has an x2APIC; xAPIC to x2APIC (EN and EXTD) is a valid transition.
     unsafe { wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) | 1 << 11 | 1 << 10) };
     write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
     write(LVT_LINT0, MASKED);
@@ -68,43 +68,43 @@ pub fn setup_cpu(cpu: usize) {
     IDS[cpu & (MAX_CPUS - 1)].store(read(ID) as u32, Ordering::Relaxed);
 }
 
-/// This CPU's APIC identifier.
+/// This CPU's APIC ID.
 pub fn id() -> u32 {
     read(ID) as u32
 }
 
-/// The APIC identifier of a CPU.
+/// APIC ID of a CPU.
 pub fn id_of(cpu: usize) -> u32 {
     IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed)
 }
 
-/// Whether an interrupt of this vector was taken on this CPU, and not ended.
+/// Whether an interrupt with this vector is in service on this CPU.
 pub fn in_service(vector: u8) -> bool {
     read(ISR + u32::from(vector >> 5)) >> (vector & 31) & 1 != 0
 }
 
-/// Whether an interrupt of this vector is requested on this CPU, and was not taken yet.
+/// Whether an interrupt with this vector is requested on this CPU and not yet in service.
 pub fn is_pending(vector: u8) -> bool {
     read(IRR + u32::from(vector >> 5)) >> (vector & 31) & 1 != 0
 }
 
-/// Ends the interrupt that was taken last.
+/// Ends the interrupt in service with the highest priority (EOI).
 #[inline(always)]
 pub fn end_of_interrupt() {
     write(EOI, 0);
 }
 
-/// Makes another CPU look.
+/// Kicks another CPU.
 pub fn kick(cpu: usize) {
     send(id_of(cpu), vector::KICK.into());
 }
 
-/// Tells another CPU that something was posted for the vCPU that it runs.
+/// Sends the notification of a posted interrupt to the CPU that runs its vCPU.
 pub fn notify(cpu: usize) {
     send(id_of(cpu), vector::POSTED.into());
 }
 
-/// Makes another CPU follow a change of a second stage.
+/// Makes another CPU apply changes of a second stage.
 pub fn invalidate(cpu: usize) {
     send(id_of(cpu), vector::INVALIDATE.into());
 }
@@ -112,7 +112,7 @@ pub fn invalidate(cpu: usize) {
 fn send(apic: u32, command: u64) {
     // Earlier stores must be visible to the interrupted CPU: this write orders nothing (the manual, "x2APIC Register Access").
     core::sync::atomic::fence(Ordering::SeqCst);
-    // SAFETY: a fence, which WRMSR to the x2APIC needs in place of the usual order of stores.
+    // SAFETY: a fence, because WRMSR to the x2APIC does not order earlier stores.
     unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
     write(ICR, u64::from(apic) << 32 | command);
 }
@@ -128,9 +128,9 @@ pub fn start(apic: u32, page: u8) {
     send(apic, STARTUP | u64::from(page));
 }
 
-/// Silences the 8259s, and routes the console's interrupt to this CPU.
+/// Masks the 8259s, and routes the console's interrupt to this CPU.
 pub fn setup_board(tables: &Tables, isa: u8) {
-    // SAFETY: nobody else uses the 8259s; all of their inputs are masked.
+    // SAFETY: nothing else uses the 8259s; all of their inputs are masked.
     unsafe {
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
@@ -139,17 +139,17 @@ pub fn setup_board(tables: &Tables, isa: u8) {
     let Some(io_apic) = tables.io_apics.iter().filter(|io_apic| io_apic.first <= gsi).max_by_key(|io_apic| io_apic.first) else { return };
     let registers = address_space::device(io_apic.address..io_apic.address + 0x20) as *mut u32;
     let entry = 0x10 + 2 * (gsi - io_apic.first);
-    // Active low, level-sensitive, if the tables say so; else as on the ISA bus.
+    // Active low and level-sensitive if the tables say so, otherwise the ISA bus's defaults.
     let low = u32::from(flags & 0b11 == 0b11) << 13;
     let level = u32::from(flags >> 2 & 0b11 == 0b11) << 15;
     let select = |register: u32, value: u32| {
-        // SAFETY: IOREGSEL and IOWIN of an I/O APIC that the firmware names, mapped for Stile alone.
+        // SAFETY: IOREGSEL and IOWIN of an I/O APIC in firmware's tables, mapped for Stile alone.
         unsafe {
             registers.write_volatile(register);
             registers.add(4).write_volatile(value);
         }
     };
-    // The destination first: the low half lets the interrupt come.
+    // Destination first: the low half unmasks the interrupt.
     select(entry + 1, id() << 24);
     select(entry, u32::from(vector::UART) | low | level);
 }

@@ -1,4 +1,4 @@
-//! The board, as the boot loader (Multiboot) and the firmware (ACPI) describe it.
+//! The board, as described by boot loader (Multiboot) and firmware (ACPI).
 
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
@@ -7,18 +7,18 @@ use stile_firmware::{Memory, multiboot};
 use super::mmu;
 use crate::address_space::{self, Span};
 
-/// Memory below this is the firmware's and the trampoline's: Stile takes none of it.
+/// Memory below belongs to firmware and the trampoline; Stile allocates none of it.
 pub const LOW: u64 = 1 << 20;
 
-/// The board's description, as far as Stile needs it.
+/// Description of the board.
 pub struct Board {
-    /// Memory.
+    /// RAM.
     pub ram: Vec<Span, 32>,
-    /// CPUs, interrupt controllers, and how to turn the machine off.
+    /// CPUs, interrupt controllers, and the power-off register.
     pub tables: Tables,
 }
 
-/// All that the first tables map.
+/// Physical memory that the boot tables map.
 struct Mapped;
 
 impl Memory for Mapped {
@@ -27,16 +27,17 @@ impl Memory for Mapped {
         if end > mmu::first_mapped() {
             return None;
         }
-        // SAFETY: the first tables map it; firmware and loader no longer change it, and Stile has written nothing but its image.
+        // SAFETY: the boot tables map it; firmware and loader no longer modify it, and Stile has written only its
+        // image.
         Some(unsafe { core::slice::from_raw_parts(address_space::physical(address), len) })
     }
 }
 
 impl Board {
-    /// Reads what loader and firmware left in memory. Only while the first tables are in use.
+    /// Reads the loader's and firmware's tables, while the boot tables are in use.
     ///
     /// # Errors
-    /// In words: what is missing.
+    /// A description of what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
         if magic != multiboot::MAGIC {
             return Err("it was not started by a Multiboot loader, such as GRUB");

@@ -1,4 +1,4 @@
-//! A physical CPU's block: what the exit path finds through RSP, and the CPU's stack below it.
+//! Block of a physical CPU: at an exit RSP points to it, and the CPU's stack grows down from it.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -16,14 +16,15 @@ use crate::arch::x86_64::vm::cpuid::Table;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
-/// General registers of the vCPU that is loaded: those that the exit path saved, until entry.
+/// General registers of the loaded vCPU, as far as the exit path saved them.
 #[repr(C)]
 pub struct Frame {
-    /// By register number; RSP's place has no meaning, for it is in the VMCS. Which are valid depends on the stub: see `exit.S`.
+    /// By register number; RSP's is unused, since it is in the VMCS. The stub determines which are valid: see
+    /// `exit.S`.
     pub registers: [u64; 16],
 }
 
-/// Numbers of general registers, as instructions encode them.
+/// Register numbers, as instructions encode them.
 pub mod gpr {
     pub const RAX: usize = 0;
     pub const RCX: usize = 1;
@@ -31,11 +32,11 @@ pub mod gpr {
     pub const RBX: usize = 3;
     pub const RSP: usize = 4;
     pub const RSI: usize = 6;
-    /// Registers that the frame has only if all were saved (RBX, RBP, R12 to R15), or never (RSP), a bit each.
+    /// Bit mask of registers that are valid only if all were saved (RBX, RBP, R12 to R15), or never (RSP).
     pub const NOT_SAVED: u16 = 0xf038;
 }
 
-/// Task-state segment (the manual, "64-Bit Task State Segment (TSS)"): where the emergency stack is.
+/// Task-state segment (the manual, "64-Bit Task State Segment (TSS)"), which has the emergency stack.
 #[repr(C, packed(4))]
 pub struct Tss {
     reserved: u32,
@@ -51,95 +52,95 @@ pub struct Tss {
 pub const CODE: u16 = 0x08;
 /// Selector of data, in the block's GDT.
 pub const DATA: u16 = 0x10;
-/// Selector of the TSS, in the block's GDT: it takes two entries.
+/// Selector of the TSS in the block's GDT, where it takes two entries.
 pub const TASK: u16 = 0x18;
 const GDT_ENTRIES: usize = 5;
 
-/// The stack of an exception in Stile, which may have come because the usual one is full.
+/// Stack of exceptions in Stile, which may be stack overflows.
 #[repr(C, align(16))]
 struct Emergency([u8; 8192]);
 
-/// The stack of an NMI, which may come while the emergency stack is in use. A fatal one is reported on it, and may use that, too, which is below
-/// it.
+/// Stack of NMIs, which may arrive while the emergency stack is in use. The report of a fatal one may grow down into
+/// the emergency stack.
 #[repr(C, align(16))]
 struct NmiStack([u8; 512]);
 
-/// Words of a CPU that are reached through GS, also while its block is borrowed: shared, and not part of it.
+/// Words of a CPU that are accessed through GS while its block is borrowed, and so are not part of it.
 #[repr(C)]
 pub struct Local {
-    /// Number of this CPU.
+    /// CPU number.
     pub index: usize,
-    /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
+    /// Address of the loaded vCPU's IA32_TSC_DEADLINE while its timer is passed through; otherwise null.
     direct_deadline: AtomicPtr<u64>,
-    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
+    /// Whether interrupt-window exiting is on for the loaded vCPU.
     window: AtomicU8,
-    /// Stile's own interrupts that were taken while it idled, a bit each.
+    /// Bit mask of Stile's own interrupts taken while idle.
     noted: AtomicU8,
 }
 
 impl Local {
-    /// The words of CPU `index`.
+    /// Words of CPU `index`.
     pub const fn new(index: usize) -> Local {
         Local { index, direct_deadline: AtomicPtr::new(ptr::null_mut()), window: AtomicU8::new(0), noted: AtomicU8::new(0) }
     }
 }
 
-/// How the loaded vCPU is entered: [`Cpu::launched`].
+/// Kind of entry of the loaded vCPU: [`Cpu::launched`].
 pub struct Launch;
 
 impl Launch {
-    /// By VMLAUNCH: the current VMCS is clear on this CPU.
+    /// VMLAUNCH: the current VMCS is clear.
     pub const CLEAR: u64 = 0;
-    /// By VMRESUME.
+    /// VMRESUME.
     pub const LAUNCHED: u64 = 1;
-    /// It is in L2, whose VMCS is to be made current.
+    /// The vCPU is in L2, whose VMCS must be made current.
     pub const L2: u64 = 2;
 }
 
-/// The block. Only its own CPU has a reference to it.
+/// The block. Only its own CPU refers to it.
 #[repr(C, align(64))]
 pub struct Cpu {
-    /// At the block's start, so that RSP points to it at an exit.
+    /// First, so that RSP points to it at an exit.
     pub frame: Frame,
-    /// The counter at the exit being handled.
+    /// TSC at the exit being handled.
     pub since: u64,
     /// Rows of the loaded vCPU's ledger.
     pub rows: *mut Row,
-    /// Exits that `exit.S` counted since the vCPU was loaded.
+    /// Exits counted by `exit.S` since the vCPU was loaded.
     pub taken: u64,
-    /// How the loaded vCPU is entered, if not by the exit path itself: see [`Launch`].
+    /// Kind of the next entry, if other than the exit path's own: see [`Launch`].
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
     pub apic_base: u64,
-    /// The number of the page in which the loaded vCPU's local APIC has its registers, or [`NO_PAGE`].
+    /// Page number of the loaded vCPU's local APIC, or [`NO_PAGE`].
     pub apic_page: u64,
-    /// Virtualization of the loaded vCPU's APIC by the processor, at present.
+    /// APIC virtualization in force for the loaded vCPU.
     pub apic_level: ApicVirtualization,
-    /// TPR threshold in the current VMCS, where the processor does no more than that for the APIC's interrupts.
+    /// TPR threshold in the current VMCS, where the processor virtualizes only the TPR.
     pub threshold: u8,
-    /// CPUID's answers for the loaded vCPU's VM.
+    /// CPUID table of the loaded vCPU's VM.
     cpuid: *const Table,
-    /// The vCPU that is loaded.
+    /// The loaded vCPU.
     pub vcpu: Option<&'static Vcpu>,
-    /// Why the vCPU is to be left: set by a handler that returns [`crate::arch::x86_64::exit::Outcome::leave`].
+    /// Reason for leaving the vCPU, set by a handler that returns [`crate::arch::x86_64::exit::Outcome::leave`].
     pub leave: Leave,
-    /// When the slice of the vCPU that runs ends, if the CPU is shared now.
+    /// End of the running vCPU's slice, if the CPU is shared.
     pub slice_end: Option<u64>,
-    /// When the scheduler's timer is set to ring.
+    /// Deadline of the scheduler.
     pub deadline: Option<u64>,
-    /// Programmer and present setting of this CPU's timer.
+    /// Owner and setting of this CPU's timer.
     pub timer: HostTimer,
-    /// Whether the scheduler wants the instructions that wait to exit.
+    /// Whether the scheduler requests exits of waiting instructions.
     pub waiting_trapped: bool,
-    /// Number of this CPU.
+    /// CPU number.
     pub index: usize,
-    /// Words that are reached through GS.
+    /// Words that are accessed through GS.
     pub local: Option<&'static Local>,
-    /// The region of a VM's memory bus that was found last.
+    /// Region of a VM's memory bus found last.
     pub last_slot: Option<Slot>,
-    /// How `exit.S` delivers an interrupt of this CPU's timer to the loaded vCPU, while that is passed through.
+    /// Parameters by which `exit.S` delivers timer interrupts to the loaded vCPU while the timer is passed through.
     passed_timer: PassedTimer,
-    /// Where a trace's records go.
+    /// Recorder of a trace.
     pub recorder: Recorder,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
@@ -147,18 +148,18 @@ pub struct Cpu {
     nmi_stack: NmiStack,
 }
 
-/// A timer that is passed through to a vCPU whose processor delivers interrupts. All zero: there is none.
+/// A timer passed through to a vCPU with virtual-interrupt delivery. All zero: none.
 #[repr(C)]
 pub struct PassedTimer {
-    /// The word of IRR that has the vector of the guest's timer. TMR's is at a fixed distance.
+    /// Address of the IRR word with the vector of the guest's timer. TMR is at a fixed distance.
     irr: *const AtomicU32,
     /// The vector's bit in both.
     bit: u32,
     /// The vector.
     vector: u8,
-    /// The vector of the physical interrupt; 0, which is none, if the handler is to be called.
+    /// Vector of the physical interrupt; 0 (invalid) if the handler is to be called.
     physical: u8,
-    /// Whether an expiry leaves IA32_TSC_DEADLINE as it is.
+    /// Whether IA32_TSC_DEADLINE keeps its value at expiry.
     keeps: bool,
 }
 
@@ -166,7 +167,7 @@ impl PassedTimer {
     const NONE: PassedTimer = PassedTimer { irr: ptr::null(), bit: 0, vector: 0, physical: 0, keeps: false };
 }
 
-/// In [`Cpu::apic_page`]: it has them in none.
+/// Value of [`Cpu::apic_page`] without a page.
 pub const NO_PAGE: u64 = u64::MAX;
 
 const LOCAL: usize = offset_of!(Block, local);
@@ -214,11 +215,12 @@ const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(REGISTERS == 0, "exit.S relies on it");
 
-/// Number of the CPU that asks, also while its block is borrowed.
+/// Number of the calling CPU; also while its block is borrowed.
 #[inline(always)]
 pub fn this_index() -> usize {
     let index: usize;
-    // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of the block, which may be borrowed.
+    // SAFETY: `install` runs before any caller. The word is constant afterwards, and outside the block, which may be
+    // borrowed.
     unsafe {
         core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
     }
@@ -226,13 +228,13 @@ pub fn this_index() -> usize {
 }
 
 impl Cpu {
-    /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's, with its segments,
-    /// interrupts and emergency stack.
+    /// Installs the block of CPU `index` below `top`, the upper end of its stack's memory, with its segments,
+    /// interrupt table and emergency stack.
     ///
     /// # Safety
-    /// `top` comes from [`crate::address_space::stack`] for this CPU, and this is called once for it.
+    /// `top` was returned by [`crate::address_space::stack`] for this CPU, and the function is called once for it.
     pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the memory is mapped and this CPU's alone.
         let cpu = unsafe { Cpu::place(top, index) };
         let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
         cpu.tss.interrupt_stacks[0] = emergency;
@@ -248,55 +250,56 @@ impl Cpu {
             tss >> 32,
         ];
         let limit = size_of_val(&cpu.gdt) as u16 - 1;
-        // SAFETY: the GDT lies in the block, which stays; its first descriptors are those that are loaded now.
+        // SAFETY: the GDT is in the block, which is permanent; its first descriptors equal those that are loaded now.
         unsafe { descriptor_tables::load(cpu.gdt_base(), limit) };
-        // SAFETY: the block's address is canonical; Stile uses GS for nothing else.
+        // SAFETY: the block's address is canonical; Stile uses GS only for this.
         unsafe { wrmsr(msr::GS_BASE, &raw const *cpu as u64) };
         cpu
     }
 
-    /// Where the GDT is.
+    /// Address of the GDT.
     pub fn gdt_base(&self) -> u64 {
         self.gdt.as_ptr() as u64
     }
 
-    /// Where the TSS is.
+    /// Address of the TSS.
     pub fn tss_base(&self) -> u64 {
         &raw const self.tss as u64
     }
 
-    /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
+    /// Publishes to `exit.S` whether interrupt-window exiting is on for the loaded vCPU.
     #[inline(always)]
     pub fn note_window(on: bool) {
-        // SAFETY: GS points to the block since `install`. The byte behind it is an atomic that is shared, written by this CPU alone.
+        // SAFETY: GS points to the block since `install`. The byte is a shared atomic that only this CPU writes.
         unsafe {
             core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
         }
     }
 
-    /// Where IA32_TSC_DEADLINE of the vCPU that is loaded on this CPU is, while `exit.S` may write it, and this CPU's timer with it; or null.
+    /// Address of the loaded vCPU's IA32_TSC_DEADLINE while `exit.S` may write it together with this CPU's timer;
+    /// otherwise null.
     #[inline(always)]
     pub fn direct_deadline() -> *mut u64 {
         let place: *mut u64;
-        // SAFETY: GS points to the block since `install`. The word behind it is an atomic that is shared, written by this CPU alone.
+        // SAFETY: GS points to the block since `install`. The word is a shared atomic that only this CPU writes.
         unsafe {
             core::arch::asm!("mov {}, gs:[{AT}]", out(reg) place, AT = const DIRECT_DEADLINE, options(readonly, nostack, preserves_flags));
         }
         place
     }
 
-    /// Sets that.
+    /// Sets the address that [`Cpu::direct_deadline`] returns.
     ///
     /// # Safety
-    /// The place is that of the vCPU that is loaded here, and stays; or null.
+    /// The address is null, or that of the vCPU that is loaded here, and stays valid.
     #[inline(always)]
     pub unsafe fn set_direct_deadline(place: *mut u64) {
-        // SAFETY: GS points to the block since `install`. The word behind it is an atomic that is shared, written by this CPU alone.
+        // SAFETY: GS points to the block since `install`. The word is a shared atomic that only this CPU writes.
         unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const DIRECT_DEADLINE, options(nostack, preserves_flags)) };
     }
 
-    /// Tells `exit.S` whether it delivers the interrupts of this CPU's timer itself: while that is passed through to the loaded vCPU, and the
-    /// processor delivers the vector that the guest has chosen.
+    /// Publishes to `exit.S` whether it delivers timer interrupts itself: while the timer is passed through to the
+    /// loaded vCPU, and the processor delivers the vector that the guest has chosen.
     pub fn note_passed_timer(&mut self) {
         let (_, apic) = self.timer_and_apic();
         let vector = apic.and_then(|apic| apic.lent_timer());
@@ -308,14 +311,14 @@ impl Cpu {
         self.passed_timer = passed.unwrap_or(PassedTimer::NONE);
     }
 
-    /// Has the leaf of `exit.S` answer CPUID from this table.
+    /// Sets the table from which `exit.S` answers CPUID.
     pub fn show_cpuid(&mut self, table: &'static Table) {
         self.cpuid = table;
     }
 
-    /// The loaded vCPU's IA32_APIC_BASE is this.
+    /// Sets IA32_APIC_BASE of the loaded vCPU.
     pub fn set_apic_base(&mut self, base: u64) {
-        /// Enabled, and in xAPIC mode: its registers are in its page ("Enabling or Disabling the Local APIC").
+        /// Enabled and in xAPIC mode: memory-mapped ("Enabling or Disabling the Local APIC").
         const MODE: u64 = 0b11 << 10;
         const XAPIC: u64 = 0b10 << 10;
         self.apic_base = base;
@@ -328,12 +331,12 @@ impl Cpu {
         self.apic_base & 1 << 10 != 0
     }
 
-    /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.
+    /// Takes Stile's own interrupts noted since the last call: bit n for vector [`apic::vector::UART`] + n.
     pub fn take_noted(&self) -> u8 {
         self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
     }
 
-    /// Whether there are any.
+    /// Whether any interrupts are noted.
     pub fn has_noted(&self) -> bool {
         self.local.is_some_and(|local| local.noted.load(Ordering::Relaxed) != 0)
     }

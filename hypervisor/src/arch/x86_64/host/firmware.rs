@@ -1,4 +1,4 @@
-//! Turning the machine off.
+//! Power-off of the machine.
 
 use stile_firmware::acpi::PowerOff;
 
@@ -7,23 +7,23 @@ use crate::once::Once;
 
 static POWER_OFF: Once<Option<PowerOff>> = Once::new();
 
-/// Remembers what the ACPI tables say.
+/// Sets the power-off register from the ACPI tables.
 pub fn setup(power_off: Option<PowerOff>) {
     POWER_OFF.set(power_off);
 }
 
-/// Turns the machine off.
+/// Powers the machine off.
 pub fn power_off() -> ! {
     super::uart::finish();
-    // Bochs ends for this word at this port (its user manual, "Shutdown"); elsewhere nothing is there.
+    // Bochs ends at this word on this port (its user manual, "Shutdown"), which is unused elsewhere.
     const BOCHS: u16 = 0x8900;
     for byte in *b"Shutdown" {
-        // SAFETY: the machine is to end.
+        // SAFETY: the machine ends.
         unsafe { out8(BOCHS, byte) };
     }
     if let Some(Some(power_off)) = POWER_OFF.try_get() {
         for (port, value) in power_off.writes.into_iter().flatten() {
-            // SAFETY: the firmware's tables name the port, and the machine is to end.
+            // SAFETY: firmware's tables name the port, and the machine ends.
             unsafe { out16(port, value) };
         }
     }

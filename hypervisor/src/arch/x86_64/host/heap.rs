@@ -1,5 +1,5 @@
-//! The heap of the instruction decoder, which builds its tables when it is first used (crate `stile-decode`). Nothing else allocates, and
-//! nothing is given back.
+//! Heap of the instruction decoder, which builds its tables at first use (crate `stile-decode`). Nothing else
+//! allocates, and nothing is freed.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -13,14 +13,14 @@ struct Heap {
     used: AtomicUsize,
 }
 
-// SAFETY: each byte is given out once.
+// SAFETY: each byte is allocated once.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
 static HEAP: Heap = Heap { memory: UnsafeCell::new([0; DECODER_HEAP]), used: AtomicUsize::new(0) };
 
-// SAFETY: what is given out lies in `memory`, is aligned, and is given out once. An address of the heap is a multiple of 16, and no
-// layout of the decoder's is stricter.
+// SAFETY: allocations lie in `memory`, are aligned and do not overlap. The heap is aligned to 16, and no layout of
+// the decoder's is stricter.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size().next_multiple_of(16);
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Heap {
         if layout.align() > 16 || at + size > DECODER_HEAP {
             return core::ptr::null_mut();
         }
-        // SAFETY: in bounds, as was just checked.
+        // SAFETY: the range was checked to be in bounds.
         unsafe { self.memory.get().cast::<u8>().add(at) }
     }
 

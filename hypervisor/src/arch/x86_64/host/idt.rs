@@ -1,4 +1,4 @@
-//! The interrupt descriptor table, the same for all CPUs: see `idt.S`.
+//! The interrupt descriptor table, common to all CPUs: see `idt.S`.
 
 use core::sync::atomic::AtomicBool;
 
@@ -16,10 +16,11 @@ core::arch::global_asm!(
     TASK = const cpu::TASK,
 );
 
-/// Whether a VM may send interprocessor interrupts itself: interrupts and NMIs that Stile has no use for are then a guest's, and not a fault.
+/// Whether a VM may send IPIs itself: unexpected interrupts and NMIs may then come from its guest, and are not
+/// faults.
 pub static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// From one stub of `exceptions` in `idt.S` to the next.
+/// Distance between stubs of `exceptions` in `idt.S`.
 const STUB: u64 = 16;
 
 unsafe extern "C" {
@@ -42,17 +43,17 @@ const fn gate(handler: u64, stack: u64) -> [u64; 2] {
     [low, handler >> 32]
 }
 
-/// Fills the table. On the first CPU, before [`descriptor_tables::load`].
+/// Fills the table, on the boot CPU before [`descriptor_tables::load`].
 pub fn setup() {
-    // SAFETY: only the first CPU is here, and the table is not in use yet.
+    // SAFETY: only the boot CPU runs, and the table is not in use yet.
     let table = unsafe { &mut *descriptor_tables::IDT.0.get() };
     table.fill(gate(note_foreign as *const () as u64, 0));
     table[usize::from(vector::SPURIOUS)] = gate(note_spurious as *const () as u64, 0);
     for (vector, entry) in table.iter_mut().take(16).enumerate() {
-        // The emergency stack, which is the TSS's first interrupt stack.
+        // Emergency stack: the TSS's first interrupt stack.
         *entry = gate(&raw const exceptions as u64 + vector as u64 * STUB, 1);
     }
-    // An interrupt may have the vector of an exception, if a guest sends it.
+    // A guest may send an interrupt with the vector of an exception.
     for (vector, entry) in table.iter_mut().enumerate().take(32).skip(16) {
         *entry = gate(&raw const unsure as u64 + (vector as u64 - 16) * STUB, 1);
     }

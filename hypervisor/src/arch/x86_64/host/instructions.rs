@@ -1,4 +1,4 @@
-//! Instructions that Rust has no words for.
+//! Instructions without a Rust equivalent.
 
 use core::arch::asm;
 
@@ -9,7 +9,7 @@ use core::arch::asm;
 #[inline(always)]
 pub unsafe fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the caller's promise; reading changes nothing.
+    // SAFETY: the caller guarantees that the register exists; reading has no side effect.
     unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
     u64::from(high) << 32 | u64::from(low)
 }
@@ -17,21 +17,21 @@ pub unsafe fn rdmsr(register: u32) -> u64 {
 /// Writes a model-specific register.
 ///
 /// # Safety
-/// This CPU has the register, the value is one that it takes, and Stile can go on with it.
+/// The register exists, the value is valid, and its effect does not violate Stile's memory safety.
 #[inline(always)]
 pub unsafe fn wrmsr(register: u32, value: u64) {
-    // SAFETY: the caller's promise. Memory is not `nomem`: some registers order it.
+    // SAFETY: the caller guarantees the register and value. Not `nomem`: some registers order memory accesses.
     unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
 }
 
 /// Reads a byte from a port.
 ///
 /// # Safety
-/// The device's reaction harms nobody.
+/// The device's reaction to the access is harmless.
 #[inline(always)]
 pub unsafe fn in8(port: u16) -> u8 {
     let value: u8;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the access is harmless.
     unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) };
     value
 }
@@ -42,7 +42,7 @@ pub unsafe fn in8(port: u16) -> u8 {
 /// As [`in8`].
 #[inline(always)]
 pub unsafe fn out8(port: u16, value: u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the access is harmless.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
@@ -52,17 +52,17 @@ pub unsafe fn out8(port: u16, value: u8) {
 /// As [`in8`].
 #[inline(always)]
 pub unsafe fn out16(port: u16, value: u16) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the access is harmless.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) };
 }
 
-/// CPUID's answer.
+/// Executes CPUID.
 pub use core::arch::x86_64::{__cpuid_count as cpuid, CpuidResult};
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline(always)]
 pub fn rdtsc() -> u64 {
-    // SAFETY: reading the counter changes nothing.
+    // SAFETY: reading the counter has no side effect.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -70,7 +70,7 @@ pub fn rdtsc() -> u64 {
 macro_rules! read_cr {
     ($name:literal) => {{
         let value: u64;
-        // SAFETY: reading changes nothing.
+        // SAFETY: reading a control register has no side effect.
         unsafe { core::arch::asm!(concat!("mov {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags)) };
         value
     }};
@@ -110,7 +110,7 @@ pub mod msr {
     pub const TSC_ADJUST: u32 = 0x3b;
     pub const MISC_ENABLE: u32 = 0x1a0;
     pub const DEBUGCTL: u32 = 0x1d9;
-    /// Where the stolen time is, in the interface of KVM's.
+    /// MSR_KVM_STEAL_TIME of KVM's interface.
     pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;
     pub const PLATFORM_INFO: u32 = 0xce;
     pub const MTRR_CAP: u32 = 0xfe;

@@ -16,8 +16,8 @@ pub mod uart;
 pub mod vmcs;
 pub mod vmx;
 
-/// Sleeps until an interrupt comes, also one that came before. It is noted in the CPU's block.
+/// Waits for an interrupt, which may have arrived before; it is noted in the CPU's block.
 pub fn wait_for_interrupt() {
-    // SAFETY: Stile's interrupts only leave a note. STI lets none come before HLT has begun.
+    // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts until HLT has started.
     unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
 }

@@ -1,4 +1,4 @@
-//! The board's real-time clock (Motorola MC146818, "Time, Calendar and Alarm Locations"), read once.
+//! The board's real-time clock (Motorola MC146818, "Time, Calendar and Alarm Locations"), read once at boot.
 
 use super::instructions::{in8, out8};
 
@@ -8,18 +8,18 @@ const UPDATING: u8 = 1 << 7;
 const BINARY: u8 = 1 << 2;
 const HOURS_24: u8 = 1 << 1;
 const AFTERNOON: u8 = 1 << 7;
-/// How often the clock is asked whether it is about to change: an update takes 2 ms.
+/// Maximum number of polls for the end of an update, which takes 2 ms.
 const PATIENCE: u32 = 1_000_000;
 
 fn read(register: u8) -> u8 {
-    // SAFETY: only this looks at the clock; bit 7 clear leaves NMIs on.
+    // SAFETY: nothing else uses the clock; a clear bit 7 leaves NMIs enabled.
     unsafe {
         out8(0x70, register);
         in8(0x71)
     }
 }
 
-/// Seconds since 1970, if there is a clock that makes sense.
+/// Unix time, if there is a plausible clock.
 pub fn seconds() -> Option<u64> {
     (0..PATIENCE).find(|_| read(STATUS_A) & UPDATING == 0)?;
     let status = read(STATUS_B);
@@ -34,7 +34,7 @@ pub fn seconds() -> Option<u64> {
     if second > 60 || minute > 59 || hour > 23 || !(1..=31).contains(&day) || !(1..=12).contains(&month) {
         return None;
     }
-    // Days to the first of March of the year, which begins there: leap days come last.
+    // Days to the first of March, at which the year starts here, so that leap days come last.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     const DAYS_TO_1970: u64 = 719_468;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - DAYS_TO_1970;

@@ -1,4 +1,5 @@
-//! Mitigations of speculative-execution attacks: crate `stile-speculation` chooses, this file and `mitigated.S` apply.
+//! Mitigations of speculative-execution attacks: chosen by crate `stile-speculation`, applied here and by
+//! `mitigated.S`.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -10,7 +11,7 @@ use super::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::console::log;
 use crate::once::Once;
 
-/// Bits of [`FLAGS`]: exits and entries take the way of `mitigated.S`.
+/// Bits of [`FLAGS`]: exits and entries go through `mitigated.S`.
 const AT_EXITS: u8 = 1 << 0;
 /// IA32_SPEC_CTRL.IBRS is set at each exit.
 pub const IBRS_AT_EXITS: u8 = 1 << 1;
@@ -21,24 +22,24 @@ pub const FLUSH_L1D: u8 = 1 << 3;
 /// IA32_PRED_CMD.IBPB at a switch to another VM.
 const BARRIER: u8 = 1 << 4;
 
-/// Mitigations applied on all CPUs: set once, before the first guest.
+/// Mitigations in force on all CPUs: set once, before the first guest runs.
 pub static FLAGS: AtomicU8 = AtomicU8::new(0);
 
 /// IA32_SPEC_CTRL.IBRS; IA32_PRED_CMD.IBPB.
 const IBRS: u64 = 1;
 const IBPB: u64 = 1;
 
-/// The VM that ran last on each CPU; [`u8::MAX`]: none.
+/// VM that ran last on each CPU; [`u8::MAX`] if none.
 static LAST_VM: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(u8::MAX) }; MAX_CPUS];
 
 static FIRST: Once<Identity> = Once::new();
 
-/// Remembers what the first CPU says of itself.
+/// Records the boot CPU's vulnerabilities.
 pub fn setup_first() {
     FIRST.set(identity());
 }
 
-/// Whether this CPU needs what the first one does.
+/// Whether this CPU has the boot CPU's vulnerabilities.
 pub fn is_like_first() -> bool {
     identity() == *FIRST.get()
 }
@@ -47,7 +48,7 @@ fn identity() -> Identity {
     let leaf_7_edx = if cpuid(0, 0).eax >= 7 { cpuid(7, 0).edx } else { 0 };
     let has_capabilities = leaf_7_edx & leaf_7::ARCH_CAPABILITIES != 0;
     let capabilities = if has_capabilities {
-        // SAFETY: CPUID says that the register is there.
+        // SAFETY: CPUID enumerates the register.
         unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) }
     } else {
         0
@@ -55,7 +56,7 @@ fn identity() -> Identity {
     Identity { leaf_7_edx, capabilities }
 }
 
-/// Applies mitigations from the first guest on, and reports them. CPUs that differ from the first are not used.
+/// Applies mitigations before the first guest runs, and logs them. CPUs that differ from the boot CPU are not used.
 pub fn apply(mode: Mitigations) {
     let identity = FIRST.get();
     let plan = match mode {
@@ -78,29 +79,29 @@ fn applies(flag: u8) -> bool {
     FLAGS.load(Ordering::Acquire) & flag != 0
 }
 
-/// Whether exits and entries take the way of `mitigated.S`.
+/// Whether exits and entries go through `mitigated.S`.
 pub fn is_needed_at_exits() -> bool {
     applies(AT_EXITS)
 }
 
-/// Turns on, before the first guest of this CPU, what stays on.
+/// Enables permanent mitigations before the first guest of this CPU.
 pub fn enter_first() {
     if applies(IBRS_ONCE) {
-        // SAFETY: the plan has this only if CPUID says that the register is there; the bit restricts speculation only.
+        // SAFETY: the plan requires that CPUID enumerates the register; the bit only restricts speculation.
         unsafe { wrmsr(msr::IA32_SPEC_CTRL, IBRS) };
     }
 }
 
-/// A vCPU of a VM comes onto a CPU: the branch targets of another VM must not steer it.
+/// Called when a vCPU is loaded: another VM's branch targets must not steer it.
 #[inline(always)]
 pub fn switch_vm(cpu: usize, vm: usize) {
     if applies(BARRIER) && LAST_VM[cpu % MAX_CPUS].swap(vm as u8, Ordering::Relaxed) != vm as u8 {
-        // SAFETY: the plan has this only if CPUID says that the register is there; the barrier restricts speculation only.
+        // SAFETY: the plan requires that CPUID enumerates the register; the barrier only restricts speculation.
         unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
     }
 }
 
-/// The number of a VM is to be another's: the next vCPU that comes onto a CPU counts as one of another VM.
+/// Called when a VM's number is reused: the next vCPU on each CPU counts as one of another VM.
 pub fn forget_vm(cpu: usize) {
     LAST_VM[cpu % MAX_CPUS].store(u8::MAX, Ordering::Relaxed);
 }

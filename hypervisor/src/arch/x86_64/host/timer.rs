@@ -1,4 +1,5 @@
-//! The time-stamp counter, and this CPU's APIC timer in TSC-deadline mode: `interrupts/deadline.rs` decides who programs it.
+//! The time-stamp counter, and this CPU's APIC timer in TSC-deadline mode, whose owner `interrupts/deadline.rs`
+//! selects.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -6,17 +7,17 @@ use super::instructions::{cpuid, in8, msr, out8, rdmsr, rdtsc, wrmsr};
 
 static FREQUENCY: AtomicU64 = AtomicU64::new(1_000_000_000);
 
-/// Ticks between two rings of a guest's timer that rings by itself, at least: of a period shorter than its exit nothing would be left to the
-/// guest.
+/// Minimum interval between expiries of a guest's periodic timer, in ticks: with a shorter one the guest would make
+/// no progress.
 pub const LEAST_PERIOD: u64 = 8192;
 
-/// Ticks since some moment, the same on all CPUs.
+/// Current count, common to all CPUs.
 #[inline(always)]
 pub fn now() -> u64 {
     rdtsc()
 }
 
-/// Ticks a second.
+/// Ticks per second.
 pub fn frequency() -> u64 {
     FREQUENCY.load(Ordering::Relaxed)
 }
@@ -34,11 +35,11 @@ pub fn set_deadline(deadline: u64) {
     unsafe { wrmsr(msr::IA32_TSC_DEADLINE, deadline) };
 }
 
-/// IA32_TSC_DEADLINE keeps its value when the timer expires. The manual has it cleared; Bochs 3.0 keeps it.
+/// IA32_TSC_DEADLINE keeps its value at expiry. By the manual it is cleared; Bochs 3.0 keeps it.
 static KEEPS_DEADLINE: AtomicBool = AtomicBool::new(false);
 
-/// Finds out whether IA32_TSC_DEADLINE is cleared by an expiry. The local vector is set up, and interrupts are masked: one of the timer is left
-/// pending. `is_pending`: whether it is.
+/// Tests whether an expiry clears IA32_TSC_DEADLINE. The local vector is set up and interrupts are masked: a timer
+/// interrupt is left pending. `is_pending`: whether it is.
 pub fn check_expiry(is_pending: impl Fn() -> bool) {
     set_deadline(1);
     let start = now();
@@ -47,20 +48,20 @@ pub fn check_expiry(is_pending: impl Fn() -> bool) {
     set_deadline(0);
 }
 
-/// Whether an expiry leaves IA32_TSC_DEADLINE as it is, so that [`clear_expired`] is to be called once its interrupt was taken.
+/// Whether an expiry keeps IA32_TSC_DEADLINE, so that [`clear_expired`] must be called once its interrupt was taken.
 #[inline]
 pub fn keeps_deadline() -> bool {
     KEEPS_DEADLINE.load(Ordering::Relaxed)
 }
 
-/// Clears IA32_TSC_DEADLINE if that has come: its interrupt was taken. One that is armed again stays.
+/// Clears IA32_TSC_DEADLINE if it has passed: its interrupt was taken. A newly armed one is kept.
 pub fn clear_expired() {
     if keeps_deadline() && deadline() <= now() {
         set_deadline(0);
     }
 }
 
-/// Finds out how fast the counter runs: what CPUID says, or else measured against the PIT.
+/// Determines the counter's frequency from CPUID, or by measurement against the PIT.
 pub fn calibrate() {
     FREQUENCY.store(declared().unwrap_or_else(measured), Ordering::Relaxed);
 }
@@ -75,17 +76,17 @@ fn declared() -> Option<u64> {
     crystal.checked_div(leaf.eax.into()).filter(|&hz| hz != 0)
 }
 
-/// Counts the ticks while channel 2 of the 8254 counts down.
+/// Counts ticks while channel 2 of the 8254 counts down.
 fn measured() -> u64 {
     const PIT_HZ: u64 = 1_193_182;
     const COUNT: u16 = 11_932; // 10 ms
     const GATE: u16 = 0x61;
-    // SAFETY: channel 2 and its gate drive the speaker; nobody else uses them.
+    // SAFETY: channel 2 and its gate drive the speaker, which nothing else uses.
     unsafe {
-        // The speaker off, the gate closed.
+        // Speaker off, gate closed.
         let gate = in8(GATE) & !0b11;
         out8(GATE, gate);
-        // Channel 2, both bytes, mode 0: the output rises when the count has come to zero.
+        // Channel 2, both bytes, mode 0: the output rises at the terminal count.
         out8(0x43, 0b1011_0000);
         out8(0x42, COUNT as u8);
         out8(0x42, (COUNT >> 8) as u8);
@@ -98,7 +99,7 @@ fn measured() -> u64 {
     }
 }
 
-/// Spins.
+/// Busy-waits.
 pub fn wait_us(us: u64) {
     let start = rdtsc();
     while rdtsc() - start < us * frequency() / 1_000_000 {

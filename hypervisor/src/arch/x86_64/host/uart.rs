@@ -1,4 +1,4 @@
-//! The first serial port, a 16550 (TL16C550C data sheet, "Register summary"), behind the console.
+//! First serial port, a 16550 (TL16C550C data sheet, "Register summary"), under the console.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -19,11 +19,11 @@ const SCRATCH: u16 = BASE + 7;
 const RECEIVED: u8 = 1 << 0;
 const TRANSMIT_EMPTY: u8 = 1 << 5;
 const TRANSMITTED: u8 = 1 << 6;
-/// Bytes that the FIFO takes when it is empty.
+/// Capacity of the transmit FIFO, in bytes.
 const FIFO: u8 = 16;
 
 static PRESENT: AtomicBool = AtomicBool::new(false);
-/// How many bytes may be sent before the line's status must be asked again. Under the console's lock.
+/// Number of bytes that may be sent before the line status is read again. Accessed under the console's lock.
 static ROOM: AtomicU8 = AtomicU8::new(0);
 
 fn read(port: u16) -> u8 {
@@ -36,7 +36,7 @@ fn write(port: u16, value: u8) {
     unsafe { out8(port, value) }
 }
 
-/// Takes the UART over if there is one: 115,200 baud, 8N1, FIFOs on, interrupts off.
+/// Takes over the UART if there is one: 115,200 baud, 8N1, FIFOs enabled, interrupts disabled.
 pub fn setup() {
     write(SCRATCH, 0x5a);
     if read(SCRATCH) != 0x5a {
@@ -47,14 +47,14 @@ pub fn setup() {
     write(DATA, 1);
     write(INTERRUPT_ENABLE, 0);
     write(LINE_CONTROL, 0b11);
-    // Enabled and emptied; the receive interrupt comes for the first byte.
+    // FIFOs enabled and cleared; a receive interrupt for each byte.
     write(FIFO_CONTROL, 0b111);
-    // DTR, RTS, and OUT2, which lets interrupts through on a PC.
+    // DTR, RTS, and OUT2, which gates the interrupt on a PC.
     write(MODEM_CONTROL, 0b1011);
     PRESENT.store(true, Ordering::Relaxed);
 }
 
-/// Sends a byte if there is room for it.
+/// Sends a byte if the FIFO has room.
 pub fn try_send(byte: u8) -> bool {
     if !PRESENT.load(Ordering::Relaxed) {
         return true;
@@ -71,22 +71,22 @@ pub fn try_send(byte: u8) -> bool {
     true
 }
 
-/// Waits until the last byte is on the line.
+/// Waits until the transmitter is empty.
 pub fn finish() {
     while PRESENT.load(Ordering::Relaxed) && read(LINE_STATUS) & TRANSMITTED == 0 {
         core::hint::spin_loop();
     }
 }
 
-/// A byte that arrived.
+/// Returns a received byte.
 pub fn try_receive() -> Option<u8> {
     (PRESENT.load(Ordering::Relaxed) && read(LINE_STATUS) & RECEIVED != 0).then(|| read(DATA))
 }
 
-/// Takes the interrupt back and chooses which ones come next.
+/// Clears the interrupt, and selects the next ones.
 pub fn set_interrupts(receive: bool, send: bool) {
     if PRESENT.load(Ordering::Relaxed) {
-        // The line is edge-triggered: it must be low before it can rise for what is pending already.
+        // The line is edge-triggered: it must fall before it can rise for a pending cause.
         write(INTERRUPT_ENABLE, 0);
         write(INTERRUPT_ENABLE, u8::from(receive) | u8::from(send) << 1);
     }

@@ -9,51 +9,51 @@ use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use crate::memory;
 use crate::once::Once;
 
-/// Features of VMX operation: the same on all CPUs, or a CPU is not used.
+/// Features of VMX operation. CPUs that differ from the boot CPU are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// The most that the CPU does for guests' local APICs. The controls for that are not among those below: see `virtual_apic.rs`.
+    /// Supported level of APIC virtualization. Its controls are not among those below: see `virtual_apic.rs`.
     pub apic: ApicVirtualization,
-    /// The level of the largest pages that an EPT may have.
+    /// Level of the largest EPT pages.
     pub largest_page: Level,
-    /// Identifier of VMCS revisions.
+    /// VMCS revision identifier.
     pub revision: u32,
-    /// The controls that Stile runs guests with.
+    /// Pin-based controls.
     pub pin: u32,
-    /// Primary processor-based controls that Stile runs guests with.
+    /// Primary processor-based controls.
     pub primary: u32,
-    /// Secondary processor-based controls that Stile runs guests with.
+    /// Secondary processor-based controls.
     pub secondary: u32,
-    /// Whether loops of PAUSE can exit. The control comes and goes: see [`crate::arch::x86_64::vcpu::pauses`].
+    /// Whether PAUSE-loop exiting is supported. The control is switched: see [`crate::arch::x86_64::vcpu::pauses`].
     pub pause_loops: bool,
-    /// Whether a guest's VMREAD and VMWRITE can go to a shadow VMCS, whose read-only fields Stile can write.
+    /// Whether VMCS shadowing is supported, with writable read-only fields.
     pub shadowing: bool,
     /// As [`Features::pin`].
     pub exit: u32,
-    /// VM-entry controls that Stile runs guests with; without [`entry::IA32E_GUEST`].
+    /// VM-entry controls, without [`entry::IA32E_GUEST`].
     pub entry: u32,
-    /// Bits of CR0 and CR4 that must be set in VMX operation, and those that may be.
+    /// CR0 and CR4 bits fixed to 1 in VMX operation, and those that may be 1.
     pub cr0: (u64, u64),
-    /// Bits of CR4 that must be set in VMX operation, and those that may be.
+    /// CR4 bits fixed to 1 in VMX operation, and those that may be 1.
     pub cr4: (u64, u64),
 }
 
 static FEATURES: Once<Features> = Once::new();
 
-/// Returns the features that [`detect`] found on the first CPU.
+/// Returns the boot CPU's features.
 pub fn features() -> &'static Features {
     FEATURES.get()
 }
 
-/// Remembers what the first CPU has.
+/// Publishes the boot CPU's features.
 pub fn set_features(features: Features) {
     FEATURES.set(features);
 }
 
-/// Returns the controls that a capability register allows: the wanted controls with those that must be set, if all wanted ones can be (the
-/// manual, "VMX Capability Reporting Facility", algorithm of "VM-Execution Controls").
+/// Returns the wanted controls with those that must be 1 by a capability register, if all wanted ones are supported
+/// (the manual, "VMX Capability Reporting Facility", algorithm of "VM-Execution Controls").
 fn controls(register: u32, wanted: u32, optional: u32) -> Option<u32> {
-    // SAFETY: VMX is there, and so are the true controls: `detect` looked.
+    // SAFETY: `detect` checked for VMX and the true controls.
     let allowed = unsafe { rdmsr(register) };
     let (must, may) = (allowed as u32, (allowed >> 32) as u32);
     (wanted & !may == 0).then_some(must | wanted | optional & may)
@@ -66,7 +66,7 @@ const TRUE_ENTRY: u32 = 0x490;
 const SECONDARY: u32 = 0x48b;
 const MISC: u32 = 0x485;
 
-/// Returns the CPU's support for guests' local APICs, where it has true controls.
+/// Supported level of APIC virtualization, on a CPU with true controls.
 fn apic_virtualization() -> ApicVirtualization {
     const REGISTERS: u32 = secondary::APIC_ACCESSES | secondary::X2APIC_MODE | secondary::APIC_REGISTERS;
     let has = |register, wanted| controls(register, wanted, 0).is_some();
@@ -81,10 +81,10 @@ fn apic_virtualization() -> ApicVirtualization {
     }
 }
 
-/// Finds out what this CPU has.
+/// Detects the features of this CPU.
 ///
 /// # Errors
-/// In words: what Stile can't do without.
+/// A description of the missing feature.
 pub fn detect() -> Result<Features, &'static str> {
     let leaf = cpuid(1, 0);
     if leaf.ecx & 1 << 5 == 0 {
@@ -93,7 +93,7 @@ pub fn detect() -> Result<Features, &'static str> {
     if leaf.ecx & 1 << 21 == 0 || leaf.ecx & 1 << 24 == 0 {
         return Err("the CPU has no x2APIC with a TSC deadline");
     }
-    // SAFETY: VMX is there.
+    // SAFETY: VMX is supported.
     let basic = unsafe { rdmsr(msr::IA32_VMX_BASIC) };
     if basic & 1 << 55 == 0 {
         return Err("the CPU's VMX is of the first kind: it has no true controls");
@@ -104,7 +104,7 @@ pub fn detect() -> Result<Features, &'static str> {
     let lacks = "the CPU's VMX lacks a control that Stile needs";
     let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS, 0).ok_or(lacks)?;
     let wanted = primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY | primary::RDPMC | primary::MWAIT | primary::MONITOR;
-    // The task priority is the virtual APIC's.
+    // CR8 accesses the virtual APIC's TPR.
     let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE | primary::TSC_OFFSET;
     let primary = controls(TRUE_PRIMARY, wanted, 0).ok_or(lacks)?;
     let wanted = secondary::EPT | secondary::VPID | secondary::UNRESTRICTED_GUEST;
@@ -119,16 +119,16 @@ pub fn detect() -> Result<Features, &'static str> {
         | exit::LOAD_EFER;
     let exit = controls(TRUE_EXIT, wanted, 0).ok_or(lacks)?;
     let entry = controls(TRUE_ENTRY, entry::LOAD_DEBUG | entry::LOAD_PAT | entry::LOAD_EFER, 0).ok_or(lacks)?;
-    // SAFETY: VMX with EPT and VPID is there.
+    // SAFETY: VMX with EPT and VPID is supported.
     let capable = unsafe { rdmsr(msr::IA32_VMX_EPT_VPID_CAP) };
-    // Walks of four levels, write-back tables, pages of 2 MiB, INVEPT and INVVPID of single contexts.
+    // Four-level walks, write-back tables, 2 MiB pages, single-context INVEPT and INVVPID.
     const NEEDED: u64 = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 25 | 1 << 32 | 1 << 41;
     if capable & NEEDED != NEEDED {
         return Err("the CPU's extended page tables lack large pages or invalidations");
     }
     const PAGES_OF_1_GIB: u64 = 1 << 17;
     let largest_page = if capable & PAGES_OF_1_GIB != 0 { Level::L1 } else { Level::L2 };
-    // SAFETY: VMX is there.
+    // SAFETY: VMX is supported.
     let fixed = unsafe {
         [
             (rdmsr(msr::IA32_VMX_CR0_FIXED0), rdmsr(msr::IA32_VMX_CR0_FIXED1)),
@@ -138,9 +138,9 @@ pub fn detect() -> Result<Features, &'static str> {
     let revision = basic as u32 & 0x7fff_ffff;
     let apic = apic_virtualization();
     let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
-    /// IA32_VMX_MISC: VMWRITE writes any field.
+    /// IA32_VMX_MISC: VMWRITE can write any field.
     const WRITE_ANY: u64 = 1 << 29;
-    // SAFETY: VMX is there.
+    // SAFETY: VMX is supported.
     let writes_any = unsafe { rdmsr(MISC) } & WRITE_ANY != 0;
     let shadowing = writes_any && controls(SECONDARY, secondary::VMCS_SHADOWING, 0).is_some();
     Ok(Features {
@@ -159,14 +159,14 @@ pub fn detect() -> Result<Features, &'static str> {
     })
 }
 
-/// Enters VMX operation on this CPU, for good.
+/// Enters VMX operation on this CPU, permanently.
 ///
 /// # Errors
-/// In words, if the firmware has forbidden it.
+/// A description, if firmware has disabled VMX.
 pub fn turn_on(features: &Features) -> Result<(), &'static str> {
     const LOCKED: u64 = 1 << 0;
     const ALLOWED: u64 = 1 << 2;
-    // SAFETY: VMX is there; the register can be written while it is not locked.
+    // SAFETY: VMX is supported; the register is writable while unlocked.
     unsafe {
         let control = rdmsr(msr::IA32_FEATURE_CONTROL);
         if control & LOCKED == 0 {
@@ -178,12 +178,12 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
     let region = memory::allocate_pages(PAGE_SIZE)?;
     write_revision(region, features.revision);
     let cr0 = (read_cr!("cr0") | features.cr0.0) & features.cr0.1;
-    // OSXSAVE, for guests' XCR0, where there is XSAVE; OSFXSR, to reach their SIMD registers.
+    // OSXSAVE, for guests' XCR0; OSFXSR, for access to their SIMD registers.
     let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { 1 << 18 } else { 0 };
     const OSFXSR: u64 = 1 << 9;
     let cr4 = (read_cr!("cr4") | features.cr4.0 | xsave | OSFXSR) & features.cr4.1;
     let failed: u8;
-    // SAFETY: CR0 and CR4 change in nothing that Stile depends on, and the region is a page for this CPU alone.
+    // SAFETY: CR0 and CR4 change no bits that Stile depends on, and the region is a page for this CPU alone.
     unsafe {
         core::arch::asm!(
             "mov cr0, {cr0}",
@@ -200,27 +200,27 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
     if failed != 0 { Err("VMXON fails") } else { Ok(()) }
 }
 
-/// Begins a zeroed page with the VMCS revision: it is a VMCS then, or the region that VMXON takes.
+/// Writes the VMCS revision to a zeroed page, which makes it a VMCS or a VMXON region.
 pub fn write_revision(page: u64, revision: u32) {
-    // SAFETY: the page is new, and the caller's.
+    // SAFETY: the page is new and the caller's alone.
     unsafe { crate::address_space::physical(page).cast::<u32>().write(revision) };
 }
 
-/// Forgets this CPU's translations of guest-linear addresses for one VPID.
+/// Invalidates this CPU's linear translations of a VPID.
 pub fn forget_vpid(vpid: u64) {
     let descriptor = [vpid, 0];
-    // SAFETY: forgetting translations is always right. Type 1: a single context.
+    // SAFETY: invalidating TLBs affects performance only. Type 1: single context.
     unsafe { core::arch::asm!("invvpid {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
 }
 
-/// Forgets this CPU's translations that came through one EPT.
+/// Invalidates this CPU's translations through an EPT.
 pub fn forget_ept(pointer: u64) {
     let descriptor = [pointer, 0];
-    // SAFETY: forgetting translations is always right. Type 1: a single context.
+    // SAFETY: invalidating TLBs affects performance only. Type 1: single context.
     unsafe { core::arch::asm!("invept {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
 }
 
-/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): tables are write-back memory, walks have four levels.
+/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): write-back tables, four-level walks.
 pub const fn ept_pointer(root: u64) -> u64 {
     const WRITE_BACK: u64 = 6;
     const FOUR_LEVELS: u64 = 3 << 3;

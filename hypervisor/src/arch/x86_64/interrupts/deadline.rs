@@ -1,4 +1,5 @@
-//! Deadlines: this CPU's timer between the scheduler and the vCPU that is loaded, to which it may be passed through ([`stile_apic::HostTimer`]).
+//! This CPU's timer, shared by the scheduler and the loaded vCPU, to which it may be passed through
+//! ([`stile_apic::HostTimer`]).
 
 use core::ptr;
 
@@ -39,7 +40,7 @@ impl Hardware for ThisCpu {
     }
 }
 
-/// Sets this CPU's deadline for the scheduler, or none. The loaded vCPU may get the timer by it, or lose it.
+/// Sets or clears the scheduler's deadline on this CPU, which may give the timer to the loaded vCPU, or take it back.
 pub fn set_own(cpu: &mut Cpu, deadline: Option<u64>) {
     let vcpu = cpu.vcpu;
     let (timer, apic) = cpu.timer_and_apic();
@@ -47,13 +48,13 @@ pub fn set_own(cpu: &mut Cpu, deadline: Option<u64>) {
     let posted = timer.set_own(&mut ThisCpu(vcpu), deadline, loaded);
     relay(cpu);
     if posted && let Some(vcpu) = cpu.vcpu {
-        // It may be about to wait, or to be entered.
+        // The vCPU may be about to wait, or to be entered.
         cpu::notify(vcpu);
     }
 }
 
-/// Sets this CPU's timer for the loaded vCPU, whose deadlines, counter or local vector may have changed. What is posted by it is left to
-/// [`delivery::pull`](super::delivery::pull).
+/// Updates this CPU's timer after a change of the loaded vCPU's deadline, counter or local vector. The caller calls
+/// [`delivery::pull`](super::delivery::pull) for what this posts.
 #[inline(never)]
 pub fn update(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
@@ -63,7 +64,8 @@ pub fn update(cpu: &mut Cpu) {
     relay(cpu);
 }
 
-/// Takes IA32_TSC_DEADLINE of the loaded vCPU back from this CPU's timer, before it changes with the counter or the APIC; [`update`] follows.
+/// Reads the loaded vCPU's IA32_TSC_DEADLINE back from this CPU's timer before its counter or APIC changes;
+/// [`update`] follows.
 pub fn reclaim(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     if let (timer, Some(apic)) = cpu.timer_and_apic() {
@@ -72,7 +74,7 @@ pub fn reclaim(cpu: &mut Cpu) {
     relay(cpu);
 }
 
-/// Takes a vCPU's deadlines off this CPU's timer: it is put, or was turned off. Its VMCS is current.
+/// Removes a vCPU's deadlines from this CPU's timer: it is being put or was powered off. Its VMCS is current.
 pub fn release(cpu: &mut Cpu, loaded: Loaded<'_>) {
     cpu.timer.release(&mut ThisCpu(Some(loaded.vcpu())), loaded.apic());
     relay(cpu);
@@ -86,26 +88,29 @@ fn demand(vcpu: &Vcpu) -> Demand {
     }
 }
 
-/// Tells `exit.S` who programs the timer: where IA32_TSC_DEADLINE of the loaded vCPU is, if it may write that and this CPU's timer, and how it
-/// delivers the interrupts of a timer that is passed through.
+/// Publishes to `exit.S` the timer's owner: the address of the loaded vCPU's IA32_TSC_DEADLINE, if it may be written
+/// together with this CPU's timer, and how to deliver the interrupts of a timer that is passed through.
 fn relay(cpu: &mut Cpu) {
     let place = match cpu.timer.form() {
         Form::Relayed => cpu.apic().tsc_deadline_place().map_or(ptr::null_mut(), ptr::from_mut),
         Form::Merged | Form::PassedThrough => ptr::null_mut(),
     };
-    // SAFETY: it is null, or in the loaded vCPU, whose release sets it to null. References to its APIC end with the handler that has them, or before
+    // SAFETY: null, or a field of the loaded vCPU, whose put resets it to null. References to its APIC end before
+    // this, or with the handler that has them.
     // it comes here.
     unsafe { Cpu::set_direct_deadline(place) };
     cpu.note_passed_timer();
 }
 
-/// Whether this CPU's only deadline is that of the loaded vCPU's local APIC, which `exit.S` sets: once that has come, the timer is not set.
+/// Whether this CPU's only deadline is that of the loaded vCPU's APIC, set by `exit.S`: after its expiry the timer is
+/// off.
 #[inline(always)]
 pub fn is_relayed() -> bool {
     !Cpu::direct_deadline().is_null()
 }
 
-/// Which of this CPU's deadlines have come: the scheduler's, and the loaded vCPU's. The timer is set to the next one by whoever follows it.
+/// Deadlines of this CPU that have expired: the scheduler's, and the loaded vCPU's. The caller sets the timer to the
+/// next one.
 pub fn due(cpu: &mut Cpu) -> (bool, bool) {
     let (own, apic) = cpu.timer_and_apic();
     own.due(timer::now(), apic.map(|apic| &*apic))

@@ -1,30 +1,30 @@
-//! VMs that stay silent for ever: each vCPU waits by HLT with interrupts off, and nothing is left that could send an NMI or an INIT. The operator
-//! is told, once.
+//! Deadlock check: reports a VM all of whose vCPUs wait in HLT with interrupts disabled, when nothing can send an NMI
+//! or an INIT.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::console::log_of;
 use crate::vm::Vcpu;
 
-/// Whether a vCPU waits with interrupts off.
+/// Whether a vCPU waits with interrupts disabled.
 pub struct DeadlockCheck(AtomicBool);
 
 impl DeadlockCheck {
-    /// It does not.
+    /// Not waiting.
     pub const fn new() -> DeadlockCheck {
         DeadlockCheck(AtomicBool::new(false))
     }
 
-    /// It does not any more.
+    /// Ends the state.
     pub fn end(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
-/// A vCPU waits with interrupts off, and nothing is there that would end that. If it was the last of its VM, says so.
+/// Records that a vCPU waits with interrupts disabled and nothing pending. Reports the VM if it was the last vCPU.
 #[cold]
 pub fn check(vcpu: &Vcpu) {
-    // Of those that do so at the same time, the last one sees the others.
+    // Of concurrent calls the last one sees the others.
     vcpu.arch.events.deadlock.0.store(true, Ordering::SeqCst);
     let vm = vcpu.vm();
     let is_silent = |vcpu: &Vcpu| {

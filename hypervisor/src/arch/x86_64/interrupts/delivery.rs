@@ -1,4 +1,4 @@
-//! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
+//! Delivery of guests' interrupts: from device lines and APIC messages to vCPUs (models: crate `stile-apic`).
 
 use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
 use stile_blob::ApicVirtualization;
@@ -11,7 +11,8 @@ use crate::arch::x86_64::host::{apic, timer};
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 
-/// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
+/// Sends a message to its target vCPUs. `cpu` is present in the handler of an exit whose vCPU is re-entered, which
+/// then checks its own interrupts.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
     let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
@@ -30,30 +31,30 @@ fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
     receives(vcpu, vcpu.arch.pages.receive(message), cpu);
 }
 
-/// Sends a fixed interrupt of the loaded vCPU's APIC to the one with identifier `to`, which may be its own or none. `takes` as for
-/// [`interrupt_self`].
+/// Sends a fixed interrupt from the loaded vCPU's APIC to the one with identifier `to`, which may be itself or
+/// absent. `takes` as for [`interrupt_self`].
 pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
     let own = cpu.vcpu();
     if to == own.arch.index as u32 {
         return interrupt_self(cpu, vector, takes);
     }
-    // APIC identifiers are vCPUs' indexes (`Vcpu::reset`). The mode of the target's APIC does not matter: there are fewer than 256.
+    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC: there are fewer than 256.
     const _: () = assert!(stile_board::MAX_VCPUS < 0xff);
     if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
         receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
     }
 }
 
-/// An edge on pin LINT0 of a vCPU's APIC.
+/// Signals an edge on pin LINT0 of a vCPU's APIC.
 pub fn pulse(vcpu: &'static Vcpu) {
     match vcpu.arch.pages.pulse(0) {
-        // That is a level, and followed by `events`.
+        // ExtINT is a level, which `events` handles.
         Received::External => {}
         received => receives(vcpu, received, None),
     }
 }
 
-/// The 8259s of a VM may have an interrupt, or none any more: they sit on pin LINT0 of the first vCPU.
+/// Updates the 8259s' output, which is pin LINT0 of the first vCPU.
 pub fn external(vm: &'static Vm) {
     let Some(first) = vm.vcpus.first() else { return };
     let (interrupts, rises) = vm.arch.devices.pic.interrupt_request();
@@ -65,7 +66,7 @@ pub fn external(vm: &'static Vm) {
     }
 }
 
-/// Does what follows from what a vCPU's APIC has received.
+/// Applies the effect of a message that a vCPU's APIC has received.
 #[inline(always)]
 fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
     match received {
@@ -75,13 +76,13 @@ fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
         Received::Init => events::init(vcpu),
         Received::Nmi => events::nmi(vcpu),
         Received::External => external(vcpu.vm()),
-        // There is no system management.
+        // SMM is not implemented.
         Received::Nothing | Received::Smi => {}
     }
 }
 
-/// Makes a vCPU take what was posted for it: one that runs elsewhere by an exit there, or if the processor takes it by itself, by a
-/// notification.
+/// Makes a vCPU take a posted interrupt: by an exit of the CPU that runs it, or by a notification if the processor
+/// handles it.
 fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
     let notify_running = || match by_itself {
         true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
@@ -90,14 +91,14 @@ fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
     match cpu {
         None if !by_itself => cpu::notify(vcpu),
         None if !notify_running() => cpu::wake(vcpu),
-        // The exit that is being handled ends with a look.
+        // The exit being handled checks for interrupts at its end.
         Some(_) if cpu::runs_here(vcpu) => {}
         Some(cpu) if !notify_running() => cpu::wake_beside(cpu, vcpu),
         None | Some(_) => {}
     }
 }
 
-/// Sends the messages that the I/O APIC has after a change.
+/// Sends the messages that follow from a change of the I/O APIC.
 pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     loop {
         let message = vm.arch.io_apic.lock().next_message();
@@ -107,8 +108,8 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     }
 }
 
-/// Gives the loaded vCPU the interrupts that wait for it. Without the processor's help that is one of them; if the vCPU can't take it now,
-/// it exits when it can.
+/// Delivers pending interrupts to the loaded vCPU. Without virtual-interrupt delivery it injects one; if the vCPU is
+/// not interruptible, it requests an interrupt window.
 #[inline]
 pub fn pull(cpu: &mut Cpu) {
     if cpu.vcpu().arch.events.any() {
@@ -123,8 +124,8 @@ pub fn pull(cpu: &mut Cpu) {
     }
 }
 
-/// An edge-triggered interrupt of the loaded vCPU's own: from itself, or its timer. At an exit in which nothing was injected before; `takes`
-/// is not zero if its flags let it be interrupted.
+/// Delivers an edge-triggered interrupt from the loaded vCPU to itself, or of its timer, at an exit that has injected
+/// nothing yet; `takes` is nonzero if RFLAGS allows interrupts.
 #[inline]
 pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     let alone = !cpu.vcpu().arch.events.any();
@@ -138,7 +139,7 @@ pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     }
 }
 
-/// Ends an interrupt of the loaded vCPU, if nothing follows from that. False, and nothing done, if something does.
+/// Fast path of EOI for the loaded vCPU. Returns false, without effect, if more than the EOI itself is to be done.
 #[inline(always)]
 pub fn end_at_once(cpu: &mut Cpu) -> bool {
     cpu.apic_level < ApicVirtualization::Delivery && !cpu.vcpu().arch.events.any() && cpu.apic().end_at_once()
@@ -161,7 +162,7 @@ fn inject(cpu: &mut Cpu) {
     }
 }
 
-/// Injects the interrupt that the loaded vCPU's APIC has just named as pending. Returns whether another one waits.
+/// Injects the interrupt that the loaded vCPU's APIC has reported as pending. Returns whether another one is pending.
 #[inline(always)]
 fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
     cpu.apic().take(vector);
@@ -169,7 +170,7 @@ fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
     cpu.apic().pending().is_some()
 }
 
-/// The requests of the loaded vCPU's APIC have changed: where the processor keeps the task priority, it is told when to exit.
+/// Updates the TPR threshold after a change of the loaded vCPU's requests, if the processor virtualizes the TPR.
 #[inline(always)]
 fn note_priority(cpu: &mut Cpu) {
     if cpu.apic_level == ApicVirtualization::Registers {
@@ -177,20 +178,21 @@ fn note_priority(cpu: &mut Cpu) {
     }
 }
 
-/// An interrupt that the loaded vCPU was about to take waits again.
+/// Makes an interrupt pending again that was not delivered to the loaded vCPU.
 pub fn put_back(cpu: &mut Cpu, vector: u8) {
-    // One of the 8259s' is lost to them: it comes as one of the APIC's.
+    // An 8259's interrupt was acknowledged: it becomes one of the APIC.
     cpu.apic().put_back(vector);
 }
 
-/// Makes an NMI wait again that the loaded vCPU was about to take.
+/// Makes an NMI pending again that was not delivered to the loaded vCPU.
 pub fn put_back_nmi(cpu: &mut Cpu) {
     events::nmi(cpu.vcpu());
 }
 
-/// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
+/// Delivers pending events to the loaded vCPU before entry. Returns false if it stays in HLT: the wake-up was
+/// spurious.
 pub fn take(cpu: &mut Cpu) -> bool {
-    // An event that is taken at entry ends it, too.
+    // An event injected at entry ends HLT as well.
     if cpu.loaded().context().halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
         return false;
     }
@@ -199,8 +201,8 @@ pub fn take(cpu: &mut Cpu) -> bool {
     true
 }
 
-/// Ends the loaded vCPU's HLT, which has just exited with interrupts enabled, if its APIC has an interrupt that it takes at the next entry.
-/// False, and nothing done, if there is none, or the scheduler must look.
+/// Ends the loaded vCPU's HLT, which exited with interrupts enabled, if its APIC has an interrupt to take at entry.
+/// Returns false, without effect, if it has none, or the scheduler must run.
 #[inline(always)]
 pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
     if cpu.vcpu().arch.events.any() {
@@ -211,14 +213,14 @@ pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
         return cpu.apic().will_deliver(requested);
     }
     let Some(vector) = cpu.apic().pending() else { return false };
-    // Nothing is injected yet, and HLT has ended the shadow of STI: the window that may have been asked for is here.
+    // Nothing is injected yet, and HLT has ended blocking by STI: a requested interrupt window is open now.
     let waits = take_interrupt(cpu, vector);
     note_priority(cpu);
     exit_when_it_can(waits);
     true
 }
 
-/// Whether something is pending that would end the loaded vCPU's HLT.
+/// Whether a pending event would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
     let on = interrupts_on();
@@ -229,12 +231,12 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     pending
 }
 
-/// Whether something is pending for a vCPU with this APIC that would end its HLT. `on`: interrupts are.
+/// Whether a pending event would end the HLT of a vCPU with this APIC. `on`: interrupts are enabled.
 fn ends_wait(vcpu: &Vcpu, apic: &mut LocalApic<'_>, on: bool) -> bool {
     on && apic.is_pending() || vcpu.arch.events.any() && events::end_wait(&vcpu.arch.events, apic, on)
 }
 
-/// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
+/// Checks the deadlines of the loaded vCPU's timer and devices. Returns whether the APIC's timer expired.
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
     let now = timer::now();
     let vcpu = cpu.vcpu();
@@ -246,7 +248,7 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
     rang
 }
 
-/// The timer's interrupt came while this CPU idled, or worked for the vCPU that is loaded. Returns whether the vCPU got one.
+/// Handles a timer interrupt while this CPU is idle or runs an errand. Returns whether the vCPU's timer expired.
 pub fn take_timer(cpu: &mut Cpu) -> bool {
     if let Some(vector) = cpu.apic().lent_timer() {
         timer::clear_expired();
@@ -255,12 +257,12 @@ pub fn take_timer(cpu: &mut Cpu) -> bool {
     if deadline::due(cpu).1 {
         return expire_timer(cpu);
     }
-    // The guest may have the timer, now that the interrupt of another deadline is gone.
+    // The guest may get the timer back once the interrupt of another deadline was taken.
     deadline::update(cpu);
     false
 }
 
-/// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
+/// Loads a vCPU's interrupt state. `fresh`: it has not run since reset.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     cpu.set_apic_base(vcpu.arch.pages.base());
     Cpu::note_window(false);
@@ -276,7 +278,8 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     pull(cpu);
 }
 
-/// Saves a vCPU's interrupts, while its VMCS is still there. Returns when it must be woken if it sleeps: now, if something is pending that ends that.
+/// Puts a vCPU's interrupt state, with its VMCS current. Returns its wake-up time if it sleeps: now, if an event is
+/// pending.
 pub fn put(cpu: &mut Cpu, mut loaded: Loaded<'_>) -> Option<u64> {
     deadline::release(cpu, loaded.borrow());
     let vcpu = loaded.vcpu();
@@ -287,7 +290,7 @@ pub fn put(cpu: &mut Cpu, mut loaded: Loaded<'_>) -> Option<u64> {
     apic.timer_deadline().into_iter().chain(vcpu.arch.watch.next()).min()
 }
 
-/// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
+/// Applies effects of a vCPU's APIC write on others. Its own interrupts are left to [`pull`].
 pub fn apply(cpu: &mut Cpu, effect: Effect) {
     let vcpu = cpu.vcpu();
     match effect {

@@ -1,4 +1,4 @@
-//! State of VMs and vCPUs for direct interprocessor interrupts ([`direct`](super::direct)).
+//! State of VMs and vCPUs with direct IPIs ([`direct`](super::direct)).
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,17 +12,18 @@ use crate::arch::x86_64::host::instructions::msr;
 use crate::arena::Arena;
 use crate::console::log;
 
-/// State of a VM whose vCPUs may send interprocessor interrupts themselves.
+/// State of a VM whose vCPUs may send IPIs directly.
 pub struct Direct {
-    /// MSR bitmaps of vCPUs that send: IA32_TSC_DEADLINE exits, and does not.
+    /// MSR bitmaps of sending vCPUs, with and without exits for IA32_TSC_DEADLINE.
     pub bitmaps: [u64; 2],
 }
 
 impl Direct {
-    /// Reserves what a VM needs, if its configuration has it and the CPU can. `bitmap` makes an MSR bitmap that passes IA32_TSC_DEADLINE, or not.
+    /// Allocates the state, if configured and supported. `bitmap` creates an MSR bitmap with or without exits for
+    /// IA32_TSC_DEADLINE.
     ///
     /// # Errors
-    /// In words: there is no memory.
+    /// A description: no memory is left.
     pub fn new(
         table: &mut PageTable<Ept>,
         ipi: IpiAccess,
@@ -47,49 +48,49 @@ impl Direct {
     }
 }
 
-/// Opens writes of the ICR in an MSR bitmap: the processor does not virtualize them, so they reach the physical APIC ("Virtualizing MSR-Based
-/// APIC Accesses").
+/// Clears the ICR's write bit in an MSR bitmap. The processor does not virtualize these writes, so that they reach
+/// the physical APIC ("Virtualizing MSR-Based APIC Accesses").
 fn open_icr(bitmap: u64) -> u64 {
     const WRITES: usize = 2048;
     const ICR: usize = msr::X2APIC as usize + 0x30;
-    // SAFETY: the page was just made and is in use nowhere; the offset is inside.
+    // SAFETY: the page was just created and is unused; the offset is inside.
     unsafe { *crate::address_space::physical(bitmap).add(WRITES + ICR / 8) &= !(1 << (ICR % 8)) };
     bitmap
 }
 
-/// The descriptor of a vCPU, at `output`, in its VM's second stage.
+/// Maps a vCPU's descriptor, at `output`, in its VM's second stage.
 pub fn mapping(vcpu: usize, output: u64) -> Mapping<EptPermissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions { write: true, execute: false } };
     Mapping { address: pc::IPI_DESCRIPTORS + vcpu as u64 * PAGE_SIZE, output, size: PAGE_SIZE, attributes }
 }
 
-/// Whether a vCPU sends interprocessor interrupts itself. Changed by the CPU that it is loaded on, or while it is off.
+/// Whether a vCPU sends IPIs directly. Written by the CPU on which it is loaded, or while it is off.
 pub struct Sending(AtomicBool);
 
 impl Sending {
-    /// It does not.
+    /// Disabled.
     pub const fn new() -> Sending {
         Sending(AtomicBool::new(false))
     }
 
-    /// After a reset or INIT it does not.
+    /// Disables direct IPIs after a reset or INIT.
     pub fn reset(&self) {
         self.set(false);
     }
 
-    /// Whether it does.
+    /// Whether direct IPIs are enabled.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes that.
+    /// Enables or disables direct IPIs.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Relaxed);
     }
 
-    /// Whether the vCPU exits as it waits by HLT: unless it sends itself, and `trapped` says that nothing else wants its CPU. A virtual interrupt
-    /// ends its wait without an exit.
+    /// Whether HLT exits: not if the vCPU sends directly and, by `trapped`, nothing else wants its CPU. A virtual
+    /// interrupt then ends HLT without an exit.
     pub fn halts_exit(&self, trapped: bool) -> bool {
         trapped || !self.is_on()
     }

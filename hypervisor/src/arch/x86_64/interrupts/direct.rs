@@ -1,7 +1,7 @@
-//! Direct interprocessor interrupts (`ipi = "direct"`, docs/x86-ipi.md): a trusted guest posts interrupts in the posted-interrupt descriptors
-//! of its vCPUs and sends the notifications by the physical ICR. Stile keeps the notifications' vector and destination right, wakes vCPUs that
-//! are loaded nowhere, and survives all that the guest may send by mistake. What the guest writes to descriptors is no input for Stile, but
-//! for the requests.
+//! Direct IPIs (`ipi = "direct"`, docs/x86-ipi.md): a trusted guest posts interrupts in the posted-interrupt
+//! descriptors of its vCPUs and sends notifications through the physical ICR. Stile keeps the descriptors'
+//! notification vector and destination up to date, wakes vCPUs that are not loaded, and tolerates stray interrupts of
+//! the guest. Of what the guest writes to descriptors Stile reads only the requests.
 
 use core::sync::atomic::Ordering;
 
@@ -20,17 +20,17 @@ use crate::cpu::{self, Loaded};
 use crate::memory::TableFrames;
 use crate::vm::{self, Vcpu};
 
-/// In [`Field::GUEST_ACTIVITY`]: the guest waits by HLT.
+/// [`Field::GUEST_ACTIVITY`]: HLT.
 const HALTED: u64 = 1;
 /// In [`pc::msr::IPI_CONTROL`].
 const SENDS: u64 = 1;
 
-/// Whether any VM may send interprocessor interrupts itself.
+/// Whether any VM may send IPIs directly.
 pub fn any() -> bool {
     idt::FOREIGN.load(Ordering::Relaxed)
 }
 
-/// Reads [`pc::msr::IPI_CONTROL`]; None if the VM does not have it.
+/// Reads [`pc::msr::IPI_CONTROL`]; `None` if the VM does not have it.
 pub fn control(cpu: &Cpu) -> Option<u64> {
     let vcpu = cpu.vcpu();
     vcpu.vm().arch.direct.as_ref()?;
@@ -38,7 +38,7 @@ pub fn control(cpu: &Cpu) -> Option<u64> {
     Some(pc::IPI_DESCRIPTORS | count << 4 | if vcpu.arch.direct.is_on() { SENDS } else { 0 })
 }
 
-/// Writes it.
+/// Writes [`pc::msr::IPI_CONTROL`].
 pub fn set_control(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtection>> {
     let vcpu = cpu.vcpu();
     vcpu.vm().arch.direct.as_ref()?;
@@ -59,8 +59,8 @@ pub fn command(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtection
     Some(effect.map(|effect| delivery::apply(cpu, effect)))
 }
 
-/// The loaded vCPU sends no interprocessor interrupts itself any more: it said so, or its APIC was disabled, as by a kernel that gives way to
-/// another one.
+/// Disables direct IPIs of the loaded vCPU, on its request, or because its APIC was disabled, as by a kernel before
+/// kexec.
 pub fn end(cpu: &mut Cpu) {
     if cpu.vcpu().arch.direct.is_on() {
         choose(cpu, false);
@@ -75,7 +75,7 @@ fn choose(cpu: &mut Cpu, on: bool) {
     trap_halts(cpu.waiting_trapped, cpu.loaded());
 }
 
-/// Maps the descriptors of all vCPUs of a VM, once. False if that fails.
+/// Maps the descriptors of all vCPUs of a VM, once. Returns false on failure.
 fn share_descriptors(vcpu: &Vcpu) -> bool {
     let vm = vcpu.vm();
     let (table, mut arena) = vm.arch.table();
@@ -86,7 +86,7 @@ fn share_descriptors(vcpu: &Vcpu) -> bool {
     })
 }
 
-/// Chooses whether the loaded vCPU exits as it waits by HLT, if its VM has direct interprocessor interrupts.
+/// Selects whether HLT exits for the loaded vCPU, if its VM has direct IPIs.
 pub fn trap_halts(trapped: bool, loaded: Loaded<'_>) {
     let vcpu = loaded.vcpu();
     if vcpu.vm().arch.direct.is_none() {
@@ -100,7 +100,7 @@ pub fn trap_halts(trapped: bool, loaded: Loaded<'_>) {
     }
 }
 
-/// If the loaded vCPU waits by HLT inside the guest, takes the wait over, so that the scheduler learns of it.
+/// If the loaded vCPU waits in HLT without an exit, takes over the wait, so that the scheduler sees it.
 fn catch_halt(loaded: Loaded<'_>) {
     if vmcs::read(Field::GUEST_ACTIVITY) == HALTED {
         vmcs::write(Field::GUEST_ACTIVITY, 0);
@@ -108,7 +108,7 @@ fn catch_halt(loaded: Loaded<'_>) {
     }
 }
 
-/// A vCPU was loaded here: notifications come to this CPU, where the processor takes them.
+/// Called at load: notifications target this CPU, where the processor takes them.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     if vcpu.vm().arch.direct.is_none() {
         return;
@@ -119,7 +119,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// A vCPU is about to be put, and its VMCS still current: notifications are Stile's from now on. Returns whether one is outstanding.
+/// Called before put, with the VMCS current: notifications become wake-ups. Returns whether one is outstanding.
 pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
     let vcpu = loaded.vcpu();
     if vcpu.vm().arch.direct.is_none() {
@@ -129,26 +129,26 @@ pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
     vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
 }
 
-/// The vCPUs for which something was posted, and which don't run.
+/// Wakes the vCPUs that are not running and have posted interrupts.
 fn posted() -> impl Iterator<Item = &'static Vcpu> {
     let vcpus = vm::all().filter(|vm| vm.arch.direct.is_some()).flat_map(|vm| vm.vcpus.iter().copied());
     vcpus.filter(|vcpu| vcpu.arch.pages.has_posted() && cpu::running_on(vcpu).is_none())
 }
 
-/// A wake-up came while a guest ran, which goes on.
+/// Handles a wake-up taken from a guest, which continues.
 #[cold]
 pub fn wake_beside(cpu: &mut Cpu) {
     posted().for_each(|vcpu| cpu::wake_beside(cpu, vcpu));
 }
 
-/// A wake-up, or a notification for the vCPU that is loaded and waits, came while this CPU idled.
+/// Handles a wake-up, or a notification for the loaded, waiting vCPU, while this CPU is idle.
 pub fn wake_from_idle(cpu: &Cpu) {
     if any() {
         posted().for_each(|vcpu| cpu::wake_from_idle(cpu, vcpu));
     }
 }
 
-/// An interrupt of the vector of spurious ones came, which is ended only if a guest sent it.
+/// Handles an interrupt with the spurious vector, which needs an EOI only if a guest sent it.
 #[cold]
 pub fn end_spurious() {
     if any() && apic::in_service(vector::SPURIOUS) {

@@ -1,5 +1,5 @@
-//! Events of a vCPU beside the interrupts of its local APIC: NMIs, the 8259s, INIT and startup messages (the manual, "MP Initialization
-//! Protocol", "Nonmaskable Interrupt (NMI)").
+//! Events of a vCPU other than APIC interrupts: NMI, the 8259s' interrupt, INIT and SIPI (the manual, "MP
+//! Initialization Protocol", "Nonmaskable Interrupt (NMI)").
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,14 +17,14 @@ use crate::cpu::{self, Leave};
 use crate::vm::Vcpu;
 use crate::vm::power::End;
 
-/// NMIs that wait: at most one that can be taken, and one behind it.
+/// Counter of pending NMIs: one that can be taken, and one latched behind it.
 const NMIS: u32 = 0b11;
 const MOST_NMIS: u32 = 2;
-/// The 8259s interrupt.
+/// Pending interrupt of the 8259s.
 const EXTERNAL: u32 = 1 << 2;
-/// The time has changed at which the vCPU looks at another device.
+/// A device's deadline has changed.
 const WATCH: u32 = 1 << 4;
-/// INIT: the vCPU is to be turned off, or of the first one the machine.
+/// INIT: powers off the vCPU, or resets the machine if it is the first one.
 const INIT: u32 = 1 << 3;
 
 /// Blocking by STI, by MOV SS and by an NMI ("Guest Non-Register State").
@@ -34,59 +34,59 @@ const NMI_BLOCKED: u64 = 0b1000;
 /// In [`Field::ENTRY_INTERRUPTION`]: the vector and the type of an NMI.
 const NMI: u64 = 2 << 8 | 2;
 
-/// [`Events::phase`]: it waits for a startup message.
+/// [`Events::phase`]: wait-for-SIPI.
 const OFF: u32 = 0;
-/// It runs, or may.
+/// [`Events::phase`]: on.
 const ON: u32 = 1 << 9;
-/// INIT has come, and it was on: it is being turned off.
+/// [`Events::phase`]: INIT was received while on; being powered off.
 const ENDING: u32 = 1 << 10;
-/// Added to this: a startup message has come meanwhile, with the page in bits 7:0.
+/// Flag of the phase: a SIPI was received as well, with the page in bits 7:0.
 const STARTS: u32 = 1 << 8;
 
 /// Pending events of one vCPU.
 pub struct Events {
     waiting: AtomicU32,
     phase: AtomicU32,
-    /// Whether nothing but these ends its wait.
+    /// Whether only these events end its wait.
     pub deadlock: DeadlockCheck,
 }
 
 impl Events {
-    /// Of a vCPU that is off.
+    /// Events of a vCPU that is off.
     pub const fn new() -> Events {
         Events { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), deadlock: DeadlockCheck::new() }
     }
 
-    /// Nothing waits; the vCPU is on or off.
+    /// Resets to no pending events, with the vCPU on or off.
     pub fn reset(&self, on: bool) {
         self.waiting.store(0, Ordering::Relaxed);
         self.phase.store(if on { ON } else { OFF }, Ordering::Relaxed);
         self.deadlock.end();
     }
 
-    /// Whether anything waits.
+    /// Whether any event is pending.
     #[inline(always)]
     pub fn any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether INIT waits: the vCPU is to be left ([`leave`]).
+    /// Whether INIT is pending: the vCPU must be left ([`leave`]).
     #[inline]
     pub fn init(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) & INIT != 0
     }
 
-    /// Whether something waits that a vCPU takes also while it has interrupts off.
+    /// Whether an event is pending that does not depend on RFLAGS.IF.
     pub fn wakes(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) & (NMIS | INIT) != 0
     }
 
-    /// Whether the vCPU is on, or will be.
+    /// Whether the vCPU is on, or about to be.
     pub fn is_on(&self) -> bool {
         !matches!(self.phase.load(Ordering::Acquire), OFF | ENDING)
     }
 
-    /// Whether the vCPU is on, and not being turned off.
+    /// Whether the vCPU is on, and not being powered off.
     fn is_running(&self) -> bool {
         self.phase.load(Ordering::Acquire) == ON
     }
@@ -99,26 +99,26 @@ impl Events {
         self.waiting.fetch_and(!event, Ordering::AcqRel);
     }
 
-    /// Moves to the phase that `next` says; returns the one before, or nothing if it says nothing.
+    /// Changes the phase to `next`'s result, if any, and returns the previous one.
     fn change(&self, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
         self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()
     }
 }
 
-/// An NMI for a vCPU.
+/// Sends an NMI to a vCPU.
 pub fn nmi(vcpu: &'static Vcpu) {
     let add = |waiting: u32| (waiting & NMIS < MOST_NMIS).then_some(waiting + 1);
     let _ = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
     cpu::notify(vcpu);
 }
 
-/// The 8259s have an interrupt for a vCPU.
+/// Signals the 8259s' interrupt to a vCPU.
 pub fn external(vcpu: &'static Vcpu) {
     vcpu.arch.events.raise(EXTERNAL);
     cpu::notify(vcpu);
 }
 
-/// The time has changed at which a vCPU looks at another device. The one that is loaded here looks when it next pulls.
+/// Notifies a vCPU that a device's deadline has changed. If loaded here, it checks at its next pull.
 pub fn watch(vcpu: &'static Vcpu) {
     vcpu.arch.events.raise(WATCH);
     if !cpu::runs_here(vcpu) {
@@ -126,7 +126,7 @@ pub fn watch(vcpu: &'static Vcpu) {
     }
 }
 
-/// INIT for a vCPU, which takes it by itself: who sends it may hold the lock of the device whose line brings it.
+/// Sends INIT to a vCPU, which handles it later: the sender may hold the lock of the device that raised it.
 pub fn init(vcpu: &'static Vcpu) {
     let before = vcpu.arch.events.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
     if before == Some(ON) {
@@ -135,8 +135,8 @@ pub fn init(vcpu: &'static Vcpu) {
     }
 }
 
-/// Leaves the loaded vCPU, for which INIT has come. The first one starts its machine anew by it, as there is no firmware that would do something
-/// else, unless it falls asleep.
+/// Leaves the loaded vCPU after INIT. On the first vCPU INIT resets the machine, as no firmware would handle it
+/// otherwise, unless the VM enters S3.
 pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
     let arch = &cpu.vcpu().arch;
     if arch.index == 0 && arch.events.is_running() {
@@ -146,7 +146,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
     Outcome::leave(row)
 }
 
-/// The first vCPU, which runs here, is turned off and begins in real mode at a page: INIT, and a startup message right behind it.
+/// Restarts the first vCPU, which runs here, in real mode at a page: INIT followed by SIPI.
 pub fn restart(vcpu: &'static Vcpu, page: u8) {
     let before = vcpu.arch.events.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
     if before.is_some() {
@@ -167,13 +167,13 @@ pub fn start_up(vcpu: &'static Vcpu, page: u8) {
     }
 }
 
-/// A vCPU has been turned off by INIT. If a startup message has come already, it starts.
+/// Called when INIT has powered off a vCPU. It starts if a SIPI was received.
 pub fn turned_off(vcpu: &'static Vcpu) {
-    // While the VM is on, nobody else turns its vCPUs on or off in these phases.
+    // While the VM is on, nothing else changes the power state of its vCPUs in these phases.
     vcpu.vm().power.if_on(|| {
-        // Before INIT waits no more: others may look whether anything wakes this vCPU.
+        // Before INIT is cleared: others may check whether a pending event wakes this vCPU.
         vcpu.arch.events.deadlock.end();
-        // That is done. Another one is none until the phase says that the vCPU is on.
+        // INIT is complete. Further ones are ignored until the vCPU is on again.
         vcpu.arch.events.clear(INIT);
         let before = vcpu.arch.events.change(|phase| match phase {
             ENDING => Some(OFF),
@@ -188,9 +188,9 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 }
 
 fn start(vcpu: &'static Vcpu, page: u8) {
-    // An INIT that came since the phase was changed is for what begins here. The 8259s stay as they are.
+    // An INIT since the phase change applies to the new start. The 8259s' state is kept.
     vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
-    // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
+    // SAFETY: the vCPU was off, and its phase makes this the only code to start it.
     let (apic, context, vmx) = unsafe { (vcpu.arch.apic(), vcpu.arch.context(), vcpu.arch.vmx()) };
     apic.init();
     if let Some(vmx) = vmx {
@@ -201,12 +201,12 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     }
     context.reset_to_page(page);
     vcpu.arch.direct.reset();
-    // INIT leaves the counter as it is.
+    // INIT does not change the TSC.
     context.tsc_offset = vcpu.arch.kept.tsc_offset();
     cpu::start(vcpu);
 }
 
-/// Gives the loaded vCPU what waits for it, of the events.
+/// Delivers pending events to the loaded vCPU.
 #[cold]
 pub fn pull(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
@@ -217,12 +217,12 @@ pub fn pull(cpu: &mut Cpu) {
         deadline::update(cpu);
     }
     if waiting & INIT != 0 {
-        // It is entered, and exits at once: from an exit the way off is that of every vCPU.
+        // It is entered, and exits immediately: only an exit leads to the common way of leaving.
         apic::kick(cpu.index);
         return;
     }
     if waiting & NMIS != 0 {
-        // Before the NMI waits no more.
+        // Before the NMI is cleared.
         events.deadlock.end();
         pull_nmi(events);
     }
@@ -236,7 +236,7 @@ fn pull_nmi(events: &Events) {
     let free = blocked & BLOCKS_NMI == 0 && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let left = events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |waiting| {
         let nmis = waiting & NMIS;
-        // While one is being handled, a processor remembers one more, however many come.
+        // While an NMI is handled, the processor latches at most one more.
         let nmis = if free {
             nmis - u32::from(nmis != 0)
         } else if blocked & NMI_BLOCKED != 0 {
@@ -270,7 +270,7 @@ fn pull_external(cpu: &mut Cpu) {
     }
 }
 
-/// Chooses whether the loaded vCPU exits as soon as it can take an NMI.
+/// Sets NMI-window exiting for the loaded vCPU.
 pub fn exit_when_nmis_can(on: bool) {
     let controls = vmcs::read(Field::PRIMARY_CONTROLS);
     let window = u64::from(vmx::primary::NMI_WINDOW);

@@ -8,14 +8,14 @@ use stile_ledger::x86_64 as rows;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 
-/// Chooses the field of the VMCS that tells of pending interrupts: the one that the processor delivers, or the event that is injected at entry.
+/// Selects the VMCS field that shows pending interrupts: virtual-interrupt delivery's status, or the event to inject.
 pub fn choose_source(cpu: &Cpu) {
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
     let field = if delivers { Field::GUEST_INTERRUPT_STATUS } else { Field::ENTRY_INTERRUPTION };
     cpu.recorder.source.set(field.0.into());
 }
 
-/// Calls `each` with the vector that is pending, if that field is not as it was `before`.
+/// Calls `each` with the pending vector if the field differs from `before`.
 pub fn each_new(cpu: &Cpu, before: Option<u64>, mut each: impl FnMut(u32)) {
     /// The event is an external interrupt or an NMI ("VM-Entry Interruption-Information Field").
     const VALID: u64 = 1 << 31;
@@ -30,7 +30,7 @@ pub fn each_new(cpu: &Cpu, before: Option<u64>, mut each: impl FnMut(u32)) {
     }
 }
 
-/// The vector and the vCPUs of an ICR write, if that is the exit being handled.
+/// Vector and target vCPUs of an ICR write, if that is the exit being handled.
 pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, u64)> {
     let is_icr = if row == rows::WRMSR_X2APIC_ICR {
         true

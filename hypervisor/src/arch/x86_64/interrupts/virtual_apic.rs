@@ -1,5 +1,5 @@
-//! APIC virtualization by the processor: the VMCS's part of the loaded vCPU's local APIC (the manual, "APIC Virtualization and Virtual
-//! Interrupts"). The registers are in the vCPU's `Pages`, whether the processor works on them or not.
+//! APIC virtualization of the loaded vCPU in the VMCS (the manual, "APIC Virtualization and Virtual Interrupts"). The
+//! registers are in the vCPU's `Pages`, whether the processor virtualizes them or not.
 
 use stile_apic::{Mode, Pages, Status, is_kept, offset};
 use stile_blob::ApicVirtualization;
@@ -18,7 +18,7 @@ use crate::console::log;
 use crate::memory::TableFrames;
 use crate::vm::Vcpu;
 
-/// Returns the requested level of APIC virtualization, or the highest that the CPU has: then the operator is told.
+/// Returns the requested level of APIC virtualization, or the highest supported one, which is logged.
 pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
     let level = asked.min(vmx::features().apic);
     if level < asked {
@@ -34,30 +34,30 @@ pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
     level
 }
 
-/// Where a VM's vCPUs find their local APICs' page in the second stage: a page by which the processor recognizes the accesses ("APIC-Access
-/// Page"). It is there only while all of them have their APIC there: whoever has it elsewhere, or not in memory, must find nothing. Then
-/// the others' accesses are emulated.
+/// The APIC-access page of a VM in its second stage, by which the processor recognizes accesses ("APIC-Access Page").
+/// It is mapped only while all vCPUs have their APICs at the default address in xAPIC mode; otherwise accesses fault,
+/// and are emulated.
 pub struct AccessPage {
-    /// Its physical address.
+    /// Physical address.
     pub address: u64,
-    /// The table with its entry, and the index in it; the entry itself.
+    /// Table and index of the second-stage entry, and its value.
     place: (u64, usize),
     entry: u64,
-    /// Only one at a time decides.
+    /// Serializes changes of the mapping.
     lock: TicketLock<()>,
 }
 
 impl AccessPage {
-    /// Maps a page in a second stage whose root is at `root`.
+    /// Prepares the mapping in a second stage with this root.
     ///
     /// # Errors
-    /// There is no memory for tables.
+    /// No memory is left for tables.
     pub fn new(table: &mut PageTable<Ept>, root: u64, arena: &'static Arena) -> Result<AccessPage, &'static str> {
         let address = arena.allocate_pages(PAGE_SIZE)?;
         let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
         let mapping = Mapping { address: pc::LOCAL_APIC, output: address, size: PAGE_SIZE, attributes };
         table.map(&mut { arena }, mapping).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
-        // Four levels of 512 entries each; a page that is alone in its 2 MiB is mapped by the last.
+        // Four levels of 512 entries; a single page within 2 MiB is mapped at the last level.
         let index = |level: u32| (pc::LOCAL_APIC >> (12 + 9 * level)) as usize & 511;
         let next = |from: u64, level: u32| TableFrames.read(from, index(level)).map_or(0, |entry| entry & 0x000f_ffff_ffff_f000);
         let place = ([3, 2, 1].into_iter().fold(root, next), index(0));
@@ -65,7 +65,7 @@ impl AccessPage {
         Ok(AccessPage { address, place, entry, lock: TicketLock::new(()) })
     }
 
-    /// A vCPU's APIC has moved, or the VM was reset.
+    /// Updates the mapping after a vCPU's APIC has moved, or the VM was reset.
     pub fn choose<'a>(&self, mut apics: impl Iterator<Item = &'a Pages>) {
         let _guard = self.lock.lock();
         let entry = if apics.all(|apic| apic.is_at(pc::LOCAL_APIC)) { self.entry } else { 0 };
@@ -73,20 +73,20 @@ impl AccessPage {
     }
 }
 
-/// The loaded vCPU's APIC is in another mode or at another page.
+/// Updates the loaded vCPU after a change of its APIC's mode or address.
 pub fn moved(cpu: &mut Cpu) {
     write_controls(cpu);
     let vm = cpu.vcpu().vm();
     if let Some(page) = &vm.arch.place.apic_access {
         page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
-        // Stale translations of the page on other CPUs serve only vCPUs whose APIC is there; others come here, or flush them when they come to
-        // that CPU.
+        // Other CPUs' stale translations of the page serve only vCPUs whose APIC is there; other vCPUs come here, or
+        // flush at load.
         vmx::forget_ept(vm.arch.place.ept);
     }
 }
 
-/// Opens in an MSR bitmap what the processor answers for an x2APIC: registers that only hold a value, the task priority, and with
-/// delivery the end of an interrupt and interrupts to oneself.
+/// Clears bits of an MSR bitmap for x2APIC registers that the processor virtualizes: plain registers, the TPR, and
+/// with virtual-interrupt delivery EOI and self-IPI.
 pub fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
     const WRITES: usize = 2048;
     let delivers = level >= ApicVirtualization::Delivery;
@@ -100,7 +100,7 @@ pub fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
     }
 }
 
-/// Writes the controls that depend on the mode of the loaded vCPU's APIC, and tells the processor its state.
+/// Writes the controls that depend on the mode of the loaded vCPU's APIC, and its interrupt status.
 pub fn write_controls(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let (arch, place, features) = (&vcpu.arch, &vcpu.vm().arch.place, vmx::features());
@@ -140,7 +140,7 @@ pub fn write_controls(cpu: &mut Cpu) {
     cpu.apic().set_assisted(delivers);
 }
 
-/// Selects the MSR bitmap of the loaded vCPU by the mode of its APIC, and by whether IA32_TSC_DEADLINE is passed through.
+/// Selects the MSR bitmap of the loaded vCPU by its APIC's mode and by whether IA32_TSC_DEADLINE is passed through.
 pub fn write_msr_bitmap(vcpu: &Vcpu, passes_deadline: bool) {
     let place = &vcpu.vm().arch.place;
     let virtualized = vcpu.arch.apic_level_now() >= ApicVirtualization::Registers && vcpu.arch.pages.mode() == Mode::X2Apic;
@@ -152,7 +152,7 @@ pub fn write_msr_bitmap(vcpu: &Vcpu, passes_deadline: bool) {
     vmcs::write(Field::MSR_BITMAP, bitmaps[usize::from(passes_deadline)]);
 }
 
-/// Tells a processor that delivers interrupts which there are, and whose ends must exit.
+/// Writes RVI, SVI and the EOI-exit bitmap for virtual-interrupt delivery.
 #[cold]
 pub fn write_status(status: Status) {
     vmcs::write(Field::GUEST_INTERRUPT_STATUS, status.interrupts.into());
@@ -162,7 +162,7 @@ pub fn write_status(status: Status) {
     }
 }
 
-/// Tells it of an interrupt more ("Guest Interrupt Status": RVI is the low byte).
+/// Raises RVI, the low byte of "Guest Interrupt Status", for a further interrupt.
 #[inline(always)]
 pub fn request(vector: u8) {
     let status = vmcs::read(Field::GUEST_INTERRUPT_STATUS);
@@ -171,7 +171,8 @@ pub fn request(vector: u8) {
     }
 }
 
-/// Has the processor exit when the task priority falls below that of an interrupt which waits for this, and for nothing else.
+/// Sets the TPR threshold, so that the processor exits when the TPR falls below the priority of an interrupt that
+/// only it blocks.
 pub fn write_threshold(cpu: &mut Cpu) {
     let apic = cpu.apic();
     let class = apic.request().map_or(0, |vector| vector >> 4);

@@ -1,23 +1,23 @@
-//! Whether the loaded vCPU can be interrupted, and its exit when it can.
+//! Interruptibility of the loaded vCPU, and interrupt-window exiting.
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 
-/// In [`Field::ENTRY_INTERRUPTION`]: there is an event; an external interrupt has type 0 (the manual, "VM-Entry Controls for Event
-/// Injection").
+/// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
+/// Event Injection").
 pub const VALID: u64 = 1 << 31;
 /// RFLAGS.IF.
 pub const IF: u64 = 1 << 9;
 /// Blocking by STI and by MOV SS ("Guest Non-Register State").
 const SHADOWS: u64 = 0b11;
 
-/// Whether the loaded vCPU would take an interrupt now.
+/// Whether the loaded vCPU is interruptible now.
 pub fn can_interrupt() -> bool {
     vmcs::read(Field::GUEST_RFLAGS) & IF != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS == 0
 }
 
-/// Chooses whether the loaded vCPU exits as soon as it can take an interrupt.
+/// Sets interrupt-window exiting for the loaded vCPU.
 pub fn exit_when_it_can(on: bool) {
     Cpu::note_window(on);
     let controls = vmcs::read(Field::PRIMARY_CONTROLS);
@@ -28,7 +28,7 @@ pub fn exit_when_it_can(on: bool) {
     }
 }
 
-/// Whether the loaded vCPU has interrupts on (RFLAGS.IF).
+/// Whether the loaded vCPU has interrupts enabled (RFLAGS.IF).
 pub fn interrupts_on() -> bool {
     vmcs::read(Field::GUEST_RFLAGS) & IF != 0
 }

@@ -1,7 +1,7 @@
-//! Load and put: a vCPU's state going onto a CPU and coming off it. Nothing here runs at exit or entry.
+//! Load and put of a vCPU's registers. Nothing here runs at exit or entry.
 //!
-//! State in the VMCS moves with it. The rest (FP and SIMD registers, MSRs that neither Stile nor the VMCS uses, CR2, debug registers)
-//! belongs to the vCPU that is loaded, also while Stile runs: Stile never uses them.
+//! State in the VMCS moves with it. The rest (FP and SIMD registers, MSRs that neither Stile nor the VMCS uses, CR2,
+//! debug registers) stays that of the loaded vCPU while Stile runs, because Stile does not use it.
 
 use stile_blob::Mode;
 use stile_firmware::multiboot;
@@ -17,63 +17,63 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::interrupts::virtual_apic::AccessPage;
 
-/// MSRs that move at load and put, and only if they differ.
+/// MSRs that load and put move, if their values differ.
 const MSRS: [u32; 6] = [msr::STAR, msr::LSTAR, msr::CSTAR, msr::FMASK, msr::KERNEL_GS_BASE, msr::TSC_AUX];
-/// TSC_AUX is the last of them, and not on all CPUs.
+/// TSC_AUX, the last one, does not exist on all CPUs.
 fn msrs() -> usize {
     let has_rdtscp = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0;
     if has_rdtscp { MSRS.len() } else { MSRS.len() - 1 }
 }
 
-/// The values of a vCPU's registers while it is not loaded.
+/// Register values of a vCPU that is not loaded.
 #[repr(C)]
 pub struct VcpuContext {
     /// FP and SIMD registers, and XCR0.
     pub extended: Extended,
-    /// General registers by number. While the vCPU is loaded they are in the guest or in the CPU's frame.
+    /// General registers by number. While the vCPU is loaded they are in the CPU, or in its frame.
     pub general: [u64; 16],
     /// Physical address of the VMCS.
     vmcs: u64,
-    /// The CPU whose block and tables the VMCS names as the host's, counted from 1; 0 for none.
+    /// The CPU whose block and tables are in the VMCS's host state, plus 1; 0 if none.
     host: usize,
-    /// The vCPU was reset and has not been loaded since: its VMCS is to be written anew.
+    /// The vCPU was reset and not loaded since: its VMCS must be initialized.
     fresh: bool,
     start: Start,
-    /// Offset of the guest's counter, until the VMCS has it.
+    /// TSC offset, while the VMCS does not have it.
     pub tsc_offset: u64,
-    /// The VMCS has another value: [`VcpuContext::set_tsc_offset`].
+    /// The VMCS's TSC offset is stale: [`VcpuContext::set_tsc_offset`].
     tsc_moved: bool,
     vpid: u16,
     msrs: [u64; MSRS.len()],
     debug: Debug,
-    /// The vCPU waits by HLT, which is behind it.
+    /// The vCPU waits in HLT, which was skipped.
     pub halted: bool,
-    /// Whether it exits as it waits by PAUSE.
+    /// Whether its PAUSE loops exit.
     pub pauses: Pauses,
-    /// The secondary control of VMCS shadowing, if it has a VMCS of its own in use.
+    /// Secondary control of VMCS shadowing, if L1 has a current VMCS.
     pub shadowing: u64,
 }
 
-/// The VM's part of a VMCS.
+/// Fields of a VMCS that are common to a VM.
 pub struct Place {
     /// EPT pointer.
     pub ept: u64,
     /// Physical addresses of the I/O bitmaps.
     pub io_bitmaps: [u64; 2],
-    /// Those of the MSR bitmaps: IA32_TSC_DEADLINE exits, and does not.
+    /// Physical addresses of the MSR bitmaps, with and without exits for IA32_TSC_DEADLINE.
     pub msr_bitmaps: [u64; 2],
-    /// Those of vCPUs in x2APIC mode, if the processor answers some of its registers.
+    /// MSR bitmaps of vCPUs in x2APIC mode, if the processor virtualizes some of its registers.
     pub x2apic_bitmaps: [u64; 2],
-    /// Where local APICs are in memory, if the processor answers for them.
+    /// APIC-access page, if the processor virtualizes it.
     pub apic_access: Option<AccessPage>,
 }
 
-/// CR4 bits that guests have: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT, FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP. Those that
-/// the CPU does not have it refuses itself.
+/// CR4 bits that guests may set, if the CPU has them: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT,
+/// FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP.
 pub const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 
 impl VcpuContext {
-    /// Gives a new vCPU its identifier and its VMCS, a zeroed page.
+    /// Initializes a new vCPU with its VPID and its VMCS, a zeroed page.
     pub fn setup(&mut self, vpid: u16, vmcs: u64) {
         vmx::write_revision(vmcs, vmx::features().revision);
         self.vmcs = vmcs;
@@ -81,7 +81,7 @@ impl VcpuContext {
         vmcs::clear(self.vmcs);
     }
 
-    /// The state after reset, started in the given way.
+    /// Reset state, for the given kind of start.
     pub fn reset(&mut self, start: &crate::vm::Start) {
         self.reset_to(match start.mode {
             Mode::Long { tables } => Start::Long { pc: start.pc, tables },
@@ -96,14 +96,14 @@ impl VcpuContext {
         }
     }
 
-    /// The state after INIT, started in real mode at a page.
+    /// State after INIT and a SIPI with the given page.
     pub fn reset_to_page(&mut self, page: u8) {
         self.reset_to(Start::Real { page });
     }
 
     fn reset_to(&mut self, start: Start) {
         self.general = [0; 16];
-        // After INIT and reset: family, model and stepping.
+        // EDX after INIT and reset: family, model and stepping.
         self.general[gpr::RDX] = cpuid(1, 0).eax.into();
         self.start = start;
         self.extended.reset();
@@ -114,16 +114,16 @@ impl VcpuContext {
         self.host = 0;
     }
 
-    /// Changes what is added to the counter for the guest. The vCPU is not loaded.
+    /// Changes the TSC offset. The vCPU is not loaded.
     pub fn set_tsc_offset(&mut self, offset: u64) {
         self.tsc_offset = offset;
         self.tsc_moved = true;
-        // The next load takes the way of one on another CPU, so that others need not look.
+        // The next load takes the path for another CPU, so that ordinary loads need no check.
         self.host = 0;
     }
 
-    /// Puts everything but the general registers and the interrupts onto this CPU. Returns whether the vCPU was reset since it was loaded
-    /// last, so that the VMCS is a new one.
+    /// Loads all registers but the general ones and the interrupt state. Returns whether the vCPU was reset since its
+    /// last load, which makes its VMCS a new one.
     pub fn load(&mut self, cpu: &mut Cpu, place: &Place) -> bool {
         vmcs::make_current(self.vmcs);
         cpu.launched = Launch::CLEAR;
@@ -139,7 +139,7 @@ impl VcpuContext {
         if self.host != cpu.index + 1 {
             self.host = cpu.index + 1;
             host_state::write(cpu);
-            // Translations of the identifier on this CPU are of another time.
+            // This CPU's translations for the VPID are stale.
             vmx::forget_vpid(self.vpid.into());
             vmx::forget_ept(place.ept);
             if core::mem::take(&mut self.tsc_moved) {
@@ -147,7 +147,8 @@ impl VcpuContext {
             }
         }
         for (&register, &value) in MSRS.iter().zip(&self.msrs).take(msrs()) {
-            // SAFETY: the CPU has the register; the value is one that it had with this guest, or zero. Stile does not use it.
+            // SAFETY: the CPU has the register; the value was valid for this guest, or is zero. Stile does not use
+            // the register.
             unsafe {
                 if rdmsr(register) != value {
                     wrmsr(register, value);
@@ -159,7 +160,7 @@ impl VcpuContext {
         fresh
     }
 
-    /// Undoes [`VcpuContext::load`].
+    /// Puts the registers that [`VcpuContext::load`] loaded.
     pub fn put(&mut self, cpu: &mut Cpu) {
         for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
             // SAFETY: the CPU has the register.
@@ -171,7 +172,7 @@ impl VcpuContext {
         cpu.launched = Launch::CLEAR;
     }
 
-    /// Clears the VMCS, which is loaded here: the next entry is to launch it.
+    /// Clears the VMCS (VMCLEAR), which is loaded here: the next entry is VMLAUNCH.
     pub fn clear_vmcs(&self) {
         vmcs::clear(self.vmcs);
         vmcs::make_current(self.vmcs);
@@ -182,12 +183,12 @@ impl VcpuContext {
         self.vmcs
     }
 
-    /// Takes the VMCS off this CPU, whatever becomes of the rest.
+    /// Clears the VMCS and drops the other registers.
     pub fn drop_vmcs(&self) {
         vmcs::clear(self.vmcs);
     }
 
-    /// All controls but those that depend on the local APIC: see `virtual_apic.rs`.
+    /// Writes all controls except those of the local APIC: see `virtual_apic.rs`.
     fn write_controls(&self, place: &Place) {
         let features = vmx::features();
         let fields = [
@@ -196,7 +197,7 @@ impl VcpuContext {
             (Field::EPT_POINTER, place.ept),
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
-            // Exceptions of the guest's instructions are the guest's, but for those that may recur forever.
+            // Guests handle their own exceptions, except those that can recur endlessly.
             (Field::EXCEPTION_BITMAP, crate::arch::x86_64::handler::EXCEPTIONS),
             (Field::PAGE_FAULT_MASK, 0),
             (Field::PAGE_FAULT_MATCH, 0),

@@ -1,4 +1,5 @@
-//! CR0 of guests: what of it is the machine's, and writes that change that (the manual, "Control Registers").
+//! CR0 of guests: fixed bits, and emulation of writes that change other masked ones (the manual, "Control
+//! Registers").
 
 use stile_walk::GuestMemory;
 
@@ -8,7 +9,7 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 use crate::vm::Vm;
 
-/// Bits that the guest does not own: NE must stay set, and CD and NW are the machine's.
+/// Guest/host mask: NE is fixed to 1; CD and NW belong to the machine.
 pub const HELD: u64 = NE | NW | CD;
 /// Bits of CR0.
 pub const PE: u64 = 1;
@@ -20,30 +21,30 @@ const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
 /// CR0.PG.
 pub const PG: u64 = 1 << 31;
-/// In CR4.
+/// CR4 bits.
 const PAE: u64 = 1 << 5;
-/// In EFER.
+/// EFER bits.
 const LMA: u64 = 1 << 10;
 
-/// Whether the loaded vCPU runs code of 64-bit mode: EFER.LMA, and CS.L.
+/// Whether the loaded vCPU runs 64-bit code: EFER.LMA and CS.L.
 pub fn runs_64_bit_code() -> bool {
     const L: u64 = 1 << 13;
     vmcs::read(Field::GUEST_EFER) & LMA != 0 && vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
 }
 
-/// CR0 as the guest that is loaded reads it.
+/// CR0 as the loaded guest reads it.
 pub fn read() -> u64 {
     vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
 }
 
-/// Writes CR0 of the loaded vCPU for its guest. Bits in `kept` are a guest hypervisor's: they keep their value, and only what the guest reads
-/// of them changes. Returns false if hardware would refuse the write (the manual, "MOV—Move to/from Control Registers").
+/// Writes CR0 for the loaded guest. Bits in `kept` belong to a guest hypervisor: they keep their value, and only the
+/// read shadow changes. Returns false if the value is invalid (the manual, "MOV—Move to/from Control Registers").
 #[cold]
 #[inline(never)]
 pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
     const LME: u64 = 1 << 8;
     const PCIDE: u64 = 1 << 17;
-    /// In the rights of TR: a TSS of 32 or 64 bits.
+    /// Type of TR: a TSS of 32 or 64 bits.
     const WIDE: u64 = 1 << 3;
     let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
     let runs_64 = runs_64_bit_code();
@@ -59,11 +60,11 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
         return false;
     }
     if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {
-        // Paging of 32-bit linear addresses by PAE begins, or its pointers are read anew ("PDPTE Registers").
+        // PAE paging is enabled, or its pointers are reloaded ("PDPTE Registers").
         let Some(pointers) = pdptes(vm) else { return false };
         write_pdptes(pointers);
     }
-    // Paging goes on or off while EFER.LME is set: so does 64-bit mode.
+    // Enabling or disabling paging with EFER.LME set changes EFER.LMA.
     if (opens || closes) && efer & LME != 0 {
         let controls = vmcs::read(Field::ENTRY_CONTROLS);
         let ia32e = u64::from(vmx::entry::IA32E_GUEST);
@@ -76,17 +77,17 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
         forget_translations();
     }
     vmcs::write(Field::CR0_SHADOW, written);
-    // Caches stay on, and NE set.
+    // Caches stay enabled, and NE set.
     vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
     true
 }
 
-/// Forgets this CPU's translations of the vCPU's linear addresses.
+/// Invalidates this CPU's linear translations of the vCPU.
 pub fn forget_translations() {
     vmx::forget_vpid(vmcs::read(Field::VPID));
 }
 
-/// The page-directory-pointer-table entries of PAE paging, while it is on.
+/// PDPTEs of PAE paging, while in use.
 pub const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
 
 fn write_pdptes(pointers: [u64; 4]) {
@@ -95,7 +96,8 @@ fn write_pdptes(pointers: [u64; 4]) {
     }
 }
 
-/// Outside of IA-32e mode, paging is on and CR3 has changed: with PAE, its pointers are loaded. If one has reserved bits set, none is there; false then.
+/// Loads the PDPTEs after a change of CR3 under PAE paging outside IA-32e mode. Returns false, with none loaded, if
+/// one has reserved bits set.
 pub fn load_cr3(vm: &'static Vm) -> bool {
     if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
@@ -105,14 +107,14 @@ pub fn load_cr3(vm: &'static Vm) -> bool {
     pointers.is_some()
 }
 
-/// Those that CR3 leads to; nothing if one of them is present and has reserved bits set.
+/// Reads the PDPTEs at CR3; `None` if a present one has reserved bits set.
 fn pdptes(vm: &'static Vm) -> Option<[u64; 4]> {
     const PRESENT: u64 = 1;
     let reserved = 0b1_1110_0110 | u64::MAX << (cpuid(0x8000_0008, 0).eax & 0x3f);
     let table = vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0;
     let mut pointers = [0; 4];
     for (pointer, at) in pointers.iter_mut().zip((table..).step_by(8)) {
-        // Where there is no RAM, there are ones.
+        // Memory without RAM reads as all ones.
         *pointer = Ram(vm).read_u64(at).unwrap_or(u64::MAX);
         if *pointer & PRESENT != 0 && *pointer & reserved != 0 {
             return None;

@@ -1,9 +1,9 @@
-//! CR2 and the debug registers that the VMCS does not have: they are the loaded vCPU's, also while Stile runs. DR7, without which the others do
-//! nothing, is in the VMCS.
+//! CR2 and the debug registers outside the VMCS stay those of the loaded vCPU while Stile runs. DR7, which enables
+//! the others, is in the VMCS.
 
 use core::arch::asm;
 
-/// Their values while the vCPU is not loaded.
+/// Values of a vCPU that is not loaded.
 #[repr(C)]
 pub struct Debug {
     cr2: u64,
@@ -13,15 +13,15 @@ pub struct Debug {
 }
 
 impl Debug {
-    /// As after reset or INIT (the manual, "Processor State Following Power-up, Reset, or INIT").
+    /// Reset and INIT state (the manual, "Processor State Following Power-up, Reset, or INIT").
     pub fn reset(&mut self) {
         *self = Debug { cr2: 0, addresses: [0; 4], dr6: 0xffff_0ff0 };
     }
 
-    /// Brings them onto this CPU.
+    /// Loads the registers.
     pub fn load(&self) {
         let [a, b, c, d] = self.addresses;
-        // SAFETY: the registers are the guest's, and do nothing while Stile runs: after an exit DR7 enables none.
+        // SAFETY: the registers hold guest values, without effect on Stile: after an exit DR7 enables no breakpoint.
         unsafe {
             asm!(
                 "mov cr2, {cr2}", "mov dr0, {a}", "mov dr1, {b}", "mov dr2, {c}", "mov dr3, {d}", "mov dr6, {dr6}",
@@ -31,10 +31,10 @@ impl Debug {
         }
     }
 
-    /// Takes them off this CPU.
+    /// Puts the registers.
     pub fn put(&mut self) {
         let [a, b, c, d]: [u64; 4];
-        // SAFETY: reading changes nothing.
+        // SAFETY: reading has no side effect.
         unsafe {
             asm!(
                 "mov {cr2}, cr2", "mov {a}, dr0", "mov {b}, dr1", "mov {c}, dr2", "mov {d}, dr3", "mov {dr6}, dr6",

@@ -1,16 +1,16 @@
-//! FP, SIMD and other state that XSAVE knows (the manual, "Managing State Using the XSAVE Feature Set"): it is the loaded vCPU's, also while Stile
-//! runs, which is built without it.
+//! XSAVE state: FP, SIMD and others (the manual, "Managing State Using the XSAVE Feature Set"). It stays that of the
+//! loaded vCPU while Stile, which is compiled without it, runs.
 
 use core::arch::asm;
 
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
 
-/// Bytes of an area: x87, SSE, AVX and AVX-512 take 2,688 in the standard form.
+/// Size of an area, in bytes: x87, SSE, AVX and AVX-512 take 2,688 in the standard form.
 const SIZE: usize = 4096;
-/// Components that guests may have: x87, SSE, AVX; the three of AVX-512.
+/// State components available to guests: x87, SSE, AVX; the three of AVX-512.
 const KNOWN: u64 = 0b1110_0111;
 
-/// The state of a vCPU that is not loaded, and its XCR0.
+/// State of a vCPU that is not loaded, and its XCR0.
 #[repr(C, align(64))]
 pub struct Extended {
     area: [u8; SIZE],
@@ -19,22 +19,22 @@ pub struct Extended {
 }
 
 impl Extended {
-    /// As after reset or INIT (the manual, "Processor State Following Power-up, Reset, or INIT").
+    /// Reset and INIT state (the manual, "Processor State Following Power-up, Reset, or INIT").
     pub fn reset(&mut self) {
         self.area.fill(0);
-        // FCW and MXCSR as FNINIT and a reset leave them; legacy area.
+        // FCW and MXCSR after FNINIT and reset, in the legacy area.
         self.area[0..2].copy_from_slice(&0x37fu16.to_le_bytes());
         self.area[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
-        // XSTATE_BV: x87 and SSE are there.
+        // XSTATE_BV: x87 and SSE are valid.
         self.area[512] = 0b11;
         self.xcr0 = 1;
     }
 
-    /// Brings it onto this CPU.
+    /// Loads the state.
     pub fn load(&self) {
         let area = self.area.as_ptr();
-        // SAFETY: the area is aligned, has room for all components that guests may have, and was written by XSAVE or `reset`; XCR0 takes
-        // what CPUID says is there, and what the guest could set.
+        // SAFETY: the area is aligned, has room for all components available to guests, and was written by XSAVE or
+        // `reset`; XCR0 is a value that the guest could set.
         unsafe {
             if has_xsave() {
                 write_xcr0(supported());
@@ -46,10 +46,10 @@ impl Extended {
         }
     }
 
-    /// Takes them off this CPU. XCR0 is known: guests write it by an exit.
+    /// Puts the state. XCR0 is known, since guests write it by an exit.
     pub fn put(&mut self) {
         let area = self.area.as_mut_ptr();
-        // SAFETY: the area is aligned and has room for all components that guests may have; XCR0 takes what CPUID says is there.
+        // SAFETY: the area is aligned and has room for all components available to guests; CPUID enumerates them.
         unsafe {
             if has_xsave() {
                 write_xcr0(supported());
@@ -65,13 +65,13 @@ fn has_xsave() -> bool {
     cpuid(1, 0).ecx & 1 << 26 != 0
 }
 
-/// The state components that guests may have on this CPU, as bits of XCR0.
+/// State components available to guests on this CPU, as bits of XCR0.
 pub fn supported() -> u64 {
     let leaf = cpuid(0xd, 0);
     (u64::from(leaf.edx) << 32 | u64::from(leaf.eax)) & KNOWN
 }
 
-/// Bytes that the standard form of XSAVE's area takes for these components.
+/// Size of XSAVE's standard form for these components, in bytes.
 pub fn size(components: u64) -> u32 {
     /// Legacy area and header.
     const LEAST: u32 = 576;
@@ -87,6 +87,6 @@ pub fn size(components: u64) -> u32 {
 /// # Safety
 /// This CPU has XSAVE, and the value is one that XCR0 takes.
 pub unsafe fn write_xcr0(value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees XSAVE and a valid value.
     unsafe { asm!("xsetbv", in("ecx") 0, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
 }

@@ -1,4 +1,4 @@
-//! The host's part of a VMCS.
+//! Host-state area of a VMCS.
 
 use crate::arch::x86_64::exit;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -6,7 +6,7 @@ use crate::arch::x86_64::host::descriptor_tables;
 use crate::arch::x86_64::host::instructions::{msr, rdmsr, read_cr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 
-/// Writes it: when a vCPU comes to a CPU, and not again while it stays.
+/// Writes the host-state area, when a vCPU moves to another CPU.
 pub fn write(cpu: &Cpu) {
     let fields = [
         (Field::HOST_CR0, read_cr!("cr0")),
@@ -26,7 +26,7 @@ pub fn write(cpu: &Cpu) {
         (Field::HOST_IDTR_BASE, descriptor_tables::base()),
         (Field::HOST_SYSENTER_ESP, 0),
         (Field::HOST_SYSENTER_EIP, 0),
-        // SAFETY: every CPU in 64-bit mode has these two.
+        // SAFETY: every CPU in 64-bit mode has both registers.
         (Field::HOST_EFER, unsafe { rdmsr(msr::IA32_EFER) }),
         // SAFETY: every CPU in 64-bit mode has the register.
         (Field::HOST_PAT, unsafe { rdmsr(msr::IA32_PAT) }),

@@ -1,4 +1,4 @@
-//! Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
+//! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::window::VALID;
@@ -6,14 +6,14 @@ use crate::arch::x86_64::interrupts::window::VALID;
 /// RFLAGS.TF.
 pub const TF: u64 = 1 << 8;
 
-/// Types of events, in both of the fields that name one.
+/// Event types, in both the interruption-information and IDT-vectoring fields.
 const TYPE: u64 = 7 << 8;
 const NMI: u64 = 2 << 8;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 const ERROR_CODE: u64 = 1 << 11;
-/// Undefined or of another meaning in the fields that tell of events, reserved in the one that injects them.
+/// Undefined, or of another meaning, in fields that report events; reserved in the field that injects.
 const UNDEFINED: u64 = 1 << 12;
-/// In [`Field::GUEST_INTERRUPTIBILITY`]: an NMI is being handled.
+/// [`Field::GUEST_INTERRUPTIBILITY`]: blocking by NMI.
 const NMI_BLOCKED: u64 = 1 << 3;
 
 /// Vectors of exceptions.
@@ -24,7 +24,7 @@ mod vector {
     pub const PROTECTION: u8 = 13;
 }
 
-/// The instruction after STI or MOV SS is done: interrupts are blocked no longer.
+/// Ends blocking by STI and MOV SS after the following instruction.
 #[inline(always)]
 pub fn end_shadow() {
     let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
@@ -33,24 +33,24 @@ pub fn end_shadow() {
     }
 }
 
-/// Whether an event was being delivered when the exit came.
+/// Whether an event was being delivered when the exit occurred.
 pub fn was_delivering() -> bool {
     vmcs::read(Field::VECTORING) & VALID != 0
 }
 
-/// The event of a field that tells of one, with its error code and where it goes on, is delivered at entry.
+/// Re-injects the event of an IDT-vectoring field, with its error code and instruction length.
 pub fn event(event: u64, code: u64) {
     if event & TYPE == NMI {
-        // It was taken already, and is taken anew.
+        // An NMI was taken already: blocking by NMI is cleared, and set again by the injection.
         unblock_nmis();
     }
     vmcs::write(Field::ENTRY_ERROR_CODE, code);
-    // Of a software interrupt or exception: where it goes on.
+    // Instruction length of a software interrupt or exception.
     vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
     vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
 }
 
-/// An event whose delivery ended in this exit is delivered at entry (the manual, "Information for VM Exits That Occur During Event
+/// Re-injects an event whose delivery caused this exit (the manual, "Information for VM Exits That Occur During Event
 /// Delivery"). Returns whether there was one.
 pub fn deliver_again() -> bool {
     let delivering = was_delivering();
@@ -60,7 +60,8 @@ pub fn deliver_again() -> bool {
     delivering
 }
 
-/// An event whose delivery ended in this exit can't be delivered: a double fault takes its place. False if it was one itself, which is the end.
+/// Replaces an event whose delivery caused this exit by a double fault. Returns false if it was a double fault
+/// itself: a triple fault.
 pub fn double_fault() -> bool {
     let event = vmcs::read(Field::VECTORING);
     if event & (TYPE | 0xff) == HARDWARE_EXCEPTION | u64::from(vector::DOUBLE_FAULT) {
@@ -70,30 +71,31 @@ pub fn double_fault() -> bool {
     true
 }
 
-/// An NMI is being handled: no other comes before IRET.
+/// Sets blocking by NMI.
 pub fn block_nmis() {
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
 }
 
-/// IRET ends the handling of an NMI.
+/// Clears blocking by NMI, as IRET does.
 pub fn unblock_nmis() {
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
 }
 
-/// IRET had ended the handling of an NMI when it was stopped, and is to be done again: `told` is the field that says so, in bit 12.
+/// Restores blocking by NMI if an interrupted IRET had cleared it and is to be executed again: bit 12 of the field
+/// `told`.
 pub fn block_nmis_if_iret(told: u64) {
     if told & 1 << 12 != 0 && !was_delivering() {
         block_nmis();
     }
 }
 
-/// RFLAGS.RF: the next instruction has no breakpoint.
+/// RFLAGS.RF: suppresses a breakpoint on the next instruction.
 pub const RF: u64 = 1 << 16;
 
-/// Completes an instruction with RFLAGS.RF or TF set: RF ends, which is set while an access
-/// is made that ends in an exit ("Saving RIP, RSP, and RFLAGS"); the latter is a step.
+/// Completes an instruction with RFLAGS.RF or TF set: clears RF, which is set during an access that exits ("Saving
+/// RIP, RSP, and RFLAGS"); TF makes a single step pending.
 ///
-/// Inlined, so that who rarely comes here need not keep registers for a call.
+/// Inlined, so that rare callers need not save registers for a call.
 #[inline(always)]
 pub fn finish(flags: u64) {
     if flags & RF != 0 {
@@ -104,7 +106,8 @@ pub fn finish(flags: u64) {
     }
 }
 
-/// An element of a repetition is done, and the instruction is not: what comes between instructions comes now, but not a breakpoint on it.
+/// Completes an element of a repeated string instruction: events between instructions are taken, but no breakpoint on
+/// the instruction itself.
 #[cold]
 pub fn pause() {
     end_shadow();
@@ -115,7 +118,8 @@ pub fn pause() {
     }
 }
 
-/// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
+/// Makes a single step (#DB) pending, which entry delivers, unless BTF restricts steps to branches ("Pending debug
+/// exceptions").
 #[cold]
 pub fn step() {
     const BTF: u64 = 1 << 1;
@@ -124,20 +128,20 @@ pub fn step() {
     }
 }
 
-/// A single step in "pending debug exceptions".
+/// BS in "pending debug exceptions".
 const BS: u64 = 1 << 14;
 
-/// A single step that is pending comes to nothing.
+/// Clears a pending single step.
 pub fn end_step() {
     vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) & !BS);
 }
 
-/// Marks a single step as pending.
+/// Makes a single step pending.
 pub fn pend_step() {
     vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
 }
 
-/// An exception. In real mode none has an error code, and an entry with one fails.
+/// Injects an exception. In real mode none has an error code, with which the entry would fail.
 #[cold]
 #[inline(never)]
 pub fn exception(vector: u8, code: Option<u32>) {
@@ -152,35 +156,35 @@ pub fn exception(vector: u8, code: Option<u32>) {
     };
     // The debug exception is that of a task switch, which is a trap.
     if !matches!(vector, vector::DEBUG | vector::DOUBLE_FAULT) {
-        // A fault's handler comes back to an instruction whose breakpoint has been ("Resume Flag").
+        // A fault's handler returns to an instruction whose breakpoint was already taken ("Resume Flag").
         vmcs::write(Field::GUEST_RFLAGS, vmcs::read(Field::GUEST_RFLAGS) | RF);
     }
     vmcs::write(Field::ENTRY_INTERRUPTION, event);
 }
 
-/// The linear address that a page fault tells.
+/// Sets CR2, the linear address of a page fault.
 pub fn set_fault_address(address: u64) {
-    // SAFETY: CR2 is the guest's.
+    // SAFETY: CR2 holds the loaded guest's value.
     unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
 }
 
-/// MOV SS is done: nothing comes before the next instruction is.
+/// Completes MOV SS: sets blocking until after the next instruction.
 pub fn begin_shadow() {
     const BY_MOV_SS: u64 = 1 << 1;
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
 }
 
-/// #DB: what `handler/exception.rs` has told of in DR6.
+/// Injects #DB, whose cause `handler/exception.rs` has set in DR6.
 pub fn debug() {
     exception(vector::DEBUG, None);
 }
 
-/// #UD: an instruction that there is not.
+/// Injects #UD.
 pub fn undefined() {
     exception(vector::UNDEFINED, None);
 }
 
-/// #GP(0): an instruction that may not do what it tries.
+/// Injects #GP(0).
 pub fn general_protection() {
     exception(vector::PROTECTION, Some(0));
 }

@@ -1,20 +1,21 @@
-//! vCPUs that wait for another one in a loop of PAUSE (the manual, "PAUSE-Loop Exiting"): they exit while others want the CPU, if the CPU can
-//! have them do so.
+//! PAUSE-loop exiting (the manual, "PAUSE-Loop Exiting"): loops exit while other vCPUs want the CPU, if the CPU
+//! supports it.
 
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::host::vmx::secondary::PAUSE_LOOPS;
 
-/// PAUSEs that are no more ticks apart are of one loop, and one that is as long as the window exits: locks are held for less.
+/// PLE_Gap: maximum distance of PAUSEs in the same loop, in ticks.
 const GAP: u64 = 128;
-/// Ticks of a loop of PAUSE until it exits: locks are held for less.
+/// PLE_Window: ticks of a loop until it exits, longer than locks are usually held.
 const WINDOW: u64 = 4096;
 
-/// Whether a vCPU's loops exit, as its VMCS has it.
+/// Whether a vCPU's PAUSE loops exit, by its VMCS.
 pub struct Pauses(bool);
 
 impl Pauses {
-    /// Chooses for a VMCS that is being written anew. The control itself is written with those of the local APIC ([`Pauses::control`]).
+    /// Selects for a VMCS that is being initialized. The control is written together with those of the local APIC
+    /// ([`Pauses::control`]).
     pub fn reset(&mut self, on: bool) {
         let can = vmx::features().pause_loops;
         if can {
@@ -24,7 +25,7 @@ impl Pauses {
         self.0 = on && can;
     }
 
-    /// Chooses for the VMCS that is current.
+    /// Selects for the current VMCS.
     pub fn trap(&mut self, on: bool) {
         if self.0 != on && vmx::features().pause_loops {
             self.0 = on;
@@ -33,7 +34,7 @@ impl Pauses {
         }
     }
 
-    /// The secondary control for it.
+    /// Secondary control for the selection.
     pub fn control(&self) -> u64 {
         if self.0 { PAUSE_LOOPS.into() } else { 0 }
     }

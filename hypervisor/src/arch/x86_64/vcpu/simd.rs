@@ -1,22 +1,22 @@
-//! Vector and MMX registers of the vCPU that is loaded: they are in the CPU's registers, as Stile is built without them.
+//! Vector and MMX registers of the loaded vCPU: they are in the CPU, because Stile is compiled without them.
 
 use core::arch::asm;
 
 use stile_decode::{Extent, StateWord};
 
-/// Runs an instruction with a register whose number is `$index`, of which the text ends `$text` and `$after` follows; `$memory` is the
-/// address that it names.
+/// Executes an instruction on register `$index`, whose text is `$text`, the number, then `$after`; `$memory` is its
+/// memory operand.
 macro_rules! numbered {
     ($index:expr, $memory:expr, $before:literal, $after:literal, [$($number:literal)*]) => {
         match $index {
-            // SAFETY: the caller of the macro says what the instruction does: it moves one register from or to what `$memory` refers to.
+            // SAFETY: each use of the macro moves one register from or to the referent of `$memory`.
             $($number => unsafe { asm!(concat!($before, $number, $after), memory = in(reg) $memory, options(nostack, preserves_flags)) },)*
             _ => {}
         }
     };
 }
 
-/// Bits 255:0 of a register, or 127:0 if not `wide`. For the others XCR0 has AVX's state.
+/// Reads bits 255:0 of a register, or 127:0 if not `wide`. Bits 255:128 require AVX state in XCR0.
 pub fn read(index: u8, wide: bool) -> [u64; 4] {
     let mut value = [0; 4];
     let to = value.as_mut_ptr();
@@ -28,7 +28,7 @@ pub fn read(index: u8, wide: bool) -> [u64; 4] {
     value
 }
 
-/// Writes a register. Only with AVX's state in XCR0 may what is above bit 127 change.
+/// Writes a register. Bits above 127 change only with AVX state in XCR0.
 pub fn write(index: u8, value: &[u64; 4], extent: Extent) {
     let from = value.as_ptr();
     match extent {
@@ -38,16 +38,16 @@ pub fn write(index: u8, value: &[u64; 4], extent: Extent) {
     }
 }
 
-/// FSW.ES: the next instruction of the x87 or MMX tells an exception.
+/// FSW.ES: the next x87 or MMX instruction raises an exception.
 pub fn floating_point_error() -> bool {
     const ES: u16 = 1 << 7;
     let status: u16;
-    // SAFETY: this reads the status without looking at exceptions.
+    // SAFETY: it reads the status word without checking for exceptions.
     unsafe { asm!("fnstsw ax", out("ax") status, options(nomem, nostack, preserves_flags)) };
     status & ES != 0
 }
 
-/// An MMX register. No exception waits.
+/// Reads an MMX register. No exception is pending.
 pub fn read_mmx(index: u8) -> u64 {
     let mut value = 0u64;
     let to = &raw mut value;
@@ -55,17 +55,17 @@ pub fn read_mmx(index: u8) -> u64 {
     value
 }
 
-/// Writes an MMX register. No exception waits.
+/// Writes an MMX register. No exception is pending.
 pub fn write_mmx(index: u8, value: u64) {
     let from = &raw const value;
     numbered!(index, from, "movq mm", ", [{memory}]", [0 1 2 3 4 5 6 7]);
 }
 
-/// A word of the x87's or SSE's state.
+/// Reads a control or status word of x87 or SSE.
 pub fn state_word(word: StateWord) -> u32 {
     let mut value = 0u32;
     let to = &raw mut value;
-    // SAFETY: each writes 16 or 32 bits there, without looking at exceptions.
+    // SAFETY: each stores 16 or 32 bits there, without checking for exceptions.
     unsafe {
         match word {
             StateWord::X87Control => asm!("fnstcw [{}]", in(reg) to, options(nostack, preserves_flags)),
@@ -76,10 +76,11 @@ pub fn state_word(word: StateWord) -> u32 {
     value
 }
 
-/// Writes one: MXCSR without reserved bits, and no exception of the x87 waits. The status can't be written.
+/// Writes a control word: MXCSR without reserved bits, and no x87 exception is pending. The status word cannot be
+/// written.
 pub fn set_state_word(word: StateWord, value: u32) {
     let from = &raw const value;
-    // SAFETY: the registers are the guest's, and Stile computes nothing with them.
+    // SAFETY: the registers hold guest state, and Stile does not use them.
     unsafe {
         match word {
             StateWord::X87Control => asm!("fldcw [{}]", in(reg) from, options(nostack, preserves_flags)),
@@ -89,10 +90,10 @@ pub fn set_state_word(word: StateWord, value: u32) {
     }
 }
 
-/// XCR0, which is the guest's. CR4.OSXSAVE is set.
+/// Reads XCR0, which holds the guest's value. CR4.OSXSAVE is set.
 pub fn xcr0() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: with OSXSAVE, reading is allowed.
+    // SAFETY: reading is allowed with CR4.OSXSAVE.
     unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
     u64::from(high) << 32 | u64::from(low)
 }

@@ -1,23 +1,23 @@
-//! The guest's part of a VMCS when its vCPU starts (the manual, "Processor State Following Power-up, Reset, or INIT", and for modes other than that the
-//! boot protocols).
+//! Guest-state area of a vCPU at its start (the manual, "Processor State Following Power-up, Reset, or INIT"; other
+//! modes by their boot protocols).
 
 use super::cr0::{ET, NE, PE, PG};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 
-/// How a vCPU starts. All zero is the first way.
+/// Kind of a vCPU's start. All-zero is the first one.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub enum Start {
-    /// In real mode, at the beginning of a page below 1 MiB.
+    /// Real mode, at the start of a page below 1 MiB.
     Real { page: u8 },
-    /// In protected mode without paging.
+    /// Protected mode without paging.
     Protected { pc: u64 },
-    /// In 64-bit mode.
+    /// 64-bit mode.
     Long { pc: u64, tables: u64 },
 }
 
-/// Access rights of segments (the manual, "Format of Access Rights").
+/// Segment access rights (the manual, "Format of Access Rights").
 mod rights {
     pub const CODE_32: u64 = 0xc09b;
     pub const CODE_64: u64 = 0xa09b;
@@ -34,7 +34,7 @@ const LME_LMA: u64 = 1 << 8 | 1 << 10;
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 
 impl Start {
-    /// Writes it. `tsc_offset`: what is added to the counter for the guest.
+    /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset.
     pub fn write(self, tsc_offset: u64) {
         let (pc, cr0, cr3, cr4, efer) = match self {
             Start::Real { .. } => (0, ET | NE, 0, 0, 0),
@@ -75,12 +75,13 @@ impl Start {
     }
 }
 
-/// Selectors as the boot protocols have them.
+/// Code selector of the boot protocols.
 const CODE: u64 = 0x10;
-/// Selector of data as the boot protocols have it.
+/// Data selector of the boot protocols.
 const DATA: u64 = 0x18;
 
-/// Segments: selector and access rights of code and of data. Only a code segment of real mode, whose selector is its base, is not flat.
+/// Segments: selector and access rights of code and of data. All are flat except real mode's code segment, whose
+/// selector determines its base.
 fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
     let data_segments = [
         (Field::GUEST_ES, Field::GUEST_ES_BASE, Field::GUEST_ES_LIMIT, Field::GUEST_ES_RIGHTS),

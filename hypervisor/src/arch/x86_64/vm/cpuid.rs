@@ -10,20 +10,20 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{features, secondary};
 use crate::arch::x86_64::vcpu::extended;
 
-/// Leaves of the hypervisor's own begin here.
+/// First of the hypervisor's leaves.
 const HYPERVISOR: u32 = 0x4000_0000;
-/// The frequency of the counter in kHz, as other hypervisors tell it.
+/// TSC frequency in kHz, in the format of other hypervisors.
 const HYPERVISOR_TIMING: u32 = 0x4000_0010;
-/// The signature in EBX, ECX and EDX.
+/// Signature in EBX, ECX and EDX.
 const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
-/// Leaves of KVM's interface begin here.
+/// First of KVM's leaves.
 const KVM: u32 = 0x4000_0100;
-/// The features of KVM's interface, of which there is one: MSR_KVM_STEAL_TIME.
+/// Features of KVM's interface: MSR_KVM_STEAL_TIME only.
 const KVM_FEATURES: u32 = KVM + 1;
 const STEAL_TIME: u32 = 1 << 5;
-/// The signature of KVM's interface in EBX, ECX and EDX.
+/// KVM's signature in EBX, ECX and EDX.
 const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
-/// The highest basic leaf, at least: the counter's frequency is told in those before.
+/// Minimum of the highest basic leaf: includes those with the TSC's frequency.
 const HIGHEST: u32 = 0x16;
 
 /// Four characters of a signature.
@@ -33,15 +33,15 @@ fn signature(text: &[u8; 12], at: usize) -> u32 {
 
 const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 
-/// Leaves below this can be in the table.
+/// Limit of leaves in the table.
 pub const LEAVES: usize = 32;
 /// Leaves whose answer depends on a subleaf, the vCPU or its state.
 const VARIABLE: u32 = 1 << 0x1 | 1 << 0x4 | 1 << 0x7 | 1 << 0xb | 1 << 0xd;
 
-/// Answers that are the same each time, for `exit.S`.
+/// Constant answers, for `exit.S`.
 #[repr(C)]
 pub struct Table {
-    /// The leaves that are in it, a bit each.
+    /// Bit mask of leaves in the table.
     present: u32,
     /// EAX, EBX, ECX and EDX.
     answers: [[u32; 4]; LEAVES],
@@ -52,7 +52,7 @@ pub const ANSWERS: usize = offset_of!(Table, answers);
 const _: () = assert!(offset_of!(Table, present) == 0, "exit.S relies on it");
 
 impl Table {
-    /// The answers.
+    /// Computes the answers.
     pub fn new() -> Table {
         let answers = core::array::from_fn(|leaf| {
             if VARIABLE >> leaf & 1 != 0 {
@@ -65,15 +65,15 @@ impl Table {
     }
 }
 
-/// Answers CPUID with the CPU's own values (the manual, "CPUID—CPU Identification"), less features that guests can't have. `topology` is that
-/// of the VM.
+/// Answers CPUID with the CPU's values (the manual, "CPUID—CPU Identification"), without features that guests do not
+/// have. `topology`: the VM's.
 pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {
         HYPERVISOR => {
             CpuidResult { eax: HYPERVISOR_TIMING, ebx: signature(SIGNATURE, 0), ecx: signature(SIGNATURE, 4), edx: signature(SIGNATURE, 8) }
         }
-        // KVM's interface: Linux uses the x2APIC only where it knows the hypervisor.
+        // KVM's interface: Linux uses the x2APIC only under hypervisors that it knows.
         KVM => CpuidResult {
             eax: KVM_FEATURES,
             ebx: signature(KVM_SIGNATURE, 0),
@@ -84,11 +84,11 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
         HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
         0..HYPERVISOR if leaf > highest => NOTHING,
         0x1 => {
-            /// PCLMULQDQ, MONITOR and VMX below, ... : bits of ECX that guests have.
+            /// ECX bits of guests: PCLMULQDQ, MONITOR and VMX below, and others.
             const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15);
-            /// MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE are not there.
+            /// Not MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE.
             const EDX: u32 = !(1 << 7 | 1 << 12 | 1 << 14 | 1 << 21 | 1 << 22 | 1 << 28 | 1 << 29 | 1 << 31);
-            /// There is a local APIC, and it is not turned off.
+            /// The local APIC exists and is enabled.
             const APIC: u32 = 1 << 9;
             let own = cpuid(1, 0);
             let (_, socket) = topology.apic_shifts();
@@ -96,20 +96,20 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             CpuidResult {
                 eax: own.eax,
                 ebx: own.ebx & 0xff00 | vcpu << 24 | 1 << socket << 16,
-                // The hypervisor's bit is set.
+                // The hypervisor bit is set.
                 ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
                 edx: own.edx & EDX & !APIC | u32::from(socket > 0) << 28 | if apic_on { APIC } else { 0 },
             }
         }
         0x4 => cache(cpuid(4, subleaf), topology),
-        // The APIC's timer runs in all power states.
+        // ARAT: the APIC timer runs in all power states.
         0x6 => CpuidResult { eax: 1 << 2, ..NOTHING },
         0x7 if subleaf == 0 => {
-            /// FSGSBASE, BMI1, AVX2, SMEP, BMI2, ERMS, AVX-512 and its parts, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
+            /// Of FSGSBASE, BMI1, AVX2, SMEP, BMI2, ERMS, AVX-512, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
             const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
             let own = cpuid(7, 0);
             let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
-            /// Emulated, whatever this CPU has.
+            /// Emulated, whatever the CPU has.
             const TSC_ADJUST: u32 = 1 << 1;
             CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
         }
@@ -123,7 +123,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             };
             CpuidResult { eax: shift, ebx: all, ecx: kind << 8 | subleaf, edx: vcpu }
         }
-        // State components: what this CPU answers with the guest's XCR0 in force; no supervisor states.
+        // State components: the CPU's answer with the guest's XCR0 in force; no supervisor states.
         0xd => {
             let supported = extended::supported();
             match subleaf {
@@ -139,7 +139,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             }
         }
         0x0 => CpuidResult { eax: highest, ..cpuid(0, 0) },
-        // The counter, as a multiple of a crystal's frequency: 1, since nobody asks what crystal there is.
+        // TSC frequency as a ratio to the crystal's: 1, with the TSC's own frequency as the crystal's.
         0x15 => match u32::try_from(timer::frequency()) {
             Ok(hz) => CpuidResult { eax: 1, ebx: 1, ecx: hz, edx: 0 },
             Err(_) => cpuid(0x15, 0),
@@ -151,12 +151,12 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             let own = cpuid(leaf, 0);
             CpuidResult { ecx: own.ecx & 0x121, edx: own.edx & !rdtscp, ..own }
         }
-        // Performance counters, power, SGX, trace, and what is yet to come: nothing.
+        // Performance counters, power, SGX, trace and later leaves: zero.
         _ => NOTHING,
     }
 }
 
-/// A cache (leaf 4) of a VM of this topology: a core has its own, but for the last level, which a socket has.
+/// A cache (leaf 4) of a VM of this topology: private to a core, except the last level, which a socket shares.
 fn cache(own: CpuidResult, topology: Topology) -> CpuidResult {
     const TYPE: u32 = 0x1f;
     const LAST_LEVEL: u32 = 3;

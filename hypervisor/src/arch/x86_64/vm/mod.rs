@@ -1,4 +1,4 @@
-//! The architecture's part of VMs and vCPUs: second stage, bitmaps, power states.
+//! x86-64 state of VMs and vCPUs: second stage, bitmaps, power states.
 
 pub mod cpuid;
 pub mod msr_bitmap;
@@ -38,75 +38,75 @@ use msr_bitmap::{msr_bitmap, msr_bitmaps};
 use protected::{Deferred, Protected};
 use watch::Watch;
 
-/// The architecture's part of a VM.
+/// x86-64 state of a VM.
 pub struct Vm {
-    /// Answers of CPUID that need no computation.
+    /// Constant CPUID answers.
     pub cpuid: Table,
-    /// How its vCPUs are told to be arranged.
+    /// Topology of its vCPUs.
     pub topology: Topology,
-    /// The memory that it is made of.
+    /// Memory for its structures.
     arena: &'static Arena,
-    /// Where its memory is.
+    /// Extent of RAM.
     memory: heapless::Vec<Piece, MAX_PIECES>,
-    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    /// Second stage. Tables for all of RAM are preallocated.
     table: &'static TicketLock<PageTable<Ept>>,
-    /// The VM's part of its vCPUs' VMCSs.
+    /// VMCS fields common to its vCPUs.
     pub place: Place,
-    /// Interrupt lines of devices.
+    /// I/O APIC.
     pub io_apic: TicketLock<IoApic>,
-    /// State for interprocessor interrupts that its vCPUs send themselves, if they may.
+    /// State of direct IPIs, if configured.
     pub direct: Option<Direct>,
-    /// Decoded instructions, if their scheme is to protect pages.
+    /// Decode cache of the protecting scheme.
     pub protected: Option<Protected>,
-    /// VMX as its vCPUs find it, if they may have guests of their own.
+    /// VMX of its vCPUs, if its VM is nested.
     pub nested: Option<nested::Offer>,
-    /// Whether [`Vm::load`] and [`Vm::put`] have anything to do.
+    /// Whether [`Vm::load`] and [`Vm::put`] have work.
     pub follows_loads: bool,
-    /// Devices that only a PC has.
+    /// PC-specific devices.
     pub devices: Devices,
-    /// The operator was told that nothing can wake it: see [`crate::arch::x86_64::interrupts::deadlock`].
+    /// The operator was informed of a deadlock: see [`crate::arch::x86_64::interrupts::deadlock`].
     pub silence_told: AtomicBool,
 }
 
-/// The architecture's part of a vCPU.
+/// x86-64 state of a vCPU.
 pub struct Vcpu {
-    /// Its number in the VM.
+    /// Index in the VM.
     pub index: usize,
     context: UnsafeCell<&'static mut VcpuContext>,
     decoder: UnsafeCell<Decoder>,
-    /// Counters of its own cache of decoded instructions: exact once the vCPU is off.
+    /// Counters of its own decode cache: exact once the vCPU is off.
     pub decoded: Counters,
-    /// Its local APIC's registers, and what others have for it.
+    /// Registers of its local APIC, and posted interrupts.
     pub pages: &'static Pages,
-    /// Their physical address.
+    /// Physical address of the pages.
     pub pages_at: u64,
     apic: UnsafeCell<LocalApic<'static>>,
-    /// Virtualization by the processor of the APIC while it is enabled.
+    /// APIC virtualization in force while its APIC is enabled.
     pub apic_level: ApicVirtualization,
-    /// Whether it sends interprocessor interrupts itself.
+    /// Whether it sends IPIs directly.
     pub direct: Sending,
-    /// Other pending events.
+    /// Pending events.
     pub events: Events,
-    /// When it has to look at another device.
+    /// Deadline of devices that it keeps time for.
     pub watch: Watch,
-    /// MSRs that keep what is written.
+    /// Emulated MSRs.
     pub kept: Kept,
-    /// Its VMX operation, if its VM is nested.
+    /// VMX operation, if its VM is nested.
     vmx: Option<UnsafeCell<&'static mut GuestVmx>>,
 }
 
-// SAFETY: `context`, `decoder`, `apic` and `vmx` are reached only through functions whose callers own the vCPU.
+// SAFETY: `context`, `decoder`, `apic` and `vmx` are accessed only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
-/// I/O bitmaps: every port exits.
+/// I/O bitmaps: all ports exit.
 fn io_bitmaps(arena: &Arena) -> Result<[u64; 2], &'static str> {
     let pages = arena.allocate_pages(2 * PAGE_SIZE)?;
-    // SAFETY: the pages are nobody else's.
+    // SAFETY: the pages were just allocated, so that nothing else refers to them.
     unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
     Ok([pages, pages + PAGE_SIZE])
 }
 
-/// The mapping of a part of a VM's memory.
+/// Mapping of a part of a VM's RAM.
 fn mapping(part: &Piece) -> Mapping<EptPermissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
@@ -177,7 +177,7 @@ impl VmPart for Vm {
         *self.io_apic.lock() = IoApic::new();
         self.silence_told.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
-            // All local APICs are reset, too.
+            // Resets all local APICs as well.
             page.choose(core::iter::empty());
         }
         self.devices.reset();
@@ -203,12 +203,12 @@ impl VmPart for Vm {
 }
 
 impl Vm {
-    /// Its second stage, and the memory of its tables.
+    /// Second stage, with the memory of its tables.
     pub fn table(&self) -> (&TicketLock<PageTable<Ept>>, &'static Arena) {
         (self.table, self.arena)
     }
 
-    /// A vCPU is being loaded on this CPU, of a VM that follows it.
+    /// Called when a vCPU of a VM with protected pages or nesting is loaded on this CPU.
     #[cold]
     pub fn load(&self, cpu: &mut Cpu) {
         if let Some(protected) = &self.protected {
@@ -217,7 +217,7 @@ impl Vm {
         nested::load(cpu);
     }
 
-    /// It is being put.
+    /// Called when such a vCPU is put.
     #[cold]
     pub fn put(&self, cpu: &mut Cpu, vcpu: Loaded<'_>) {
         if let Some(protected) = &self.protected {
@@ -226,7 +226,7 @@ impl Vm {
         nested::put(cpu, vcpu);
     }
 
-    /// Whether the 2 MiB around an address of RAM are RAM in one piece, which a large page maps.
+    /// Whether the 2 MiB around an address are RAM without a gap, which a large page maps.
     pub fn has_large_page(&self, gpa: u64) -> bool {
         const LARGE: u64 = 2 << 20;
         let start = gpa & !(LARGE - 1);
@@ -235,7 +235,7 @@ impl Vm {
             .any(|piece| start.checked_sub(piece.gpa).is_some_and(|into| into + LARGE <= piece.size && (piece.pa + into) % LARGE == 0))
     }
 
-    /// Where a guest-physical address is in physical memory, if it is in RAM.
+    /// Physical address of a guest-physical address in RAM.
     #[inline(always)]
     pub fn physical(&self, gpa: u64) -> Option<u64> {
         self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
@@ -248,14 +248,15 @@ impl VcpuPart for Vcpu {
     fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         const _: () = assert!(2 * VCPUS < 1 << 16);
         let index = usize::from(id.vcpu());
-        // SAFETY: all zero is a valid VcpuContext: integers, and the first way to start.
+        // SAFETY: all-zero is a valid VcpuContext: integers, and the first kind of start.
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
-        // VPID 0 is Stile's. What a CPU remembers of one that another vCPU had is invalidated at this vCPU's first load there.
+        // VPID 0 is Stile's. A CPU's translations of an earlier vCPU with this VPID are invalidated at this vCPU's
+        // first load there.
         let vpid = id.index() as u16 + 1;
         context.setup(vpid, arena.allocate_pages(PAGE_SIZE)?);
         let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache, arena)?);
         let pages_at = arena.allocate_pages(size_of::<Pages>() as u64)?;
-        // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
+        // SAFETY: the memory is zeroed, which is a valid value, page-aligned, and was just allocated.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
@@ -289,13 +290,13 @@ impl VcpuPart for Vcpu {
         if self.index == 0 {
             self.pages.set_virtual_wire();
         }
-        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
+        // SAFETY: the vCPU is off, and only the VM's start resets it.
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.events.reset(self.index == 0);
         self.direct.reset();
         self.watch.set(None);
         self.kept.reset();
-        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
+        // SAFETY: the vCPU is off, and only the VM's start resets it.
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
         }
@@ -306,7 +307,7 @@ impl VcpuPart for Vcpu {
     }
 
     fn set_start(&self, start: &Start) {
-        // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
+        // SAFETY: the vCPU is off, and the VM being off excludes concurrent calls.
         let context = unsafe { self.context() };
         context.reset(start);
         context.tsc_offset = 0;
@@ -314,59 +315,60 @@ impl VcpuPart for Vcpu {
 }
 
 impl Vcpu {
-    /// The registers in memory.
+    /// Registers in memory.
     ///
     /// # Safety
-    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    /// The caller owns the vCPU: it is loading or putting it, or the vCPU is off and the caller holds the lock that
+    /// keeps it off.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn context(&self) -> &mut VcpuContext {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the vCPU.
         unsafe { &mut *self.context.get() }
     }
 
-    /// Finds and decodes its instructions.
+    /// Instruction decoder.
     ///
     /// # Safety
     /// The vCPU is loaded on this CPU.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     #[inline(always)]
     pub unsafe fn decoder(&self) -> &mut Decoder {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has the vCPU loaded.
         unsafe { &mut *self.decoder.get() }
     }
 
-    /// The local APIC's part that is its owner's.
+    /// The owner's part of the local APIC.
     ///
     /// # Safety
     /// As [`Vcpu::context`].
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the vCPU.
         unsafe { &mut *self.apic.get() }
     }
 
-    /// Its VMX operation, if its VM is nested.
+    /// VMX operation, if its VM is nested.
     ///
     /// # Safety
     /// As [`Vcpu::context`].
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn vmx(&self) -> Option<&mut GuestVmx> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the vCPU.
         self.vmx.as_ref().map(|vmx| unsafe { &mut **vmx.get() })
     }
 
-    /// Returns the present virtualization of the APIC by the processor: none with one that is disabled, or whose page has moved.
+    /// APIC virtualization in force: none while the APIC is disabled or its page was moved.
     pub fn apic_level_now(&self) -> ApicVirtualization {
         let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
         if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
-    /// Lets the vCPU's counter and the timer of its local APIC continue where they were so many ticks ago.
+    /// Sets back the vCPU's TSC and APIC timer by the given number of ticks.
     ///
     /// # Safety
-    /// The vCPU is loaded nowhere, and stays so during the call.
+    /// The vCPU is not loaded, and is not loaded during the call.
     pub unsafe fn hold_time(&self, ticks: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the vCPU is not loaded.
         let (apic, context) = unsafe { (self.apic(), self.context()) };
         apic.hold_timer(ticks);
         context.set_tsc_offset(self.kept.hold_tsc(ticks));

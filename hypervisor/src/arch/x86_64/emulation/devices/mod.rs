@@ -1,5 +1,5 @@
-//! The devices on a VM's buses: a PC's, as far as kernels look for them, and those of test programs (models: crate `stile-device`).
-//! The local APICs are on none: each vCPU has its own at an address that it can move (`handler/mmio.rs`).
+//! Devices on a VM's buses: a PC's legacy devices, and devices of test programs (models: crate `stile-device`). Local
+//! APICs are on none of them: a vCPU can move its own (`handler/mmio.rs`).
 
 mod io_apic;
 mod pic;
@@ -49,19 +49,19 @@ devices! {
     Reset => &ResetRegister,
     /// fw_cfg.
     FwCfg => &vm.arch.devices.fw_cfg,
-    /// Memory of which each access exits.
+    /// Memory whose accesses exit.
     TestMemory => &vm.arch.devices.test_memory,
-    /// A register.
+    /// A 32-bit register.
     TestWord => &vm.arch.devices.test_word,
     /// Interrupt lines.
     TestLines => &TestLines,
-    /// VM entries that fail.
+    /// Device that makes VM entries fail.
     TestEntry => &TestEntry,
-    /// The end of the VM, with a status.
+    /// Device that ends the VM with a status.
     DebugExit => &DebugExit,
 }
 
-/// A VM's devices that only a PC has.
+/// PC-specific devices of a VM.
 pub struct Devices {
     /// 8254.
     pub pit: Timer,
@@ -77,10 +77,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices after reset, in a machine of so much RAM and so many vCPUs.
+    /// Creates the devices, in their reset state, of a machine with this RAM and number of vCPUs.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub fn new(ram: u64, vcpus: usize, arena: &Arena) -> Result<Devices, &'static str> {
         let machine = Machine { ram, cpus: vcpus as u16 };
         Ok(Devices {
@@ -96,7 +96,7 @@ impl Devices {
         })
     }
 
-    /// Resets all but what test programs left in their register and memory.
+    /// Resets all devices except the register and memory of test programs.
     pub fn reset(&self) {
         self.pit.reset();
         self.pic.reset();
@@ -115,7 +115,7 @@ pub fn memory_regions(_vcpus: usize, _optional: Optional) -> [Region<Device>; 2]
     ]
 }
 
-/// The port bus. Devices that have several regions count ports from one base.
+/// The port bus. Devices with several regions use one base for their offsets.
 pub fn port_regions() -> impl Iterator<Item = Region<Device>> {
     const SELECTOR_AND_DATA: Widths = Widths::BYTE.or(Widths::HALF);
     let of = |device, widths, start: u16, end: u16| Region::new(start.into()..end.into(), widths, device);

@@ -12,34 +12,34 @@ use crate::device::bus::Device;
 use crate::vm::Vm;
 use crate::vm::power::End;
 
-/// The ports of the first and the second 8259, and those that say which lines are levels. Offsets are port numbers.
+/// Ports of both 8259s, and of the edge/level control registers. Offsets are port numbers.
 pub const PORTS: [u16; 6] = [0x20, 0x21, 0xa0, 0xa1, 0x4d0, 0x4d1];
 
 /// Both 8259s.
 pub struct Pics {
     model: TicketLock<Pic>,
-    /// The output was high when it was last looked at.
+    /// The output's level at the last check.
     was_high: AtomicBool,
 }
 
 impl Pics {
-    /// The state after reset.
+    /// Returns the 8259s in their reset state.
     pub fn new() -> Pics {
         Pics { model: TicketLock::new(Pic::new()), was_high: AtomicBool::new(false) }
     }
 
-    /// Resets them.
+    /// Resets the 8259s.
     pub fn reset(&self) {
         *self.model.lock() = Pic::new();
         self.was_high.store(false, Ordering::Relaxed);
     }
 
-    /// Moves a line. [`delivery::external`] follows.
+    /// Sets a line. The caller then calls [`delivery::external`].
     fn set_line(&self, line: u8, high: bool) {
         self.model.lock().set_line(line, high);
     }
 
-    /// Whether there is an interrupt for the processor, and whether there was none at the last call.
+    /// Whether an interrupt is requested now and was not at the previous call.
     pub fn interrupt_request(&self) -> (bool, bool) {
         let pic = self.model.lock();
         let high = pic.output();
@@ -47,12 +47,12 @@ impl Pics {
         (high, high && !was_high)
     }
 
-    /// Whether there is an interrupt for the processor.
+    /// Whether an interrupt is requested.
     pub fn interrupts(&self) -> bool {
         self.model.lock().output()
     }
 
-    /// The processor takes the interrupt. Returns its vector.
+    /// Acknowledges the interrupt and returns its vector.
     pub fn acknowledge(&self) -> u8 {
         let mut pic = self.model.lock();
         let vector = pic.acknowledge();
@@ -73,7 +73,8 @@ impl Device for Pics {
     }
 }
 
-/// Moves an interrupt line by its number on the ISA bus: it leads to the 8259s and to the I/O APIC, where the timer's has another number.
+/// Sets an interrupt line by its ISA number: it is connected to the 8259s and the I/O APIC, where the timer has
+/// another input.
 pub fn set_line(vm: &'static Vm, line: u8, high: bool) {
     let input = if line == 0 { pc::TIMER_INPUT } else { line.into() };
     vm.arch.io_apic.lock().set_line(input as usize, high);

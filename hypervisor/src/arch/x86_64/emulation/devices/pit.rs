@@ -1,4 +1,4 @@
-//! The 8254, with the gate and the output of its third counter at the speaker's port. The VM's first vCPU keeps its time.
+//! The 8254, with gate and output of its third counter at the speaker's port. The VM's first vCPU keeps its time.
 
 use stile_device::pit::{self, Pit};
 use stile_sched::lock::TicketLock;
@@ -21,17 +21,17 @@ const SPEAKER: u64 = 0x61 - BASE as u64;
 pub struct Timer(TicketLock<Pit>);
 
 impl Timer {
-    /// The state after reset.
+    /// Returns the 8254 in its reset state.
     pub fn new() -> Timer {
         Timer(TicketLock::new(Pit::new()))
     }
 
-    /// Resets it.
+    /// Resets the 8254.
     pub fn reset(&self) {
         *self.0.lock() = Pit::new();
     }
 
-    /// Tells the first vCPU when the 8254 interrupts next, if that has changed.
+    /// Updates the deadline of the first vCPU, if it has changed.
     fn watch(&self, vm: &'static Vm) {
         let Some(first) = vm.vcpus.first() else { return };
         let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
@@ -40,7 +40,7 @@ impl Timer {
         }
     }
 
-    /// The time may have come that [`Timer::watch`] told the first vCPU.
+    /// Checks for an expiry at the deadline that [`Timer::watch`] set.
     pub fn expire(&self, vm: &'static Vm) {
         let mut pit = self.0.lock();
         let rose = pit.expire(ticks::now(pit::FREQUENCY));
@@ -51,7 +51,7 @@ impl Timer {
             first.arch.watch.set(deadline);
         }
         if rose {
-            // It was low for a tick, and stays high until it has counted down again.
+            // The output was low for a tick, and stays high until the counter expires again.
             set_line(vm, 0, false);
             set_line(vm, 0, true);
         }

@@ -1,4 +1,4 @@
-//! A PC's devices at ports that are no more than a model behind a lock: keyboard and screen controllers, ACPI's fixed registers, the reset
+//! PC devices that are a model behind a lock: keyboard and display controllers, ACPI's fixed registers, the reset
 //! control register, fw_cfg.
 
 use stile_board::pc::{self, port};
@@ -16,7 +16,7 @@ use crate::device::bus::Device;
 use crate::vm::Vm;
 use crate::vm::power::End;
 
-/// The keyboard controller, which resets the machine. Offsets are port numbers.
+/// Keyboard controller, which can reset the machine. Offsets are port numbers.
 pub struct KeyboardController(pub TicketLock<Keyboard>);
 
 impl Device for KeyboardController {
@@ -57,7 +57,7 @@ impl Device for PowerRegisters {
         /// SLP_TYP and SLP_EN of the sleep control register.
         const SLEEP: u64 = 0b11_1100;
         const SLEEP_OFF: u64 = (pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
-        /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU.
+        /// Values of PM1a control's SLP_TYP that power the machine off: the one in the tables, and 0, as on QEMU.
         const OFF_TYPES: u8 = 1 << pc::SLEEP_TYPE_OFF | 1 << 0;
         const S3: u64 = port::SLP_EN as u64 | (pc::SLEEP_TYPE_S3 as u64) << 10;
         /// SLP_TYP and SLP_EN of PM1a control.
@@ -76,14 +76,14 @@ impl Device for PowerRegisters {
     }
 }
 
-/// Drives the SCI to its new level, if it changed. The registers are locked, so that levels arrive in order.
+/// Sets the SCI to its new level, if it changed. The registers are locked, so that levels arrive in order.
 fn drive(vm: &'static Vm, level: Option<bool>) {
     if let Some(level) = level {
         set_line(vm, pc::ACPI_INPUT as u8, level);
     }
 }
 
-/// Presses the power button of ACPI's fixed registers. False, and nothing done, if the guest has not enabled its event.
+/// Presses ACPI's power button. Returns false, without effect, if the guest has not enabled its event.
 pub fn press_power_button(vm: &'static Vm) -> bool {
     let mut power = vm.arch.devices.power.0.lock();
     if !power.has_button_enabled() {

@@ -1,4 +1,5 @@
-//! Devices of test programs, most as QEMU has them: a register, interrupt lines, failing VM entries, the end of the VM.
+//! Devices of test programs, mostly compatible with QEMU's: a register, interrupt lines, failing VM entries, exit
+//! with a status.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,11 +9,11 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm::power::End;
 
-/// A 32-bit register of which any part can be accessed.
+/// A 32-bit register that can be accessed in parts.
 pub struct TestWord(AtomicU32);
 
 impl TestWord {
-    /// Zero.
+    /// Returns a zeroed register.
     pub fn new() -> TestWord {
         TestWord(AtomicU32::new(0))
     }
@@ -32,7 +33,7 @@ impl Device for TestWord {
     }
 }
 
-/// Interrupt lines, a port each: what is written is the level.
+/// Interrupt lines, one port each: a write sets the level.
 pub struct TestLines;
 
 impl Device for TestLines {
@@ -60,7 +61,7 @@ impl Device for TestEntry {
     }
 }
 
-/// Ends the VM with the status that is written to the first port.
+/// Ends the VM with the status written to the first port.
 pub struct DebugExit;
 
 impl Device for DebugExit {

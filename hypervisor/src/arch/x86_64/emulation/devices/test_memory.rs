@@ -1,4 +1,4 @@
-//! Memory at a place of its own that test programs find, as QEMU's device for tests has it: it is no RAM, each access exits.
+//! Memory of test programs, like QEMU's test device: it is not RAM, and each access exits.
 
 use stile_board::pc::TEST_MEMORY;
 use stile_decode::Width;
@@ -14,20 +14,20 @@ const SIZE: u64 = TEST_MEMORY.end - TEST_MEMORY.start;
 
 /// The memory of one VM.
 pub struct TestMemory {
-    /// Its physical address.
+    /// Physical address.
     at: u64,
 }
 
 impl TestMemory {
-    /// For a new VM.
+    /// Allocates the memory of a new VM.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub fn new(arena: &Arena) -> Result<TestMemory, &'static str> {
         Ok(TestMemory { at: arena.allocate_pages(SIZE)? })
     }
 
-    /// The place of an access. The bus lets none through that ends beyond.
+    /// Pointer for an access. The bus rejects accesses that extend beyond the region.
     fn place(&self, offset: u64, width: Width) -> Option<*mut u8> {
         (offset.checked_add(width.bytes())? <= SIZE).then(|| address_space::physical(self.at + offset))
     }
@@ -38,7 +38,7 @@ impl Device for TestMemory {
     fn read(&self, _cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
         let width = Width::of_bytes(bytes);
         let Some(from) = self.place(offset, width) else { return u64::MAX };
-        // SAFETY: the place is in the memory, of which nobody has a reference.
+        // SAFETY: the pointer is within the memory, to which no reference exists.
         unsafe { shared::read(from, width) }
     }
 
@@ -46,7 +46,7 @@ impl Device for TestMemory {
     fn write(&self, _cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let width = Width::of_bytes(bytes);
         let to = self.place(offset, width)?;
-        // SAFETY: the place is in the memory, of which nobody has a reference.
+        // SAFETY: the pointer is within the memory, to which no reference exists.
         unsafe { shared::write(to, width, value) };
         None
     }

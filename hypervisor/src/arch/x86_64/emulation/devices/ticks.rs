@@ -7,7 +7,7 @@ pub fn now(device_hz: u64) -> u64 {
     (u128::from(timer::now()) * u128::from(device_hz) / u128::from(timer::frequency().max(1))) as u64
 }
 
-/// Returns when a device's clock has counted to `ticks`, in ticks of the processor's counter.
+/// Converts a tick count of a device's clock to ticks of the TSC.
 pub fn when(ticks: u64, device_hz: u64) -> u64 {
     let ticks = (u128::from(ticks) * u128::from(timer::frequency())).div_ceil(u128::from(device_hz));
     u64::try_from(ticks).unwrap_or(u64::MAX)
