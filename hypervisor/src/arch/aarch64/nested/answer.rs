@@ -1,4 +1,4 @@
-//! Exits that are answered as for any guest.
+//! Exits that are answered in the same way as for vCPUs without an EL2.
 
 use crate::arch::aarch64::handler;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -15,7 +15,7 @@ pub mod class {
     pub const MOPS: u64 = 0x27;
 }
 
-/// As for any guest.
+/// Answers as for a vCPU without an EL2.
 pub fn answer(cpu: &mut Cpu, esr: u64) -> Outcome {
     match esr >> 26 {
         class::WFX => handler::wfx(cpu, esr),

@@ -1,4 +1,5 @@
-//! Address translation instructions of L1: for its own translations the CPU does them, for its guest's crate `stile-nested`.
+//! Address translation instructions of L1: executed by the CPU for its own translations, emulated by crate
+//! `stile-nested` for its guest's.
 
 use stile_nested::at::{self, Regime, Stage1};
 use stile_nested::forward::Level;
@@ -13,22 +14,22 @@ use crate::vm::Vm;
 macro_rules! at {
     ($name:literal, $address:expr) => {{
         let address: u64 = $address;
-        // SAFETY: the result goes to PAR_EL1, which is the guest's.
+        // SAFETY: AT writes PAR_EL1 only, which belongs to the guest.
         unsafe { core::arch::asm!(concat!("at ", $name, ", {}"), in(reg) address, options(nostack, preserves_flags)) };
     }};
 }
 
-/// The result of [`execute`].
+/// Result of [`execute`].
 pub enum Executed {
-    /// PAR_EL1, which is the vCPU's own register, has the translation.
+    /// PAR_EL1, which is the vCPU's own, has the result.
     Done,
-    /// The walk met memory that is being filled: L1 executes the instruction again.
+    /// The walk reached RAM that is being filled: L1 executes the instruction again.
     Incomplete,
-    /// There is no such instruction.
+    /// Undefined instruction.
     Unknown,
 }
 
-/// AT at virtual EL2.
+/// Executes AT at virtual EL2.
 pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> Executed {
     /// SPSR_EL2.PAN.
     const PAN: u64 = 1 << 22;

@@ -1,4 +1,4 @@
-//! Trap controls of a vCPU that has an EL2 of its own, as far as they do not depend on what L1 writes.
+//! Trap controls of a vCPU with an EL2 that do not depend on L1's registers.
 
 use super::nv_mode::NvMode;
 use crate::arch::aarch64::host::features;
@@ -12,15 +12,15 @@ pub const E2H: u64 = 1 << 34;
 pub const NV: u64 = 1 << 42;
 /// HCR_EL2.AT: traps AT S1E*.
 pub const AT: u64 = 1 << 44;
-/// HCR_EL2.NV1: the names of EL1's registers are those of the guest's, which are in the page.
+/// HCR_EL2.NV1: EL1's register names refer to the guest's registers, in the page.
 pub const NV1: u64 = 1 << 43;
 /// HCR_EL2.NV2.
 const NV2: u64 = 1 << 45;
 /// HCR_EL2.TTLB: traps TLB maintenance of EL1.
 const TTLB: u64 = 1 << 25;
 
-/// HCR_EL2 bits of virtual EL2 beyond other vCPUs'. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
-/// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
+/// Additional HCR_EL2 bits at virtual EL2. TTLB and AT: EL1's instructions refer to the guest's translations while
+/// L1's HCR_EL2.TGE is clear, which with FEAT_NV2 it clears in memory without a trap.
 pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
     NV | TTLB | AT | if nv_mode.redirects() { NV2 } else { 0 }
 }
@@ -28,7 +28,7 @@ pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
 pub const EL1_TIMERS: u64 = 0b11 << 10;
 
-/// Stile's controls of every vCPU: constant, so that a switch need not compute them again.
+/// Stile's controls of every vCPU: constant, so that a switch does not recompute them.
 #[derive(Clone, Copy)]
 pub struct Base {
     /// HCR_EL2.
@@ -40,7 +40,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// By what the CPUs have.
+    /// By the CPU's features.
     pub fn new() -> Base {
         let have = features::get();
         Base { hcr: traps::hcr(have), cptr: traps::cptr(have), mdcr: traps::mdcr(have) }

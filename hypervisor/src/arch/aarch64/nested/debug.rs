@@ -1,10 +1,10 @@
-//! MDSCR_EL1 at virtual EL2. FEAT_NV2 redirects it to memory, but the CPU's register decides whether virtual EL2 and its EL0 take debug
-//! exceptions.
+//! MDSCR_EL1 at virtual EL2. FEAT_NV2 redirects its accesses to memory, but the CPU's register determines whether
+//! virtual EL2 and its EL0 take debug exceptions.
 //!
-//! An exception return of L1's copies the memory to the register. Between exception returns the value matters only to a debugger of virtual
-//! EL2's own code, which sets KDE: for that, writes trap (HDFGWTR_EL2.MDSCR_EL1). But KVM writes the register twice at each exit of its guest:
-//! when guests have run a few times without a write of KDE the trap is turned off. An exception return that finds KDE in memory turns it
-//! on again.
+//! L1's exception returns copy memory to the register. In between the value matters only to a debugger of virtual
+//! EL2's own code, which sets KDE; for it writes trap (HDFGWTR_EL2.MDSCR_EL1). But KVM writes the register twice per
+//! exit of its guest: after a few guest entries without a write of KDE the trap is disabled. An exception return that
+//! finds KDE in memory enables it again.
 
 use stile_nested::vncr;
 
@@ -14,7 +14,7 @@ use super::write_trap::WriteTrap;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// MDSCR_EL1.KDE: debug exceptions from the level that they are taken to.
+/// MDSCR_EL1.KDE: debug exceptions from the exception level that they are taken to.
 const KDE: u64 = 1 << 13;
 /// MDCR_EL2.TDE: debug exceptions are taken to EL2.
 const TDE: u64 = 1 << 8;
@@ -27,7 +27,8 @@ pub fn is_enabled(pstate: u64) -> bool {
 }
 
 impl Nested {
-    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap. Without FEAT_FGT they never do; without FEAT_NV2 they reach the register.
+    /// Enables or disables the trap of virtual EL2's writes of MDSCR_EL1: never without FEAT_FGT. Without FEAT_NV2
+    /// the writes reach the register.
     #[cold]
     pub fn trap_mdscr_writes(&mut self, on: bool) {
         let on = on && features::get().fgt && self.nv_mode.redirects();
@@ -35,7 +36,7 @@ impl Nested {
         self.lazy_traps.trap_mdscr_writes(on);
     }
 
-    /// A write of virtual EL2's trapped.
+    /// Handles a trapped write of virtual EL2.
     pub fn write_mdscr(&mut self, value: u64) {
         self.page.set(vncr::MDSCR_EL1, value);
         self.load_mdscr();
@@ -45,7 +46,7 @@ impl Nested {
         }
     }
 
-    /// Copies what L1 wrote to the CPU's register. Virtual EL2, or its EL0, goes on.
+    /// Copies L1's value from memory to the register, before virtual EL2 or its EL0 continues.
     pub fn load_mdscr(&mut self) {
         let value = self.page.get(vncr::MDSCR_EL1);
         // Debug exceptions of EL2's own code are taken to EL2 if HCR_EL2.TGE or MDCR_EL2.TDE is set (Arm ARM pseudocode, DebugTargetFrom). A
@@ -57,7 +58,7 @@ impl Nested {
         }
     }
 
-    /// Turns the trap on or off while virtual EL2 runs.
+    /// Enables or disables the trap while virtual EL2 runs.
     #[cold]
     fn change_mdscr_trap(&mut self, on: bool) {
         debug_assert!(self.regime == Regime::El2);

@@ -1,10 +1,11 @@
-//! HCR_EL2.E2H of L1. With it set, virtual EL2 has EL1's registers by their own names, and its guest's are in the page. With it clear
-//! (HCR_EL2.NV1 is set on the CPU then) EL1's names are the guest's registers, in the page, and those of virtual EL2 have a layout of
-//! their own, which crate `nested` turns into EL1's. What virtual EL2 maps, EL1's tables mean to the CPU as EL2's while NV1 is set
-//! (Arm ARM, "HCR_EL2.NV1": execute-never bits, AP[1], PAN).
+//! HCR_EL2.E2H of L1. If set, virtual EL2 accesses EL1's registers by their own names, and its guest's are in the
+//! page. If clear (with HCR_EL2.NV1 set on the CPU) EL1's names refer to the guest's registers, in the page, and
+//! those of virtual EL2 have a different layout, which crate `nested` converts to EL1's. With NV1 the CPU interprets
+//! virtual EL2's tables, in EL1's registers, as EL2's (Arm ARM, "HCR_EL2.NV1": execute-never bits, AP[1], PAN).
 //!
-//! FEAT_NV2 has L1 write HCR_EL2 in memory, unseen. So the bit takes effect where L1 next traps. A hypervisor that changes it has its MMU
-//! off, and sets its registers next; what it has set by then, when it boots, is found in the page ([`Nested::adopt`]).
+//! With FEAT_NV2 L1 writes HCR_EL2 in memory, without a trap, so that the bit takes effect at L1's next trap. A
+//! hypervisor that changes it has its MMU off, and sets its registers next; values that it set before, during its
+//! boot, are adopted from the page ([`Nested::adopt`]).
 
 use stile_nested::{layout, vncr};
 use stile_sysreg::SysReg;
@@ -18,19 +19,20 @@ use super::traps;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, write_sysreg};
 use crate::arch::aarch64::host::timer;
 
-/// The registers of virtual EL2 that live in memory, after a reset.
+/// Reset values of virtual EL2's registers in memory.
 pub fn own_at_reset() -> [u64; OWN_REGISTERS] {
     let mut own = [0; OWN_REGISTERS];
-    // RES1 bits; and FP traps, as CPACR_EL1 has it.
+    // RES1 bits, and FP traps as in CPACR_EL1.
     own[Own::PlainSctlr as usize] = 0x30c5_0830;
     own[Own::PlainCptr as usize] = 0x37ff;
     own
 }
 
 impl Nested {
-    // Not inlined: the exits of a hypervisor with E2H set don't pay for this.
+    // Not inlined: exits of a hypervisor with E2H set are unaffected.
 
-    /// Lets HCR_EL2.E2H take effect as L1 has it. At virtual EL2. Returns whether it has changed: then what trapped is to be tried again.
+    /// Applies L1's HCR_EL2.E2H, at virtual EL2. Returns whether it changed; the trapped instruction is then executed
+    /// again.
     #[inline(never)]
     pub fn settle(&mut self) -> bool {
         let written = self.page.get(vncr::HCR_EL2) & E2H;
@@ -71,13 +73,13 @@ impl Nested {
         traps::load(self);
         write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
         isb();
-        // Translations of virtual EL2's in TLBs have another meaning now.
-        // SAFETY: forgetting translations is always right.
+        // TLB entries of virtual EL2 have another meaning now.
+        // SAFETY: invalidating TLBs affects performance only.
         unsafe { core::arch::asm!("tlbi vmalle1is", options(nostack, preserves_flags)) };
         dsb_ish();
     }
 
-    /// Reads such a register.
+    /// Reads a register with a layout that depends on E2H.
     #[inline(never)]
     pub fn read_plain(&self, plain: Plain) -> u64 {
         match plain {
@@ -89,7 +91,7 @@ impl Nested {
         }
     }
 
-    /// Writes it: as L1 reads it again, and as it is in effect.
+    /// Writes such a register: the value that L1 reads back, and the one in effect.
     #[inline(never)]
     pub fn write_plain(&mut self, plain: Plain, value: u64) {
         match plain {
@@ -113,13 +115,13 @@ impl Nested {
         }
     }
 
-    /// The virtual counter as virtual EL2 has it with E2H clear.
+    /// Virtual counter at virtual EL2 with E2H clear.
     pub fn virtual_count(&self) -> u64 {
         timer::now().wrapping_sub(self.page.get(vncr::CNTVOFF_EL2))
     }
 }
 
-/// The home of a register that traps at virtual EL2 while E2H is clear.
+/// Home of a register that traps at virtual EL2 while E2H is clear.
 pub fn home(reg: SysReg) -> Option<Home> {
     Some(match reg {
         SysReg::SCTLR_EL2 => Home::Plain(Plain::Sctlr),
@@ -127,7 +129,7 @@ pub fn home(reg: SysReg) -> Option<Home> {
         SysReg::TTBR0_EL2 => Home::Plain(Plain::Ttbr0),
         SysReg::TCR_EL2 => Home::Plain(Plain::Tcr),
         SysReg::CNTHCTL_EL2 => Home::Plain(Plain::Cnthctl),
-        // EL1's timers, whose names mean the guest's.
+        // EL1's timers, whose names refer to the guest's.
         SysReg::CNTVCT_EL0 | SysReg::CNTVCTSS_EL0 => Home::VirtualCount,
         SysReg::CNTP_TVAL_EL0 => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
         SysReg::CNTP_CTL_EL0 => Home::Page(vncr::CNTP_CTL_EL0),
@@ -135,7 +137,7 @@ pub fn home(reg: SysReg) -> Option<Home> {
         SysReg::CNTV_TVAL_EL0 => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
         SysReg::CNTV_CTL_EL0 => Home::Page(vncr::CNTV_CTL_EL0),
         SysReg::CNTV_CVAL_EL0 => Home::Page(vncr::CNTV_CVAL_EL0),
-        // _EL12 and _EL02 are names of E2H.
+        // _EL12 and _EL02 names require E2H.
         _ if reg.op1() == 5 => return None,
         _ => return fixed_home(reg),
     })

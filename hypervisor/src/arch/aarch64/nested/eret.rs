@@ -1,4 +1,4 @@
-//! ERET at virtual EL2, where it is not the fast kind that `exit.S` answers.
+//! ERET at virtual EL2 outside the fast path of `exit.S`.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
@@ -10,14 +10,14 @@ use super::{debug, exception, switch};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// SPSR_EL2.IL: the next instruction takes an illegal-state exception.
+/// SPSR_EL2.IL: the next instruction takes an Illegal Execution state exception.
 const IL: u64 = 1 << 20;
-/// SPSR_EL2.SS: an instruction is to be stepped.
+/// SPSR_EL2.SS: single step.
 const SS: u64 = 1 << 21;
 
-/// ERET, ERETAA or ERETAB of the loaded vCPU at virtual EL2.
+/// Handles ERET, ERETAA or ERETAB of the loaded vCPU at virtual EL2.
 pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
-    // L1's SPSR_EL2 and ELR_EL2 are EL1's registers.
+    // EL1's registers hold L1's SPSR_EL2 and ELR_EL2.
     let (spsr, elr) = (read_sysreg!(SPSR_EL12), read_sysreg!(ELR_EL12));
     let pstate = read_sysreg!(SPSR_EL2);
     let to = inject::eret(spsr, pstate, nested.hcr(), true);
@@ -27,7 +27,7 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
         Context::El2 if to.pstate & IL != 0 => rows::NESTED_ERET_ILLEGAL,
         Context::El2 | Context::HostEl0 => {
             if to.pstate & SS != 0 && debug::is_enabled(pstate) {
-                // The step of this instruction is over: Arm ARM pseudocode, DebugExceptionReturnSS.
+                // This instruction's step is complete: Arm ARM pseudocode, DebugExceptionReturnSS.
                 write_sysreg!(SPSR_EL2, to.pstate & !SS);
             }
             nested.load_mdscr();
@@ -42,17 +42,18 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
     }
 }
 
-/// The return address of ERETAA and ERETAB, whose keys are L1's, on the CPU: SP is virtual EL2's, EL1's.
+/// Authenticates the return address of ERETAA or ERETAB with L1's keys, which are in the CPU; SP is virtual EL2's, in
+/// SP_EL1.
 fn authenticated(kind: EretKind, elr: u64) -> u64 {
     let sp = read_sysreg!(SP_EL1);
     let mut address = elr;
     match kind {
         EretKind::Plain => {}
-        // SAFETY: arithmetic on two registers.
+        // SAFETY: it computes on two registers.
         EretKind::KeyA => unsafe {
             core::arch::asm!(".arch_extension pauth", "autia {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },
-        // SAFETY: arithmetic on two registers.
+        // SAFETY: it computes on two registers.
         EretKind::KeyB => unsafe {
             core::arch::asm!(".arch_extension pauth", "autib {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },

@@ -1,4 +1,4 @@
-//! Exceptions that are taken to virtual EL2.
+//! Exceptions taken to virtual EL2.
 
 use stile_nested::inject::{Context, El2, Entry, Kind};
 
@@ -7,7 +7,7 @@ use super::switch;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// The loaded vCPU, at virtual EL2 or in its guest, takes an exception to virtual EL2. For synchronous ones: `esr`, and FAR_EL2 if
+/// Takes an exception to virtual EL2, from there or from its guest. For synchronous exceptions: `esr`, and FAR_EL2 if
 /// the exception has one.
 pub fn take(cpu: &mut Cpu, nested: &mut Nested, kind: Kind, esr: Option<u64>, far: Option<u64>) {
     let (pc, pstate) = (read_sysreg!(ELR_EL2), read_sysreg!(SPSR_EL2));

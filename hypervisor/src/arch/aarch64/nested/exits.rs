@@ -1,4 +1,4 @@
-//! Exits of a vCPU that has an EL2 of its own: which of them are L1's business, and which are answered as any guest's.
+//! Exits of a vCPU with an EL2: forwarded to L1, or answered as for other vCPUs.
 
 use stile_board::intid;
 use stile_ledger::aarch64 as rows;
@@ -17,7 +17,7 @@ use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::{self, delivery};
 use crate::cpu::Outcome;
 
-/// All synchronous exits but the fast ERET. All general registers are in the frame.
+/// Handles all synchronous exits except fast ERETs. All general registers are in the frame.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
     let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
@@ -43,13 +43,13 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
 }
 
-/// All synchronous exits without FEAT_NV2. All general registers are in the frame.
+/// Handles all synchronous exits without FEAT_NV2. All general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_trapping(cpu: &mut Cpu, esr: u64) -> Outcome {
     if let Some(nested) = cpu.loaded().nested()
         && nested.regime == Regime::El2
     {
-        // FEAT_NV traps no access to it, so that virtual EL2's and its guest's are one, in the register.
+        // FEAT_NV does not trap its accesses: virtual EL2 and its guest share the register.
         nested.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
     }
     handle_nested(cpu, esr)
@@ -65,7 +65,7 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             Outcome::again(rows::NESTED_HVC)
         }
         class::SMC => handler::secure_call(cpu, esr),
-        // HCRX_EL2.MCE2 is Stile's.
+        // HCRX_EL2.MCE2 is set by Stile.
         class::MOPS => {
             exception::take(cpu, nested, Kind::Synchronous, Some(esr), None);
             Outcome::again(rows::NESTED_MOPS)
@@ -74,7 +74,7 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     }
 }
 
-/// A physical IRQ.
+/// Handles a physical IRQ.
 #[unsafe(no_mangle)]
 extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
@@ -84,7 +84,7 @@ extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     }
 }
 
-/// EL1's timers are virtual EL2's now; all else is as for any guest.
+/// EL1's timers are virtual EL2's now; other interrupts are handled as for other vCPUs.
 fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let intid = gic::acknowledge();
     let row = match intid {
@@ -93,7 +93,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
         timers::STAND_IN => return guest::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
-                // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
+                // Possibly an end of interrupt whose line L1 lowers in memory, without a trap.
                 guest_gic::sample_at_el2(cpu.vcpu(), nested);
             }
             return handler::other_irq::<false>(cpu, intid);

@@ -1,5 +1,5 @@
-//! The virtual CPU interface while L2 runs: L1's ICH_* in the page of VNCR_EL2 become the CPU's, and L1's own interrupts wait in
-//! software meanwhile.
+//! Virtual CPU interface while L2 runs: L1's ICH_* registers in the VNCR_EL2 page are loaded into the CPU, and L1's
+//! own interrupts are kept in software.
 
 use stile_board::intid;
 use stile_nested::vgic::{self, Deactivated, OnProcessor, Status};
@@ -17,29 +17,30 @@ use crate::vm::Vcpu;
 /// HCR_EL2.IMO.
 const IMO: u64 = 1 << 4;
 
-/// ICH_VTR_EL2 as L1 sees it: the CPU's own, without GICv4's direct injection.
+/// ICH_VTR_EL2 as L1 reads it: the CPU's, without GICv4's direct injection.
 pub fn vtr() -> u64 {
-    /// nV4: virtual interrupts are not injected directly.
+    /// nV4: no direct injection of virtual interrupts.
     const NO_V4: u64 = 1 << 20;
     read_sysreg!(ICH_VTR_EL2) | NO_V4
 }
 
-/// Returns the status of the list registers in the page.
+/// Status of the list registers in the page.
 pub fn status(nested: &Nested) -> Status {
     Status::of(&nested.page, interface::shape().list_registers)
 }
 
-/// Whether L2, not running, has an interrupt in a list register that may wake it.
+/// Whether L2, which is not running, has an interrupt in a list register that may wake it.
 pub fn guest_has_pending(nested: &Nested) -> bool {
     vgic::has_pending(&nested.page, interface::shape().list_registers)
 }
 
-/// L1's own interrupts go to software, its list registers for L2 onto the CPU. If L1 does not take the interrupts of its VM
-/// (HCR_EL2.IMO is 0), they are for EL1, and all stays. Returns whether L1 has an interrupt that ends L2's run at once.
+/// Moves L1's own interrupts to software and loads its list registers for L2. If L1 does not route its VM's
+/// interrupts to itself (HCR_EL2.IMO is 0), they are EL1's, and nothing changes. Returns whether L1 has an interrupt
+/// that ends L2's run immediately.
 pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
         if nested.asserts_maintenance {
-            // L1 leaves its guest's list registers alone, which it says in memory (ICH_HCR_EL2.En).
+            // L1 disables its guest's list registers (ICH_HCR_EL2.En in memory).
             sample_maintenance(cpu, vcpu, nested);
         }
         return false;
@@ -55,7 +56,7 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     let active = redistributor.unload(&mut interface);
     interface.put(redistributor.interface());
     drop(redistributor);
-    // The active physical interrupts were of EL2's timers, and are of EL1's now.
+    // The active physical interrupts were those of EL2's timers; now they are EL1's.
     nested.el2_active = interrupts::physical(active);
     if !nested.active_is_guests {
         nested.active_is_guests = true;
@@ -65,14 +66,14 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     let vector = |slot: fn(usize) -> vncr::Slot| core::array::from_fn(|n| page.get(slot(n)) as u32);
     interface.write_state(page.get(vncr::ICH_VMCR_EL2), &vector(vncr::ich_ap0r), &vector(vncr::ich_ap1r));
     let held = nested.held;
-    // A physical interrupt is behind one of L1's only if that is a timer of L2's.
+    // L1's list registers link physical interrupts only of L2's timers.
     let behind = |intid: u32| (intid < 32 && held >> intid & 1 != 0).then_some(intid);
     nested.lists = Some(OnProcessor::load(page, interface::shape().list_registers, &mut interface, behind));
     write_sysreg!(ICH_HCR_EL2, vgic::control(page));
     false
 }
 
-/// Brings L1's interface back, if [`bring_guest`] has replaced it.
+/// Restores L1's interface, if [`bring_guest`] has replaced it.
 pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let Some(lists) = nested.lists.take() else { return };
     let mut interface = Interface::new(cpu.index, vcpu);
@@ -89,7 +90,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
 
     let requests = vcpu.arch.requests.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
-    // L1's own interrupts, which it has left to L2 to end.
+    // L1's own interrupts that it leaves to L2 to deactivate.
     for ended in ended.iter().filter(|ended| ended.intid < 32) {
         redistributor.deactivate_saved(1 << ended.intid);
         if ended.by_processor {
@@ -115,7 +116,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
-/// Looks at the guest's timers, which are on the CPU, while L1's own interrupts wait in software.
+/// Samples the guest's timers, which are in the CPU, while L1's own interrupts are in software.
 #[cold]
 fn sample_saved(cpu: usize, nested: &mut Nested, redistributor: &mut Redistributor) {
     let active = redistributor.active_saved();
@@ -125,14 +126,14 @@ fn sample_saved(cpu: usize, nested: &mut Nested, redistributor: &mut Redistribut
         redistributor.set_ppi_level(physical, rings);
         nested.timers_raised |= rings;
         if !rings && active >> physical & 1 == 0 {
-            // Nobody is to deactivate it any more.
+            // Nothing deactivates it any more.
             drop_held(cpu, nested, physical);
         }
     }
     nested.timers_raised |= nested.held != 0;
 }
 
-/// L1's SPIs that it has left to L2 to end. Its own interface is on the CPU.
+/// L1's SPIs that it leaves to L2 to deactivate. Its own interface is loaded.
 #[cold]
 fn end_spis(vcpu: &Vcpu, ended: &Deactivated) {
     let vm = vcpu.vm();
@@ -143,18 +144,19 @@ fn end_spis(vcpu: &Vcpu, ended: &Deactivated) {
     delivery::deliver(vm, kick);
 }
 
-/// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
-/// makes L1's interface look at its list registers.
+/// Samples lines that L1 changes in memory without a trap: its maintenance interrupt and its guest's timers. At
+/// virtual EL2. The caller then synchronizes L1's list registers.
 #[inline(always)]
 pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
     nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
     let mut redistributor = vcpu.arch.redistributor.lock();
     redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
-    // Its physical interrupt is as virtual EL2's timer needs it: not for these any more.
+    // Its physical interrupt has the state that virtual EL2's timer needs, not this one.
     nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
 }
 
-/// Before a trapped write of ICC_DIR_EL1: the interrupt that is deactivated must not be pending again by a line that L1 lowered in memory, unseen.
+/// Before a trapped write of ICC_DIR_EL1: the deactivated interrupt must not become pending again by a line that L1
+/// lowered in memory without a trap.
 #[cold]
 pub fn sample_lines(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
@@ -165,7 +167,7 @@ pub fn sample_lines(cpu: &mut Cpu) {
     }
 }
 
-/// Looks at the guest's timers, which have just come onto the CPU: L1 may have stopped one in memory. L1's own interface is still there.
+/// Samples the guest's timers, just loaded: L1 may have stopped one in memory. L1's own interface is still loaded.
 #[cold]
 fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let mut redistributor = vcpu.arch.redistributor.lock();
@@ -176,7 +178,7 @@ fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     delivery::finish(vcpu, cpu.index, delivery);
 }
 
-/// Lowers L1's lines of those of the guest's timers that were `held` and do not ring; returns these.
+/// Lowers L1's lines of the guest's timers that were `held` and have not expired; returns these.
 fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32, fn() -> bool) -> bool) -> u32 {
     let mut over = 0;
     for (physical, on_cpu) in TIMERS {
@@ -188,13 +190,13 @@ fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32,
     over
 }
 
-/// Looks at the line of L1's maintenance interrupt. L1's own interface is on the CPU.
+/// Samples the line of L1's maintenance interrupt. L1's own interface is loaded.
 pub fn sample_maintenance(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
     set_line(cpu, vcpu, intid::GIC_MAINTENANCE, nested.asserts_maintenance);
 }
 
-/// Sets the line of a PPI of L1's. L1's own interface is on the CPU.
+/// Sets the line of an L1 PPI. L1's own interface is loaded.
 fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     if redistributor.set_ppi_level(intid, high) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
@@ -203,7 +205,7 @@ fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
     }
 }
 
-/// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
+/// Changes the active state of EL1's timer interrupts on this CPU from one regime's to the other's.
 #[inline(always)]
 fn move_active(cpu: usize, from: u32, to: u32) {
     let differ = from ^ to;
@@ -217,7 +219,7 @@ fn move_active(cpu: usize, from: u32, to: u32) {
     }
 }
 
-/// ENABLE, IMASK, ISTATUS of a timer: its interrupt is asserted.
+/// ENABLE, IMASK, ISTATUS of a timer whose interrupt is asserted.
 const RINGS: u64 = 0b101;
 
 fn virtual_timer_rings() -> bool {
@@ -228,11 +230,11 @@ fn physical_timer_rings() -> bool {
     read_sysreg!(CNTP_CTL_EL02) & 0b111 == RINGS
 }
 
-/// EL1's timers: the physical interrupt, which is the guest's virtual one, too, and whether it is asserted.
+/// EL1's timers: the physical interrupt, which is also the guest's virtual one, and whether it is asserted.
 const TIMERS: [(u32, fn() -> bool); 2] =
     [(intid::TIMER_EL1_VIRTUAL, virtual_timer_rings), (intid::TIMER_EL1_PHYSICAL, physical_timer_rings)];
 
-/// Looks at the guest's timers where their interrupts are EL1's own business, L1 not taking its guest's: after an end of interrupt.
+/// Samples the guest's timers after an end of interrupt, if L1 does not route its guest's interrupts to itself.
 pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     for (physical, rings) in TIMERS {
         if nested.held >> physical & 1 != 0 && !rings() {
@@ -242,7 +244,7 @@ pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
-/// The interrupt of a timer of the guest's is over.
+/// Handles the end of an interrupt of a guest's timer.
 fn drop_held(cpu: usize, nested: &mut Nested, physical: u32) {
     if nested.held >> physical & 1 != 0 {
         nested.held &= !(1 << physical);
@@ -250,20 +252,20 @@ fn drop_held(cpu: usize, nested: &mut Nested, physical: u32) {
     }
 }
 
-/// Virtual EL2 is about to have EL1's timers: their interrupts are active as it needs it. L1's own interface is on the CPU.
+/// Prepares the active state of EL1's timer interrupts for virtual EL2. L1's own interface is loaded.
 pub fn hand_back_timers(cpu: usize, nested: &mut Nested) {
     if nested.active_is_guests {
         nested.active_is_guests = false;
         move_active(cpu, nested.held, nested.el2_active);
     } else if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
-        // It will be asserted again when the guest has its timer again.
+        // It is asserted again when the guest has its timer back.
         move_active(cpu, nested.held, 0);
         nested.held = 0;
     }
-    // Else the guest has not run: all is as virtual EL2 needs it.
+    // Otherwise the guest has not run, and the state is already right.
 }
 
-/// The vCPU leaves this CPU, its guest's registers with it.
+/// Puts the state together with the guest's registers.
 pub fn put(nested: &mut Nested) {
     if nested.regime == Regime::Guest {
         move_active(this_index(), nested.held, 0);
@@ -271,8 +273,8 @@ pub fn put(nested: &mut Nested) {
     }
 }
 
-/// The physical interrupt of one of L2's timers came: it is acknowledged, and stays active for L2 until that, or L1, deactivates it.
-/// L1's own interface is on the CPU.
+/// Handles an acknowledged physical interrupt of one of L2's timers: it stays active for L2 until L2 or L1
+/// deactivates it. L1's own interface is loaded.
 pub fn guest_timer_expired(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
     nested.held |= 1 << physical;
     nested.timers_raised = true;

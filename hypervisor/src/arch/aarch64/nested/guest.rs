@@ -1,4 +1,4 @@
-//! Exits of L2, and of what L1 runs at EL1 without a second stage.
+//! Exits of L2, and of software that L1 runs at EL1 without a second stage.
 
 use stile_board::intid;
 use stile_ledger::RowId;
@@ -18,27 +18,27 @@ use crate::arch::aarch64::vcpu::inject as own_inject;
 use crate::arch::aarch64::{handler, interrupts};
 use crate::cpu::{Leave, Outcome};
 
-/// A synchronous exit.
+/// Handles a synchronous exit.
 pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     let esr = Esr(esr);
     let from = if read_sysreg!(SPSR_EL2) & 0xf == 0 { Level::El0 } else { Level::El1 };
     match forward::verdict(esr, from, &nested.controls(cpu.vcpu().vm())) {
         Verdict::Forward => {
             let row = forwarded_row(cpu, esr);
-            // Instructions that trap to Stile alone: L1 completes them, and gets all of the syndrome.
+            // Instructions that only Stile traps: L1 completes them, and gets the whole syndrome.
             let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!(FAR_EL2));
             exception::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
             Outcome::again(row)
         }
         Verdict::SecondStage => abort(cpu, nested, esr),
-        // Below the machine that L1 sees there is firmware, which it calls by SMC.
+        // L1's machine has firmware, which its guest calls by SMC.
         Verdict::Undefined if esr.ec() == Ec::SMC64 => answer(cpu, nested, |cpu| handler::secure_call(cpu, esr.0)),
         Verdict::Undefined => {
             own_inject::undefined(esr);
             Outcome::again(rows::NESTED_UNDEFINED)
         }
         Verdict::Keep if esr.ec() == Ec::WFX => wait(cpu, nested, esr),
-        // HCRX_EL2.MCE2 is Stile's, not L1's.
+        // HCRX_EL2.MCE2 is set by Stile, not by L1.
         Verdict::Keep if esr.ec() == Ec::MOPS => {
             own_inject::same(esr);
             Outcome::again(rows::NESTED_MOPS)
@@ -47,7 +47,7 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     }
 }
 
-/// WFI and WFE that Stile traps for another vCPU's sake.
+/// Handles WFI and WFE that Stile traps because another vCPU wants the CPU.
 fn wait(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
     guest_gic::bring_el2(cpu, cpu.vcpu(), nested);
     let outcome = handler::wfx(cpu, esr.0);
@@ -69,7 +69,7 @@ fn forwarded_row(cpu: &mut Cpu, esr: Esr) -> RowId {
     }
 }
 
-/// Answers as for any guest, with L1's own interrupts on the CPU: the handler may add to them.
+/// Answers as for other vCPUs, with L1's own interrupts loaded, since the handler may add to them.
 fn answer(cpu: &mut Cpu, nested: &mut Nested, handle: impl FnOnce(&mut Cpu) -> Outcome) -> Outcome {
     let vcpu = cpu.vcpu();
     guest_gic::bring_el2(cpu, vcpu, nested);
@@ -80,7 +80,7 @@ fn answer(cpu: &mut Cpu, nested: &mut Nested, handle: impl FnOnce(&mut Cpu) -> O
     outcome
 }
 
-/// L2 is about to go on, L1's own interrupts being on the CPU: brings L2's, unless L1 has one that comes first.
+/// Resumes L2 with L1's own interrupts loaded: loads L2's, unless L1 has an interrupt to take first.
 pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
     if nested.regime == Regime::El2 || nested.lists.is_some() {
         return;
@@ -93,7 +93,7 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
     }
 }
 
-/// An abort of the second stage.
+/// Handles an abort of the second stage.
 fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
     let is_fetch = esr.ec() == Ec::INSTRUCTION_ABORT_LOWER;
     let fault = esr.data_abort().fault();
@@ -101,7 +101,7 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
         return answer(cpu, nested, |cpu| answer::answer(cpu, esr.0));
     }
     let Some(ipa) = faulting_ipa(esr) else {
-        // L2 has changed its tables since: it tries again.
+        // L2 has changed its tables since: it retries.
         return Outcome::again(rows::FAULT_WALK);
     };
     let vm = cpu.vcpu().vm();
@@ -119,15 +119,15 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
             Outcome::again(if is_fetch { rows::FORWARDED_FETCH_ABORT } else { rows::FORWARDED_DATA_ABORT })
         }
         Some(Unresolved::Absent(address)) => {
-            // The handler takes the address from the register, which is Stile's own; the offset in the page is FAR_EL2's.
+            // The handler reads the address from Stile's own register; the page offset is in FAR_EL2.
             write_sysreg!(HPFAR_EL2, inject::hpfar(address));
             answer(cpu, nested, |cpu| answer::answer(cpu, esr.0))
         }
     }
 }
 
-/// The intermediate physical address that faulted. HPFAR_EL2 has it, but for permission faults of the access itself (Arm ARM,
-/// HPFAR_EL2), for which the first stage is asked again.
+/// Faulting IPA: in HPFAR_EL2, except for permission faults of the access itself (Arm ARM, HPFAR_EL2), for which the
+/// first stage is walked again.
 fn faulting_ipa(esr: Esr) -> Option<u64> {
     let abort = esr.data_abort();
     if !matches!(abort.fault().kind(), FaultKind::Permission(_)) || abort.s1ptw() {
@@ -135,16 +135,16 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
     }
     let far = read_sysreg!(FAR_EL2);
     let kept = read_sysreg!(PAR_EL1);
-    // SAFETY: the result goes to PAR_EL1, which is the guest's, and is put back.
+    // SAFETY: AT writes PAR_EL1 only, which belongs to the guest and is restored.
     unsafe { core::arch::asm!("at s1e1r, {}", in(reg) far, options(nostack, preserves_flags)) };
     isb();
     let par = read_sysreg!(PAR_EL1);
     write_sysreg!(PAR_EL1, kept);
-    // F; PA, bits 51 to 12.
+    // F; PA, bits 51:12.
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | far & 0xfff)
 }
 
-/// CNTHV rang, and was acknowledged. L1's own interface is on the CPU.
+/// Handles an acknowledged CNTHV interrupt. L1's own interface is loaded.
 #[inline(always)]
 pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     gic::drop_priority(timers::STAND_IN);
@@ -153,7 +153,7 @@ pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     Outcome::again(rows::IRQ_STAND_IN)
 }
 
-/// A timer of L2's, which has it on the CPU, rang, and was acknowledged. L1's own interface is on the CPU.
+/// Handles an acknowledged interrupt of one of L2's timers, which are in the CPU. L1's own interface is loaded.
 #[inline(always)]
 fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
     gic::drop_priority(intid);
@@ -161,7 +161,7 @@ fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
     Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
 }
 
-/// Handles the interrupt of such a timer while this CPU idles, and its vCPU sleeps. False if it is another interrupt.
+/// Handles such an interrupt while this CPU is idle and its vCPU sleeps. Returns false for other interrupts.
 pub fn idle_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> bool {
     match (intid, nested.regime) {
         (timers::STAND_IN, _) => stand_in(cpu, nested),
@@ -171,7 +171,7 @@ pub fn idle_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> bool {
     true
 }
 
-/// A physical IRQ.
+/// Handles a physical IRQ.
 pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let vcpu = cpu.vcpu();
     let has_own_interface = nested.lists.is_none();

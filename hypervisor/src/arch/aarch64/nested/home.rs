@@ -1,4 +1,4 @@
-//! Where the registers of virtual EL2 are.
+//! Homes of virtual EL2's registers.
 
 use stile_nested::vgic::Status;
 use stile_nested::vncr::{self, Slot};
@@ -10,49 +10,49 @@ use super::registers::Own;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// Where a register of virtual EL2 is while that runs.
+/// Home of a register while virtual EL2 runs.
 #[derive(Clone, Copy)]
 pub enum Home {
-    /// EL1's register of the same meaning.
+    /// The corresponding EL1 register.
     Live(Live),
-    /// SCTLR_EL2 with HCR_EL2.E2H set, which is EL1's: where L1 may have cleared that bit.
+    /// SCTLR_EL2 with HCR_EL2.E2H set: EL1's register, on CPUs where L1 can clear E2H.
     Sctlr,
-    /// Memory and EL1's register of the same meaning, in another layout: HCR_EL2.E2H of L1 is 0.
+    /// Memory, and the corresponding EL1 register in another layout: L1's HCR_EL2.E2H is 0.
     Plain(Plain),
-    /// The virtual counter.
+    /// Virtual counter.
     VirtualCount,
-    /// A value that only software looks at.
+    /// A value that only software uses.
     Own(Own),
-    /// A part in EL1's register, the rest with software.
+    /// Partly EL1's register, partly software.
     Split(Live, Own, u64),
-    /// A timer's view of what is left until this compare value.
+    /// TimerValue view of this compare value.
     Timer(Live),
-    /// The view of the guest's timer, whose compare value is in the page.
+    /// TimerValue view of the guest's timer, whose compare value is in the page.
     GuestTimer(Slot),
-    /// The page of VNCR_EL2: such an access traps without FEAT_NV2 only.
+    /// The VNCR_EL2 page: such accesses trap only without FEAT_NV2.
     Page(Slot),
-    /// A constant; a write does nothing.
+    /// A constant; writes are ignored.
     Constant(u64),
     /// Computed from the list registers in the page.
     ListRegisters(fn(&Status) -> u64),
-    /// MDSCR_EL1, whose writes trap at times.
+    /// MDSCR_EL1, whose writes trap temporarily.
     Mdscr,
 }
 
 macro_rules! live {
     ($($name:ident: $register:ident;)*) => {
-        /// EL1's registers, by the names that EL2 has for them.
+        /// EL1's registers, by EL2's names for them.
         #[derive(Clone, Copy)]
         #[allow(clippy::upper_case_acronyms, reason = "the manual's names")]
         pub enum Live { $($name),* }
 
         impl Live {
-            /// Reads it.
+            /// Reads the register.
             pub fn read(self) -> u64 {
                 match self { $(Live::$name => read_sysreg!($register)),* }
             }
 
-            /// Writes it.
+            /// Writes the register.
             pub fn write(self, value: u64) {
                 match self { $(Live::$name => write_sysreg!($register, value)),* }
             }
@@ -83,7 +83,7 @@ live! {
     CntvCval: CNTV_CVAL_EL02;
 }
 
-/// Registers of virtual EL2 with a layout of their own while E2H is clear.
+/// Registers of virtual EL2 with another layout while E2H is clear.
 #[derive(Clone, Copy)]
 pub enum Plain {
     Sctlr,
@@ -93,10 +93,11 @@ pub enum Plain {
     Ttbr0,
 }
 
-/// The home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; nothing, if virtual EL2 has none such.
+/// Home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; `None` if virtual EL2 has no such register.
 #[inline(always)]
 pub fn home(nv_mode: NvMode, reg: SysReg) -> Option<Home> {
-    // The names that only EL2 has, which is what FEAT_NV traps: EL1's own are EL1's registers, HCR_EL2.E2H of L1 being 1.
+    // Names that only EL2 has, which FEAT_NV traps. EL1's names refer to EL1's registers, since L1's HCR_EL2.E2H is
+    // 1.
     let in_page = || match nv_mode {
         NvMode::Trap if reg.op1() >= 4 => vncr::find(reg, false),
         _ => None,
@@ -114,7 +115,7 @@ fn is_there(slot: Slot) -> bool {
     }
 }
 
-/// Registers of the page that belong to features that no guest has: Arm ARM, the register's own page.
+/// Registers of the page that belong to features hidden from guests: Arm ARM, the register's own page.
 const ABSENT: [Slot; 19] = [
     vncr::VNCR_EL2,     // FEAT_NV2
     vncr::TRFCR_EL1,    // FEAT_TRF
@@ -137,7 +138,7 @@ const ABSENT: [Slot; 19] = [
     vncr::HAFGRTR_EL2, // FEAT_AMUv1
 ];
 
-/// The home of a register that traps at virtual EL2 in either way.
+/// Home of a register that traps at virtual EL2 in either mode.
 pub fn fixed_home(reg: SysReg) -> Option<Home> {
     Some(match reg {
         SysReg::MDSCR_EL1 => Home::Mdscr,
@@ -149,7 +150,7 @@ pub fn fixed_home(reg: SysReg) -> Option<Home> {
         SysReg::TTBR0_EL2 => Home::Live(Live::Ttbr0),
         SysReg::TTBR1_EL2 => Home::Live(Live::Ttbr1),
         SysReg::TCR_EL2 => Home::Live(Live::Tcr),
-        // Of AArch32 at EL1, which is not there.
+        // AArch32 at EL1 is not implemented.
         SysReg::DACR32_EL2 | SysReg::IFSR32_EL2 | SysReg::FPEXC32_EL2 => Home::Constant(0),
         SysReg::SPSR_EL2 => Home::Live(Live::Spsr),
         SysReg::ELR_EL2 => Home::Live(Live::Elr),
@@ -183,7 +184,7 @@ pub fn fixed_home(reg: SysReg) -> Option<Home> {
     })
 }
 
-/// Fields that CPTR_EL2 with E2H set shares with CPACR_EL1: ZEN, FPEN, SMEN, TTA.
+/// Fields common to CPTR_EL2 with E2H set and CPACR_EL1: ZEN, FPEN, SMEN, TTA.
 pub const CPACR_FIELDS: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24 | 1 << 28;
-/// Fields that CNTHCTL_EL2 shares with CNTKCTL_EL1.
+/// Fields common to CNTHCTL_EL2 and CNTKCTL_EL1.
 pub const CNTKCTL_FIELDS: u64 = 0x3ff;

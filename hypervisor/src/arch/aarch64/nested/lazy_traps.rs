@@ -1,6 +1,7 @@
-//! Controls of L1's guest that seldom change, and mostly ask for nothing: fine-grained traps, HCRX_EL2, HSTR_EL2. L1 writes them in memory,
-//! unseen, but never while its guest runs. So each entry to that looks whether one has changed since the last. What they are on the CPU is
-//! found out only then, and they are loaded only if that is not what Stile has there for virtual EL2.
+//! Lazily switched trap controls of L1's guest: fine-grained traps, HCRX_EL2, HSTR_EL2, which rarely change and
+//! mostly trap nothing. L1 writes them in memory without a trap, but never while its guest runs: each guest entry
+//! checks whether one has changed since the last. Only then are the CPU's values computed, and they are loaded only
+//! if they differ from those of virtual EL2.
 
 use stile_nested::forward::{Control, Masks};
 use stile_nested::vncr::{self, Page, Slot};
@@ -9,10 +10,10 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::write_sysreg;
 use crate::arch::aarch64::vcpu::traps;
 
-/// How many there are.
+/// Number of controls.
 const COUNT: usize = 7;
 
-/// Their places in the page, in the order of addresses, and what they are to crate `nested`.
+/// Offsets in the page, in ascending order, and identifiers in crate `nested`.
 const REGISTERS: [(Slot, Control); COUNT] = [
     (vncr::HFGRTR_EL2, Control::Hfgrtr),
     (vncr::HFGWTR_EL2, Control::Hfgwtr),
@@ -23,29 +24,29 @@ const REGISTERS: [(Slot, Control); COUNT] = [
     (vncr::HSTR_EL2, Control::Hstr),
 ];
 
-/// The registers on the CPU.
+/// Registers of the CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Values([u64; COUNT]);
 
-/// HCRX_EL2.MCE2: exceptions of memory copies come to EL2. KVM sets it for a guest that has them; so that nothing need be loaded
-/// then, it is always set, and who is to have the exception is found out when there is one.
+/// HCRX_EL2.MCE2: memory-copy exceptions are taken to EL2. KVM sets it for guests with FEAT_MOPS; it is always set,
+/// to avoid a load, and the handler determines who gets the exception.
 const MCE2: u64 = 1 << 10;
-/// HCRX_EL2.MSCEn: EL1 and EL0 have memory copy and set instructions.
+/// HCRX_EL2.MSCEn: memory copy and set instructions at EL1 and EL0.
 const MSCEN: u64 = 1 << 11;
 /// HCRX_EL2.{FnXS, FGTnXS}.
 const NO_XS: u64 = 0b11 << 3;
-/// HDFGWTR_EL2.MDSCR_EL1: writes of that register trap.
+/// HDFGWTR_EL2.MDSCR_EL1: traps writes of that register.
 const MDSCR_WRITES: u64 = 1 << 4;
-/// HSTR_EL2.{T7, T9, T13}: EL0 reaches no AArch32 register of another number, and EL1 is AArch64.
+/// HSTR_EL2.{T7, T9, T13}: EL0 has no AArch32 registers with other numbers, and EL1 is AArch64.
 const BY_NUMBER: u64 = 1 << 7 | 1 << 9 | 1 << 13;
 
-/// HFGRTR_EL2, HFGWTR_EL2: the five keys of pointer authentication.
+/// HFGRTR_EL2, HFGWTR_EL2: the five pointer-authentication keys.
 const KEYS: u64 = 0x1f << 4;
-/// HCR_EL2.APK: they don't trap.
+/// HCR_EL2.APK: keys do not trap.
 const APK: u64 = 1 << 40;
 
 impl Values {
-    /// Values for virtual EL2 while its writes of MDSCR_EL1 don't trap.
+    /// Values for virtual EL2 without the trap of MDSCR_EL1 writes.
     fn own() -> Self {
         let have = features::get();
         let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = traps::FINE;
@@ -53,12 +54,12 @@ impl Values {
         Self([hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr, hcrx, 0])
     }
 
-    /// Controls of its guest, where L1 wrote `seen`.
+    /// Values for its guest, where L1 wrote `seen`.
     fn of_guest(seen: &[u64; COUNT], masks: &Masks) -> Self {
         let Self(mut values) = Self::own();
         for ((value, written), (_, control)) in values.iter_mut().zip(seen).zip(REGISTERS) {
             *value = match control {
-                // A bit of a feature that L1's processor doesn't have is not L1's.
+                // Bits of features that L1's processor lacks are ignored.
                 Control::Hcrx => {
                     let theirs = masks.apply(control, *written);
                     *value & (theirs | !MSCEN) | theirs & NO_XS
@@ -87,28 +88,29 @@ impl Values {
     }
 }
 
-/// The state of these controls.
+/// State of the lazily switched controls.
 pub struct LazyTraps {
-    /// As the CPU is to have them while virtual EL2 runs.
+    /// CPU values for virtual EL2.
     own: Values,
-    /// As L1 had them when its guest ran last.
+    /// L1's values when its guest last ran.
     seen: [u64; COUNT],
-    /// As the CPU is to have them while that runs.
+    /// CPU values for the guest.
     guest: Values,
-    /// Whether that is not what virtual EL2 runs with.
+    /// Whether they differ from virtual EL2's.
     differs: bool,
-    /// Bits of HCR_EL2 that the guest has set only if L1 has, and these.
+    /// Bits of HCR_EL2 that the guest has set only if L1 has set them as well, and these.
     pub hcr: u64,
 }
 
 impl LazyTraps {
-    /// L1 has written nothing.
+    /// Reset state: L1 has written nothing.
     pub fn at_reset() -> Self {
-        // HCRX_EL2.MSCEn is not 0 for virtual EL2: the first entry to the guest finds that out.
+        // HCRX_EL2.MSCEn is not 0 for virtual EL2: detected at the first entry to the guest.
         Self { own: Values::own(), seen: [u64::MAX; COUNT], guest: Values::own(), differs: false, hcr: u64::MAX }
     }
 
-    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`LazyTraps::unload_guests`] on. The CPU has FEAT_FGT.
+    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`LazyTraps::unload_guests`] on. The CPU
+    /// has FEAT_FGT.
     pub fn trap_mdscr_writes(&mut self, on: bool) {
         self.own = Values::own();
         if on {
@@ -118,10 +120,10 @@ impl LazyTraps {
         self.differs = self.guest != self.own;
     }
 
-    /// Looks at what L1 has written to `page`. Its guest is about to run.
+    /// Checks L1's values in `page` before its guest runs.
     #[inline(always)]
     pub fn update<'a>(&mut self, page: &Page, masks: impl FnOnce() -> &'a Masks) {
-        // All of them, with no branch between: mostly none has.
+        // All of them without a branch in between: usually none has changed.
         let registers = REGISTERS.iter().zip(&self.seen);
         if registers.fold(0, |changed, ((slot, _), seen)| changed | page.get(*slot) ^ seen) != 0 {
             self.recompute(page, masks());
@@ -136,7 +138,8 @@ impl LazyTraps {
         let Values([reads, writes, ..]) = &mut guest;
         let mut hcr = u64::MAX;
         if *reads & *writes & KEYS == KEYS {
-            // KVM traps all keys so for a guest that has none, and by HCR_EL2.APK as well, which is written at each switch.
+            // KVM traps all keys for a guest without FEAT_PAuth, also by HCR_EL2.APK, which is written at each
+            // switch.
             *reads &= !KEYS;
             *writes &= !KEYS;
             hcr = !APK;
@@ -145,7 +148,7 @@ impl LazyTraps {
         *self = LazyTraps { own, seen, guest, differs: guest != own, hcr };
     }
 
-    /// The guest's controls onto the CPU, where virtual EL2's are.
+    /// Loads the guest's controls in place of virtual EL2's.
     #[inline(always)]
     pub fn load_guests(&self) {
         if self.differs {
@@ -153,7 +156,7 @@ impl LazyTraps {
         }
     }
 
-    /// Virtual EL2's controls onto the CPU, where the guest's are.
+    /// Loads virtual EL2's controls in place of the guest's.
     #[inline(always)]
     pub fn unload_guests(&self) {
         if self.differs {
@@ -167,7 +170,7 @@ impl LazyTraps {
         self.guest.load();
     }
 
-    /// Virtual EL2's controls onto the CPU, after one has changed.
+    /// Loads virtual EL2's controls after a change.
     #[cold]
     #[inline(never)]
     pub fn load_own(&self) {
@@ -175,12 +178,12 @@ impl LazyTraps {
     }
 }
 
-/// The controls of other vCPUs onto the CPU, where virtual EL2's are.
+/// Loads the controls of other vCPUs in place of virtual EL2's.
 pub fn load_ordinary() {
     Values::own().load();
 }
 
-/// HCRX_EL2 as a vCPU with an EL2 has it, or as others do.
+/// HCRX_EL2 of a vCPU with an EL2, or of others.
 pub fn set_copies_to_el2(on: bool) {
     let have = features::get();
     if have.hcx && have.mops {

@@ -1,4 +1,4 @@
-//! A vCPU with an EL2 is reset, loaded and put.
+//! Reset, load and put of a vCPU with an EL2.
 
 use stile_nested::vncr;
 
@@ -13,7 +13,7 @@ use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::vm::second_stage;
 
 impl Nested {
-    /// The state after a reset: at virtual EL2, HCR_EL2.E2H clear if it can be.
+    /// Reset state: at virtual EL2, with HCR_EL2.E2H clear if supported.
     pub fn reset(&mut self, mpidr: u64) {
         self.page.clear();
         self.mode = Mode::at_reset(self.nv_mode);
@@ -33,7 +33,7 @@ impl Nested {
         self.mpidr = mpidr;
     }
 
-    /// The vCPU goes onto this CPU.
+    /// Loads the vCPU's nested state.
     pub fn load(&mut self) {
         if self.nv_mode.redirects() {
             write_sysreg!(VNCR_EL2, &raw const self.page as u64);
@@ -47,7 +47,7 @@ impl Nested {
         self.start_stand_in();
     }
 
-    /// It leaves it: traps and vectors as other vCPUs have them.
+    /// Puts the vCPU's nested state: restores traps and vectors of other vCPUs.
     pub fn put(&mut self) {
         write_sysreg!(VBAR_EL2, vectors::base());
         traps::put(self);
@@ -55,12 +55,12 @@ impl Nested {
         timers::stop_stand_in();
         gic::put(self);
         if self.regime == Regime::Guest {
-            // A shadow may be another's when this vCPU is loaded again.
+            // The shadow may be reassigned before this vCPU is loaded again.
             second_stage::leave();
         }
     }
 
-    /// WFI and WFE are to trap, or not to, for Stile's own sake.
+    /// Sets whether WFI and WFE trap for the scheduler.
     pub fn set_waiting_traps(&mut self, on: bool) {
         self.waiting_traps = on;
         traps::load(self);

@@ -1,9 +1,9 @@
-//! vCPUs that have an EL2 of their own: L1, and the guest that it runs, L2.
+//! vCPUs with an EL2: L1, and the guest that it runs, L2.
 //!
-//! Both run at the CPU's EL1. At virtual EL2 HCR_EL2.NV and NV2 are set: accesses to EL2's registers go to EL1's registers or to the
-//! page that VNCR_EL2 names, as far as FEAT_NV2 has it so; what else EL2 alone may do traps, as does ERET. EL1's registers of the
-//! guest are in that page meanwhile. Where FEAT_NV2 is not to be used all of these accesses trap, and lead to the same places ([`nv_mode`]).
-//! A switch between the two moves them, as little else as possible, and nothing at load or put differs from other vCPUs but the trap
+//! Both run at the CPU's EL1. At virtual EL2 HCR_EL2.NV and NV2 are set: FEAT_NV2 redirects accesses to EL2's
+//! registers to EL1's registers or to the VNCR_EL2 page; other EL2 operations trap, as does ERET. The page holds the
+//! guest's EL1 registers meanwhile. Without FEAT_NV2 all these accesses trap, and use the same homes ([`nv_mode`]). A
+//! switch between the two moves as few registers as possible; load and put differ from other vCPUs' only in the trap
 //! controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod answer;
@@ -42,7 +42,8 @@ use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::vm::Vcpu;
 use state::{Nested, Regime};
 
-/// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
+/// Resumes the loaded vCPU after it was left or loaded: its guest continues, unless L1 has an interrupt to take
+/// first.
 pub fn resume(cpu: &mut Cpu) {
     delivery::pull(cpu);
     if cpu.vcpu().arch.special {
@@ -58,7 +59,7 @@ fn resume_special(cpu: &mut Cpu) {
     }
 }
 
-/// WFI and WFE of the loaded vCPU are to trap, or not to.
+/// Sets whether WFI and WFE of the loaded vCPU trap.
 pub fn trap_waiting(cpu: &mut Cpu, on: bool) -> bool {
     match cpu.loaded().nested() {
         Some(nested) => {
@@ -69,7 +70,7 @@ pub fn trap_waiting(cpu: &mut Cpu, on: bool) -> bool {
     }
 }
 
-/// The loaded vCPU's guest, if it runs one, has its second stage on this CPU.
+/// Loads the second stage of the loaded vCPU's guest, if it runs one.
 pub fn load_second_stage(cpu: &mut Cpu) {
     let (index, vm) = (cpu.index, cpu.vcpu().vm());
     if let Some(nested) = cpu.loaded().nested()
@@ -79,8 +80,8 @@ pub fn load_second_stage(cpu: &mut Cpu) {
     }
 }
 
-/// A timer's interrupt came for the vCPU that is loaded here and sleeps, and is for the regime that is not on the CPU, or for its guest. L1's
-/// own interface is on the CPU. False if it is another one, as for any vCPU.
+/// Handles a timer interrupt of the loaded, sleeping vCPU that belongs to the regime that is not in the CPU, or to
+/// its guest. L1's own interface is loaded. Returns false for other interrupts.
 pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
     if cpu.vcpu.is_none() {
         return false;

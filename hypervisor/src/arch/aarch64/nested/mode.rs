@@ -1,4 +1,4 @@
-//! HCR_EL2.E2H of L1, and what it decides.
+//! HCR_EL2.E2H of L1, and the state that it determines.
 
 use super::controls::{E2H, EL1_TIMERS, NV1, virtual_el2};
 use super::nv_mode::NvMode;
@@ -8,13 +8,14 @@ use crate::arch::aarch64::host::features;
 /// State that depends on HCR_EL2.E2H.
 #[derive(Clone, Copy)]
 pub struct Mode {
-    /// The bit, in its place.
+    /// The bit, in its position.
     pub e2h: u64,
-    /// HCR_EL2 bits of the CPU at virtual EL2 beyond other vCPUs'.
+    /// Additional HCR_EL2 bits of the CPU at virtual EL2.
     pub traps: u64,
     /// CNTHCTL_EL2 of the CPU at virtual EL2.
     pub cnthctl: u64,
-    /// Registers that a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
+    /// Registers that a switch moves in addition to the table of [`registers`](super::registers): bits of [`also`].
+    /// One byte, so that a switch tests all with one load.
     pub also: u8,
 }
 
@@ -24,21 +25,21 @@ pub mod also {
     pub const CNTKCTL: u8 = 1 << 0;
     /// ZCR_EL1, with FEAT_SVE.
     pub const ZCR: u8 = 1 << 1;
-    /// MDSCR_EL1, of which virtual EL2 reads and writes the copy in memory: with FEAT_NV2.
+    /// MDSCR_EL1, whose copy in memory virtual EL2 accesses: with FEAT_NV2.
     pub const MDSCR: u8 = 1 << 2;
 }
 
 impl Mode {
-    /// It is set.
+    /// E2H set.
     pub fn set(nv_mode: NvMode) -> Self {
         Self { e2h: E2H, traps: virtual_el2(nv_mode), cnthctl: EL1_TIMERS, also: also::CNTKCTL | Self::also(nv_mode) }
     }
 
-    /// It is clear.
+    /// E2H clear.
     pub fn clear() -> Self {
-        /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers are the guest's, and those on the CPU are virtual EL2's.
+        /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers refer to the guest's, while the CPU has virtual EL2's.
         const COUNTER: u64 = 1 << 10;
-        /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
+        /// EL1TVT, EL1TVCT: likewise for the virtual timer, where CNTVOFF_EL2 would also apply to virtual EL2.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
         Self { e2h: 0, traps: virtual_el2(NvMode::Redirect) | NV1, cnthctl, also: Self::also(NvMode::Redirect) }
@@ -49,7 +50,7 @@ impl Mode {
         zcr | if nv_mode.redirects() { also::MDSCR } else { 0 }
     }
 
-    /// Clear, if it can be.
+    /// Reset state: clear, if supported.
     pub fn at_reset(nv_mode: NvMode) -> Self {
         if may_be_clear(nv_mode) { Self::clear() } else { Self::set(nv_mode) }
     }
@@ -70,7 +71,8 @@ impl Mode {
     }
 }
 
-/// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
+/// Whether L1 can clear HCR_EL2.E2H (its ID_AA64MMFR4_EL1.E2H0). Requires NV1, and the page, which has its guest's
+/// registers.
 pub fn may_be_clear(nv_mode: NvMode) -> bool {
     features::get().nv1 && nv_mode.redirects()
 }

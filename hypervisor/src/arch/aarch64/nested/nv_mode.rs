@@ -1,4 +1,4 @@
-//! How accesses of virtual EL2 reach its registers. The registers are in the same places in both modes.
+//! Redirection of virtual EL2's register accesses. The registers' homes are the same in both modes.
 
 /// Whether FEAT_NV2 redirects accesses of virtual EL2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,15 +1,15 @@
-//! Whose registers a vCPU with an EL2 has as EL1's.
+//! The regime of a vCPU with an EL2 whose registers are EL1's on the CPU.
 
 use super::controls::NV;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::vm::Vcpu;
 
-/// Which registers the vCPU's exception level 1 has on the CPU.
+/// Regime of the vCPU's EL1 registers on the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Regime {
-    /// Those of virtual EL2, which is its own EL0's kernel, too, while HCR_EL2.TGE is set.
+    /// Virtual EL2, which is also the kernel of its own EL0 while HCR_EL2.TGE is set.
     El2,
-    /// Those of the guest: L2, or what L1 runs at EL1 without a second stage.
+    /// The guest: L2, or software that L1 runs at EL1 without a second stage.
     Guest,
 }
 
@@ -19,7 +19,7 @@ pub fn at_virtual_el2() -> bool {
     read_sysreg!(HCR_EL2) & NV != 0
 }
 
-/// Whether the loaded vCPU has an EL2 and runs a guest of its own now.
+/// Whether the loaded vCPU has an EL2 and runs its guest now.
 pub fn runs_guest(vcpu: &Vcpu) -> bool {
     vcpu.arch.has_el2 && !at_virtual_el2()
 }

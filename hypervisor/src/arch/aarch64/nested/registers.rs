@@ -1,9 +1,9 @@
-//! Registers of L1 that wait in memory, as tables.
+//! Tables of L1's registers that are kept in memory.
 
-// Timers: the control register comes before the compare value, for it says whether that has been reached (ISTATUS), and L1 reads so of its
-// guest's. In between a timer may ring with the other's compare value: its line is a level, and nothing looks at it here.
-/// Calls a macro with the registers of EL1 that change hands between virtual EL2 and its guest: an index, the name under which EL2 reaches the
-/// register, and the guest's place in the page of VNCR_EL2.
+// Timers: control before compare value, because the former has ISTATUS, which L1 reads of its guest's timer. In
+// between a timer may expire with the other's compare value: its line is a level, and is not sampled here.
+/// Invokes a macro with the EL1 registers that virtual EL2 and its guest exchange: an index, EL2's name of the
+/// register, and the guest's place in the VNCR_EL2 page.
 macro_rules! with_switched {
     ($macro:ident) => {
         $macro! {
@@ -39,13 +39,13 @@ macro_rules! indices {
         #[repr(usize)]
         pub enum Switched { $(#[doc = concat!("`", stringify!($slot), "`.")] $index),* }
 
-        /// How many there are.
+        /// Number of registers.
         pub const SWITCHED: usize = [$(Switched::$index),*].len();
     };
 }
 with_switched!(indices);
 
-/// Registers of virtual EL2 whose accesses trap, and whose value nothing but software looks at.
+/// Registers of virtual EL2 whose accesses trap, and whose values only software uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Own {
@@ -53,21 +53,21 @@ pub enum Own {
     Mdcr,
     /// HPFAR_EL2.
     Hpfar,
-    /// CNTHCTL_EL2, from bit 10 on: what is below is CNTKCTL_EL1 while virtual EL2 runs. In the layout with E2H.
+    /// CNTHCTL_EL2 from bit 10 on: the lower bits are CNTKCTL_EL1 while virtual EL2 runs. In the layout with E2H.
     Cnthctl,
     /// CNTKCTL_EL12: the guest's CNTKCTL_EL1.
     Cntkctl,
-    /// CPTR_EL2: what CPACR_EL1 does not have of it. In the layout with E2H.
+    /// CPTR_EL2: the fields that CPACR_EL1 lacks. In the layout with E2H.
     Cptr,
-    /// As L1 wrote them with HCR_EL2.E2H clear: SCTLR_EL2...
+    /// As written by L1 with HCR_EL2.E2H clear: SCTLR_EL2.
     PlainSctlr,
-    /// TCR_EL2...
+    /// TCR_EL2, likewise.
     PlainTcr,
-    /// CPTR_EL2...
+    /// CPTR_EL2, likewise.
     PlainCptr,
-    /// CNTHCTL_EL2.
+    /// CNTHCTL_EL2, likewise.
     PlainCnthctl,
 }
 
-/// How many there are.
+/// Number of registers.
 pub const OWN_REGISTERS: usize = Own::PlainCnthctl as usize + 1;

@@ -1,4 +1,4 @@
-//! The second stage of L2: found for L1's registers, and filled from L1's tables and Stile's.
+//! L2's second stage: selected by L1's registers, and filled from L1's tables and Stile's.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -20,24 +20,24 @@ use crate::vm::Vm;
 /// L1's physical memory, for one walk of L1's tables.
 pub struct Memory<'a> {
     vm: &'a Vm,
-    /// The walk met memory without contents: see [`Memory::is_incomplete`].
+    /// The walk reached untouched RAM: see [`Memory::is_incomplete`].
     incomplete: Cell<bool>,
 }
 
 impl<'a> Memory<'a> {
-    /// The memory of a VM.
+    /// Memory of a VM.
     pub fn new(vm: &'a Vm) -> Self {
         Self { vm, incomplete: Cell::new(false) }
     }
 
-    /// Where an address of L1's leads.
+    /// Physical address of an L1 address.
     fn below(&self, address: u64) -> Option<Below> {
-        // Mapped memory has been filled.
+        // Mapped RAM is filled.
         self.vm.arch.translate(address).or_else(|| self.first_touch(address))
     }
 
-    /// L1 has not touched an address yet that its guest or its tables lead to: does a part of what it takes to fill and map the block around it,
-    /// no more, so that the exit is bounded.
+    /// Fills and maps a bounded part of the block around an L1 address that L1 has not touched yet, but its guest or
+    /// its tables refer to.
     #[cold]
     fn first_touch(&self, address: u64) -> Option<Below> {
         if self.vm.touch(address) {
@@ -46,7 +46,7 @@ impl<'a> Memory<'a> {
         None
     }
 
-    /// Whether the walk ended at memory that is being filled. Its result is void: the guest executes its instruction again.
+    /// Whether the walk reached RAM that is being filled. Its result is void, and the guest retries.
     pub fn is_incomplete(&self) -> bool {
         self.incomplete.get()
     }
@@ -58,14 +58,15 @@ impl GuestMemory for Memory<'_> {
         if !below.attributes.permissions.read {
             return None;
         }
-        // SAFETY: the VM's own memory, in the direct map; guests write to it at the same time, so the access is atomic. The address is
-        // a multiple of 8.
+        // SAFETY: the VM's own RAM, in the direct map; guests write it concurrently, so that the access is atomic.
+        // The address is a multiple of 8.
         Some(unsafe { &*address_space::physical(below.output & !7).cast::<AtomicU64>() }.load(Ordering::Relaxed))
     }
 }
 
 impl Nested {
-    /// L1's registers that its second stage depends on: VTCR_EL2, VTTBR_EL2, HCR_EL2, SCTLR_EL2. At virtual EL2 the last one is EL1's.
+    /// L1's registers that determine its second stage: VTCR_EL2, VTTBR_EL2, HCR_EL2, SCTLR_EL2. At virtual EL2 the
+    /// last one is SCTLR_EL1.
     fn stage2_registers(&self) -> [u64; 4] {
         let sctlr = match self.regime {
             Regime::El2 => read_sysreg!(SCTLR_EL12),
@@ -75,13 +76,13 @@ impl Nested {
         [page.get(vncr::VTCR_EL2), page.get(vncr::VTTBR_EL2), self.hcr(), sctlr]
     }
 
-    /// L1's second stage as its registers stand now.
+    /// L1's second stage by its current registers.
     pub fn stage2(&self, vm: &Vm) -> Stage2 {
         let [vtcr, vttbr, hcr, sctlr] = self.stage2_registers();
         Stage2::decode(vtcr, vttbr, hcr, sctlr, vm.arch.pa_bits())
     }
 
-    /// Puts L2's second stage onto the CPU. False if there is none to have.
+    /// Loads L2's second stage. Returns false if there is none.
     pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
         let registers = self.stage2_registers();
         let current = match self.shadow {
@@ -97,14 +98,14 @@ impl Nested {
         true
     }
 
-    /// L1's registers are not those that the last shadow was chosen for.
+    /// L1's registers differ from those that selected the last shadow.
     #[inline(never)]
     fn choose_shadow(&mut self, vm: &Vm, registers: [u64; 4]) -> Option<Current> {
         let stage2 = self.stage2(vm);
         if let Some(current) = &mut self.shadow
             && current.stage2 == stage2
         {
-            // Most of HCR_EL2 has nothing to do with it.
+            // Most bits of HCR_EL2 are irrelevant.
             current.registers = registers;
             return Some(*current);
         }
@@ -118,18 +119,18 @@ impl Nested {
         self.shadow
     }
 
-    /// The VM's own second stage, for virtual EL2.
+    /// Loads the VM's own second stage, for virtual EL2.
     pub fn load_own_stage(&self, vm: &Vm, cpu: usize) {
         vm.arch.load_own_table(cpu);
     }
 
-    /// Lets go of the shadow: the VM starts anew, or has ended.
+    /// Releases the shadow, when the VM restarts or has ended.
     pub fn forget_shadow(&mut self) {
         self.shadow = None;
     }
 
-    /// L2 found no translation for `ipa`, or none that allows what it `need`s: looks for one in L1's tables and Stile's.
-    /// `None`: it tries again.
+    /// Resolves L2's fault at `ipa`, where it `need`s these permissions, from L1's tables and Stile's. `None`: L2
+    /// retries.
     pub fn resolve(&mut self, vm: &Vm, cpu: usize, ipa: u64, need: Need) -> Option<Unresolved> {
         let Some(current) = self.shadow else {
             return Some(Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }));
@@ -145,7 +146,7 @@ impl Nested {
                 let mut tlb = HardwareTlb::new(cpu);
                 let mut pool = shadows.pool.lock();
                 if !shadows.invalidations.is_current(observed) {
-                    // Another vCPU of L1's has invalidated something since the walk, perhaps what was found.
+                    // Another vCPU of L1 has invalidated translations since the walk, possibly this one.
                     return None;
                 }
                 let done = pool.map(current.id, &mut ReservedFrames, &mut tlb, &mapping);
@@ -153,13 +154,13 @@ impl Nested {
                     second_stage::load_table(context.vmid(), current.root, cpu);
                 }
                 dsb_ish();
-                // Beyond what a shadow can have: as if L1 had nothing there.
+                // Beyond the range of a shadow: treated as unmapped by L1.
                 done.err().map(|_| Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }))
             }
         }
     }
 
-    /// TLB maintenance of L1's that concerns the translations of its VMs. At virtual EL2.
+    /// Applies L1's TLB maintenance for its VMs' translations. At virtual EL2.
     pub fn invalidate(&mut self, vm: &Vm, cpu: usize, what: &Tlbi, reg: SysReg, operand: u64) {
         let vmid = self.stage2(vm).vmid();
         let mut tlb = HardwareTlb::new(cpu);
@@ -178,10 +179,10 @@ impl Nested {
     }
 }
 
-/// Why L2's access was not resolved.
+/// Reason for not resolving L2's access.
 pub enum Unresolved {
-    /// L1 has nothing there, or does not allow it.
+    /// L1 has no translation, or denies the access.
     Forward(WalkFault),
-    /// It leads to this physical address of L1's, where there is no memory.
+    /// It translates to this physical address of L1, which has no memory.
     Absent(u64),
 }

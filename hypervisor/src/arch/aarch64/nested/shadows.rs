@@ -1,4 +1,4 @@
-//! The second stages of a VM's own VMs: crate `stile-nested` makes them, here they meet the hardware.
+//! Shadow second stages: the hardware side of crate `stile-nested`.
 
 use core::convert::Infallible;
 
@@ -15,21 +15,21 @@ use crate::arch::aarch64::vm::second_stage;
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 
-/// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
+/// Number of shadows of a VM: one per vCPU, and as many for L2 VMs that are not running at the moment.
 const SHADOWS: usize = 2 * stile_board::MAX_NESTED_VCPUS;
 
 /// The shadows of a VM.
 pub struct Shadows {
     /// Behind their lock.
     pub pool: TicketLock<Pool<SHADOWS>>,
-    /// Counted under the lock, observed without it.
+    /// Counters, updated under the lock and read without it.
     pub invalidations: Invalidations,
 }
 
-/// Empty shadows for a VM with so many vCPUs, and the memory of all their tables.
+/// Creates empty shadows for a VM with this number of vCPUs, and reserves the memory of their tables.
 ///
 /// # Errors
-/// In words, if there is no memory.
+/// A description: no memory is left.
 pub fn new(geometry: Geometry, vcpus: usize, arena: &'static Arena) -> Result<Shadows, &'static str> {
     if vcpus > stile_board::MAX_NESTED_VCPUS {
         return Err("a VM with an EL2 has at most 8 vCPUs");
@@ -46,36 +46,36 @@ pub fn new(geometry: Geometry, vcpus: usize, arena: &'static Arena) -> Result<Sh
 }
 
 impl Shadows {
-    /// Empties them. No vCPU runs: the VM has ended, or starts anew.
+    /// Empties the shadows. No vCPU runs: the VM has ended, or restarts.
     pub fn reset(&self) {
         self.pool.lock().reset(&mut ReservedFrames);
     }
 }
 
-/// The shadow that a vCPU has, and what it is of.
+/// The shadow of a vCPU, and its origin.
 #[derive(Clone, Copy)]
 pub struct Current {
-    /// It in the pool.
+    /// Index in the pool.
     pub id: ContextId,
     /// L1's second stage.
     pub stage2: Stage2,
-    /// L1's registers that say so.
+    /// L1's registers that selected it.
     pub registers: [u64; 4],
     /// Its root.
     pub root: u64,
 }
 
 impl Current {
-    /// Whether L1's registers are those that it was chosen for.
+    /// Whether L1's registers still select it.
     #[inline(always)]
     pub fn is_of(&self, registers: [u64; 4]) -> bool {
-        // One by one: as arrays they would be compared by bytes.
+        // One by one: arrays would be compared by memcmp.
         let differ = self.registers.iter().zip(registers).fold(0, |differ, (old, new)| differ | (old ^ new));
         differ == 0
     }
 }
 
-/// The frames of shadow tables, in the direct map.
+/// Frames of shadow tables, in the direct map.
 pub struct ReservedFrames;
 
 impl TableRead for ReservedFrames {
@@ -92,15 +92,15 @@ impl Frames for ReservedFrames {
     }
 
     fn zero(&mut self, frame: u64) {
-        // SAFETY: a page of the VM's reserve, in the direct map, which no table refers to.
+        // SAFETY: a page of the VM's reserve, in the direct map, to which no table refers.
         unsafe { bulk::zero(address_space::physical(frame), PAGE_SIZE as usize) };
     }
 }
 
-/// Invalidations by address beyond which one of everything takes their place.
+/// Number of invalidations by address beyond which everything is invalidated.
 const BY_ADDRESS: u32 = 32;
 
-/// This CPU's way to all TLBs: instructions that take the VMID from VTTBR_EL2.
+/// Broadcast TLB invalidation for the VMID in VTTBR_EL2.
 pub struct HardwareTlb {
     cpu: usize,
     /// Invalidations by address since the last completion.
@@ -108,7 +108,7 @@ pub struct HardwareTlb {
 }
 
 impl HardwareTlb {
-    /// Of CPU `cpu`, which calls.
+    /// For CPU `cpu`, the caller.
     pub fn new(cpu: usize) -> Self {
         Self { cpu, count: 0 }
     }
@@ -117,7 +117,7 @@ impl HardwareTlb {
 impl Tlb for HardwareTlb {
     fn select(&mut self, vmid: &VmidSlot, root: u64) {
         second_stage::load_table(vmid, root, self.cpu);
-        // The register write must be done before TLB instructions take the VMID from it.
+        // The register write must complete before TLB instructions use its VMID.
         isb();
     }
 }
@@ -129,7 +129,7 @@ impl Maintenance for HardwareTlb {
             return;
         }
         let page = invalidation.address >> 12;
-        // SAFETY: forgetting translations is always right. The barrier: the table must be seen changed by walks that come after.
+        // SAFETY: invalidating TLBs affects performance only. The barrier makes table changes visible to later walks.
         unsafe { core::arch::asm!("dsb ishst", "tlbi ipas2e1is, {}", in(reg) page, options(nostack, preserves_flags)) };
     }
 
@@ -139,15 +139,16 @@ impl Maintenance for HardwareTlb {
 
     fn complete(&mut self) {
         if self.count > BY_ADDRESS {
-            // SAFETY: forgetting translations is always right.
+            // SAFETY: invalidating TLBs affects performance only.
             unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         } else {
-            // SAFETY: forgetting translations is always right. Entries that combine both stages are not found by an intermediate address.
+            // SAFETY: invalidating TLBs affects performance only. Combined entries of both stages are not covered by
+            // an invalidation by IPA.
             unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         }
         self.count = 0;
     }
 }
 
-/// A translation of the VM's own second stage.
+/// A translation by the VM's own second stage.
 pub type Below = Translation<Stage2Permissions>;

@@ -1,4 +1,4 @@
-//! State of a vCPU with an EL2 beyond other vCPUs'.
+//! Additional state of a vCPU with an EL2.
 
 use stile_nested::vgic::OnProcessor;
 use stile_nested::vncr::Page;
@@ -12,60 +12,60 @@ use super::registers::{OWN_REGISTERS, Own, SWITCHED};
 use super::shadows::Current;
 use super::write_trap::WriteTrap;
 
-/// State of a vCPU with an EL2 beyond other vCPUs'.
+/// Additional state of a vCPU with an EL2.
 #[repr(C, align(4096))]
 pub struct Nested {
-    /// Memory of VNCR_EL2; without FEAT_NV2 Stile's own, for the same registers.
+    /// The VNCR_EL2 page; without FEAT_NV2 used by Stile only, for the same registers.
     pub page: Page,
-    /// How accesses of virtual EL2's get there.
+    /// Redirection mode of virtual EL2's accesses.
     pub nv_mode: NvMode,
-    /// Whose registers are on the CPU, or would be if the vCPU were loaded.
+    /// Regime whose registers are in the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
     /// State that depends on HCR_EL2.E2H.
     pub(super) mode: Mode,
-    /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
+    /// Virtual EL2's EL1 registers, while the CPU has its guest's.
     pub(super) el2: [u64; SWITCHED],
-    /// Registers of virtual EL2 that trap and live nowhere else.
+    /// Registers of virtual EL2 that trap and have no other home.
     pub(super) own: [u64; OWN_REGISTERS],
-    /// L2's list registers, while they are on the CPU.
+    /// L2's list registers, while they are loaded.
     pub(super) lists: Option<OnProcessor>,
-    /// EL1's timers, by the bit of their physical interrupt, whose interrupt is active for the guest's timer...
+    /// Bit mask of EL1's timers whose physical interrupt is active for the guest's timer.
     pub(super) held: u32,
-    /// ...and the line of one of them may be high, or is to be looked at...
+    /// Bit mask of those whose line may be high, or is to be sampled.
     pub(super) timers_raised: bool,
-    /// ...and for virtual EL2's, since the guest runs.
+    /// Bit mask of those active for virtual EL2's timers, since the guest runs.
     pub(super) el2_active: u32,
-    /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
+    /// The physical interrupts of EL1's timers have the active state of the guest's timers, not of virtual EL2's.
     pub(super) active_is_guests: bool,
-    /// Trap controls as any vCPU has them.
+    /// Trap controls common to all vCPUs.
     pub(super) base: Base,
-    /// Those of L1's controls for its guest that seldom change.
+    /// Lazily switched trap controls of L1's guest.
     pub(super) lazy_traps: LazyTraps,
-    /// Virtual EL2's writes of MDSCR_EL1.
+    /// Trap of virtual EL2's writes of MDSCR_EL1.
     pub(super) debug: WriteTrap,
-    /// State that a run of a guest resets.
+    /// State that a guest entry resets.
     pub(super) until_guest: UntilGuest,
-    /// The line of L1's maintenance interrupt, as it was seen last.
+    /// Line of L1's maintenance interrupt, as last sampled.
     pub(super) asserts_maintenance: bool,
-    /// Stile wants WFI and WFE to trap, whatever L1 wants.
+    /// WFI and WFE trap for the scheduler, whatever L1 requests.
     pub(super) waiting_traps: bool,
-    /// VMPIDR_EL2 of L1 itself.
+    /// L1's own VMPIDR_EL2.
     pub(super) mpidr: u64,
-    /// The second stage that the guest has.
+    /// The guest's shadow second stage.
     pub(super) shadow: Option<Current>,
 }
 
-/// State that a run of a guest resets.
+/// State that a guest entry resets.
 #[derive(Clone, Copy)]
 pub struct UntilGuest {
-    /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.
+    /// No guest has run since reset, and HCR_EL2.E2H has kept its reset value: the page has no guest state.
     pub may_adopt: bool,
     /// No guest has run since a write of MDSCR_EL1 trapped.
     pub wrote_mdscr: bool,
 }
 
 impl UntilGuest {
-    /// A guest runs.
+    /// Called at a guest entry.
     pub const NOTHING: Self = Self { may_adopt: false, wrote_mdscr: false };
 }
 

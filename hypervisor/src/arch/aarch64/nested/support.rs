@@ -1,4 +1,4 @@
-//! Requirements of a VM with an EL2: of the machine, and for itself.
+//! Support for VMs with an EL2: machine requirements, and per-VM state.
 
 use stile_nested::forward::Masks;
 
@@ -7,23 +7,23 @@ use super::nv_mode::NvMode;
 use super::shadows::Shadows;
 use crate::arch::aarch64::host::features;
 
-/// State of a VM with an EL2 beyond other VMs'.
+/// Additional state of a VM with an EL2.
 pub struct Shared {
-    /// Second stages of its VMs.
+    /// Shadow second stages of its VMs.
     pub shadows: Shadows,
-    /// Trap controls that its processor has.
+    /// Trap controls that its virtual processor implements.
     pub masks: Masks,
 }
 
-/// Whether such a vCPU may have HCR_EL2.E2H clear.
+/// Whether L1 can clear HCR_EL2.E2H.
 pub fn may_clear_e2h(nested: stile_blob::Nested) -> bool {
     nested != stile_blob::Nested::Off && mode::may_be_clear(NvMode::new(nested))
 }
 
-/// Whether this machine can run such vCPUs.
+/// Checks whether this machine can run vCPUs with an EL2.
 ///
 /// # Errors
-/// In words, what is missing.
+/// A description of what is missing.
 pub fn check(nv_mode: stile_blob::Nested) -> Result<(), &'static str> {
     let have = features::get();
     match nv_mode {

@@ -1,12 +1,12 @@
-//! From virtual EL2 to its guest, and back.
+//! Switches between virtual EL2 and its guest.
 
 use super::state::{Nested, Regime};
 use super::{gic, traps};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::isb;
 
-/// The guest's registers, traps, translations and interrupts come onto the CPU. Returns whether an interrupt of L1's, which the caller has it
-/// take, comes before the first instruction.
+/// Loads the guest's registers, traps, translations and interrupts. Returns whether L1 has an interrupt that the
+/// caller must inject before the guest's first instruction.
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     let vcpu = cpu.vcpu();
     nested.bring_guest();
@@ -27,7 +27,7 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     gic::bring_el2(cpu, vcpu, nested);
     gic::hand_back_timers(cpu.index, nested);
     traps::note_serror(nested);
-    // First what L1 has trapped for its guest, or moving it would trap.
+    // First the traps that L1 has set for its guest: they would also trap Stile's moves.
     nested.regime = Regime::El2;
     traps::load(nested);
     isb();

@@ -1,4 +1,4 @@
-//! Registers and instructions of EL2 that trap at virtual EL2: with FEAT_NV2 those that it does not redirect, without it all.
+//! EL2 registers and instructions that trap at virtual EL2: those that FEAT_NV2 does not redirect; without it all.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{key, reason};
@@ -37,7 +37,7 @@ impl Nested {
         }
     }
 
-    /// The counter that this timer of the guest's is compared with.
+    /// The counter that this timer of the guest is compared with.
     pub(super) fn guest_time(&self, compare: Slot) -> u64 {
         let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
         timer::now().wrapping_sub(offset)
@@ -64,7 +64,7 @@ impl Nested {
     }
 }
 
-/// EC 0x18 at virtual EL2, or at its EL0, where registers have this `home`.
+/// Handles EC 0x18 at virtual EL2, or at its EL0; `home` gives the registers' homes.
 #[inline(always)]
 pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Nested, SysReg) -> Option<Home>) -> Outcome {
     let access = Esr(esr).msr();
@@ -85,13 +85,13 @@ pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Neste
     Outcome::again(row)
 }
 
-/// The ledger's row of what trapped.
+/// The ledger's row of the trapped access.
 #[inline(always)]
 fn row(cpu: &mut Cpu, esr: u64) -> RowId {
     cpu.loaded().ledger().row_for(reason::NESTED, key::sysreg(Esr(esr).iss()))
 }
 
-/// TLB maintenance and address translation, or what is answered as for any guest.
+/// Handles TLB maintenance and address translation; other instructions as for vCPUs without an EL2.
 #[inline(never)]
 fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     let reg = Esr(esr).msr().reg();
@@ -113,7 +113,7 @@ fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     Outcome::again(row(cpu, esr))
 }
 
-/// A register that virtual EL2 does not have, or has like any guest.
+/// Handles a register that virtual EL2 does not have, or has like any guest.
 #[cold]
 fn unknown(cpu: &mut Cpu, esr: u64) -> Outcome {
     if Esr(esr).msr().reg().op1() < 4 {

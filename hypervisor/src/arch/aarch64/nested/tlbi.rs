@@ -1,4 +1,4 @@
-//! TLB maintenance of L1 at virtual EL2, for its own translations: those are EL1's on this CPU, under the VM's VMID, which is current.
+//! TLB maintenance of L1 for its own translations: EL1's on this CPU, under the VM's VMID, which is loaded.
 
 use stile_nested::inject;
 use stile_nested::tlbi::{self, Regime};
@@ -11,19 +11,20 @@ use crate::vm::Vm;
 macro_rules! tlbi {
     ($name:literal, $operand:expr) => {{
         let operand: u64 = $operand;
-        // SAFETY: forgetting translations is always right.
+        // SAFETY: invalidating TLBs affects performance only.
         unsafe { core::arch::asm!(concat!("tlbi ", $name, ", {}"), in(reg) operand, options(nostack, preserves_flags)) };
     }};
 }
 
-/// A TLBI instruction that trapped at virtual EL2. It acts on all CPUs: the vCPU may have been on another one. False if there is no
-/// such instruction.
+/// Executes a TLBI instruction that trapped at virtual EL2, on all CPUs, since the vCPU may have migrated. Returns
+/// false if it is undefined.
 pub fn execute(nested: &mut Nested, vm: &Vm, cpu: usize, reg: SysReg, operand: u64) -> bool {
     let Some(what) = tlbi::decode(reg, operand) else { return false };
-    // The tables that L1 wrote before must be seen by walks that come after.
-    // SAFETY: a barrier.
+    // L1's earlier table writes must be visible to later walks.
+    // SAFETY: a barrier has no other effect.
     unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) };
-    // EL1's instructions mean its own translations while HCR_EL2.TGE is set (Arm ARM, TLBI VMALLE1), and those are EL1's on this CPU.
+    // While HCR_EL2.TGE is set, EL1's instructions refer to L1's own translations (Arm ARM, TLBI VMALLE1), which are
+    // EL1's on this CPU.
     if what.regime == Regime::El2 || inject::is_host(nested.hcr()) {
         first_stage(reg, operand);
     } else {
@@ -33,8 +34,8 @@ pub fn execute(nested: &mut Nested, vm: &Vm, cpu: usize, reg: SysReg, operand: u
     true
 }
 
-/// The instruction, for EL1's translations of the VMID that is in VTTBR_EL2, on all CPUs. The operand's fields are the same for both
-/// exception levels (Arm ARM, TLBI VAE1 and TLBI VAE2); ranges are taken for all.
+/// Executes the instruction for EL1's translations of the VMID in VTTBR_EL2, on all CPUs. The operand has the same
+/// format for both exception levels (Arm ARM, TLBI VAE1 and TLBI VAE2); ranges are treated as all addresses.
 pub fn first_stage(reg: SysReg, operand: u64) {
     match (reg.crm(), reg.op2()) {
         (1 | 3 | 7, 1) => tlbi!("vae1is", operand),
@@ -42,7 +43,7 @@ pub fn first_stage(reg: SysReg, operand: u64) {
         (1 | 3 | 7, 2) => tlbi!("aside1is", operand),
         (1 | 3 | 7, 3) => tlbi!("vaae1is", operand),
         (1 | 3 | 7, 7) => tlbi!("vaale1is", operand),
-        // SAFETY: forgetting translations is always right.
+        // SAFETY: invalidating TLBs affects performance only.
         _ => unsafe { core::arch::asm!("tlbi vmalle1is", options(nostack, preserves_flags)) },
     }
 }

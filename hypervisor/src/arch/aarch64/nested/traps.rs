@@ -1,4 +1,4 @@
-//! Trap controls of a vCPU that has an EL2 of its own, in each of its two regimes.
+//! Trap controls of a vCPU with an EL2, in both of its regimes.
 
 use stile_nested::forward::Virtual;
 use stile_nested::vncr;
@@ -15,41 +15,41 @@ use crate::vm::Vm;
 /// HCR_EL2 bits that L1 sets for its guest: PTW, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
 /// TDZ, TRVM, TLOR, TERR, AT, TID4, TICAB, TOCU, TTLBIS, TTLBOS, TID5.
 const ADDED: u64 = 1 << 2 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 << 35 | AT | 0b11 << 49 | 1 << 52 | 0b11 << 54 | 1 << 58;
-/// HCR_EL2 bits that don't trap when set: API, APK.
+/// HCR_EL2 bits that disable traps when set: API, APK.
 const ALLOWED: u64 = 0b11 << 40;
-/// HCR_EL2.VF, VI, VSE: each allowed where L1 has set FMO, IMO or AMO, three bits below. Stile always has.
+/// HCR_EL2.VF, VI, VSE: each takes effect if L1 has set FMO, IMO or AMO, three bits lower. Stile always sets them.
 const VIRTUAL: u64 = 0b111 << 6;
 /// HCR_EL2.VSE.
 const VSE: u64 = 1 << 8;
 
-/// CPTR_EL2 with E2H: ZEN, FPEN, SMEN: what does not trap when set.
+/// CPTR_EL2 with E2H: ZEN, FPEN, SMEN, which disable traps when set.
 const CPTR_ENABLES: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24;
-/// TTA, TAM, TCPAC: what traps when set.
+/// TTA, TAM, TCPAC, which enable traps when set.
 const CPTR_TRAPS: u64 = 1 << 28 | 1 << 30 | 1 << 31;
 /// MDCR_EL2: TPMCR, TPM, TDE, TDA, TDOSA, TDRA.
 const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
-/// CNTHCTL_EL2: what L1 may trap of its guest's; with FEAT_ECV EL1TVT, EL1TVCT.
+/// CNTHCTL_EL2 bits by which L1 may trap its guest; with FEAT_ECV EL1TVT, EL1TVCT.
 const GUESTS_TIMERS: u64 = EL1_TIMERS | 0b11 << 13;
 
 impl Nested {
-    /// L1's trap controls. Its guest is on the CPU.
+    /// L1's trap controls. Its guest is in the CPU.
     pub fn controls<'a>(&'a self, vm: &'a Vm) -> Virtual<'a> {
         let [mdcr, cnthctl] = [Own::Mdcr, Own::Cnthctl].map(|own| self.own[own as usize]);
         Virtual { page: &self.page, masks: vm.arch.masks(), cptr: self.cptr(), mdcr, cnthctl }
     }
 
-    /// CPTR_EL2 as L1 wrote it. Its guest is on the CPU.
+    /// CPTR_EL2 as written by L1. Its guest is in the CPU.
     pub fn cptr(&self) -> u64 {
         self.el2[Switched::Cpacr as usize] & CPACR_FIELDS | self.own[Own::Cptr as usize]
     }
 
-    /// HCR_EL2 as L1 wrote it, with E2H as it is in effect.
+    /// HCR_EL2 as written by L1, with the effective E2H.
     pub fn hcr(&self) -> u64 {
         self.page.get(vncr::HCR_EL2) & !E2H | self.mode.e2h
     }
 }
 
-/// Sets what this regime needs. The vCPU is being loaded, or changes its regime.
+/// Sets the traps of the current regime, at load or at a switch.
 pub fn load(nested: &mut Nested) {
     let base = nested.base;
     let own = base.hcr | if nested.waiting_traps { traps::WAITING } else { 0 };
@@ -74,7 +74,7 @@ pub fn load(nested: &mut Nested) {
     }
 }
 
-/// The guest, which is on the CPU, may have taken the virtual SError that L1 had for it (HCR_EL2.VSE).
+/// Updates HCR_EL2.VSE, L1's virtual SError for its guest, which is in the CPU and may have taken it.
 pub fn note_serror(nested: &Nested) {
     let theirs = nested.page.get(vncr::HCR_EL2);
     if theirs & theirs << 3 & VSE != 0 {
@@ -82,7 +82,7 @@ pub fn note_serror(nested: &Nested) {
     }
 }
 
-/// Restores the controls that differ only while the guest runs. CNTVOFF_EL2 is not among them: see [`clear_offset`].
+/// Restores the controls that differ only while the guest runs, except CNTVOFF_EL2: see [`clear_offset`].
 fn release(nested: &Nested) {
     write_sysreg!(CPTR_EL2, nested.base.cptr);
     write_sysreg!(MDCR_EL2, nested.base.mdcr);
@@ -91,14 +91,14 @@ fn release(nested: &Nested) {
     nested.lazy_traps.unload_guests();
 }
 
-/// Clears CNTVOFF_EL2, which is 0 at virtual EL2 and for other vCPUs. The guest's CNTV_CTL_EL0 has been saved: its ISTATUS compares
-/// CNTV_CVAL_EL0 with the counter less this offset (Arm ARM, CNTV_CTL_EL0).
+/// Clears CNTVOFF_EL2, which is 0 at virtual EL2 and for other vCPUs. The guest's CNTV_CTL_EL0 was saved before:
+/// ISTATUS depends on this offset (Arm ARM, CNTV_CTL_EL0).
 #[inline(always)]
 pub fn clear_offset() {
     write_sysreg!(CNTVOFF_EL2, 0);
 }
 
-/// As other vCPUs have it. The vCPU leaves this CPU.
+/// Restores the controls of other vCPUs, at put.
 pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest {
         release(nested);

@@ -1,4 +1,4 @@
-//! The end of a VMX instruction.
+//! Completion of VMX instructions.
 
 use stile_nested_vmx::{Field, VmxResult};
 
@@ -6,7 +6,7 @@ use super::state::GuestVmx;
 use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::vmcs;
 
-/// The instruction is done, with this outcome.
+/// Completes the instruction with this outcome.
 pub fn complete(vmx: &mut GuestVmx, result: VmxResult) {
     if let Some(error) = result.error() {
         vmx.vmcs12.set_unchanged(Field::INSTRUCTION_ERROR, error.into());

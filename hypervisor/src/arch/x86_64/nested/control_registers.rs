@@ -11,14 +11,14 @@ use crate::arch::x86_64::vcpu::cr0;
 /// CR4.VMXE.
 pub const VMXE: u64 = 1 << 13;
 
-/// A write of the loaded vCPU to CR4 that changes a bit which it does not own. Returns false if it is refused. Only VMXE may change: software
-/// sets and clears it alone.
+/// Handles a write of CR4 that changes a masked bit. Returns false if it is invalid. Only VMXE may change, as
+/// software sets and clears it separately.
 #[cold]
 pub fn write(cpu: &mut Cpu, value: u64) -> bool {
     let Some(vmx) = cpu.loaded().vmx() else { return false };
     let (real, shadow) = (vmcs::read(Field::GUEST_CR4), vmcs::read(Field::CR4_SHADOW));
     let old = real & CR4_OWNED | shadow & !CR4_OWNED;
-    // "Restrictions on VMX Operation": VMXE can't be cleared there.
+    // "Restrictions on VMX Operation": VMXE cannot be cleared.
     let clears = value & VMXE == 0 && vmx.vmxon != NONE;
     if value & !(CR4_OWNED | VMXE) != 0 || clears || (old ^ value) & !VMXE != 0 && !suits(old, value) {
         return false;
@@ -29,24 +29,24 @@ pub fn write(cpu: &mut Cpu, value: u64) -> bool {
     true
 }
 
-/// Bits of CR0 that a vCPU can't clear in VMX operation, and owns outside of it.
+/// CR0 bits that are fixed to 1 in VMX operation, and guest-owned outside of it.
 const HELD_IN_VMX: u64 = cr0::PE | cr0::PG;
 
-/// Whether the loaded vCPU may write CR0.
+/// Whether the loaded vCPU may write this CR0.
 #[cold]
 pub fn may_write_cr0(cpu: &mut Cpu, value: u64) -> bool {
     let must = HELD_IN_VMX | cr0::NE;
     cpu.loaded().vmx().is_none_or(|vmx| vmx.vmxon == NONE || value & must == must)
 }
 
-/// The vCPU enters or leaves VMX operation.
+/// Updates the masks when the vCPU enters or leaves VMX operation.
 pub fn hold_cr0(on: bool) {
     let value = cr0::read();
     vmcs::write(Field::CR0_SHADOW, value);
     vmcs::write(Field::CR0_MASK, if on { cr0::HELD | HELD_IN_VMX } else { cr0::HELD });
 }
 
-/// Whether bits that the vCPU owns may change along: those that decide how tables are walked are left to writes of their own.
+/// Whether guest-owned bits may change together: those that affect table walks require a write of their own.
 fn suits(old: u64, value: u64) -> bool {
     const PSE: u64 = 1 << 4;
     const PAE: u64 = 1 << 5;

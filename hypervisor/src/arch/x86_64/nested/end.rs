@@ -1,4 +1,4 @@
-//! Ends of a nested VM.
+//! Errors that end a nested VM.
 
 use stile_ledger::RowId;
 use stile_wire::CrashReason;
@@ -9,7 +9,7 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::Cpu;
 
-/// L2 uses a device of L1's by itself in a way that Stile does not emulate: the VM ends.
+/// Ends the VM: L2 directly accesses a device of L1 in a way that Stile does not emulate.
 #[cold]
 pub fn unsupported(cpu: &mut Cpu, reason: u64, address: u64) -> Outcome {
     let row = own_row(cpu, reason);
@@ -18,7 +18,7 @@ pub fn unsupported(cpu: &mut Cpu, reason: u64, address: u64) -> Outcome {
     outcome
 }
 
-/// A VMX abort of L1's: its processor would shut down. VMCS01 is current.
+/// VMX abort: L1's processor would shut down. VMCS01 is current.
 #[cold]
 pub fn abort(cpu: &mut Cpu, row: RowId) -> Outcome {
     handler::crash(cpu, row, CrashReason::TripleFault, basic::TRIPLE_FAULT, 0)

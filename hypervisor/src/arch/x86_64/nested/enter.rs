@@ -1,4 +1,4 @@
-//! VM entries: L1's VMLAUNCH and VMRESUME, and the way back to an L2 that Stile interrupted.
+//! VM entries: L1's VMLAUNCH and VMRESUME, and resumption of an L2 that Stile interrupted.
 
 use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
@@ -22,12 +22,12 @@ use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::vm::Vm;
 
-/// RFLAGS while L2 runs, in VMCS01: interrupts are off, so that Stile injects none there.
+/// RFLAGS in VMCS01 while L2 runs: interrupts are disabled, so that Stile injects none.
 const FLAGS: u64 = 1 << 1;
 /// Blocking by MOV SS.
 const MOV_SS: u64 = 1 << 1;
 
-/// L1's VMLAUNCH or VMRESUME, which has passed its first checks. Returns how it fails, or that L2 is about to be entered.
+/// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered.
 pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Result<Outcome, VmxResult> {
     let fail = |error| Err(VmxResult::fail(error, vmx.has_current()));
     if !vmx.has_current() {
@@ -88,11 +88,11 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         vmcs::write(Field::ENTRY_INTERRUPTION, event);
     }
     let outcome = Outcome::again(row);
-    // Interrupts that wait for L1 come before L2's first instruction: they are looked for at entry.
+    // Pending interrupts of L1 precede L2's first instruction: checked at entry.
     Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
 }
 
-/// Fails an entry after the guest state was loaded. VMCS02 is current.
+/// Fails an entry after loading guest state. VMCS02 is current.
 #[cold]
 fn fail_late(cpu: &mut Cpu, vmx: &mut GuestVmx, failure: EntryFailure) -> Outcome {
     let (reason, qualification) = failure.exit().unwrap_or_default();
@@ -100,10 +100,10 @@ fn fail_late(cpu: &mut Cpu, vmx: &mut GuestVmx, failure: EntryFailure) -> Outcom
     forward::refused(cpu, vmx, &exit)
 }
 
-/// Loads the page-directory pointers of an L2 with PAE paging for which L1 has no EPT, from memory ("Loading Page-Directory-Pointer-Table
-/// Entries"): with EPT, which VMCS02 always has, the processor takes them from the VMCS. VMCS02 is current.
+/// Loads the PDPTEs of an L2 with PAE paging without L1's EPT from memory ("Loading Page-Directory-Pointer-Table
+/// Entries"): with EPT, which VMCS02 always uses, the processor takes them from the VMCS. VMCS02 is current.
 fn load_pdptes(cpu: &Cpu) -> Result<(), EntryFailure> {
-    /// The exit qualification of invalid pointers ("VM-Entry Failures During or After Loading Guest State").
+    /// Exit qualification of invalid PDPTEs ("VM-Entry Failures During or After Loading Guest State").
     const POINTERS: u64 = 2;
     let is_long = vmcs::read(Field::ENTRY_CONTROLS) & u64::from(vmx::entry::IA32E_GUEST) != 0;
     if is_long || vmcs::read(Field::GUEST_CR0) & cr0::PG == 0 || cr0::load_cr3(cpu.vcpu().vm()) {
@@ -112,12 +112,12 @@ fn load_pdptes(cpu: &Cpu) -> Result<(), EntryFailure> {
     Err(EntryFailure::GuestState(POINTERS))
 }
 
-/// L1's processor, as the rules look at it. VMCS01 is current.
+/// State of L1's processor, for the rules. VMCS01 is current.
 pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
     /// SCE, LME, LMA and NXE.
     const EFER: u64 = 0xd01;
     const LMA: u64 = 1 << 10;
-    /// LBR, which records nothing, and BTF.
+    /// LBR, which has no effect, and BTF.
     const DEBUGCTL: u64 = 0b11;
     let sizes = cpuid(0x8000_0008, 0).eax;
     Processor {
@@ -131,7 +131,7 @@ pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
     }
 }
 
-/// Checks what L1 has changed of its VMCS.
+/// Checks the changed parts of VMCS12.
 fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
     let vm = cpu.vcpu().vm();
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
@@ -148,10 +148,10 @@ impl checks::Memory for OfL1Memory {
 }
 
 impl GuestVmx {
-    /// Forgets translations as L1's VPID says: the processor's VPID of L2s stands for one of them at a time.
+    /// Invalidates translations by L1's VPID: the processor's VPID of L2s represents one of L1's at a time.
     fn choose_vpid(&mut self) {
         let vpid12 = if self.secondary12() & secondary::VPID != 0 { self.vmcs12.get(Field::VPID) as u16 } else { 0 };
-        // Without VPIDs each entry forgets.
+        // Without VPIDs each entry invalidates.
         if vpid12 == 0 || vpid12 != self.vpid12 {
             self.vpid12 = vpid12;
             vmx::forget_vpid(self.vpid.into());
@@ -159,8 +159,8 @@ impl GuestVmx {
     }
 }
 
-/// Enters what runs on the loaded vCPU, which is in L2, with VMCS01 current. Called from `exit.S`, which does what is returned: 0: VMRESUME, 1:
-/// VMLAUNCH, 2: L1 is entered as [`Cpu::launched`] says.
+/// Enters the loaded vCPU, which is in L2, with VMCS01 current. Called from `exit.S`, which acts on the result: 0:
+/// VMRESUME, 1: VMLAUNCH, 2: enter L1 as [`Cpu::launched`] states.
 #[unsafe(no_mangle)]
 extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
     const RESUME: u32 = 0;
@@ -171,7 +171,7 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
         return L1;
     };
     to_vmcs01(cpu);
-    // If the exit ends the VM, the vCPU leaves by the reschedule that this requests.
+    // If the exit ends the VM, the vCPU is left by the reschedule requested here.
     if own::interrupt_l1(cpu, vmx).is_some() {
         return L1;
     }
@@ -180,7 +180,7 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
     if vmx.vmcs02().launch() { LAUNCH } else { RESUME }
 }
 
-/// VMLAUNCH or VMRESUME of VMCS02 failed. Returns nothing if the loaded vCPU is not in L2.
+/// Handles a failed VMLAUNCH or VMRESUME of VMCS02. Returns `None` if the loaded vCPU is not in L2.
 pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
     const HOST_STATE: u64 = 8;
     let (cpu, vmx) = cpu.with_vmx().filter(|(_, vmx)| vmx.in_l2)?;
@@ -199,7 +199,7 @@ pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
     Some(Outcome::again(reason::VMX.other()))
 }
 
-/// The entry to L2 was an exit at once: its state is invalid, or an MSR of L1's list.
+/// Handles an entry to L2 that failed because of invalid guest state, or an MSR of L1's list.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
     let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), ..Exit::default() };
     forward::refused(cpu, vmx, &exit)

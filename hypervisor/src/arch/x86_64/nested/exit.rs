@@ -1,4 +1,4 @@
-//! Exits of L2: L1's are forwarded, the others are Stile's own.
+//! Exits of L2: forwarded to L1, or handled by Stile.
 
 use stile_ledger::x86_64::reason as reasons;
 use stile_nested_vmx::intercepts::{self, Operands, Verdict};
@@ -16,12 +16,12 @@ use crate::cpu::Leave;
 
 const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
 
-/// An exit of L2, with all general registers in the frame and VMCS02 current.
+/// Handles an exit of L2, with all general registers in the frame and VMCS02 current.
 #[unsafe(no_mangle)]
 extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
     let reason = vmcs::read(Field::EXIT_REASON) as u32 as u64;
     let Some((cpu, vmx)) = cpu.with_vmx() else {
-        // Exits come here by a VMCS02 only.
+        // Exits arrive here only while a VMCS02 is current.
         cpu.leave = Leave::Resched;
         return Outcome::leave(reasons::UNKNOWN.other());
     };
@@ -53,7 +53,7 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
     }
 }
 
-/// L2's operands, on which L1's intercepts depend.
+/// Operands of L2 that L1's intercepts depend on.
 struct OfL2<'a>(&'a Cpu);
 
 impl Operands for OfL2<'_> {

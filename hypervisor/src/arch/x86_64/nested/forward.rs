@@ -1,4 +1,5 @@
-//! VM exits to L1: VMCS12 gets what happened and L2's state, VMCS01 the host state that L1 asked for (the manual, "VM Exits").
+//! VM exits to L1: stores exit information and L2's state in VMCS12, and loads L1's host state into VMCS01 (the
+//! manual, "VM Exits").
 
 use stile_nested_vmx::{Field, Kind, fields};
 
@@ -13,24 +14,24 @@ use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
 use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 
-/// An exit as L1 sees it.
+/// An exit to L1.
 #[derive(Clone, Copy, Default)]
 pub struct Exit {
     pub reason: u64,
     pub qualification: u64,
-    /// The event that caused it, with its error code.
+    /// Event that caused the exit, with its error code.
     pub event: u64,
     pub code: u64,
-    /// The event that was being delivered, with its error code.
+    /// Event that was being delivered, with its error code.
     pub delivering: u64,
     pub delivering_code: u64,
 }
 
-/// In fields that tell of events: there is an error code.
+/// Interruption-information bit: error code valid.
 const HAS_CODE: u64 = 1 << 11;
 
 impl Exit {
-    /// As the processor tells it, but for the reason.
+    /// The processor's exit information, with another reason.
     pub fn read(reason: u64) -> Exit {
         let event = vmcs::read(Field::EXIT_INTERRUPTION);
         let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), event, ..Exit::default() };
@@ -38,7 +39,7 @@ impl Exit {
         Exit { code, ..exit.with_delivery() }
     }
 
-    /// With the event whose delivery the exit has ended.
+    /// With the event whose delivery the exit interrupted.
     fn with_delivery(self) -> Exit {
         let delivering = vmcs::read(Field::VECTORING);
         if delivering & VALID == 0 {
@@ -48,8 +49,8 @@ impl Exit {
         Exit { delivering, delivering_code, ..self }
     }
 
-    /// An exit for an event that is L1's, between instructions of L2 or before its first one, while `VMCS02` is about to be entered. An
-    /// event that was to be injected is told as one that was being delivered, so that L1 injects it again.
+    /// An exit for an event of L1, between instructions of L2 or before its first one, with VMCS02 about to be
+    /// entered. An event to inject is reported as one that was being delivered, so that L1 injects it again.
     pub fn before_entry(reason: u64, event: u64) -> Exit {
         const UNDEFINED: u64 = 1 << 12;
         let injected = vmcs::read(Field::ENTRY_INTERRUPTION);
@@ -72,13 +73,13 @@ pub const FREQUENT: [Field; 8] = [
     Field::GUEST_INTERRUPTIBILITY,
     Field::GUEST_ACTIVITY,
     Field::GUEST_PENDING_DEBUG,
-    // L1 asks whether it was 64-bit code.
+    // L1 checks for 64-bit code.
     Field::GUEST_CS_RIGHTS,
 ];
 
 /// Exits to L1, with VMCS02 current.
 pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
-    // Also if L2 was interrupted before its first instruction, its launch has succeeded.
+    // Even if L2 was interrupted before its first instruction, its launch has succeeded.
     vmx.launching = false;
     let vmcs12 = &mut vmx.vmcs12;
     let information = [
@@ -116,8 +117,8 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     leave_l2(cpu, vmx, exit, stored)
 }
 
-/// Exits to L1 by an access that L1's tables refuse to Stile, which made it for L2: the processor has not told its addresses. VMCS02 is
-/// current.
+/// Exits to L1 because its tables deny an access that Stile made for L2, whose addresses the processor has not
+/// reported. VMCS02 is current.
 #[cold]
 pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u64, physical: u64) -> Outcome {
     let outcome = forward(cpu, vmx, exit);
@@ -127,19 +128,19 @@ pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u6
     outcome
 }
 
-/// The entry to L2 is an exit at once: L1's guest state stays as it is. VMCS02 is current, or still VMCS01.
+/// A failed entry to L2: L1's guest state is unchanged. VMCS02 or VMCS01 is current.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);
     vmx.vmcs12.set_unchanged(Field::EXIT_QUALIFICATION, exit.qualification);
     if core::mem::take(&mut vmx.launching) {
         vmx.vmcs12.set_launched(false);
     }
-    // The event is still L1's.
+    // The event remains L1's.
     vmcs::write(Field::ENTRY_INTERRUPTION, 0);
     leave_l2(cpu, vmx, exit, true)
 }
 
-/// Loads L1's host state. `stored`: L1's list of MSRs to be stored was valid.
+/// Loads L1's host state. `stored`: L1's MSR-store list was valid.
 fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Outcome {
     let efer = vmcs::read(Field::GUEST_EFER);
     let pat = vmcs::read(Field::GUEST_PAT);
@@ -175,7 +176,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     let controls = vmx.vmcs12.get32(Field::EXIT_CONTROLS);
     let is_64 = controls & exit::HOST_64 != 0;
     let host_cr0 = get(Field::HOST_CR0);
-    // CD and NW stay as L1 has them.
+    // CD and NW keep L1's values.
     let cr0_shadow = host_cr0 & !(HELD & !cr0::NE) | vmcs::read(Field::CR0_SHADOW) & HELD & !cr0::NE;
     let cr4 = get(Field::HOST_CR4);
     let efer = if controls & exit::LOAD_EFER != 0 { get(Field::HOST_EFER) } else { efer & !LMA_LME | if is_64 { LMA_LME } else { 0 } };
@@ -183,7 +184,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     let fields = [
         (Field::GUEST_RIP, get(Field::HOST_RIP)),
         (Field::GUEST_RSP, get(Field::HOST_RSP)),
-        // RFLAGS is that already since the entry to L2, which is how its value after an exit is.
+        // RFLAGS has had that value, which an exit sets, since the entry to L2.
         (Field::GUEST_CR0, host_cr0 & !(HELD & !cr0::NE) | cr0::NE | cr0::ET),
         (Field::CR0_SHADOW, cr0_shadow),
         (Field::GUEST_CR3, get(Field::HOST_CR3)),
@@ -244,14 +245,15 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     if !is_64 && cr4 & PAE != 0 {
         cr0::load_cr3(cpu.vcpu().vm());
     }
-    // Without VPIDs each exit forgets, too.
+    // Without VPIDs each exit invalidates as well.
     if vmx.secondary12() & secondary::VPID == 0 {
         vmx::forget_vpid(vmcs::read(Field::VPID));
     }
 }
 
 impl GuestVmx {
-    /// L2's control registers as L1 is told: bits that L1 holds are as it wrote them, and bits that Stile alone holds as L2 reads them.
+    /// L2's control registers as L1 reads them: bits in L1's mask as L1 wrote them, bits in Stile's mask alone as L2
+    /// reads them.
     fn save_control_registers(&mut self) {
         let registers = [(Field::GUEST_CR0, Field::CR0_MASK, Field::CR0_SHADOW), (Field::GUEST_CR4, Field::CR4_MASK, Field::CR4_SHADOW)];
         for (register, mask, shadow) in registers {
@@ -261,7 +263,7 @@ impl GuestVmx {
         }
     }
 
-    /// Saves the rest of L2's state, which is in VMCS02 only. VMCS01 is current, before and after.
+    /// Saves the remaining state of L2, which only VMCS02 has. VMCS01 is current, before and after.
     pub fn save_rest(&mut self, cpu: &mut Cpu) {
         let Some(controls) = self.unsaved.take() else { return };
         self.enter_vmcs02(cpu);
@@ -288,7 +290,7 @@ impl GuestVmx {
         to_vmcs01(cpu);
     }
 
-    /// Whether a field may be in VMCS02 only.
+    /// Whether the value of a field may be in VMCS02 only.
     #[inline(always)]
     pub fn is_unsaved(&self, field: Field) -> bool {
         self.unsaved.is_some()

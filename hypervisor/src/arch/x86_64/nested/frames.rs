@@ -8,7 +8,7 @@ use crate::address_space;
 use crate::arch::x86_64::host::vmx::{self, ept_pointer};
 use crate::memory::TableFrames;
 
-/// Memory that was reserved for the shadow tables of vCPUs.
+/// Memory reserved for the shadow tables of vCPUs.
 pub struct Frames;
 
 impl shadow::Frames for Frames {
@@ -21,7 +21,7 @@ impl shadow::Frames for Frames {
     }
 
     fn zero(&mut self, frame: u64) {
-        // SAFETY: the frame is of the memory that was reserved for the vCPU's shadows.
+        // SAFETY: the frame is in the memory that was reserved for the vCPU's shadows.
         unsafe { address_space::physical(frame).write_bytes(0, PAGE_SIZE as usize) };
     }
 

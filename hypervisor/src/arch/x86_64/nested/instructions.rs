@@ -37,7 +37,7 @@ mod number {
     pub const INVVPID: u64 = basic::INVVPID as u64;
 }
 
-/// Why an instruction does not complete: an exception.
+/// Exception of an instruction.
 enum Stop {
     Undefined,
     Fault(Fault),
@@ -49,12 +49,12 @@ impl From<Fault> for Stop {
     }
 }
 
-/// A VMX instruction of a guest, with all general registers in the frame.
+/// Handles a VMX instruction of a guest, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
     let Some((cpu, vmx)) = cpu.with_vmx() else {
-        // The guest is told that it does not have them.
+        // The guest's CPUID hides VMX.
         inject::undefined();
         return Outcome::again(rows::absent(reason));
     };
@@ -62,7 +62,7 @@ extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
         number::VMREAD | number::VMWRITE => {
             let information = InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32);
             let field = Field(operand::register(cpu, information.second()) as u32);
-            // Others are rare, and too many to have a row each.
+            // Other instructions are rare, and share a row.
             let encoding = if FREQUENT.contains(&field) || shadowed::contains(field) { field.0 } else { 0 };
             key::field_access(reason as u32, encoding)
         }
@@ -89,7 +89,8 @@ extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
     Outcome::again(row)
 }
 
-/// Exceptions of all VMX instructions, but for VMXON's own: the processor has checked what does not depend on VMX operation.
+/// Exceptions common to all VMX instructions except VMXON: the processor has checked those that do not depend on VMX
+/// operation.
 fn check_mode(vmx: &GuestVmx, reason: u64) -> Result<(), Stop> {
     let is_on = vmx.vmxon != NONE || reason == number::VMXON;
     if vmcs::read(Field::CR4_SHADOW) & VMXE == 0 || !is_on {
@@ -143,7 +144,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
             let page = Page::at(cpu, address);
             let revision = page.map_or(u64::MAX, |page| page.read(0)) & 0xffff_ffff;
             let expected = u64::from(vmx.offer(cpu).map_or(0, |offer| offer.capabilities.revision()));
-            // The shadow-VMCS indicator is part of it where there is no VMCS shadowing.
+            // Without VMCS shadowing the shadow-VMCS indicator is part of the revision.
             if revision != expected || revision & SHADOW != 0 {
                 return fail(InstructionError::LoadRevision);
             }
@@ -160,7 +161,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
     }
 }
 
-/// VMXON outside of VMX operation.
+/// Executes VMXON outside VMX operation.
 fn on(cpu: &Cpu, vmx: &mut GuestVmx, address: u64, is_valid: bool) -> Result<VmxResult, Stop> {
     let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
     let capabilities = &offer.capabilities;
@@ -178,7 +179,7 @@ fn on(cpu: &Cpu, vmx: &mut GuestVmx, address: u64, is_valid: bool) -> Result<Vmx
     Ok(VmxResult::Succeed)
 }
 
-/// The operand size of VMREAD and VMWRITE.
+/// Operand size of VMREAD and VMWRITE.
 fn is_64() -> bool {
     cr0::runs_64_bit_code()
 }
@@ -226,7 +227,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
     }
     Ok(match vmx.vmcs12.vmwrite(encoding, value, &offer.existing, offer.capabilities.has_write_any()) {
         Ok(_) => {
-            // One that L1 reads without an exit, perhaps.
+            // The field may be in the shadow VMCS.
             if Field::decode(encoding).is_some_and(|(field, _)| READ.contains(&field)) {
                 vmx.collect_shadow(cpu);
                 vmx.fill_shadow(cpu);
@@ -255,7 +256,7 @@ fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: Inst
             Invept::All => vmx.invalidate_shadows(None),
         })
     } else {
-        // The processor's VPID of L2s stands for one of L1's at a time, and is forgotten as a whole.
+        // The processor's VPID of L2s represents one of L1's at a time, and is invalidated as a whole.
         invvpid(kind, descriptor, &processor).map(|what| match what {
             Invvpid::Address(vpid, _) | Invvpid::Single(vpid) | Invvpid::SingleExceptGlobal(vpid) if vpid != vmx.vpid12 => {}
             _ => vmx::forget_vpid(vmx.vpid.into()),
@@ -272,7 +273,7 @@ impl GuestVmx {
         cpu.vcpu().vm().arch.nested.as_ref()
     }
 
-    /// The current VMCS goes back to L1's memory, and none is current.
+    /// Writes the current VMCS back to L1's memory, and makes none current.
     fn flush(&mut self, cpu: &mut Cpu) {
         if !self.has_current() {
             return;
@@ -286,7 +287,7 @@ impl GuestVmx {
         self.current = NONE;
     }
 
-    /// L1's VMCLEAR.
+    /// Executes VMCLEAR.
     fn clear(&mut self, cpu: &mut Cpu, address: u64) {
         if address == self.current {
             self.vmcs12.set_launched(false);

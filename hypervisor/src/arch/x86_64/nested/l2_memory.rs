@@ -1,4 +1,4 @@
-//! L2's memory, for accesses that Stile makes on behalf of its instructions: by L2's tables, then by L1's extended ones.
+//! L2's memory, for Stile's emulation of L2's instructions: walks L2's tables, then L1's EPT.
 
 use core::cell::Cell;
 
@@ -15,21 +15,21 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 
-/// Why an access is not made.
+/// Reason for not making an access.
 pub enum Refusal {
     /// L2 gets an exception.
     Fault(Fault),
-    /// L1 gets an exit, for L2's linear and physical addresses.
+    /// L1 gets an exit, with L2's linear and physical addresses.
     Exit { exit: Exit, linear: u64, physical: u64 },
 }
 
 /// L2's physical memory.
 pub struct L2Memory {
     l1: Ram,
-    /// L1's pointer to its tables, if it has any.
+    /// L1's EPT pointer, if it uses EPT.
     tables: Option<u64>,
     physical_bits: u32,
-    /// The first address that L1's tables refused, and how.
+    /// First address that L1's EPT denied, and the reason.
     refused: Cell<Option<(u64, Refused)>>,
 }
 
@@ -40,7 +40,7 @@ struct Refused {
 }
 
 impl L2Memory {
-    /// The memory of the loaded vCPU's L2.
+    /// Memory of the loaded vCPU's L2.
     pub fn new(cpu: &Cpu, vmx: &GuestVmx) -> L2Memory {
         L2Memory {
             l1: Ram(cpu.vcpu().vm()),
@@ -50,7 +50,7 @@ impl L2Memory {
         }
     }
 
-    /// L1's address of one of L2's physical addresses. If L1's tables refuse the access, that is noted.
+    /// L1's address of an L2 physical address. A denial by L1's EPT is recorded.
     fn in_l1(&self, address: u64, needed: Rights) -> Option<u64> {
         let Some(tables) = self.tables else { return Some(address) };
         match ept::walk(&|at: u64| self.l1.read_u64(at), tables, address, needed, self.physical_bits) {
@@ -64,7 +64,8 @@ impl L2Memory {
         }
     }
 
-    /// The one or two pieces of an access by the instruction that VMCS02 is at: L1's addresses, and lengths. VMCS02 is current.
+    /// Splits an access by L2's current instruction into one or two pieces: L1's addresses, and lengths. VMCS02 is
+    /// current.
     pub fn pieces(&self, context: &Context, linear: u64, len: u64, write: bool) -> Result<[(u64, u64); 2], Refusal> {
         let (first, left) = self.piece(context, linear, write)?;
         if left >= len {
@@ -74,7 +75,7 @@ impl L2Memory {
         Ok([(first, left), (second, len - left)])
     }
 
-    /// L1's address of a byte at a linear address, and how many bytes follow it in its 4 KiB.
+    /// L1's address of a byte at a linear address, and the number of bytes up to the end of its 4 KiB.
     fn piece(&self, context: &Context, linear: u64, write: bool) -> Result<(u64, u64), Refusal> {
         const AC: u64 = 1 << 18;
         let access = Access {
@@ -83,7 +84,7 @@ impl L2Memory {
             smap_override: vmcs::read(Field::GUEST_RFLAGS) & AC != 0,
         };
         let found = translate(self, context.paging(), linear, access);
-        // A table that L1's tables refuse reads as absent, but is an exit.
+        // A table denied by L1's EPT reads as not present, but causes an exit.
         self.check(linear, LINEAR_VALID)?;
         let physical = found.map_err(|fault| Refusal::Fault(fault.into()))?.address;
         let address = self.in_l1(physical, if write { Rights::WRITE } else { Rights::READ });
@@ -91,7 +92,7 @@ impl L2Memory {
         Ok((address.unwrap_or(physical), PAGE_SIZE - physical % PAGE_SIZE))
     }
 
-    /// Fails if L1's tables have refused an access. `kind`: bits of the exit qualification of a violation.
+    /// Fails if L1's EPT denied an access. `kind`: bits of the exit qualification of a violation.
     fn check(&self, linear: u64, kind: u64) -> Result<(), Refusal> {
         let Some((physical, Refused { fault, needed })) = self.refused.take() else { return Ok(()) };
         let (reason, qualification) = match fault {

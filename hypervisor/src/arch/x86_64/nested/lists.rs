@@ -1,4 +1,4 @@
-//! L1's lists of MSRs that entries load, and exits store and load (the manual, "Loading MSRs", "Saving MSRs").
+//! L1's VM-entry MSR-load and VM-exit MSR-store and MSR-load areas (the manual, "Loading MSRs", "Saving MSRs").
 
 use stile_nested_vmx::Field;
 use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT};
@@ -13,19 +13,19 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::vmcs;
 
-/// Loads L1's list for entries, with VMCS02 current. Returns the number of the entry that fails, from 1.
+/// Loads the VM-entry MSR-load area, with VMCS02 current. Returns the number of the entry that fails, from 1.
 pub fn load_at_entry(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Result<(), u64> {
     let (count, area) = (vmx.vmcs12.get32(Field::ENTRY_MSR_LOADS), vmx.vmcs12.get(Field::ENTRY_MSR_LOAD_AREA));
     load(cpu, vmx, count, area)
 }
 
-/// Loads its list for exits, with VMCS01 current. False if an entry fails: a VMX abort.
+/// Loads the VM-exit MSR-load area, with VMCS01 current. Returns false if an entry fails: a VMX abort.
 pub fn load_at_exit(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
     let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_LOADS), vmx.vmcs12.get(Field::EXIT_MSR_LOAD_AREA));
     load(cpu, vmx, count, area).is_ok()
 }
 
-/// Stores the MSRs of its list for exits, with VMCS02 current. False if an entry fails: a VMX abort.
+/// Stores the VM-exit MSR-store area, with VMCS02 current. Returns false if an entry fails: a VMX abort.
 pub fn store(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
     let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_STORES), vmx.vmcs12.get(Field::EXIT_MSR_STORE_AREA));
     (0..u64::from(count)).all(|index| {
@@ -53,7 +53,7 @@ fn entry(cpu: &Cpu, index: u64, at: u64) -> Option<Entry> {
     (index < LIMIT.into()).then(|| Entry::new(words))
 }
 
-/// The field of the current VMCS that has an MSR of the guest.
+/// Field of the current VMCS with an MSR of the guest.
 fn field(register: u32) -> Option<Field> {
     Some(match register {
         msr::SYSENTER_CS => Field::GUEST_SYSENTER_CS,
@@ -68,9 +68,9 @@ fn field(register: u32) -> Option<Field> {
     })
 }
 
-/// Whether an MSR is the loaded vCPU's, in the CPU.
+/// Whether the CPU holds an MSR of the loaded vCPU.
 fn is_in_cpu(register: u32) -> bool {
-    /// In EDX of leaf 0x8000_0001.
+    /// EDX of leaf 0x8000_0001.
     const RDTSCP: u32 = 1 << 27;
     match register {
         msr::STAR | msr::LSTAR | msr::CSTAR | msr::FMASK | msr::KERNEL_GS_BASE => true,
@@ -79,7 +79,7 @@ fn is_in_cpu(register: u32) -> bool {
     }
 }
 
-/// Does something with VMCS01, and goes back to the VMCS that was current.
+/// Calls `work` with VMCS01 current, then restores the current VMCS.
 fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, what: impl FnOnce(&mut Cpu) -> T) -> T {
     to_vmcs01(cpu);
     let done = what(cpu);
@@ -95,7 +95,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> Option<u64> {
     }
     match field(entry.msr) {
         Some(field) => Some(vmcs::read(field)),
-        // SAFETY: every CPU in 64-bit mode has these; TSC_AUX is there with RDTSCP, for which `is_in_cpu` looks.
+        // SAFETY: every CPU in 64-bit mode has these; TSC_AUX exists with RDTSCP, which `is_in_cpu` checks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
         None => with_vmcs01(cpu, vmx, |cpu| of_l1::read(cpu, entry.msr)),
     }
@@ -110,7 +110,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
         msr::LSTAR | msr::CSTAR | msr::KERNEL_GS_BASE | msr::SYSENTER_ESP | msr::SYSENTER_EIP => is_canonical,
         msr::FMASK | msr::TSC_AUX => value >> 32 == 0,
         msr::IA32_PAT => value.to_le_bytes().iter().all(|kind| matches!(kind, 0 | 1 | 4..=7)),
-        // "Loading MSRs": not to change LME with paging.
+        // "Loading MSRs": LME cannot change with paging enabled.
         msr::IA32_EFER => value & !EFER == 0 && (vmcs::read(Field::GUEST_EFER) ^ value) & LMA_LME == 0,
         msr::DEBUGCTL => value & !0b11 == 0,
         _ => true,
@@ -120,7 +120,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
     }
     match field(entry.msr) {
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
-        // SAFETY: L1 may load the MSR, which guests have; the value was checked, and STAR takes any.
+        // SAFETY: guests may access the MSR; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
         None => return with_vmcs01(cpu, vmx, |cpu| of_l1::write(cpu, entry.msr, value)),
     }

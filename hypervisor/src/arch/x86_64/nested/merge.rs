@@ -1,4 +1,4 @@
-//! VMCS02 from VMCS12: what L1 wants, with what Stile needs. It is current while this is called.
+//! VMCS02 from VMCS12 and Stile's requirements. VMCS02 is current during calls.
 
 use stile_nested_vmx::capability::offered;
 use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
@@ -13,7 +13,7 @@ use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 
-/// L1's registers that L2 goes on with where L1 does not load others.
+/// L1's registers that L2 inherits if L1 does not load others.
 pub struct OfL1 {
     pub efer: u64,
     pub pat: u64,
@@ -21,13 +21,13 @@ pub struct OfL1 {
     pub dr7: u64,
 }
 
-/// Primary controls that VMCS02 has as VMCS12 does: those offered but for those that Stile composes.
+/// Primary controls copied from VMCS12 to VMCS02: those offered, except those that Stile composes.
 const PRIMARY: u32 =
     offered::PRIMARY & !(primary::TSC_OFFSET | primary::UNCONDITIONAL_IO | primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY);
 /// Secondary controls, likewise.
 const SECONDARY: u32 = offered::SECONDARY & !(secondary::EPT | secondary::VPID);
 
-/// Guest state and controls that VMCS02 has as VMCS12 does.
+/// Guest state and controls copied from VMCS12 to VMCS02.
 static PLAIN: FieldSet = {
     let mut plain = FieldSet::EMPTY;
     let mut slot = 0;
@@ -65,16 +65,16 @@ static PLAIN: FieldSet = {
     plain
 };
 
-/// IA32_DEBUGCTL.LBR: for guests it can be set and records nothing.
+/// IA32_DEBUGCTL.LBR: settable by guests, without effect.
 pub const LBR: u64 = 1 << 0;
 
-/// Fields that control registers are composed of.
+/// Inputs of composed control registers.
 const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
-/// Fields that decide which registers an entry loads.
+/// Fields that determine which registers an entry loads.
 const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
 
 impl GuestVmx {
-    /// L1's secondary controls, if it activates them.
+    /// L1's secondary controls, if activated.
     pub fn secondary12(&self) -> u32 {
         if self.primary12() & primary::SECONDARY != 0 { self.vmcs12.get32(Field::SECONDARY_CONTROLS) } else { 0 }
     }
@@ -85,7 +85,7 @@ impl GuestVmx {
         self.vmcs12.get32(Field::PRIMARY_CONTROLS)
     }
 
-    /// Writes what changed since the last entry.
+    /// Writes the fields that changed since the last entry.
     pub fn write_changes(&mut self, cpu: &Cpu, l1: &OfL1) {
         let groups = self.vmcs12.changed_groups();
         for slot in self.vmcs12.take_changes().slots().filter(|&slot| PLAIN.contains(slot)) {
@@ -105,7 +105,7 @@ impl GuestVmx {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
         let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & offered::PIN;
-        // Every access to a port exits: L1's bitmaps are looked at then.
+        // Every port access exits; L1's bitmaps are checked then.
         let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS) | primary::UNCONDITIONAL_IO | primary::HLT;
         let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
         let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;
@@ -133,7 +133,7 @@ impl GuestVmx {
         let (cr0, mask0) = (get(Field::GUEST_CR0), get(Field::CR0_MASK));
         let (cr4, mask4) = (get(Field::GUEST_CR4), get(Field::CR4_MASK));
         let fields = [
-            // Caches stay on.
+            // Caches stay enabled.
             (Field::GUEST_CR0, cr0 & !(HELD & !cr0::NE) | cr0::NE | cr0::ET),
             (Field::CR0_MASK, HELD | mask0),
             (Field::CR0_SHADOW, get(Field::CR0_SHADOW) & mask0 | cr0 & !mask0),
@@ -146,8 +146,8 @@ impl GuestVmx {
         }
     }
 
-    /// Composes the registers that an entry loads if L1 says so. `changed`: L1 may have written them. If it does not load one at each entry,
-    /// or save it at each exit, the processor may have another value.
+    /// Composes the registers that an entry loads if L1 requests it. `changed`: L1 may have written them. If L1 does
+    /// not load one at each entry, or save it at each exit, the processor may have another value.
     fn write_loaded(&self, l1: &OfL1, changed: bool) {
         const LMA: u64 = 1 << 10;
         const LME: u64 = 1 << 8;
@@ -155,7 +155,7 @@ impl GuestVmx {
         let (entry, exit) = (self.vmcs12.get32(Field::ENTRY_CONTROLS), self.vmcs12.get32(Field::EXIT_CONTROLS));
         let loads = |control: u32| entry & control != 0;
         if changed || !loads(entry::LOAD_EFER) || exit & exit::SAVE_EFER == 0 {
-            // Without "load IA32_EFER" an entry sets LMA as "IA-32e mode guest" says, and LME too if CR0.PG is set.
+            // Without "load IA32_EFER" an entry sets LMA from "IA-32e mode guest", and LME as well if CR0.PG is set.
             let paging = get(Field::GUEST_CR0) & cr0::PG != 0;
             let long = if loads(entry::IA32E_GUEST) { LMA } else { 0 };
             let efer = match paging {
@@ -177,8 +177,9 @@ impl GuestVmx {
         }
     }
 
-    /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile lets an MSR through can differ from all ones: they are compared at
-    /// each entry, so that it does not matter who writes L1's page, and when. Returns whether anything changed.
+    /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile passes MSRs through can differ from all ones:
+    /// they are compared at each entry, so that writes of L1's page at any time, by any CPU or device, are covered.
+    /// Returns whether anything changed.
     pub fn merge_msr_bitmap(&mut self, cpu: &Cpu) -> bool {
         if self.primary12() & primary::MSR_BITMAPS == 0 {
             return false;
@@ -189,7 +190,7 @@ impl GuestVmx {
         for (word, own) in PASSED_WORDS {
             let of_l1 = page.map_or(u64::MAX, |page| page.read(word));
             let merged = of_l1 | own;
-            // SAFETY: the page is this VMCS02's alone, and the index is of a word of it.
+            // SAFETY: the page belongs to this VMCS02 alone, and the index is within it.
             unsafe {
                 if *bitmap.add(word) != merged {
                     *bitmap.add(word) = merged;

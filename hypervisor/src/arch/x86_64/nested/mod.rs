@@ -1,8 +1,8 @@
-//! Nested VMX: guests (L1) that run guests of their own (L2). Rules and tables: crate `stile-nested-vmx`.
+//! Nested VMX: guests (L1) that run guests (L2). Rules and tables: crate `stile-nested-vmx`.
 //!
-//! L1's own VMCS is VMCS01, its VMCS for an L2 is VMCS12, and VMCS02 is the one that the processor runs that L2 with. VMCS12 is kept in
-//! Stile's memory while it is current. Whenever code outside this folder runs, VMCS01 is the processor's current VMCS, also if the vCPU
-//! is in L2: exits of L2 come here first ([`exit`]), and [`enter::resume_l2`] is the way back.
+//! VMCS01 is L1's own VMCS, VMCS12 is L1's VMCS of an L2, and VMCS02 the one with which the processor runs L2. A
+//! current VMCS12 is cached in Stile's memory. While code outside this folder runs, VMCS01 is the processor's current
+//! VMCS, even if the vCPU is in L2: exits of L2 arrive here first ([`exit`]), and [`enter::resume_l2`] returns to L2.
 
 mod complete;
 mod control_registers;

@@ -1,14 +1,14 @@
-//! MSRs that L1 reads of its processor, for VMX.
+//! VMX capability MSRs of L1.
 
 use stile_apic::GeneralProtection;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::msr;
 
-/// IA32_FEATURE_CONTROL: locked, with VMX outside of SMX.
+/// IA32_FEATURE_CONTROL: locked, with VMX enabled outside SMX.
 const FEATURE_CONTROL: u64 = 1 << 0 | 1 << 2;
 
-/// Reads a register that only vCPUs of nested VMs have.
+/// Reads an MSR that only vCPUs of nested VMs have.
 #[cold]
 pub fn read(cpu: &Cpu, register: u32) -> Result<u64, GeneralProtection> {
     let offer = cpu.vcpu().vm().arch.nested.as_ref().ok_or(GeneralProtection)?;

@@ -1,4 +1,5 @@
-//! L1's MSRs, for its lists and for L2s that it leaves some to: by the handlers of L1's own accesses, with VMCS01 current.
+//! L1's MSRs, for its MSR areas and for L2s that it passes some to: accessed by the handlers of L1's own accesses,
+//! with VMCS01 current.
 
 use stile_nested_vmx::Field;
 
@@ -10,12 +11,12 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::interrupts::deadline;
 use crate::arch::x86_64::interrupts::window::VALID;
 
-/// Reads an MSR. Nothing if that raises #GP.
+/// Reads an MSR. `None` if that raises #GP.
 pub fn read(cpu: &mut Cpu, register: u32) -> Option<u64> {
     access(cpu, register, 0, handler::handle_rdmsr)
 }
 
-/// Writes one. False if that raises #GP.
+/// Writes an MSR. Returns false if that raises #GP.
 pub fn write(cpu: &mut Cpu, register: u32, value: u64) -> bool {
     if register == msr::IA32_TSC_DEADLINE {
         return write_deadline(cpu, value);
@@ -23,7 +24,7 @@ pub fn write(cpu: &mut Cpu, register: u32, value: u64) -> bool {
     access(cpu, register, value, handler::handle_wrmsr).is_some()
 }
 
-/// Writes IA32_TSC_DEADLINE, which may be the CPU's own: the handler is for vCPUs whose writes exit.
+/// Writes IA32_TSC_DEADLINE, which may be passed through: the handler assumes that writes exit.
 #[cold]
 fn write_deadline(cpu: &mut Cpu, value: u64) -> bool {
     deadline::reclaim(cpu);
@@ -32,7 +33,7 @@ fn write_deadline(cpu: &mut Cpu, value: u64) -> bool {
     done
 }
 
-/// Has a handler do what it does for an instruction of L1, which there is not: registers and RIP stay, and an exception is taken back.
+/// Calls a handler without an instruction of L1: restores registers and RIP, and takes back an exception.
 fn access(cpu: &mut Cpu, register: u32, value: u64, handler: extern "C" fn(&mut Cpu) -> Outcome) -> Option<u64> {
     const REGISTERS: [usize; 3] = [gpr::RAX, gpr::RCX, gpr::RDX];
     let (rip, flags) = (vmcs::read(Field::GUEST_RIP), vmcs::read(Field::GUEST_RFLAGS));
@@ -40,7 +41,7 @@ fn access(cpu: &mut Cpu, register: u32, value: u64, handler: extern "C" fn(&mut 
     cpu.frame.registers[gpr::RCX] = register.into();
     cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
     cpu.frame.registers[gpr::RDX] = value >> 32;
-    // Its row of the ledger is not this exit's.
+    // The handler's row of the ledger is not that of this exit.
     let _ = handler(cpu);
     let read = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     for (number, value) in REGISTERS.into_iter().zip(before) {

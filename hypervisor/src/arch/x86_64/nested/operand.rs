@@ -11,7 +11,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
 
-/// A general register of L1's, all of which are in the frame.
+/// Reads a general register of L1. All are in the frame.
 pub fn register(cpu: &Cpu, number: usize) -> u64 {
     match number & 0xf {
         gpr::RSP => vmcs::read(Field::GUEST_RSP),
@@ -19,7 +19,7 @@ pub fn register(cpu: &Cpu, number: usize) -> u64 {
     }
 }
 
-/// Writes one.
+/// Writes a general register of L1.
 pub fn set_register(cpu: &mut Cpu, number: usize, value: u64) {
     match number & 0xf {
         gpr::RSP => vmcs::write(Field::GUEST_RSP, value),
@@ -27,13 +27,14 @@ pub fn set_register(cpu: &mut Cpu, number: usize, value: u64) {
     }
 }
 
-/// The linear address of a memory operand of so many bytes.
+/// Linear address of a memory operand of `bytes` bytes.
 fn linear(cpu: &Cpu, information: InstructionInformation, bytes: u64, write: bool) -> Result<u64, Fault> {
     let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(cpu, number));
     linear_at(information.segment(), offset, information.address_size(), bytes, write)
 }
 
-/// The linear address of so many bytes at an offset in a segment (the manual, "Limit Checking in 64-bit Mode", "Segment Limit").
+/// Linear address of an access at an offset in a segment (the manual, "Limit Checking in 64-bit Mode", "Segment
+/// Limit").
 #[inline(always)]
 pub fn linear_at(segment: usize, offset: u64, size: AddressSize, bytes: u64, write: bool) -> Result<u64, Fault> {
     const SS: usize = 2;
@@ -86,14 +87,14 @@ pub fn read_pointer(cpu: &mut Cpu, information: InstructionInformation) -> Resul
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// A page of L1's RAM, by words of eight bytes. L1 may write it at any time.
+/// A page of L1's RAM, by 8-byte words. L1 may write it concurrently.
 #[derive(Clone, Copy)]
 pub struct Page(*mut u64);
 
 impl Page {
     const WORDS: usize = PAGE_SIZE as usize / 8;
 
-    /// The page at an address, which is that of a page. Nothing if it is not in RAM.
+    /// Returns the page at a page-aligned address, if it is in RAM.
     pub fn at(cpu: &Cpu, address: u64) -> Option<Page> {
         Ram(cpu.vcpu().vm()).pointer_to_write::<u64>(address & !(PAGE_SIZE - 1)).map(Page)
     }
@@ -101,14 +102,14 @@ impl Page {
     /// Reads a word.
     #[inline(always)]
     pub fn read(self, index: usize) -> u64 {
-        // SAFETY: it is the guest's memory, of which nobody has a reference, and the index is of a word of the page.
+        // SAFETY: guest RAM, to which no reference exists, and the index is within the page.
         unsafe { shared::load(self.0.add(index % Page::WORDS)) }
     }
 
     /// Writes a word.
     #[inline(always)]
     pub fn write(self, index: usize, value: u64) {
-        // SAFETY: it is the guest's memory, of which nobody has a reference, and the index is of a word of the page.
+        // SAFETY: guest RAM, to which no reference exists, and the index is within the page.
         unsafe { shared::store(self.0.add(index % Page::WORDS), value) };
     }
 }

@@ -1,4 +1,4 @@
-//! Exits of L2 that Stile handles, and events that L2 is interrupted for.
+//! Exits of L2 that Stile handles, and events that interrupt L2.
 
 use stile_ledger::RowId;
 use stile_nested_vmx::Field;
@@ -25,20 +25,20 @@ const IO: u64 = basic::IO as u64;
 const RDMSR: u64 = basic::RDMSR as u64;
 const WRMSR: u64 = basic::WRMSR as u64;
 const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
-/// The type of an NMI, in fields that tell of events.
+/// Type of an NMI in interruption-information fields.
 const TYPE: u64 = 7 << 8;
 const NMI: u64 = 2 << 8;
 /// The activity state HLT.
 const HALTED: u64 = 1;
 
 impl GuestVmx {
-    /// Whether L1 has tables for L2's second stage.
+    /// Whether L1 uses EPT for L2.
     pub fn has_ept(&self) -> bool {
         self.secondary12() & secondary::EPT != 0
     }
 }
 
-/// An exit of L2 that is Stile's, with VMCS02 current.
+/// Handles an exit of L2 that is not L1's, with VMCS02 current.
 pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
     let row = own_row(cpu, reason);
     match reason {
@@ -48,7 +48,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
             to_vmcs01(cpu);
             return go_on(cpu, vmx, Outcome::again(row));
         }
-        // The processor waits, and every physical interrupt exits.
+        // The processor waits in HLT, and every physical interrupt exits.
         HLT => {
             skip_instruction();
             vmcs::write(Field::GUEST_ACTIVITY, HALTED);
@@ -60,14 +60,14 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         RDMSR | WRMSR => return msr(cpu, vmx, row, reason == WRMSR),
         EPT_VIOLATION => return violation(cpu, row),
         basic::RDPMC => inject::general_protection(),
-        // Nobody's, as for L1.
+        // Spurious, as for L1.
         basic::INIT => {}
         _ => return unsupported(cpu, reason, 0),
     }
     Outcome::again(row)
 }
 
-/// A physical interrupt, with VMCS02 current.
+/// Handles a physical interrupt, with VMCS02 current.
 pub fn interrupt(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Outcome {
     let vector = vmcs::read(Field::EXIT_INTERRUPTION) as u8;
     inject::deliver_again();
@@ -76,7 +76,7 @@ pub fn interrupt(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Outcome {
     go_on(cpu, vmx, outcome)
 }
 
-/// Goes on after an exit whose handler had VMCS01, which is current.
+/// Resumes after an exit whose handler ran with VMCS01, which is current.
 fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if outcome.has(Outcome::LEAVE_BIT) {
         return outcome;
@@ -92,19 +92,19 @@ fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if vmx.vmcs02().is_launched() { outcome } else { outcome.choosing_entry() }
 }
 
-/// Events that exit from L2 to L1.
+/// Events that cause an exit from L2 to L1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Nmi,
-    /// An interrupt of its APIC, or of the 8259s.
+    /// Interrupt of its APIC, or of the 8259s.
     Interrupt,
     External,
 }
 
-/// Returns the event that is pending for L1, which is in L2, with VMCS01 current.
+/// Pending event of L1, which is in L2, with VMCS01 current.
 pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
     delivery::pull(cpu);
-    // Interrupts are off in VMCS01, so that it is an NMI if anything.
+    // Interrupts are disabled in VMCS01: an event is an NMI.
     if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
         return Some(Event::Nmi);
     }
@@ -121,8 +121,8 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
     is_pending.then_some(Event::Interrupt)
 }
 
-/// Gives L1 what waits for it, by an exit of L2 if L1 asked for that; VMCS01 is current. Returns the outcome of that exit, after which L1 is
-/// entered or its VM ends. Otherwise either of the VMCSs is current.
+/// Delivers L1's pending events, by an exit of L2 if L1 requested that; VMCS01 is current. Returns the outcome of
+/// that exit, after which L1 is entered or its VM ends. Otherwise either VMCS is current.
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     let event = event_for_l1(cpu)?;
@@ -142,7 +142,8 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     Some(forward::forward(cpu, vmx, &exit))
 }
 
-/// Takes an event that waits for L1, with VMCS01 current. Returns it as fields tell of events; zero if it is gone.
+/// Takes a pending event of L1, with VMCS01 current. Returns it in the format of interruption-information fields;
+/// zero if it is gone.
 fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
     match event {
         Event::Nmi => {
@@ -158,7 +159,7 @@ fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
     }
 }
 
-/// L1 does not ask for exits by its interrupts: L2 takes them.
+/// L1 does not request exits for its interrupts: L2 takes them.
 #[cold]
 fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     const NMI_BLOCKED: u64 = 0b1011;
@@ -179,7 +180,7 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
 }
 
 impl GuestVmx {
-    /// Chooses whether L2 exits, for Stile, as soon as it can be interrupted. VMCS02 is current.
+    /// Sets interrupt-window exiting of L2 for Stile. VMCS02 is current.
     fn set_own_window(&mut self, on: bool) {
         self.own_window = on;
         let window = u64::from(primary::INTERRUPT_WINDOW);
@@ -189,14 +190,14 @@ impl GuestVmx {
     }
 }
 
-/// The vCPU may have been loaded anew, with another offset of its counter. VMCS02 is current.
+/// Updates the TSC offset, which may have changed at load. VMCS02 is current.
 pub fn refresh_offset(cpu: &Cpu, vmx: &mut GuestVmx) {
     let offset12 = if vmx.primary12() & primary::TSC_OFFSET != 0 { vmx.vmcs12.get(Field::TSC_OFFSET) } else { 0 };
     let offset = cpu.vcpu().arch.kept.tsc_offset().wrapping_add(offset12);
     vmx.vmcs02().compose(Field::TSC_OFFSET, offset);
 }
 
-/// An exception that exits because its delivery might never end, or an NMI.
+/// Handles an intercepted exception whose delivery might recur endlessly, or an NMI.
 fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     const DEBUG: u64 = 1;
     let event = vmcs::read(Field::EXIT_INTERRUPTION);
@@ -213,7 +214,7 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     go_on(cpu, vmx, outcome)
 }
 
-/// An access to a control register that L1 does not ask for.
+/// Handles an access to a control register that L1 does not intercept.
 fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let number = qualification as usize >> 8 & 0xf;
@@ -221,7 +222,7 @@ fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
         (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => _ = skip_instruction(),
-        // Task priority is L1's.
+        // The TPR is L1's.
         (8, 0) if value >> 4 == 0 => {
             cpu.apic().set_task_priority((value as u8) << 4);
             skip_instruction();
@@ -239,7 +240,7 @@ fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
     }
 }
 
-/// IN or OUT of a port that L1 leaves to L2: the device is L1's.
+/// Handles IN or OUT at a port that L1 passes to L2: the device is L1's.
 fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let (port, size) = ((qualification >> 16) as u16, (qualification & 0b111) + 1);
@@ -266,7 +267,7 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     go_on(cpu, vmx, Outcome::again(row))
 }
 
-/// RDMSR or WRMSR of a register that L1 leaves to L2: it is L1's.
+/// Handles RDMSR or WRMSR of an MSR that L1 passes to L2: it is L1's.
 fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
@@ -291,7 +292,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     go_on(cpu, vmx, Outcome::again(row))
 }
 
-/// An EPT violation of an L2 for which L1 has no tables: its addresses are L1's.
+/// Handles an EPT violation of an L2 without L1's EPT: its addresses are L1's.
 fn violation(cpu: &mut Cpu, row: RowId) -> Outcome {
     let address = vmcs::read(Field::GUEST_PHYSICAL);
     let vm = cpu.vcpu().vm();

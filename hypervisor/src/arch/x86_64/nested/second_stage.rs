@@ -1,4 +1,4 @@
-//! L2's second stage: shadows of L1's tables, filled at EPT violations.
+//! L2's second stage: shadows of L1's EPT, filled at EPT violations.
 
 use stile_nested_vmx::ept::{self, Rights};
 use stile_nested_vmx::shadow::Page;
@@ -17,36 +17,36 @@ use stile_walk::GuestMemory;
 /// Exit reasons.
 pub const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
 pub const EPT_MISCONFIGURATION: u64 = 49;
-/// In the exit qualification of a violation: the linear address is valid, and was translated.
+/// Bits of the exit qualification of a violation: linear address valid, and translated.
 pub const LINEAR_VALID: u64 = 1 << 7;
 pub const TRANSLATED: u64 = 1 << 8;
 
-/// Resolution of an EPT violation of L2.
+/// Result of an EPT violation of L2.
 pub enum Violation {
-    /// It is Stile's own, and was resolved, or a part of it was.
+    /// Stile's own: resolved, fully or in part.
     Resolved,
-    /// L1's tables lack the translation. The qualification that it gets.
+    /// Missing in L1's EPT. Exit qualification for L1.
     OfL1(u64),
-    /// An entry of L1's tables is misconfigured.
+    /// L1's EPT is misconfigured.
     Misconfigured,
-    /// L1's address that L2 reaches is not in RAM.
+    /// L2's access translates to this L1 address outside RAM.
     Device(u64),
 }
 
 impl GuestVmx {
-    /// The EPT pointer of the shadow of L1's tables.
+    /// EPT pointer of the shadow of L1's EPT.
     pub fn shadow_pointer(&mut self, pointer12: u64) -> u64 {
         ept_pointer(self.shadows.root(pointer12 & !0xfff, &mut Frames))
     }
 
-    /// L1's INVEPT.
+    /// Applies L1's INVEPT.
     pub fn invalidate_shadows(&mut self, pointer12: Option<u64>) {
         self.shadows.invalidate(pointer12.map(|pointer| pointer & !0xfff), &mut Frames);
     }
 
-    /// An EPT violation of L2, whose VMCS is current.
+    /// Handles an EPT violation of L2, whose VMCS is current.
     pub fn violation(&mut self, cpu: &Cpu) -> Violation {
-        /// The access, whether the linear address is valid and translated, and that IRET had unblocked NMIs.
+        /// Kind of access, whether the linear address is valid and translated, and NMI unblocking due to IRET.
         const KEPT: u64 = 0b111 | LINEAR_VALID | TRANSLATED | 1 << 12;
         let vm = cpu.vcpu().vm();
         let address = vmcs::read(Field::GUEST_PHYSICAL);
@@ -61,7 +61,7 @@ impl GuestVmx {
         };
         let l1 = leaf.translate(address);
         let Some(machine) = vm.arch.physical(l1) else { return Violation::Device(l1) };
-        // The access is made anew, and comes back here until the block is there.
+        // L2 retries, and faults again until the block is filled.
         if !vm.is_full(l1) {
             vm.touch(l1);
         }

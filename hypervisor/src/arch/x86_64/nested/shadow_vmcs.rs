@@ -1,4 +1,5 @@
-//! The shadow VMCS of a vCPU: L1 reads and writes fields of its current VMCS there, without exits (crate `nested-vmx`, `shadowed`).
+//! Shadow VMCS of a vCPU, in which L1 reads and writes fields of its current VMCS without exits (crate `nested-vmx`,
+//! `shadowed`).
 
 use stile_nested_vmx::shadowed::{self, COUNT, READ, WRITTEN};
 use stile_nested_vmx::vmcs12::SHADOW;
@@ -10,21 +11,21 @@ use crate::address_space;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
 
-/// A shadow VMCS, with what it contains.
+/// A shadow VMCS and its contents.
 pub struct ShadowVmcs {
-    /// Physical addresses: the VMCS's, and those of the bitmaps of reads and writes that exit.
+    /// Physical addresses of the VMCS, and of the VMREAD and VMWRITE bitmaps.
     page: u64,
     reads: u64,
     writes: u64,
-    /// Values of the fields of [`shadowed::ALL`] there; all unknown before it is filled for the first time.
+    /// Values of the fields of [`shadowed::ALL`]; unknown before it is first filled.
     values: Option<[u64; COUNT]>,
 }
 
 impl ShadowVmcs {
-    /// Bytes of memory that it needs.
+    /// Size of its memory, in bytes.
     pub const MEMORY: u64 = 3 * PAGE_SIZE;
 
-    /// In new memory. `None` if the CPU has no VMCS shadowing, or none whose read-only fields can be filled.
+    /// Creates it in new memory. `None` if the CPU lacks VMCS shadowing, or cannot write read-only fields.
     pub fn new(page: u64) -> Option<ShadowVmcs> {
         let features = vmx::features();
         if !features.shadowing {
@@ -33,7 +34,7 @@ impl ShadowVmcs {
         let (reads, writes) = (page + PAGE_SIZE, page + 2 * PAGE_SIZE);
         vmx::write_revision(page, features.revision | SHADOW as u32);
         for (bitmap, is_of_reads) in [(reads, true), (writes, false)] {
-            // SAFETY: the page is new, and nobody else's.
+            // SAFETY: the page is new, so that nothing else refers to it.
             let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(bitmap), PAGE_SIZE as usize) };
             bytes.fill(0xff);
             shadowed::open(bytes, WRITTEN);
@@ -44,7 +45,7 @@ impl ShadowVmcs {
         Some(ShadowVmcs { page, reads, writes, values: None })
     }
 
-    /// Fills it from L1's VMCS, as far as that has changed. No VMCS is current afterwards.
+    /// Copies changed fields from VMCS12. No VMCS is current afterwards.
     pub fn fill(&mut self, vmcs12: &Vmcs12) {
         if self.values.is_none() {
             vmcs::clear(self.page);
@@ -62,7 +63,7 @@ impl ShadowVmcs {
         vmcs::clear(self.page);
     }
 
-    /// Gives L1's VMCS what L1 has written here since. No VMCS is current afterwards.
+    /// Copies L1's writes to VMCS12. No VMCS is current afterwards.
     pub fn collect(&mut self, vmcs12: &mut Vmcs12) {
         let Some(values) = &mut self.values else { return };
         vmcs::make_current(self.page);
@@ -76,7 +77,7 @@ impl ShadowVmcs {
         vmcs::clear(self.page);
     }
 
-    /// Has the vCPU whose VMCS01 is current use it, or not. Returns the secondary control for it.
+    /// Enables or disables its use by the vCPU whose VMCS01 is current. Returns the secondary control for it.
     pub fn use_it(&self, on: bool) -> u64 {
         if on {
             vmcs::write(Field::VMREAD_BITMAP, self.reads);
@@ -89,12 +90,12 @@ impl ShadowVmcs {
         control
     }
 
-    /// Forgets its contents, which are of before a reset, and perhaps L1's: it is filled again.
+    /// Marks the contents unknown, after a reset: it is filled again.
     pub fn forget(&mut self) {
         self.values = None;
     }
 
-    /// The vCPU leaves this CPU.
+    /// Clears it, when the vCPU is put.
     pub fn put(&self) {
         if self.values.is_some() {
             vmcs::clear(self.page);

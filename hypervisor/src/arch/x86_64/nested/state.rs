@@ -1,4 +1,4 @@
-//! The VMX operation of a vCPU, and its life on CPUs.
+//! VMX operation of a vCPU: state, load and put.
 
 use core::ops::Range;
 
@@ -16,60 +16,62 @@ use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arena::Arena;
 use crate::cpu::Loaded;
 
-/// The number of L1's VMCSs for each of which a VMCS02 is kept.
+/// Number of VMCS12s for which a VMCS02 is kept.
 const VMCSS: usize = 4;
 
-/// VMX as the vCPUs of a nested VM find it.
+/// VMX capabilities of the vCPUs of a nested VM.
 pub struct Offer {
     /// Capability MSRs.
     pub capabilities: Capabilities,
-    /// Fields that its VMCSs have.
+    /// Supported VMCS fields.
     pub existing: FieldSet,
 }
 
 impl Offer {
-    /// Derives the offer from this CPU's capabilities.
+    /// Derives the capabilities from this CPU's.
     pub fn new() -> Offer {
-        // SAFETY: VMX is there, with true and secondary controls (`vmx::detect`), and the MSRs that `read` asks for with them.
+        // SAFETY: VMX is supported, with true and secondary controls (`vmx::detect`), and with them the MSRs that
+        // `read` accesses.
         let capabilities = Capabilities::read(|register| unsafe { rdmsr(register) }).offered(CR4_OWNED);
         Offer { existing: capabilities.existing_fields(), capabilities }
     }
 }
 
-/// The VMX operation of a vCPU.
+/// VMX operation of a vCPU.
 pub struct GuestVmx {
-    /// The address of the VMXON region, or [`NONE`].
+    /// Address of the VMXON region, or [`NONE`].
     pub vmxon: u64,
-    /// The address of the current VMCS, or [`NONE`].
+    /// Address of the current VMCS, or [`NONE`].
     pub current: u64,
     pub vmcs12: Vmcs12,
     pub vmcs02: [Vmcs02; VMCSS],
-    /// The one of the current VMCS.
+    /// VMCS02 of the current VMCS.
     pub slot: usize,
     pub in_l2: bool,
     /// While in L2: whether VMCS01 is launched on this CPU.
     pub l1_launched: bool,
     /// L2 is entered by VMLAUNCH, and has not run since.
     pub launching: bool,
-    /// L1's RFLAGS at the entry to L2, for one that fails.
+    /// L1's RFLAGS at the entry to L2, for an entry that fails.
     pub l1_flags: u64,
-    /// The guest state that is seldom read after an exit is in VMCS02 only. The VM-exit controls of that exit, which say what it saves.
+    /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
     pub unsaved: Option<u32>,
-    /// Whether VMCS02 exits as soon as L2 can take an interrupt, for Stile.
+    /// Interrupt-window exiting of VMCS02, for Stile.
     pub own_window: bool,
     pub shadows: Shadows,
-    /// Where L1 reads and writes its current VMCS without exits, if the CPU can.
+    /// Shadow VMCS of L1's current VMCS, if supported.
     pub shadow: Option<ShadowVmcs>,
-    /// The processor's VPID of L2s, and L1's one that it stands for.
+    /// The processor's VPID of L2s, and L1's VPID that it represents.
     pub vpid: u16,
     pub vpid12: u16,
-    /// The CPU that the vCPU was loaded on last, counted from 1.
+    /// CPU on which the vCPU was last loaded, plus 1.
     pub host: usize,
     pub clock: u64,
 }
 
 impl GuestVmx {
-    /// A vCPU that is not in VMX operation. `reserved`: the memory of its shadow tables; `vmcss`: that of each [`Vmcs02`].
+    /// Creates the state of a vCPU outside VMX operation. `reserved`: memory of its shadow tables; `vmcss`: memory of
+    /// each [`Vmcs02`].
     fn new(vpid: u16, reserved: Range<u64>, vmcss: u64, shadow: Option<ShadowVmcs>) -> GuestVmx {
         GuestVmx {
             vmxon: NONE,
@@ -92,7 +94,7 @@ impl GuestVmx {
         }
     }
 
-    /// As after reset or INIT. Each VMCS02 is on no CPU.
+    /// Reset and INIT state. No VMCS02 is in a CPU.
     fn reset(&mut self) {
         self.vmxon = NONE;
         self.current = NONE;
@@ -106,14 +108,14 @@ impl GuestVmx {
         }
     }
 
-    /// The vCPU, which is off, begins anew. A CPU that let go of it while it was on has not reset this, and may have translations of its
-    /// shadows: they are invalidated when it is loaded.
+    /// Resets the state of a vCPU that is off. The CPU that dropped it did not reset this state, and may have TLB
+    /// entries of its shadows, which the next load invalidates.
     pub fn begin_anew(&mut self) {
         self.reset();
         self.host = 0;
     }
 
-    /// Takes every VMCS02 off this CPU.
+    /// Clears every VMCS02 (VMCLEAR) on this CPU.
     fn clear_all(&mut self) {
         self.vmcs02.iter_mut().for_each(Vmcs02::clear);
         if let Some(shadow) = &self.shadow {
@@ -128,7 +130,7 @@ impl GuestVmx {
 }
 
 impl GuestVmx {
-    /// Chooses the VMCS02 of L1's current VMCS: the one that it had, or that of the one that was least recently used.
+    /// Selects the VMCS02 of L1's current VMCS: the one that it had, or the least recently used one.
     pub fn choose_vmcs02(&mut self) {
         self.clock += 1;
         let oldest = || self.vmcs02.iter().enumerate().min_by_key(|(_, vmcs02)| (vmcs02.of != NONE, vmcs02.used)).map_or(0, |(at, _)| at);
@@ -143,7 +145,7 @@ impl GuestVmx {
         self.slot = at;
     }
 
-    /// L1 has cleared its VMCS at an address.
+    /// Called when L1 has cleared its VMCS at an address.
     pub fn drop_vmcs02(&mut self, address: u64) {
         if let Some(vmcs02) = self.vmcs02.iter_mut().find(|vmcs02| vmcs02.of == address) {
             vmcs02.clear();
@@ -153,18 +155,18 @@ impl GuestVmx {
 
     /// The VMCS02 of the current VMCS.
     pub fn vmcs02(&mut self) -> &mut Vmcs02 {
-        // Its index is one of an element.
+        // The index was checked when it was set.
         &mut self.vmcs02[self.slot % VMCSS]
     }
 
-    /// Makes VMCS02 of the current VMCS the processor's.
+    /// Makes VMCS02 of L1's current VMCS the processor's current VMCS.
     pub fn enter_vmcs02(&mut self, cpu: &Cpu) {
         let vpid = self.vpid;
         self.vmcs02().make_current(cpu, vpid);
     }
 }
 
-/// Brings the VMX operation of the loaded vCPU onto this CPU, after VMCS01.
+/// Loads the VMX operation of the vCPU, after VMCS01.
 pub fn load(cpu: &mut Cpu) {
     let Some((cpu, vmx)) = cpu.with_vmx() else { return };
     if vmx.host != cpu.index + 1 {
@@ -175,12 +177,12 @@ pub fn load(cpu: &mut Cpu) {
     if vmx.in_l2 {
         vmx.l1_launched = false;
         cpu.launched = Launch::L2;
-        // The offset of the counter may have changed.
+        // The TSC offset may have changed.
         vmx.vmcs02[vmx.slot].forget_offset();
     }
 }
 
-/// Takes the VMX operation of a vCPU that is put off this CPU.
+/// Puts the VMX operation of the vCPU.
 pub fn put(cpu: &mut Cpu, vcpu: Loaded<'_>) {
     if let Some(vmx) = vcpu.vmx() {
         vmx.clear_all();
@@ -188,7 +190,7 @@ pub fn put(cpu: &mut Cpu, vcpu: Loaded<'_>) {
     cpu.launched = Launch::CLEAR;
 }
 
-/// The vCPU was turned off: INIT ends VMX operation, and so does a reset.
+/// Ends VMX operation when the vCPU is powered off by INIT or a reset.
 pub fn power_down(vcpu: Loaded<'_>) {
     if let Some(vmx) = vcpu.vmx() {
         vmx.clear_all();
@@ -196,10 +198,10 @@ pub fn power_down(vcpu: Loaded<'_>) {
     }
 }
 
-/// The VMX operation of a new vCPU, and the memory that it needs.
+/// Creates the VMX operation of a new vCPU, with its memory.
 ///
 /// # Errors
-/// There is not enough.
+/// No memory is left.
 pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
@@ -208,14 +210,14 @@ pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVm
 }
 
 impl GuestVmx {
-    /// L1, which is loaded, has a current VMCS that it reads and writes without exits, or none. VMCS01 is current.
+    /// Enables or disables the shadow VMCS after a change of L1's current VMCS. VMCS01 is current.
     pub fn use_shadow(&self, cpu: &mut Cpu, on: bool) {
         if let Some(shadow) = &self.shadow {
             cpu.loaded().context().shadowing = shadow.use_it(on);
         }
     }
 
-    /// L1 is about to run: it finds what has changed of its current VMCS. VMCS01 is current, before and after.
+    /// Copies changes of L1's current VMCS to the shadow before L1 runs. VMCS01 is current, before and after.
     pub fn fill_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.fill(&self.vmcs12);
@@ -223,7 +225,7 @@ impl GuestVmx {
         }
     }
 
-    /// Collects L1's writes to its current VMCS that made no exit. VMCS01 is current, before and after.
+    /// Copies L1's writes to the shadow to its current VMCS. VMCS01 is current, before and after.
     pub fn collect_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.collect(&mut self.vmcs12);

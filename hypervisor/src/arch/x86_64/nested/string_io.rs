@@ -1,5 +1,5 @@
-//! INS and OUTS of L2 at a port that L1 leaves to it: the device is L1's, the memory L2's. The exit tells all of the instruction that is
-//! needed, so that it is not fetched.
+//! INS and OUTS of L2 at a port that L1 passes to L2: the device is L1's, the memory L2's. The exit information
+//! suffices, so that the instruction is not fetched.
 
 use stile_decode::{Fault, Vcpu, Width};
 use stile_ledger::RowId;
@@ -17,10 +17,11 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
 
-/// Moves one element. A repeated instruction exits again for the next one. VMCS02 is current; afterwards VMCS01, and interrupts may wait.
+/// Transfers one element; a repeated instruction exits again for the next. VMCS02 is current before, VMCS01 after,
+/// and interrupts may be pending.
 ///
 /// # Errors
-/// Nothing was moved, or the VM ends: the outcome of the exit.
+/// Nothing was transferred, or the VM ends: the outcome of the exit.
 #[cold]
 pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification: u64) -> Result<(), Outcome> {
     let string = StringIo::new(qualification, InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32));
@@ -66,7 +67,7 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     Ok(())
 }
 
-/// Raises an exception in L2, which exits to L1 if L1 asks for that. VMCS02 is current.
+/// Raises an exception in L2, which exits to L1 if intercepted. VMCS02 is current.
 fn raise(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, fault: Fault) -> Outcome {
     let code = fault.code().unwrap_or(0);
     inject::exception(fault.vector(), fault.code());

@@ -1,4 +1,4 @@
-//! VMCS02: the processor's VMCS for one of L1's.
+//! VMCS02: the processor's VMCS for a VMCS12.
 
 use crate::address_space;
 use crate::arch::x86_64::exit;
@@ -8,30 +8,30 @@ use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::vcpu::host_state;
 use stile_paging::PAGE_SIZE;
 
-/// No VMCS of L1's, and in general no address of a page.
+/// No VMCS12: not the address of a page.
 pub const NONE: u64 = u64::MAX;
 
-/// Fields that are composed of L1's and Stile's: each is written when its value changes.
+/// Fields composed of L1's and Stile's values, written when a value changes.
 #[derive(Clone, Copy)]
 pub struct Composed {
     field: Field,
     value: Option<u64>,
 }
 
-/// The processor's VMCS for one of L1's.
+/// The processor's VMCS for a VMCS12.
 pub struct Vmcs02 {
-    /// Physical addresses: the VMCS's and its MSR bitmap's.
+    /// Physical addresses of the VMCS and its MSR bitmap.
     page: u64,
     pub bitmap: u64,
-    /// The address of L1's VMCS, or [`NONE`].
+    /// Address of the VMCS12, or [`NONE`].
     pub of: u64,
-    /// It was launched on the CPU that it is on.
+    /// Launched on its CPU.
     launched: bool,
-    /// It may be in a CPU.
+    /// It may be active on a CPU.
     is_active: bool,
-    /// The CPU whose host state it has, counted from 1.
+    /// CPU in its host state, plus 1.
     host: usize,
-    /// When it was last used.
+    /// Time of last use.
     pub used: u64,
     composed: [Composed; COMPOSED.len()],
 }
@@ -48,13 +48,13 @@ const COMPOSED: [Field; 8] = [
 ];
 
 impl Vmcs02 {
-    /// Bytes of memory that it needs.
+    /// Size of its memory, in bytes.
     pub const MEMORY: u64 = 2 * PAGE_SIZE;
 
-    /// Of no VMCS of L1's, in new memory.
+    /// Creates it in new memory, for no VMCS12.
     pub fn new(page: u64) -> Vmcs02 {
         let bitmap = page + PAGE_SIZE;
-        // SAFETY: the page is new, and nobody else's.
+        // SAFETY: the page is new, so that nothing else refers to it.
         unsafe { address_space::physical(bitmap).write_bytes(0xff, PAGE_SIZE as usize) };
         vmx::write_revision(page, vmx::features().revision);
         Vmcs02 {
@@ -69,7 +69,7 @@ impl Vmcs02 {
         }
     }
 
-    /// Takes it off this CPU.
+    /// Clears it (VMCLEAR) on this CPU.
     pub fn clear(&mut self) {
         if self.is_active {
             vmcs::clear(self.page);
@@ -78,13 +78,13 @@ impl Vmcs02 {
         }
     }
 
-    /// It is on no CPU, and becomes that of no VMCS of L1's.
+    /// Dissociates it from its VMCS12. It is on no CPU.
     pub fn forget(&mut self) {
         self.of = NONE;
         self.host = 0;
     }
 
-    /// The counter's offset may be another one than L1's VMCS and the last entry say.
+    /// Marks the TSC offset as possibly changed.
     pub fn forget_offset(&mut self) {
         self.composed.iter_mut().filter(|composed| composed.field == Field::TSC_OFFSET).for_each(|composed| composed.value = None);
     }
@@ -94,12 +94,12 @@ impl Vmcs02 {
         self.launched
     }
 
-    /// Whether the next entry is by VMLAUNCH, of which is noted that it was done.
+    /// Whether the next entry is by VMLAUNCH, and marks it as launched.
     pub fn launch(&mut self) -> bool {
         !core::mem::replace(&mut self.launched, true)
     }
 
-    /// An exit has stored these VM-entry controls.
+    /// Records the VM-entry controls that an exit has stored.
     pub fn note_entry_controls(&mut self, controls: u64) {
         self.composed
             .iter_mut()
