@@ -1,24 +1,24 @@
-//! Reports of a CPU on which Stile has failed.
+//! State of a CPU on which Stile failed.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
 
 use crate::arch::Cpu;
 
-/// Output of a panic. No method takes a lock, allocates, or relies on anything that may have failed.
+/// Output of a panic. No method takes a lock, allocates, or depends on state that may be corrupt.
 pub trait Failure {
-    /// Where this CPU's block is. Before it has one, any address.
+    /// Address of this CPU's block; arbitrary before it is installed.
     fn block() -> *const Cpu;
 
-    /// The caller's frame pointer.
+    /// Frame pointer of the caller.
     fn frame_pointer() -> u64;
 
-    /// The mapped part of a CPU's stack that an address is in.
+    /// The mapped part of the CPU stack that contains an address.
     fn stack_of(address: u64) -> Option<Range<u64>>;
 
-    /// Where Stile's code is.
+    /// Address range of Stile's code.
     fn code() -> Range<u64>;
 
-    /// Writes the guest's state at the exit that is being handled.
+    /// Writes the guest's state at the exit being handled.
     fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result;
 }

@@ -3,37 +3,41 @@
 use stile_blob::Mitigations;
 use stile_wire::Level;
 
-/// The machine: its memory, how a CPU idles, and how it ends.
+/// The machine: memory, idling, power.
 pub trait Host {
-    /// Bytes of a guest's RAM that one exit zeroes: within the bound on the length of an exit (docs/memory.md).
+    /// Maximum number of bytes of guest RAM that one exit zeroes, within the bound on an exit's length
+    /// (docs/memory.md).
     const ZEROED_AT_ONCE: u64;
-    /// Bytes of a guest's RAM that one exit copies from a file, likewise.
+    /// Maximum number of bytes of guest RAM that one exit copies from a file, likewise.
     const COPIED_AT_ONCE: u64;
 
-    /// How Stile runs on this machine, for the operator.
+    /// Stile's mode of operation on this machine, for the operator.
     fn level() -> Level;
 
-    /// Where physical memory is in Stile's address space. The address is in RAM; what is there may belong to somebody.
+    /// Address of physical memory in Stile's address space. The physical address is in RAM, which may have another
+    /// owner.
     fn physical(address: u64) -> *mut u8;
 
-    /// Zeroes a guest's memory, so that it finds zeros also with its caches off.
+    /// Zeroes guest memory, visibly to accesses with caches off.
     ///
     /// # Safety
-    /// The caller has these bytes of the direct map for itself.
+    /// The caller has exclusive access to these bytes of the direct map.
     unsafe fn zero(memory: *mut u8, length: usize);
 
-    /// Copies data or code of a file to a guest's memory, so that it finds them also with its caches off.
+    /// Copies data or code of a file to guest memory, visibly to accesses with caches off.
     ///
     /// # Safety
-    /// The caller has `to`, `length` bytes of the direct map, for itself; `from` is readable, and elsewhere.
+    /// The caller has exclusive access to `to`, `length` bytes of the direct map; `from` is readable and does not
+    /// overlap it.
     unsafe fn copy(to: *mut u8, from: *const u8, length: usize);
 
-    /// Turns on the mitigations that the configuration asks for and the CPUs need. Called once, by the first CPU, before a VM is made.
+    /// Applies the configured mitigations that the CPUs need. Called once, by the boot CPU, before a VM is created.
     fn apply_mitigations(mitigations: Mitigations);
 
-    /// Sleeps until an interrupt is pending; one that came before ends the wait, too. [`PhysicalCpu::idle_interrupt`](super::PhysicalCpu) follows.
+    /// Waits for a pending interrupt, which may have arrived before.
+    /// [`PhysicalCpu::idle_interrupt`](super::PhysicalCpu) is called next.
     fn wait_for_interrupt();
 
-    /// Turns the machine off. Any CPU, at any time, also in a panic: it takes no lock.
+    /// Powers the machine off. Called by any CPU at any time, also in a panic: takes no lock.
     fn power_off() -> !;
 }

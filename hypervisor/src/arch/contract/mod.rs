@@ -28,16 +28,19 @@
 //!
 //! # Rules
 //!
-//! - *Ownership.* A CPU's block belongs to its CPU: no other has a reference to it. From `load` to the end of `put` or `power_down` the registers of
-//!   a vCPU belong to the CPU that has it loaded; while it is off, to whoever holds what keeps it off. Other CPUs reach a vCPU by atomics and locks.
-//! - *Locks.* Methods that say so are called with the schedule locked: they take no lock that is held while the schedule is locked elsewhere, send
-//!   nothing to the console, and are short.
-//! - *Interrupts* are masked in Stile from exit to entry. Methods don't unmask them, but for [`Host::wait_for_interrupt`] and
-//!   [`PhysicalCpu::poll_interrupts`].
-//! - *Time.* Work that grows with the size of a VM is done in pieces bounded by [`Host::ZEROED_AT_ONCE`] and its like.
-//! - *The exit path* (`exit.S` and what the handlers call until entry) is the back end's own. It calls [`crate::cpu::leave`] for exits that end in
-//!   another vCPU or a wait, and keeps these fields of its `Cpu` for the code outside: `index`, `local`, `vcpu`, `leave`, `slice_end`, `deadline`,
-//!   `waiting_trapped`, `since`, `rows` and `taken`, with the types that [`fields`] states.
+//! - *Ownership.* A CPU's block belongs to its CPU: no other refers to it. From `load` to the end of `put` or
+//!   `power_down` a vCPU's registers belong to the CPU that has it loaded; while it is off, to the holder of the lock
+//!   that keeps it off. Other CPUs access a vCPU through atomics and locks.
+//! - *Locks.* Methods that say so are called with the schedule locked: they take no lock that is elsewhere held while
+//!   the schedule is being locked, send nothing to the console, and are short.
+//! - *Interrupts* are masked in Stile from exit to entry. Methods do not unmask them, except
+//!   [`Host::wait_for_interrupt`] and [`PhysicalCpu::poll_interrupts`].
+//! - *Time.* Work that grows with the size of a VM is done in pieces bounded by [`Host::ZEROED_AT_ONCE`] and similar
+//!   constants.
+//! - *The exit path* (`exit.S`, and functions that handlers call until entry) is private to the back end. It calls
+//!   [`crate::cpu::leave`] for exits that lead to another vCPU or a wait, and maintains these fields of its `Cpu` for
+//!   code outside: `index`, `local`, `vcpu`, `leave`, `slice_end`, `deadline`, `waiting_trapped`, `since`, `rows` and
+//!   `taken`, with the types that [`fields`] states.
 
 mod counter;
 mod cpu;

@@ -1,4 +1,4 @@
-//! The machine that guests see.
+//! The guests' machine.
 
 use core::ops::Range;
 
@@ -8,31 +8,32 @@ use stile_wire::Decoded;
 use crate::device::Line;
 use crate::vm::Vm;
 
-/// The machine that a VM is: where its RAM is, in what state it starts, and how its devices and vCPUs act on it. Its devices are the items of the modules `models` and `devices`
-/// (docs/devices.md).
+/// A VM's machine: location of RAM, initial state, and effects of devices and vCPUs. Its devices are the items of the
+/// modules `models` and `devices` (docs/devices.md).
 pub trait Platform {
-    /// Where a VM's RAM is, with its memory for firmware, in the order of addresses; ranges may be empty.
+    /// Ranges of a VM's RAM, including memory for firmware, in ascending order; ranges may be empty.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2];
 
-    /// Whether a VM's first vCPU can start in this state.
+    /// Whether a VM's first vCPU can start in this mode.
     fn can_start(mode: Mode) -> bool;
 
-    /// Moves an interrupt line of one of a VM's devices. The device's lock is held, so that levels arrive in order.
+    /// Sets an interrupt line of a VM's device. The device's lock is held, so that levels arrive in order.
     fn set_line(vm: &Vm, line: Line, high: bool);
 
-    /// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The schedule is locked.
+    /// Records that a vCPU has powered itself off: others may power it on again. Returns the number of vCPUs that are
+    /// on. The schedule is locked.
     fn record_off(vm: &Vm, vcpu: usize) -> usize;
 
-    /// Does what follows [`Platform::record_off`] and needs the schedule unlocked; the vCPU may be on again by now.
+    /// Completes [`Platform::record_off`] with the schedule unlocked; the vCPU may be on again already.
     fn powered_off(vm: &'static Vm, vcpu: usize);
 
-    /// Lets the clocks of a paused VM that a pause stops (docs/operate.md) continue where they were so many ticks ago. None of its vCPUs is
-    /// loaded, and the VM's power is locked.
+    /// Sets back by `ticks` the clocks of a paused VM that a pause stops (docs/operate.md). None of its vCPUs is
+    /// loaded, and its power state is locked.
     fn hold_time(vm: &Vm, ticks: u64);
 
-    /// Presses a VM's power button. False: it has none, or its guest does not listen to it.
+    /// Presses a VM's power button. Returns false if it has none, or its guest does not handle it.
     fn press_power_button(vm: &'static Vm) -> bool;
 
-    /// Counters of decoded instructions; zeros where the processor decodes.
+    /// Counters of the decode cache; zeros where the processor decodes.
     fn decoded(vm: &Vm) -> Decoded;
 }

@@ -1,5 +1,5 @@
-//! An architecture that is none: registers are numbers in memory, the clock moves when nobody has anything to do, and interrupts are made
-//! up by the tests. With it the rest of Stile runs on the developer's machine.
+//! A fake back end for tests on the developer's machine: registers are numbers in memory, time advances while CPUs
+//! are idle, and tests generate the interrupts.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ use crate::cpu::{self, Leave, Loaded};
 use crate::device::{Line, Optional};
 use crate::vm::{self, Start};
 
-/// This back end.
+/// The fake back end.
 pub struct Arch;
 
 /// Physical memory, from address 0.
 pub const MEMORY: usize = 64 << 20;
 
-/// The models of the devices that the guests of this architecture have.
+/// Device models for guests of this back end.
 pub mod models {
     pub use stile_device::pl011::Pl011 as Uart;
     pub use stile_device::pl011::offset::DR as UART_DATA;
@@ -73,11 +73,11 @@ pub struct Cpu {
     pub rows: *mut Row,
     pub taken: u64,
     pub recorder: Recorder,
-    /// Its exits are recorded.
+    /// Recording is on.
     pub traced: Cell<bool>,
 }
 
-/// The words behind a CPU's block: there is no such block.
+/// Words behind a CPU's block: unused.
 pub struct Local;
 
 impl Local {
@@ -105,27 +105,27 @@ impl Cpu {
         }
     }
 
-    /// An exit, as the vectors count it.
+    /// Counts an exit, as the vectors would.
     pub fn exit(&mut self) {
         self.taken += 1;
         self.since = Arch::now();
     }
 }
 
-/// CPUs that were kicked and have not looked yet.
+/// CPUs with an untaken kick.
 pub static KICKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// CPUs that are [confined](PhysicalCpu::is_confined), a bit each.
+/// Bit mask of [confined](PhysicalCpu::is_confined) CPUs.
 pub static CONFINED: AtomicU64 = AtomicU64::new(0);
 
-/// The architecture's part of a VM.
+/// State of a VM.
 pub struct Vm {
     on: AtomicU64,
-    /// How often it was reset.
+    /// Number of resets.
     pub lives: AtomicU64,
-    /// Addresses that are mapped, and their memory.
+    /// Mapped addresses, and their memory.
     pub mapped: Mutex<BTreeMap<u64, u64>>,
-    /// Memory of the VM's, as a table would be: whoever looks at it reaches a VM that is there.
+    /// Memory allocated by the VM, as for a table: readable only while the VM exists.
     pub table: &'static u64,
 }
 
@@ -162,12 +162,12 @@ impl VmPart for Vm {
     fn tear_down(&self) {}
 }
 
-/// The architecture's part of a vCPU.
+/// State of a vCPU.
 pub struct Vcpu {
     pub index: usize,
     /// Its register, while it is not loaded.
     pub saved: AtomicU64,
-    /// The CPU that it is loaded on.
+    /// The CPU on which it is loaded.
     pub loaded: Mutex<Option<usize>>,
     /// An interrupt is pending.
     pub pending: AtomicBool,
@@ -201,7 +201,7 @@ impl Vcpu {
     }
 }
 
-/// The counter: it moves when it is read, and when a test lets time pass.
+/// The counter advances at each read, and when a test lets time pass.
 static NOW: AtomicU64 = AtomicU64::new(0);
 
 impl Counter for Arch {
@@ -214,15 +214,15 @@ impl Counter for Arch {
     }
 }
 
-/// Lets time pass.
+/// Advances the counter.
 pub fn pass(ticks: u64) {
     NOW.fetch_add(ticks, Ordering::Relaxed);
 }
 
-/// Bytes that were sent over the line.
+/// Bytes sent over the serial line.
 pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// The line takes nothing.
+/// Makes the serial line reject output.
 pub static BUSY: AtomicBool = AtomicBool::new(false);
 
 impl SerialLine for Arch {
@@ -241,7 +241,7 @@ impl SerialLine for Arch {
     fn set_interrupts(_receive: bool, _send: bool) {}
 }
 
-/// It has no stacks to look at.
+/// There are no stacks to unwind.
 impl Failure for Arch {
     fn block() -> *const Cpu {
         std::ptr::null()
@@ -265,11 +265,11 @@ impl Failure for Arch {
 }
 
 thread_local! {
-    /// Called when a CPU has nothing to do: the test makes up an interrupt.
+    /// Called when a CPU is idle: the test generates an interrupt.
     pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
 }
 
-/// Payload of [`Host::power_off`]'s panic: the test catches it.
+/// Payload of [`Host::power_off`]'s panic, which the test catches.
 pub struct PoweredOff;
 
 impl Host for Arch {
@@ -284,7 +284,7 @@ impl Host for Arch {
         static BASE: Mutex<usize> = Mutex::new(0);
         let mut base = BASE.lock().unwrap();
         if *base == 0 {
-            // As aligned as anything in it is.
+            // Sufficient alignment for any value.
             let alignment = align_of::<stile_trace::Ring>();
             let memory: Vec<u128> = vec![0; (MEMORY + alignment) / 16];
             *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(alignment);
@@ -293,16 +293,16 @@ impl Host for Arch {
     }
 
     unsafe fn zero(memory: *mut u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees exclusive access.
         unsafe { memory.write_bytes(0, length) };
     }
 
     unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { to.copy_from_nonoverlapping(from, length) };
     }
 
-    /// It speculates nothing.
+    /// No mitigations are needed.
     fn apply_mitigations(_: Mitigations) {}
 
     fn wait_for_interrupt() {
@@ -398,7 +398,7 @@ impl PhysicalCpu for Cpu {
 
     fn forget_vms(&self) {}
 
-    /// Some of those that nothing waits for wait on.
+    /// Some spurious wake-ups do not end the wait.
     fn take_interrupts(&mut self) -> bool {
         static WAKES: AtomicU64 = AtomicU64::new(0);
         self.vcpu().arch.pending.swap(false, Ordering::Relaxed) || !WAKES.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
@@ -426,7 +426,7 @@ impl PhysicalCpu for Cpu {
     }
 }
 
-/// Turns a vCPU on, as a call of its guest would.
+/// Powers on a vCPU, as its guest would.
 pub fn turn_on(vcpu: &'static vm::Vcpu) {
     vcpu.vm().arch.on.fetch_or(1 << vcpu.arch.index, Ordering::Relaxed);
     vcpu.arch.set_entry(0);
