@@ -1,9 +1,10 @@
-//! A disk that UEFI firmware starts Stile from: `stile image`, and `stile run --uefi`.
+//! Media from which UEFI firmware starts Stile: `stile image`, and `stile run --uefi`.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
@@ -24,25 +25,36 @@ const ALIGN: u64 = 1 << 20;
 /// The least partition: the smallest FAT32 has 65,525 clusters.
 const LEAST: u64 = 40 << 20;
 
-/// Makes the image, and prints what it is.
+/// The program's name for network boot, in the directory that a TFTP or HTTP server publishes.
+const NETBOOT: &str = "stile.efi";
+
+/// Writes a disk image, a CD-ROM image, or a program for network boot, and prints how to use it.
 ///
 /// # Errors
-/// The configuration has a mistake; something can't be fetched, built or written.
+/// The configuration has a mistake; something can't be fetched, built or written; for a CD-ROM, xorriso is missing.
 pub fn image(args: &ImageArgs) -> Result<u8> {
     let machine = build::machine(&args.machine)?;
     if machine.config.arch != Arch::Aarch64 {
-        return Err(exit::usage("a disk for UEFI firmware can be made for aarch64 only; `stile build` writes a CD-ROM for x86_64"));
+        return Err(exit::usage("media for UEFI firmware can be made for aarch64 only; `stile build` writes a CD-ROM for x86_64"));
     }
-    let path = args.output.display();
-    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    // As of any new file: the user's umask takes some away.
-    builder.permissions(fs::Permissions::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder).with_context(|| format!("writing {path}"))?;
-    let size = write(file.as_file_mut(), &machine.image.bytes).with_context(|| format!("writing {path}"))?;
-    file.persist(&args.output).with_context(|| format!("writing {path}"))?;
+    let program = &machine.image.bytes;
+    let (path, size, use_it) = match (&args.netboot, &args.output) {
+        (Some(folder), _) => {
+            fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+            let path = folder.join(NETBOOT);
+            replace(&path, |file| Ok(file.write_all(program)?))?;
+            (path, program.len() as u64, "offer it as the boot file of your DHCP server, by TFTP or HTTP")
+        }
+        (None, Some(output)) if args.iso => {
+            let size = replace(output, |file| write_iso(file, program))?;
+            (output.clone(), size, "write it to a CD-ROM, or give it to a virtual drive")
+        }
+        (None, Some(output)) => (output.clone(), replace(output, |file| write(file, program))?, "write it to a disk with dd"),
+        (None, None) => unreachable!("one of them is required"),
+    };
     out::line(format_args!(
-        "{path}: {}, for a machine with UEFI firmware, {} and {} of memory; write it to a disk with dd",
+        "{}: {}, for a machine with UEFI firmware, {} and {} of memory; {use_it}",
+        path.display(),
         units::rounded_size(size),
         units::plural(machine.config.cpus as usize, "CPU"),
         units::rounded_size(machine.memory)
@@ -50,12 +62,55 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// Writes a file under a temporary name, then gives it its own: an error leaves an existing file as it was.
+fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+    let writing = || format!("writing {}", path.display());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // As for any new file: the user's umask applies.
+    builder.permissions(fs::Permissions::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder).with_context(writing)?;
+    let result = write(file.as_file_mut()).with_context(writing)?;
+    file.persist(path).with_context(writing)?;
+    Ok(result)
+}
+
+/// Writes a CD-ROM image with a FAT file system that has `program` in it (UEFI Specification, 13.3.2.1 ISO-9660 and El Torito).
+/// Returns its size in bytes.
+///
+/// # Errors
+/// xorriso is missing or fails; the file can't be written.
+pub fn write_iso(file: &mut File, program: &[u8]) -> Result<u64> {
+    let files = tempfile::tempdir().context("making a temporary directory")?;
+    let [disk, iso] = ["disk/efi.img", "stick.iso"].map(|name| files.path().join(name));
+    fs::create_dir(files.path().join("disk"))?;
+    std::io::copy(&mut volume(partition(program), program)?, &mut File::create(disk)?)?;
+    // A length of one block stands for the rest of the medium: the field is too short for kernels.
+    let output = Command::new("xorriso")
+        .args(["-as", "mkisofs", "-quiet", "-V", "STILE", "-e", "efi.img", "-no-emul-boot", "-boot-load-size", "1", "-o"])
+        .arg(&iso)
+        .arg(files.path().join("disk"))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| exit::lacking(format!("xorriso can't be run ({error}): install the package xorriso")))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(exit::lacking(format!("xorriso fails: {}", said.lines().last().unwrap_or("it does not say why"))));
+    }
+    Ok(std::io::copy(&mut File::open(iso)?, file)?)
+}
+
+/// Size of a FAT file system for `program`, in bytes: with its tables.
+fn partition(program: &[u8]) -> u64 {
+    (program.len() as u64 + program.len() as u64 / 64 + (2 << 20)).max(LEAST).next_multiple_of(ALIGN)
+}
+
 /// Writes a GPT with one EFI system partition that has `program` in it. Returns the disk's size in bytes.
 ///
 /// # Errors
 /// The file can't be written.
 pub fn write(file: &mut File, program: &[u8]) -> Result<u64> {
-    let partition = (program.len() as u64 + program.len() as u64 / 64 + (2 << 20)).max(LEAST).next_multiple_of(ALIGN);
+    let partition = partition(program);
     // The table, and its copy at the end.
     let size = partition + 2 * ALIGN;
     file.set_len(size)?;
@@ -91,9 +146,41 @@ mod tests {
 
     use super::*;
 
+    fn program() -> Vec<u8> {
+        (0..3_000_000_u32).map(|byte| byte as u8).collect()
+    }
+
+    /// Checks that a FAT file system has `program`.
+    fn check(volume: Vec<u8>, program: &[u8]) {
+        let volume = FileSystem::new(std::io::Cursor::new(volume), FsOptions::new()).unwrap();
+        let mut found = Vec::new();
+        volume.root_dir().open_file("efi/boot/bootaa64.efi").unwrap().read_to_end(&mut found).unwrap();
+        assert!(found == program);
+    }
+
+    #[test]
+    fn the_program_is_in_the_boot_catalog() {
+        const BLOCK: usize = 2048;
+        let mut file = tempfile::tempfile().unwrap();
+        let size = write_iso(&mut file, &program()).unwrap();
+        let mut iso = Vec::new();
+        file.rewind().unwrap();
+        std::io::copy(&mut file, &mut iso).unwrap();
+        assert_eq!(iso.len() as u64, size);
+        let word = |at: usize| u32::from_le_bytes(iso[at..at + 4].try_into().unwrap()) as usize;
+        // The boot record volume descriptor, with the catalog's block (El Torito, 2.0 and 2.1).
+        let record = 17 * BLOCK;
+        assert!(iso[record..].starts_with(b"\0CD001\x01EL TORITO SPECIFICATION"));
+        let catalog = word(record + 0x47) * BLOCK;
+        // The validation entry is for EFI; the initial entry is bootable, without emulation, and has the image's block.
+        assert_eq!((iso[catalog], iso[catalog + 1], iso[catalog + 32], iso[catalog + 33]), (1, 0xef, 0x88, 0));
+        let start = word(catalog + 40) * BLOCK;
+        check(iso[start..start + partition(&program()) as usize].to_vec(), &program());
+    }
+
     #[test]
     fn the_program_is_on_the_partition() {
-        let program: Vec<u8> = (0..3_000_000_u32).map(|byte| byte as u8).collect();
+        let program = program();
         let mut file = tempfile::tempfile().unwrap();
         let size = write(&mut file, &program).unwrap();
         assert_eq!(file.metadata().unwrap().len(), size);
@@ -105,9 +192,6 @@ mod tests {
         let mut bytes = vec![0; entry.bytes_len(LogicalBlockSize::Lb512).unwrap() as usize];
         file.seek(SeekFrom::Start(start)).unwrap();
         file.read_exact(&mut bytes).unwrap();
-        let volume = FileSystem::new(std::io::Cursor::new(bytes), FsOptions::new()).unwrap();
-        let mut found = Vec::new();
-        volume.root_dir().open_file("efi/boot/bootaa64.efi").unwrap().read_to_end(&mut found).unwrap();
-        assert!(found == program);
+        check(bytes, &program);
     }
 }

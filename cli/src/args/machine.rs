@@ -142,7 +142,13 @@ pub struct ImageArgs {
     /// Which machine.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// Where to write the disk's image.
-    #[arg(long, short, value_name = "FILE")]
-    pub output: PathBuf,
+    /// Where to write the image: of a disk, or with --iso of a CD-ROM.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "netboot")]
+    pub output: Option<PathBuf>,
+    /// Write a CD-ROM image instead of a disk's.
+    #[arg(long, requires = "output")]
+    pub iso: bool,
+    /// Write the program stile.efi for network boot (PXE or HTTP) into this directory, which is created if it doesn't exist.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "iso"])]
+    pub netboot: Option<PathBuf>,
 }

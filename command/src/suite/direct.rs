@@ -111,7 +111,7 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
     let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];
     let notes = vec!["CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile".into()];
     let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], notes, signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 100, expect, ..Scenario::new("direct/unreachable", "") })
+    Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 400, expect, ..Scenario::new("direct/unreachable", "") })
 }
 
 /// Debian boots, both of its CPUs take their timers, and it turns itself off.

@@ -228,7 +228,7 @@ fn reboot(kernel: String) -> Scenario {
 fn reset_in_l2(kernel: String) -> Scenario {
     let scenario = Scenario::new("nested/reset-in-l2", "--nested --vcpus 2 --smp 1 --memory 64M --exits --append reset");
     let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
-    Scenario { expect, timeout: 120, ..scenario.with("--kernel", kernel) }
+    Scenario { expect, timeout: 400, ..scenario.with("--kernel", kernel) }
 }
 
 /// A guest that can't go on ends its run, and it is said which and where.
