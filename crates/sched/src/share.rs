@@ -190,7 +190,12 @@ impl Scheduler {
         let vm = usize::from(current.vm()) & (VMS - 1);
         let it = &self.vms[vm];
         let clock = it.clock_at(now);
-        let used = clock.wrapping_sub(queue.charged).min(MOST);
+        let used = clock.wrapping_sub(queue.charged);
+        if used > u64::MAX / 2 {
+            // Times are slightly out of order: it has been charged to a later one.
+            return;
+        }
+        let used = used.min(MOST);
         queue.charged = clock;
         let entity = queue.entity(vm);
         // Rounded up: many short runs cost no less than a long one.
@@ -206,33 +211,43 @@ impl Scheduler {
     }
 
     /// A vCPU of a VM starts to run.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn begin_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
-        if queue.competing() {
-            queue.last = vm;
-            let vtime = queue.entity(vm).vtime;
-            queue.vtime = queue.vtime.max(vtime);
-            if queue.vtime > REBASE {
-                queue.vtime -= REBASE;
-                for entity in &mut queue.entities {
-                    entity.vtime = entity.vtime.saturating_sub(REBASE);
-                }
-            }
-            self.begin_charge(cpu, now);
+        if self.queues[cpu.index()].competing() {
+            self.begin_competing_turn(cpu, vm, now);
         }
         // Succeeds: without time the VM would be throttled.
-        self.begin_grant(cpu, vm, now);
+        if !self.capped.is_empty() {
+            self.begin_grant(cpu, vm, now);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_competing_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        queue.last = vm;
+        let vtime = queue.entity(vm).vtime;
+        queue.vtime = queue.vtime.max(vtime);
+        if queue.vtime > REBASE {
+            queue.vtime -= REBASE;
+            for entity in &mut queue.entities {
+                entity.vtime = entity.vtime.saturating_sub(REBASE);
+            }
+        }
+        self.begin_charge(cpu, now);
     }
 
     /// The running vCPU, of this VM, stops running; `stays` means that it is requeued here.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn end_turn(&mut self, cpu: CpuId, vm: usize, stays: bool, now: u64) {
-        self.charge(cpu, now);
-        if !stays {
+        if stays {
+            self.charge(cpu, now);
+        } else {
             self.part_policed(cpu, vm & (VMS - 1), now);
         }
-        self.end_grant(cpu, now);
+        if !self.capped.is_empty() {
+            self.end_grant(cpu, now);
+        }
     }
 
     /// Lets another VM go first if this one, which is running, has no other vCPU here.

@@ -45,7 +45,9 @@ impl Scheduler {
         self.vms[vm & (VMS - 1)].cap.as_ref().is_none_or(|cap| cap.has_time(now))
     }
 
-    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up.
+    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up. Nobody needs one while no VM has a cap: a VM gets
+    /// and loses its cap while none of its vCPUs runs or waits.
+    #[inline(never)]
     pub(crate) fn begin_grant(&mut self, cpu: CpuId, vm: usize, now: u64) -> bool {
         let grant = match &mut self.vms[vm & (VMS - 1)].cap {
             None => return true,
@@ -56,6 +58,7 @@ impl Scheduler {
     }
 
     /// Settles the grant of the vCPU that stops running here.
+    #[inline(never)]
     pub(crate) fn end_grant(&mut self, cpu: CpuId, now: u64) {
         if let (Some(grant), Some(current)) = (self.queues[cpu.index()].grant.take(), self.cpus[cpu.index()].current)
             && let Some(cap) = &mut self.vms[usize::from(current.vm()) & (VMS - 1)].cap
@@ -85,8 +88,17 @@ impl Scheduler {
     }
 
     /// Recomputes [`deadline`](Self::deadline).
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn update_deadline(&mut self, cpu: CpuId, now: u64) {
+        if self.capped.is_empty() {
+            self.queues[cpu.index()].deadline = u64::MAX;
+        } else {
+            self.update_deadline_of_caps(cpu, now);
+        }
+    }
+
+    #[inline(never)]
+    fn update_deadline_of_caps(&mut self, cpu: CpuId, now: u64) {
         let grant = self.queues[cpu.index()].grant;
         let periods = self.queues[cpu.index()].throttled.iter().filter_map(|vm| Some(self.vms[vm].cap.as_ref()?.next_period(now)));
         self.queues[cpu.index()].deadline = periods.chain(grant.map(|grant| grant.until)).min().unwrap_or(u64::MAX);

@@ -111,6 +111,26 @@ fn blocking_before_the_slice_ends_does_not_evade_the_charge() {
 }
 
 #[test]
+fn a_time_before_that_of_the_last_charge_charges_nothing() {
+    // Each VM has a vCPU that sleeps at once. While VM 0 runs, one CPU wakes them, and then another one, which read the counter before.
+    let mut machine = busy(1, &[(2, 100, 1), (2, 100, 1)]);
+    let account = run(&mut machine, 1000, |machine| {
+        let sleep = |index| machine.scheduler.state(vcpu(index)) == State::Blocked;
+        match machine.current(0) {
+            Some(index) if index % V == 1 => machine.step(cpu(0), Scheduler::block),
+            Some(0) if sleep(1) && sleep(V + 1) => {
+                for (index, at) in [(V + 1, machine.now + 1), (1, machine.now)] {
+                    let placement = machine.scheduler.wake(vcpu(index), at);
+                    machine.placed(placement);
+                }
+            }
+            _ => {}
+        }
+    });
+    assert!(account.vm(0).abs_diff(500 * SLICE) <= 10 * SLICE, "{:?}", account.ran);
+}
+
+#[test]
 fn yielding_gives_time_away_and_gains_none() {
     // VM 0 yields at each tick.
     let mut machine = busy(1, &[(2, 100, 1), (1, 100, 1)]);
