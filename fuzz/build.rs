@@ -14,7 +14,7 @@ const PARTS: [(&str, &str, &str, &str); 10] = [
     ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn init(", "pub fn leave("),
     ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn restart(", "fn start("),
     ("trace_ring.rs", "crates/trace/src/ring.rs", "use core::sync::atomic", "pub const fn next("),
-    ("resched.rs", "hypervisor/src/cpu/resched.rs", "static RESCHED:", "#[cfg(test)]"),
+    ("resched.rs", "hypervisor/src/cpu/resched.rs", "#[repr(align(64))]", "#[cfg(test)]"),
 ];
 
 /// Replacements in them.
@@ -39,8 +39,8 @@ const CHANGES: [(&str, &str); 13] = [
         "loom::lazy_static! { pub static ref AT_RESCHED: AtomicUsize = AtomicUsize::new(0); }",
     ),
     (
-        "static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];",
-        "loom::lazy_static! { static ref RESCHED: [AtomicBool; MAX_CPUS] = core::array::from_fn(|_| AtomicBool::new(false)); }",
+        "static RESCHED: [Request; MAX_CPUS] = [const { Request(AtomicBool::new(false)) }; MAX_CPUS];",
+        "loom::lazy_static! { static ref RESCHED: [Request; MAX_CPUS] = core::array::from_fn(|_| Request(AtomicBool::new(false))); }",
     ),
 ];
 

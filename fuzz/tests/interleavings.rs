@@ -655,3 +655,70 @@ fn a_vcpu_that_starts_while_its_vm_is_paused_is_parked() {
         assert_eq!(state.0.lock().get(), PARKED);
     });
 }
+
+/// A CPU wakes a vCPU that is bound to it and blocked there: the scheduler hears of it when the CPU leaves the vCPU that it runs
+/// (`cpu::wake::wake_beside`). Meanwhile another CPU wakes that vCPU, too, which then runs and blocks again: no request is left to one that sleeps.
+#[test]
+fn a_wake_up_that_the_scheduler_hears_of_later_is_not_lost() {
+    use pending_requests::PendingRequests;
+
+    const AWAKE: u32 = 0;
+    const ASLEEP: u32 = 1;
+    /// Under the lock: how often the vCPU was blocked and made ready; and how often it was woken while it was ready, which it has not seen.
+    type State = (lock::TicketLock<(Watched, Watched)>, AtomicU32, PendingRequests);
+
+    fn is_ready((state, _): &(Watched, Watched)) -> bool {
+        state.get() % 2 == 1
+    }
+
+    fn wake(schedule: &(Watched, Watched)) {
+        if is_ready(schedule) { schedule.1.add(1) } else { schedule.0.add(1) }
+    }
+
+    fn wake_under_the_lock(state: &State) {
+        let schedule = state.0.lock();
+        state.1.store(AWAKE, Ordering::Relaxed);
+        wake(&schedule);
+    }
+
+    model(4, || {
+        let state: Arc<State> =
+            Arc::new((lock::TicketLock::new((Watched::new(0), Watched::new(0))), AtomicU32::new(ASLEEP), PendingRequests::new()));
+        let other = {
+            let state = state.clone();
+            thread::spawn(move || {
+                state.2.post_sgi(3);
+                fence(Ordering::SeqCst);
+                wake_under_the_lock(&state);
+            })
+        };
+        state.2.post_sgi(4);
+        let is_deferred = state.1.load(Ordering::Relaxed) == ASLEEP;
+        if is_deferred {
+            state.1.store(AWAKE, Ordering::Relaxed);
+        } else {
+            wake_under_the_lock(&state);
+        }
+        // The CPU leaves its vCPU, and loads the one that was woken.
+        let schedule = state.0.lock();
+        if is_deferred {
+            wake(&schedule);
+        }
+        assert!(is_ready(&schedule));
+        let latched = schedule.1.get();
+        drop(schedule);
+        state.1.store(AWAKE, Ordering::Relaxed);
+        assert!(state.2.take().sgis().any(|sgi| sgi == 4));
+        // It blocks again, if nothing is pending and nobody woke it meanwhile, and is put.
+        fence(Ordering::SeqCst);
+        if state.2.is_empty() {
+            let schedule = state.0.lock();
+            if schedule.1.get() == latched {
+                schedule.0.add(1);
+                state.1.store(ASLEEP, Ordering::Relaxed);
+            }
+        }
+        other.join().unwrap();
+        assert!(state.2.is_empty() || is_ready(&state.0.lock()), "a vCPU with a request sleeps");
+    });
+}

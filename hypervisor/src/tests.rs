@@ -55,6 +55,25 @@ fn wait() {
     interrupt();
 }
 
+/// How often a vCPU was woken from a handler, and how often the scheduler was to hear of it later.
+static WOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// An interrupt for some vCPU, from a handler of the vCPU that runs on `cpu` and goes on.
+fn interrupt_beside(cpu: &mut Cpu) {
+    let vcpu = any_vcpu();
+    vcpu.arch.pending.store(true, Ordering::Relaxed);
+    if !cpu::kick_if_running(vcpu) {
+        let before = cpu.woken;
+        cpu::wake_beside(cpu, vcpu);
+        WOKEN[0].fetch_add(1, Ordering::Relaxed);
+        if cpu.woken.is_some() && cpu.woken != before {
+            assert_eq!(cpu.woken.map(|(woken, _)| woken), Some(vcpu.id));
+            assert!(cpu.slice_end.is_some() && cpu.waiting_trapped, "nothing ends the turn of the vCPU that goes on");
+            WOKEN[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// An interrupt for some vCPU.
 fn interrupt() {
     let vcpu = any_vcpu();
@@ -76,7 +95,7 @@ fn blob() -> &'static [u8] {
             vcpus,
             topology: None,
             cpus: 0,
-            pinned: false,
+            pinned: name == "one",
             share: stile_blob::Share::default(),
             entry: RAM_BASE,
             info: RAM_BASE,
@@ -195,6 +214,9 @@ fn exit(cpu: &mut Cpu) {
     use_memory(vcpu.vm());
     use_devices(cpu);
     cpu.exit();
+    if random(4) == 0 {
+        interrupt_beside(cpu);
+    }
     let on = vcpu.vm().vcpus.iter().filter(|vcpu| vcpu.arch.loaded.lock().unwrap().is_some()).count();
     cpu.leave = match random(40) {
         0..12 => Leave::Wait,
@@ -579,6 +601,7 @@ fn vms_live_and_end() {
     if all_off.is_ok() {
         while machine.step() {}
     }
+    assert!(WOKEN.iter().all(|count| count.load(Ordering::Relaxed) > 100), "{WOKEN:?}");
     check_messages(vcpus);
 }
 

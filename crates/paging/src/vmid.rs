@@ -105,8 +105,13 @@ impl VmidSlot {
 #[derive(Debug)]
 pub struct Vmids<const CPUS: usize> {
     generation: AtomicU64,
-    loaded: [AtomicU64; CPUS],
+    loaded: [Loaded; CPUS],
 }
+
+/// The VMID that a CPU has loaded, in a cache line of its own: the CPU writes it often, and others almost never.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Loaded(AtomicU64);
 
 /// State for assigning VMIDs. Belongs to one [`Vmids`]; the caller holds it behind a lock.
 #[derive(Debug)]
@@ -125,7 +130,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     pub const fn new() -> Self {
         // With more CPUs, carried-over VMIDs could use up the 8-bit range.
         const { assert!(CPUS < u8::MAX as usize) };
-        Self { generation: AtomicU64::new(1), loaded: [const { AtomicU64::new(Tagged::NONE.0) }; CPUS] }
+        Self { generation: AtomicU64::new(1), loaded: [const { Loaded(AtomicU64::new(Tagged::NONE.0)) }; CPUS] }
     }
 
     /// Loads the VMID in `slot` on `cpu` without a lock. Succeeds if the VMID is of the current generation
@@ -136,12 +141,16 @@ impl<const CPUS: usize> Vmids<CPUS> {
     /// CPU could still allocate TLB entries for it, unaccounted.
     #[must_use]
     pub fn try_load(&self, cpu: usize, slot: &VmidSlot) -> Option<u16> {
-        let loaded = self.loaded.get(cpu)?;
+        let Loaded(loaded) = self.loaded.get(cpu)?;
         let before = loaded.load(Relaxed);
         let tagged = slot.get();
         let is_current = tagged.generation() == self.generation.load(Relaxed);
         if before == Tagged::NONE.0 || !is_current {
             return None;
+        }
+        if before == tagged.0 {
+            // It stays loaded. A CPU that begins a new generation finds it here, and carries it over.
+            return Some(tagged.vmid());
         }
         // Another CPU may concurrently begin a new generation, which swaps NONE into every CPU's slot. Either
         // this exchange precedes it and the new VMID is carried over, or it finds NONE and fails. Only this
@@ -174,7 +183,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
             // Publishes the VMID: other CPUs may load it without the lock, so the flush must be complete.
             slot.set(tagged);
         }
-        self.loaded[cpu].store(tagged.0, Release);
+        self.loaded[cpu].0.store(tagged.0, Release);
         tagged.vmid()
     }
 
@@ -183,7 +192,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     ///
     /// Optional before the next load; but a VMID that is not put is carried over needlessly.
     pub fn put(&self, cpu: usize) {
-        if let Some(loaded) = self.loaded.get(cpu) {
+        if let Some(Loaded(loaded)) = self.loaded.get(cpu) {
             // A swap, not a store: if it overwrites NONE, the CPU must observe the new generation from here
             // on. Otherwise `try_load` could take a VMID of the old one for current.
             loaded.swap(Tagged::HOST.0, AcqRel);
@@ -193,7 +202,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     /// Begins a new generation.
     fn begin(&self, pool: &mut VmidPool<CPUS>, generation: u64) {
         self.generation.store(generation, Relaxed);
-        for (loaded, carried) in self.loaded.iter().zip(&mut pool.carried) {
+        for (Loaded(loaded), carried) in self.loaded.iter().zip(&mut pool.carried) {
             match Tagged(loaded.swap(Tagged::NONE.0, AcqRel)) {
                 // Retains the VMID that was carried over for it earlier.
                 Tagged::NONE => {}
@@ -216,7 +225,7 @@ impl<const CPUS: usize> Default for Vmids<CPUS> {
 #[cfg(loom)]
 impl<const CPUS: usize> Default for Vmids<CPUS> {
     fn default() -> Self {
-        let loaded = core::array::from_fn(|_| AtomicU64::new(Tagged::NONE.0));
+        let loaded = core::array::from_fn(|_| Loaded(AtomicU64::new(Tagged::NONE.0)));
         Self { generation: AtomicU64::new(1), loaded }
     }
 }

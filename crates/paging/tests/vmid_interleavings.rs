@@ -117,3 +117,8 @@ fn new_vmid_is_used_only_after_the_flush() {
 fn vm_on_both_cpus() {
     explore(&[0, 1], 0, [&[(0, true), (3, true)], &[(0, true), (2, false)]]);
 }
+
+#[test]
+fn vm_that_is_loaded_again_keeps_its_vmid() {
+    explore(&[0, 1], 0, [&[(0, false), (0, false)], &[(2, false), (0, false)]]);
+}

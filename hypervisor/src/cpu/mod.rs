@@ -36,8 +36,8 @@ pub use resched::*;
 #[allow(unused_imports, reason = "not every architecture counts in slices")]
 pub use schedule::{SCHEDULE, Schedule, remove_vm, setup, slice};
 use schedule::{id, next_deadline, set_timer, share, slice_is_over};
-use wake::wake_sleepers;
 pub use wake::*;
+use wake::{tell_of_woken, wake_sleepers};
 
 /// Makes this CPU available to the scheduler.
 pub fn online(cpu: &Cpu) {
@@ -70,6 +70,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let me = id(cpu);
     ring::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
+    tell_of_woken(&mut schedule, cpu);
     let switch = match reason {
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),
@@ -149,7 +150,11 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     {
         cpu.slice_end = None;
         let sleeps = schedule.scheduler.state(old) == State::Blocked;
+        let vcpu = loaded.vcpu();
         let deadline = cpu.put(loaded, sleeps);
+        if sleeps {
+            vcpu.fall_asleep(cpu.index);
+        }
         if let Some(deadline) = deadline {
             schedule.sleepers.set(me, old, deadline);
         }
@@ -183,6 +188,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
+    vcpu.wake_up();
     cpu.vcpu = Some(vcpu);
     cpu.rows = vcpu.ledger_rows();
     cpu.load(vcpu, switched);

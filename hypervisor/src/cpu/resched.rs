@@ -10,8 +10,13 @@ use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::once::Once;
 
-/// CPUs that must call [`stile_sched::Scheduler::pick_next`].
-static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+/// Whether a CPU must call [`stile_sched::Scheduler::pick_next`]. In a cache line of its own, so that requests to other
+/// CPUs do not invalidate it.
+#[repr(align(64))]
+struct Request(AtomicBool);
+
+/// Requests to all CPUs.
+static RESCHED: [Request; MAX_CPUS] = [const { Request(AtomicBool::new(false)) }; MAX_CPUS];
 
 /// Number of activities that wait for CPUs to take a reschedule request: VMs that are being retired, samples and
 /// traces.
@@ -27,27 +32,27 @@ pub static LEAVING_HOOK: Once<fn(&Cpu)> = Once::new();
 
 /// Requests a reschedule of a CPU.
 pub fn request_resched(cpu: CpuId) {
-    RESCHED[cpu.index()].store(true, Ordering::Release);
+    RESCHED[cpu.index()].0.store(true, Ordering::Release);
     Cpu::complete_stores();
     Cpu::regain(cpu.index());
 }
 
 /// Whether a CPU has an untaken reschedule request.
 pub fn is_requested(cpu: CpuId) -> bool {
-    RESCHED[cpu.index()].load(Ordering::Acquire)
+    RESCHED[cpu.index()].0.load(Ordering::Acquire)
 }
 
 /// Whether a reschedule is requested of this CPU.
 #[inline(always)]
 pub fn needs_resched(cpu: &Cpu) -> bool {
-    RESCHED[cpu.index % MAX_CPUS].load(Ordering::Acquire)
+    RESCHED[cpu.index % MAX_CPUS].0.load(Ordering::Acquire)
 }
 
 /// Takes this CPU's reschedule request, if any. The caller has no reference to any VM but that of its loaded vCPU.
 #[inline]
 pub fn take_resched(cpu: &Cpu) -> bool {
     // The common case needs no exclusive access.
-    if !(needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)) {
+    if !(needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].0.swap(false, Ordering::AcqRel)) {
         return false;
     }
     if AT_RESCHED.load(Ordering::Acquire) != 0 {

@@ -11,6 +11,18 @@ use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
 use crate::vm::{NOWHERE, Vcpu};
 
+/// Reports to the scheduler the vCPU that a handler woke since this CPU's last call, if any: see [`wake_beside`].
+#[inline(always)]
+pub fn tell_of_woken(schedule: &mut Schedule, cpu: &mut Cpu) {
+    if let Some((vcpu, at)) = cpu.woken.take()
+        && let Some(placement) = schedule.scheduler.wake(vcpu, at)
+        && placement.kick
+        && placement.cpu != id(cpu)
+    {
+        request_resched(placement.cpu);
+    }
+}
+
 /// Wakes sleepers whose deadline has passed. Kicks are for this CPU, or are sent immediately.
 pub fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
     while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
@@ -74,6 +86,7 @@ pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
 fn place(vcpu: &Vcpu) -> Option<CpuId> {
     let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
+    vcpu.wake_up();
     let placement = schedule.scheduler.wake(vcpu.id, now)?;
     (placement.kick || is_here(placement.cpu) && turns::sent(&schedule, placement.cpu, vcpu, now)).then_some(placement.cpu)
 }
@@ -84,9 +97,24 @@ fn is_here(cpu: CpuId) -> bool {
 }
 
 /// Wakes a vCPU from a handler whose own vCPU continues: if the woken one waits for this CPU, the two now share it.
+///
+/// A vCPU that is bound to this CPU can run nowhere else, and not before this CPU leaves its own: the schedule is not locked
+/// before that.
 pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
     let now = Arch::now();
+    if vcpu.sleeps_on(cpu.index) && cpu.woken.is_none() {
+        vcpu.wake_up();
+        cpu.woken = Some((vcpu.id, now));
+        // Otherwise the CPU is shared already: its slice ends, and instructions that wait are trapped.
+        if cpu.slice_end.is_none() {
+            // Without a slice the timer is set for what else this CPU has to do.
+            share(cpu, true, cpu.deadline, now);
+        }
+        return;
+    }
     let mut schedule = SCHEDULE.lock();
+    tell_of_woken(&mut schedule, cpu);
+    vcpu.wake_up();
     let Some(placement) = schedule.scheduler.wake(vcpu.id, now) else { return };
     if !placement.kick {
         if placement.cpu != id(cpu) || !turns::sent(&schedule, placement.cpu, vcpu, now) {

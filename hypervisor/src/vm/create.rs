@@ -151,12 +151,12 @@ fn vcpu(
     // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
-    let vcpu = Vcpu::new(id, arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?, ledger);
+    let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
     let mut schedule = SCHEDULE.lock();
-    let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
-    let configured = schedule.scheduler.configure(id, CpuSet::from_bits(cpus));
+    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), schedule.scheduler.online().bits()));
+    let configured = schedule.scheduler.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
-    Ok(place.write(vcpu))
+    Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))
 }
 
 /// Sets a VM's weight and cap in the scheduler.

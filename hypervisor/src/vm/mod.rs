@@ -89,6 +89,11 @@ pub struct Vcpu {
     vm: Once<&'static Vm>,
     /// The CPU on which it runs, which excludes being merely loaded; [`NOWHERE`] otherwise.
     pub runs_on: AtomicU32,
+    /// Whether it may use only one CPU.
+    is_bound: bool,
+    /// The CPU that it is bound to, plus 1, while it is blocked and put there; 0 otherwise. A hint: a waking CPU may be about
+    /// to reset it.
+    sleeps_on: AtomicU32,
     /// Registers, and the private part of the interrupt controller.
     pub arch: arch::Vcpu,
     /// Stolen time as published to its guest.
@@ -102,9 +107,30 @@ unsafe impl Sync for Vcpu {}
 
 impl Vcpu {
     /// Creates a vCPU that is off.
-    pub fn new(id: VcpuId, arch: arch::Vcpu, ledger: &'static mut Ledger) -> Vcpu {
+    pub fn new(id: VcpuId, arch: arch::Vcpu, ledger: &'static mut Ledger, is_bound: bool) -> Vcpu {
         ledger.reset();
-        Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, stolen: Stolen::new(), ledger }
+        let (runs_on, sleeps_on) = (AtomicU32::new(NOWHERE), AtomicU32::new(0));
+        Vcpu { id, vm: Once::new(), runs_on, is_bound, sleeps_on, arch, stolen: Stolen::new(), ledger }
+    }
+
+    /// Records that it is blocked, and put by a CPU.
+    #[inline(always)]
+    pub fn fall_asleep(&self, cpu: usize) {
+        if self.is_bound {
+            self.sleeps_on.store(cpu as u32 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that it is woken.
+    #[inline(always)]
+    pub fn wake_up(&self) {
+        self.sleeps_on.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is blocked, and bound to this CPU, which calls this.
+    #[inline(always)]
+    pub fn sleeps_on(&self, cpu: usize) -> bool {
+        self.sleeps_on.load(Ordering::Relaxed) == cpu as u32 + 1
     }
 
     /// Sets its VM once that is complete, before the vCPU is started.

@@ -66,6 +66,7 @@ pub struct Cpu {
     pub leave: Leave,
     pub slice_end: Option<u64>,
     pub deadline: Option<u64>,
+    pub woken: Option<(VcpuId, u64)>,
     pub waiting_trapped: bool,
     pub since: u64,
     /// Register of the loaded vCPU.
@@ -95,6 +96,7 @@ impl Cpu {
             leave: Leave::Resched,
             slice_end: None,
             deadline: None,
+            woken: None,
             waiting_trapped: false,
             since: 0,
             register: 0,

@@ -3,6 +3,7 @@
 use core::mem::offset_of;
 
 use stile_ledger::Row;
+use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
 use super::sysreg::{read_sysreg, write_sysreg};
@@ -76,6 +77,8 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Current setting of this CPU's timer, in ticks of the counter.
     pub deadline: Option<u64>,
+    /// The vCPU that a handler woke, and when: the scheduler hears of it when this CPU leaves a vCPU next.
+    pub woken: Option<(VcpuId, u64)>,
     /// WFI and WFE trap.
     pub waiting_trapped: bool,
     /// FP, SIMD and SVE registers trap.

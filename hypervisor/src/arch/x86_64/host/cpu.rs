@@ -8,6 +8,7 @@ use stile_apic::HostTimer;
 use stile_blob::ApicVirtualization;
 use stile_bus::Slot;
 use stile_ledger::Row;
+use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
 use super::instructions::{msr, wrmsr};
@@ -128,6 +129,8 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Deadline of the scheduler.
     pub deadline: Option<u64>,
+    /// The vCPU that a handler woke, and when: reported to the scheduler when this CPU next leaves a vCPU.
+    pub woken: Option<(VcpuId, u64)>,
     /// Owner and setting of this CPU's timer.
     pub timer: HostTimer,
     /// Whether the scheduler requests exits of waiting instructions.
