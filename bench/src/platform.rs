@@ -32,6 +32,7 @@ pub static PLATFORMS: [Platform; 2] = [
         operations: &operation::AARCH64,
         peers: &[
             Host::Without(Technique::VirtualInterrupts),
+            Host::Without(Technique::TrappedIpis),
             Host::Native,
             Host::Kvm(Kvm::Vhe),
             Host::Kvm(Kvm::Nvhe),

@@ -50,7 +50,7 @@ pub fn measure(work: &[&'static Work], hosts: &[Host], cpu: &str, plugin: &Path,
 /// there is no guest with its devices.
 pub fn hosts(hosts: &[Host], asked: &[String]) -> Vec<Host> {
     let wanted = |host: &&Host| match host {
-        Host::Stile | Host::Without(Technique::VirtualInterrupts) | Host::Native | Host::Kvm(Kvm::Vhe) => true,
+        Host::Stile | Host::Without(Technique::VirtualInterrupts | Technique::TrappedIpis) | Host::Native | Host::Kvm(Kvm::Vhe) => true,
         Host::Kvm(_) => !asked.is_empty(),
         Host::Xen | Host::Without(_) => false,
     };

@@ -1,6 +1,6 @@
 //! The hosts, and what they are called.
 
-use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, IpiAccess, Techniques};
 
 use crate::operation::{Needs, Operation};
 
@@ -31,6 +31,8 @@ pub enum Technique {
     DecodeCache,
     /// Virtual interrupts: a guest's timers and SGIs are physical ones.
     VirtualInterrupts,
+    /// These, and traps of SGIs that a guest sends: all other VMs trust this one.
+    TrappedIpis,
 }
 
 impl Technique {
@@ -40,6 +42,7 @@ impl Technique {
             Self::ApicVirtualization => "stile-software-apic",
             Self::DecodeCache => "stile-no-decode-cache",
             Self::VirtualInterrupts => "stile-direct",
+            Self::TrappedIpis => "stile-trusted",
         }
     }
 
@@ -49,6 +52,7 @@ impl Technique {
             Self::ApicVirtualization => "Stile, software APIC",
             Self::DecodeCache => "and no decode cache",
             Self::VirtualInterrupts => "Stile, direct interrupts",
+            Self::TrappedIpis => "Stile, trusted",
         }
     }
 
@@ -58,6 +62,7 @@ impl Technique {
             Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
             Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(techniques) },
             Self::VirtualInterrupts => Techniques { interrupts: Interrupts::Direct, ..techniques },
+            Self::TrappedIpis => Techniques { ipi: IpiAccess::Direct, ..Self::VirtualInterrupts.switched_off(techniques) },
         }
     }
 
@@ -67,6 +72,7 @@ impl Technique {
             Self::ApicVirtualization => true,
             // No vCPU is direct while another wants its CPU.
             Self::VirtualInterrupts => operation.needs != Needs::Shared,
+            Self::TrappedIpis => operation.needs == Needs::Two,
             // Instructions are decoded whose operand is a device.
             Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }

@@ -7,6 +7,18 @@ use crate::config::{MachineConfig, VmConfig};
 
 /// Explains what becomes of `interrupts = "direct"` of the `index`th virtual machine, and why.
 pub fn explain(config: &MachineConfig, index: usize) -> String {
+    if let Some(why) = refusal(config, index) {
+        return format!("virtual, although direct ones are asked for: {why}");
+    }
+    let others = rivals(config, index);
+    match others.is_empty() {
+        true => "direct: timers and SGIs come without an exit".to_owned(),
+        false => format!("direct while a vCPU has its CPU for itself; those that may share it: {}", others.join(", ")),
+    }
+}
+
+/// The reason why the interrupts of the `index`th virtual machine, which asks for direct ones, are virtual; if there is one.
+pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct;
     let why = if vm.techniques.nested != Nested::Off {
@@ -24,11 +36,7 @@ pub fn explain(config: &MachineConfig, index: usize) -> String {
     } else if config.vms.iter().filter(is_direct).fold(0, |cpus, vm| cpus | cpus_of_vm(vm, present)) == present {
         "no CPU is left for Stile's own interrupts: leave one out of cpus"
     } else {
-        let others = rivals(config, index);
-        return match others.is_empty() {
-            true => "direct: timers and SGIs come without an exit".to_owned(),
-            false => format!("direct while a vCPU has its CPU for itself; those that may share it: {}", others.join(", ")),
-        };
+        return None;
     };
-    format!("virtual, although direct ones are asked for: {why}")
+    Some(why)
 }

@@ -1,16 +1,42 @@
 //! Explains what follows from `ipi = "direct"`.
 
-use stile_blob::{ApicVirtualization, TimerAccess};
+use stile_blob::{ApicVirtualization, BinaryPoint, Interrupts, TimerAccess};
 
 use super::affinity::{cpus_of, cpus_of_vm};
+use super::interrupts;
 use crate::config::{Arch, MachineConfig};
 
 /// Explains whether `ipi = "direct"` of the `index`th virtual machine is in force, and what follows: a line each.
 pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
-    let vm = &config.vms[index];
-    if config.arch == Arch::Aarch64 {
-        return vec!["trapped: ipi = \"direct\" is not supported on this architecture yet".to_owned()];
+    match config.arch {
+        Arch::Aarch64 => explain_arm(config, index),
+        Arch::X86_64 => explain_pc(config, index),
     }
+}
+
+fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
+    let (vm, present) = (&config.vms[index], config.present_cpus());
+    // SGIs name targets by affinity. The CPU of a vCPU's affinity is taken to be that of its number, as on QEMU's board.
+    let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| cpus_of(vm, vcpu, present) != 1 << vcpu);
+    let why = if vm.techniques.interrupts != Interrupts::Direct {
+        "ipi = \"direct\" needs interrupts = \"direct\"".to_owned()
+    } else if interrupts::refusal(config, index).is_some() {
+        "its interrupts are virtual".to_owned()
+    } else if vm.techniques.binary_point == BinaryPoint::Common {
+        "binary_point = \"common\" is for virtual interrupts".to_owned()
+    } else if let Some(vcpu) = misplaced {
+        format!("vCPU {vcpu} must have CPU {vcpu}, whose affinity it has: cpus = \"0-{}\"", vm.vcpus - 1)
+    } else {
+        return vec![
+            "direct while its interrupts are, if the board numbers its CPUs as QEMU's does: sending an SGI takes no exit".to_owned(),
+            "every other VM must trust this one: it can send any SGI to any physical CPU".to_owned(),
+        ];
+    };
+    vec![format!("trapped: {why}")]
+}
+
+fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
+    let vm = &config.vms[index];
     if vm.techniques.apic_virtualization != ApicVirtualization::Posted {
         return vec!["trapped: ipi = \"direct\" needs apic_virtualization = \"posted\"".to_owned()];
     }

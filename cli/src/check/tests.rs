@@ -108,8 +108,21 @@ fn direct_ipis() {
     assert!(shared[2].starts_with("HLT exits while a CPU is shared"), "{shared:?}");
     let trapped = says("x86_64", &format!("{vm}{direct}timer = \"trapped\"\napic_virtualization = \"delivery\"\n"));
     assert_eq!(trapped, ["IPIs           trapped: ipi = \"direct\" needs apic_virtualization = \"posted\""]);
-    let arm = says("aarch64", &format!("{vm}{direct}"));
-    assert!(arm[0].contains("not supported on this architecture yet"), "{arm:?}");
+    let arm = |vm: &str, techniques: &str| says("aarch64", &format!("{vm}{direct}{techniques}"));
+    let (own, interrupts) = (format!("{vm}cpus = \"0-1\"\npinned = true\n"), "interrupts = \"direct\"\n");
+    let trusted = arm(&own, interrupts);
+    assert!(
+        trusted[0].contains("direct while its interrupts are") && trusted[1].contains("every other VM must trust this one"),
+        "{trusted:?}"
+    );
+    for (says, why) in [
+        (arm(&own, ""), "needs interrupts = \"direct\""),
+        (arm(vm, interrupts), "its interrupts are virtual"),
+        (arm(&own, &format!("{interrupts}binary_point = \"common\"\n")), "binary_point"),
+        (arm(&format!("{vm}cpus = \"1-2\"\npinned = true\n"), interrupts), "vCPU 0 must have CPU 0, whose affinity it has: cpus = \"0-1\""),
+    ] {
+        assert!(says.len() == 1 && says[0].contains("trapped: ") && says[0].contains(why), "{says:?}");
+    }
 }
 
 #[test]

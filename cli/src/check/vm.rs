@@ -102,6 +102,9 @@ fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
         BinaryPoint::Own => fact("ICC_BPR1_EL1", "the guest's; on QEMU it can end the machine with it"),
         BinaryPoint::Common => fact("ICC_BPR1_EL1", "follows ICC_BPR0_EL1; ICC_CTLR, DIR, PMR and RPR trap"),
         BinaryPoint::Auto if vm.techniques.nested != Nested::Off => {}
+        BinaryPoint::Auto if vm.techniques.ipi == IpiAccess::Direct && vm.techniques.interrupts == Interrupts::Direct => {
+            fact("ICC_BPR1_EL1", "the guest's; on QEMU it can end the machine with it");
+        }
         BinaryPoint::Auto => fact("ICC_BPR1_EL1", "on QEMU it follows ICC_BPR0_EL1, and ICC_CTLR, DIR, PMR and RPR trap"),
     }
     match vm.techniques.nested {

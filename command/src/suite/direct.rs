@@ -22,11 +22,16 @@ const SUITES: [(&str, &str); 5] =
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![masked(programs)?, unreachable(programs)?, debian(programs)?];
-    for (suite, append) in SUITES {
-        let config = config(&vm(programs, suite, append)?, programs, 1)?;
-        let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
-        scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(format!("direct/{suite}"), "--exits") });
+    let mut scenarios = vec![masked(programs)?, unreachable(programs)?, debian(programs, false)?, debian(programs, true)?];
+    scenarios.extend([misplaced(programs)?, switched(programs)?]);
+    for trusted in [false, true] {
+        for (suite, append) in SUITES {
+            let vm = vm(programs, suite, &format!("{append}{}", if trusted { " trusted" } else { "" }))?;
+            let config = if trusted { trusting(&vm, programs, 1)? } else { config(&vm, programs, 1)? };
+            let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+            let name = if trusted { format!("direct/trusted-{suite}") } else { format!("direct/{suite}") };
+            scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") });
+        }
     }
     scenarios.push(two_states(programs)?);
     scenarios.push(virtual_with_two_states(programs)?);
@@ -65,6 +70,38 @@ fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds={rounds}\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"\n",
         programs.path("checksum")?,
     ))
+}
+
+/// The same machine, whose first VM sends SGIs without an exit: on the CPUs whose affinities it has.
+fn trusting(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
+    let config = config(vm, programs, rounds)?.replace("cpus = \"0\"", "cpus = \"2\"").replace("cpus = \"1-2\"", "cpus = \"0-1\"");
+    Ok(config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n"))
+}
+
+/// A VM that is to send SGIs without an exit is on other CPUs: its SGIs trap.
+fn misplaced(programs: &Programs) -> Result<Scenario> {
+    let config = config(&vm(programs, "smp", "stile only=ipi")?, programs, 1)?;
+    let config = config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n");
+    let mut expect = passed();
+    expect.output = vec![PASSED.into(), PASSED.into()];
+    expect.notes.push("smp: SGIs trap, although ipi = \"direct\" is asked for: each vCPU must have a CPU of the same affinity".into());
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/trusted-misplaced", "--exits") })
+}
+
+/// A VM that sends SGIs without an exit, and one of whose CPUs another VM wants every few milliseconds: its vCPU there is direct and virtual in turn,
+/// and its SGIs come while the other VM runs. None is lost.
+fn switched(programs: &Programs) -> Result<Scenario> {
+    let ring = format!(
+        "\n[[vm]]\nname = \"ring\"\nkernel = \"{}\"\nvcpus = 2\ncpus = \"1-2\"\npinned = true\nmemory = \"64M\"\n",
+        programs.path("ring")?
+    );
+    let config = trusting(&vm(programs, "smp", "stile trusted")?, programs, 1_000_000)? + &ring;
+    let steps = vec![
+        Step::new(PASSED, "stop m/ring --force", &["m/ring is off"]),
+        Step::new("", "stop m/neighbour --force", &["m/neighbour is off"]),
+    ];
+    let expect = Expect { output: vec!["smp       | PASS ipi_all_to_all".into(), ROUND.into()], ..passed() };
+    Ok(Scenario { config: Some(config), steps, timeout: 400, expect, ..Scenario::new("direct/trusted-switched", "--exits") })
 }
 
 /// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
@@ -115,10 +152,13 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
 }
 
 /// Debian boots, both of its CPUs take their timers, and it turns itself off.
-fn debian(programs: &Programs) -> Result<Scenario> {
+fn debian(programs: &Programs, trusted: bool) -> Result<Scenario> {
     let vm = "name = \"debian\"\nkernel = \"debian\"\nmemory = \"512M\"\nexec = \"sleep 1; grep -c processor /proc/cpuinfo; echo up\"\n";
     let mut expect = passed();
     expect.output = vec!["debian    | 2".into(), "debian    | up".into()];
-    let config = config(vm, programs, 20)?;
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/debian", "--exits") })
+    let (config, name) = match trusted {
+        true => (trusting(vm, programs, 20)?, "direct/trusted-debian"),
+        false => (config(vm, programs, 20)?, "direct/debian"),
+    };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") })
 }

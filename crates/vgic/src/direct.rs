@@ -99,6 +99,12 @@ impl Redistributor {
         self.block.acknowledged[intid as usize % BLOCK].priority()
     }
 
+    /// Whether an SGI to this vCPU may be one that another vCPU can't send by the physical ICC_SGI1R_EL1 or ICC_SGI0R_EL1: it is enabled, and one of
+    /// the hypervisor's own (`reserved`), or of group 0, which no physical SGI is.
+    pub fn needs_trapped_sgis(&self, reserved: u32) -> bool {
+        self.block.enabled & ((1 << SGIS) - 1) & (reserved | !self.block.group1) != 0
+    }
+
     /// Whether all that is pending is an SGI or timer of group 1, no timer by a latch, and nothing is active.
     fn fits_hardware<L: ListRegisters>(&self, distributor: &Distributor, lrs: &L, reserved: u32) -> bool {
         let block = &self.block;

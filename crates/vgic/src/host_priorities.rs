@@ -24,6 +24,11 @@ impl HostPriorities {
         Some(Self { kept, two_states })
     }
 
+    /// How many bits of a priority are kept.
+    pub const fn bits(self) -> u32 {
+        self.kept.count_ones()
+    }
+
     /// The highest priority of a guest's interrupt in hardware: the next below [`HIGHEST`].
     pub const fn first(self) -> u8 {
         1 << self.kept.trailing_zeros()

@@ -83,6 +83,17 @@ impl Vmcr {
         Self(self.0 & !(7 << 18) | (value & 7) << 18)
     }
 
+    /// Replaces the priority mask (ICC_PMR).
+    pub const fn with_priority_mask(self, mask: u8) -> Self {
+        Self(self.0 & !(0xff << 24) | (mask as u64) << 24)
+    }
+
+    /// Replaces ICC_CTLR.CBPR and EOImode.
+    pub const fn with_control(self, common_binary_point: bool, eoi_split: bool) -> Self {
+        let chosen = if common_binary_point { Self::VCBPR } else { 0 } | if eoi_split { Self::VEOIM } else { 0 };
+        Self(self.0 & !(Self::VCBPR | Self::VEOIM) | chosen)
+    }
+
     /// Replaces the enable of group 1 (ICC_IGRPEN1_EL1).
     pub const fn with_group1(self, enabled: bool) -> Self {
         Self(self.0 & !Self::VENG1 | if enabled { Self::VENG1 } else { 0 })

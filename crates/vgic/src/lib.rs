@@ -71,6 +71,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod affinity;
 mod block;
 mod claims;
 mod config;
@@ -88,6 +89,7 @@ mod redistributor;
 mod sgi;
 mod shortcuts;
 
+pub use affinity::is_on_cpus_of_its_affinities;
 pub use claims::Claims;
 pub use config::{Config, SAME_PPIS};
 pub use direct::{Direct, Observed};

@@ -158,3 +158,20 @@ fn an_spi_ends_direct_interrupts_and_they_return() {
     assert!(machine.make_direct(0));
     machine.check();
 }
+
+#[test]
+fn sgis_that_no_physical_one_can_be_need_a_trap_while_they_are_enabled() {
+    let mut machine = machine(4);
+    let traps = |machine: &mut Machine, writes: &[(u32, u32)]| {
+        writes.iter().for_each(|&(offset, value)| machine.write_redistributor(0, offset, value));
+        machine.redistributors[0].needs_trapped_sgis(1 << RESERVED_SGI)
+    };
+    let (group, enable, disable) = (0x080, 0x100, 0x180);
+    assert!(!traps(&mut machine, &[(disable, u32::MAX)]));
+    assert!(!traps(&mut machine, &[(enable, 0xffff_7fff)]), "all but the reserved one, in group 1");
+    assert!(traps(&mut machine, &[(enable, 1 << RESERVED_SGI)]));
+    assert!(!traps(&mut machine, &[(disable, 1 << RESERVED_SGI)]));
+    assert!(!traps(&mut machine, &[(group, !(1 << 16))]), "a PPI of group 0 is none");
+    assert!(traps(&mut machine, &[(group, !(1 << 3))]));
+    assert!(!traps(&mut machine, &[(disable, 1 << 3)]));
+}

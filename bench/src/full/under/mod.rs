@@ -6,7 +6,7 @@ mod native;
 mod stile;
 
 use anyhow::{Result, bail};
-use stile_blob::Interrupts;
+use stile_blob::Techniques;
 
 use crate::host::{Host, Technique};
 pub use job::{Counts, Job};
@@ -17,8 +17,10 @@ pub use job::{Counts, Job};
 /// Something can't be built, fetched or run; the guest does not do its work.
 pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
     match host {
-        Host::Stile => stile::run(job, Interrupts::Virtual),
-        Host::Without(Technique::VirtualInterrupts) => stile::run(job, Interrupts::Direct),
+        Host::Stile => stile::run(job, Techniques::default()),
+        Host::Without(technique @ (Technique::VirtualInterrupts | Technique::TrappedIpis)) => {
+            stile::run(job, technique.switched_off(Techniques::default()))
+        }
         Host::Native => native::run(job),
         Host::Kvm(kvm) => kvm::run(kvm, job),
         Host::Xen | Host::Without(_) => bail!("real work is not measured under {}", host.name()),

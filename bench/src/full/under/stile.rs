@@ -11,11 +11,11 @@ use stile::config::{Arch, VmConfig};
 use stile::image::VmFiles;
 
 /// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one CPU more, for Stile's own.
-pub fn run(job: &Job<'_>, interrupts: Interrupts) -> Result<Counts> {
+pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
     let vcpus = u32::from(job.work.vcpus);
-    let vm = VmConfig { cpus: (1 << vcpus) - 1, techniques: Techniques { interrupts, ..Techniques::default() }, ..vm(job) };
-    let cpus = vcpus + u32::from(interrupts == Interrupts::Direct);
+    let vm = VmConfig { cpus: (1 << vcpus) - 1, techniques, ..vm(job) };
+    let cpus = vcpus + u32::from(techniques.interrupts == Interrupts::Direct);
     let config = under_stile::machine(Arch::Aarch64, vm, cpus, job.cpu);
     let bootargs = system::bootargs(job.work, job.units);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };

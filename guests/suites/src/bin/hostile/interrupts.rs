@@ -108,8 +108,8 @@ pub fn timers() -> Outcome {
 
 /// Reserved binary points, with an interrupt active and one of higher priority pending.
 pub fn binary_points() -> Outcome {
-    if !machine::is_stile() {
-        // QEMU's own interface ends the emulator.
+    if !machine::is_stile() || machine::has("trusted") {
+        // QEMU's own interface, which a trusted VM reaches, ends the emulator.
         return Ok(());
     }
     smp::on_all(|| {

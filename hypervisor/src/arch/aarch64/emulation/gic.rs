@@ -19,6 +19,13 @@ use crate::vm::power::End;
 /// ICC_SGI1R_EL1: the INTID and target list of an SGI to cluster 0.0.0.
 const PLAIN: u64 = 0xf << 24 | 0xffff;
 
+/// Index of the first target in the list of affinity 0.0.0 (64 if the list is empty), and whether there is at most one.
+#[inline(always)]
+fn first_target(value: u64) -> (usize, bool) {
+    let targets = value & 0xffff;
+    (targets.trailing_zeros() as usize, targets & targets.wrapping_sub(1) == 0)
+}
+
 /// Handles a write of ICC_SGI1R_EL1.
 #[inline(always)]
 pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
@@ -26,9 +33,9 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
     let intid = (value >> 24) as u32 & 0xf;
-    // Common case: one target.
-    let index = (value as u32).trailing_zeros() as usize & 0xf;
-    if value & !PLAIN != 0 || value as u16 != 1 << index {
+    // Common case: one target. An empty list yields an index that no vCPU has.
+    let (index, is_alone) = first_target(value);
+    if value & !PLAIN != 0 || !is_alone {
         return write_sgi1r_slowly(cpu, value);
     }
     if index == vcpu.arch.index {
@@ -46,9 +53,9 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
 #[inline(always)]
 pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
-    let index = (value as u32).trailing_zeros() as usize & 0xf;
+    let (index, is_alone) = first_target(value);
     if value & !PLAIN == 0
-        && value as u16 == 1 << index
+        && is_alone
         && let Some(target) = vm.vcpus.get(index)
         && place::send(target, cpu.index, (value >> 24) as u32 & 0xf)
     {
@@ -219,7 +226,13 @@ impl Device for RedistributorFrames {
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let (owner, offset) = Self::owner(cpu, offset)?;
-        let delivery = owner.arch.redistributor.lock().write(offset, size(bytes), value);
+        let mut redistributor = owner.arch.redistributor.lock();
+        let delivery = redistributor.write(offset, size(bytes), value);
+        let traps = redistributor.needs_trapped_sgis(place::RESERVED);
+        drop(redistributor);
+        if let Some(trust) = &owner.vm().arch.trust {
+            trust.redistributor_written(owner, traps);
+        }
         if delivery != Delivery::Done {
             Self::attend(cpu, owner);
         }

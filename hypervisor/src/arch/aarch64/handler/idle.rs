@@ -5,7 +5,7 @@ use crate::arch::aarch64::assigned::interrupts as messages;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::its::FIRST_LPI;
-use crate::arch::aarch64::interrupts::{self, delivery};
+use crate::arch::aarch64::interrupts::{self, delivery, trusted};
 use crate::arch::aarch64::nested;
 use crate::cpu;
 
@@ -36,9 +36,11 @@ pub fn idle(cpu: &mut Cpu) {
         return wake_if_pending(cpu);
     }
     gic::deactivate(intid);
-    if intid == gic::KICK || intid == gic::OWNED_KICK {
+    if intid == gic::KICK {
         gic::complete_acknowledge();
         cpu::take_resched(cpu);
+    } else if intid < gic::KICK {
+        trusted::arrived(cpu, intid);
     } else {
         // The idle loop does the timer's work.
         let _ = own(cpu, intid);

@@ -9,22 +9,32 @@ use crate::arch::aarch64::assigned::{faults, interrupts as messages};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::its::FIRST_LPI;
-use crate::arch::aarch64::interrupts::{self, delivery};
+use crate::arch::aarch64::interrupts::{self, delivery, trusted};
 use crate::cpu::{self, Leave, Outcome};
 
 /// Handles a physical IRQ that was taken from a guest.
 #[unsafe(no_mangle)]
 extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     let intid = gic::acknowledge();
-    // Guests' timers first: their guest deactivates them.
-    if let Some(row) = timer_row(intid) {
-        gic::drop_priority(intid);
-        if delivery::raise_timer(cpu, cpu.vcpu(), intid) {
-            return Outcome::again(row);
-        }
-        return inject_timer(cpu, intid, row);
+    // Guests' timers first: their guest deactivates them. One comparison separates the virtual one from lower INTIDs such as
+    // the kick.
+    if intid == intid::TIMER_EL1_VIRTUAL {
+        return raise_timer(cpu, intid, rows::IRQ_VIRTUAL_TIMER);
+    }
+    if intid > intid::TIMER_EL1_VIRTUAL && intid == intid::TIMER_EL1_PHYSICAL {
+        return raise_timer(cpu, intid, rows::IRQ_PHYSICAL_TIMER);
     }
     other_irq::<true>(cpu, intid)
+}
+
+/// Handles one of EL1's timers, for the loaded vCPU.
+#[inline(always)]
+fn raise_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
+    gic::drop_priority(intid);
+    if delivery::raise_timer(cpu, cpu.vcpu(), intid) {
+        return Outcome::again(row);
+    }
+    inject_timer(cpu, intid, row)
 }
 
 /// Handles an acknowledged physical interrupt other than EL1's timers. `MESSAGES`: the vCPU's VM may have functions,
@@ -95,8 +105,9 @@ fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
     }
     gic::drop_priority(intid);
     gic::deactivate(intid);
-    if intid == gic::OWNED_KICK {
-        return kicked(cpu);
+    if intid < gic::KICK {
+        trusted::arrived(cpu, intid);
+        return Outcome::again(rows::IRQ_KICK);
     }
     let (row, timer) = own(cpu, intid);
     if timer {
@@ -104,16 +115,6 @@ fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
         return Outcome::leave(row);
     }
     Outcome::again(row)
-}
-
-/// Handles a kick of a CPU whose SGIs may belong to a guest.
-fn kicked(cpu: &mut Cpu) -> Outcome {
-    gic::complete_acknowledge();
-    if cpu::needs_resched(cpu) {
-        return resched(cpu);
-    }
-    delivery::pull(cpu);
-    Outcome::again(rows::IRQ_KICK)
 }
 
 /// Handles Stile's own interrupts except kicks. Returns the ledger's row, and whether it was the timer.

@@ -12,11 +12,11 @@ use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, Span};
 use crate::once::Once;
 
-/// SGI that makes a CPU check for requests.
-pub const KICK: u32 = 0;
+/// SGI that makes a CPU check for requests. Most guests with direct interrupts do not use it.
+pub const KICK: u32 = 15;
 
-/// [`KICK`] for CPUs whose SGIs may belong to a guest: most guests do not use this SGI.
-pub const OWNED_KICK: u32 = 15;
+/// Bit mask of the other SGIs: Stile takes those that a trusted VM sends to its own CPUs.
+pub const SGIS: u32 = 0xffff & !(1 << KICK);
 
 /// Priority of interrupts that guests can cause: kicks, maintenance, guests' timers.
 pub(super) const PRIORITY: u8 = 0x80;
@@ -117,7 +117,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     for word in 0..8 {
         gicr.write32(frame + GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
     }
-    let mut enable = 1 << KICK | 1 << OWNED_KICK;
+    let mut enable = 1 << KICK;
     for &ppi in ppis {
         enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
     }
@@ -239,21 +239,6 @@ pub(super) fn redistributor(cpu: usize) -> Mmio {
 fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
     let affinity = |n: u32| mpidr >> (if n == 3 { 32 } else { n * 8 }) & 0xff;
     affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
-}
-
-/// Selects [`OWNED_KICK`] for this CPU.
-pub fn set_owned(cpu: usize) {
-    let kick = &KICKS[cpu % MAX_CPUS];
-    kick.store(to_sgi(kick.load(Ordering::Relaxed), OWNED_KICK), Ordering::Relaxed);
-}
-
-/// Selects [`KICK`] for this CPU.
-pub fn set_shared(cpu: usize) {
-    // A guest that had the CPU's SGIs may have disabled it.
-    redistributor(cpu).write32(GICR_SGI + GICD_ISENABLER, 1 << KICK);
-    dsb_ish();
-    let kick = &KICKS[cpu % MAX_CPUS];
-    kick.store(to_sgi(kick.load(Ordering::Relaxed), KICK), Ordering::Relaxed);
 }
 
 /// Sends an SGI to a CPU, under the conditions of [`kick`].

@@ -3,7 +3,7 @@
 
 use stile_vgic::{Direct, HIGHEST_PRIORITY, HostPriorities, Observed};
 
-use super::gic::{OWN, OWNED_KICK, PRIORITY, redistributor, set_priority, wait_for_writes};
+use super::gic::{KICK, OWN, PRIORITY, redistributor, set_priority, wait_for_writes};
 use super::sysreg::dsb_ish;
 use core::sync::atomic::Ordering;
 
@@ -31,7 +31,7 @@ pub fn hand_over(cpu: usize, direct: &Direct, priorities: HostPriorities) {
     for (intid, &priority) in (0..).zip(&direct.priorities).filter(|(intid, _)| direct.all >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, priorities.of_guest(priority));
     }
-    set_priority(&gicr, SGI, OWNED_KICK, HIGHEST_PRIORITY);
+    set_priority(&gicr, SGI, KICK, HIGHEST_PRIORITY);
     gicr.write32(ISPENDR0, direct.pending);
     gicr.write32(ICACTIVER0, direct.deactivate);
     gicr.write32(ISENABLER0, direct.enabled);
@@ -47,26 +47,41 @@ pub fn stop(cpu: usize) -> u32 {
 }
 
 /// Returns the private interrupts of this CPU to Stile, after [`stop`]. `all`: those that the guest had. None of the
-/// active ones has an active priority any more.
-pub fn take_back(cpu: usize, all: u32) -> Observed {
+/// active ones has an active priority any more. `sgis`: SGIs to enable in addition to the kick.
+pub fn take_back(cpu: usize, all: u32, sgis: u32) -> Observed {
     let gicr = redistributor(cpu);
     let pending = gicr.read32(ISPENDR0) & all & SGIS;
     let active = gicr.read32(ISACTIVER0) & all;
     gicr.write32(ICPENDR0, pending);
     gicr.write32(ICACTIVER0, active & SGIS);
-    for intid in (0..32).filter(|intid| (all | 1 << OWNED_KICK) >> intid & 1 != 0) {
+    for intid in (0..32).filter(|intid| (all | 1 << KICK) >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, PRIORITY);
     }
-    // Late SGIs of other vCPUs stay pending until `strays` finds them; SGI 0 is never sent here as a kick.
-    gicr.write32(ISENABLER0, OWN.load(Ordering::Relaxed) & (!SGIS | 1 << OWNED_KICK));
+    // Other late SGIs stay pending until `strays` finds them.
+    gicr.write32(ISENABLER0, OWN.load(Ordering::Relaxed) | sgis);
     dsb_ish();
     Observed { pending, active }
+}
+
+/// Enables further SGIs on a CPU.
+pub fn accept(cpu: usize, sgis: u32) {
+    redistributor(cpu).write32(ISENABLER0, sgis);
+    dsb_ish();
+}
+
+/// Disables SGIs enabled by [`accept`], and clears their pending state.
+pub fn ignore(cpu: usize, sgis: u32) {
+    let gicr = redistributor(cpu);
+    gicr.write32(ICENABLER0, sgis);
+    wait_for_writes(&gicr, CTLR, CTLR_RWP);
+    gicr.write32(ICPENDR0, sgis);
+    dsb_ish();
 }
 
 /// Takes guests' SGIs that arrived after the CPU was taken back, or before it was handed over.
 pub fn strays(cpu: usize) -> u32 {
     let gicr = redistributor(cpu);
-    let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << OWNED_KICK);
+    let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << KICK);
     if pending != 0 {
         gicr.write32(ICPENDR0, pending);
     }
@@ -76,6 +91,6 @@ pub fn strays(cpu: usize) -> u32 {
 /// Makes a kick end the WFI of a CPU with direct interrupts. Its guest must be unable to run: it would take the kick
 /// as its own.
 pub fn let_kick_wake(cpu: usize) {
-    redistributor(cpu).write32(ISENABLER0, 1 << OWNED_KICK);
+    redistributor(cpu).write32(ISENABLER0, 1 << KICK);
     dsb_ish();
 }

@@ -37,7 +37,6 @@ impl Claim {
         }
         let mut claims = CLAIMS.lock();
         let change = claims.claim(vm, cpus, online);
-        cpus_of(change.cpus).for_each(gic::set_owned);
         publish(&claims, change.moved_to);
         Ok(Claim { vm })
     }
@@ -49,7 +48,6 @@ impl Drop for Claim {
         let mut claims = CLAIMS.lock();
         let change = claims.release(self.vm);
         LATE.iter().for_each(|late| late.forget(self.vm as u8));
-        cpus_of(change.cpus).for_each(gic::set_shared);
         publish(&claims, change.moved_to);
         let others = claims.claimed();
         drop(claims);

@@ -13,12 +13,13 @@ use stile_vgic::{HostPriorities, ListRegisters};
 
 use super::interface::Interface;
 use super::place::{ALL, Place, RESERVED, find, owner};
+use super::trusted::{self, Trust};
 use super::{claims, delivery, physical_interface};
 use crate::arch::aarch64::exit::vectors::{self, Vectors};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, gic, redistributor, timer};
-use crate::arch::aarch64::vcpu::traps;
+use crate::arch::aarch64::vcpu::traps::{self, CpuInterface};
 use crate::cpu::{self, Leave, Outcome};
 use crate::vm::Vcpu;
 
@@ -47,7 +48,9 @@ pub fn resume(cpu: &mut Cpu) {
     collect_strays(cpu, vcpu);
     let Some(priorities) = gic::priorities().filter(|_| !shared && claims::has_housekeeper()) else { return };
     let settled = claims::late(cpu.index).may_become(owner(vcpu), timer::now(), ticks(SETTLE_US));
-    let direct = settled && try_enter(cpu, vcpu, place, priorities);
+    // SGIs that come to this CPU may be another VM's.
+    let mine = trusted::owner_at(cpu.index).is_none_or(|other| other == owner(vcpu));
+    let direct = settled && mine && try_enter(cpu, vcpu, place, priorities);
     let failures = place.attempted(direct);
     if !direct {
         retry_later(cpu, failures.min(DOUBLINGS));
@@ -69,7 +72,7 @@ fn ticks(microseconds: u64) -> u64 {
 fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     let strays = redistributor::strays(cpu.index);
     if strays != 0
-        && let Some(of) = claims::late(cpu.index).owner().and_then(find)
+        && let Some(of) = trusted::owner_at(cpu.index).or_else(|| claims::late(cpu.index).owner()).and_then(find)
     {
         (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
         if of.id != vcpu.id {
@@ -108,12 +111,25 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
         return false;
     };
     redistributor::hand_over(cpu.index, &direct, priorities);
-    physical_interface::hand_over(vmcr, priorities);
-    traps::set_direct(true);
-    Interface::new(cpu.index, vcpu).trap_common(true);
+    // Asked once senders find it direct: see `Trust::redistributor_written`.
+    let sends = vcpu.vm().arch.trust.as_ref().is_some_and(Trust::is_in_force);
+    place.set_sends(sends);
+    if sends {
+        physical_interface::hand_over_all(vmcr);
+        reach(cpu, vcpu, CpuInterface::Physical);
+    } else {
+        physical_interface::hand_over(vmcr, priorities);
+        reach(cpu, vcpu, CpuInterface::Group1);
+    }
     place.load_root();
     write_sysreg!(VBAR_EL2, Vectors::Direct.base());
     true
+}
+
+/// Sets which CPU interface the loaded vCPU reaches.
+fn reach(cpu: &Cpu, vcpu: &Vcpu, interface: CpuInterface) {
+    traps::set_cpu_interface(interface);
+    Interface::new(cpu.index, vcpu).set_traps(interface);
 }
 
 /// Ends direct interrupts of the vCPU that is loaded here. It is not published.
@@ -122,10 +138,12 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
 fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     place.unpublish(cpu);
     write_sysreg!(VBAR_EL2, vectors::base());
-    traps::set_direct(false);
+    reach(cpu, vcpu, CpuInterface::Virtual);
     let mut interface = Interface::new(cpu.index, vcpu);
-    interface.trap_common(false);
-    let vmcr = physical_interface::written_to(interface.vmcr());
+    let vmcr = match place.sends() {
+        true => physical_interface::all_written_to(interface.vmcr()),
+        false => physical_interface::written_to(interface.vmcr()),
+    };
     let active = redistributor::stop(cpu.index) & ALL;
     let mut redistributor = vcpu.arch.redistributor.lock();
     let ap1r = match gic::priorities() {
@@ -137,7 +155,7 @@ fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     gic::open_interface();
     let (_, ap0r, _) = interface.read_state();
     interface.write_state(vmcr.0, &ap0r, &ap1r);
-    let observed = redistributor::take_back(cpu.index, ALL);
+    let observed = redistributor::take_back(cpu.index, ALL, trusted::sgis_at(cpu.index));
     redistributor.leave_direct(observed, &interface);
     redistributor.accept(vcpu.arch.requests.take());
     drop(redistributor);

@@ -11,6 +11,7 @@ use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::nested::regime::at_virtual_el2;
+use crate::arch::aarch64::vcpu::traps;
 use crate::once::Once;
 use crate::vm::Vcpu;
 
@@ -176,12 +177,17 @@ impl<'vcpu> Interface<'vcpu> {
         self.kind.fixed & Vmcr::VCBPR != 0
     }
 
-    /// Traps the registers common to both groups; if not `on`, only those that always trap. With a fixed common
-    /// binary point group 0's registers trap as well, because ICC_BPR0_EL1 is one of them. Enables no maintenance
-    /// interrupt.
-    pub fn trap_common(&mut self, on: bool) {
-        let traps = TC | if self.has_common_binary_point() { TALL0 } else { 0 };
-        write_sysreg!(ICH_HCR_EL2, self.kind.control | if on { traps } else { 0 });
+    /// Selects the CPU interface that EL1 accesses, in ICH_HCR_EL2 ([`traps::set_cpu_interface`](crate::arch::aarch64::vcpu::traps)
+    /// does so in HCR_EL2). Enables no maintenance interrupt.
+    pub fn set_traps(&mut self, reached: traps::CpuInterface) {
+        let traps = match reached {
+            traps::CpuInterface::Virtual => 0,
+            // With a fixed common binary point ICC_BPR0_EL1 must trap as well.
+            traps::CpuInterface::Group1 if self.has_common_binary_point() => TC | TALL0,
+            traps::CpuInterface::Group1 => TC,
+            traps::CpuInterface::Physical => TALL0,
+        };
+        write_sysreg!(ICH_HCR_EL2, self.kind.control | traps);
     }
 
     /// Writes the enable of group 0.

@@ -8,6 +8,7 @@ pub mod interface;
 mod physical_interface;
 pub mod place;
 pub mod read_shadow;
+pub mod trusted;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -6,6 +6,9 @@ use super::interface;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
+/// ICC_CTLR_EL1.CBPR.
+const CTLR_CBPR: u64 = 1 << 0;
+
 /// Copies the virtual CPU interface's group-1 state to the physical one.
 pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
     if vmcr.common_binary_point() {
@@ -17,12 +20,30 @@ pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
     isb();
 }
 
+/// Copies the virtual CPU interface's state to the physical one, whose common registers will not trap. ICC_CTLR_EL1.CBPR
+/// starts clear, and the guest may set it.
+pub fn hand_over_all(vmcr: Vmcr) {
+    write_sysreg!(ICC_BPR1_EL1, vmcr.binary_point(true));
+    write_sysreg!(ICC_BPR0_EL1, vmcr.binary_point(false));
+    write_sysreg!(ICC_CTLR_EL1, if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 });
+    // Unscaled: the value that the guest reads.
+    write_sysreg!(ICC_PMR_EL1, u64::from(vmcr.priority_mask()));
+    isb();
+}
+
 /// Applies a guest's trapped write of ICC_PMR_EL1 or ICC_CTLR_EL1 to the physical interface.
 pub fn mirror(vmcr: Vmcr, priorities: HostPriorities) {
     let control = u64::from(vmcr.common_binary_point()) | if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 };
     write_sysreg!(ICC_CTLR_EL1, control);
     // Stile's kick must never be masked; guests' interrupts have lower priorities.
     write_sysreg!(ICC_PMR_EL1, u64::from(priorities.of_guest(vmcr.priority_mask())));
+}
+
+/// Updates the virtual interface's state with all registers that the guest wrote to the physical one without traps.
+pub fn all_written_to(vmcr: Vmcr) -> Vmcr {
+    let control = read_sysreg!(ICC_CTLR_EL1);
+    let vmcr = vmcr.with_control(control & CTLR_CBPR != 0, control & gic::CTLR_EOI_MODE != 0);
+    written_to(vmcr.with_priority_mask(read_sysreg!(ICC_PMR_EL1) as u8))
 }
 
 /// Updates the virtual interface's state with registers that the guest wrote without traps: ICC_BPR1_EL1,

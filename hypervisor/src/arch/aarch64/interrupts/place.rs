@@ -16,9 +16,9 @@ use crate::arena::Arena;
 use crate::vm::{self, NOWHERE, Vcpu};
 
 /// SGIs that the guest never has in hardware.
-pub const RESERVED: u32 = 1 << gic::OWNED_KICK;
+pub const RESERVED: u32 = 1 << gic::KICK;
 /// The private interrupts that it has.
-pub const ALL: u32 = 0xffff & !RESERVED | super::linked(false);
+pub const ALL: u32 = gic::SGIS | super::linked(false);
 
 /// Entries of a second-stage root, and the bytes that each is for (4 KiB granule, level 1).
 const ENTRIES: usize = PAGE_SIZE as usize / 8;
@@ -44,6 +44,8 @@ pub struct Place {
     vttbr: AtomicU64,
     /// Attempts that failed in a row.
     failures: AtomicU32,
+    /// While it is direct, its guest's SGIs leave without an exit.
+    sends: AtomicBool,
 }
 
 impl Place {
@@ -60,6 +62,7 @@ impl Place {
             root: arena.allocate_pages(PAGE_SIZE)?,
             vttbr: AtomicU64::new(0),
             failures: AtomicU32::new(0),
+            sends: AtomicBool::new(false),
         };
         Ok(Some(&*arena.allocate()?.write(place)))
     }
@@ -67,6 +70,16 @@ impl Place {
     /// Whether the vCPU is direct now. Exact on its own CPU.
     pub fn is_direct(&self) -> bool {
         self.cpu.load(Ordering::Relaxed) != NOWHERE
+    }
+
+    /// Whether the guest's SGIs leave without an exit while it is direct. Read and written by its own CPU.
+    pub fn sends(&self) -> bool {
+        self.sends.load(Ordering::Relaxed)
+    }
+
+    /// Sets it, before the vCPU becomes direct.
+    pub fn set_sends(&self, on: bool) {
+        self.sends.store(on, Ordering::Relaxed);
     }
 
     fn entries(&self) -> &[AtomicU64; ENTRIES] {
@@ -148,6 +161,11 @@ impl Place {
             redistributor::let_kick_wake(cpu);
             gic::kick(cpu);
         }
+    }
+
+    /// Ends direct interrupts of the vCPU, wherever it is direct.
+    pub fn end(&self) {
+        self.hold(this_index(), |cpu| self.revoke(cpu));
     }
 
     /// From here on senders find the vCPU direct on this CPU.

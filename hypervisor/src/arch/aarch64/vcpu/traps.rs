@@ -75,13 +75,32 @@ pub fn set_waiting_traps(on: bool) {
 /// HFGWTR_EL2.ICC_IGRPENn_EL1.
 const GROUP_ENABLES: u64 = 1 << 39;
 
-/// Sets whether physical IRQs are taken to EL1 on this CPU. ICC_IGRPENn_EL1 then traps, if supported.
-pub fn set_direct(on: bool) {
-    let rest = read_sysreg!(HCR_EL2) & !hcr::IMO;
-    write_sysreg!(HCR_EL2, if on { rest } else { rest | hcr::IMO });
+/// The CPU interface that EL1 accesses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum CpuInterface {
+    /// The virtual one.
+    Virtual,
+    /// The physical one for group 1, except for registers of both groups, which trap.
+    Group1,
+    /// The physical one, except for registers of group 0, which trap. SGIs are sent to any CPU.
+    Physical,
+}
+
+/// Selects the CPU interface that EL1 accesses on this CPU, in HCR_EL2. With the physical one, EL1 takes physical IRQs, and
+/// ICC_IGRPENn_EL1 traps, if supported.
+pub fn set_cpu_interface(interface: CpuInterface) {
+    let rest = read_sysreg!(HCR_EL2) & !(hcr::IMO | hcr::FMO);
+    let virtual_ones = match interface {
+        CpuInterface::Virtual => hcr::IMO | hcr::FMO,
+        CpuInterface::Group1 => hcr::FMO,
+        // There is no physical interrupt of group 0, which would be an FIQ (`gic::setup_cpu`, `gic::setup_distributor`).
+        CpuInterface::Physical => 0,
+    };
+    write_sysreg!(HCR_EL2, rest | virtual_ones);
     if features::get().fgt {
         let [_, hfgwtr, ..] = FINE;
-        write_sysreg!(HFGWTR_EL2, if on { hfgwtr | GROUP_ENABLES } else { hfgwtr });
+        let groups = if interface == CpuInterface::Virtual { 0 } else { GROUP_ENABLES };
+        write_sysreg!(HFGWTR_EL2, hfgwtr | groups);
     }
 }
 

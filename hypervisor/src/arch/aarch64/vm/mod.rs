@@ -29,6 +29,7 @@ use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::Claim;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
+use crate::arch::aarch64::interrupts::trusted::{self, Trust};
 use crate::arch::aarch64::interrupts::{self, interface, place};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
@@ -64,6 +65,8 @@ pub struct Vm {
     pub stolen_time: StolenTime,
     /// CPUs that it has claimed.
     _claim: Option<Claim>,
+    /// State of a trusted VM, whose vCPUs send SGIs without exits while direct.
+    pub trust: Option<Trust>,
     /// Distributor.
     pub distributor: TicketLock<Distributor>,
     /// Registers of the distributor that are read without its lock.
@@ -194,13 +197,14 @@ impl VmPart for Vm {
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
             ids => Some(&*arena.allocate()?.write(Functions::new(number, config.name, ids, &table)?)),
         };
-        let claim = match techniques.interrupts {
+        let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
                 let online = SCHEDULE.lock().scheduler.online().bits();
                 let cpus = (0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online));
-                Some(Claim::new(number, cpus, online)?)
+                let claim = Claim::new(number, cpus, online)?;
+                (Some(claim), Trust::of(number, config, techniques, online))
             }
-            Interrupts::Virtual => None,
+            Interrupts::Virtual => (None, None),
         };
         let intids = if functions.is_some() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
@@ -212,6 +216,7 @@ impl VmPart for Vm {
             flash,
             stolen_time,
             _claim: claim,
+            trust,
             ram: RAM_BASE..end,
             table: TicketLock::new(table),
             root,
@@ -229,6 +234,9 @@ impl VmPart for Vm {
         self.read_shadow.update_all(&distributor);
         drop(distributor);
         self.power.lock().reset();
+        if let Some(trust) = &self.trust {
+            trust.reset();
+        }
         if let Some(flash) = self.flash {
             flash.reset(|readable| self.show_flash(flash, readable));
         }
@@ -390,7 +398,8 @@ impl VcpuPart for Vcpu {
         let common_binary_point = match techniques.binary_point {
             BinaryPoint::Own => false,
             BinaryPoint::Common => true,
-            BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
+            // A trusted VM reaches the physical interface, which QEMU's fault concerns in the same way.
+            BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2 && !trusted::is_wanted(techniques),
         };
         // SAFETY: all-zero is a valid VcpuContext, which consists of integers.
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
