@@ -10,6 +10,7 @@
 //! - [`invalidate`]: operands of INVEPT and INVVPID
 //! - [`operand`]: operands of VMX instructions
 //! - [`StringIo`]: elements of INS and OUTS
+//! - [`PreemptionTimer`]: the VMX-preemption timer across exits that L1 does not see
 //! - [`VmxResult`]: outcomes of VMX instructions
 //! - [`shadowed`]: fields that L1 accesses without exits
 //! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
@@ -34,6 +35,7 @@ pub mod invalidate;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod operand;
+mod preemption_timer;
 mod result;
 mod set;
 pub mod shadow;
@@ -44,6 +46,7 @@ pub mod vmcs12;
 pub use capability::Capabilities;
 pub use field::{Field, Kind, Width};
 pub use group::{Group, Groups};
+pub use preemption_timer::PreemptionTimer;
 pub use result::{InstructionError, VmxResult};
 pub use set::FieldSet;
 pub use string_io::StringIo;

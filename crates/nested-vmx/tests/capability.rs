@@ -8,20 +8,20 @@ use stile_nested_vmx::model::{CR4, everything};
 fn registers_of_a_capable_processor() {
     let offered = everything().offered(CR4);
     assert_eq!(offered.msr(msr::BASIC), Some(0x00d8_1000_5356_0001));
-    assert_eq!(offered.msr(msr::TRUE_PIN), Some(0x0000_003f_0000_0016));
+    assert_eq!(offered.msr(msr::TRUE_PIN), Some(0x0000_007f_0000_0016));
     assert_eq!(offered.msr(msr::PIN), offered.msr(msr::TRUE_PIN));
     assert_eq!(offered.msr(msr::PRIMARY), Some(0xffd9_fffe_0401_e172));
     assert_eq!(offered.msr(msr::TRUE_PRIMARY), Some(0xffd9_fffe_0400_6172));
-    assert_eq!(offered.msr(msr::EXIT), Some(0x003f_efff_0003_6dff));
-    assert_eq!(offered.msr(msr::TRUE_EXIT), Some(0x003f_efff_0003_6dfb));
+    assert_eq!(offered.msr(msr::EXIT), Some(0x007f_efff_0003_6dff));
+    assert_eq!(offered.msr(msr::TRUE_EXIT), Some(0x007f_efff_0003_6dfb));
     assert_eq!(offered.msr(msr::ENTRY), Some(0x0000_d3ff_0000_11ff));
     assert_eq!(offered.msr(msr::TRUE_ENTRY), Some(0x0000_d3ff_0000_11fb));
     assert_eq!(offered.msr(msr::SECONDARY), Some(0x0001_18ee_0000_0000));
     assert_eq!(offered.msr(msr::MISC), Some(0x6004_007f));
     assert_eq!(offered.msr(msr::EPT_VPID), Some(0x0000_0f01_0613_4040));
     assert_eq!(offered.msr(msr::CR4_FIXED1), Some(CR4 | 0x2000));
-    // The 32-bit field 482AH has index 15H.
-    assert_eq!(offered.msr(msr::VMCS_ENUM), Some(0x2a));
+    // The 32-bit field 482EH has index 17H.
+    assert_eq!(offered.msr(msr::VMCS_ENUM), Some(0x2e));
     assert_eq!(offered.msr(msr::VM_FUNCTIONS), None);
     assert_eq!(offered.msr(0x47f), None);
     assert_eq!(offered.msr(0x492), None);

@@ -40,7 +40,7 @@ pub const fn field_access(reason: u32, encoding: u32) -> u32 {
 }
 
 /// Basic exit reasons of L2 that have a name here.
-const EXITS: [(u32, &str); 27] = [
+const EXITS: [(u32, &str); 28] = [
     (0, "exception or NMI"),
     (1, "external interrupt"),
     (2, "triple fault"),
@@ -66,6 +66,7 @@ const EXITS: [(u32, &str); 27] = [
     (46, "GDTR or IDTR"),
     (48, "EPT violation"),
     (49, "EPT misconfiguration"),
+    (52, "preemption timer"),
     (54, "WBINVD"),
     (55, "XSETBV"),
 ];

@@ -5,7 +5,7 @@ use super::bits::{ept_vpid, misc};
 use crate::controls::{entry, exit, pin, primary, secondary};
 
 /// Pin-based controls.
-pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS;
+pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS | pin::PREEMPTION_TIMER;
 /// Primary processor-based controls.
 pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::TSC_OFFSET
@@ -37,8 +37,14 @@ pub const SECONDARY: u32 = secondary::EPT
     | secondary::RDRAND
     | secondary::INVPCID
     | secondary::RDSEED;
-pub(super) const EXIT: u32 =
-    exit::SAVE_DEBUG | exit::HOST_64 | exit::ACKNOWLEDGE_INTERRUPT | exit::SAVE_PAT | exit::LOAD_PAT | exit::SAVE_EFER | exit::LOAD_EFER;
+pub(super) const EXIT: u32 = exit::SAVE_DEBUG
+    | exit::HOST_64
+    | exit::ACKNOWLEDGE_INTERRUPT
+    | exit::SAVE_PAT
+    | exit::LOAD_PAT
+    | exit::SAVE_EFER
+    | exit::LOAD_EFER
+    | exit::SAVE_PREEMPTION_TIMER;
 pub(super) const ENTRY: u32 = entry::LOAD_DEBUG | entry::IA32E_GUEST | entry::LOAD_PAT | entry::LOAD_EFER;
 pub(super) const MISC: u64 = misc::TIMER_RATE | misc::STORES_LMA | misc::HLT | misc::ZERO_LENGTH;
 /// Stile's own code implements these, whatever the processor has.

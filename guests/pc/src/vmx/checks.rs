@@ -174,6 +174,12 @@ const ROWS: &[Row] = &[
     ("unrestricted guest without EPT", CONTROLS, unrestricted, || toggle(field::SECONDARY_CONTROLS, secondary::EPT.into())),
     ("VM-exit controls", CONTROLS, nothing, || toggle(field::EXIT_CONTROLS, 1)),
     ("VM-exit controls, reserved", CONTROLS, nothing, || toggle(field::EXIT_CONTROLS, 1 << 27)),
+    (
+        "saving a preemption timer that is not active",
+        CONTROLS,
+        || may(field::EXIT_CONTROLS, exit::SAVE_PREEMPTION_TIMER),
+        || toggle(field::EXIT_CONTROLS, exit::SAVE_PREEMPTION_TIMER.into()),
+    ),
     ("MSR-store area, aligned", CONTROLS, nothing, || {
         set(field::EXIT_MSR_STORES, 1);
         set(field::EXIT_MSR_STORE_AREA, 8);

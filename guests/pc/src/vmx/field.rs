@@ -63,6 +63,7 @@ pub const GUEST_LDTR_RIGHTS: u64 = 0x4820;
 pub const GUEST_TR_RIGHTS: u64 = 0x4822;
 pub const GUEST_INTERRUPTIBILITY: u64 = 0x4824;
 pub const GUEST_ACTIVITY: u64 = 0x4826;
+pub const PREEMPTION_TIMER: u64 = 0x482e;
 pub const CR0_MASK: u64 = 0x6000;
 pub const CR4_MASK: u64 = 0x6002;
 pub const CR0_SHADOW: u64 = 0x6004;
@@ -97,6 +98,7 @@ pub mod pin {
     pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
     pub const NMIS: u32 = 1 << 3;
     pub const VIRTUAL_NMIS: u32 = 1 << 5;
+    pub const PREEMPTION_TIMER: u32 = 1 << 6;
 }
 
 /// Primary processor-based controls.
@@ -136,6 +138,7 @@ pub mod exit {
     pub const LOAD_PAT: u32 = 1 << 19;
     pub const SAVE_EFER: u32 = 1 << 20;
     pub const LOAD_EFER: u32 = 1 << 21;
+    pub const SAVE_PREEMPTION_TIMER: u32 = 1 << 22;
 }
 
 /// VM-entry controls.

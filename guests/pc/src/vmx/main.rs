@@ -11,6 +11,7 @@ mod instructions;
 mod intercepts;
 mod memory;
 mod strings;
+mod timer;
 mod vmcs;
 
 use pc::console::{self, println};
@@ -72,7 +73,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     allow();
     let mut failed = 0;
-    let all = [instructions::BEFORE, instructions::ALL, exits::ALL, intercepts::ALL, strings::ALL, events::ALL, memory::ALL];
+    let all = [instructions::BEFORE, instructions::ALL, exits::ALL, intercepts::ALL, strings::ALL, events::ALL, timer::ALL, memory::ALL];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");
         if only.is_some_and(|only| !is_setup && !name.contains(only)) {

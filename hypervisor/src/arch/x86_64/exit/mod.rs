@@ -185,6 +185,7 @@ pub mod basic {
     pub const EPT_VIOLATION: usize = 48;
     pub const INVEPT: usize = 50;
     pub const INVVPID: usize = 53;
+    pub const PREEMPTION_TIMER: u64 = 52;
     pub const WBINVD: u64 = 54;
     pub const XSETBV: u64 = 55;
     pub const APIC_WRITE: u64 = 56;

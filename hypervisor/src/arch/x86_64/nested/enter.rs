@@ -71,6 +71,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let waits = own::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
+    vmx.start_timer(cpu);
     vmx.merge_msr_bitmap(cpu);
     vmx.choose_vpid();
     if !vmx.has_ept()
@@ -177,6 +178,7 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
     }
     vmx.enter_vmcs02(cpu);
     own::refresh_offset(cpu, vmx);
+    vmx.continue_timer(cpu);
     if vmx.vmcs02().launch() { LAUNCH } else { RESUME }
 }
 

@@ -29,7 +29,7 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
         return enter::refused(cpu, vmx, reason);
     }
     vmx.launching = false;
-    match reason {
+    let outcome = match reason {
         EPT_VIOLATION if vmx.has_ept() => match vmx.violation(cpu) {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
@@ -50,7 +50,12 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
                 Verdict::Keep | Verdict::SecondStage => own::handle(cpu, vmx, reason),
             }
         }
+    };
+    // L2 is entered at once, with VMCS02 current.
+    if vmx.in_l2 && !outcome.has(Outcome::LEAVE_BIT) {
+        vmx.continue_timer(cpu);
     }
+    outcome
 }
 
 /// Operands of L2 that L1's intercepts depend on.

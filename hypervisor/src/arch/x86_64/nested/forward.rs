@@ -101,6 +101,7 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
         vmcs12.set_unchanged(field, vmcs::read(field));
     }
     vmx.save_control_registers();
+    vmx.stop_timer(cpu, exit.reason);
     let vmcs12 = &mut vmx.vmcs12;
     let event = vmcs12.get(Field::ENTRY_INTERRUPTION);
     vmcs12.set_unchanged(Field::ENTRY_INTERRUPTION, event & !VALID);
@@ -150,6 +151,7 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     to_vmcs01(cpu);
     vmx.in_l2 = false;
     vmx.own_window = false;
+    vmx.timer = None;
     cpu.launched = u64::from(vmx.l1_launched);
     load_host_state(cpu, vmx, exit, efer, pat);
     let row = forwarded_row(cpu, exit.reason);
@@ -296,6 +298,6 @@ impl GuestVmx {
         self.unsaved.is_some()
             && matches!(field.kind(), Kind::Guest)
             && !FREQUENT.contains(&field)
-            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4)
+            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4 | Field::PREEMPTION_TIMER)
     }
 }

@@ -24,6 +24,7 @@ mod second_stage;
 mod shadow_vmcs;
 mod state;
 mod string_io;
+mod timer;
 mod vmcs02;
 
 pub use control_registers::{may_write_cr0, write as write_cr4};

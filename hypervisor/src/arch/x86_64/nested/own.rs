@@ -126,6 +126,9 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     let event = event_for_l1(cpu)?;
+    if vmx.timer_has_expired(cpu) {
+        return None;
+    }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {
         Event::Nmi => (pin & pin::NMIS != 0, basic::EXCEPTION),

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use stile_nested_vmx::shadow::Shadows;
-use stile_nested_vmx::{Capabilities, FieldSet, Vmcs12};
+use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12};
 
 use super::frames::Frames;
 use super::shadow_vmcs::ShadowVmcs;
@@ -58,6 +58,8 @@ pub struct GuestVmx {
     pub unsaved: Option<u32>,
     /// Interrupt-window exiting of VMCS02, for Stile.
     pub own_window: bool,
+    /// L1's VMX-preemption timer, while it runs.
+    pub timer: Option<PreemptionTimer>,
     pub shadows: Shadows,
     /// Shadow VMCS of L1's current VMCS, if supported.
     pub shadow: Option<ShadowVmcs>,
@@ -85,6 +87,7 @@ impl GuestVmx {
             l1_flags: 0,
             unsaved: None,
             own_window: false,
+            timer: None,
             shadows: Shadows::new(reserved),
             shadow,
             vpid,
@@ -101,6 +104,7 @@ impl GuestVmx {
         self.in_l2 = false;
         self.unsaved = None;
         self.own_window = false;
+        self.timer = None;
         self.shadows.reset(&mut Frames);
         self.vmcs02.iter_mut().for_each(Vmcs02::forget);
         if let Some(shadow) = &mut self.shadow {

@@ -34,6 +34,8 @@ pub struct Vmcs02 {
     /// Time of last use.
     pub used: u64,
     composed: [Composed; COMPOSED.len()],
+    /// The value of the VMX-preemption timer in it, if known.
+    timer: Option<u32>,
 }
 
 const COMPOSED: [Field; 8] = [
@@ -66,6 +68,7 @@ impl Vmcs02 {
             host: 0,
             used: 0,
             composed: COMPOSED.map(|field| Composed { field, value: None }),
+            timer: None,
         }
     }
 
@@ -127,6 +130,7 @@ impl Vmcs02 {
 
     fn write_constants(&mut self, vpid: u16) {
         self.composed.iter_mut().for_each(|composed| composed.value = None);
+        self.timer = None;
         let fields = [
             (Field::EXIT_CONTROLS, vmx::features().exit.into()),
             (Field::VPID, vpid.into()),
@@ -152,6 +156,15 @@ impl Vmcs02 {
         if composed.value != Some(value) {
             composed.value = Some(value);
             vmcs::write(field, value);
+        }
+    }
+
+    /// Sets the VMX-preemption timer of this VMCS, which is current: exits leave the field as it is.
+    #[inline]
+    pub fn set_timer(&mut self, value: u32) {
+        if self.timer != Some(value) {
+            self.timer = Some(value);
+            vmcs::write(Field::PREEMPTION_TIMER, value.into());
         }
     }
 }

@@ -1,0 +1,55 @@
+//! The VMX-preemption timer of L1: the processor's own counts while L2 runs, and is set anew at each entry that L1 does not see.
+
+use stile_nested_vmx::capability::misc;
+use stile_nested_vmx::{Field, PreemptionTimer};
+
+use super::state::GuestVmx;
+use crate::arch::x86_64::exit::basic;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmx::{exit, pin};
+
+impl GuestVmx {
+    /// Starts L1's timer at its entry to L2, if it activates it. VMCS02 is current.
+    pub fn start_timer(&mut self, cpu: &Cpu) {
+        if self.vmcs12.get32(Field::PIN_CONTROLS) & pin::PREEMPTION_TIMER == 0 {
+            return;
+        }
+        let value = self.vmcs12.get32(Field::PREEMPTION_TIMER);
+        self.timer = Some(PreemptionTimer::new(value, counter(cpu)));
+        self.vmcs02().set_timer(value);
+    }
+
+    /// Sets the processor's timer to what is left of a timer that runs. VMCS02 is current, and about to be entered again.
+    #[inline]
+    pub fn continue_timer(&mut self, cpu: &Cpu) {
+        if let Some(timer) = self.timer {
+            self.vmcs02().set_timer(left(cpu, timer));
+        }
+    }
+
+    /// Stops the timer at an exit to L1. It is saved if L1 asks for that ("Saving Non-Register State").
+    pub fn stop_timer(&mut self, cpu: &Cpu, reason: u64) {
+        let Some(timer) = self.timer.take() else { return };
+        if self.vmcs12.get32(Field::EXIT_CONTROLS) & exit::SAVE_PREEMPTION_TIMER != 0 {
+            let value = if reason == basic::PREEMPTION_TIMER { 0 } else { left(cpu, timer) };
+            self.vmcs12.set_unchanged(Field::PREEMPTION_TIMER, value.into());
+        }
+    }
+
+    /// Whether the timer runs and has expired: the next entry is an exit, which comes before those by interrupts.
+    pub fn timer_has_expired(&self, cpu: &Cpu) -> bool {
+        self.timer.is_some_and(|timer| left(cpu, timer) == 0)
+    }
+}
+
+/// What is left of a timer.
+fn left(cpu: &Cpu, timer: PreemptionTimer) -> u32 {
+    let reported = cpu.vcpu().vm().arch.nested.as_ref().map_or(0, |offer| offer.capabilities.misc);
+    timer.remaining(counter(cpu), (reported & misc::TIMER_RATE) as u32)
+}
+
+/// L1's time-stamp counter: it stands still while the VM is paused.
+fn counter(cpu: &Cpu) -> u64 {
+    timer::now().wrapping_add(cpu.vcpu().arch.kept.tsc_offset())
+}
