@@ -59,6 +59,8 @@ type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
 pub struct Budgets {
     /// Of L2's operations and L1's own, by what [`super::nested::budgets::machine`] reads: Stile's own instructions only.
     pub nested: ByModel,
+    /// Of atomic writes to cache lines that other VMs' CPUs write, by operation ([`super::scale`]).
+    pub scale: BTreeMap<String, f64>,
     /// Of the operations of Stile's own guests.
     #[serde(flatten)]
     plain: ByModel,

@@ -24,11 +24,28 @@ pub fn build() -> Result<PathBuf> {
     Ok(libraries.into_iter().find(|(name, _)| name == LIBRARY).context("cargo made no plugin")?.1)
 }
 
-/// The emulator's arguments that load the plugin, which writes into `output`.
-pub fn arguments(plugin: &Path, output: &Path) -> [String; 2] {
-    // A comma ends a value; two are one in it.
-    let value = |path: &Path| path.display().to_string().replace(',', ",,");
-    ["-plugin".into(), format!("{},out={}", value(plugin), value(output))]
+/// The plugin, and what it is to count.
+#[derive(Debug, Clone, Copy)]
+pub struct Plugin<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// Whether sections have [`Section::sharing`], too.
+    pub sharing: bool,
+}
+
+impl<'a> Plugin<'a> {
+    /// The plugin without what takes long to count.
+    pub fn new(path: &'a Path) -> Self {
+        Self { path, sharing: false }
+    }
+
+    /// The emulator's arguments that load the plugin, which writes into `output`.
+    pub fn arguments(&self, output: &Path) -> [String; 2] {
+        // A comma ends a value; two are one in it.
+        let value = |path: &Path| path.display().to_string().replace(',', ",,");
+        let sharing = if self.sharing { ",sharing=on" } else { "" };
+        ["-plugin".into(), format!("{},out={}{sharing}", value(self.path), value(output))]
+    }
 }
 
 /// How many there were.
@@ -82,6 +99,24 @@ pub struct Section {
     pub reasons: BTreeMap<String, u64>,
     /// Others' by reason.
     pub other_reasons: BTreeMap<String, u64>,
+    /// What CPUs share, if the plugin was to count that.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
+}
+
+/// Counts at EL2 on the CPUs that had the guest loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Sharing {
+    /// Counts by kind.
+    pub el2: Counts,
+    /// Atomic writes.
+    pub atomics: u64,
+    /// Those to cache lines that other guests' CPUs wrote atomically at EL2.
+    pub shared: u64,
+    /// Failed stores-exclusive.
+    pub failed: u64,
+    /// YIELDs: how often a CPU looked again while it waited for another one.
+    pub spins: u64,
 }
 
 /// Counts of a whole run.
@@ -182,6 +217,9 @@ mod tests {
 
     #[test]
     fn commas_in_paths_are_doubled() {
-        assert_eq!(arguments(Path::new("/a,b/c.so"), Path::new("/out")), ["-plugin", "/a,,b/c.so,out=/out"]);
+        let plugin = Plugin::new(Path::new("/a,b/c.so"));
+        assert_eq!(plugin.arguments(Path::new("/out")), ["-plugin", "/a,,b/c.so,out=/out"]);
+        let plugin = Plugin { sharing: true, ..plugin };
+        assert_eq!(plugin.arguments(Path::new("/out"))[1], "/a,,b/c.so,out=/out,sharing=on");
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::counts::Plugin;
 use super::{counts, probe, vmx};
 use stile::emulator::Machine;
 use stile::exit;
@@ -48,14 +49,14 @@ pub enum Next {
 /// # Errors
 /// The emulator fails, or takes too long; it can't load the plugin.
 pub fn run(machine: &Machine, image: &[u8], plugin: Option<&Path>) -> Result<Output> {
-    run_until(machine, image, plugin, |_| Next::GoOn)
+    run_until(machine, image, plugin.map(Plugin::new), |_| Next::GoOn)
 }
 
 /// Runs a machine that need not end by itself: `next` decides on an action from all output so far, each time that there is more.
 ///
 /// # Errors
 /// As of [`run`].
-pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut next: impl FnMut(&[u8]) -> Next) -> Result<Output> {
+pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<Plugin<'_>>, mut next: impl FnMut(&[u8]) -> Next) -> Result<Output> {
     let file = |suffix| tempfile::Builder::new().prefix("stile-").suffix(suffix).tempfile();
     let mut image_file = file(".img").context("making the image's file")?;
     image_file.write_all(image).context("writing the image")?;
@@ -71,7 +72,7 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut nex
     };
     let mut machine = machine.clone();
     match (&mut machine, plugin) {
-        (Machine::Arm(board), Some(plugin)) => board.extra.extend(counts::arguments(plugin, counted.path())),
+        (Machine::Arm(board), Some(plugin)) => board.extra.extend(plugin.arguments(counted.path())),
         (Machine::Pc(_), Some(_)) => bail!("the PC's emulator has no plugin that counts"),
         (Machine::Pc(pc), None) => pc.counts = Some(counted.path().to_owned()),
         (Machine::Arm(_), None) => {}

@@ -20,6 +20,7 @@ mod platform;
 mod probe;
 mod record;
 mod report;
+pub mod scale;
 mod under_stile;
 mod vmx;
 mod vmx_table;
@@ -71,11 +72,14 @@ pub fn nested_probe_of_pc(operations: &[&str], iterations: u32) -> Result<(PathB
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     let arch = Arch::named(&args.arch).map_err(exit::usage)?;
-    if arch != Arch::Aarch64 && (args.nested || args.ablate || args.full) {
-        return Err(exit::usage(format!("--nested, --ablate and --full measure {} only", Arch::Aarch64.name())));
+    if arch != Arch::Aarch64 && (args.nested || args.ablate || args.full || args.scale) {
+        return Err(exit::usage(format!("--nested, --ablate, --full and --scale measure {} only", Arch::Aarch64.name())));
     }
     if args.nested {
         return nested::bench(args);
+    }
+    if args.scale {
+        return scale::bench(args);
     }
     let platform = platform::of(arch);
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use stile_ledger::report::Account;
 use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
 
-use super::counts;
+use super::counts::{self, Plugin};
 use super::emulate::{self, Next};
 use super::platform::{self, Start};
 use super::vmx;
@@ -85,7 +85,24 @@ pub fn run_until(
     plugin: Option<&Path>,
     until: Until<'_>,
 ) -> Result<Output> {
-    let plans = config.vms.iter().map(|vm| image::plan_for(config.arch, vm, files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
+    let files = vec![*files; config.vms.len()];
+    run_vms(hypervisor, config, &files, extra, plugin.map(Plugin::new), until)
+}
+
+/// Runs VMs with files of their own: as many as there are VMs. The first VM says when the run is over; if that ends by itself, all must.
+///
+/// # Errors
+/// As of [`run`].
+pub fn run_vms(
+    hypervisor: &Hypervisor,
+    config: &MachineConfig,
+    files: &[VmFiles<'_>],
+    extra: Vec<String>,
+    plugin: Option<Plugin<'_>>,
+    until: Until<'_>,
+) -> Result<Output> {
+    let plan = |(vm, files)| image::plan_for(config.arch, vm, files, Seed::Fixed);
+    let plans = config.vms.iter().zip(files).map(plan).collect::<Result<Vec<_>, _>>()?;
     let image = image::assemble(hypervisor, config, &plans, true)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
     let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };

@@ -120,6 +120,7 @@ pub mod tests {
             other_exits: others.iter().map(|(_, count)| count).sum(),
             reasons: reasons(marker),
             other_reasons: reasons(others),
+            sharing: None,
         };
         let operation = operations::choose(&[operation.to_owned()]).unwrap()[0];
         Figure::new([setup.l0.name(), setup.l1.name()], "max", &operation, 3796.0, 64, &section)

@@ -40,6 +40,12 @@ pub struct BenchArgs {
     /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,
+    /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: what operations cost, and what CPUs share.
+    #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "history", "full", "iterations", "no_counts"])]
+    pub scale: bool,
+    /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "scale", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: Vec<u32>,
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -50,7 +56,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
     pub svg: Option<PathBuf>,
     /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with --nested, those of
-    /// docs/nested-measurements.md and docs/nested-exits.md.
+    /// docs/nested-measurements.md and docs/nested-exits.md; with --scale, those of docs/bench-scale.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
     /// Measure nothing: show the figures and budgets that the repository has kept, over its commits; with --svg also as curves.

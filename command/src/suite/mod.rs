@@ -32,7 +32,7 @@ use stile::args::TestArgs;
 use stile::config::Arch;
 use stile::out::Unwritable;
 use stile::{emulator, exit, out, soak};
-use stile_bench::{budgets, nested as nested_bench};
+use stile_bench::{budgets, nested as nested_bench, scale};
 
 use scenario::Scenario;
 
@@ -73,6 +73,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name) && named(&scenario.name)).collect();
     let system_disk = Some(system_disk::NAME).filter(|name| chosen(name));
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let at_scale = Some(scale::budgets::TEST).filter(|name| chosen(name));
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let natives: Vec<_> = native::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     let longs: Vec<_> = long::TESTS.into_iter().filter(|(name, _)| chosen(name) && named(name)).collect();
@@ -84,6 +85,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
             .chain(system_disk)
             .chain(budgets.iter().map(|(name, _)| *name))
+            .chain(at_scale)
             .chain(nested.iter().map(|(name, _)| *name))
             .chain(natives.iter().map(|(name, ..)| *name))
             .chain(soaks.iter().map(|(name, ..)| *name))
@@ -113,6 +115,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         out::line(format_args!("running {name}"))?;
         count.add(name, start, budgets::test(arch))?;
+    }
+    if let Some(name) = at_scale {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, scale::budgets::test())?;
     }
     for (name, l1) in nested {
         let start = Instant::now();

@@ -4,6 +4,8 @@
 pub struct Arguments {
     /// The number after `n=`.
     pub iterations: u64,
+    /// Whether the command line has the word `endless`.
+    pub endless: bool,
     only: Option<&'static str>,
 }
 
@@ -14,7 +16,8 @@ impl Arguments {
     /// Parses a command line. Unknown words are ignored.
     pub fn parse(line: &'static str) -> Self {
         let text = |name: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        Self { iterations: text("n").and_then(|number| number.parse().ok()).unwrap_or(ITERATIONS).max(1), only: text("only") }
+        let iterations = text("n").and_then(|number| number.parse().ok()).unwrap_or(ITERATIONS).max(1);
+        Self { iterations, endless: line.split_ascii_whitespace().any(|word| word == "endless"), only: text("only") }
     }
 
     /// Whether the command line selects an operation; `default` applies if it selects none.

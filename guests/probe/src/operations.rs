@@ -31,7 +31,8 @@ pub enum Needs {
 /// Iterations before the measurement, for one-time costs such as second-stage faults.
 const WARM_UP: u64 = 16;
 
-/// Measures the selected and supported operations, and prints their lines.
+/// Measures the selected and supported operations, and prints their lines. With the argument `endless` it runs the first one forever, and
+/// neither marks nor prints anything.
 pub fn run_all(platform: &Platform) {
     let mut second = false;
     for operation in &arch::OPERATIONS {
@@ -50,6 +51,9 @@ pub fn run_all(platform: &Platform) {
         if arch::faults() != faults {
             measure::print_skipped(operation.name);
             continue;
+        }
+        while platform.arguments.endless {
+            (operation.run)(platform, platform.arguments.iterations);
         }
         let n = (platform.arguments.iterations / operation.seldom).max(1);
         arch::begin_section();

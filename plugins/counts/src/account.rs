@@ -12,6 +12,7 @@ use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::{Ec, Esr};
 
 use crate::decode::KINDS;
+use crate::sharing::{Part, Sharing};
 
 /// An Exception level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,6 +152,8 @@ pub struct Account {
     places: Vec<(Place, &'static Tally)>,
     /// Exits by reason.
     exits: Vec<(World, BTreeMap<String, u64>)>,
+    /// What CPUs share, if that is counted.
+    pub sharing: Option<Sharing>,
     open: Option<Mark>,
 }
 
@@ -160,6 +163,7 @@ struct Mark {
     guest: World,
     ran: Vec<[u64; KINDS]>,
     exits: Vec<BTreeMap<String, u64>>,
+    sharing: Option<Sharing>,
 }
 
 /// A line of the output.
@@ -191,6 +195,9 @@ pub struct Section {
     reasons: BTreeMap<String, u64>,
     /// Everybody else's exits by reason.
     other_reasons: BTreeMap<String, u64>,
+    /// Counts at EL2 on the CPUs that had the guest loaded, if they are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sharing: Option<Part>,
 }
 
 /// Counts of the whole run.
@@ -213,6 +220,11 @@ pub struct Summary {
 }
 
 impl Account {
+    /// Nothing counted yet; `sharing` if that is to be.
+    pub fn new(sharing: Option<Sharing>) -> Self {
+        Self { sharing, ..Self::default() }
+    }
+
     /// The counts of a place.
     pub fn tally(&mut self, place: Place) -> &'static Tally {
         let place = Place { world: if place.level.is_above() { World::BARE } else { place.world }, ..place };
@@ -241,7 +253,7 @@ impl Account {
         }
         let ran = self.places.iter().map(|(_, tally)| tally.get()).collect();
         let exits = self.exits.iter().map(|(_, reasons)| reasons.clone()).collect();
-        self.open = Some(Mark { guest, ran, exits });
+        self.open = Some(Mark { guest, ran, exits, sharing: self.sharing.clone() });
         Ok(())
     }
 
@@ -268,6 +280,7 @@ impl Account {
             other_exits: 0,
             reasons: BTreeMap::new(),
             other_reasons: BTreeMap::new(),
+            sharing: self.sharing.as_ref().zip(start.sharing.as_ref()).map(|(now, then)| now.since(then, guest)),
         };
         for (index, (world, reasons)) in self.exits.iter().enumerate() {
             let then = |reason| start.exits.get(index).and_then(|reasons| reasons.get(reason)).copied().unwrap_or(0);

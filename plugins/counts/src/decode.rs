@@ -33,6 +33,26 @@ const fn kinds(word: u32) -> &'static [Kind] {
     }
 }
 
+/// YIELD, which a CPU executes while it waits for another one.
+pub const YIELD: u32 = 0xd503_203f;
+
+/// Whether an instruction writes memory atomically: a store-exclusive, or one that loads and stores.
+pub fn is_atomic(word: u32) -> bool {
+    store_exclusive(word).is_some() || kinds(word) == [Kind::Load, Kind::Store] && !is_copy(word)
+}
+
+/// The register that gets the status of a store-exclusive ("Load/store exclusive register" and "pair"): 0 if it stored.
+pub const fn store_exclusive(word: u32) -> Option<usize> {
+    // Bits 29:24 are 0b001000; o2 (23) and L (22) are 0; o1 (21) is set for pairs of words or doublewords only.
+    let is_one = field(word, 22, 8) == 0b0010_0000 && (!bit(word, 21) || bit(word, 31));
+    if is_one { Some(field(word, 16, 5) as usize) } else { None }
+}
+
+/// "Memory Copy and Memory Set".
+const fn is_copy(word: u32) -> bool {
+    field(word, 27, 3) == 0b011 && bit(word, 24)
+}
+
 /// Instructions of a block that run together or not at all: one that may trap, and those before it that lead to it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stretch {
@@ -326,6 +346,19 @@ mod tests {
         for (text, word, expected) in table {
             assert_eq!(kinds(*word), *expected, "{text}");
         }
+    }
+
+    #[test]
+    fn atomic_writes_are_told_from_others() {
+        // stxr w0, x1, [x2]; stlxr w3, w1, [x2]; stxp w0, x1, x2, [x3]; cas x0, x1, [x2]; ldadd x0, x1, [x2]; stadd x0, [x2]; swpal
+        let words = [0xc800_7c41, 0x8803_fc41, 0xc820_0861, 0xc8a0_7c41, 0xf820_0041, 0xf820_005f, 0xf8e0_8041];
+        assert!(words.iter().all(|word| is_atomic(*word)));
+        assert_eq!(words.map(store_exclusive), [Some(0), Some(3), Some(0), None, None, None, None]);
+        // ldxr x0, [x1]; ldaxr; stlr x0, [x1]; casp; str; stp; cpyp; YIELD
+        for word in [0xc85f_7c20, 0x885f_fc20, 0xc89f_fc20, 0xf900_0020, 0xa9bf_07e0, 0x1d01_0440, YIELD] {
+            assert!(!is_atomic(word) && store_exclusive(word).is_none(), "{word:#x}");
+        }
+        assert!(is_atomic(0x4820_7c82) && store_exclusive(0x4820_7c82).is_none());
     }
 
     #[test]

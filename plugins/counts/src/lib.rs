@@ -3,7 +3,8 @@
 //!
 //! It writes a JSON object a line into the file that its argument `out` names: for each section that a guest marks ([`BEGIN`], [`END`]),
 //! and one for the whole run. With `verify=on` it holds what it assumes of each translated block against the registers, each time that
-//! one runs, which takes long.
+//! one runs, which takes long. With `sharing=on` a section also has what EL2 does on the CPUs that have the guest loaded: its instructions, its
+//! atomic writes, those to cache lines that EL2 writes on other CPUs, failed stores-exclusive, and YIELDs, at which CPUs wait for others.
 //!
 //! The figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`). Guests must be in AArch64 state:
 //! the emulator does not show the Exception level of those that aren't.
@@ -15,6 +16,7 @@ mod decode;
 mod plugin;
 #[cfg(not(test))]
 mod qemu;
+mod sharing;
 
 /// `HINT #126`: a section begins. Unallocated hints do nothing, anywhere, and never trap.
 pub const BEGIN: u32 = hint(126);

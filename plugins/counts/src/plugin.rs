@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::account::{Account, Level, Line, Place, Reason, Tally, World};
 use crate::decode::{self, KINDS};
 use crate::qemu::{self, Block, Id, Info, Register};
+use crate::sharing::Sharing;
 use crate::{BEGIN, END};
 
 /// The version of the interface that the plugin is written for.
@@ -20,6 +21,7 @@ static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 struct Plugin {
     registers: OnceLock<Registers>,
     verify: bool,
+    sharing: bool,
     state: Mutex<State>,
 }
 
@@ -50,6 +52,8 @@ struct Registers {
     pstate: Register,
     /// None on a machine without EL2.
     el2: Option<El2>,
+    /// General registers: X0 to X30, and none for XZR.
+    general: [Option<Register>; 32],
 }
 
 struct El2 {
@@ -81,19 +85,21 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     if !info.is_aarch64_machine() {
         return Err("only AArch64 machines are understood".into());
     }
-    let (mut path, mut verify) = (None, false);
+    let (mut path, mut verify, mut sharing) = (None, false, false);
     for argument in arguments {
         match argument.split_once('=') {
             Some(("out", file)) => path = Some(file),
             Some(("verify", "on")) => verify = true,
             Some(("verify", "off")) => verify = false,
-            _ => return Err(format!("{argument}: expected out=FILE or verify=on")),
+            Some(("sharing", "on")) => sharing = true,
+            _ => return Err(format!("{argument}: expected out=FILE, verify=on or sharing=on")),
         }
     }
     let path = path.ok_or("the argument out=FILE is missing")?;
     let output = File::create(path).map_err(|error| format!("{path}: {error}"))?;
-    let state = Mutex::new(State { account: Account::default(), additions: HashMap::new(), output, failed: false, below: false });
-    let plugin = Plugin { registers: OnceLock::new(), verify, state };
+    let account = Account::new(sharing.then(Sharing::default));
+    let state = Mutex::new(State { account, additions: HashMap::new(), output, failed: false, below: false });
+    let plugin = Plugin { registers: OnceLock::new(), verify, sharing, state };
     PLUGIN.set(plugin).map_err(|_| "it is loaded twice")?;
     qemu::register(id, on_cpu, on_block, on_end_of_run);
     Ok(())
@@ -106,9 +112,18 @@ extern "C" fn on_cpu(_id: Id, _cpu: c_uint) {
     let el2 = || Some(El2 { hcr: hcr?, vttbr: vttbr?, vbar: vbar?, esr: esr?, hpfar: hpfar? });
     match pstate {
         // It fails only if an earlier CPU has set them: to the same.
-        Some(pstate) => drop(plugin.registers.set(Registers { pstate, el2: el2() })),
+        Some(pstate) => drop(plugin.registers.set(Registers { pstate, el2: el2(), general: general_registers() })),
         None => plugin.error("the emulator shows no register called cpsr"),
     }
+}
+
+/// X0 to X30, and none for XZR.
+fn general_registers() -> [Option<Register>; 32] {
+    let registers = qemu::registers([
+        c"x0", c"x1", c"x2", c"x3", c"x4", c"x5", c"x6", c"x7", c"x8", c"x9", c"x10", c"x11", c"x12", c"x13", c"x14", c"x15", c"x16",
+        c"x17", c"x18", c"x19", c"x20", c"x21", c"x22", c"x23", c"x24", c"x25", c"x26", c"x27", c"x28", c"x29", c"x30",
+    ]);
+    std::array::from_fn(|number| registers.get(number).copied().flatten())
 }
 
 /// Instructs the emulator what to count when a block runs that it translates. The CPU is in the state then in which the block runs.
@@ -131,12 +146,69 @@ extern "C" fn on_block(_id: Id, block: Block<'_>) {
     for stretch in decode::stretches(&words) {
         instructions[stretch.last].call_blind(on_stretch, state.addition(place, stretch.counts));
     }
+    drop(state);
+    if plugin.sharing && place.level == Level::El2 {
+        count_sharing(&instructions, &words);
+    }
     for (instruction, word) in instructions.iter().zip(words) {
         match word {
             Some(BEGIN) => instruction.call(on_begin, &()),
             Some(END) => instruction.call(on_end, &()),
             _ => {}
         }
+    }
+}
+
+/// Instructs the emulator what to count of CPUs' sharing when a block of EL2's runs. (The status of a store-exclusive that ends a block is not
+/// read: the next block may run on another CPU first.)
+fn count_sharing(instructions: &[qemu::Instruction<'_>], words: &[Option<u32>]) {
+    for stretch in decode::stretches(words) {
+        instructions[stretch.last].call(on_stretch_of_loaded, Box::leak(Box::new(stretch.counts)));
+    }
+    for (index, (instruction, word)) in instructions.iter().zip(words).enumerate() {
+        let Some(word) = *word else { continue };
+        if word == decode::YIELD {
+            instruction.call(on_spin, &());
+        }
+        if decode::is_atomic(word) {
+            instruction.call_for_writes(on_atomic, &());
+        }
+        if let (Some(status), Some(next)) = (decode::store_exclusive(word), instructions.get(index + 1)) {
+            next.call(on_status, Box::leak(Box::new(status)));
+        }
+    }
+}
+
+extern "C" fn on_stretch_of_loaded(_: c_uint, counts: &'static [u32; KINDS]) {
+    with_sharing(|sharing, loaded| sharing.ran(loaded, counts));
+}
+
+extern "C" fn on_spin(_: c_uint, (): &'static ()) {
+    with_sharing(|sharing, loaded| sharing.spun(loaded));
+}
+
+extern "C" fn on_atomic(_: c_uint, _: c_uint, address: u64, (): &'static ()) {
+    with_sharing(|sharing, loaded| sharing.wrote(loaded, address));
+}
+
+/// Runs after a store-exclusive, whose status is in this register.
+extern "C" fn on_status(_: c_uint, number: &'static usize) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let register = plugin.registers.get().and_then(|registers| *registers.general.get(*number)?);
+    let Some(status) = register.and_then(Register::read) else { return plugin.error(UNREADABLE) };
+    if status & 1 != 0 {
+        with_sharing(|sharing, loaded| sharing.failed(loaded));
+    }
+}
+
+/// Counts something at EL2 for the world whose second stage is loaded.
+fn with_sharing(count: impl FnOnce(&mut Sharing, World)) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let vttbr = plugin.registers.get().and_then(|registers| registers.el2.as_ref()?.vttbr.read());
+    let Some(vttbr) = vttbr else { return plugin.error(UNREADABLE) };
+    // EL2 of a host with VHE leaves HCR_EL2.VM clear; which world is loaded is in VTTBR_EL2 all the same.
+    if let Some(sharing) = &mut plugin.state().account.sharing {
+        count(sharing, World::new(1, vttbr));
     }
 }
 

@@ -14,6 +14,9 @@ pub type Id = u64;
 /// too; where one thread runs all CPUs it is that of the one for which the block was translated, and so of no use.)
 pub type Callback<T> = extern "C" fn(c_uint, &'static T);
 type RawCallback = extern "C" fn(c_uint, *mut c_void);
+/// Function that the emulator calls for a memory access of an instruction, with facts about it, the virtual address and the data.
+pub type AccessCallback<T> = extern "C" fn(c_uint, c_uint, u64, &'static T);
+type RawAccessCallback = extern "C" fn(c_uint, c_uint, u64, *mut c_void);
 
 #[repr(C)]
 struct RawBlock([u8; 0]);
@@ -40,6 +43,8 @@ struct Descriptor {
 const NO_REGISTERS: c_int = 0;
 /// QEMU_PLUGIN_CB_R_REGS.
 const READS_REGISTERS: c_int = 1;
+/// QEMU_PLUGIN_MEM_W.
+const WRITES: c_int = 2;
 
 unsafe extern "C" {
     safe fn qemu_plugin_register_vcpu_init_cb(id: Id, callback: extern "C" fn(Id, c_uint));
@@ -54,6 +59,13 @@ unsafe extern "C" {
 
     fn qemu_plugin_insn_data(instruction: *const RawInstruction, to: *mut c_void, size: usize) -> usize;
     fn qemu_plugin_register_vcpu_insn_exec_cb(instruction: *mut RawInstruction, callback: RawCallback, flags: c_int, data: *mut c_void);
+    fn qemu_plugin_register_vcpu_mem_cb(
+        instruction: *mut RawInstruction,
+        callback: RawAccessCallback,
+        flags: c_int,
+        accesses: c_int,
+        data: *mut c_void,
+    );
 
     fn qemu_plugin_get_registers() -> *mut Array;
     fn qemu_plugin_read_register(register: *mut RawRegister, to: *mut Array) -> c_int;
@@ -153,6 +165,15 @@ impl Instruction<'_> {
     /// Has a function called each time before it runs, which doesn't read registers: that is faster.
     pub fn call_blind<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
         self.register(callback, data, NO_REGISTERS);
+    }
+
+    /// Has a function called for each of its writes to memory, which may read registers.
+    pub fn call_for_writes<T: Sync>(&self, callback: AccessCallback<T>, data: &'static T) {
+        // SAFETY: a reference is passed as a pointer is. The function gets the data of its own type, to which all threads may have references.
+        let callback = unsafe { std::mem::transmute::<AccessCallback<T>, RawAccessCallback>(callback) };
+        let data = std::ptr::from_ref(data).cast_mut().cast();
+        // SAFETY: a handle of this translation, and the function's own data.
+        unsafe { qemu_plugin_register_vcpu_mem_cb(self.0, callback, READS_REGISTERS, WRITES, data) };
     }
 
     fn register<T: Sync>(&self, callback: Callback<T>, data: &'static T, flags: c_int) {

@@ -7,6 +7,7 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 
 use super::{Figure, Request, figure};
+use crate::counts::Plugin;
 use crate::emulate::{self, Next};
 use crate::platform::Platform;
 use crate::probe;
@@ -53,7 +54,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         };
         // The domain's end is not the machine's.
         let next = |output: &[u8]| if probe::is_over(output, &operations) { Next::End } else { Next::GoOn };
-        let output = emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin, next)?;
+        let output = emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin.map(Plugin::new), next)?;
         let measured = figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?;
         let line = &output.line;
         ensure!(probe::is_over(line, &operations), "Xen ended before the probe did; the end of its output:\n{}", probe::end(line));

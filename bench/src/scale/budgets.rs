@@ -1,0 +1,73 @@
+//! The limits of what operations cost and share on a machine of busy CPUs (`bench/budgets.toml`, table `scale`), and the test that holds Stile to them.
+
+use anyhow::Result;
+
+use super::figure::Figure;
+use super::measure;
+use crate::{budgets, platform};
+use stile::config::Arch;
+
+/// The test's name.
+pub const TEST: &str = "budgets/scale";
+
+/// The numbers of CPUs that it compares.
+const CPUS: [u32; 2] = [2, 8];
+
+/// What an operation may cost on the larger machine, as a multiple of what it costs on the smaller one.
+const GROWTH: f64 = 1.1;
+
+/// Measures every operation that has a limit. The error says which ones share more with other CPUs, or cost more where there are more CPUs.
+///
+/// # Errors
+/// See above; or that something can't be built or run.
+pub fn test() -> Result<(), String> {
+    let failures = run().map_err(|error| format!("{error:#}"))?;
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn run() -> Result<Vec<String>> {
+    let limits = budgets::read()?.scale;
+    let names: Vec<_> = limits.keys().cloned().collect();
+    let platform = platform::of(Arch::Aarch64);
+    let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
+    let figures = measure(&operations, platform.cpu(), &CPUS, &|_| {})?;
+    Ok(limits.iter().flat_map(|(name, shared)| failures(name, *shared, &figures)).collect())
+}
+
+/// Which limits an operation exceeds. `shared` is the most atomic writes of one to lines that others write.
+fn failures(name: &str, shared: f64, figures: &[Figure]) -> Vec<String> {
+    let [few, many] = CPUS.map(|cpus| figures.iter().find(|figure| figure.operation == name && figure.cpus == cpus));
+    let Some((few, many)) = few.zip(many) else { return vec![format!("{name} was not measured")] };
+    let mut failures = Vec::new();
+    // A turn of the emulator that begins or ends within an operation is counted with it.
+    if many.shared > shared + 0.05 {
+        failures.push(format!("{name}: {:.2} atomic writes to lines that other CPUs write, and at most {shared} are allowed", many.shared));
+    }
+    let growth = many.instructions / few.instructions;
+    if growth > GROWTH {
+        failures.push(format!("{name}: {growth:.2} times as many instructions on {} CPUs as on {}", CPUS[1], CPUS[0]));
+    }
+    failures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::tests::figure;
+    use super::*;
+
+    #[test]
+    fn each_limit_is_held() {
+        let figures = [figure(2, "ipi", 200.0), figure(8, "ipi", 219.0)];
+        assert_eq!(failures("ipi", 1.0, &figures), [""; 0]);
+        assert!(failures("ipi", 0.0, &figures)[0].contains("1.00 atomic writes"));
+        let grown = [figure(2, "ipi", 200.0), figure(8, "ipi", 222.0)];
+        assert!(failures("ipi", 1.0, &grown)[0].contains("1.11 times"));
+        assert!(failures("ipi", 1.0, &figures[..1])[0].contains("not measured"));
+    }
+
+    #[test]
+    fn every_operation_has_a_limit() {
+        let limits = budgets::read().unwrap().scale;
+        assert!(super::super::OPERATIONS.iter().all(|name| limits.contains_key(*name)), "{limits:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Sharing between CPUs: what EL2 does on the CPUs that have a world's second stage loaded, and which cache lines it writes atomically that EL2
+//! writes atomically with another world loaded, too.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::account::{Counts, World};
+use crate::decode::KINDS;
+
+/// Bytes of a cache line, as a power of two.
+const LINE_SHIFT: u32 = 6;
+
+/// Counts at EL2 by the world whose second stage is loaded. A world that has its CPUs to itself is a way to tell these from the others, which
+/// the emulator does not: where one thread runs all CPUs, it passes callbacks the number of the CPU for which a block was translated.
+#[derive(Debug, Default, Clone)]
+pub struct Sharing(HashMap<World, Loaded>);
+
+/// Counts at EL2 while a world is loaded.
+#[derive(Debug, Default, Clone)]
+struct Loaded {
+    counts: [u64; KINDS],
+    failed: u64,
+    spins: u64,
+    /// Atomic writes by cache line.
+    lines: HashMap<u64, u64>,
+}
+
+/// Counts at EL2 in a section, on the CPUs that had the section's guest loaded.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Part {
+    el2: Counts,
+    /// Atomic writes: stores-exclusive, and instructions that load and store.
+    atomics: u64,
+    /// Those to a cache line that was in the same time written atomically with another world loaded.
+    shared: u64,
+    /// Stores-exclusive that did not store.
+    failed: u64,
+    /// YIELDs: how often a CPU looked again while it waited for another one.
+    spins: u64,
+}
+
+impl Sharing {
+    /// These instructions run at EL2.
+    pub fn ran(&mut self, loaded: World, counts: &[u32; KINDS]) {
+        let sums = &mut self.0.entry(loaded).or_default().counts;
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
+    }
+
+    /// An atomic write.
+    pub fn wrote(&mut self, loaded: World, address: u64) {
+        *self.0.entry(loaded).or_default().lines.entry(address >> LINE_SHIFT).or_default() += 1;
+    }
+
+    /// A store-exclusive did not store.
+    pub fn failed(&mut self, loaded: World) {
+        self.0.entry(loaded).or_default().failed += 1;
+    }
+
+    /// A CPU waits for another one.
+    pub fn spun(&mut self, loaded: World) {
+        self.0.entry(loaded).or_default().spins += 1;
+    }
+
+    /// What there is more than `before`, on the CPUs that have this world loaded.
+    pub fn since(&self, before: &Self, guest: World) -> Part {
+        let none = Loaded::default();
+        let of = |sharing: &'_ Self, world| sharing.0.get(&world).cloned().unwrap_or_default();
+        let (now, then) = (self.0.get(&guest).unwrap_or(&none), of(before, guest));
+        let more = |of: &Loaded, than: &Loaded, line: &u64| of.lines.get(line).unwrap_or(&0) - than.lines.get(line).unwrap_or(&0);
+        let is_shared = |line: &u64| {
+            let mut others = self.0.iter().filter(|(world, _)| **world != guest);
+            others.any(|(world, other)| more(other, before.0.get(world).unwrap_or(&none), line) > 0)
+        };
+        let writes = || now.lines.keys().map(|line| (line, more(now, &then, line)));
+        Part {
+            el2: std::array::from_fn(|kind| now.counts[kind] - then.counts[kind]).into(),
+            atomics: writes().map(|(_, count)| count).sum(),
+            shared: writes().filter(|(line, count)| *count > 0 && is_shared(line)).map(|(_, count)| count).sum(),
+            failed: now.failed - then.failed,
+            spins: now.spins - then.spins,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: World = World::new(1, 0x1000);
+    const OTHER: World = World::new(1, 0x2000);
+
+    #[test]
+    fn a_line_is_shared_if_both_write_it_in_the_section() {
+        let mut sharing = Sharing::default();
+        sharing.ran(GUEST, &[100; KINDS]);
+        sharing.wrote(GUEST, 0x8000);
+        // Before the section: shared no more.
+        sharing.wrote(OTHER, 0x9000);
+        let before = sharing.clone();
+        sharing.ran(GUEST, &[7, 1, 0, 0, 0, 2, 3]);
+        sharing.ran(OTHER, &[1000; KINDS]);
+        sharing.wrote(GUEST, 0x8000);
+        sharing.wrote(GUEST, 0x803c);
+        sharing.wrote(GUEST, 0x9000);
+        sharing.wrote(OTHER, 0x8020);
+        sharing.failed(OTHER);
+        sharing.spun(GUEST);
+        sharing.failed(GUEST);
+        let expected = Part { el2: Counts::from([7, 1, 0, 0, 0, 2, 3]), atomics: 3, shared: 2, failed: 1, spins: 1 };
+        assert_eq!(sharing.since(&before, GUEST), expected);
+        assert_eq!(sharing.since(&sharing.clone(), GUEST), Part::default());
+    }
+}
