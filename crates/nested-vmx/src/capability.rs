@@ -119,7 +119,7 @@ impl Capabilities {
         let secondary_may = offered::SECONDARY & self.secondary.may;
         let mut ept_vpid = 0;
         if secondary_may & secondary::EPT != 0 {
-            ept_vpid |= offered::EMULATED_EPT;
+            ept_vpid |= offered::EMULATED_EPT | offered::EPT & self.ept_vpid;
         }
         if secondary_may & secondary::VPID != 0 {
             ept_vpid |= offered::EMULATED_VPID;

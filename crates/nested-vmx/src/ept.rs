@@ -1,15 +1,12 @@
 //! L1's extended page tables (SDM, "The Extended Page Table Mechanism (EPT)"): the walk that the processor would do for L2.
 
-/// Reads memory of L1's. Addresses are L1's guest-physical addresses.
+/// Memory of L1's. Addresses are L1's guest-physical addresses.
 pub trait Memory {
     /// Eight bytes at an aligned address; `None` outside RAM.
     fn read(&self, address: u64) -> Option<u64>;
-}
 
-impl<F: Fn(u64) -> Option<u64>> Memory for F {
-    fn read(&self, address: u64) -> Option<u64> {
-        self(address)
-    }
+    /// Compares and exchanges eight bytes at an aligned address. False if another value was there, or there is no RAM.
+    fn replace(&self, address: u64, old: u64, new: u64) -> bool;
 }
 
 /// Accesses that a translation allows or an access needs.
@@ -63,12 +60,68 @@ pub enum Fault {
 
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const LARGE: u64 = 1 << 7;
+/// Flags of entries.
+const ACCESSED: u64 = 1 << 8;
+const DIRTY: u64 = 1 << 9;
+/// In an EPT pointer: accessed and dirty flags are enabled.
+pub const ACCESSED_DIRTY: u64 = 1 << 6;
+/// Walks after which entries that change all the time are given up. L1 then gets a violation, as of a translation that was cached.
+const ATTEMPTS: usize = 16;
 
-/// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`.
+/// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`. If the pointer enables accessed and
+/// dirty flags, sets them ("Accessed and Dirty Flags for EPT"). A page that is not dirty is returned without the right to write: the next
+/// write has to come here.
 ///
 /// # Errors
 /// The exit that L1 gets.
 pub fn walk(memory: &impl Memory, pointer: u64, address: u64, needed: Rights, physical_bits: u32) -> Result<Leaf, Fault> {
+    let mut found = Rights(0);
+    for _ in 0..ATTEMPTS {
+        let mut path = Path { entries: [(0, 0); 4], count: 0 };
+        let leaf = find(memory, pointer, address, needed, physical_bits, &mut path)?;
+        if pointer & ACCESSED_DIRTY == 0 {
+            return Ok(leaf);
+        }
+        match path.mark(memory, needed.contains(Rights::WRITE)) {
+            Some(true) => return Ok(leaf),
+            Some(false) => return Ok(Leaf { rights: Rights(leaf.rights.0 & !Rights::WRITE.0), ..leaf }),
+            None => found = leaf.rights,
+        }
+    }
+    Err(Fault::Violation(found))
+}
+
+/// Addresses and values of the entries that a walk uses, from the root down.
+struct Path {
+    entries: [(u64, u64); 4],
+    count: usize,
+}
+
+impl Path {
+    fn push(&mut self, address: u64, entry: u64) {
+        if let Some(slot) = self.entries.get_mut(self.count) {
+            *slot = (address, entry);
+            self.count += 1;
+        }
+    }
+
+    /// Sets the accessed flags, and for a write the dirty flag of the last entry. Returns whether that is dirty; `None` if an entry has
+    /// changed since it was read.
+    fn mark(&self, memory: &impl Memory, write: bool) -> Option<bool> {
+        let mut is_dirty = false;
+        for (level, &(address, old)) in self.entries.iter().take(self.count).enumerate() {
+            let is_last = level + 1 == self.count;
+            let new = old | ACCESSED | if is_last && write { DIRTY } else { 0 };
+            if old != new && !memory.replace(address, old, new) {
+                return None;
+            }
+            is_dirty = new & DIRTY != 0;
+        }
+        Some(is_dirty)
+    }
+}
+
+fn find(memory: &impl Memory, pointer: u64, address: u64, needed: Rights, physical_bits: u32, path: &mut Path) -> Result<Leaf, Fault> {
     let beyond = ADDRESS & !((1 << physical_bits) - 1);
     let mut table = pointer & ADDRESS;
     let mut rights = Rights::ALL;
@@ -80,6 +133,7 @@ pub fn walk(memory: &impl Memory, pointer: u64, address: u64, needed: Rights, ph
         let index = address >> shift & 0x1ff;
         // L1's table is outside its RAM, where reads return ones: a misconfiguration.
         let entry = memory.read(table + 8 * index).ok_or(Fault::Misconfiguration)?;
+        path.push(table + 8 * index, entry);
         let here = Rights(entry as u8 & 7);
         rights = Rights(rights.0 & here.0);
         if here == Rights(0) {
@@ -118,6 +172,19 @@ mod tests {
 
     const PAGE: u64 = 0x30;
 
+    /// Memory that is only read.
+    struct Constant<F>(F);
+
+    impl<F: Fn(u64) -> Option<u64>> Memory for Constant<F> {
+        fn read(&self, address: u64) -> Option<u64> {
+            (self.0)(address)
+        }
+
+        fn replace(&self, address: u64, _: u64, _: u64) -> bool {
+            panic!("a write to {address:#x}")
+        }
+    }
+
     fn tables() -> HashMap<u64, u64> {
         // 0x1000: root; 0x2000, 0x3000, 0x4000: the levels below.
         HashMap::from([
@@ -135,7 +202,7 @@ mod tests {
 
     fn walk(address: u64, needed: Rights) -> Result<Leaf, Fault> {
         let tables = tables();
-        let memory = |at: u64| (at < 0x10_0000).then(|| tables.get(&at).copied().unwrap_or(0));
+        let memory = Constant(|at: u64| (at < 0x10_0000).then(|| tables.get(&at).copied().unwrap_or(0)));
         super::walk(&memory, 0x1000 | 0x1e, address, needed, 40)
     }
 
@@ -160,10 +227,10 @@ mod tests {
 
     #[test]
     fn a_table_outside_ram() {
-        let memory = |at: u64| (at == 0x1000).then_some(0x5000_0007);
+        let memory = Constant(|at: u64| (at == 0x1000).then_some(0x5000_0007));
         assert_eq!(super::walk(&memory, 0x1000, 0, Rights::READ, 40), Err(Fault::Misconfiguration));
         // A table that points to itself ends like any other.
-        let memory = |_| Some(0x1007_u64);
+        let memory = Constant(|_| Some(0x1007_u64));
         assert_eq!(super::walk(&memory, 0x1000, 0, Rights::READ, 40).map(|leaf| leaf.shift), Ok(12));
     }
 }

@@ -18,7 +18,7 @@ fn registers_of_a_capable_processor() {
     assert_eq!(offered.msr(msr::TRUE_ENTRY), Some(0x0000_d3ff_0000_11fb));
     assert_eq!(offered.msr(msr::SECONDARY), Some(0x0001_18ee_0000_0000));
     assert_eq!(offered.msr(msr::MISC), Some(0x6004_007f));
-    assert_eq!(offered.msr(msr::EPT_VPID), Some(0x0000_0f01_0613_4040));
+    assert_eq!(offered.msr(msr::EPT_VPID), Some(0x0000_0f01_0633_4040));
     assert_eq!(offered.msr(msr::CR4_FIXED1), Some(CR4 | 0x2000));
     // The 32-bit field 482EH has index 17H.
     assert_eq!(offered.msr(msr::VMCS_ENUM), Some(0x2e));
@@ -37,6 +37,7 @@ fn the_processor_limits_the_offer() {
     assert!(!offered.pin.allows(pin::VIRTUAL_NMIS));
     assert_eq!(offered.ept_vpid >> 32, 0);
     assert_ne!(offered.ept_vpid & ept_vpid::PAGES_1G, 0);
+    assert_eq!(offered.ept_vpid & ept_vpid::ACCESSED_DIRTY, 0);
 }
 
 #[test]

@@ -57,5 +57,7 @@ pub(super) const EMULATED_EPT: u64 = ept_vpid::WALK_4
     | ept_vpid::INVEPT
     | ept_vpid::INVEPT_SINGLE
     | ept_vpid::INVEPT_ALL;
+/// The processor treats accesses to L2's own tables as writes where this is enabled: Stile can't tell them.
+pub(super) const EPT: u64 = ept_vpid::ACCESSED_DIRTY;
 pub(super) const EMULATED_VPID: u64 = ept_vpid::INVVPID | ept_vpid::INVVPID_TYPES;
 pub(super) const VM_FUNCTIONS: u64 = 0;

@@ -4,6 +4,7 @@
 #![no_main]
 
 mod checks;
+mod ept_flags;
 mod events;
 mod exits;
 mod field;
@@ -73,7 +74,17 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     allow();
     let mut failed = 0;
-    let all = [instructions::BEFORE, instructions::ALL, exits::ALL, intercepts::ALL, strings::ALL, events::ALL, timer::ALL, memory::ALL];
+    let all = [
+        instructions::BEFORE,
+        instructions::ALL,
+        exits::ALL,
+        intercepts::ALL,
+        strings::ALL,
+        events::ALL,
+        timer::ALL,
+        memory::ALL,
+        ept_flags::ALL,
+    ];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");
         if only.is_some_and(|only| !is_setup && !name.contains(only)) {

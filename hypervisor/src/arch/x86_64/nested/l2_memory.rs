@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use stile_decode::{Context, Fault};
-use stile_nested_vmx::ept::{self, Rights};
+use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
 use stile_paging::PAGE_SIZE;
 use stile_walk::{Access, GuestMemory, Kind, translate};
 
@@ -53,7 +53,7 @@ impl L2Memory {
     /// L1's address of an L2 physical address. A denial by L1's EPT is recorded.
     fn in_l1(&self, address: u64, needed: Rights) -> Option<u64> {
         let Some(tables) = self.tables else { return Some(address) };
-        match ept::walk(&|at: u64| self.l1.read_u64(at), tables, address, needed, self.physical_bits) {
+        match ept::walk(&self.l1, tables, address, needed, self.physical_bits) {
             Ok(leaf) => Some(leaf.translate(address)),
             Err(fault) => {
                 if self.refused.get().is_none() {
@@ -62,6 +62,12 @@ impl L2Memory {
                 None
             }
         }
+    }
+
+    /// Rights needed to read an entry of L2's tables: with accessed and dirty flags in L1's EPT the read counts as a write.
+    fn of_tables(&self) -> Rights {
+        let has_flags = self.tables.is_some_and(|pointer| pointer & ACCESSED_DIRTY != 0);
+        if has_flags { Rights(Rights::READ.0 | Rights::WRITE.0) } else { Rights::READ }
     }
 
     /// Splits an access by L2's current instruction into one or two pieces: L1's addresses, and lengths. VMCS02 is
@@ -109,7 +115,7 @@ impl GuestMemory for L2Memory {
     const ZEROS: Place = Ram::ZEROS;
 
     fn place(&self, address: u64) -> Option<Place> {
-        self.l1.place(self.in_l1(address, Rights::READ)?)
+        self.l1.place(self.in_l1(address, self.of_tables())?)
     }
 
     fn look(&self, place: Place) -> u64 {
@@ -117,11 +123,11 @@ impl GuestMemory for L2Memory {
     }
 
     fn read_u64(&self, address: u64) -> Option<u64> {
-        self.l1.read_u64(self.in_l1(address, Rights::READ)?)
+        self.l1.read_u64(self.in_l1(address, self.of_tables())?)
     }
 
     fn read_u32(&self, address: u64) -> Option<u32> {
-        self.l1.read_u32(self.in_l1(address, Rights::READ)?)
+        self.l1.read_u32(self.in_l1(address, self.of_tables())?)
     }
 
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {

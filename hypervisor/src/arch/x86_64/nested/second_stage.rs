@@ -1,6 +1,6 @@
 //! L2's second stage: shadows of L1's EPT, filled at EPT violations.
 
-use stile_nested_vmx::ept::{self, Rights};
+use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
 use stile_nested_vmx::shadow::Page;
 
 use super::frames::Frames;
@@ -33,15 +33,29 @@ pub enum Violation {
     Device(u64),
 }
 
+impl ept::Memory for Ram {
+    fn read(&self, address: u64) -> Option<u64> {
+        self.read_u64(address)
+    }
+
+    fn replace(&self, address: u64, old: u64, new: u64) -> bool {
+        self.replace_u64(address, old, new)
+    }
+}
+
 impl GuestVmx {
     /// EPT pointer of the shadow of L1's EPT.
     pub fn shadow_pointer(&mut self, pointer12: u64) -> u64 {
-        ept_pointer(self.shadows.root(pointer12 & !0xfff, &mut Frames))
+        // Tables with flags and without have shadows of their own: with them, pages are writable only once they are dirty.
+        ept_pointer(self.shadows.root(pointer12 & (!0xfff | ACCESSED_DIRTY), &mut Frames)) | pointer12 & ACCESSED_DIRTY
     }
 
     /// Applies L1's INVEPT.
     pub fn invalidate_shadows(&mut self, pointer12: Option<u64>) {
-        self.shadows.invalidate(pointer12.map(|pointer| pointer & !0xfff), &mut Frames);
+        let Some(pointer) = pointer12 else { return self.shadows.invalidate(None, &mut Frames) };
+        for flags in [0, ACCESSED_DIRTY] {
+            self.shadows.invalidate(Some(pointer & !0xfff | flags), &mut Frames);
+        }
     }
 
     /// Handles an EPT violation of L2, whose VMCS is current.
@@ -50,11 +64,15 @@ impl GuestVmx {
         const KEPT: u64 = 0b111 | LINEAR_VALID | TRANSLATED | 1 << 12;
         let vm = cpu.vcpu().vm();
         let address = vmcs::read(Field::GUEST_PHYSICAL);
-        let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+        let pointer12 = self.vmcs12.get(Field::EPT_POINTER);
+        let mut qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+        if pointer12 & ACCESSED_DIRTY != 0 && qualification & (LINEAR_VALID | TRANSLATED) == LINEAR_VALID {
+            // An access to L2's own tables is a read and a write ("Exit Qualification for EPT Violations"). Bochs 3.0 reports the write.
+            qualification |= 0b11;
+        }
         let needed = Rights(qualification as u8 & 0b111);
-        let memory = |at: u64| Ram(vm).read_u64(at);
         let bits = cpuid(0x8000_0008, 0).eax & 0xff;
-        let leaf = match ept::walk(&memory, self.vmcs12.get(Field::EPT_POINTER), address, needed, bits) {
+        let leaf = match ept::walk(&Ram(vm), pointer12, address, needed, bits) {
             Ok(leaf) => leaf,
             Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
             Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
