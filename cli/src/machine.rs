@@ -136,9 +136,10 @@ pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) ->
 /// `stile check`: explains the machine.
 ///
 /// # Errors
-/// The configuration has a mistake, or a kernel can't be booted.
+/// The configuration has a mistake, a kernel can't be booted, or an image can't be shared.
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = configure(&args.machine)?;
+    disk::sharing::check(&config)?;
     let plans = plans_at_hand(&config)?;
     out::line(crate::check::explain(&config, &plans, None).trim_end())?;
     Ok(exit::OK)

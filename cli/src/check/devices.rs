@@ -2,6 +2,7 @@
 
 use crate::config::MachineConfig;
 use crate::disk::network::Network;
+use crate::disk::sharing;
 
 /// The names and descriptions of the `index`th virtual machine's devices.
 pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, String)> {
@@ -10,7 +11,14 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     let disks = vm.disks.iter().zip('a'..).map(|(drive, letter)| {
         let read_only = if drive.read_only { ", read-only" } else { "" };
         let absent = if drive.file.exists() { "" } else { ", not there yet" };
-        ("disk", format!("/dev/vd{letter}: {} ({}{read_only}{absent}), QEMU's virtio-blk at ", drive.file.display(), drive.format()))
+        let others = match &sharing::others(machine, index, drive)[..] {
+            [] => String::new(),
+            others => format!(", which {} may read, too", others.join(", ")),
+        };
+        (
+            "disk",
+            format!("/dev/vd{letter}: {} ({}{read_only}{absent}{others}), QEMU's virtio-blk at ", drive.file.display(), drive.format()),
+        )
     });
     let networks = vm.networks.iter().map(|network| ("network", format!("{}, QEMU's virtio-net at ", describe(machine, network))));
     let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks);

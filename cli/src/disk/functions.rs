@@ -1,13 +1,11 @@
 //! Disks and networks as PCI functions of the emulated machine.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 
 use super::drive::Drive;
 use super::network::{Forward, Network};
+use super::sharing;
 use crate::config::MachineConfig;
-use crate::exit;
 
 /// The emulator's arguments for the disks and networks of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,16 +29,10 @@ impl Functions {
     /// An image or a port can't be used.
     pub fn new(machine: &MachineConfig) -> Result<Self> {
         let mut functions = Self::default();
-        let mut used: Vec<&Drive> = Vec::new();
+        sharing::check(machine)?;
         for vm in &machine.vms {
             for drive in &vm.disks {
                 drive.check()?;
-                let shared = used.iter().any(|other| !(other.read_only && drive.read_only) && is_same(&other.file, &drive.file));
-                if shared {
-                    let what = "is given twice: use a copy for the second disk, or readonly for both";
-                    return Err(exit::usage(format!("disk: {} {what}", drive.file.display())));
-                }
-                used.push(drive);
             }
             let named = vm.functions.len().saturating_sub(vm.disks.len() + vm.networks.len());
             let mut addresses = vm.functions[named..].iter().map(|address| address.device());
@@ -105,11 +97,6 @@ impl Functions {
     }
 }
 
-/// Whether two names are of the same file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().is_ok_and(|other| one == other))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,15 +135,5 @@ mod tests {
                 "hubport,id=net2,hubid=1",
             ]
         );
-    }
-
-    #[test]
-    fn names_of_the_same_file_are_recognized() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("a"), dir.path().join("b"));
-        std::fs::write(&file, "").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(is_same(&file, &link) && is_same(&file, &dir.path().join("./a")));
-        assert!(!is_same(&file, dir.path()));
     }
 }

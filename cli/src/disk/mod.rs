@@ -17,6 +17,7 @@ pub mod partition;
 mod qemu_img;
 mod root;
 mod settings;
+pub mod sharing;
 pub mod system;
 pub mod values;
 
