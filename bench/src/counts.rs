@@ -99,7 +99,7 @@ pub struct Section {
     pub reasons: BTreeMap<String, u64>,
     /// Others' by reason.
     pub other_reasons: BTreeMap<String, u64>,
-    /// What CPUs share, if the plugin was to count that.
+    /// Memory shared by CPUs, if the plugin counted it.
     #[serde(default)]
     pub sharing: Option<Sharing>,
 }

@@ -13,7 +13,7 @@ pub const TEST: &str = "budgets/scale";
 /// The numbers of CPUs that it compares.
 const CPUS: [u32; 2] = [2, 8];
 
-/// What an operation may cost on the larger machine, as a multiple of what it costs on the smaller one.
+/// Maximum ratio of an operation's costs on the larger and the smaller machine.
 const GROWTH: f64 = 1.1;
 
 /// Measures every operation that has a limit. The error says which ones share more with other CPUs, or cost more where there are more CPUs.

@@ -33,7 +33,7 @@ const BUSY: &str = "only=vcpu_switch endless";
 /// Those of a VM that ends at once.
 const ENDS: &str = "only=nothing";
 
-/// What a run needs.
+/// Programs needed for a run.
 #[derive(Debug)]
 pub struct Tools {
     /// The probe's program.

@@ -72,7 +72,7 @@ fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     ))
 }
 
-/// The same machine, whose first VM sends SGIs without an exit: on the CPUs whose affinities it has.
+/// A machine whose first VM sends SGIs without exits: it has the CPUs with the same affinities.
 fn trusting(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     let config = config(vm, programs, rounds)?.replace("cpus = \"0\"", "cpus = \"2\"").replace("cpus = \"1-2\"", "cpus = \"0-1\"");
     Ok(config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n"))

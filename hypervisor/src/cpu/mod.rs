@@ -75,7 +75,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),
         Leave::Off => schedule.scheduler.off(me, now),
-        // Whatever the reason for leaving: an expired slice ends.
+        // An expired slice ends, for any reason of leaving.
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);

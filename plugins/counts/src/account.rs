@@ -152,7 +152,7 @@ pub struct Account {
     places: Vec<(Place, &'static Tally)>,
     /// Exits by reason.
     exits: Vec<(World, BTreeMap<String, u64>)>,
-    /// What CPUs share, if that is counted.
+    /// Memory shared by CPUs, if counted.
     pub sharing: Option<Sharing>,
     open: Option<Mark>,
 }

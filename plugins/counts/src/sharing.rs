@@ -62,7 +62,7 @@ impl Sharing {
         self.0.entry(loaded).or_default().spins += 1;
     }
 
-    /// What there is more than `before`, on the CPUs that have this world loaded.
+    /// Difference to `before`, on the CPUs that have this world loaded.
     pub fn since(&self, before: &Self, guest: World) -> Part {
         let none = Loaded::default();
         let of = |sharing: &'_ Self, world| sharing.0.get(&world).cloned().unwrap_or_default();

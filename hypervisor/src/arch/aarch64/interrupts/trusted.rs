@@ -1,10 +1,12 @@
-//! SGIs that a trusted VM (`ipi = "direct"`) sends without an exit: while a vCPU is direct, its guest writes the physical ICC_SGI1R_EL1.
+//! SGIs without exits for a trusted VM (`ipi = "direct"`): while a vCPU is direct, its guest writes the physical
+//! ICC_SGI1R_EL1.
 //!
-//! The guest names targets by the affinities that it sees, and hardware by those of CPUs: so each vCPU has one CPU, of the same affinity. SGIs
-//! that come to such a CPU are its vCPU's ([`owner_at`]): direct, it takes them itself; otherwise Stile does ([`arrived`]). Those that are sent to
-//! other CPUs stay pending there, disabled, except for the kick, which is harmless.
+//! The guest names targets by virtual affinities, hardware by physical ones: each vCPU is therefore bound to the CPU
+//! of the same affinity. SGIs that arrive at such a CPU belong to its vCPU ([`owner_at`]), which takes them itself
+//! while direct; otherwise Stile does ([`arrived`]). SGIs to other CPUs stay pending and disabled there, except the
+//! kick, which is harmless.
 //!
-//! An SGI that hardware would not bring to its target as the guest expects must be sent by Stile: [`Trust::redistributor_written`].
+//! SGIs that hardware would not deliver as the guest expects must be sent by Stile: [`Trust::redistributor_written`].
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
@@ -21,45 +23,47 @@ use crate::console::log;
 use crate::cpu;
 use crate::vm::Vcpu;
 
-/// The vCPU that SGIs belong to that come to each CPU, by its VM and number; or [`NOBODY`].
+/// For each CPU, the vCPU that owns arriving SGIs: VM and number, or [`NOBODY`].
 static OWNERS: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
 const NOBODY: u16 = u16::MAX;
 
-/// Whether a VM with these techniques is to send SGIs without an exit.
+/// Whether these techniques request SGIs without exits.
 pub fn is_wanted(techniques: Techniques) -> bool {
     techniques.interrupts == Interrupts::Direct && techniques.ipi == IpiAccess::Direct
 }
 
-/// The vCPU that SGIs belong to that come to a CPU, if its VM is trusted.
+/// The vCPU of a trusted VM that owns SGIs arriving at a CPU, if any.
 pub fn owner_at(cpu: usize) -> Option<Owner> {
     let owner = OWNERS[cpu % MAX_CPUS].load(Ordering::Relaxed);
     let [vm, vcpu] = owner.to_be_bytes();
     (owner != NOBODY).then_some(Owner { vm, vcpu })
 }
 
-/// The SGIs, besides the kick, that Stile takes on a CPU.
+/// Bit mask of the SGIs, besides the kick, that Stile takes on a CPU.
 pub fn sgis_at(cpu: usize) -> u32 {
     if owner_at(cpu).is_some() { gic::SGIS } else { 0 }
 }
 
-/// An SGI other than a kick came to this CPU, where nobody is direct, and is over as far as hardware is concerned.
+/// Handles an SGI other than a kick that arrived at this CPU while no vCPU is direct, and that was acknowledged and
+/// ended.
 pub fn arrived(cpu: &Cpu, intid: u32) {
-    // The sender's next one is another one.
+    // A later one of the sender is a new SGI.
     gic::complete_acknowledge();
     let Some(target) = owner_at(cpu.index).and_then(find) else { return };
     target.arch.requests.post_sgi(intid);
     if cpu::runs_here(target) { delivery::pull(cpu) } else { cpu::notify(target) }
 }
 
-/// The right of a VM to send SGIs without an exit.
+/// Permission of a VM to send SGIs without exits.
 pub struct Trust {
     vm: u8,
-    /// vCPUs whose SGIs Stile must send, a bit each.
+    /// Bit mask of vCPUs to which Stile must send the SGIs.
     needs_trapped: AtomicU64,
 }
 
 impl Trust {
-    /// For VM number `vm`, before its guest starts, if it is wanted and possible. A reason against it is reported: the VM's SGIs trap then.
+    /// Grants the permission to VM number `vm` before its guest starts, if configured and possible. A reason against
+    /// it is logged; the VM's SGIs then trap.
     pub fn of(vm: usize, config: &stile_blob::Vm<'_>, techniques: Techniques, online: u64) -> Option<Trust> {
         if !is_wanted(techniques) {
             return None;
@@ -82,7 +86,8 @@ impl Trust {
         self.needs_trapped.load(Ordering::Relaxed) == 0
     }
 
-    /// The redistributor of a vCPU of this VM was written. `traps`: SGIs to it must be sent by Stile ([`Redistributor::needs_trapped_sgis`]).
+    /// Called after a write of a vCPU's redistributor. `traps`: Stile must send SGIs to it
+    /// ([`Redistributor::needs_trapped_sgis`]).
     ///
     /// [`Redistributor::needs_trapped_sgis`]: stile_vgic::Redistributor::needs_trapped_sgis
     pub fn redistributor_written(&self, vcpu: &Vcpu, traps: bool) {
@@ -92,25 +97,26 @@ impl Trust {
             false => self.needs_trapped.fetch_and(!bit, Ordering::Relaxed),
         };
         if traps && before & bit == 0 {
-            // Whoever becomes direct after this sees the bit: it is published before it asks (`Place::publish`), and there is a fence in `Place::end`.
+            // A vCPU that becomes direct after this sees the bit: it is published before it checks
+            // (`Place::publish`), and `Place::end` has a fence.
             vcpu.vm().vcpus.iter().filter_map(|vcpu| vcpu.arch.direct).for_each(Place::end);
         }
     }
 
-    /// The VM is being reset. None of its vCPUs runs: SGIs that are pending are of the last boot.
+    /// Drops pending SGIs at a reset of the VM. None of its vCPUs runs.
     pub fn reset(&self) {
         self.needs_trapped.store(0, Ordering::Relaxed);
         self.cpus().for_each(|cpu| _ = redistributor::strays(cpu));
     }
 
-    /// Its CPUs.
+    /// CPUs of the VM.
     fn cpus(&self) -> impl Iterator<Item = usize> {
         (0..MAX_CPUS).filter(|&cpu| owner_at(cpu).is_some_and(|owner| owner.vm == self.vm))
     }
 }
 
 impl Drop for Trust {
-    /// The VM is gone.
+    /// Releases the CPUs of a retired VM.
     fn drop(&mut self) {
         for cpu in self.cpus() {
             redistributor::ignore(cpu, gic::SGIS);
@@ -119,7 +125,7 @@ impl Drop for Trust {
     }
 }
 
-/// The reason why SGIs of a VM, whose vCPUs have these CPUs, can't leave without an exit; if there is one.
+/// Reason why a VM whose vCPUs have these CPUs cannot send SGIs without exits, if any.
 fn refusal(techniques: Techniques, cpus: impl Iterator<Item = u64>) -> Option<&'static str> {
     let affinity = |cpu| board::get().cpus.get(cpu).copied();
     if techniques.binary_point == BinaryPoint::Common {
