@@ -52,8 +52,10 @@ pub fn run_all(platform: &Platform) {
             measure::print_skipped(operation.name);
             continue;
         }
-        while platform.arguments.endless {
-            (operation.run)(platform, platform.arguments.iterations);
+        if platform.arguments.endless {
+            loop {
+                (operation.run)(platform, platform.arguments.iterations);
+            }
         }
         let n = (platform.arguments.iterations / operation.seldom).max(1);
         arch::begin_section();
