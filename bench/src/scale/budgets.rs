@@ -68,6 +68,6 @@ mod tests {
     #[test]
     fn every_operation_has_a_limit() {
         let limits = budgets::read().unwrap().scale;
-        assert!(super::super::OPERATIONS.iter().all(|name| limits.contains_key(*name)), "{limits:?}");
+        assert!(super::super::figure::OPERATIONS.iter().all(|name| limits.contains_key(*name)), "{limits:?}");
     }
 }

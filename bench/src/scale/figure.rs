@@ -3,8 +3,10 @@
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::OPERATIONS;
 use crate::counts::Sharing;
+
+/// The operations, in the order of tables.
+pub const OPERATIONS: [&str; 7] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
 
 /// Counts at EL2 of one operation, on the CPUs of the VM that measures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

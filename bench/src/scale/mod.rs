@@ -15,14 +15,11 @@ use anyhow::{Context, Result};
 use crate::operation::Operation;
 use crate::platform::{self, Platform};
 use crate::{counts, probe, under_stile};
-use figure::Figure;
+use figure::{Figure, OPERATIONS};
 use stile::args::BenchArgs;
 use stile::config::Arch;
 use stile::progress::Task;
 use stile::{cargo, emulator, exit, out};
-
-/// The operations, in the order of tables.
-const OPERATIONS: [&str; 7] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
 
 /// The numbers of CPUs that are measured unless others are asked for.
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];

@@ -11,8 +11,10 @@ use stile_ledger::aarch64::register_name;
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::{Ec, Esr};
 
+use crate::counts::Counts;
 use crate::decode::KINDS;
 use crate::sharing::{Part, Sharing};
+use crate::world::World;
 
 /// An Exception level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,40 +33,6 @@ impl Level {
     /// Whether there is no guest at it.
     const fn is_above(self) -> bool {
         matches!(self, Self::El2 | Self::HostEl0)
-    }
-}
-
-/// How many, by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    instructions: u64,
-    sysreg_reads: u64,
-    sysreg_writes: u64,
-    barriers: u64,
-    tlb_ops: u64,
-    loads: u64,
-    stores: u64,
-}
-
-impl From<[u64; KINDS]> for Counts {
-    fn from([instructions, sysreg_reads, sysreg_writes, barriers, tlb_ops, loads, stores]: [u64; KINDS]) -> Self {
-        Self { instructions, sysreg_reads, sysreg_writes, barriers, tlb_ops, loads, stores }
-    }
-}
-
-/// System at EL1 and EL0: the table of the second stage of translation, if that is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct World(Option<u64>);
-
-impl World {
-    /// With no hypervisor.
-    pub const BARE: Self = Self(None);
-
-    /// By `HCR_EL2` and `VTTBR_EL2`. (Neither the VMID nor CnP counts: the one may change while the VM lives.)
-    pub const fn new(hcr: u64, vttbr: u64) -> Self {
-        const VM: u64 = 1;
-        const BADDR: u64 = 0x0000_ffff_ffff_fffe;
-        Self(if hcr & VM != 0 { Some(vttbr & BADDR) } else { None })
     }
 }
 
@@ -312,7 +280,7 @@ impl Account {
         let summary = |world: World| {
             let reasons = self.exits.iter().find(|(other, _)| *other == world).map(|(_, reasons)| reasons.clone()).unwrap_or_default();
             let exits = reasons.values().sum();
-            Summary { table: world.0, el1: ran(Level::El1, world), el0: ran(Level::El0, world), exits, reasons }
+            Summary { table: world.table(), el1: ran(Level::El1, world), el0: ran(Level::El0, world), exits, reasons }
         };
         Run {
             el2: ran(Level::El2, World::BARE),

@@ -10,6 +10,7 @@
 //! the emulator does not show the Exception level of those that aren't.
 
 mod account;
+mod counts;
 mod decode;
 // The tests run without the emulator, and so without its functions.
 #[cfg(not(test))]
@@ -17,6 +18,7 @@ mod plugin;
 #[cfg(not(test))]
 mod qemu;
 mod sharing;
+mod world;
 
 /// `HINT #126`: a section begins. Unallocated hints do nothing, anywhere, and never trap.
 pub const BEGIN: u32 = hint(126);

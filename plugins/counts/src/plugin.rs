@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::account::{Account, Level, Line, Place, Reason, Tally, World};
+use crate::account::{Account, Level, Line, Place, Reason, Tally};
 use crate::decode::{self, KINDS};
 use crate::qemu::{self, Block, Id, Info, Register};
 use crate::sharing::Sharing;
+use crate::world::World;
 use crate::{BEGIN, END};
 
 /// The version of the interface that the plugin is written for.

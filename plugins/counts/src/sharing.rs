@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::account::{Counts, World};
+use crate::counts::Counts;
 use crate::decode::KINDS;
+use crate::world::World;
 
 /// Bytes of a cache line, as a power of two.
 const LINE_SHIFT: u32 = 6;
