@@ -21,7 +21,12 @@ impl Topology {
 
     /// The number of vCPUs.
     pub const fn vcpus(self) -> usize {
-        self.sockets as usize * self.cores as usize * self.threads as usize
+        self.sockets as usize * self.per_socket()
+    }
+
+    /// The number of vCPUs of a socket.
+    pub const fn per_socket(self) -> usize {
+        self.cores as usize * self.threads as usize
     }
 
     /// Socket, core in the socket, and thread in the core of a vCPU. The topology is not empty.
@@ -52,7 +57,8 @@ mod tests {
     #[test]
     fn places_count_threads_first() {
         let topology = Topology { sockets: 2, cores: 3, threads: 2 };
-        assert_eq!(topology.vcpus(), 12);
+        assert_eq!((topology.vcpus(), topology.per_socket()), (12, 6));
+        assert_eq!(Topology::flat(3).per_socket(), 3, "the exact number, not one of identifiers");
         let places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (1, 0, 0)];
         assert!(places.into_iter().enumerate().all(|(vcpu, place)| topology.place(vcpu) == place));
         assert_eq!(Topology::flat(5).place(4), (0, 4, 0));

@@ -91,14 +91,16 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             /// The local APIC exists and is enabled.
             const APIC: u32 = 1 << 9;
             let own = cpuid(1, 0);
-            let (_, socket) = topology.apic_shifts();
+            // The number itself, although the manual allows any up to the next power of two: some software starts as
+            // many CPUs.
+            let vcpus = topology.per_socket().min(0xff) as u32;
             let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
             CpuidResult {
                 eax: own.eax,
-                ebx: own.ebx & 0xff00 | vcpu << 24 | 1 << socket << 16,
+                ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
                 // The hypervisor bit is set.
                 ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
-                edx: own.edx & EDX & !APIC | u32::from(socket > 0) << 28 | if apic_on { APIC } else { 0 },
+                edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
             }
         }
         0x4 => cache(cpuid(4, subleaf), topology),
@@ -115,10 +117,9 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
         }
         0xb => {
             let (core, socket) = topology.apic_shifts();
-            let threads = u32::from(topology.threads);
             let (shift, all, kind) = match subleaf {
-                0 => (core, threads, 1),
-                1 => (socket, threads * u32::from(topology.cores), 2),
+                0 => (core, topology.threads.into(), 1),
+                1 => (socket, topology.per_socket() as u32, 2),
                 _ => return CpuidResult { ecx: subleaf & 0xff, edx: vcpu, ..NOTHING },
             };
             CpuidResult { eax: shift, ebx: all, ecx: kind << 8 | subleaf, edx: vcpu }
