@@ -1,4 +1,4 @@
-//! `stile bench --ablate`: what each technique of the exit path is worth, found by doing without it.
+//! `stile bench --ablate`: the gain of each technique of the exit path, measured with that technique disabled.
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
@@ -34,7 +34,7 @@ pub fn position(name: &str) -> Option<usize> {
     ablations().iter().position(|(known, _)| *known == name)
 }
 
-/// Measures Stile as it is, and with each ablation.
+/// Measures Stile unchanged, and with each ablation.
 ///
 /// # Errors
 /// Something can't be built or run.

@@ -24,7 +24,7 @@ pub fn build() -> Result<PathBuf> {
     Ok(libraries.into_iter().find(|(name, _)| name == LIBRARY).context("cargo made no plugin")?.1)
 }
 
-/// The plugin, and what it is to count.
+/// The plugin, and the counters that it enables.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin<'a> {
     /// Where it is.
@@ -133,7 +133,7 @@ pub struct Run {
 /// One of those: a VM, or a host whose kernel is at EL1.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct World {
-    /// The address of its second-stage table, if it has one.
+    /// Address of the second-stage table, if any.
     pub table: Option<u64>,
     /// Counts at EL1.
     pub el1: Counts,

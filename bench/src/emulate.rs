@@ -25,7 +25,7 @@ pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=
 /// Output of a run.
 #[derive(Debug)]
 pub struct Output {
-    /// Everything that came over the serial line.
+    /// The complete output of the serial line.
     pub line: Vec<u8>,
     /// Counts of the plugin, if there is one.
     pub counts: Option<counts::Output>,
@@ -36,7 +36,7 @@ pub struct Output {
 /// Action on a machine that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on.
+    /// The machine keeps running.
     GoOn,
     /// These bytes go to it, over the serial line.
     Send(Vec<u8>),
@@ -52,7 +52,7 @@ pub fn run(machine: &Machine, image: &[u8], plugin: Option<&Path>) -> Result<Out
     run_until(machine, image, plugin.map(Plugin::new), |_| Next::GoOn)
 }
 
-/// Runs a machine that need not end by itself: `next` decides on an action from all output so far, each time that there is more.
+/// Runs a machine that need not end: `next` selects an action from the complete output whenever there is more.
 ///
 /// # Errors
 /// As of [`run`].

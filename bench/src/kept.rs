@@ -18,7 +18,7 @@ use stile::config::Arch;
 const FIGURES: &str = "bench/figures.jsonl";
 /// The page with the figures of all hosts.
 const PAGE: &str = "docs/bench.md";
-/// The page with the worth of each technique.
+/// The page with the gain of each technique.
 const TECHNIQUES: &str = "docs/bench-techniques.md";
 /// The page with a summary.
 const README: &str = "README.md";

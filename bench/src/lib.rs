@@ -46,8 +46,7 @@ pub fn probe_image() -> Result<Vec<u8>> {
     probe::build(Arch::Aarch64)
 }
 
-/// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
-///
+/// Builds the file system of a kernel whose KVM runs the probe, and returns it with the numbers of vCPUs for its boot arguments.
 /// # Errors
 /// A name that there isn't; something can't be built.
 pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {

@@ -7,7 +7,7 @@ pub struct Operation {
     pub name: &'static str,
     /// Its requirements.
     pub needs: Needs,
-    /// The most instructions that it is to cost under Stile on the CPU model of the picture.
+    /// Budget in instructions under Stile, on the CPU model of the picture.
     pub aim: Option<u32>,
 }
 
@@ -16,7 +16,7 @@ pub struct Operation {
 pub enum Needs {
     /// One virtual CPU on one physical CPU.
     One,
-    /// Two virtual CPUs, each on a physical CPU of its own.
+    /// Two virtual CPUs, each pinned to a physical CPU.
     Two,
     /// Two virtual CPUs that share a physical one.
     Shared,
@@ -92,7 +92,7 @@ pub static X86_64: [Operation; 21] = [
 /// Those of `all` with these names; all without names.
 ///
 /// # Errors
-/// A name that there isn't: a sentence that lists those that there are.
+/// Unknown name; the message lists the valid ones.
 pub fn choose(all: &[Operation], names: &[String]) -> Result<Vec<Operation>, String> {
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|operation| operation.name != **name)) {
         let known: Vec<_> = all.iter().map(|operation| operation.name).collect();

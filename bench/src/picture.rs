@@ -1,5 +1,5 @@
-//! The picture of the figures: bars on a logarithmic scale, a group of them for each operation, one for each host. It has colours for light
-//! and for dark pages, and a background of its own for programs that don't say which they show.
+//! Chart of the figures: bars on a logarithmic scale, grouped by operation, one for each host. It has colours for light and for dark pages,
+//! and a background for programs that don't report which one they show.
 
 use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Style, Text, Title};
@@ -248,7 +248,7 @@ mod tests {
         for number in ["35", "1,634", "5,638", "10,000", "hyp_call", "ipi"] {
             assert!(picture.contains(&format!(">{number}</text>")) || picture.contains(&format!("\n{number}\n")), "{number}");
         }
-        // Figures of other CPUs and of ablations are no bars.
+        // Figures of other CPUs and of ablations have no bars.
         records.push(Record { cpu: "cortex-a57".to_owned(), ..record("stile", "ipi", 400.0) });
         records.push(Record { ablation: Some("all".to_owned()), ..record("stile", "ipi", 900.0) });
         assert_eq!(draw(&records, platform::of(Arch::Aarch64), "max"), picture);

@@ -93,7 +93,7 @@ impl Platform {
     /// The operations with these names; all without names.
     ///
     /// # Errors
-    /// A name that there isn't: a sentence that lists those that there are.
+    /// Unknown name; the message lists the valid ones.
     pub fn choose(&self, names: &[String]) -> Result<Vec<Operation>, String> {
         operation::choose(self.operations, names)
     }
@@ -101,7 +101,7 @@ impl Platform {
     /// Which peers the words of `--against` name; all without words.
     ///
     /// # Errors
-    /// A word that names none: a sentence that lists those that there are.
+    /// Unknown name; the message lists the valid ones.
     pub fn choose_peers(&self, words: &[String]) -> Result<Vec<Host>, String> {
         if words.is_empty() {
             return Ok(self.peers.to_vec());

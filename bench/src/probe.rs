@@ -62,7 +62,7 @@ pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
 pub struct Line {
     /// Its name.
     pub operation: String,
-    /// Instructions of one, if the host has it.
+    /// Instructions of one operation, if the host supports it.
     pub instructions: Option<f64>,
     /// How many ran.
     pub iterations: Option<u64>,

@@ -54,7 +54,7 @@ pub fn write(records: &[Record]) -> Result<String> {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// A line that is no record.
+/// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Record>> {
     let record = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
     text.lines().enumerate().map(record).collect()

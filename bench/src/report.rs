@@ -30,7 +30,7 @@ impl<'a> Results<'a> {
         self.hosts.push((host, figures));
     }
 
-    /// A table with a row for each operation: the first host's figures and exits, then the others' and what they are to the first's.
+    /// Renders a table with a row for each operation: the first host's figures and exits, then the others' with their ratio to the first host's.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);

@@ -1,4 +1,4 @@
-//! A run of Stile with one VM, which ends by itself.
+//! A run of Stile with one VM that ends itself.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
     Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
 }
 
-/// A machine with so many CPUs of a model.
+/// A machine with `cpus` CPUs of a model.
 pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
     let mitigations = stile_blob::Mitigations::default();
     MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, vms: vec![vm] }
@@ -53,9 +53,9 @@ pub struct Output {
 /// How long a VM runs.
 #[derive(Clone, Copy)]
 pub enum Until<'a> {
-    /// Until it ends by itself.
+    /// Until the VM ends itself.
     ItEnds,
-    /// Until this says so of everything that it has written to its console. Then Stile is told to end it.
+    /// Until this function returns true for the console's complete output. Stile is then told to end the VM.
     Said(&'a dyn Fn(&[u8]) -> bool),
 }
 
@@ -73,7 +73,7 @@ pub fn run(
     run_until(hypervisor, config, files, extra, plugin, Until::ItEnds)
 }
 
-/// Runs a VM that need not end by itself.
+/// Runs a VM that need not end itself.
 ///
 /// # Errors
 /// As of [`run`].
@@ -89,7 +89,7 @@ pub fn run_until(
     run_vms(hypervisor, config, &files, extra, plugin.map(Plugin::new), until)
 }
 
-/// Runs VMs with files of their own: as many as there are VMs. The first VM says when the run is over; if that ends by itself, all must.
+/// Runs VMs with a set of files each. The first VM determines the end of the run; if it ends itself, all VMs must.
 ///
 /// # Errors
 /// As of [`run`].
@@ -154,7 +154,7 @@ fn console_of(line: &[u8]) -> Vec<u8> {
     line.iter().filter_map(byte).collect()
 }
 
-/// The VM's console and its exits, from what came over the serial line.
+/// Extracts the VM's console and exits from the output of the serial line.
 fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Account)> {
     let mut decoder = Decoder::new();
     let (mut console, mut log) = (Vec::new(), Vec::new());

@@ -20,7 +20,7 @@ use crate::{exit, out};
 /// Shows a console with its scroll-back, and types to it, until the user leaves or the machine ends.
 ///
 /// # Errors
-/// There is no such machine or VM; the terminal can't be set up; output can't be written.
+/// The machine or VM does not exist; the terminal can't be set up; output can't be written.
 pub fn attach(args: &AttachArgs) -> Result<u8> {
     let (machine, vm) = name::split(&args.target);
     let mut connection = Connection::open(&Directory::open()?, machine)?;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Sends the child `signal` when the thread that starts it ends, in whatever way: a killed command leaves no
+/// Sends the child `signal` when the thread that starts it ends for any reason, so that a killed command leaves no
 /// processes behind.
 pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     let ask = move || set_parent_process_death_signal(Some(signal)).map_err(io::Error::from);

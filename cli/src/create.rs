@@ -32,7 +32,7 @@ struct Done<'a> {
 /// Creates the VM of a file in a machine, and starts it.
 ///
 /// # Errors
-/// There is no such machine; the file has a mistake, or not one VM; Stile has no room for the VM.
+/// The machine does not exist; the file has a mistake, or not one VM; Stile has no room for the VM.
 pub fn run(args: &CreateArgs) -> Result<u8> {
     let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
     let status = connection.status()?;
@@ -91,7 +91,7 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// The blob of the image that the machine was started with, if this computer has it.
+/// The blob of the image that the machine was started with, if this computer has the image.
 fn image_of(connection: &mut Connection) -> Result<Option<Vec<u8>>> {
     connection.send(&Request::Image)?;
     let path = match connection.receive()? {

@@ -1,4 +1,4 @@
-//! `stile run --detach`: the machine in a process of its own, without a terminal.
+//! `stile run --detach`: runs the machine in a separate process without a terminal.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,7 +25,7 @@ pub fn detached() -> Option<String> {
     Some(name)
 }
 
-/// Starts this command again, in a session of its own, and waits until its machine can be reached. Prints the machine's name.
+/// Re-executes this command in a new session, and waits until the machine can be reached. Prints the machine's name.
 ///
 /// # Errors
 /// The process can't be started. If it ends before it can be reached, its status is the result, and its messages are shown.
@@ -33,7 +33,7 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
     let directory = Directory::open()?;
     let name = match name {
         Some(name) => name.to_owned(),
-        // Free again when the claim is dropped; the new process claims it anew.
+        // Released when the claim is dropped; the new process claims the name itself.
         None => directory.claim(None)?.name.clone(),
     };
     let log = directory.log(&name);

@@ -68,7 +68,7 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     Ok(config)
 }
 
-/// Rejects a VM with an EL2 of its own on a CPU model without FEAT_NV. If the emulator is missing or doesn't
+/// Rejects a VM with virtual EL2 on a CPU model without FEAT_NV. If the emulator is missing or doesn't
 /// know the model, Stile itself checks at boot.
 fn check_nesting(config: &MachineConfig) -> Result<()> {
     let needs = |vm: &VmConfig| match vm.techniques.nested {
@@ -244,7 +244,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             Some(archive)
         }
     };
-    // The user's come last, because the last of several wins.
+    // The user's parameters come last, because the last of several duplicates takes effect.
     bootargs.push(&vm.append);
     let mut bootargs = bootargs.join(" ").trim().to_owned();
     if let (KernelSource::Disk, Some(command)) = (&vm.kernel, &vm.exec) {

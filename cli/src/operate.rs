@@ -110,7 +110,7 @@ impl Target {
         self.ask(action)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be {}", self.name(), participle(action)))
     }
 
-    /// The name of the VM with that of its machine.
+    /// The name of the VM, qualified by that of its machine.
     fn name(&self) -> String {
         format!("{}/{}", self.connection.name, self.vm)
     }
@@ -147,7 +147,7 @@ fn is(state: State, wanted: State) -> bool {
 /// Stops a VM: presses its power button, and turns the power off if the guest is not off after a time.
 ///
 /// # Errors
-/// There is no such machine or VM, or the VM is off.
+/// The machine or VM does not exist, or the VM is off.
 pub fn stop(args: &StopArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
     let is_off = |state: State| is(state, State::Off);
@@ -180,7 +180,7 @@ pub fn stop(args: &StopArgs) -> Result<u8> {
 /// Starts a VM that is off.
 ///
 /// # Errors
-/// There is no such machine or VM, or the VM is on.
+/// The machine or VM does not exist, or the VM is on.
 pub fn start(args: &VmArgs) -> Result<u8> {
     run(args, Action::Start)
 }
@@ -188,7 +188,7 @@ pub fn start(args: &VmArgs) -> Result<u8> {
 /// Resets a VM, or starts one that is off.
 ///
 /// # Errors
-/// There is no such machine or VM.
+/// The machine or VM does not exist.
 pub fn restart(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
     let action = if is(target.state()?, State::Off) { Action::Start } else { Action::Reset };
@@ -199,7 +199,7 @@ pub fn restart(args: &VmArgs) -> Result<u8> {
 /// Destroys a VM that is off; with `--force` turns it off before.
 ///
 /// # Errors
-/// There is no such machine or VM, the VM is on, or it can't be destroyed.
+/// The machine or VM does not exist, the VM is on, or it can't be destroyed.
 pub fn destroy(args: &DestroyArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
     let state = target.state()?;
@@ -227,7 +227,7 @@ pub fn destroy(args: &DestroyArgs) -> Result<u8> {
 /// Pauses a VM.
 ///
 /// # Errors
-/// There is no such machine or VM, or the VM does not run.
+/// The machine or VM does not exist, or the VM does not run.
 pub fn pause(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
     target.change(Action::Pause)?;
@@ -241,7 +241,7 @@ pub fn pause(args: &VmArgs) -> Result<u8> {
 /// Ends a VM's pause.
 ///
 /// # Errors
-/// There is no such machine or VM, or the VM is not paused.
+/// The machine or VM does not exist, or the VM is not paused.
 pub fn resume(args: &VmArgs) -> Result<u8> {
     run(args, Action::Resume)
 }

@@ -17,7 +17,7 @@ pub fn ps(args: &PsArgs) -> Result<u8> {
     let directory = Directory::open()?;
     let mut machines = Vec::new();
     for name in directory.machines()? {
-        // One that ends in this moment, or does not answer, is no reason to hide the others.
+        // Skip a machine that is just ending or does not answer: the others are still shown.
         match Connection::open(&directory, &name).and_then(|mut connection| connection.status()) {
             Ok(status) => machines.push(status),
             Err(error) => out::note(format_args!("stile: {error:#}")),

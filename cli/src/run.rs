@@ -60,7 +60,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
             None
         }
     };
-    // Firmware loads the image, which then moves; and has memory of its own.
+    // Firmware loads and relocates the image, and needs memory itself.
     let memory = if firmware.is_some() { memory + 2 * image.bytes.len() as u64 + UEFI_MEMORY } else { memory };
     drop(image);
     let smmu = config.has_functions();

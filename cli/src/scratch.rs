@@ -107,7 +107,7 @@ impl EndBySignal {
 }
 
 impl Drop for EndBySignal {
-    /// Returns only if no signal has come: the next watcher gets those that come later.
+    /// Returns only if no signal is pending: later signals are for the next watcher.
     fn drop(&mut self) {
         self.signals.close();
         if let Some(watcher) = self.watcher.take() {
@@ -117,7 +117,7 @@ impl Drop for EndBySignal {
     }
 }
 
-/// Waits for a signal, or until the signals are closed. Then returns one that came before, if there is one.
+/// Waits for a signal, or until the signals are closed; then returns a signal received before that, if any.
 fn next(signals: &mut Signals) -> Option<i32> {
     if let Some(signal) = signals.forever().next() {
         return Some(signal);

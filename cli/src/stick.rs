@@ -62,7 +62,7 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Writes a file under a temporary name, then gives it its own: an error leaves an existing file as it was.
+/// Writes a file under a temporary name and renames it: on error an existing file is unchanged.
 fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
     let writing = || format!("writing {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -127,7 +127,7 @@ pub fn write(file: &mut File, program: &[u8]) -> Result<u64> {
     Ok(size)
 }
 
-/// A FAT file system of so many bytes, from its beginning.
+/// Creates a FAT file system of `size` bytes at the start of the region.
 fn volume(size: u64, program: &[u8]) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.set_len(size)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::World;
 use stile_wire::{Channel, Decoder, Encoder, Event, Item, VmState};
 
-/// A machine that says hello on its console and goes on until its serial line's input ends.
+/// A machine that greets on its console and runs until its serial line's input ends.
 struct Machine<'w> {
     world: &'w World,
     run: Child,

@@ -1,4 +1,4 @@
-//! The dependencies of both workspaces obey `deny.toml`: their licences and where they come from.
+//! The dependencies of both workspaces comply with `deny.toml`: licences and sources.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

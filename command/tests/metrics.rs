@@ -33,7 +33,7 @@ fn sample(count: u64) -> Sample {
     Sample { counter_hz: 1000, vms: vms.into(), budgets: Vec::new() }
 }
 
-/// Plays the machine to a client: so many samples, then refusals, then the end.
+/// Acts as the machine for a client: sends `samples` samples, then refusals, then the end.
 fn play(listener: &UnixListener, samples: u64, refused: u64) {
     let (mut stream, _) = listener.accept().expect("a client");
     let mut requests = BufReader::new(stream.try_clone().expect("a copy"));

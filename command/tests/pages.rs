@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The most lines of a page. Longer ones are to be split: by use, internals and measurements, for example.
+/// Maximum number of lines of a page. Longer ones must be split: by use, internals and measurements, for example.
 const MAX_LINES: usize = 230;
 
 /// The pages in the repository's root and in the folders that have some.

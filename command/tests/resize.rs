@@ -72,7 +72,7 @@ fn a_shell_is_told_the_terminals_new_size() {
     let path = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
     let other = || File::options().read(true).write(true).open(&path).expect("a terminal");
     set_size(&terminal, 80, 24);
-    // In a session of its own, so that the terminal of whoever runs the test is none of its.
+    // In a separate session, so that the terminal of the test's caller is not its controlling terminal.
     let stile = world.run(&["--initrd", "busybox", "--icount", "--quiet"]);
     let mut command = Command::new("setsid");
     command.arg(stile.get_program()).args(stile.get_args()).current_dir(world.path(""));

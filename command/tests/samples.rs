@@ -84,7 +84,7 @@ fn the_samples_in_the_pages_pass() {
 fn the_examples_pass() {
     for example in files(&repository().join("examples"), "toml") {
         let text = fs::read_to_string(&example).expect("an example");
-        // In a world of its own, because an example may name files that its reader has to bring.
+        // In an isolated environment, because an example may name files that its reader supplies.
         let world = World::new(b"");
         for other in files(example.parent().expect("a folder"), "toml") {
             fs::copy(&other, world.path(&other.file_name().expect("a name").to_string_lossy())).expect("a file");

@@ -15,7 +15,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// The next `count` bytes, or as many as are left.
+    /// Takes the next `count` bytes, or the remaining ones if fewer.
     pub fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

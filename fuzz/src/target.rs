@@ -6,7 +6,7 @@ pub const LONGEST: usize = 8192;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its corpus: `corpus/NAME.hex`.
+    /// Name of the target and of its corpus: `corpus/NAME.hex`.
     pub name: &'static str,
     /// Takes any bytes; panics on a fault.
     pub run: fn(&[u8]),

@@ -92,7 +92,7 @@ mod invalidations {
     }
 
     mod apic {
-        /// It comes at some time, as the test's thread goes on.
+        /// Sent at some point, concurrently with the test's thread.
         pub fn invalidate(_cpu: usize) {}
     }
 
@@ -168,7 +168,7 @@ mod startup {
     pub struct Vcpu {
         pub arch: Arch,
         pub power: Power,
-        /// The registers: whoever resets or uses them has them alone.
+        /// The registers, accessed exclusively by the CPU that resets or uses them.
         pub registers: super::Watched,
         /// How often it was started, and the page of the last time.
         pub starts: AtomicU32,
@@ -193,7 +193,7 @@ mod startup {
             self
         }
 
-        /// An exit on the CPU that it runs on: if INIT has come, it is turned off.
+        /// An exit on the CPU that runs the vCPU: turns it off if INIT is pending.
         pub fn exit(&self) -> bool {
             self.registers.add(1);
             let leaves = self.arch.events.init();
@@ -204,7 +204,7 @@ mod startup {
         }
     }
 
-    /// Kicks and wake-ups: whoever is to look looks by itself here.
+    /// Kicks and wake-ups: here each receiver checks by itself.
     mod cpu {
         pub fn notify(_: &super::Vcpu) {}
     }
@@ -294,7 +294,7 @@ struct Watched(UnsafeCell<u32>);
 
 // SAFETY: the tests access it only where the code under test promises exclusion; loom panics if that is wrong.
 unsafe impl Send for Watched {}
-// SAFETY: likewise.
+// SAFETY: loom checks that accesses are exclusive.
 unsafe impl Sync for Watched {}
 
 impl Watched {
@@ -303,12 +303,12 @@ impl Watched {
     }
 
     fn get(&self) -> u32 {
-        // SAFETY: loom checks that nothing writes meanwhile.
+        // SAFETY: loom checks that nothing writes concurrently.
         self.0.with(|value| unsafe { *value })
     }
 
     fn add(&self, more: u32) {
-        // SAFETY: loom checks that nothing accesses it meanwhile.
+        // SAFETY: loom checks that nothing accesses it concurrently.
         self.0.with_mut(|value| unsafe { *value += more });
     }
 }
@@ -435,8 +435,8 @@ fn posted_interrupts_are_not_lost() {
     });
 }
 
-/// Two guests' vCPUs post vectors for a third, which is put meanwhile: what was sent to where it was loaded may be lost there. Either the CPU that
-/// puts it finds the notification outstanding, or one is sent to where Stile looks.
+/// Two guests' vCPUs post vectors for a third one, which is put meanwhile: a notification to its former CPU may be lost. Either the CPU that
+/// puts it finds the notification outstanding, or one is sent to Stile's own vector.
 #[test]
 fn direct_interrupts_to_a_vcpu_that_is_put_are_not_lost() {
     use posted::Descriptor;
@@ -518,8 +518,8 @@ fn requests_are_taken_once() {
     });
 }
 
-/// A page whose write right was taken away, and that counts as protected, is written by no CPU: one that is on follows when the interrupt comes,
-/// one that comes on later follows as it loads.
+/// No CPU writes a page whose write right was revoked and that counts as protected: an active CPU invalidates when the interrupt arrives,
+/// one that becomes active later invalidates at load.
 #[test]
 fn rights_that_are_gone_are_used_by_nobody() {
     use invalidations::{Vm, become_cpu, can_write};
@@ -560,7 +560,7 @@ fn rights_that_are_gone_are_used_by_nobody() {
     });
 }
 
-/// A vCPU that is sent INIT and a startup message by two others ends up on, started by one at a time, whatever the order.
+/// A vCPU that two others send INIT and a startup message to is on in the end, started by one CPU at a time, for every order.
 #[test]
 fn a_startup_message_is_neither_lost_nor_obeyed_twice() {
     use startup::{Vcpu, init, start_up};
@@ -615,7 +615,7 @@ fn a_request_to_reschedule_is_taken_once_and_not_lost() {
             u32::from(taken)
         };
         let mut taken = take();
-        // The kick comes, and its handler looks.
+        // The kick arrives, and its handler checks.
         if KICKS.load(Ordering::Acquire) == 1 {
             taken += take();
             assert_eq!(taken, 1, "no request at a kick");
@@ -709,7 +709,7 @@ fn a_wake_up_that_the_scheduler_hears_of_later_is_not_lost() {
         drop(schedule);
         state.1.store(AWAKE, Ordering::Relaxed);
         assert!(state.2.take().sgis().any(|sgi| sgi == 4));
-        // It blocks again, if nothing is pending and nobody woke it meanwhile, and is put.
+        // It blocks again, unless an interrupt is pending or it was woken meanwhile, and is put.
         fence(Ordering::SeqCst);
         if state.2.is_empty() {
             let schedule = state.0.lock();

@@ -3,7 +3,7 @@
 //! | from | what | how |
 //! | --- | --- | --- |
 //! | [`Arch::PHYSMAP`] | memory, at its physical address above this; not the image | read and write; the blob: read |
-//! | [`Arch::DEVICES`] | devices that Stile drives, likewise | read and write |
+//! | [`Arch::DEVICES`] | devices that Stile drives, at their physical address above this | read and write |
 //! | [`Arch::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
 //!

@@ -103,7 +103,7 @@ impl Arena {
         unsafe { Arch::physical(piece.start).write_bytes(0, size as usize) };
         last.end = piece.start;
         let is_empty = last.is_empty();
-        // If the board's free list is full, the piece stays allocated for good.
+        // If the board's free list is full, the piece stays allocated permanently.
         memory::free(piece);
         if is_empty {
             blocks.taken.pop();

@@ -69,7 +69,7 @@ fn send_now(byte: u8) {
     }
 }
 
-/// Queues a byte that a VM's guest wrote. Returns whether there is room for another.
+/// Queues a byte that a VM's guest wrote. Returns whether another one fits.
 pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
@@ -152,7 +152,7 @@ pub fn refuse(tag: u32, why: fmt::Arguments<'_>) {
     event(&Event::Refused { tag, why: Text::new(&sentence.0) });
 }
 
-/// Writes a line to Stile's log; drops and counts it if there is no room.
+/// Writes a line to Stile's log; drops and counts it if it does not fit.
 pub fn write_log(arguments: fmt::Arguments<'_>) {
     write_log_if(|_| true, arguments);
 }

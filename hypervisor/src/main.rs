@@ -101,7 +101,7 @@ fn version() -> Version {
 #[cfg(not(target_os = "none"))]
 fn main() {}
 
-/// Handles an interrupt of the console: input for guests, requests of the operator, room for output.
+/// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
 fn console_interrupt() {
     let mut commanded = false;
     console::interrupt(|input| {

@@ -27,7 +27,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 /// Returns this CPU's block, if it exists: it is in the memory of the CPU's stack.
 fn this_cpu() -> Option<&'static Cpu> {
     let block = Arch::block();
-    // SAFETY: a stack pointer in a mapped stack implies that `Cpu::install` has put a block there, for good.
+    // SAFETY: a stack pointer in a mapped stack implies that `Cpu::install` has put a block there permanently.
     Arch::stack_of(block as u64).is_some().then(|| unsafe { &*block })
 }
 

@@ -1,4 +1,4 @@
-//! A machine of the fake architecture: VMs come and go, vCPUs sleep, wake, move and power themselves off, at random.
+//! A machine of the fake architecture: VMs are created and destroyed, vCPUs sleep, wake, move and power themselves off, at random.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +58,7 @@ fn wait() {
 /// How often a vCPU was woken from a handler, and how often the scheduler was to hear of it later.
 static WOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// An interrupt for some vCPU, from a handler of the vCPU that runs on `cpu` and goes on.
+/// An interrupt for some vCPU, from a handler of the vCPU that runs on `cpu` and continues.
 fn interrupt_beside(cpu: &mut Cpu) {
     let vcpu = any_vcpu();
     vcpu.arch.pending.store(true, Ordering::Relaxed);
@@ -108,10 +108,10 @@ fn blob() -> &'static [u8] {
         machine.vms.push(vm);
     }
     let bytes = write::blob(&machine, &write::symbols(&[]), &files).unwrap();
-    // As it lies behind an image: at the start of a page.
+    // As behind an image: at the start of a page.
     let memory = Vec::leak(vec![0u128; bytes.len() / 16 + 512]);
     let start = (memory.as_mut_ptr() as usize).next_multiple_of(4096) as *mut u8;
-    // SAFETY: `memory` has that many bytes from there, and nobody else has it.
+    // SAFETY: `memory` has that many bytes from there, and nothing else refers to it.
     unsafe {
         start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         std::slice::from_raw_parts(start, bytes.len())
@@ -122,10 +122,10 @@ fn blob() -> &'static [u8] {
 static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
 static TOUCHES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
 
-/// The guest touches its memory: it finds its files as they were loaded in this life, and the rest as it left it in all of its lives.
+/// The guest touches its memory: files are as loaded since the last reset, and the rest as the guest left it before and after resets.
 fn use_memory(vm: &vm::Vm) {
     let at = |gpa| {
-        // Stile's own accesses may come first.
+        // Stile's own accesses may precede.
         if random(2) == 0 {
             vm.fill_page(gpa);
         }
@@ -248,7 +248,7 @@ fn exit(cpu: &mut Cpu) {
     cpu::leave(cpu, row);
 }
 
-/// The operator traces the machine again and again: every exit is in a record, or counted as dropped, and other things go on.
+/// The operator traces the machine repeatedly: every exit is in a record or counted as dropped, and other operations continue.
 fn traces_come_and_go(machine: &mut Simulation) {
     for tag in 0..TRACES {
         let from = fake::LINE.lock().unwrap().len();
@@ -328,7 +328,7 @@ fn check_trace(tag: u32, messages: &[Event]) {
 struct Simulation {
     cpus: Vec<Cpu>,
     idle: [bool; CPUS],
-    /// A CPU that answers nothing: its guest waits with all of its interrupts masked.
+    /// An unresponsive CPU: its guest waits with all of its interrupts masked.
     unreachable: Option<usize>,
 }
 
@@ -371,7 +371,7 @@ impl Simulation {
         fake::CONFINED.store(0, Ordering::Relaxed);
     }
 
-    /// Goes on until something has come true.
+    /// Steps the machine until the condition holds.
     fn run_until(&mut self, mut done: impl FnMut() -> bool) {
         let mut steps = 0;
         while !done() {
@@ -384,7 +384,7 @@ impl Simulation {
 
 /// Whether memory is zero.
 fn is_clear(start: *const u8, size: usize) -> bool {
-    // SAFETY: the address is in the fake memory, which is there for good. No other thread writes there.
+    // SAFETY: the address is in the fake memory, which is never freed. No other thread writes there.
     let words = unsafe { std::slice::from_raw_parts(start.cast::<u128>(), size / 16) };
     words.iter().all(|&word| word == 0)
 }
@@ -402,7 +402,7 @@ fn an_idle_cpu_answers(machine: &mut Simulation) {
     SAMPLES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// VMs are destroyed and created while others run: all memory comes back, cleared, and nothing of a VM reaches the next one with its number.
+/// VMs are destroyed and created while others run: all memory is returned and cleared, and no state of a VM reaches the next one with its number.
 fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
     DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
@@ -597,7 +597,7 @@ fn vms_live_and_end() {
     a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
     let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();
     let all_off = catch_unwind(|| vm::all().for_each(|vm| power::end(vm, End::Off)));
-    // The last VM ends at once if it is paused.
+    // The last VM ends immediately if it is paused.
     if all_off.is_ok() {
         while machine.step() {}
     }
@@ -605,7 +605,7 @@ fn vms_live_and_end() {
     check_messages(vcpus);
 }
 
-/// A slow line keeps nobody waiting but who sends what must not be lost, and that one keeps nobody else waiting.
+/// A slow line delays only a sender of messages that must not be lost, and that sender delays no other.
 #[test]
 fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     console::listen();

@@ -1,4 +1,4 @@
-//! Traces: each CPU records its exits and entries in a ring of its own, which the operator drains.
+//! Traces: each CPU records its exits and entries in a ring, which the operator drains.
 //!
 //! A recording CPU uses other vectors ([`PhysicalCpu::trace_exits`]): an exit path that records each exit, and calls
 //! the functions of this module when the scheduler runs, an interrupt becomes pending, or one is sent. The ordinary

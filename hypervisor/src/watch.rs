@@ -82,7 +82,7 @@ fn lose(cpu: CpuId, now: u64) {
     };
     kicks.iter().for_each(cpu::request_resched);
     if let Some(hook) = cpu::RESCHED_HOOK.try_get() {
-        // A request for a sample that waits for this CPU is answered from memory as it is.
+        // A request for a sample that waits for this CPU is answered from its last copy in memory.
         hook(None);
     }
     let index = cpu.index();

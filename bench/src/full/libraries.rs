@@ -14,7 +14,7 @@ const DIRECTORIES: [&str; 2] = ["usr/lib", "usr/lib/aarch64-linux-gnu"];
 /// The paths, relative to `tree`, of the dynamic linker and all libraries that these programs of it need, directly or not.
 ///
 /// # Errors
-/// A program is no ELF file; a library is missing.
+/// A program is not an ELF file; a library is missing.
 pub fn of(tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let mut open: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
@@ -32,7 +32,7 @@ pub fn of(tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// The names of the libraries that an ELF file needs, and of its dynamic linker.
+/// Returns the names of an ELF file's libraries and of its dynamic linker.
 fn needed(file: &[u8]) -> object::Result<Vec<String>> {
     let header = FileHeader64::<Endianness>::parse(file)?;
     let endian = header.endian()?;

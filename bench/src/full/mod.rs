@@ -46,8 +46,8 @@ pub fn measure(work: &[&'static Work], hosts: &[Host], cpu: &str, plugin: &Path,
     Ok(results)
 }
 
-/// Those of these hosts that real work is measured under: of KVM's modes only the first, unless more were asked for; never Xen, for which
-/// there is no guest with its devices.
+/// Selects the hosts under which real work is measured: only the first of KVM's modes, unless more were requested; never Xen, which has no
+/// guest with suitable devices.
 pub fn hosts(hosts: &[Host], asked: &[String]) -> Vec<Host> {
     let wanted = |host: &&Host| match host {
         Host::Stile | Host::Without(Technique::VirtualInterrupts | Technique::TrappedIpis) | Host::Native | Host::Kvm(Kvm::Vhe) => true,

@@ -13,7 +13,7 @@ use stile::debian::{self, Freshness};
 use stile::initramfs::cpio::Archive;
 use stile::l2::linux;
 
-/// A guest that is ready to be started, under whatever host.
+/// A guest ready to start under any host.
 #[derive(Debug)]
 pub struct System {
     /// The kernel's file.
@@ -28,7 +28,7 @@ pub const MEMORY: u64 = 512 << 20;
 const INIT: &str = include_str!("init.sh");
 const COMPILE: &str = include_str!("compile.c");
 
-/// Directories of the root file system; those of programs and libraries come on top.
+/// Directories of the root file system; those of programs and libraries are added.
 const DIRECTORIES: [&str; 9] = ["dev", "proc", "root", "sys", "tmp", "usr", "usr/bin", "usr/lib", "usr/sbin"];
 
 /// Fetches and builds what the work needs.
@@ -53,7 +53,7 @@ pub fn build(work: &Work) -> Result<System> {
             files.push((path, content));
         }
     }
-    // In the order of their names, a directory comes before what is in it.
+    // In alphabetical order a directory precedes its contents.
     directories.iter().for_each(|directory| archive.directory(&directory.to_string_lossy()));
     for link in ["bin", "lib", "sbin"] {
         archive.link(link, &format!("usr/{link}"));
@@ -72,7 +72,7 @@ pub fn build(work: &Work) -> Result<System> {
     Ok(System { kernel, initrd: archive.finish() })
 }
 
-/// The kernel's command line for so many units of the work. What follows the dashes are init's arguments.
+/// The kernel's command line for `units` units of the work. Arguments after the dashes are init's.
 pub fn bootargs(work: &Work, units: u32) -> String {
     format!("console=ttyAMA0 panic=-1 loglevel=4 -- {} {units}", work.name)
 }

@@ -5,9 +5,9 @@
 pub struct Work {
     /// Its name.
     pub name: &'static str,
-    /// Name of its unit.
+    /// Name of the unit of work.
     pub unit: &'static str,
-    /// Virtual CPUs, each on a physical CPU of its own.
+    /// Number of virtual CPUs, each pinned to a physical CPU.
     pub vcpus: u8,
     /// Debian's packages that it needs, beside busybox and the libraries of their programs.
     pub packages: &'static [&'static str],
@@ -15,7 +15,7 @@ pub struct Work {
     pub programs: &'static [&'static str],
     /// Shell: the functions `prepare`, and `run`, which does `$units` units.
     pub script: &'static str,
-    /// How many units the first run does; the second one does twice as many. 0 for the boot itself.
+    /// Number of units in the first run; the second run has twice as many. 0 for the boot itself.
     pub units: u32,
 }
 

@@ -17,11 +17,11 @@ pub struct Commit {
     pub id: String,
     /// The author's date: year, month and day.
     pub date: String,
-    /// The first line of its message.
+    /// First line of the commit message.
     pub subject: String,
 }
 
-/// Both files at a commit; empty where there is none.
+/// Contents of both files at a commit; empty if the file does not exist.
 #[derive(Debug)]
 pub struct Version {
     /// The commit.
@@ -45,7 +45,7 @@ impl Repository {
     /// The versions at commits that changed one of the files, oldest first.
     ///
     /// # Errors
-    /// The folder is no clone, or its history does not have the files.
+    /// The folder is not a clone, or its history does not contain the files.
     pub fn versions(&self) -> Result<Vec<Version>> {
         let log = self.git(&["log", "--reverse", "--first-parent", "--date=short", "--format=%h%x09%ad%x09%s", "--", FIGURES, BUDGETS])?;
         let commits: Vec<Commit> = log.lines().filter_map(parse).collect();

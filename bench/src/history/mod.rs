@@ -19,7 +19,7 @@ use stile::{cargo, exit, out};
 /// Prints the changes of each operation's instructions and exits, and draws them if there is a file for that.
 ///
 /// # Errors
-/// The source is no clone with a history; a name that no kept figure has; the file can't be written.
+/// The source is not a clone with a history; no kept figure has the name; the file can't be written.
 pub fn history(selection: &Selection<'_>, svg: Option<&Path>) -> Result<u8> {
     let repository = Repository::new(cargo::repository());
     let versions = repository.versions()?;

@@ -20,7 +20,7 @@ pub struct Selection<'a> {
 /// A smaller difference is the rounding of a figure.
 const SAME: f64 = 0.5;
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The most that an operation may cost, which the tests hold.
@@ -55,7 +55,7 @@ pub struct Step {
 pub struct Series {
     /// The operation.
     pub operation: String,
-    /// Where the values come from.
+    /// Source of the values.
     pub source: Source,
     /// The changes, oldest first; never empty.
     pub steps: Vec<Step>,
@@ -99,7 +99,7 @@ pub fn collect(versions: &[Version], selection: &Selection<'_>) -> Vec<Series> {
             }
         }
     }
-    // Both series of an operation stand together, in the order in which operations came first.
+    // Both series of an operation are adjacent, in the order of the operations' first occurrence.
     let order: Vec<String> = all.iter().map(|series| series.operation.clone()).collect();
     all.sort_by_key(|series| (order.iter().position(|name| *name == series.operation), series.source));
     all

@@ -68,10 +68,10 @@ impl Outside {
     }
 }
 
-/// The figures of the operations that the probe measured. It marks a section for each, in the order of its lines.
+/// Returns the figures of the operations that the probe measured. It marks a section for each, in the order of its lines.
 ///
 /// # Errors
-/// The probe failed, or there are not as many sections as figures.
+/// The probe failed, or the numbers of sections and figures differ.
 pub(super) fn figures(
     counts: Option<&counts::Output>,
     vmx: &[vmx::Section],

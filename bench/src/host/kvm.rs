@@ -108,7 +108,7 @@ pub struct Boot<'a> {
 }
 
 impl Kvm {
-    /// Boots the host, which runs the VMs and turns the machine off, and returns what came of it.
+    /// Boots the host, which runs the VMs and turns the machine off, and returns its output.
     ///
     /// # Errors
     /// The kernel can't be fetched; KVM is not in the mode that it should be in; a VM fails.

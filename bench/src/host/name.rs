@@ -102,14 +102,14 @@ impl Host {
         }
     }
 
-    /// Whether there is no such host on a CPU without FEAT_VHE. (The newest kernel's protected mode stops in the boot there, in the
+    /// Whether the host does not work on a CPU without FEAT_VHE. (The newest kernel's protected mode stops in the boot there, in the
     /// emulator at least.)
     pub const fn needs_vhe(self) -> bool {
         matches!(self, Self::Kvm(Kvm::Vhe | Kvm::Protected | Kvm::V6_12))
     }
 }
 
-/// KVM in one of its modes.
+/// Returns KVM in one of its modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kvm {
     /// The newest kernel, with the host at EL2.

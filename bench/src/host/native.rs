@@ -8,7 +8,7 @@ use crate::operation::Needs;
 use crate::platform::{Platform, Start};
 use crate::probe;
 
-/// Measures what can be measured: there are no virtual CPUs to share one.
+/// Measures the operations that work natively: all but those of several vCPUs on one CPU.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (needs, operations) in Platform::groups(request.operations) {

@@ -14,10 +14,10 @@ use crate::vmx;
 use stile::config::{MachineConfig, VmConfig};
 use stile::image::{Hypervisor, VmFiles};
 
-/// Measures each operation in two runs, the second one with twice as many of them: per operation is what the second one has more. The
+/// Measures each operation in two runs, the second one with twice as many: the difference is the cost per operation. The
 /// ledger and the emulator must agree on exits.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
-    // The plugin tells guests by their second stage's root, and each vCPU with direct interrupts has one of its own.
+    // The plugin distinguishes guests by the root of their second stage, and each vCPU with direct interrupts has a separate one.
     let plugin = request.plugin.filter(|_| request.techniques.interrupts != Interrupts::Direct);
     let request = &Request { plugin, ..*request };
     let hypervisor = under_stile::hypervisor(request.platform.arch)?;
@@ -70,7 +70,7 @@ pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
     let mut figures = figure::figures(None, &twice.vmx, &twice.console, &operations)?;
     let before = figure::figures(None, &once.vmx, &once.console, &operations)?;
-    // The probe measures in an order of its own, which the sections have.
+    // The sections are in the probe's own order.
     let lines = probe::lines(&twice.console)?;
     let measured = lines.iter().filter(|line| line.instructions.is_some());
     let mut counted = 0;
@@ -112,7 +112,7 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)
 }
 
-/// Runs the probe with one operation; nothing if there is no such thing in a VM of Stile's.
+/// Runs the probe with one operation; returns `None` if VMs of Stile don't support it.
 fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, iterations: u32) -> Result<Option<Run>> {
     let output = run_all(request, hypervisor, &[operation], iterations)?;
     let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
@@ -140,7 +140,7 @@ impl Reasons {
         self.0.values().sum()
     }
 
-    /// Per operation, those that there are.
+    /// Figures per operation, of those that are supported.
     fn of_each(self, operations: u64) -> BTreeMap<String, f64> {
         self.0.into_iter().filter(|(_, more)| *more != 0).map(|(reason, more)| (reason, more as f64 / operations as f64)).collect()
     }
@@ -151,7 +151,7 @@ fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
     let vm = probe::vm(needs, request.techniques);
     let arch = request.platform.arch;
     if request.techniques.interrupts == Interrupts::Direct {
-        // On CPUs of its own, and one more for Stile's interrupts.
+        // With dedicated CPUs, and one more for Stile's interrupts.
         let vm = VmConfig { pinned: true, cpus: (1 << needs.cpus()) - 1, ..vm };
         return under_stile::machine(arch, vm, needs.cpus() + 1, request.cpu);
     }

@@ -48,7 +48,7 @@ fn measure(l1: L1) -> Result<Vec<String>> {
 /// The CPU model of a table of budgets, and the hypervisor, whose name is behind a slash unless it is the first one.
 ///
 /// # Errors
-/// There is no such hypervisor.
+/// Unknown hypervisor.
 pub fn machine(of: &str) -> Result<(&str, L1)> {
     let Some((cpu, name)) = of.split_once('/') else { return Ok((of, L1::Kvm)) };
     let l1 =

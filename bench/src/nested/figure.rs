@@ -38,7 +38,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Of so many operations of L2 under these, between which the plugin counted this.
+    /// Returns the figure for `count` operations of L2, from what the plugin counted between the marks.
     pub fn new([host, l1]: [&str; 2], cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
         let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
             let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
@@ -88,7 +88,7 @@ pub fn write(figures: &[Figure]) -> Result<String> {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// A line that is no figure.
+/// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Figure>> {
     let figure = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
     text.lines().enumerate().map(figure).collect()

@@ -44,7 +44,7 @@ impl Tools {
     /// Builds them.
     ///
     /// # Errors
-    /// Something doesn't compile; there is no emulator.
+    /// A compilation fails, or the emulator is missing.
     pub fn new() -> Result<Self> {
         emulator::installed()?;
         Ok(Self { probe: probe::build(Arch::Aarch64)?, plugin: counts::build()?, hypervisor: under_stile::hypervisor(Arch::Aarch64)? })
@@ -122,7 +122,7 @@ fn under_stile(tools: &Tools, cpu: &str, l1: VmConfig, files: &VmFiles<'_>, unti
     let output = under_stile::run_until(&tools.hypervisor, &config, files, repeatable, Some(&tools.plugin), until)?;
     let counts = output.counts.context("the emulator's plugin counted nothing")?;
     let run = counts.run.as_ref().context("the emulator's plugin counted no run")?;
-    // L1 and each of its VMs has a second stage of its own.
+    // L1 and each of its VMs have separate second stages.
     let counted: u64 = run.worlds.iter().map(|world| world.exits).sum();
     let (taken, difference) = (output.account.taken, output.account.difference());
     ensure!(difference == 0, "{difference} exits are not in the ledger");

@@ -32,7 +32,7 @@ pub enum L1 {
     Kvm,
     /// KVM without VHE: HCR_EL2.E2H is clear, and the kernel is at EL1.
     KvmNvhe,
-    /// Xen of Debian 13, which starts the probe by itself.
+    /// Xen of Debian 13, which starts the probe as a dom0less domain.
     Xen,
 }
 
@@ -66,13 +66,13 @@ impl L1 {
         }
     }
 
-    /// Whether an operation can be measured with it: Xen has no programs of its own.
+    /// Whether an operation can be measured with this hypervisor: Xen has no user-space programs.
     pub fn has(self, operation: &Operation) -> bool {
         self != Self::Xen || operation.name != SYSCALL.name
     }
 
-    /// How often it runs each of its VMs: of each operation the round counts that took the fewest instructions. A tick of L1's is in the
-    /// others. Under KVM one is in all of them; Xen has none.
+    /// Number of times that each of its VMs runs: the minimum over the rounds is used for each operation, which excludes L1's timer ticks.
+    /// Under KVM each round contains a tick; Xen has none.
     const fn rounds(self, host: L0) -> usize {
         match (self, host) {
             (Self::Xen, _) => 1,
@@ -81,7 +81,7 @@ impl L1 {
         }
     }
 
-    /// Boots it on so many CPUs and has it run the probe, with operations that it [`has`](Self::has).
+    /// Boots the hypervisor on `cpus` CPUs and runs the probe, with operations that it [`has`](Self::has).
     ///
     /// # Errors
     /// See [`L0::run`].
@@ -129,7 +129,7 @@ pub fn debian_kernel() -> Result<Vec<u8>> {
     std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))
 }
 
-/// The VM of a Debian with so many vCPUs and bytes of memory, but for its EL2.
+/// The VM of a Debian with `vcpus` vCPUs and `memory` bytes, without virtual EL2.
 pub fn debian(vcpus: u8, memory: u64) -> VmConfig {
     vm(NAME, KernelSource::Debian(DebianKernel::Newest), memory, vcpus)
 }

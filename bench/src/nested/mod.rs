@@ -1,4 +1,4 @@
-//! `stile bench --nested`: the probe as L2, in a VM of a hypervisor that runs in a VM with an EL2 of its own: under Stile in both ways, and
+//! `stile bench --nested`: the probe as L2, under a guest hypervisor (L1) on Stile with FEAT_NV2 and FEAT_NV, and
 //! under KVM.
 
 pub mod budgets;

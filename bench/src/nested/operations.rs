@@ -26,7 +26,7 @@ pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
     }
 }
 
-/// Where an operation stands in the tables; those of other versions come last.
+/// Position of an operation in the tables; unknown ones are last.
 pub fn place(name: &str) -> usize {
     let all = all();
     all.iter().position(|operation| operation.name == name).unwrap_or(all.len())

@@ -34,7 +34,7 @@ impl Setup {
         (self.l1.name(), self.l0.name()) == (figure.l1.as_str(), figure.host.as_str())
     }
 
-    /// Measures those operations that need so many CPUs, in a boot of L1.
+    /// Measures the operations that need `cpus` CPUs, in one boot of L1.
     ///
     /// # Errors
     /// Something can't be built, fetched or run; the account of Stile and that of the emulator differ.

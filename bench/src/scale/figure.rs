@@ -1,4 +1,4 @@
-//! Cost of an operation on a machine with so many CPUs.
+//! Cost of an operation on a machine with a given number of CPUs.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ pub fn write(figures: &[Figure]) -> Result<String> {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// A line that is no figure.
+/// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Figure>> {
     text.lines().enumerate().map(|(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1))).collect()
 }

@@ -30,7 +30,7 @@ const fn iterations(needs: Needs, cpus: u32) -> u32 {
 
 /// The boot arguments of a busy VM: its two vCPUs, on one CPU, hand it to each other forever.
 const BUSY: &str = "only=vcpu_switch endless";
-/// Those of a VM that ends at once.
+/// Boot arguments of a VM that ends immediately.
 const ENDS: &str = "only=nothing";
 
 /// Programs needed for a run.
@@ -77,8 +77,8 @@ fn is_quiet(cpus: u32, needs: Needs) -> bool {
     cpus == needs.cpus()
 }
 
-/// A machine with the probe's VM on the first CPUs, and a busy VM on each other one. There are always several VMs, so that their shares are
-/// accounted on machines of all sizes: if the probe has all CPUs, the other one ends at once.
+/// A machine with the probe's VM on the first CPUs, and a busy VM on each other CPU. It always has several VMs, so that shares are accounted
+/// on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
 fn machine(cpu: &str, cpus: u32, needs: Needs) -> MachineConfig {
     let own = probe::vm(needs, Techniques::default());
     let own = VmConfig { cpus: (1 << needs.cpus()) - 1, pinned: needs == Needs::Two, ..own };

@@ -1,6 +1,6 @@
 //! `stile bench --scale`: what operations of two CPUs cost while all others are busy, over the number of CPUs.
 //!
-//! The probe's VM has CPUs of its own; each other CPU has a VM of two vCPUs that wake each other without end, so that it schedules all the time.
+//! The probe's VM has dedicated CPUs; each other CPU has a VM of two vCPUs that wake each other forever, so that it schedules all the time.
 //! The emulator's plugin counts what Stile executes on the probe's CPUs, and which cache lines it writes there that it also writes elsewhere.
 
 pub mod budgets;

@@ -17,7 +17,7 @@ pub struct TestArgs {
     /// Run only the tests with this text in their names; `*` stands for anything.
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// How many scenarios run at once.
+    /// Number of scenarios that run concurrently.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
 }
@@ -37,7 +37,7 @@ pub struct BenchArgs {
     /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "nested")]
     pub l1: Vec<String>,
-    /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
+    /// Measure Stile with each exit-path technique disabled in turn, to show its gain.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,
     /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: what operations cost, and what CPUs share.
@@ -79,13 +79,13 @@ pub struct BenchArgs {
 /// `stile soak`.
 #[derive(Debug, Default, Args)]
 pub struct SoakArgs {
-    /// Start no round after so many hours. Without this, --minutes and --operations: go on until a signal.
+    /// Start no round after this many hours. Without this, --minutes and --operations: run until a signal.
     #[arg(long, value_name = "HOURS", value_parser = amount)]
     pub hours: Option<f64>,
     /// Its length in minutes.
     #[arg(long, value_name = "MINUTES", value_parser = amount, conflicts_with = "hours")]
     pub minutes: Option<f64>,
-    /// Start no round after so many guest operations.
+    /// Start no round after this many guest operations.
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
     /// Master seed of all rounds; a random number by default.
@@ -100,7 +100,7 @@ pub struct SoakArgs {
     /// Operations of one round.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub round: u64,
-    /// How many rounds run at once.
+    /// Number of rounds that run concurrently.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
     /// Go on after a round that fails.

@@ -79,11 +79,11 @@ impl MachineArgs {
         let alone = self.config.is_none();
         // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
-        // A disk brings its kernel.
+        // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // A command needs the system that runs it; and where it ends in a reset, the run must end.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
-        // A Stile in a VM has it in its own VM.
+        // The nested Stile of a VM has it in its own VM.
         let stile = self.kernel.as_deref().is_some_and(|kernel| kernel.split(':').next() == Some(KernelSource::STILE));
         Flags {
             arch: self.arch.clone(),

@@ -38,7 +38,7 @@ pub enum Command {
     Run(RunArgs),
     /// Show the consoles of a board that runs Stile, over a serial line, and type to them.
     ///
-    /// Connect before the board starts: what a VM said before is gone. Without a configuration the VMs are called vm0 to vm7.
+    /// Connect before the board starts: earlier output is lost. Without a configuration the VMs are called vm0 to vm7.
     #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
     Connect(ConnectArgs),
     /// List the machines that run, and their VMs.
@@ -88,7 +88,7 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages for this command and its subcommands into a directory.
     Man(ManArgs),
-    /// Let guests attack Stile and a neighbour with everything at once, for hours, and find out what gives way.
+    /// Run hostile guests beside a VM that checks its isolation, for hours, and stop at the first fault.
     Soak(SoakArgs),
     /// Search for inputs that break Stile or this command, with a coverage-guided fuzzer.
     Fuzz(FuzzArgs),

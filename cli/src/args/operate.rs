@@ -24,7 +24,7 @@ pub struct StopArgs {
     /// How many seconds the guest has after its power button is pressed, before the power is turned off.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub grace: u32,
-    /// Turn the power off at once.
+    /// Turn the power off immediately.
     #[arg(long)]
     pub force: bool,
 }

@@ -16,7 +16,7 @@ pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
 
 fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
-    // SGIs name targets by affinity. The CPU of a vCPU's affinity is taken to be that of its number, as on QEMU's board.
+    // SGIs name targets by affinity. vCPU n's affinity is assumed to be that of CPU n, as on QEMU's board.
     let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| cpus_of(vm, vcpu, present) != 1 << vcpu);
     let why = if vm.techniques.interrupts != Interrupts::Direct {
         "ipi = \"direct\" needs interrupts = \"direct\"".to_owned()

@@ -107,7 +107,7 @@ pub fn ports() -> Vec<Vec<String>> {
 fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
     let Some(plan) = plan else { return Vec::new() };
     let mut loads: Vec<(Range<u64>, String)> = Vec::new();
-    // Firmware has a row of its own.
+    // Firmware has a separate row.
     for segment in plan.kernel.segments.iter().filter(|_| plan.kernel.format != Format::Firmware) {
         let file = segment.file.len() as u64;
         let rest = match segment.mem_len - file {

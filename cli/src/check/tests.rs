@@ -55,7 +55,7 @@ fn a_pc() {
         "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\
          [vm.techniques]\napic_virtualization = \"delivery\"\ndecode_cache = \"protect\"\n",
     );
-    // A Multiboot header with addresses: it lies at 1 MiB, like the loaded file, followed by the entry point.
+    // A Multiboot header with addresses, at 1 MiB like the loaded file, followed by the entry point.
     let words = [0x1bad_b002u32, 1 << 16, 0xe451_4ffe, 0x10_0000, 0x10_0000, 0, 0, 0x10_0020];
     let mut kernel: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     kernel.resize(0x5000, 0x90);

@@ -1,4 +1,4 @@
-//! From the text of a TOML file to a draft: the file's schema, and the types of its values.
+//! Parses the text of a TOML file into a draft: the file's schema, and the types of its values.
 
 use std::ops::Range;
 

@@ -57,7 +57,7 @@ pub struct VmConfig {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
-    /// How they are told to be arranged, if anything is said: of [`VmConfig::vcpus`].
+    /// Topology of [`VmConfig::vcpus`] that the guest sees, if configured.
     pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
     pub cpus: u64,
@@ -75,8 +75,8 @@ pub struct VmConfig {
     pub techniques: Techniques,
     /// The domains that it starts, if it is Xen: at most [`MAX_DOMAINS`].
     pub domains: Vec<DomainConfig>,
-    /// The PCI functions that it owns: at most [`stile_board::MAX_FUNCTIONS`], and no other VM's. Those of `disks` and then of `networks`
-    /// come last.
+    /// The PCI functions that the VM owns: at most [`stile_board::MAX_FUNCTIONS`], none shared with another VM. Those of `disks`, then of
+    /// `networks`, are last.
     pub functions: Vec<Address>,
     /// Images that are disks of the emulated machine.
     pub disks: Vec<Drive>,
@@ -236,7 +236,7 @@ pub enum InitrdSource {
     File(PathBuf),
     /// A minimal system that Stile builds from Debian's busybox.
     Busybox,
-    /// The one that came with the kernel.
+    /// The initial RAM file system of the kernel's package.
     Bundled,
 }
 

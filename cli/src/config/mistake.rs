@@ -59,7 +59,7 @@ impl Mistake {
         if let Some(similar) = &self.similar {
             message += &format!("; did you mean \"{similar}\"?");
         }
-        // One line, whatever the user's text.
+        // A single line, even if the user's text has several.
         message.chars().fold(String::new(), |mut line, c| {
             if c.is_control() {
                 line.extend(c.escape_debug());

@@ -35,7 +35,7 @@ impl MachineConfig {
     /// Relative paths in the file are relative to the file's folder; those of flags, to the current one.
     ///
     /// # Errors
-    /// All mistakes that can be determined at once.
+    /// All mistakes that can be determined in one pass.
     pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Mistakes> {
         let Some(path) = file else {
             return Self::from_flags(flags);

@@ -25,7 +25,7 @@ fn refusal(text: &str) -> String {
     read(text).expect_err("an invalid configuration").to_string()
 }
 
-/// Compares the messages about each of these configurations with the snapshot of its name.
+/// Compares the messages about each configuration with the snapshot `name`.
 macro_rules! refused {
     ($($name:ident: $text:expr;)*) => { $(
         #[test]

@@ -44,7 +44,7 @@ impl Connection {
     /// Sends a request.
     ///
     /// # Errors
-    /// The machine is gone.
+    /// The machine has ended.
     pub fn send(&mut self, request: &Request) -> Result<()> {
         protocol::write(&mut self.stream, request).with_context(|| format!("{}: the machine is gone", self.name))
     }
@@ -52,7 +52,7 @@ impl Connection {
     /// Receives a reply.
     ///
     /// # Errors
-    /// The machine is gone, or did not answer in time.
+    /// The machine has ended, or did not answer in time.
     pub fn receive(&mut self) -> Result<Reply> {
         self.receive_or_end()?.ok_or_else(|| anyhow!("{}: the machine is gone", self.name))
     }
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Receives a reply. `None` if there is none within the time of [`Connection::set_patience`] and that `may_be`.
+    /// Receives a reply. Returns `None` if none arrives within the time of [`Connection::set_patience`] and `may_be` allows that.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Whether the machine has ended, while no request is open: its last message came, or the socket is closed.
+    /// Whether the machine has ended, while no request is open: its last message was received, or the socket is closed.
     pub fn has_ended(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let waiting = matches!(rustix::net::recv(&self.stream, &mut [0; 1], flags), Err(Errno::AGAIN | Errno::INTR));
@@ -123,7 +123,7 @@ impl Connection {
         self.stream.set_read_timeout(limit).context("setting up the control socket")
     }
 
-    /// The two halves: what the machine says, and what it is told.
+    /// Splits the connection into its receiving and its sending half.
     pub fn split(self) -> (BufReader<UnixStream>, UnixStream) {
         (self.replies, self.stream)
     }

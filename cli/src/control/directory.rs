@@ -50,7 +50,7 @@ impl Drop for Claim {
 }
 
 impl Directory {
-    /// Opens the user's directory, and creates it if there is none.
+    /// Opens the user's directory, and creates it if necessary.
     ///
     /// # Errors
     /// It can't be created, or other users have access to it.

@@ -10,7 +10,7 @@ pub fn check(name: &str) -> Result<String, String> {
     if is_name(name) { Ok(name.to_owned()) } else { Err(format!("expected 1 to {MAX_NAME_LEN} characters of a to z, 0 to 9 and -")) }
 }
 
-/// Splits NAME/VM; without a slash there is no VM.
+/// Splits NAME/VM; the VM is `None` without a slash.
 pub fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('/') {
         Some((machine, vm)) => (machine, Some(vm)),

@@ -1,7 +1,7 @@
 //! Messages between a machine and the clients of its control socket: JSON objects, one a line.
 //!
 //! A client begins with [`Request::Hello`]. The server answers each request with one reply, in order; [`Reply::Output`], [`Reply::State`] and
-//! [`Reply::Ended`] come at any time after [`Request::Attach`].
+//! [`Reply::Ended`] may be sent at any time after [`Request::Attach`].
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ pub enum Reply {
     Attached {
         /// The VM's name.
         vm: String,
-        /// The end of its console's output.
+        /// The last part of the console's output.
         scrollback: Bytes,
     },
     /// Output of the attached console.
@@ -107,7 +107,7 @@ pub enum Reply {
         /// The file that the machine was started with; none if it was started by others.
         path: Option<PathBuf>,
     },
-    /// So much of a VM's package has come to Stile.
+    /// Number of bytes of a VM's package that Stile has received.
     Progress {
         /// Bytes.
         done: u64,
@@ -216,7 +216,7 @@ pub enum State {
     Off,
     /// It crashed.
     Crashed,
-    /// It is gone.
+    /// The VM was destroyed.
     Destroyed,
 }
 
@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for Bytes {
 /// Writes a message.
 ///
 /// # Errors
-/// The other side is gone.
+/// The peer has disconnected.
 pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

@@ -110,7 +110,7 @@ impl VcpuSample {
 }
 
 impl VmSample {
-    /// The sum of its vCPUs.
+    /// Returns the sum over the VM's vCPUs.
     pub fn sum(&self) -> VcpuSample {
         self.vcpus.iter().fold(VcpuSample::default(), |mut sum, vcpu| {
             sum.add(vcpu);

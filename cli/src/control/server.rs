@@ -36,7 +36,7 @@ pub enum Message {
     Connected(ClientId, Client),
     /// It sent a request other than [`Request::Hello`].
     Request(ClientId, Request),
-    /// It is gone.
+    /// The client has disconnected.
     Gone(ClientId),
 }
 
@@ -50,7 +50,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends a reply. False if the client has been disconnected: it is gone, or too slow.
+    /// Sends a reply. Returns false if the client has disconnected or was disconnected as too slow.
     pub fn send(&self, reply: Reply) -> bool {
         match self.replies.try_send(reply) {
             Ok(()) => true,
@@ -73,7 +73,7 @@ impl Client {
 /// The user id of a stream's other end.
 type PeerUid = fn(&UnixStream) -> io::Result<u32>;
 
-/// Serves a machine's socket; events of its clients go to `report`, which returns false once nobody is interested.
+/// Serves a machine's socket. Events of its clients are passed to `report`, which returns false to stop.
 ///
 /// # Errors
 /// The socket can't be used.
@@ -93,7 +93,7 @@ fn accept(listener: &UnixListener, peer_uid: PeerUid, report: &(impl Fn(Message)
         let Ok((stream, _)) = listener.accept() else { return };
         let (report, place) = (report.clone(), Place::take(&connected));
         let started = thread::Builder::new().spawn(move || {
-            // A client over the limit is disconnected at once.
+            // A client over the limit is disconnected immediately.
             let Some(_place) = place else { return };
             let _ = client(id, stream, peer_uid, &report);
         });

@@ -7,7 +7,7 @@ use super::protocol::{Reply, Request};
 use super::sample::Sample;
 use crate::exit;
 
-/// Where samples come from.
+/// A source of samples.
 pub struct Source {
     /// The machine.
     pub connection: Connection,
@@ -19,7 +19,7 @@ impl Source {
     /// Takes a sample.
     ///
     /// # Errors
-    /// The machine is gone or does not answer; it has no such VM.
+    /// The machine has ended or does not answer; the VM does not exist.
     pub fn sample(&mut self) -> Result<Sample> {
         self.connection.send(&Request::Sample)?;
         let mut sample = match self.connection.receive()? {

@@ -1,4 +1,4 @@
-//! apt with a configuration of its own, for one suite of Debian's archive.
+//! Runs apt with a separate configuration for one suite of Debian's archive.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -121,7 +121,7 @@ impl Apt {
     }
 
     /// Downloads these packages and everything that they depend on, verified by apt, into apt's cache. Returns the
-    /// packages' files: what a package depends on comes before it, as far as possible.
+    /// packages' files, as far as possible in the order of their dependencies.
     ///
     /// [`Apt::packages`] must have updated the lists before.
     pub fn download_with_dependencies(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
@@ -152,7 +152,7 @@ impl Apt {
     fn run(&self, args: &[&str], dir: &Path, task: &Task) -> Result<()> {
         let mut child = self
             .command(args)
-            // Progress comes on standard output, as lines `dlstatus:FILE:PERCENT:TEXT`.
+            // apt reports progress on standard output, as lines `dlstatus:FILE:PERCENT:TEXT`.
             .args(["-o", "APT::Status-Fd=1"])
             .current_dir(dir)
             .stdout(Stdio::piped())

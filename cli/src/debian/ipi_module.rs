@@ -89,7 +89,7 @@ fn build(debian: &Path, release: &str, version: &str, to: &Path) -> Result<()> {
     fs::rename(source.join(NAME), to).with_context(|| format!("moving {NAME} to {}", dir.display()))
 }
 
-/// Unpacks the headers of a kernel and the programs that they come with; returns the directory to build in.
+/// Unpacks a kernel's headers and build programs; returns the directory to build in.
 fn headers(debian: &Path, release: &str, version: &str, to: &Path) -> Result<PathBuf> {
     let apt = Apt::new_for(Arch::X86_64, &debian.join("apt"), Item::Kernel6_1.suite(), &mirror::mirror()?)?;
     let packages = apt.packages()?;

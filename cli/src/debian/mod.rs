@@ -32,7 +32,7 @@ pub use version::compare as compare_versions;
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
 
-/// A kernel, with an initial RAM file system if the package brings one.
+/// A kernel, with an initial RAM file system if the package contains one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// The kernel's file.
@@ -54,7 +54,7 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// One of Debian's kernels.
 ///
 /// # Errors
-/// As [`kernel`]; there is no installer, no Xen and no firmware for x86-64 here.
+/// Those of [`kernel`]; the installer, Xen and firmware are not available for x86-64.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
     if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2) {
         return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
@@ -111,7 +111,7 @@ pub fn kvm_host(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?.dir)
 }
 
-/// Fetches all items for an architecture anew where Debian has newer ones, and returns a line about each.
+/// Refetches all items of an architecture that Debian has newer versions of, and returns a line about each.
 pub fn refresh(arch: Arch) -> Result<Vec<String>> {
     Item::all(arch)
         .iter()

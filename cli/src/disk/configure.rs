@@ -47,7 +47,7 @@ const PREPARED: f64 = 17.0;
 /// Runs the VM until the disk is complete.
 ///
 /// # Errors
-/// The emulator can't be run; the VM reports a failure or hangs: the error shows the end of its output.
+/// The emulator can't be run; the VM reports a failure or hangs: the error contains the end of its output.
 pub fn run(vm: &Vm<'_>) -> Result<()> {
     let task = Task::start(format!("unpacking {} packages", vm.packages));
     let mut command = Command::new(PROGRAM);

@@ -227,7 +227,7 @@ fn prepare(packages: &[PathBuf], settings: &[Setting], paths: &Paths) -> Result<
     root.finish()
 }
 
-/// Makes an empty file system of so many bytes.
+/// Creates an empty file system of `size` bytes.
 fn file_system(path: &Path, size: u64, uuid: &str) -> Result<()> {
     File::create(path).and_then(|file| file.set_len(size)).with_context(|| format!("making {}", path.display()))?;
     // Programs for the administrator are not in every user's search path.

@@ -13,7 +13,7 @@ pub struct Control {
     pub name: String,
     /// The fields: the file `control`.
     pub fields: String,
-    /// Paths of its configuration files, absolute.
+    /// Absolute paths of the package's configuration files.
     pub conffiles: Vec<String>,
     /// The file `triggers`.
     pub triggers: String,

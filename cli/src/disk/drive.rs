@@ -25,7 +25,7 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Reads `FILE[,readonly][,format=raw]`. Commas in a file's name are no problem unless one of these words follows.
+    /// Parses `FILE[,readonly][,format=raw]`. The file's name may contain commas unless an option follows one.
     ///
     /// # Errors
     /// No name, or an unknown format.

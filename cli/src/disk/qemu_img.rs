@@ -25,7 +25,7 @@ pub fn run(options: &[&str], files: &[&Path]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Checks the consistency of a qcow2 image. Clusters that are allocated and not used are no damage: a machine that was killed leaves some.
+/// Checks the consistency of a qcow2 image. Leaked clusters are not an error: a killed machine leaves some.
 ///
 /// # Errors
 /// The image is damaged, or in use: the error is the program's message.
@@ -85,14 +85,14 @@ pub fn part(image: &Path, format: &str, start: u64, length: u64) -> Result<Vec<u
     std::fs::read(to.path()).context("reading a temporary file")
 }
 
-/// Copies the contents of a qcow2 image to `start` of a raw one that has room for their `length` bytes.
+/// Copies the contents of a qcow2 image to offset `start` of a raw image that has `length` bytes there.
 ///
 /// # Errors
 /// An image can't be read or written.
 pub fn copy_into(image: &Path, raw: &Path, start: u64, length: u64) -> Result<()> {
     let raw = raw.to_str().context("the image's name is not UTF-8")?.replace(',', ",,");
     let target = format!("driver=raw,offset={start},size={length},file.driver=file,file.filename={raw}");
-    // Options come before names.
+    // Options precede names.
     let image = std::path::absolute(image)?;
     let image = image.to_str().context("the image's name is not UTF-8")?;
     run(&["convert", "-n", "-f", "qcow2", "--target-image-opts", image, &target], &[]).map(|_| ())

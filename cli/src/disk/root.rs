@@ -81,7 +81,7 @@ impl Root {
         Ok(())
     }
 
-    /// Copies a package's files. Returns the list of their paths, and the MD5 of its configuration files.
+    /// Copies a package's files. Returns their paths, and the MD5 sums of its configuration files.
     fn files_of(&mut self, control: &Control, archive: &mut dyn Read) -> Result<(String, BTreeMap<String, String>)> {
         let (mut list, mut hashes) = (String::new(), BTreeMap::new());
         let mut archive = Archive::new(archive);

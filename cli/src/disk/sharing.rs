@@ -1,6 +1,6 @@
 //! Images that are disks of several VMs, or of one VM twice.
 //!
-//! Each disk is a device of its VM's alone, which knows nothing of another one's writes: an image is shared only if nobody writes it.
+//! Each disk is a separate device of one VM, not coherent with that of another: images may be shared only read-only.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::config::Flags;
 
-    /// A machine with these images, each for a VM of its own.
+    /// Returns a machine with one VM for each of these images.
     fn machine(disks: &[(&Path, bool)]) -> MachineConfig {
         let vm = |(number, (file, read_only)): (usize, &(&Path, bool))| {
             format!("[[vm]]\nname = \"vm{number}\"\nkernel = \"debian\"\n[[vm.disk]]\nfile = {file:?}\nreadonly = {read_only}\n")

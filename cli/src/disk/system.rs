@@ -1,4 +1,4 @@
-//! The system on a disk: its kernel, its initial RAM file system, and what the kernel must be told.
+//! The system on a disk: its kernel, initial RAM file system, and command line.
 
 use anyhow::{Context, Result, anyhow};
 use data_encoding::BASE64;

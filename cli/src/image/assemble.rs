@@ -18,13 +18,13 @@ use crate::config::{Arch, MachineConfig, VmConfig};
 /// The files of a virtual machine.
 #[derive(Clone, Copy, Debug)]
 pub struct VmFiles<'a> {
-    /// The kernel's file as it is.
+    /// The kernel's unmodified file.
     pub kernel: &'a [u8],
     /// The initial RAM file system.
     pub initrd: Option<&'a [u8]>,
     /// The whole command line of the kernel.
     pub bootargs: &'a str,
-    /// The kernels of its domains, if it is Xen: as many as [`VmConfig::domains`].
+    /// The kernels of Xen's domains, one for each of [`VmConfig::domains`].
     pub domains: &'a [Vec<u8>],
 }
 
@@ -271,7 +271,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         loads: heapless::Vec::<Load, MAX_LOADS>::new(),
         on_reset: vm.on_reset,
         techniques: vm.techniques,
-        // The configuration has no more than there is room for.
+        // Validation of the configuration bounds the number.
         functions: vm.functions.iter().map(|function| function.routing_id()).take(stile_board::MAX_FUNCTIONS).collect(),
     }
 }

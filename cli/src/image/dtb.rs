@@ -16,7 +16,7 @@ pub struct Description<'a> {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
     pub vcpus: u8,
-    /// How they are told to be arranged, if anything is said.
+    /// Topology that the guest sees, if configured.
     pub topology: Option<Topology>,
     /// Whether it has an EL2: firmware is called by SMC, and there are EL2's timers and the GIC's maintenance
     /// interrupt.
@@ -195,7 +195,7 @@ fn cpu_map(fdt: &mut FdtWriter, topology: Topology) -> FdtWriterResult<()> {
     fdt.end_node(map)
 }
 
-/// PSCI: the three versions of its binding, the oldest of which names its functions' numbers.
+/// Writes the PSCI node for all three versions of its binding; the oldest has properties with function identifiers.
 fn psci(fdt: &mut FdtWriter, method: &str) -> FdtWriterResult<()> {
     let psci = fdt.begin_node("psci")?;
     string_list(fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"])?;

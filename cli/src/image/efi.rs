@@ -21,8 +21,8 @@ pub const PAGE: usize = 4096;
 /// Data directories up to that of relocations, of which there are none.
 const DIRECTORIES: usize = IMAGE_DIRECTORY_ENTRY_BASERELOC + 1;
 
-/// Writes the header of an image whose code for firmware begins at offset `entry`. The first page is the headers, the rest one section.
-/// The image is padded to whole pages. `None` if it has no room for the header.
+/// Writes the PE header of an image whose UEFI entry point is at offset `entry`: the first page holds the headers, one section the rest.
+/// The image is padded to whole pages. Returns `None` if the image has no space for the header.
 pub fn write_header(image: &mut Vec<u8>, entry: u32) -> Option<()> {
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let size = u32::try_from(image.len()).ok()?;

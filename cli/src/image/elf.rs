@@ -16,7 +16,7 @@ const MAX_SEGMENTS: usize = MAX_LOADS - 2;
 
 /// The loadable part of an ELF file.
 pub struct Program {
-    /// The physical address of its entry point.
+    /// Physical address of the entry point.
     pub entry: u64,
     /// The segments, sorted, without overlap.
     pub segments: Vec<Segment>,

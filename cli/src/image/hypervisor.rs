@@ -1,4 +1,4 @@
-//! The hypervisor: from the ELF file that the linker made to the bytes of an image and the names of its functions.
+//! Converts the hypervisor's linked ELF file to the bytes of an image and a symbol table.
 
 use object::{
     Endianness, SymbolKind,

@@ -50,7 +50,7 @@ impl fmt::Display for Format {
 pub struct Kernel {
     /// Its format.
     pub format: Format,
-    /// Whether it came in an EFI zboot wrapper.
+    /// Whether the file is an EFI zboot wrapper.
     pub zboot: bool,
     /// Its compression.
     pub compression: Option<Compression>,
@@ -121,7 +121,7 @@ impl Kernel {
         Ok(Self { format, zboot, compression, entry: gpa, segments: vec![segment], size_known: len != 0, contents })
     }
 
-    /// Firmware, which begins with the instruction that it starts from. Images for QEMU are padded to the size of its flash.
+    /// Firmware, which starts at the first instruction of its file. Images for QEMU are padded to the size of its flash.
     fn firmware(mut contents: Vec<u8>, compression: Option<Compression>, volume: Range<usize>) -> Result<Self, KernelError> {
         let filling = contents.iter().rev().take_while(|&&byte| byte == 0 || byte == 0xff).count();
         // A volume may have room at its end.
@@ -167,7 +167,7 @@ impl Kernel {
         }
     }
 
-    /// The bytes of one of its segments.
+    /// Contents of a segment.
     pub fn bytes(&self, segment: &Segment) -> &[u8] {
         self.contents.get(segment.file.clone()).unwrap_or_default()
     }
@@ -258,7 +258,7 @@ fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
     let name = bytes.get(24..56).ok_or_else(malformed)?;
     let payload = bytes.get(offset..).and_then(|rest| rest.get(..len));
     let payload = payload.ok_or_else(|| KernelError::Malformed("its EFI zboot payload is truncated".to_owned()))?;
-    // For an unrecognized payload, the header has the name of its compression.
+    // The header names the compression of an unsupported payload.
     if Compression::of(payload) == Ok(None) {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         return Err(KernelError::UnknownCompression(String::from_utf8_lossy(name).escape_debug().to_string()));

@@ -84,7 +84,7 @@ pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result
 }
 
 fn place_in(window: &Range<u64>, taken: &[Range<u64>], dtb_len: u64, initrd_len: Option<u64>) -> Option<Layout> {
-    // A block of its own if there is plenty of room, else pages in one block.
+    // In a separate block if memory is plentiful, else page by page in one block.
     let plenty = window.end - window.start >= 32 * BLOCK;
     let dtb = if plenty && dtb_len <= BLOCK { highest(window, taken, BLOCK, BLOCK)? } else { highest_in_block(window, taken, dtb_len)? };
     let dtb = dtb..dtb + dtb_len;

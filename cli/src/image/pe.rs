@@ -3,7 +3,7 @@
 
 use super::bytes::word;
 
-/// Where the file names the place of its header ("MS-DOS Stub").
+/// Offset of the field that holds the PE header's offset ("MS-DOS Stub").
 const HEADER_AT: usize = 0x3c;
 /// "COFF File Header", from the signature: number of sections, size of the optional header, and the end.
 const SECTIONS: usize = 6;

@@ -64,7 +64,7 @@ impl Debian {
         self.guest().config()
     }
 
-    /// The file system of an L1 that runs it, and the names of its VMs.
+    /// Builds the file system of an L1 that runs the VM, and returns it with the names of its VMs.
     ///
     /// # Errors
     /// Something can't be built.

@@ -25,7 +25,7 @@ const STATES: [State; 5] = [State::Waiting, State::Running, State::Paused, State
 /// Takes a sample of a machine, and returns its metrics.
 ///
 /// # Errors
-/// The machine is gone or does not answer; it has no such VM.
+/// The machine has ended or does not answer; the VM does not exist.
 pub fn scrape(source: &mut Source) -> Result<String> {
     let mut status = source.connection.status()?;
     let sample = source.sample()?;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers come from a serial line, on which noise may forge any.
+        /// Values are untrusted: noise on a serial line may forge any.
         #[test]
         fn any_sample_is_valid(figures in proptest::collection::vec(any::<[u64; 5]>(), 0..5), reason in ".{0,8}", name in "[a-z\"\\\\\n]{1,4}") {
             let vcpu = |&[taken, ran, waited, count, ticks]: &[u64; 5]| {

@@ -18,7 +18,7 @@ use crate::{exit, out};
 /// Serves the metrics until the machine ends; with `--once` prints them.
 ///
 /// # Errors
-/// There is no such machine or VM; it does not answer; the address is in use, or is not this computer's.
+/// The machine or VM does not exist; it does not answer; the address is in use, or is not this computer's.
 pub fn metrics(args: &MetricsArgs) -> Result<u8> {
     let (machine, vm) = name::split(&args.target);
     let mut source = Source { connection: Connection::open(&Directory::open()?, machine)?, vm: vm.map(str::to_owned) };

@@ -16,9 +16,9 @@ pub enum Kind {
 /// A series and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name, with the suffix of its kind.
+    /// Name of the sample, with the suffix of its kind.
     pub name: String,
-    /// The type of its family.
+    /// Type of the metric family.
     pub kind: Kind,
     /// Names and values.
     pub labels: Vec<(String, String)>,

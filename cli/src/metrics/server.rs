@@ -25,7 +25,7 @@ pub fn serve(listener: TcpListener, mut source: Source, first: String) -> Result
     while !source.connection.has_ended() {
         let Some(request) = server.recv_timeout(POLL).context("waiting for requests")? else { continue };
         let (status, text) = answer(&request, &mut source, &mut last);
-        // The client may be gone.
+        // The client may have disconnected.
         let _ = request.respond(response(status, text));
     }
     Ok(())

@@ -21,7 +21,7 @@ pub struct Input {
 pub struct Event {
     /// Since the trace began.
     pub ns: i64,
-    /// The same, in ticks.
+    /// Duration in ticks.
     pub ticks: i64,
     /// The CPU.
     pub cpu: u8,
@@ -89,7 +89,7 @@ pub struct Arrival {
     pub vcpu: u8,
     /// From the sender's exit to the target's entry.
     pub after_ticks: u64,
-    /// How the target came to its entry: `kick` or `scheduler`.
+    /// Cause of the target's entry: `kick` or `scheduler`.
     pub via: String,
 }
 
@@ -124,7 +124,7 @@ impl Input {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// It is no trace in JSON lines.
+    /// The input is not a trace in JSON lines.
     pub fn parse(text: &str) -> Result<Self> {
         let mut input = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -150,7 +150,7 @@ impl Input {
         self.events.iter().filter_map(|event| event.exit().map(|exit| (event, exit)))
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Converts `ticks` to nanoseconds.
     pub fn nanoseconds(&self, ticks: u64) -> u64 {
         (u128::from(ticks) * 1_000_000_000 / u128::from(self.hz.max(1))).try_into().unwrap_or(u64::MAX)
     }

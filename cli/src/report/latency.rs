@@ -19,7 +19,7 @@ pub struct Latencies {
     pub unseen: u64,
 }
 
-/// What an interrupt came from.
+/// Source of an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// An interrupt of another vCPU; the target ran, and was kicked.
@@ -125,7 +125,7 @@ impl<'i> State<'i> {
     }
 }
 
-/// The smallest value that at least so many per mille of the values, which ascend, do not exceed.
+/// Returns the smallest of the ascending values that at least `per_mille` of them do not exceed.
 pub fn percentile(ascending: &[u64], per_mille: u64) -> u64 {
     let rank = (ascending.len() as u64).saturating_mul(per_mille).div_ceil(1000).max(1);
     ascending.get(rank as usize - 1).or(ascending.last()).copied().unwrap_or(0)
@@ -160,7 +160,7 @@ mod tests {
     fn a_running_vcpus_timer_ends_with_its_entry() {
         let found = of(&[
             "{t:10,'cpu':0,'vcpu':0,'event':'exit','reason':'IRQ','sub':'virtual timer','took_ticks':7,'left_for':null}",
-            // The same words for something else.
+            // The same text with another meaning.
             "{t:20,'cpu':0,'vcpu':0,'event':'exit','reason':'SYSREG','sub':'virtual timer','took_ticks':99,'left_for':null}",
             // Left, and entered on another CPU.
             "{t:30,'cpu':0,'vcpu':0,'event':'exit','reason':'INTERRUPT','sub':'guest\\u0027s timer','took_ticks':3,'left_for':'reschedule'}",

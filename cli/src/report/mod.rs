@@ -23,7 +23,7 @@ const SECONDS: f64 = 1.0;
 /// Writes the page.
 ///
 /// # Errors
-/// There is no such machine, VM or file; the file is no trace in JSON lines; the page can't be written.
+/// The machine, VM or file does not exist; the file is no trace in JSON lines; the page can't be written.
 pub fn report(args: &ReportArgs) -> Result<u8> {
     let source = args.source.display();
     let (input, name) = match file(args)? {
@@ -47,14 +47,14 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// The text of the file that is given. `None` if there is no file of this name, but may be a machine.
+/// Reads the given file. Returns `None` if it does not exist, in which case the name may be a machine's.
 fn file(args: &ReportArgs) -> Result<Option<String>> {
     let path = &args.source;
     match fs::read(path) {
         Ok(_) if args.seconds.is_some() || args.vm.is_some() => {
             bail!(exit::usage(format!("{} is a file: --seconds and --vm are for running machines", path.display())))
         }
-        // A trace in Perfetto's format is no text.
+        // A trace in Perfetto's format is binary.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound && path.extension().is_none() && path.components().count() == 1 => Ok(None),
         Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),

@@ -8,7 +8,7 @@ use super::input::{Event, Input, Kind};
 
 /// Exits that are listed.
 const WORST: usize = 20;
-/// Events before an exit, and after it: of its CPU, and of its vCPU.
+/// Number of events shown before and after an exit, of its CPU and of its vCPU.
 const AROUND: usize = 20;
 
 /// Writes the list.

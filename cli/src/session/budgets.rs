@@ -39,7 +39,7 @@ impl Budgets {
         }
     }
 
-    /// A VM is gone.
+    /// Removes a destroyed VM.
     pub fn remove(&mut self, vm: &str) {
         self.of.retain(|(name, _)| name != vm);
     }

@@ -1,4 +1,4 @@
-//! Clients of the control socket, and what they are told.
+//! Clients of the control socket and their subscriptions.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub struct Control {
     waiting: Waiting,
 }
 
-/// A client, and what it wants to be told.
+/// A client and its subscriptions.
 #[derive(Debug)]
 pub struct Attached {
     client: Client,
@@ -40,7 +40,7 @@ impl Control {
         self.clients.insert(id, Attached { client, console: None });
     }
 
-    /// A client is gone.
+    /// Removes a disconnected client.
     pub fn remove(&mut self, id: ClientId) {
         self.clients.remove(&id);
         self.waiting.forget(id);
@@ -103,7 +103,7 @@ impl Control {
     }
 }
 
-/// The state that clients are told.
+/// The state reported to clients.
 pub const fn state_of(fate: Fate) -> State {
     match fate {
         Fate::Waiting => State::Waiting,

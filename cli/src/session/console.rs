@@ -7,7 +7,7 @@ use super::tail::Tail;
 
 /// One VM's console.
 pub struct Console {
-    /// The index of its line, and the VM's number on it.
+    /// Index of the console's line, and number of the VM on that line.
     pub line: usize,
     /// The VM, from 0.
     pub vm: u8,

@@ -13,7 +13,7 @@ use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
 use crate::control::server::{ClientId, Message};
 
 impl Session<'_> {
-    /// A client connected, asks for something, or is gone.
+    /// A client connected, sent a request, or disconnected.
     pub(super) fn client(&mut self, message: Message) {
         let Some(control) = &mut self.control else { return };
         match message {
@@ -98,7 +98,7 @@ impl Session<'_> {
             Step::Nothing => {}
             Step::Send(command) => self.command_to(0, &command),
             Step::Done(mut sample, mut clients) => {
-                // Those that are gone.
+                // Clients that have disconnected.
                 sample.vms.retain(|vm| !vm.name.is_empty());
                 if clients.contains(&WATCHER) {
                     self.hold(&sample);

@@ -46,7 +46,7 @@ impl Session<'_> {
         self.upload.as_mut().filter(|upload| line == 0 && upload.tag == tag)
     }
 
-    /// Stile has so many bytes of the VM.
+    /// Handles Stile's acknowledgement of `next` bytes of the VM.
     pub(super) fn uploaded(&mut self, line: usize, tag: u32, next: u32) {
         let Some(upload) = self.upload(line, tag) else { return };
         let commands = upload.arrived(next, Instant::now());

@@ -20,7 +20,7 @@ pub struct Demux {
 }
 
 impl Demux {
-    /// Takes the next bytes of the line; consecutive bytes of one channel come as one piece.
+    /// Parses the next bytes of the line; consecutive bytes of one channel form one piece.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for &byte in bytes {

@@ -62,7 +62,7 @@ pub struct Exits {
     memory: Option<(u64, u64)>,
 }
 
-/// The name of a VM that is destroyed, and the accounts of its vCPUs.
+/// Takes the name of a destroyed VM, and the accounts of its vCPUs.
 type Gone = (String, Vec<(u8, Account)>);
 
 /// Whether there can be such a vCPU. What a guest sends may look like the messages of a Stile in its VM.
@@ -121,7 +121,7 @@ impl Exits {
         self.leaving.insert(vm, (name.to_owned(), vcpus.collect()));
     }
 
-    /// A VM is gone. Those of one name have one account, so that the accounts are as many as names.
+    /// Removes a destroyed VM. VMs of one name share an account, so that the number of accounts is bounded by that of names.
     fn destroyed(&mut self, vm: u8) {
         let Some((name, vcpus)) = self.leaving.remove(&vm) else { return };
         let Some((_, known)) = self.gone.iter_mut().find(|(other, _)| *other == name) else {

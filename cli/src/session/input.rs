@@ -81,7 +81,7 @@ impl Inputs {
         }
         let (line, bytes) = channel::<Vec<u8>>();
         let mut to = pipes.input;
-        // Its own thread, because a guest that doesn't read its console must not stop ours from being shown.
+        // A separate thread: a guest that doesn't read its console must not block the display of output.
         thread::spawn(move || {
             for bytes in bytes {
                 if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {

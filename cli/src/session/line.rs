@@ -17,12 +17,12 @@ pub struct Line {
     parent: Option<(usize, u8)>,
     pub demux: Demux,
     encoder: Encoder,
-    /// The state of its VMs.
+    /// The state of the VMs.
     pub story: Story,
     pub exits: Exits,
-    /// The end of its log.
+    /// The end of Stile's log.
     pub log: Tail,
-    /// Of a Stile in a VM: the unfinished last line of its log.
+    /// The unfinished last line of the log of a Stile that runs in a VM.
     unfinished: Vec<u8>,
     /// Its VMs.
     pub vms: Vec<Vm>,
@@ -42,7 +42,7 @@ pub enum Vm {
 
 /// A VM with a console: its line, its number there, and the guest.
 pub struct Leaf<'g> {
-    /// The index of its line.
+    /// Index of the console's line.
     pub line: usize,
     /// Its number there.
     pub vm: u8,
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(channel.vm(), Some(1));
         assert_eq!(Demux::default().feed(inner), [Piece::Text(Channel::console(1), bytes.to_vec())]);
 
-        // Commands likewise.
+        // Commands are handled in the same way.
         let sent = command(&mut lines, 1, &Command::Ledger);
         let [Piece::Text(channel, inner)] = &outer.feed(&sent)[..] else { panic!("{sent:?}") };
         assert_eq!(channel.vm(), Some(1));

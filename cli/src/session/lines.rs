@@ -4,8 +4,8 @@
 /// they take.
 const LONGEST: usize = 64 << 10;
 
-/// Turns consoles' output into prefixed lines. A line is written when it is complete, whatever its
-/// fragmentation, so that another VM's output never splits it.
+/// Prefixes lines of consoles' output. A line is written when it is complete, so that another VM's output never
+/// splits it, even if it arrives in fragments.
 #[derive(Debug)]
 pub struct Lines {
     prefixes: Vec<String>,
@@ -59,7 +59,7 @@ impl Lines {
     }
 
     /// Returns the unfinished line of a console for an interactive user: prompts have no newline. If another
-    /// VM's line comes before its end, the whole line is repeated when it ends.
+    /// VM's line precedes its end, the whole line is repeated when it ends.
     pub fn prompt(&mut self, vm: usize) -> Vec<u8> {
         let mut out = Vec::new();
         if self.has_prompt(vm) {
@@ -76,7 +76,7 @@ impl Lines {
         self.partial.get(vm).is_some_and(|line| line.len() > shown)
     }
 
-    /// Moves to the continuation of a console's line, and returns the number of its bytes already written.
+    /// Advances to the continuation of a console's line, and returns the number of its bytes already written.
     fn begin(&mut self, vm: usize, out: &mut Vec<u8>) -> usize {
         match self.open.take() {
             Some((open, shown)) if open == vm => shown,

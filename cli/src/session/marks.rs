@@ -124,7 +124,7 @@ impl Filter {
         }
     }
 
-    /// The marks that may come next.
+    /// Marks that are valid next.
     fn awaited(&self) -> Vec<String> {
         let Marks { begin, end, stop, bye, ready } = &self.marks;
         match (self.state, self.show) {

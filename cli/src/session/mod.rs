@@ -168,7 +168,7 @@ pub fn claim(name: Option<&str>) -> Result<Option<Claim>> {
 pub fn run(request: Request, signals: Signals) -> Result<u8> {
     let (lines, leaves) = Line::all(&request.guests, request.arch);
     let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
-    // If only commands' output matters, there is no input.
+    // With `--exec`, standard input is not forwarded.
     let commands_only = leaves.iter().all(|leaf| leaf.guest.system.as_ref().is_some_and(|system| system.command));
     let logs = match &request.logs {
         Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &request.source.describe())?,
@@ -230,8 +230,8 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
     }
     let end = session.follow(request.timeout);
     if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
-        // Asked to end its VMs, Stile first reports their accounts. A second signal ends the run at once. A
-        // board continues.
+        // Stile reports its accounts before it ends its VMs on request. A second signal ends the run immediately. A board continues
+        // to run.
         let ask = if session.emulator.is_some() { Command::Shutdown } else { Command::Ledger };
         session.asked = Asked::Account;
         session.command(&ask);
@@ -270,7 +270,7 @@ struct Session<'a> {
     budgets: Budgets,
     /// Whether accounts are shown at the end.
     accounts: bool,
-    /// VMs that are to be destroyed.
+    /// VMs with a pending destruction.
     leaving: Vec<Leaving>,
     /// The VM that is being created.
     upload: Option<Upload>,
@@ -280,9 +280,9 @@ struct Session<'a> {
     logs: Logs,
     view: View<'a>,
     keys: Keys,
-    /// Piped input that came before the guest was ready for it.
+    /// Piped input received before the guest was ready.
     waiting: Vec<u8>,
-    /// Whether the end of piped input came, too.
+    /// Whether the end of the piped input was reached.
     waiting_end: bool,
     /// Output of the emulator on its standard error that is not shown yet: an unfinished line.
     errors: Vec<u8>,
@@ -301,7 +301,7 @@ impl Session<'_> {
     fn follow(&mut self, timeout: Option<Duration>) -> End {
         let start = Instant::now();
         let deadline = timeout.map(|timeout| start + timeout);
-        // After Stile's last message the emulator ends by itself, or is killed at this time.
+        // After Stile's last message the emulator exits itself, or is killed at this time.
         let mut grace: Option<Instant> = None;
         loop {
             let now = Instant::now();

@@ -160,7 +160,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A VM is gone, with the consoles of those in it.
+    /// Removes a destroyed VM, with the consoles of its nested VMs.
     fn destroyed(&mut self, line: usize, vm: usize) -> io::Result<()> {
         let inner = match self.lines[line].vms[vm] {
             Vm::Console(_) => None,

@@ -11,7 +11,7 @@ use super::exits::{Exits, exists, key};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 use crate::control::server::ClientId;
 
-/// A vCPU of which nothing came for this time is asked for again: a frame was lost, or the vCPU stopped running as it was kicked.
+/// Time without an answer after which a vCPU is requested again: a frame was lost, or the vCPU was descheduled as it was kicked.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The next step.
@@ -34,7 +34,7 @@ pub struct Sampler {
     retry: Option<Instant>,
     /// The vCPU that was asked for: VM and number.
     at: (u8, u8),
-    /// The first row of the next piece of its ledger.
+    /// First row of the next requested piece of the ledger.
     from: u16,
     sample: Sample,
     /// The samples as accounts of exits.
@@ -71,7 +71,7 @@ impl Sampler {
         Step::Send(Command::Sample { vm: self.at.0, vcpu: self.at.1 })
     }
 
-    /// When [`Sampler::retry`] is to be called.
+    /// Time at which [`Sampler::retry`] is due.
     pub fn retry_at(&self) -> Option<Instant> {
         self.retry
     }
@@ -98,7 +98,7 @@ impl Sampler {
         if self.retry.is_none() || about != self.at {
             return Step::Nothing;
         }
-        // Not while it comes, however slowly: the answers to both requests would be mixed.
+        // Not while an answer is still arriving: the answers to both requests would mix.
         self.retry = Some(now + LIMIT);
         match *event {
             Event::NoSample { vm, .. } => {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(sampler.retry(now + LIMIT), send(0, 0));
         // The vCPU's earlier rows are replaced.
         sampler.take(&Event::Sample(taken), &exits, now);
-        // One that comes slowly is not.
+        // A slow answer is not lost.
         let later = now + LIMIT * 3 / 2;
         sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits, later);
         assert_eq!((sampler.retry_at(), sampler.retry(now + LIMIT * 2)), (Some(later + LIMIT), Step::Nothing));

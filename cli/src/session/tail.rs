@@ -28,7 +28,7 @@ impl Tail {
         lines[end.saturating_sub(count)..end].to_vec()
     }
 
-    /// The end of the output as it came, from the start of one of the last `count` lines on: to show a console again.
+    /// Returns the raw end of the output, from the start of one of the last `count` lines: used to redraw a console.
     pub fn raw(&self, count: usize) -> Vec<u8> {
         let bytes: Vec<u8> = self.bytes.iter().copied().collect();
         let start = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').nth(count).map_or(0, |(at, _)| at + 1);

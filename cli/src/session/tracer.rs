@@ -11,7 +11,7 @@ use super::exits::{Exits, key};
 use crate::control::protocol::{Bytes, CpuCounts, Reply, RowName};
 use crate::control::server::ClientId;
 
-/// A command of which nothing came for this time is given again: a frame was lost.
+/// Time without an answer after which a command is repeated: a frame was lost.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// How long records are fetched after the end: a slow line would take minutes for full rings.
@@ -26,7 +26,7 @@ pub struct Tracer(Option<Trace>);
 
 #[derive(Debug)]
 struct Trace {
-    /// `None` once it is gone: nobody wants the rest.
+    /// `None` after the client has disconnected: the remaining records are discarded.
     client: Option<ClientId>,
     tag: u32,
     phase: Phase,
@@ -34,7 +34,7 @@ struct Trace {
     asked: Instant,
     /// When the next command is due.
     due: Instant,
-    /// When records that are left are dropped: the machine was told to record no more.
+    /// Time at which remaining records are dropped: the machine was told to stop recording.
     discard_at: Option<Instant>,
     /// Records that were sent by each CPU so far.
     sent: [u32; stile_board::MAX_CPUS],
@@ -50,11 +50,11 @@ struct Trace {
 enum Phase {
     /// The first command is on its way; `again`: an earlier trace was ended for it.
     Starting { again: bool },
-    /// An earlier trace, of a process that is gone, is being ended.
+    /// An earlier trace, of an ended process, is being stopped.
     Clearing,
-    /// Records come. The machine may have been told to record no more.
+    /// Records are arriving. The machine may have been told to stop recording.
     Fetching,
-    /// The names of rows come.
+    /// The names of rows are arriving.
     Naming,
 }
 
@@ -96,7 +96,7 @@ impl Tracer {
         Some(Steps { commands: vec![Command::TraceStop], replies: Vec::new() })
     }
 
-    /// A client is gone. Its trace is ended.
+    /// Handles a disconnected client: its trace is stopped.
     pub fn forget(&mut self, client: ClientId, now: Instant) -> Steps {
         match &mut self.0 {
             Some(trace) if trace.client == Some(client) => {
@@ -108,7 +108,7 @@ impl Tracer {
         }
     }
 
-    /// When [`Tracer::look`] is to be called.
+    /// Time at which [`Tracer::look`] is due.
     pub fn due(&self) -> Option<Instant> {
         self.0.as_ref().map(|trace| trace.due)
     }
@@ -144,7 +144,7 @@ impl Trace {
             Phase::Fetching | Phase::Clearing => {
                 let discard = self.phase == Phase::Clearing || self.discard_at.is_some_and(|at| now >= at);
                 if discard || self.discard_at.is_some() {
-                    // An earlier one may have been lost, and records would come forever.
+                    // An earlier stop command may have been lost, and records would arrive forever.
                     steps.commands.push(Command::TraceStop);
                 }
                 steps.commands.push(Command::TraceFetch { discard });
@@ -171,7 +171,7 @@ impl Trace {
                 self.ask(steps, now);
             }
             Event::Refused { tag, why } if tag == self.tag => match self.phase {
-                // It may be an earlier one's, whose client nobody knows any more.
+                // The trace may be an earlier one, whose client is unknown.
                 Phase::Starting { again: false } => {
                     self.phase = Phase::Clearing;
                     self.ask(steps, now);

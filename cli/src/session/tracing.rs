@@ -28,7 +28,7 @@ impl Session<'_> {
         }
     }
 
-    /// A client is gone.
+    /// Handles a disconnected client.
     pub(super) fn forget_trace(&mut self, id: ClientId) {
         let steps = self.tracer.forget(id, Instant::now());
         self.traced(steps);

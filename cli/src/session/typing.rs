@@ -68,7 +68,7 @@ impl Session<'_> {
         let shell = console.has_shell();
         let bytes = std::mem::take(&mut self.waiting);
         self.send(0, &bytes);
-        // A shell ends at the end of its input, as in a pipe; other guests are not notified.
+        // A shell exits at the end of its input, as in a pipe; other guests are not notified.
         if std::mem::take(&mut self.waiting_end) && shell {
             self.send(0, &[EOT]);
         }

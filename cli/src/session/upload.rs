@@ -1,4 +1,4 @@
-//! Sends the package of a VM to the machine's own Stile: as many pieces as Stile is ready to take, again if they got lost.
+//! Sends the package of a VM to Stile, with flow control and retransmission.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use stile_wire::{Command, Piece};
 use super::Guest;
 use crate::control::server::ClientId;
 
-/// Bytes that are on their way at most: Stile reports what has come every 4 KiB.
+/// Maximum number of unacknowledged bytes: Stile acknowledges every 4 KiB.
 const WINDOW: u32 = 8 << 10;
 
 /// Pieces are sent again if Stile reports nothing for this time.
@@ -23,7 +23,7 @@ pub struct Upload {
     pub guest: Guest,
     /// Its number.
     pub vm: u8,
-    /// The tag of its commands.
+    /// Tag of the upload's commands.
     pub tag: u32,
     package: Vec<u8>,
     /// Bytes that Stile has, and bytes that were sent.
@@ -46,7 +46,7 @@ impl Upload {
         (self.arrived.into(), self.package.len() as u64)
     }
 
-    /// Stile has so many bytes. Returns what to send next.
+    /// Handles an acknowledgement of `next` bytes. Returns the pieces to send next.
     pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
         self.arrived = next.min(self.package.len() as u32);
         self.sent = self.sent.max(self.arrived);

@@ -17,7 +17,7 @@ enum Mode {
         /// The shown console.
         shown: usize,
     },
-    /// A pipe or a file, one VM: its bytes as they come.
+    /// A pipe or a file, and one VM: its output is copied unchanged.
     Exact,
     /// A pipe or a file, several VMs: lines with names before them.
     Named {

@@ -16,7 +16,7 @@ pub struct Waiting {
 }
 
 impl Default for Waiting {
-    /// None. The first tag is a random number: Stile may have work for a process that is gone, under one of that process's tags.
+    /// No requests. The first tag is a random number: Stile may still work for an ended process, under a tag of that process.
     fn default() -> Waiting {
         Waiting { next: RandomState::new().build_hasher().finish() as u32, requests: BTreeMap::new() }
     }
@@ -45,7 +45,7 @@ impl Waiting {
         self.requests.remove(&(line, tag))
     }
 
-    /// A client is gone.
+    /// Removes the requests of a disconnected client.
     pub fn forget(&mut self, client: ClientId) {
         self.requests.retain(|_, (of, _)| *of != client);
     }

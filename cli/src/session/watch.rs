@@ -108,7 +108,7 @@ mod tests {
 
     const HZ: u64 = 1000;
 
-    /// A sample after so many seconds, of a VM with one vCPU.
+    /// A sample after `seconds` seconds, of a VM with one vCPU.
     fn at(seconds: u64, rows: &[(&str, u64, u64)]) -> Sample {
         let row = |&(reason, count, ticks): &(&str, u64, u64)| RowSample { reason: reason.into(), count, ticks, ..RowSample::default() };
         let vcpu = VcpuSample {
@@ -135,7 +135,7 @@ mod tests {
         let [usage] = &exceeded[..] else { panic!("{exceeded:?}") };
         assert_eq!((usage.used, usage.violations), (22, 1));
         assert_eq!(usage.to_string(), "web exceeds its budget of 20 exits/s: 22 exits/s; HVC  grew from 1 exits/s to 10 exits/s");
-        // It goes on: no news, and the comparison is with the time when the budget was kept.
+        // Still exceeded: no new event, and the comparison is with the time when the budget was kept.
         assert_eq!(watch.take(&at(40, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets), []);
         assert_eq!(watch.usage()[0].cause.as_ref().map(|growth| (growth.before, growth.now)), Some((1, 40)));
         let kept = watch.take(&at(50, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers come from a serial line, on which noise may forge any.
+        /// Values are untrusted: noise on a serial line may forge any.
         #[test]
         fn news_alternate_and_count(figures in proptest::collection::vec(any::<[u64; 3]>(), 0..20)) {
             let (mut watch, budgets) = (Watch::default(), budgets(Some(1 << 40), Some(1 << 40)));

@@ -34,13 +34,13 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the account at the end wants the ledger of a VM that is to be destroyed. Only one that is off can be.
+    /// Whether the final account needs the ledger of a VM that will be destroyed. Only a VM that is off can be.
     pub(super) fn keeps_accounts(&self, line: usize, vm: u8) -> bool {
         let is_off = self.lines[line].story.fates.get(usize::from(vm)).is_some_and(|fate| fate.is_over());
         self.accounts && line == 0 && is_off
     }
 
-    /// Asks for a sample of VMs that are to be destroyed, unless one is being gathered: that may have begun before they were off.
+    /// Requests a sample of VMs that will be destroyed, unless one is in progress: that may have begun before they were off.
     pub(super) fn sample_leaving(&mut self) {
         if self.leaving.is_empty() || self.sampler.retry_at().is_some() {
             return;

@@ -1,4 +1,4 @@
-//! `stile soak`: guests that do everything at once that they must not, round after round, beside one that computes.
+//! `stile soak`: runs rounds of hostile guests beside a VM that checks its own isolation.
 
 mod account;
 mod limits;
@@ -70,7 +70,7 @@ struct Campaign<'a> {
     task: Task,
 }
 
-/// Runs rounds until the time or the operations are up, one fails, or a signal comes. The status is [`exit::FAILURE`] if one failed.
+/// Runs rounds until the time or operation limit, a failure, or a signal. Returns [`exit::FAILURE`] if a round failed.
 ///
 /// # Errors
 /// The guests or the hypervisor don't compile, an emulator is missing, or a round can't be started.

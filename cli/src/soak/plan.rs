@@ -156,7 +156,7 @@ impl Round {
             self.pinned,
             techniques.join("\n")
         );
-        // The neighbour goes on until it is ended.
+        // The neighbour runs until it is stopped.
         let _ = writeln!(
             text,
             "[[vm]]\nname = \"{NEIGHBOUR}\"\nkernel = \"{}\"\nappend = \"stile share rounds=1000000\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"",
@@ -193,7 +193,7 @@ impl Round {
         self.cpus == 1
     }
 
-    /// The least share of its CPU, in thousandths, that the neighbour must have: half of what a fair scheduler gives to each vCPU.
+    /// The neighbour's least share of its CPU in thousandths: half of each vCPU's share under a fair scheduler.
     pub fn least_share(&self) -> u64 {
         1000 / (1 + self.vcpus) / 2
     }

@@ -1,4 +1,4 @@
-//! Runs one round: a `stile run` of its own, as a user would start it.
+//! Runs one round as a separate `stile run`, as a user would start it.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -25,8 +25,8 @@ const STALL: Duration = Duration::from_secs(900);
 /// How often the consoles are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Runs a round in a directory, which keeps what came of it. `tell` is called now and then with the operations so far. Nothing if `stop` was
-/// set meanwhile.
+/// Runs a round in a directory, which keeps its output. Calls `tell` periodically with the number of operations so far. Returns `None` if
+/// `stop` was set meanwhile.
 ///
 /// # Errors
 /// The round can't be started, or its files can't be written.
@@ -91,7 +91,7 @@ pub fn run(round: &Round, programs: &Programs, dir: &Path, bound: u64, stop: &At
 struct Tail {
     path: PathBuf,
     file: Option<BufReader<File>>,
-    /// Bytes read that are no whole line yet.
+    /// Bytes read that do not form a complete line yet.
     rest: Vec<u8>,
 }
 

@@ -15,7 +15,7 @@ use super::verdict::Outcome;
 /// Totals of one kind of machine.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Rounds that came to their end.
+    /// Number of complete rounds.
     pub rounds: u64,
     /// Of these, those that failed.
     pub failed: u64,

@@ -17,16 +17,16 @@ pub struct Outcome {
     pub exits: u64,
     /// The longest exit, if virtual time was one CPU's own.
     pub longest: Option<Longest>,
-    /// The neighbour's least share in thousandths, and its longest wait in microseconds, likewise.
+    /// The neighbour's least share in thousandths, and its longest wait in microseconds, if reported.
     pub share: Option<(u64, u64)>,
-    /// Faults found; empty if there is none.
+    /// Faults found.
     pub problems: Vec<String>,
 }
 
 /// Lines of a console so far.
 #[derive(Debug, Default)]
 pub struct Consoles {
-    /// Operations that were told of.
+    /// Number of operations reported.
     pub operations: u64,
     kinds: BTreeMap<String, u64>,
     /// The attacking guest's own status, at its end.

@@ -10,7 +10,7 @@ use crate::control::sample::{RowSample, Sample, VcpuSample};
 pub struct Figures {
     /// Of the VM.
     pub vm: String,
-    /// The vCPU; of all of the VM's if there is none.
+    /// The vCPU; `None` for the sum of the VM's vCPUs.
     pub vcpu: Option<usize>,
     /// Percentage of a CPU in the guest; of all vCPUs together it may be more than 100.
     pub guest_percent: f64,

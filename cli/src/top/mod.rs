@@ -21,7 +21,7 @@ use crate::{exit, out};
 /// Shows figures until the user leaves; with `--once` or `--json` prints them.
 ///
 /// # Errors
-/// There is no such machine or VM; the machine does not answer; the terminal can't be set up.
+/// The machine or VM does not exist; the machine does not answer; the terminal can't be set up.
 pub fn top(args: &TopArgs) -> Result<u8> {
     let (machine, vm) = name::split(&args.target);
     let mut source = Source { connection: Connection::open(&Directory::open()?, machine)?, vm: vm.map(str::to_owned) };

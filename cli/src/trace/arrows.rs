@@ -72,7 +72,7 @@ fn sent_by(events: &[Event], from: usize) -> i64 {
     exit.filter(|exit| exit.at == ipi.at).map_or(ipi.at, Event::end)
 }
 
-/// The exit is for a kick, or for a posted interrupt that the processor did not take by itself.
+/// The exit handles a kick, or a posted interrupt that the processor did not deliver itself.
 fn is_notification(trace: &Trace, event: &Event, row: u16) -> bool {
     matches!(trace.name(event, row).1.as_str(), "kick" | "posted")
 }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(ends(&trace, true), [(1, 9)]);
     }
 
-    /// Events of three vCPUs, one on each CPU, as the records of a CPU come: an IPI before the exit that sent it.
+    /// Events of three vCPUs, one on each CPU, in the order of a CPU's records: an IPI before the exit that sent it.
     fn traces() -> impl Strategy<Value = Trace> {
         let kick = stile_ledger::aarch64::IRQ_KICK.raw();
         let hvc = stile_ledger::aarch64::reason::HVC.other().raw();
@@ -149,7 +149,7 @@ mod tests {
             }
             let found = find(&trace, false);
             prop_assert_eq!(found.iter().map(|arrow| (arrow.from, arrow.to, arrow.after)).collect::<Vec<_>>(), expected);
-            // What a processor may have delivered is left out, nothing is added.
+            // Interrupts that the processor may have delivered itself are left out; nothing is added.
             prop_assert!(find(&trace, true).iter().all(|arrow| found.contains(arrow)));
             prop_assert!(found.iter().all(|arrow| arrow.after >= 0));
         }

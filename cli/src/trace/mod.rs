@@ -30,7 +30,7 @@ pub use perfetto::tracks_and_arrows;
 /// Records a machine, and writes the file.
 ///
 /// # Errors
-/// There is no such machine or VM; it refuses; the file can't be written.
+/// The machine or VM does not exist; it refuses; the file can't be written.
 pub fn trace(args: &TraceArgs) -> Result<u8> {
     let mut recorder = Recorder::open(&args.machine, args.vm.as_deref())?;
     let mut file = File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))?;
@@ -56,7 +56,7 @@ impl Recorder {
     /// Connects to a running machine, of which `vm` is wanted, or all.
     ///
     /// # Errors
-    /// There is no such machine or VM.
+    /// The machine or VM does not exist.
     pub fn open(machine: &str, vm: Option<&str>) -> Result<Self> {
         let mut connection = Connection::open(&Directory::open()?, machine)?;
         let status = connection.status()?;
@@ -95,7 +95,7 @@ fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result
         if let Some(at) = end {
             connection.set_patience(Some(at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))))?;
         }
-        // Records may come so fast that the line is never quiet.
+        // Records may arrive so fast that the line is never quiet.
         let is_over = end.is_some_and(|at| Instant::now() >= at);
         let reply = if is_over { None } else { connection.receive_for(end.is_some())? };
         let Some(reply) = reply else {

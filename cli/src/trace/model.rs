@@ -79,11 +79,11 @@ pub struct Arrow {
     pub vcpu: u8,
     /// Ticks from the sender's exit to the target's entry.
     pub after: i64,
-    /// How the target came to its entry.
+    /// Cause of the target's entry.
     pub via: Via,
 }
 
-/// How a target came to the entry with an interrupt.
+/// Cause of a target's entry with an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// It ran, and a kick made it exit.
@@ -168,7 +168,7 @@ impl Trace {
         })
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Converts `ticks` to nanoseconds.
     pub fn nanoseconds(&self, ticks: i64) -> i64 {
         (i128::from(ticks) * 1_000_000_000 / i128::from(self.hz.max(1))) as i64
     }
@@ -192,7 +192,7 @@ mod tests {
         // The second arrow leads to an entry, the first one to a kick: their events moved.
         let ends: Vec<_> = trace.arrows.iter().map(|arrow| (trace.events[arrow.from].at, trace.events[arrow.to].at)).collect();
         assert_eq!(ends, [(100, 105), (400, 450)]);
-        // The interrupt that a kick let in did not come with a later entry.
+        // The interrupt that a kick delivered does not belong to a later entry.
         let mut trace = example();
         trace.keep(None, Some("HVC"));
         assert_eq!(trace.arrows.len(), 1);

@@ -42,13 +42,13 @@ pub fn all() -> Vec<Check> {
         },
         // The default members: the guests for Arm.
         Check { name: "lint/guests", command: || bare(Arch::Aarch64, "clippy", &["--bins", "--quiet", "--", "-D", "warnings"], "guests") },
-        // Not quiet: cargo's own summary lines are worth seeing.
+        // Not quiet: cargo's own summary lines are useful.
         Check { name: "unit", command: || host("test", &["--workspace"], "") },
     ]
 }
 
 impl Check {
-    /// Runs it, with its output on ours.
+    /// Runs the command with inherited output.
     pub fn run(&self) -> Result<(), String> {
         let status = (self.command)().stdin(Stdio::null()).status().map_err(|error| format!("cargo does not run: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("cargo ended with {status}")) }

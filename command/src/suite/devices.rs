@@ -124,7 +124,7 @@ fn with_requests(name: &str, cpus: u32, vm: &str) -> Scenario {
     with_disk(Scenario { config: Some(config), ..Scenario::new(name, "--exits") }, Disk { half: 16 << 20 })
 }
 
-/// Cost of a request: one exit, for its interrupt, and so many instructions in Stile. Virtual time counts them.
+/// Cost of a request: one exit, for its interrupt, and at most this many instructions in Stile. Virtual time counts them.
 fn request_budget() -> Scenario {
     const INSTRUCTIONS: f64 = 170.0;
     let scenario = with_requests("budgets/assigned-disk", 1, "");
@@ -213,7 +213,7 @@ fn pending_bits() -> Scenario {
     device(scenario, &["-device", &format!("virtio-rng-pci,{VIRTIO}")])
 }
 
-/// QEMU's virtio functions bypass the SMMU unless they are told otherwise.
+/// QEMU's virtio functions bypass the SMMU unless this property is set.
 fn bypassing() -> Scenario {
     let disk = "virtio-rng-pci,addr=2,disable-legacy=on";
     device(refused("devices/bypasses-smmu", "its requests bypass the SMMU (QEMU: iommu_platform=on)"), &["-device", disk])

@@ -10,7 +10,7 @@ use stile::exit;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
 
-/// The neighbour goes on.
+/// The neighbour does not end itself.
 const ROUND: &str = "checksum: round";
 
 /// The suites, and their boot arguments.
@@ -46,7 +46,7 @@ fn two_states(programs: &Programs) -> Result<Scenario> {
     Ok(with_two_states(scenario))
 }
 
-/// The same GIC with virtual interrupts.
+/// The same test of the GIC with virtual interrupts.
 fn virtual_with_two_states(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "gic", "stile")?, programs, 1)?.replace("[vm.techniques]\ninterrupts = \"direct\"\n", "");
     let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
@@ -62,7 +62,7 @@ fn vm(programs: &Programs, program: &str, append: &str) -> Result<String> {
     Ok(format!("name = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\nmemory = \"64M\"\n", programs.path(program)?))
 }
 
-/// A machine of three CPUs: this VM, and on CPU 0 one that computes so many rounds of checksums.
+/// A machine of three CPUs: this VM, and on CPU 0 a VM that computes this many rounds of checksums.
 fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     Ok(format!(
         "[machine]\ncpus = 3\n\n\
@@ -78,7 +78,7 @@ fn trusting(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     Ok(config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n"))
 }
 
-/// A VM that is to send SGIs without an exit is on other CPUs: its SGIs trap.
+/// The vCPUs of a VM with trusted SGIs are on other CPUs than their affinities name: its SGIs trap.
 fn misplaced(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "smp", "stile only=ipi")?, programs, 1)?;
     let config = config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n");
@@ -88,8 +88,8 @@ fn misplaced(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/trusted-misplaced", "--exits") })
 }
 
-/// A VM that sends SGIs without an exit, and one of whose CPUs another VM wants every few milliseconds: its vCPU there is direct and virtual in turn,
-/// and its SGIs come while the other VM runs. None is lost.
+/// A VM with trusted SGIs shares one of its CPUs with a VM that wants it every few milliseconds: its vCPU there alternates between direct and
+/// virtual interrupts, and SGIs arrive while the other VM runs. None is lost.
 fn switched(programs: &Programs) -> Result<Scenario> {
     let ring = format!(
         "\n[[vm]]\nname = \"ring\"\nkernel = \"{}\"\nvcpus = 2\ncpus = \"1-2\"\npinned = true\nmemory = \"64M\"\n",
@@ -121,8 +121,8 @@ fn masked(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
 }
 
-/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, and its other CPU asks for that one's state without end. The
-/// VM that shares the other CPU, and the operator, go on; the VM itself stays.
+/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, while its other CPU reads that one's interrupt state in a
+/// loop. The VM that shares the other CPU, and the operator, make progress; the VM itself keeps running.
 fn unreachable(programs: &Programs) -> Result<Scenario> {
     let vm = |name: &str, program: &str, more: &str| -> Result<String> {
         Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}", programs.path(program)?))
@@ -151,7 +151,7 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 400, expect, ..Scenario::new("direct/unreachable", "") })
 }
 
-/// Debian boots, both of its CPUs take their timers, and it turns itself off.
+/// Debian boots, both CPUs take timer interrupts, and it turns itself off.
 fn debian(programs: &Programs, trusted: bool) -> Result<Scenario> {
     let vm = "name = \"debian\"\nkernel = \"debian\"\nmemory = \"512M\"\nexec = \"sleep 1; grep -c processor /proc/cpuinfo; echo up\"\n";
     let mut expect = passed();

@@ -48,7 +48,7 @@ fn write_script(path: &Path, text: &str) -> io::Result<()> {
     volume.unmount()
 }
 
-/// A disk whose first half is filled, and whose second half the scenario's guest is to make a copy of the first.
+/// A disk whose first half has random contents, which the scenario's guest copies to the second half.
 #[derive(Debug, Clone, Copy)]
 pub struct Disk {
     /// Bytes of a half.

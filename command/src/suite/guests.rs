@@ -89,7 +89,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// Suites whose exits, from EL1 and from virtual EL2, come through the vectors that clear the branch history.
+/// Suites whose exits, from EL1 and from virtual EL2, use the vectors that clear the branch history.
 fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
     let one = |suite: &'static str, more: &[&str], name: &str| -> Result<Scenario> {
         let mut scenario = one_suite(suite, "stile", "max", 2, programs.path(suite)?);
@@ -163,7 +163,7 @@ fn trapped_waits(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("guest/nested/el2-trapped-waits", "--exits") })
 }
 
-/// Suites at once, each in a VM that ablates everything: what moves at every exit must be as it was.
+/// Concurrent suites, each in a VM with all techniques ablated: state that moves at every exit must be preserved.
 fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     let ablated = ["gic", "timer", "smp", "regs"];
     let mut config = format!("[machine]\ncpu = \"{cpu}\"\ncpus = 2\n");
@@ -217,7 +217,8 @@ fn counted_by_emulator(kernel: String) -> Scenario {
     Scenario { expect: Expect { counted_by_emulator: true, ..passed() }, ..scenario }
 }
 
-/// A reset by the guest itself, in an awkward state: it comes back as after power-on. (RAM that nothing is loaded into is kept; so it knows.)
+/// A reset by the guest in an awkward state, after which the state is that of power-on. (RAM without loaded files is preserved, which tells the
+/// guest that it was reset.)
 fn reboot(kernel: String) -> Scenario {
     let scenario = Scenario::new("life/guest-reset", "--vcpus 4 --memory 64M --exits").with("--kernel", kernel);
     let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
@@ -231,7 +232,7 @@ fn reset_in_l2(kernel: String) -> Scenario {
     Scenario { expect, timeout: 400, ..scenario.with("--kernel", kernel) }
 }
 
-/// A guest that can't go on ends its run, and it is said which and where.
+/// A guest that can't continue ends its run with a message that names the guest and the instruction.
 fn crash(programs: &Programs) -> Result<Scenario> {
     let arguments = format!("--arch {} --memory 64M", programs.arch.name());
     let scenario = Scenario::new(programs.scenario("life/crash"), &arguments).with("--kernel", programs.path("crash")?);
@@ -239,7 +240,7 @@ fn crash(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..scenario })
 }
 
-/// A guest that waits for ever is ended by the time-out, and its exits are told.
+/// A guest that waits forever is ended by the time-out, and its exits are printed.
 fn idle(kernel: String) -> Scenario {
     let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M --exits").with("--kernel", kernel);
     let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into(), NO_DIFFERENCE.into()], ..Expect::default() };
@@ -261,7 +262,7 @@ impl Other {
     }
 }
 
-/// Two VMs on so many CPUs: `other`, and one that computes checksums over its memory.
+/// Two VMs on `cpus` CPUs: `other`, and one that computes checksums over its memory.
 fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String> {
     let Other { program, vcpus, append, techniques } = other;
     let nested = if program == "nested" { "nested = true\n" } else { "" };
@@ -276,11 +277,11 @@ fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String>
     ))
 }
 
-/// One VM does all it can to break out, by itself or as a hypervisor; what the other computes must stay right.
+/// One VM tries to break out, at EL1 or virtual EL2; the other one's checksums must stay right.
 fn hostile_neighbour(cpus: u32, other: Other, programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(cpus, other, programs)?;
     let expect = Expect {
-        // Both must come to their end, in whichever order.
+        // Both must end, in either order.
         output: vec![PASSED.into(), PASSED.into()],
         // On the emulated PC time counts instructions without more ado.
         bounded_exits: (programs.arch == Arch::X86_64 && cpus == 1).then_some(Arch::X86_64),
@@ -290,7 +291,7 @@ fn hostile_neighbour(cpus: u32, other: Other, programs: &Programs) -> Result<Sce
     Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(name, "--exits") })
 }
 
-/// A VM with an EL2 of its own turns off; the other one has its CPU from then on, and nothing of that EL2.
+/// A VM with virtual EL2 turns off; another VM then uses its CPU, and must find no state of that EL2.
 fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(1, Other::new("nested", 1, "stile only=hypercall"), programs)?;
     let end = |name: &str| format!("{name} | {PASSED}");
@@ -298,7 +299,7 @@ fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-ends-first", "--exits") })
 }
 
-/// A hypervisor fills as many shadow tables as it can, and invalidates them all at once: no exit is long, and a neighbour goes on meanwhile.
+/// A hypervisor fills all its shadow tables and invalidates them at once: no exit is long, and a neighbour makes progress meanwhile.
 /// Virtual time counts instructions. 200,000 of them are what any exit may take; these took up to 61 million.
 fn full_shadows(programs: &Programs) -> Result<Scenario> {
     const MOST: f64 = 200.0;
@@ -308,7 +309,7 @@ fn full_shadows(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-full-shadows", "--icount --exits") })
 }
 
-/// One VM never yields; the other must come to its end.
+/// One VM never yields; the other one must end nevertheless.
 fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(cpus, Other::new("spin", 2, ""), programs)?;
     let expect =
@@ -317,7 +318,7 @@ fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "") })
 }
 
-/// Two VMs flood CPU 0 with interrupts. A third one, which has that CPU only, must come to its end, and the operator be heard.
+/// Two VMs flood CPU 0 with interrupts. A third VM, pinned to that CPU, must end, and the operator's commands must be answered.
 fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
     let vm = |name: &str, program: &str, rest: &str| {
         let kernel = programs.path(program)?;
@@ -341,7 +342,7 @@ fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/interrupt-floods", "") })
 }
 
-/// A VM resets for ever, and is started anew only so many times.
+/// A VM that resets forever is restarted only a limited number of times.
 fn limited_resets(programs: &Programs) -> Result<Scenario> {
     let arguments = format!("--arch {} --memory 64M --on-reset restart:3", programs.arch.name());
     let scenario = Scenario::new(programs.scenario("life/limited-resets"), &arguments).with("--kernel", programs.path("resets")?);

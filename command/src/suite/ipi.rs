@@ -46,7 +46,7 @@ fn storm(programs: &Programs, program: &str) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/storm", "--exits") })
 }
 
-/// Linux with the module: a CPU goes and comes back, the module is unloaded and loaded again, under load.
+/// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.
 fn linux() -> Scenario {
     let exec = "dmesg | grep stile_ipi; \
         (for i in $(seq 40); do ls /bin | sort | md5sum; done) >/tmp/sums & \

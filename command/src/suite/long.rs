@@ -33,14 +33,14 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(vec![gigabyte(programs)?, most_vcpus("long/64-vcpus", "--smp 64"), most_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2")])
 }
 
-/// A VM with as many vCPUs as there may be, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.
+/// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.
 fn most_vcpus(name: &str, machine: &str) -> Scenario {
     let scenario = Scenario::new(name, &format!("{machine} --vcpus 64 --memory 512M --exits")).with("--exec", "nproc");
     let expect = Expect { output: vec!["64\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { timeout: 1800, expect, ..scenario }
 }
 
-/// Debian copies a gigabyte on a disk of its own, while another VM attacks Stile on the same CPUs.
+/// Debian copies a gigabyte on its disk, while another VM attacks Stile on the same CPUs.
 fn gigabyte(programs: &Programs) -> Result<Scenario> {
     let disk = Disk { half: 1 << 30 };
     let read = |skip| format!("dd if=/dev/vda bs=1M count=1024 skip={skip} iflag=direct | sha256sum");
@@ -61,7 +61,7 @@ fn gigabyte(programs: &Programs) -> Result<Scenario> {
 /// Times that a run is killed.
 const ROUNDS: u64 = 6;
 
-/// Numbers in the order in which the guest wrote them are checked, then further ones are written, each flushed before it is told.
+/// Verifies numbers in the order of their writes, then writes further ones, each flushed before it is reported.
 const COUNT: &str = "f=/root/count; touch $f; n=$(tail -n 1 $f); n=${n:-0}; seq 1 $n | cmp -s - $f || echo damaged; echo have $n; \
                      while :; do n=$((n+1)); echo $n >> $f; sync $f; echo wrote $n; done";
 
@@ -105,8 +105,8 @@ fn start(image: &Path) -> Result<(Child, ChildStdout), String> {
     Ok((child, output))
 }
 
-/// Follows the guest until it has written so many numbers, or for a while if none are wanted. Returns what it had, and the last one that it
-/// told.
+/// Follows the guest until it has written `wanted` numbers, or for a while if `wanted` is 0. Returns the numbers found at start, and the last
+/// one reported.
 fn watch(lines: ChildStdout, numbers: Option<u64>, a_while: Duration) -> Result<Option<(u64, u64)>, String> {
     let Some(numbers) = numbers else {
         thread::sleep(a_while);
@@ -146,7 +146,7 @@ fn descendants(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Waits until the processes are gone, or returns one that stays.
+/// Waits until the processes have ended, or returns one that has not.
 fn gone(pids: &[u32]) -> Result<(), u32> {
     for pid in pids {
         // The system reaps them soon after their parent; a minute is a fault.

@@ -1,7 +1,7 @@
 //! `stile test`: the whole test suite.
 //!
-//! First what needs no emulator ([`checks`]), then scenarios in it ([`table`]). Each scenario is a `stile run` of its own, as a user would
-//! start it.
+//! [`checks`] need no emulator and run first, then the scenarios ([`table`]). Each scenario is a separate `stile run`, as a user would start
+//! it.
 
 mod checks;
 mod devices;

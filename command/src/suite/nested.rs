@@ -1,4 +1,4 @@
-//! The scenarios with a hypervisor in a VM that has an EL2 of its own.
+//! Scenarios with a guest hypervisor at virtual EL2.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use stile::session::SAME_MEMORY;
 use stile::{cargo, l2};
 use stile_bench as bench;
 
-/// Debian's KVM starts at EL2, on every CPU of its VM.
+/// Debian's KVM starts at virtual EL2, on every CPU of its VM.
 pub fn starts() -> Vec<Scenario> {
     [1, 2]
         .map(|vcpus| {
@@ -28,8 +28,8 @@ pub fn starts() -> Vec<Scenario> {
         .collect()
 }
 
-/// All of L1's deactivations trap. The line of its maintenance interrupt, which it lowers unseen, must be seen low then: otherwise the interrupt
-/// comes back for ever.
+/// All of L1's deactivations trap. The line of its maintenance interrupt, which L1 deasserts without an exit, must be sampled low then: otherwise
+/// the interrupt repeats forever.
 fn trapped_deactivations() -> Scenario {
     let config = "[[vm]]\nkernel = \"debian\"\nnested = true\nmemory = \"1G\"\nexec = \"kvm-client vm debian\"\n\
                   [vm.techniques]\nbinary_point = \"common\"\n";
@@ -41,7 +41,7 @@ fn trapped_deactivations() -> Scenario {
     Scenario { config: Some(config.into()), expect, ..Scenario::new("nested/trapped-deactivations", "--exits") }
 }
 
-/// Debian and the probe as VMs of that KVM's with two vCPUs, and what of it L1 is told. With one vCPU, the probe is held to its budgets, as
+/// Debian and the probe as VMs of that KVM with two vCPUs, and their exits that reach L1. With one vCPU, the probe is held to its budgets, as
 /// it is under Xen.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn probe() -> Result<Vec<Scenario>> {
         debian_as_l2("nested/debian-as-l2", VHE)?,
         probe_as_l2("nested/two-vcpus-of-l2", 2, &two, VHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
         probe_as_l2("nested/trap-by-trap", 2, &trapping, TRAP_BY_TRAP, &trapped)?,
-        // Debian's kernel at EL1, and of its KVM what must be at EL2, with HCR_EL2.E2H clear.
+        // Debian's kernel at EL1, and KVM's nVHE code at EL2, with HCR_EL2.E2H clear.
         debian_as_l2("nested/nvhe-debian-as-l2", NVHE)?,
         probe_as_l2("nested/nvhe-two-vcpus-of-l2", 2, &two, NVHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
         probe_as_l2("nested/protected-two-vcpus-of-l2", 2, &two, PROTECTED, &["HCR_EL2.E2H changed", "ERET to its guest"])?,
@@ -81,7 +81,7 @@ const PROTECTED: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=pro
 const VHE_6_12: Way = ["--nested --kernel debian:6.12", "loglevel=4"];
 const NVHE_6_1: Way = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
 
-/// L1 with so many CPUs and such an EL2, these operations of its VM's, and rows that the ledger must have.
+/// L1 with `cpus` CPUs and the NV mode, these operations of its VM, and rows that the ledger must have.
 fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
     let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
@@ -90,7 +90,7 @@ fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&st
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
-/// Suites for kernels as L2: under Debian's KVM they find what they find at L1, as far as that KVM itself has it.
+/// Conformance suites as L2: under Debian's KVM they find the same as at L1, as far as that KVM itself supports it.
 ///
 /// # Errors
 /// KVM's client can't be built, or a file can't be read or written.
@@ -106,7 +106,7 @@ pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
-/// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
+/// Debian's KVM with `cpus` CPUs, and a file system with the VMs of these names.
 fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let path = folder()?.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
@@ -142,7 +142,7 @@ pub fn stile(programs: &[(&str, String, &str)]) -> Result<Vec<Scenario>> {
     Ok(vec![suites, debian, probe])
 }
 
-/// Stile in a VM, as a machine with so many CPUs and these VMs.
+/// Stile in a VM, as a machine with `cpus` CPUs and these VMs.
 fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario> {
     let path = folder()?.join(format!("{}.toml", name.replace('/', "-")));
     std::fs::write(&path, format!("[machine]\ncpus = {cpus}\n{vms}")).with_context(|| format!("writing {}", path.display()))?;
@@ -152,7 +152,7 @@ fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario>
         .with("--kernel", format!("stile:{}", path.display())))
 }
 
-/// Debian's KVM on a PC, with the probe as a VM of its own.
+/// Debian's KVM on a PC, with the probe as its VM.
 ///
 /// # Errors
 /// The probe or KVM's client can't be built, or a file can't be written.
@@ -166,7 +166,7 @@ pub fn pc() -> Result<Vec<Scenario>> {
         .with("--initrd", path.display().to_string())
         .with("--append", append);
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
-    // Stile's part of L2's CPUID is two exits; L1's accesses of its VMCS exit no more than a few times each. A microsecond is 100 instructions.
+    // L2's CPUID takes two exits of Stile; L1's accesses to its VMCS exit only a few times each. A microsecond is 100 instructions.
     let rows = vec![("FORWARDED CPUID", 64..=100, 6.6), ("VMRESUME", 250..=350, 14.8), ("VMREAD", 1..=80, 10.0), ("VMWRITE", 1..=200, 5.0)];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], absent: vec!["probe: "], rows, ..Expect::default() };
     Ok(vec![Scenario { expect, timeout: 900, ..scenario }, pc_starts()])

@@ -8,7 +8,7 @@ use stile::config::Arch;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
 
-/// The neighbour goes on.
+/// The neighbour does not end itself.
 const ROUND: &str = "checksum: round";
 
 /// All of an architecture.
@@ -144,7 +144,7 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
         Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
         Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
-        // The machine's process takes two samples meanwhile, which the VM's timer makes many exits.
+        // The machine's process takes two samples meanwhile, while the VM's timer causes many exits.
         Step::new("", "top m/twin --once --interval 20", &["twin exceeds its budget of 1 exits/s: ", " grew from 0 exits/s to "]),
         Step::new(
             "",

@@ -12,7 +12,7 @@ pub const MACHINE: &str = "m";
 /// How long a command of the operator's may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A command, and what must come of it.
+/// A command and its expected outcome.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// It is given once standard output has this, of what was written since the step before ended.
@@ -23,7 +23,7 @@ pub struct Step {
     pub status: u8,
     /// Texts that its output or its messages have in them.
     pub says: Vec<&'static str>,
-    /// Its JSON, or its metrics, name as many exits taken as one of the accounts at the end.
+    /// The command's JSON or metrics contain as many exits as one of the accounts at the end.
     pub agrees: bool,
     /// A file that it writes, and what must be true of it: the error is a sentence.
     pub writes: Option<(&'static str, Check)>,
@@ -119,7 +119,7 @@ impl<'s> Operator<'s> {
             Ok(_) => {}
             Err(problem) => self.problems.push(problem),
         }
-        // Output that came while the command ran counts for the next step, too, which may wait for it.
+        // Output received while the command ran counts for the next step, too, which may wait for it.
         self.from += at + step.after.len();
         self.rest.next();
     }

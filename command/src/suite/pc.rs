@@ -55,7 +55,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         expect: debian("6.1.", 2),
         ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
     };
-    // Processes come and go: the kernel's code that accesses the local APIC is decoded once, not once for each.
+    // Process churn: the kernel's code that accesses the local APIC is decoded once, not once for each process.
     let churn = Scenario {
         config: Some(config(
             1,
@@ -136,7 +136,7 @@ fn bios(kernel: &Path) -> Scenario {
     Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
 
-/// A device's interrupt resets a VM that waits, as it comes on a CPU that runs another one.
+/// A device's interrupt resets a waiting VM, while its CPU runs another VM.
 fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
     let vm = |program, append| {
         let path = programs.path(program)?;
@@ -148,7 +148,7 @@ fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), input: Some(("send a line", "hello\n")), expect, ..Scenario::new("pc/life/reset-by-a-line", "") })
 }
 
-/// A VM that nothing can wake any more: that is told, and it stays as it is.
+/// A VM that nothing can wake any more: a message says so, and the VM keeps its state.
 fn silence(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --exits --append silence");
     let notes = ["vm0: all of its vCPUs wait with interrupts off", "time-out", NO_DIFFERENCE].map(String::from).into();
@@ -168,7 +168,7 @@ fn deadlines_by_turns(kernel: &Path) -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("pc/timer/by-turns", "--exits") }
 }
 
-/// A VM with deadlines on a CPU to which a vCPU of another VM comes and goes, without deadlines of its own: the timer is passed through in
+/// A VM with deadlines on a CPU that a vCPU of another VM, without deadlines, uses intermittently: the timer is passed through in
 /// between.
 fn deadlines_beside_a_visitor(kernel: &Path) -> Scenario {
     let vm = |name, more| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}\n", kernel.display());
@@ -205,7 +205,7 @@ fn two_debians() -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
 }
 
-/// A Debian with more RAM than there is room for below the devices: the rest begins at 4 GiB, which Linux uses first.
+/// A Debian with more RAM than fits below the devices: the rest begins at 4 GiB, which Linux uses first.
 fn memory_above_devices() -> Scenario {
     let exec = "grep RAM /proc/iomem; exit 7";
     let arguments = "--arch x86_64 --kernel debian:6.1 --memory 3200M --exits";
@@ -232,7 +232,7 @@ fn exits_of_apic(exitless: &[&str]) -> Expect {
     Expect { output, ..passed }
 }
 
-/// Debian's line about itself, with text of its kernel's release.
+/// Debian's greeting, with the text of its kernel's release.
 fn debian(release: &str, vcpus: u32) -> Expect {
     let output = vec![release.into(), format!("\n{vcpus}\n")];
     Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }

@@ -1,4 +1,4 @@
-//! One scenario: a `stile run`, and what must come of it.
+//! One scenario: a `stile run`, and its expected outcome.
 
 use std::io::{BufReader, Read, Write};
 use std::ops::RangeInclusive;
@@ -48,7 +48,7 @@ pub struct Scenario {
     pub input: Option<(&'static str, &'static str)>,
     /// Files that the operator has: names and texts.
     pub files: Vec<(&'static str, String)>,
-    /// An operator's steps meanwhile, in this order.
+    /// An operator's steps during the run, in this order.
     pub steps: Vec<Step>,
     /// The machine has a screen, which must show text when standard output has this.
     pub screen: Option<&'static str>,
@@ -69,15 +69,15 @@ pub struct Expect {
     pub notes: Vec<String>,
     /// Texts that standard output must not have in it.
     pub absent: Vec<&'static str>,
-    /// Two texts whose lines must not all come before the other's: two VMs that make progress at the same time.
+    /// Two texts whose lines must be interleaved in the output: two VMs that make progress concurrently.
     pub interleaved: Option<(&'static str, &'static str)>,
     /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
     /// For runs with `--icount`, where a microsecond is 1000 instructions.
     pub longest: Vec<(&'static str, f64)>,
-    /// Rows of the account: the name, how often it must be there, and the most microseconds of its exits on average, as for
+    /// Rows of the account: the name, the required count, and the maximum average microseconds of its exits, as for
     /// [`Expect::longest`].
     pub rows: Vec<(&'static str, RangeInclusive<u64>, f64)>,
-    /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
+    /// The account's number of exits must equal that of the exceptions to EL2 in the emulator's log.
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
     pub bounded_exits: Option<Arch>,
@@ -133,7 +133,7 @@ impl Scenario {
         self
     }
 
-    /// The architecture of its machine.
+    /// Architecture of the machine.
     pub fn arch(&self) -> Arch {
         let flag = self.arguments.iter().any(|argument| argument == Arch::X86_64.name());
         let key = self.config.as_ref().is_some_and(|config| config.contains("arch = \"x86_64\""));
@@ -320,7 +320,7 @@ fn missing<'a>(output: &str, texts: &'a [String]) -> Option<&'a str> {
     })
 }
 
-/// Reads a stream in a thread of its own.
+/// Reads a stream in a separate thread.
 fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (send, bytes) = channel();
     thread::spawn(move || {

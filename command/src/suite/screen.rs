@@ -46,7 +46,7 @@ fn take(dir: &Path) -> std::io::Result<Vec<u8>> {
             if let Some(error) = answer.get("error") {
                 return Err(std::io::Error::other(error.to_string()));
             }
-            // Events and the greeting come in between.
+            // Events and the greeting are printed in between.
             if answer.get("return").is_some() {
                 break;
             }

@@ -54,7 +54,7 @@ pub fn test() -> Result<(), String> {
     read.run().map_err(|report| format!("reading: {report}"))
 }
 
-/// A disk with the base packages, built if there is none of these scripts in the cache, or an old one.
+/// A disk with the base packages, rebuilt if the cached one is missing or the scripts have changed.
 pub fn base() -> Result<PathBuf, String> {
     let dir = cache::dir().map_err(|error| format!("{error:#}"))?.join("disks");
     let file = dir.join(format!("test-{}.qcow2", disk::recipe()));

@@ -66,7 +66,7 @@ fn installer() -> Scenario {
     Scenario { timeout: 900, expect, ..Scenario::new("boot/debian-installer", "--kernel debian-installer --memory 1G --vcpus 2") }
 }
 
-/// Two clusters of vCPUs, each with a CPU of its own.
+/// Two clusters of vCPUs, each vCPU on a separate CPU.
 fn clusters() -> Scenario {
     let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
     let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
@@ -93,7 +93,7 @@ fn many_vcpus() -> Scenario {
     Scenario { expect, ..scenario }
 }
 
-/// Two VMs that compute and print, on a machine with so many CPUs.
+/// Two VMs that compute and print, on a machine with `cpus` CPUs.
 fn two_vms(name: &str, cpus: u32) -> Scenario {
     let vm = |name: &str| {
         // Each turn is far longer than a time slice and far shorter than a boot's differences: ten of them must overlap.
@@ -118,7 +118,7 @@ fn two_cpus() -> Scenario {
     two_vms("share/two-vms-on-two-cpus", 2)
 }
 
-/// A guest reboots, and comes up again.
+/// A guest reboots and starts again.
 fn reboot() -> Scenario {
     let expect = Expect {
         status: exit::LEFT,
@@ -129,7 +129,7 @@ fn reboot() -> Scenario {
     Scenario { input: Some(("~ # ", "reboot -f\n")), expect, ..Scenario::new("life/reboot", "--vcpus 2 --append quiet") }
 }
 
-/// A guest reboots, and is told to stop instead: its command has no status then.
+/// A guest reboots while `on_reset` stops it instead: its command has no status then.
 fn stop_on_reset() -> Scenario {
     let scenario = Scenario::new("life/stop-on-reset", "--on-reset stop").with("--exec", "reboot -f; sleep 60");
     let notes = vec!["vm0 ended by a reset".into()];
@@ -142,7 +142,7 @@ fn status() -> Scenario {
     Scenario { expect: Expect { status: 42, ..Expect::default() }, ..scenario }
 }
 
-/// A command's output comes whole, and the console takes bulk.
+/// A command's output is complete, and the console accepts bulk input.
 fn exact_output() -> Scenario {
     let scenario = Scenario::new("command/output", "").with("--exec", "seq 1 20000 | md5sum; seq 1 3000; printf end");
     let output = vec!["e071f707df7bbeee2a6a1eb48011ddd0".into(), "\n1\n2\n3\n".into(), "\n2999\n3000\nend".into()];
@@ -157,7 +157,7 @@ fn timeout() -> Scenario {
     Scenario { timeout: 90, expect, ..scenario }
 }
 
-/// Mistakes are told before anything starts.
+/// Mistakes are reported before anything starts.
 fn usage() -> Vec<Scenario> {
     let refused = |name: &str, config: &str, notes: &[&str]| {
         let notes = notes.iter().map(|note| (*note).to_owned()).collect();

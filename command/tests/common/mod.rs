@@ -1,4 +1,4 @@
-//! The command `stile` in a world of its own: an emulator and a cargo that are scripts, a small hypervisor and a small kernel.
+//! The command `stile` in an isolated environment: scripts as emulator and cargo, a small hypervisor and a small kernel.
 
 #![allow(dead_code, reason = "each test uses a part of this module")]
 

@@ -1,6 +1,6 @@
 //! The import graph: an edge from file A to file B for each name that A takes and B defines.
 //!
-//! `mod child;` alone is no import, nor is `pub use child::X` unless the module itself names `X`: whoever takes `X` from the parent imports
+//! `mod child;` alone is not an import, nor is `pub use child::X` unless the module itself names `X`: a module that takes `X` from the parent imports
 //! the child. A child that names its parent's items, while the parent names the child's, forms a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::tree::{Binding, Tree};
 /// The names that each file takes from each other file.
 pub type Edges = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
 
-/// Follows so many re-exports at most: a `use` may name itself in a round.
+/// Maximum number of re-exports followed: a `use` may refer to itself in a cycle.
 const DEPTH: u32 = 16;
 
 /// The imports of a crate.
@@ -62,7 +62,7 @@ fn modules_at(tree: &Tree, from: usize, path: &[String]) -> Vec<usize> {
     modules
 }
 
-/// The items that a path names: the module that defines each, and its name. A module is no item.
+/// Resolves a path to its items: the module that defines each, and its name. Modules are not items.
 fn resolve(tree: &Tree, from: usize, path: &[String], depth: u32) -> BTreeSet<(usize, String)> {
     let mut found = BTreeSet::new();
     if depth == 0 {
@@ -100,7 +100,7 @@ fn lookup(tree: &Tree, from: usize, path: &[String], depth: u32) -> BTreeSet<(us
     let module = &tree.modules[from];
     let (name, rest) = path.split_first().expect("a path has segments");
     let mut found = BTreeSet::new();
-    // A path goes on in the module where a function has the same name.
+    // The path continues in the module if a function has the same name.
     let is_module = !rest.is_empty() && module.children.contains_key(name);
     if module.items.contains(name) && !is_module {
         found.insert((from, name.clone()));
@@ -203,7 +203,7 @@ pub fn upward(edges: &Edges) -> BTreeSet<(PathBuf, PathBuf)> {
         inside.iter().filter(|(from, to)| order[from] > order[to]).map(|(from, to)| (from.to_path_buf(), to.to_path_buf())).collect();
     for edge in upward.clone() {
         upward.remove(&edge);
-        // Without all of them there is no cycle, so this one closes one if its end reaches its start.
+        // Without any of them the graph is acyclic, so this one closes a cycle if its end reaches its start.
         if reaches(edges, &upward, &edge.1, &edge.0) {
             upward.insert(edge);
         }

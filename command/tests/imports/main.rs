@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_owned()
 }
 
-/// The root files of all crates in `folder`, at most so many folders down. Test guests are left out.
+/// The root files of all crates in `folder`, at most `depth` folders down, without test guests.
 fn roots(folder: &Path, depth: u32) -> Vec<PathBuf> {
     let mut roots = Vec::new();
     if folder.join("Cargo.toml").exists() {
@@ -63,7 +63,7 @@ fn crates_have_no_import_cycles() {
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
-/// Use of the back ends outside them is no import: it goes through the contract (`arch/contract`), and the compiler lets nothing else of them
+/// Uses of a back end outside it are not imports: they go through the contract (`arch/contract`), and the compiler lets nothing else of them
 /// through `arch/mod.rs`.
 #[test]
 fn the_hypervisor_has_no_import_cycles() {

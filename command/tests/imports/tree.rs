@@ -17,13 +17,13 @@ pub struct Binding {
     pub is_reexport: bool,
 }
 
-/// A module, in a file of its own or inline.
+/// A module, in a separate file or inline.
 pub struct Module {
     /// The file with its items.
     pub file: PathBuf,
     /// Index of the parent; the root's is its own.
     pub parent: usize,
-    /// Child modules by name; several where each target has one of its own.
+    /// Child modules by name; several if each target has a separate one.
     pub children: BTreeMap<String, Vec<usize>>,
     /// Names that its items define.
     pub items: BTreeSet<String>,

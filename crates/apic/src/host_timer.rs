@@ -1,7 +1,7 @@
-//! The physical CPU's timer in TSC-deadline mode, which the hypervisor shares with the vCPU that is loaded there, and the passthrough of
-//! IA32_TSC_DEADLINE to a vCPU that has it for itself ("TSC-Deadline Mode").
+//! The physical CPU's timer in TSC-deadline mode, which the hypervisor shares with the loaded vCPU, and the passthrough of
+//! IA32_TSC_DEADLINE to a vCPU that has the timer to itself ("TSC-Deadline Mode").
 //!
-//! The physical local vector always has the hypervisor's own vector, so that an expiry exits and nothing reaches the guest by itself.
+//! The physical local vector is always the hypervisor's own, so that an expiry exits and never reaches the guest directly.
 
 use crate::LocalApic;
 
@@ -25,7 +25,7 @@ pub enum Form {
     /// The hypervisor, to the earliest deadline of all; the guest's register is in [`LocalApic`].
     #[default]
     Merged,
-    /// The hypervisor, to the guest's value as it is: there is no other deadline. The register is in [`LocalApic`].
+    /// The hypervisor, with the guest's unmodified value: no other deadline is set. The register is in [`LocalApic`].
     Relayed,
     /// The guest itself: the register is the physical one.
     PassedThrough,
@@ -38,7 +38,7 @@ pub struct Demand {
     pub passthrough: bool,
     /// Its counter is the physical one: no offset, no scaling.
     pub same_tsc: bool,
-    /// When it has to look at another device of its VM.
+    /// Time at which another device of the VM must be sampled.
     pub watch: Option<u64>,
 }
 
@@ -139,8 +139,8 @@ impl HostTimer {
         posted
     }
 
-    /// Whether the hypervisor's own deadline has come, and the loaded vCPU's. Not while the timer is passed through: its interrupt is the guest's
-    /// then.
+    /// Whether the hypervisor's own deadline has expired, and the loaded vCPU's. Both false while the timer is passed through: its interrupts are
+    /// then the guest's.
     pub fn due(&self, now: u64, apic: Option<&LocalApic<'_>>) -> (bool, bool) {
         let guest = match self.form {
             Form::Relayed => apic.and_then(LocalApic::timer_deadline),

@@ -142,7 +142,7 @@ const fn address(id: u32, wide: bool, mode: u64) -> Destination {
     destination(id, wide, mode & 1 << 11 != 0)
 }
 
-/// All ones is a broadcast in both modes, whatever the logical IDs.
+/// All ones is a broadcast in both modes, for any logical IDs.
 const fn destination(id: u32, wide: bool, logical: bool) -> Destination {
     let everyone = if wide { u32::MAX } else { 0xff };
     if id == everyone {

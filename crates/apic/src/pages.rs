@@ -28,7 +28,7 @@ pub(crate) mod error {
 /// The part of a local APIC that other processors and APIC virtualization access while it is in use.
 ///
 /// Three pages: the virtual-APIC page ("Virtual-APIC Page"), one with the posted-interrupt descriptor and
-/// nothing else, and the rest. The descriptor may be shared with a guest, which writes to its page whatever it
+/// nothing else, and the rest. The descriptor may be shared with a guest, which may write anything to its
 /// likes; Bochs 3.0 requires the alignment, too. All zero is a valid value, but needs a [`reset`](Self::reset)
 /// before use.
 ///
@@ -109,9 +109,9 @@ impl Pages {
         self.show_identity();
     }
 
-    /// Tells those who read the posted-interrupt descriptor to send notifications as `vector` to the physical APIC
-    /// `destination`. Returns whether one is outstanding: it may have gone elsewhere, so the caller looks for what is
-    /// posted.
+    /// Retargets notifications of the posted-interrupt descriptor to `vector` at the physical APIC
+    /// `destination`. Returns whether one is outstanding: it may have gone to the old target, so the caller checks for
+    /// posted interrupts.
     pub fn redirect(&self, vector: u8, destination: u32) -> bool {
         self.posted.0.redirect(vector, destination)
     }
@@ -218,9 +218,9 @@ impl Pages {
         self.set(word, self.get(word) | 1 << (vector & 31));
     }
 
-    /// The word of IRR that has `vector` at bit `vector % 32`, for an owner whose processor delivers interrupts and which tells it of the vector
-    /// itself; None if there is no such interrupt. The word of TMR is [`IRR_TO_TMR`](Self::IRR_TO_TMR) bytes before it: with the bit set there, the
-    /// interrupt must be posted instead.
+    /// Returns the word of IRR that has `vector` at bit `vector % 32`, for an owner whose processor delivers interrupts and which reports the vector
+    /// to it itself; `None` if the interrupt can't be delivered this way. The word of TMR is [`IRR_TO_TMR`](Self::IRR_TO_TMR) bytes before it: if
+    /// the bit is set there, the interrupt must be posted instead.
     pub fn requests_word(&self, vector: u8) -> Option<&AtomicU32> {
         self.registers.get(word_of(offset::IRR, vector) as usize >> 2).filter(|_| vector >= 16)
     }

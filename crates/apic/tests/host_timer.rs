@@ -195,7 +195,7 @@ impl Machine {
         }
         let (own, guest) = self.timer.due(self.cpu.now, self.loaded.then_some(&self.apic));
         if own {
-            // Whoever set it is told, and sets the next one.
+            // The caller is notified, and sets the next one.
             self.set_own(None);
         }
         if self.loaded && guest {
@@ -355,7 +355,7 @@ fn run(passthrough: bool, operations: Vec<(Op, bool)>) {
             }
             Op::Read if machine.model.local & MASKED == 0 => {
                 let (read, now) = (machine.rdmsr(), machine.cpu.now.wrapping_add(machine.model.offset));
-                // A deadline that has come reads as zero, or as itself until its interrupt is taken.
+                // An expired deadline reads as zero, or unchanged until its interrupt is taken.
                 assert!(read == machine.model.deadline || machine.model.deadline == 0 && read <= now);
             }
             Op::Read => {}
@@ -399,7 +399,7 @@ fn an_interrupt_of_the_hypervisor_is_not_the_guests() {
     machine.set_own(Some(10));
     machine.cpu.now = 10;
     machine.cpu.expire();
-    // It is pending, and its reason gone, when the guest gets the timer: later, when it was taken.
+    // It is pending although its deadline has passed when the guest gets the timer: later, when it was taken.
     machine.write(LVT_TIMER, DEADLINE | 0x40);
     machine.set_own(None);
     assert_eq!(machine.timer.form(), Form::Merged);

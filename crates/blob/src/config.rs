@@ -54,7 +54,7 @@ pub struct Vm<'a> {
     pub firmware: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
-    /// How they are told to be arranged; as [`Topology::flat`] if nothing is said.
+    /// Topology of the vCPUs that the guest sees; [`Topology::flat`] if not configured.
     pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].
     pub cpus: u64,
@@ -88,7 +88,7 @@ impl Vm<'_> {
         in_firmware || map::contains(self.ram_base, self.memory, gpa, len)
     }
 
-    /// How its vCPUs are told to be arranged.
+    /// Topology of the vCPUs that the guest sees.
     pub fn arrangement(&self) -> Topology {
         self.topology.unwrap_or(Topology::flat(self.vcpus))
     }
@@ -123,7 +123,7 @@ pub struct Share {
     /// CPU time relative to other virtual machines that compete for the same CPUs: 1 to
     /// [`Share::MAX_WEIGHT`].
     pub weight: u16,
-    /// Upper limit of CPU time, in percent of one CPU: 1 to [`Share::MAX_CAP`]; `None` is no limit.
+    /// Upper limit of CPU time, in percent of one CPU: 1 to [`Share::MAX_CAP`]; `None` for no limit.
     pub cap: Option<u16>,
 }
 
@@ -190,7 +190,7 @@ pub struct Techniques {
     pub wfi_passthrough: bool,
     /// Upper limit of the hardware virtualization of local APICs.
     pub apic_virtualization: ApicVirtualization,
-    /// Whether the virtual machine has an EL2 of its own, and which hardware support it uses.
+    /// Whether the virtual machine has virtual EL2 or VMX, and which hardware support it uses.
     pub nested: Nested,
     /// The cache of decoded instructions, where Stile decodes any.
     pub decode_cache: DecodeCache,
@@ -357,7 +357,7 @@ pub struct Ablation {
     pub state: bool,
     /// Floating-point and vector registers.
     pub fp: bool,
-    /// The guest's timers, which are disabled meanwhile.
+    /// The guest's timers, which are disabled while another vCPU is loaded.
     pub timer: bool,
     /// List registers.
     pub lists: bool,

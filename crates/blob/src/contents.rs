@@ -15,7 +15,7 @@ pub struct Run<'a> {
 /// The source of a run's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// These bytes, as many as the run's length.
+    /// Literal bytes; their number is the run's length.
     File(&'a [u8]),
     /// The part of a load beyond its file: zeroed at each reset.
     Zeros,
@@ -28,7 +28,7 @@ pub enum Source<'a> {
 pub struct Files<'a> {
     /// The machine's blob.
     pub(crate) image: &'a [u8],
-    /// The virtual machine's [`Package`](crate::Package), if it came in one.
+    /// The virtual machine's [`Package`](crate::Package), if it was created at run time.
     pub(crate) package: &'a [u8],
 }
 

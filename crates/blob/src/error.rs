@@ -20,7 +20,7 @@ pub enum Error {
     Checksum,
     /// The configuration is not what [`crate::write`] encodes.
     Encoding,
-    /// There are no virtual machines.
+    /// The number of virtual machines is 0.
     NoVms,
     /// The time slice is out of range.
     Slice,

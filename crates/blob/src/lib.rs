@@ -88,7 +88,7 @@ impl<'a> Blob<'a> {
         Files { image: self.bytes, package: &[] }
     }
 
-    /// A file's bytes: [`Load::len`] of them. `None` if `load` lies outside this blob.
+    /// A file's [`Load::len`] bytes. `None` if `load` lies outside this blob.
     pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
         self.files().file(load)
     }

@@ -1,4 +1,4 @@
-//! Packages: a virtual machine that is created while the machine runs, as it comes over the operator's line.
+//! Packages: the transfer format of virtual machines that are created at run time over the operator's line.
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 
@@ -20,7 +20,7 @@ static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// | 16.. | the configuration, a [`Vm`] in postcard's format |
 /// | the rest | files, in any order, each aligned to [`FILE_ALIGN`](crate::FILE_ALIGN) from the package's start |
 ///
-/// Files that the machine's image has need not come with the package: a [`Load::offset`](crate::Load::offset) below [`Package::OWN`] is
+/// A package need not contain files of the machine's image: a [`Load::offset`](crate::Load::offset) below [`Package::OWN`] is
 /// that of a file in the machine's blob.
 #[derive(Clone, Debug)]
 pub struct Package<'a> {
@@ -81,7 +81,7 @@ impl<'a> Package<'a> {
         for load in &vm.loads {
             let (offset, from, end) = match load.offset.checked_sub(Self::OWN) {
                 Some(offset) => (offset, (HEADER_LEN + length) as u64, bytes.len() as u64),
-                // The image's own header and configuration are no secrets from its operator.
+                // The image's header and configuration are no secrets from its operator.
                 None => (load.offset, 0, image.image.len() as u64),
             };
             validate_load(&crate::Load { offset, ..*load }, &vm, from, end).map_err(PackageError::Rule)?;
@@ -97,7 +97,7 @@ fn checksum(length: [u8; 4], config: &[u8]) -> u32 {
     checksum.finish()
 }
 
-/// CRC-32 (ISO-HDLC) of bytes that come one after the other.
+/// Incremental CRC-32 (ISO-HDLC).
 #[derive(Clone)]
 pub struct Checksum(crc::Digest<'static, u32>);
 
@@ -107,7 +107,7 @@ impl Checksum {
         Checksum(CRC.digest())
     }
 
-    /// More bytes came.
+    /// Appends bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -140,7 +140,7 @@ pub fn write(
     use crate::{FILE_ALIGN, Load};
 
     let places: Vec<Option<u64>> = files.iter().map(|file| find(file.bytes)).collect();
-    // Offsets depend on the configuration's length, and that on their encoding: all offsets of the package take as many bytes.
+    // Offsets depend on the configuration's length, and that on their encoding: the offsets of a package have a fixed encoded length.
     let encode = |first: u64| {
         let mut vm = vm.clone();
         let mut at = first;

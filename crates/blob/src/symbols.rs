@@ -7,7 +7,7 @@ use crate::Error;
 /// | bytes | what |
 /// | --- | --- |
 /// | 0..4 | *n*, the number of entries |
-/// | 4..4+8*n* | the entries: offset of the function from the image's start, and end of its name in the names; each a `u32` |
+/// | 4..4+8*n* | the entries: offset of the function from the image's start, and offset of the end of its name; each a `u32` |
 /// | the rest | the names in UTF-8, one after the other |
 ///
 /// Offsets increase strictly. An entry without a name ends the previous function: no known function begins
@@ -86,7 +86,7 @@ impl<'a> Symbols<'a> {
         self.entries.len() / ENTRY
     }
 
-    /// Whether there are no entries.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

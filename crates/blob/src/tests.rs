@@ -484,7 +484,7 @@ proptest! {
     }
 }
 
-/// An image with a kernel, and a package whose VM uses it beside a file of its own.
+/// An image with a kernel, and a package whose VM uses that kernel and a file in the package.
 fn packed(kernel: &[u8], own: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let vm = vm("late", 8 * map::RAM_GRANULE);
     let file = |gpa, bytes| File { vm: 0, bytes, gpa, mem_len: 8192 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a virtual machine's vCPUs are told to be arranged: by number, thread by thread, core by core, socket by socket.
+/// Arrangement of a virtual machine's vCPUs that the guest sees: numbered thread by thread, core by core, socket by socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Sockets, at least 1.

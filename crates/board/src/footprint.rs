@@ -5,7 +5,7 @@
 pub struct Footprint {
     /// Each CPU but the first, whose stack is in the image: its stack; on x86-64 also its VMXON region.
     pub cpu: u64,
-    /// Each vCPU, with its ledger and the default techniques, without an EL2 or VMX of its own.
+    /// Each vCPU, with its ledger and the default techniques, without virtual EL2 or VMX.
     pub vcpu: u64,
 }
 

@@ -23,7 +23,7 @@ pub const MAX_VCPUS: usize = 64;
 /// The most virtual CPUs of an Arm virtual machine that has an EL2.
 pub const MAX_NESTED_VCPUS: usize = 8;
 
-/// vCPUs whose Aff1 is the same: as many as the target list of an SGI names.
+/// Number of vCPUs with the same Aff1: the length of an SGI's target list.
 pub const CLUSTER: usize = 16;
 
 /// The most PCI functions of one virtual machine.

@@ -55,7 +55,7 @@ pub const PCI_ECAM_SIZE: u64 = 0x10_0000;
 
 /// The first byte of RAM.
 pub const RAM_BASE: u64 = 0x4000_0000;
-/// RAM comes in whole second-stage blocks of this size, and there is at least one.
+/// RAM consists of whole second-stage blocks of this size, at least one.
 pub const RAM_GRANULE: u64 = 0x20_0000;
 /// The most RAM that a virtual machine has: it ends at 256 GiB, as on QEMU's `virt`.
 pub const RAM_MAX: u64 = 0x40_0000_0000 - RAM_BASE;

@@ -34,7 +34,7 @@ pub const IPI_DESCRIPTORS: u64 = 0xfeb0_0000;
 pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
 /// `SLP_TYP` of S5 in the sleep control register: power-off.
 pub const SLEEP_TYPE_OFF: u8 = 5;
-/// `SLP_TYP` of S3, not announced in the tables: RAM is kept, and the machine wakes at once.
+/// `SLP_TYP` of S3, not announced in the tables: RAM is preserved, and the machine wakes immediately.
 pub const SLEEP_TYPE_S3: u8 = 1;
 /// ACPI's root pointer, with the tables behind it. The command `stile` builds them.
 pub const ACPI_TABLES: u64 = 0xf_8000;

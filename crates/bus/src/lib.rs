@@ -53,7 +53,7 @@ impl Widths {
         Widths(self.0 | other.0)
     }
 
-    /// Whether the set contains a width of so many bytes. Any number may be asked for.
+    /// Whether the set contains a width of `bytes` bytes, which may have any value.
     #[inline]
     pub const fn contains(self, bytes: u64) -> bool {
         bytes <= 8 && self.0 >> bytes & 1 != 0
@@ -93,7 +93,7 @@ pub enum Error<D> {
     Empty(D),
     /// Two regions share an address.
     Overlap(D, D),
-    /// More regions than the bus has room for.
+    /// The bus has no space for more regions.
     Full,
 }
 
@@ -122,7 +122,7 @@ pub struct Bus<D, const N: usize> {
     /// First addresses, ascending. The first one is 0 and stands for what is before all regions.
     /// Those behind the last region are [`u64::MAX`], where no region starts: it would be empty.
     starts: [u64; N],
-    /// The region at the same index of `starts`; [`Entry::VACANT`] if there is none.
+    /// The region at the same index of `starts`; [`Entry::VACANT`] if none.
     entries: [Entry<D>; N],
 }
 
@@ -224,7 +224,7 @@ impl<D: Copy, const N: usize> Bus<D, N> {
         (self.starts[index]..self.entries[index].end).contains(&address)
     }
 
-    /// Returns the device that answers an access of so many bytes, if its address is in this region.
+    /// Returns the device that answers an access of `bytes` bytes, if its address is in this region.
     #[inline]
     pub fn access(&self, slot: Slot, address: u64, bytes: u64) -> Option<Hit<D>> {
         if self.contains(slot, address) { self.access_at(slot.index(), address, bytes) } else { None }
@@ -240,7 +240,7 @@ impl<D: Copy, const N: usize> Bus<D, N> {
         Some(Hit { device: entry.device?, offset: address.wrapping_sub(entry.base) })
     }
 
-    /// Finds the device that answers an access of so many bytes at an address.
+    /// Finds the device that answers an access of `bytes` bytes at an address.
     #[inline]
     pub fn find(&self, address: u64, bytes: u64) -> Option<Hit<D>> {
         self.access_at(self.search(address), address, bytes)

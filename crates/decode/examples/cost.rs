@@ -17,7 +17,7 @@ use stile_walk::{Features, GuestMemory, Paging, Registers};
 const LOADS: u64 = 10_000;
 const SIZE: u64 = 4 << 20;
 
-/// Memory as a hypervisor has it: one piece, from address 0.
+/// Memory in one piece from address 0, as a hypervisor provides it.
 struct Memory(Vec<u8>);
 
 static ZERO: u64 = 0;

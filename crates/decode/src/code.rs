@@ -13,7 +13,7 @@ pub enum Refusal {
     Unsupported,
     /// The instruction accesses no memory, so it is not the one that exited: code or mapping has changed since.
     Changed,
-    /// There is no memory at this guest-physical address of the code.
+    /// This guest-physical address of the code is not RAM.
     NoMemory(u64),
 }
 

@@ -15,7 +15,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width of so many bytes; [`Width::Qword`] if it is not one, two or four.
+    /// Returns the width of `bytes` bytes; [`Width::Qword`] if it is not one, two or four.
     #[inline]
     pub const fn of_bytes(bytes: u64) -> Self {
         match bytes {
@@ -38,7 +38,7 @@ impl Width {
         64 - self as u32
     }
 
-    /// A mask of its bits.
+    /// A mask of the width's bits.
     #[inline]
     pub const fn mask(self) -> u64 {
         u64::MAX >> self as u32

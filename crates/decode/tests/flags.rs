@@ -148,7 +148,7 @@ fn all_registers_are_pushed_and_popped() {
     }
 }
 
-/// A stack without room for all registers is not written.
+/// A stack without space for all registers is not written.
 #[test]
 fn pusha_is_atomic() {
     let mut m = machine(0, 0);

@@ -5,8 +5,8 @@
 //! command is a store; which store is a command depends on those before it. The memory itself belongs to the caller: while
 //! [`Flash::is_array`], loads need no model, and the guest may have it mapped for reading.
 //!
-//! Programming clears bits, erasing a block sets all of its bits. An erasure goes on with each access that follows, so that no access takes
-//! long; the chip is not ready meanwhile. Not modelled: the CFI query table, locks (all blocks are unlocked), suspended operations.
+//! Programming clears bits, erasing a block sets all of its bits. An erasure advances with each access that follows, which bounds each access;
+//! the chip is busy until its end. Not modelled: the CFI query table, locks (all blocks are unlocked), suspended operations.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,7 @@ enum Next {
     Word,
     /// The number of words that follow, less one.
     Count,
-    /// Data for the buffer, for so many words yet.
+    /// Data for the buffer, for this many further words.
     Buffered(u32),
     /// The confirmation of an erasure.
     Erase,
@@ -80,7 +80,7 @@ impl Flash {
         Self { loads: Loads::Array, next: Next::Command, errors: 0, erasing: 0..0 }
     }
 
-    /// Whether loads read the memory as it is.
+    /// Whether loads read the array's contents.
     pub fn is_array(&self) -> bool {
         self.loads == Loads::Array && self.next == Next::Command && self.erasing.is_empty()
     }
@@ -121,7 +121,7 @@ impl Flash {
             Next::Word => return program(memory, index, value),
             Next::Count if value & 0xffff < BUFFER_WORDS => self.next = Next::Buffered((value & 0xffff) + 1),
             Next::Buffered(left) => {
-                // Programmed at once: the confirmation can only fail a sequence that is no driver's.
+                // Programmed immediately: the confirmation can only fail a sequence that no driver uses.
                 self.next = if left > 1 { Next::Buffered(left - 1) } else { Next::Buffer };
                 return program(memory, index, value);
             }

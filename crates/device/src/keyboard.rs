@@ -2,7 +2,7 @@
 //! Device Controller"; Intel 8042), and port 0x92 (fast A20 and reset).
 //!
 //! No keyboard is attached: bytes sent to it time out. The controller resets the machine. The A20 bit reads back, but address line 20 is always
-//! enabled. There are no interrupts.
+//! enabled. It raises no interrupts.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ const DATA: u16 = 0x60;
 const COMMAND: u16 = 0x64;
 const QUICK: u16 = 0x92;
 
-/// Status bits. The input buffer is never full, because writes complete at once.
+/// Status bits. The input buffer is never full, because writes complete immediately.
 mod status {
     pub const OUTPUT_FULL: u8 = 1 << 0;
     pub const TESTED: u8 = 1 << 2;

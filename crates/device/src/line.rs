@@ -1,4 +1,4 @@
-//! An interrupt output that reports changes of its level only.
+//! An interrupt output that reports only changes of its level.
 
 /// A level-sensitive interrupt output.
 #[derive(Clone, Copy, Debug)]

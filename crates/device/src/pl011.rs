@@ -1,18 +1,18 @@
 //! Arm PrimeCell UART (PL011), revision r1p5: *PrimeCell UART (PL011) Technical Reference Manual*,
 //! DDI 0183.
 //!
-//! Transmission takes no time: a byte written to `UARTDR` goes to the caller at once, so the
+//! Transmission takes no time: a byte written to `UARTDR` is passed to the caller immediately, so the
 //! transmitter is empty again before the guest's next instruction, unless the caller has
 //! signalled back pressure ([`Pl011::set_tx_full`]). Bytes are transmitted and received even if
 //! the guest has not enabled the UART, its FIFOs or a direction: small programs never do.
 //!
 //! There are no line errors: `UARTRSR`, and the error flags in `UARTDR`, are always zero. There is
-//! no overrun either: a byte without room is refused and stays with the caller. DMA requests,
+//! no overrun either: a byte that does not fit is refused and stays with the caller. DMA requests,
 //! modem outputs, IrDA and the test registers have no effect.
 //!
 //! The *receive* interrupt is raised when the FIFO reaches its trigger level, and the *receive
 //! timeout* interrupt for each character that arrives, as if the line fell silent after it. Single
-//! key strokes therefore arrive at once.
+//! key strokes therefore arrive immediately.
 
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
@@ -217,7 +217,7 @@ impl Pl011 {
         let tx = if self.control & CR_LBE == 0 {
             Some(byte)
         } else {
-            // In loopback mode a full FIFO drops the byte: there is no sender to retry.
+            // In loopback mode a full FIFO drops the byte: no sender could retry.
             self.put_received(byte);
             None
         };
@@ -331,7 +331,7 @@ impl Pl011 {
         true
     }
 
-    /// Removes the oldest received character; 0 if there is none.
+    /// Removes the oldest received character; 0 if the FIFO is empty.
     fn take_received(&mut self) -> u8 {
         let byte = self.rx.pop().unwrap_or(0);
         if self.rx.len() < self.rx_trigger() {

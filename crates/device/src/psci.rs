@@ -196,7 +196,7 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
         Function::SystemOff => Call::SystemOff,
         Function::SystemReset => Call::SystemReset,
         Function::Features => Call::Features { function_id: x1 as u32 },
-        // Type 0 is SYSTEM_WARM_RESET, the only architectural one. There are no vendor-specific ones.
+        // Type 0 is SYSTEM_WARM_RESET, the only architectural one. Vendor-specific ones are not implemented.
         Function::SystemReset2 => match x1 as u32 {
             0 => Call::SystemReset,
             _ => return Err(Error::InvalidParameters),

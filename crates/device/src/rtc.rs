@@ -29,7 +29,7 @@ pub const CENTURY: u8 = index::CENTURY;
 const A_RESET: u8 = 0x26;
 /// UIP: an update is in progress or imminent.
 const A_UPDATES: u8 = 1 << 7;
-/// UIP is set for so many microseconds before a second ends: the update cycle and its lead time ("Update Cycle").
+/// UIP is set for this number of microseconds before a second ends: the update cycle and its lead time ("Update Cycle").
 pub const UPDATE_US: u64 = 1984 + 244;
 /// SET: updates are inhibited while the guest sets the time.
 const B_SET: u8 = 1 << 7;

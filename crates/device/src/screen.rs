@@ -1,7 +1,7 @@
 //! The CRT controller of a PC's text screen, at ports 0x3d4 and 0x3d5, and its status at 0x3da (IBM, *Video Graphics Array*, "CRT Controller
 //! Registers"). Its registers keep their values; kernels that write to the screen's memory read back the cursor position.
 //!
-//! There is no screen, and its memory is RAM.
+//! No screen is emulated, and its memory is RAM.
 
 const INDEX: u16 = 0x3d4;
 const DATA: u16 = 0x3d5;

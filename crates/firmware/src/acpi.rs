@@ -16,9 +16,9 @@ pub(crate) const HEADER: usize = 36;
 /// An I/O interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoApic {
-    /// Physical address of its registers.
+    /// Physical address of the registers.
     pub address: u64,
-    /// Global system interrupt of its first input.
+    /// Global system interrupt of the first input.
     pub first: u32,
 }
 

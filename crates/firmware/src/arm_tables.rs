@@ -34,7 +34,7 @@ pub struct ArmTables {
 }
 
 impl ArmTables {
-    /// Parses the tables whose root pointer (RSDP) is at an address. `None` if there is no root, or no MADT.
+    /// Parses the tables whose root pointer (RSDP) is at an address. `None` without a root or a MADT.
     pub fn read(memory: &impl Memory, rsdp: u64) -> Option<Self> {
         let root = table(memory, u64_at(memory.bytes(rsdp, 36)?, 24)?)?;
         let mut tables = Self::default();

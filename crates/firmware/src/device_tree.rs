@@ -28,13 +28,13 @@ const END: u32 = 9;
 pub enum Malformed {
     /// It lacks the magic number, has another version, or its length is wrong.
     Header,
-    /// A block lies outside of it, or is not aligned.
+    /// A block is outside of the tree, or not aligned.
     Block,
     /// The list of reserved memory has no end.
     Reservations,
     /// A token that does not belong there, or nothing where one must be.
     Token,
-    /// A name is not terminated, or a property ends outside of its block.
+    /// A name is not terminated, or a property extends beyond its block.
     Property,
     /// More than [`MAX_DEPTH`] nodes inside each other.
     Depth,

@@ -10,7 +10,7 @@ const RUNTIME: u64 = 1 << 63;
 
 /// EFI_MEMORY_TYPE of what is free when boot services have ended: loader code and data, boot services' code and data, conventional memory.
 const FREE: [u32; 5] = [1, 2, 3, 4, 7];
-/// EFI_MEMORY_TYPE of what is no memory: memory-mapped devices and their ports.
+/// EFI_MEMORY_TYPE of memory-mapped devices and their ports, which are not memory.
 const DEVICES: [u32; 2] = [11, 12];
 
 /// EFI_MEMORY_TYPE of memory that is neither free nor faulty: runtime services' code and data, ACPI tables and their storage.
@@ -21,8 +21,8 @@ pub fn memory(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>>
     joined(map, descriptor, |kind, _| FREE.contains(&kind) || KEPT.contains(&kind))
 }
 
-/// Seconds since 1970 of a time (EFI_TIME: year, month, day, hour, minute, second) and its offset from UTC in minutes, if the firmware knows it.
-/// `None` if it is no time between 1970 and 9999.
+/// Seconds since 1970 of a time (EFI_TIME: year, month, day, hour, minute, second) and its offset from UTC in minutes, if known.
+/// `None` if it is not between 1970 and 9999.
 pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: Option<i16>) -> Option<u64> {
     let in_range = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
     if !in_range || hour > 23 || minute > 59 || second > 59 {
@@ -37,8 +37,8 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
     seconds.checked_add_signed(-60 * i64::from(offset.unwrap_or(0)))
 }
 
-/// The memory that is firmware's for good: of a map whose descriptors have `descriptor` bytes. Neighbours are one range; an overlong one ends
-/// at the end of addresses.
+/// Memory that firmware occupies permanently, from a map whose descriptors have `descriptor` bytes. Adjacent ranges are merged; an overlong
+/// one ends at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
     joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || FREE.contains(&kind) && attributes & RUNTIME == 0))
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes, reading comes to an end.
+        /// Reading terminates for any bytes.
         #[test]
         fn any_map_ends(map: Vec<u8>) {
             let _ = ram(&information(&map, HAS_MAP), 0, |_| ());

@@ -9,7 +9,7 @@ const HEADER: usize = 40;
 const VERSION: u32 = 17;
 const COMPATIBLE_VERSION: u32 = 16;
 
-/// A tree that is being written. Once there is no room, everything else is dropped, and [`finish`](Self::finish) returns `None`.
+/// A tree under construction. If space runs out, everything further is dropped, and [`finish`](Self::finish) returns `None`.
 pub struct TreeWriter<'a> {
     to: &'a mut [u8],
     at: usize,
@@ -123,7 +123,7 @@ impl<'a> TreeWriter<'a> {
         (!self.failed).then_some(length)
     }
 
-    /// The head of a property with so many bytes.
+    /// Writes the head of a property of `len` bytes.
     fn property(&mut self, name: &str, length: usize) {
         let at = self.string(name);
         self.word(3);

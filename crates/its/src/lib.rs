@@ -13,7 +13,7 @@ pub use misses::{Action, Misses};
 /// Bytes of a command.
 pub const COMMAND_SIZE: usize = 32;
 
-/// A command, as it is in the queue.
+/// A command, in the format of the queue.
 pub type Command = [u64; 4];
 
 const VALID: u64 = 1 << 63;
@@ -80,7 +80,7 @@ pub enum TableKind {
     Other,
 }
 
-/// The table of a GITS_BASER register, and the bytes of its entries.
+/// The table of a GITS_BASER register, and the size of its entries in bytes.
 pub const fn table_of(baser: u64) -> (TableKind, u64) {
     let kind = match baser >> 56 & 7 {
         1 => TableKind::Devices,
@@ -97,7 +97,7 @@ const INNER_SHAREABLE: u64 = 0b01 << 10;
 /// The sizes of a table's pages, the largest first: an ITS may have only one.
 pub const PAGE_SIZES: [PageSize; 3] = [PageSize::K64, PageSize::K16, PageSize::K4];
 
-/// The size of a table's pages, as GITS_BASER.Page_Size has it.
+/// Page size of a table, as encoded in GITS_BASER.Page_Size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum PageSize {
@@ -122,7 +122,7 @@ pub const fn place_table(table: u64, pages: PageSize) -> u64 {
     VALID | INNER_WRITE_BACK | INNER_SHAREABLE | (pages as u64) << 8 | table & 0x0000_ffff_ffff_0000 | (pages.count() - 1)
 }
 
-/// Why an ITS has not taken a table as it was placed.
+/// Reason for an ITS rejecting a table's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misplaced {
     /// Its pages have another size: it may take one of [`PAGE_SIZES`].

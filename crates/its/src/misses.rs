@@ -2,12 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// As many misses in a period are free for a VM, whatever the number of its LPIs.
+/// Number of free misses in a period for a VM, independent of the number of its LPIs.
 pub const FREE: u32 = 64;
 /// As many misses move a single LPI to a CPU where its VM runs.
 pub const TO_MOVE: u32 = 8;
 
-/// The misses of a VM: LPIs that came to a CPU where the vCPU did not run that they are for.
+/// Misses of a VM: LPIs taken on a CPU that does not run their target vCPU.
 ///
 /// Updates of several CPUs may be lost: each then has a few more misses.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub struct Misses {
 pub enum Action {
     /// Deliver it, and leave it where it is.
     Nothing,
-    /// Send it to the CPU where a vCPU of its VM runs.
+    /// Retarget the LPI to the CPU where a vCPU of its VM runs.
     Move,
-    /// Turn it off until a vCPU of its VM runs.
+    /// Disable the LPI until a vCPU of its VM runs.
     Hold,
 }
 
@@ -34,7 +34,7 @@ impl Misses {
         Self { began: AtomicU64::new(0), count: AtomicU32::new(0) }
     }
 
-    /// An LPI missed, `of_lpi` being how often it did before. `runs`: a vCPU of its VM runs on another CPU. `period`, in ticks: a time slice.
+    /// Handles a miss of an LPI that missed `of_lpi` times before. `runs`: a vCPU of its VM runs on another CPU. `period`, in ticks: a time slice.
     pub fn add(&self, of_lpi: u32, runs: bool, now: u64, period: u64) -> Action {
         if now.wrapping_sub(self.began.load(Ordering::Relaxed)) >= period {
             self.began.store(now, Ordering::Relaxed);
@@ -59,7 +59,7 @@ mod tests {
 
     const PERIOD: u64 = 1_000_000;
 
-    /// LPIs that are sent without end, in turn, to a CPU where their VM does not run: how many come in a period.
+    /// Sends LPIs continuously, round-robin, to a CPU where their VM does not run. Returns the number taken in a period.
     fn storm(lpis: usize, runs: bool) -> u32 {
         let misses = Misses::new();
         let mut here = vec![true; lpis];

@@ -83,7 +83,7 @@ pub enum SubReason {
     Other,
     /// A static row.
     Known {
-        /// The device or family, such as `PL011`; empty if there is none.
+        /// The device or family, such as `PL011`; empty if none.
         of: &'static str,
         /// The register, function or event, such as `FR`.
         name: &'static str,

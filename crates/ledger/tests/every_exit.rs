@@ -17,7 +17,7 @@ impl Names {
         Self { catalogue, known: HashMap::new() }
     }
 
-    /// Panics if there is no such static row.
+    /// Panics if the static row does not exist.
     fn get(&mut self, id: RowId) -> &str {
         self.known.entry(id).or_insert_with(|| {
             assert!(!id.is_dynamic() && id.index() < DYNAMIC_BASE);
@@ -155,7 +155,7 @@ fn every_system_register() {
     let mut names = HashSet::new();
     let mut keys = HashSet::new();
     for bits in 0..1u32 << 17 {
-        // Op0, Op2, Op1, CRn above bit 10, CRm and the direction below bit 5: Rt lies between.
+        // Op0, Op2, Op1, CRn above bit 10, CRm and the direction below bit 5: Rt is between.
         let iss = (bits >> 5) << 10 | bits & 0x1f;
         let key = key::sysreg(iss);
         assert!(keys.insert(key), "two registers have key {key:#x}");
@@ -242,7 +242,7 @@ fn every_pc_exit() {
     }
 }
 
-/// Both catalogues: each static row has a name that no other has, and every reason a row of its own.
+/// Both catalogues: the names of static rows are unique, and every reason has a row.
 #[test]
 fn every_row() {
     for catalogue in [&aarch64::CATALOGUE, &x86_64::CATALOGUE] {

@@ -149,7 +149,7 @@ impl Capabilities {
         self.misc & misc::WRITE_ANY != 0
     }
 
-    /// L1's RDMSR of a capability MSR. `None` if there is no such register, which raises #GP. All are read-only: WRMSR raises #GP.
+    /// L1's RDMSR of a capability MSR. `None` if the MSR does not exist, which raises #GP. All are read-only: WRMSR raises #GP.
     pub fn msr(&self, number: u32) -> Option<u64> {
         let plain = |allowed: Allowed, default1: u32| Allowed { must: allowed.must | default1, may: allowed.may }.msr();
         Some(match number {

@@ -5,7 +5,7 @@ pub trait Memory {
     /// Eight bytes at an aligned address; `None` outside RAM.
     fn read(&self, address: u64) -> Option<u64>;
 
-    /// Compares and exchanges eight bytes at an aligned address. False if another value was there, or there is no RAM.
+    /// Compares and exchanges eight bytes at an aligned address. Returns false if the value differs, or the address is not RAM.
     fn replace(&self, address: u64, old: u64, new: u64) -> bool;
 }
 
@@ -69,8 +69,8 @@ pub const ACCESSED_DIRTY: u64 = 1 << 6;
 const ATTEMPTS: usize = 16;
 
 /// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`. If the pointer enables accessed and
-/// dirty flags, sets them ("Accessed and Dirty Flags for EPT"). A page that is not dirty is returned without the right to write: the next
-/// write has to come here.
+/// dirty flags, sets them ("Accessed and Dirty Flags for EPT"). A page that is not dirty is returned without write permission, so that the next
+/// write faults.
 ///
 /// # Errors
 /// The exit that L1 gets.

@@ -268,7 +268,7 @@ const fn position(field: Field) -> usize {
 }
 
 impl Field {
-    /// The number of the field's row in [`FIELDS`]. `None` for an encoding that is no field's.
+    /// Returns the index of the field in [`FIELDS`]; `None` for an encoding without a field.
     #[inline(always)]
     pub fn slot(self) -> Option<usize> {
         let slot = SLOTS[position(self)] as usize;

@@ -47,7 +47,7 @@ pub fn invvpid(kind: u64, descriptor: [u64; 2], processor: &Processor<'_>) -> Re
     const FIRST_TYPE: u32 = 40;
     const FAILURE: InstructionError = InstructionError::InvalidateOperand;
     let is_offered = kind < 4 && processor.capabilities.ept_vpid >> FIRST_TYPE >> kind & 1 != 0;
-    // Bits 63:16 of the first word are reserved, whatever the type.
+    // Bits 63:16 of the first word are reserved for all types.
     let vpid = u16::try_from(descriptor[0]).map_err(|_| FAILURE)?;
     match kind {
         _ if !is_offered => Err(FAILURE),

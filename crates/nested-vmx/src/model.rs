@@ -9,7 +9,7 @@ use crate::vmcs12::Vmcs12;
 /// CR4 with all that 4-level paging has, without VMXE.
 pub const CR4: u64 = 0x0037_07ff;
 
-/// A processor with each feature that there is.
+/// A processor with all known features.
 pub const fn everything() -> Capabilities {
     const fn all(must: u32) -> Allowed {
         Allowed { must, may: u32::MAX }

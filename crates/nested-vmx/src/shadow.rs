@@ -1,7 +1,7 @@
 //! Shadow extended page tables of one virtual processor: from L2's addresses to the machine's, combined from L1's tables and L0's.
 //!
-//! They act as a large TLB: filled at L2's EPT violations, emptied by the INVEPT that L1 owes after a change of its tables, which is local to
-//! a processor as this is. Frames are taken in order and come back only all at once, when they are used up: that bounds each operation.
+//! They act as a large TLB: filled at L2's EPT violations, emptied by the INVEPT that L1 must execute after a change of its tables. INVEPT is
+//! local to a processor, as the shadows are. Frames are allocated in order and freed only all together, when none is left: that bounds each operation.
 
 use crate::ept::Rights;
 
@@ -12,7 +12,7 @@ const FRAME: u64 = 4096;
 
 /// Bit 7 of an entry: a page of more than 4 KiB.
 const LARGE: u64 = 1 << 7;
-/// Write-back, whatever the guest's PAT.
+/// Write-back, regardless of the guest's PAT.
 const WRITE_BACK: u64 = 6 << 3 | 1 << 6;
 const TABLE: u64 = 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -25,7 +25,7 @@ pub trait Frames {
     fn write(&mut self, table: u64, index: usize, entry: u64);
     /// Zeroes a frame.
     fn zero(&mut self, frame: u64);
-    /// Forgets translations that came through the table with this root.
+    /// Removes translations derived from the table with this root.
     fn invalidate(&mut self, root: u64);
 }
 
@@ -95,7 +95,7 @@ impl Shadows {
         }
     }
 
-    /// Forgets, on a processor that the shadows come to, what it remembers of them.
+    /// Invalidates a processor's cached translations of the shadows.
     pub fn arrive(&self, frames: &mut impl Frames) {
         for shadow in &self.shadows {
             frames.invalidate(shadow.root);

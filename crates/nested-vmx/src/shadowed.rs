@@ -3,12 +3,12 @@
 //!
 //! Each field costs a comparison at exits, and one that L1 may write a VMREAD at entries. So they are those that KVM 6.1 as L1 accesses at
 //! most exits of L2, by the ledger's rows for VMREAD and VMWRITE; docs/nested.md has the counts. A 64-bit field is shadowed only if L1
-//! may not write it, since its upper half is accessed by an encoding of its own, which exits.
+//! may not write it, since its upper half has a separate encoding, which exits.
 
 use crate::field::{Field, Width};
 use crate::fields::FIELDS;
 
-/// Fields that L1 reads without an exit, but does not write: exit information, and guest state that L1 seldom writes.
+/// Fields that L1 reads without an exit, but does not write: exit information, and guest state that L1 rarely writes.
 pub const READ: [Field; 7] = [
     // At each exit.
     Field::EXIT_REASON,
@@ -29,7 +29,7 @@ pub const WRITTEN: [Field; 6] = [
     Field::GUEST_RIP,
     Field::GUEST_RFLAGS,
     Field::GUEST_INTERRUPTIBILITY,
-    // The stack of L1's thread, each time that it comes from user space.
+    // The stack of L1's thread, at each entry from user space.
     Field::HOST_RSP,
     // Interrupts that L1 injects, and windows that it waits for.
     Field::ENTRY_INTERRUPTION,
@@ -39,7 +39,7 @@ pub const WRITTEN: [Field; 6] = [
 /// How many fields are shadowed.
 pub const COUNT: usize = READ.len() + WRITTEN.len();
 
-/// All of them, with their slots: those that L1 writes come last.
+/// All shadowed fields with their slots: those that L1 writes are last.
 pub const ALL: [(Field, usize); COUNT] = {
     let mut all = [(READ[0], 0); COUNT];
     let mut at = 0;

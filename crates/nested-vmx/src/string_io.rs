@@ -91,7 +91,7 @@ mod tests {
     fn fields() {
         let outs = decode(3, 2, 4);
         assert_eq!((outs.port, outs.bytes, outs.is_in, outs.segment, outs.index()), (0x3ff, 4, false, 4, 6));
-        // The segment of INS is ES, whatever the information says.
+        // The segment of INS is always ES: the information's field is undefined.
         let ins = decode(IN | 1, 1, 3);
         assert_eq!((ins.bytes, ins.is_in, ins.segment, ins.index()), (2, true, 0, 7));
         assert_eq!(ins.offset(0x1_2345_6789), 0x2345_6789);

@@ -96,13 +96,13 @@ impl Vmcs12 {
         self.is_launched = is_launched;
     }
 
-    /// Returns a field. Zero if there is no such field.
+    /// Returns a field. Zero if it does not exist.
     #[inline(always)]
     pub fn get(&self, field: Field) -> u64 {
         field.slot().and_then(|slot| self.values.get(slot)).copied().unwrap_or(0)
     }
 
-    /// Returns the field with this slot. Zero if there is no such field.
+    /// Returns the field with this slot. Zero if it does not exist.
     #[inline(always)]
     pub fn get_slot(&self, slot: usize) -> u64 {
         self.values.get(slot).copied().unwrap_or(0)
@@ -151,7 +151,7 @@ impl Vmcs12 {
     /// L1's VMREAD of an encoding, with `existing` fields. The caller truncates the value to the operand size.
     ///
     /// # Errors
-    /// If the encoding is no field's.
+    /// If the encoding has no field.
     pub fn vmread(&self, encoding: u64, existing: &FieldSet) -> Result<u64, AccessError> {
         let (slot, _, is_high) = find(encoding, existing)?;
         let value = self.values.get(slot).copied().unwrap_or(0);
@@ -162,7 +162,7 @@ impl Vmcs12 {
     /// `write_any` allows writes to read-only fields.
     ///
     /// # Errors
-    /// If the encoding is no field's, or is a read-only field's.
+    /// If the encoding has no field, or the field is read-only.
     pub fn vmwrite(&mut self, encoding: u64, value: u64, existing: &FieldSet, write_any: bool) -> Result<Field, AccessError> {
         let (slot, field, is_high) = find(encoding, existing)?;
         if matches!(field.kind(), Kind::ReadOnly) && !write_any {
@@ -186,7 +186,7 @@ impl Vmcs12 {
         core::mem::take(&mut self.changed)
     }
 
-    /// Counts all fields as changed: the VMCS of the processor that mirrored them is gone.
+    /// Marks all fields as changed: the VMCS that mirrored them is no longer valid.
     pub const fn touch(&mut self) {
         self.changed = FieldSet::ALL;
         self.groups = Groups::ALL;

@@ -11,7 +11,7 @@ const ACCESSED: u64 = 1 << 8;
 const DIRTY: u64 = 1 << 9;
 const LARGE: u64 = 1 << 7;
 
-/// L1's memory, of which so many changes are lost to another processor's.
+/// L1's memory, in which this many changes fail because another processor's came first.
 #[derive(Clone, Default)]
 struct Tables {
     words: RefCell<BTreeMap<u64, u64>>,

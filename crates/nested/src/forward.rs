@@ -44,7 +44,7 @@ pub enum Level {
 pub enum Verdict {
     /// Forwarded: an exception to L1's virtual EL2, with the exit's syndrome.
     Forward,
-    /// L1 doesn't trap it: L0 handles it as for a guest of its own.
+    /// L1 doesn't trap it: L0 handles it as for an ordinary guest.
     Keep,
     /// L1's controls make the instruction undefined: L2 takes the exception at its EL1.
     Undefined,

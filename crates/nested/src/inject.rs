@@ -195,7 +195,7 @@ pub enum EretKind {
     Plain,
     /// `ERETAA`: ELR_EL2 is authenticated with key A, with the stack pointer as modifier.
     KeyA,
-    /// `ERETAB`: likewise with key B.
+    /// `ERETAB`: ERET with pointer authentication by key B.
     KeyB,
 }
 

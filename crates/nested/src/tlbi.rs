@@ -52,7 +52,7 @@ pub enum Scope {
     Ipa {
         /// The first address.
         start: u64,
-        /// Number of bytes; `None` for the page or block there, whatever its size.
+        /// Number of bytes; `None` for the page or block at the address, of any size.
         bytes: Option<u64>,
         /// Last-level entries only.
         last_level: bool,

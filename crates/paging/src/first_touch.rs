@@ -24,7 +24,7 @@ const CLAIMED: u8 = 1 << 7;
 const REFILL: u8 = 1 << 6;
 /// The block has early pages.
 const EARLY: u8 = 1 << 5;
-/// The block is to be filled from its first step on, and has contents nevertheless: its early pages were forgotten.
+/// The block will be filled from its first step on although it has contents: its early pages were reset.
 const STALE: u8 = 1 << 4;
 /// Number of completed steps.
 const DONE: u8 = STALE - 1;

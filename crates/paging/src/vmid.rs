@@ -108,7 +108,7 @@ pub struct Vmids<const CPUS: usize> {
     loaded: [Loaded; CPUS],
 }
 
-/// The VMID that a CPU has loaded, in a cache line of its own: the CPU writes it often, and others almost never.
+/// The VMID that a CPU has loaded, in a separate cache line: the CPU writes it often, others almost never.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Loaded(AtomicU64);

@@ -34,7 +34,7 @@ struct Machine {
 const OTHER: usize = usize::MAX;
 
 impl Machine {
-    /// With so many VMIDs left in the first generation.
+    /// With this many VMIDs left in the first generation.
     fn new(left: usize) -> Self {
         let mut machine = Self {
             vmids: Vmids::new(),
@@ -55,7 +55,7 @@ impl Machine {
             vmids.load(pool, cpu, slot, || {
                 *flushes += 1;
                 *owners = [None; VMIDS + 1];
-                // A loaded VMID makes new entries at once.
+                // A vCPU with a loaded VMID allocates TLB entries immediately.
                 loaded.iter().flatten().for_each(|&(vmid, vm)| owners[usize::from(vmid)] = Some(vm));
             })
         })
@@ -87,7 +87,7 @@ impl Machine {
             }
             Step::Forget(vm) => {
                 self.slots[vm].forget();
-                // Its entries stay in the TLBs, and their VMID must not come back before a flush.
+                // Its entries stay in the TLBs, so its VMID must not be reused before a flush.
                 self.owners.iter_mut().filter(|owner| **owner == Some(vm)).for_each(|owner| *owner = Some(OTHER));
             }
             Step::Spend => {

@@ -7,7 +7,7 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(u16);
 
-/// Why a text is no address.
+/// Reason for rejecting the text of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
     /// It does not have the form `0000:00:02.0` (or `00:02.0`).
@@ -44,7 +44,7 @@ impl Address {
         self.0 as u8 & 7
     }
 
-    /// Offset of its configuration space from the start of an enhanced configuration access mechanism
+    /// Offset of the function's configuration space from the start of an enhanced configuration access mechanism
     /// (ECAM) that begins with bus 0, in bytes.
     pub const fn ecam_offset(self) -> u64 {
         (self.0 as u64) << 12

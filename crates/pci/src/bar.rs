@@ -35,7 +35,7 @@ pub const fn register(index: usize) -> u8 {
 }
 
 /// Sizes the memory BARs of a function, by index. I/O BARs and the upper halves of wide ones have no entry.
-/// The function decodes nothing meanwhile; command and BARs are restored.
+/// The function decodes nothing during the sizing; command and BARs are restored.
 pub fn probe_bars(space: &mut impl ConfigSpace) -> [Option<Bar>; BARS] {
     let command = space.read(COMMAND) & 0xffff;
     // The status bits above are cleared by writing ones.

@@ -27,7 +27,7 @@ pub struct Capability {
     pub header: u32,
 }
 
-/// The capabilities of a function, in the order of its list. A list that loops or leads into the header ends.
+/// Iterates over a function's capabilities in the order of their list. Stops at a loop, or an address in the header.
 pub fn capabilities(space: &impl ConfigSpace) -> impl Iterator<Item = Capability> {
     let present = space.read(COMMAND) & HAS_CAPABILITIES != 0;
     let mut next = if present { space.read(CAPABILITIES) as u8 & !3 } else { 0 };

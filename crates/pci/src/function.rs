@@ -22,11 +22,11 @@ pub(crate) const FLR: u32 = 1 << 28;
 /// Why a function can't be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no function at its address.
+    /// The address has no function.
     Absent,
     /// It is a bridge: its header is not of type 0.
     Bridge,
-    /// Its MSI-X capability names no memory BAR of its, or a place outside of it.
+    /// Its MSI-X capability names an invalid memory BAR, or a range outside of it.
     Msix,
 }
 
@@ -216,7 +216,7 @@ impl VirtualFunction {
         self.msix
     }
 
-    /// The guest-physical address that BAR `index` has now, decoded or not: a multiple of a page and of its size.
+    /// The current guest-physical address of BAR `index`, decoded or not: a multiple of a page and of its size.
     pub fn address(&self, index: usize) -> Option<u64> {
         let bar = (*self.bars.get(index)?)?;
         let low = u64::from(self.register(register(index)) & !0xf);

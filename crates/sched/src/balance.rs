@@ -68,7 +68,7 @@ impl Scheduler {
         Some(vcpu)
     }
 
-    /// Whether a vCPU's cap allows it to run on a CPU at once.
+    /// Whether a vCPU's cap allows it to run on a CPU immediately.
     fn may_run(&self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         let vm = usize::from(vcpu.vm());
         !self.capped.contains(vm) || !self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now)

@@ -4,7 +4,7 @@ use crate::id::VMS;
 use crate::{CpuId, CpuSet, Scheduler, State, VcpuId};
 
 impl Scheduler {
-    /// Bars a CPU that does not answer: vCPUs that may use others wait there no longer, and don't come there, but for the one that it
+    /// Bars an unresponsive CPU: vCPUs with other CPUs in their affinity no longer wait or are placed there, except the one that it
     /// runs. Returns the CPUs to kick.
     pub fn bar(&mut self, cpu: CpuId, now: u64) -> CpuSet {
         let mut kicks = CpuSet::EMPTY;

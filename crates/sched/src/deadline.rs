@@ -19,7 +19,7 @@ pub struct Sleepers {
 #[repr(align(32))]
 struct Node {
     at: u64,
-    /// The CPU that keeps it; `None` if there is no deadline.
+    /// The CPU whose tree contains the deadline; `None` without a deadline.
     keeper: Option<CpuId>,
     parent: Option<VcpuId>,
     left: Option<VcpuId>,
@@ -35,7 +35,7 @@ impl Sleepers {
         Self { first: [None; CPUS], nodes: [FREE; VCPUS] }
     }
 
-    /// Sets a vCPU's deadline, to be kept by `cpu`; replaces an earlier one, whoever kept it.
+    /// Sets a vCPU's deadline in the tree of `cpu`; replaces an earlier one on any CPU.
     #[inline]
     pub fn set(&mut self, cpu: CpuId, vcpu: VcpuId, deadline: u64) {
         self.cancel(vcpu);
@@ -96,8 +96,8 @@ impl Sleepers {
         self.restore_ranks(Some(parent));
     }
 
-    /// Restores the order and rank of a node and its ancestors, after one of its children has changed. A rank that changes was one more
-    /// than that of the child that changed, or is now: so at most as many nodes are visited as the greatest rank.
+    /// Restores the order and rank of a node and its ancestors after a change of one of its children. A rank that changes exceeds by one that of the
+    /// changed child, before or after: the greatest rank bounds the number of visited nodes.
     fn restore_ranks(&mut self, from: Option<VcpuId>) {
         let mut next = from;
         while let Some(vcpu) = next {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(all_expired(&mut sleepers, cpu(0), u64::MAX), [vcpu(2)]);
     }
 
-    /// However the deadlines come, a path along right children is logarithmic in their number.
+    /// For any order of deadlines, a path along right children is logarithmic in their number.
     #[test]
     fn right_paths_are_short() {
         for step in [1, VCPUS as u64 - 1, 37] {

@@ -63,7 +63,7 @@ impl<T: ?Sized> TicketLock<T> {
     /// Takes the lock if it is free and not waited for.
     #[inline]
     pub fn try_lock(&self) -> Option<TicketGuard<'_, T>> {
-        // Acquire: if this ticket is also the next one to be drawn, the lock is ours at once, and the
+        // Acquire: if this ticket is also the next one to be drawn, the lock is acquired immediately, and the
         // previous holder's writes must be visible.
         let ticket = self.serving.load(Ordering::Acquire);
         self.next

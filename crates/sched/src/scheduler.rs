@@ -162,7 +162,7 @@ impl Scheduler {
         self.ask_to_leave(vcpu, Leave::Park, now)
     }
 
-    /// Resumes a parked vCPU. It becomes ready even if it was blocked, because a wake-up may have come
+    /// Resumes a parked vCPU. It becomes ready even if it was blocked, because it may have been woken
     /// meanwhile; a guest must expect WFI to complete without an interrupt.
     pub fn unpark(&mut self, vcpu: VcpuId, now: u64) -> Option<Placement> {
         let it = self.vcpu_mut(vcpu);

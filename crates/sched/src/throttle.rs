@@ -45,7 +45,7 @@ impl Scheduler {
         self.vms[vm & (VMS - 1)].cap.as_ref().is_none_or(|cap| cap.has_time(now))
     }
 
-    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up. Nobody needs one while no VM has a cap: a VM gets
+    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up. Grants are needed only while a VM has a cap: a VM gets
     /// and loses its cap while none of its vCPUs runs or waits.
     #[inline(never)]
     pub(crate) fn begin_grant(&mut self, cpu: CpuId, vm: usize, now: u64) -> bool {

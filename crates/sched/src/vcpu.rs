@@ -26,7 +26,7 @@ pub(crate) struct Vcpu {
     pub(crate) since: u64,
     pub(crate) times: Times,
     pub(crate) link: Link,
-    /// The barred CPUs of its affinity.
+    /// Barred CPUs in the vCPU's affinity.
     pub(crate) barred_from: CpuSet,
 }
 

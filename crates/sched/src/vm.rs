@@ -10,7 +10,7 @@ const DEFAULT_WEIGHT: u16 = 100;
 pub(crate) struct Vm {
     /// At least 1; 0 if none of its vCPUs was configured since Stile's start.
     pub(crate) weight: u16,
-    /// One more than the highest number of its vCPUs: those that were configured.
+    /// One more than the highest number of a configured vCPU.
     pub(crate) vcpus: u16,
     /// Number of waiting and running vCPUs on all CPUs.
     pub(crate) active: u16,

@@ -1,4 +1,4 @@
-//! The scheduler's policy on many CPUs, with as many vCPUs as there may be, in simulated time.
+//! The scheduler's policy on many CPUs, with the maximum number of vCPUs, in simulated time.
 
 #[path = "../examples/simulate/machine.rs"]
 mod machine;
@@ -33,7 +33,7 @@ fn more_cpus_do_not_slow_wake_ups_down() {
     assert!(many.migrations <= many.latencies.len() as u64);
 }
 
-/// Beside as many VMs that never sleep, with four times as many vCPUs as CPUs.
+/// Beside an equal number of VMs that never sleep, with four times as many vCPUs as CPUs.
 #[test]
 fn wake_ups_beside_busy_vms_wait_a_few_slices() {
     for cpus in [2, 8, CPUS] {

@@ -7,7 +7,7 @@ pub enum Kind {
     Unmapped,
     /// F_PERMISSION: what is mapped there may not be accessed so.
     Permission,
-    /// C_BAD_STREAMID, C_BAD_STE, F_STREAM_DISABLED and others: the stream belongs to nobody.
+    /// C_BAD_STREAMID, C_BAD_STE, F_STREAM_DISABLED and others: the stream has no owner.
     Stream,
     /// Another one, by its number.
     Other(u8),

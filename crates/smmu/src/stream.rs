@@ -3,7 +3,7 @@
 /// A VM's second stage, as an entry describes it. Tables have the 4 KiB granule and VMSAv8-64 descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecondStage {
-    /// The VMID of its translations in the SMMU's TLBs.
+    /// VMID that tags the stream's translations in the SMMU's TLBs.
     pub vmid: u16,
     /// Physical address of the root table.
     pub root: u64,

@@ -4,9 +4,9 @@
 /// Response to an SError.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
-    /// Corrected, or the program can go on: nothing is lost.
+    /// Corrected, or restartable: no state is lost.
     Harmless,
-    /// The vCPU's state is lost, or nobody knows: a virtual SError for it.
+    /// The vCPU's state is lost, or unknown: inject a virtual SError.
     Contained,
     /// It may have spread anywhere: no VM can be trusted any more.
     Uncontainable,
@@ -27,7 +27,7 @@ pub const fn severity(syndrome: u64, ras: bool) -> Severity {
     }
     // AET.
     match syndrome >> 10 & 0b111 {
-        // UEU, UER: unrecoverable; recoverable, by whoever knows what was lost.
+        // UEU, UER: unrecoverable; recoverable, by software that knows what was lost.
         0b001 | 0b011 => Severity::Contained,
         // UEO: restartable. CE: corrected.
         0b010 | 0b110 => Severity::Harmless,

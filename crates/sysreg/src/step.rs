@@ -4,7 +4,7 @@ use crate::syndrome::aarch32;
 
 /// AArch32 state: `M[4]`.
 const AARCH32: u64 = 1 << 4;
-/// Software step: the instruction that is to be stepped is not yet done.
+/// Software step: the stepped instruction has not executed yet.
 const SS: u64 = 1 << 21;
 
 /// Whether it changes, or may change.

@@ -60,7 +60,7 @@ pub enum Kind {
         /// The interrupt's number.
         intid: u32,
     },
-    /// The vCPU sent an interrupt to others of its VM, by the exit that ends next.
+    /// The vCPU sent an interrupt to others of its VM, in the exit that ends next.
     Ipi {
         /// The interrupt's number.
         intid: u16,
@@ -91,7 +91,7 @@ impl Record {
         [ticks | (self.vcpu as u64) << ID_SHIFT, rest | number << KIND_SHIFT]
     }
 
-    /// The record of these words; `None` if there is no such record.
+    /// Decodes these words; `None` if they are not a valid record.
     pub const fn decode([first, second]: [u64; 2]) -> Option<Record> {
         let (row, took) = ((second >> ROW_SHIFT & ROW_MASK) as u16, second as u32);
         let kind = match second >> KIND_SHIFT {

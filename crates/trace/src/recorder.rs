@@ -1,4 +1,4 @@
-//! A CPU's end of its ring.
+//! The writing end of a CPU's ring.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -39,7 +39,7 @@ impl Counts {
         [&self.exits, &self.others, &self.taken].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Counts a record that is dropped. Nobody else writes meanwhile.
+    /// Counts a dropped record. The caller is the only writer.
     pub fn count(&self, record: Option<Record>) {
         let is_exit = record.is_some_and(|record| matches!(record.kind, Kind::Exit { .. } | Kind::Leave { .. }));
         let count = if is_exit { &self.exits } else { &self.others };
@@ -51,11 +51,11 @@ impl Counts {
 static FULL: Slot = Slot::full();
 static NOWHERE: Counts = Counts::new();
 
-/// A CPU's state of its ring: part of its block, so that the exit path finds it. All bytes zero: it has never recorded.
+/// A CPU's state of its ring: part of its block, for the exit path. All bytes zero: it has never recorded.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recorder {
-    /// State of the interrupts that are pending, as it was at the exit: by the architecture.
+    /// Pending interrupts at the time of the exit, in the architecture's format.
     pub before: Cell<u64>,
     /// The next slot.
     slot: Cell<Option<&'static Slot>>,

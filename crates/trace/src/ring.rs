@@ -1,4 +1,4 @@
-//! A ring with one CPU that writes records and one that reads them. A full ring drops what comes next: nobody waits.
+//! A ring with one CPU that writes records and one that reads them. A full ring drops further records: the writer never waits.
 //!
 //! Each slot says for itself whether it is free, by a first word of 0, so that both sides need only their own position. The writer stores
 //! the second word before the first one; the reader reads both before it stores 0.
@@ -22,7 +22,7 @@ impl Slot {
         Slot { first: AtomicU64::new(0), second: AtomicU64::new(0) }
     }
 
-    /// One that nobody empties.
+    /// A ring without a reader.
     pub(crate) const fn full() -> Slot {
         Slot { first: AtomicU64::new(1), second: AtomicU64::new(0) }
     }

@@ -2,8 +2,8 @@
 
 use stile_board::mpidr;
 
-/// Whether each of a VM's vCPUs has one CPU only, which has its affinity. `cpus`: the CPUs of each vCPU, a bit each; `affinity`: that of a CPU,
-/// if it is there; `is_taken`: whether SGIs that come to a CPU are another VM's.
+/// Whether each of a VM's vCPUs has one CPU only, with the same affinity. `cpus`: bitmap of the CPUs of each vCPU; `affinity`: that of a CPU,
+/// if it exists; `is_taken`: whether SGIs taken on a CPU are another VM's.
 pub fn is_on_cpus_of_its_affinities(
     cpus: impl Iterator<Item = u64>,
     affinity: impl Fn(usize) -> Option<u64>,

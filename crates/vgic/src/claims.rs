@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub struct Claims<const VMS: usize> {
     of: [u64; VMS],
-    /// CPUs that there are.
+    /// Existing CPUs.
     online: u64,
     housekeeper: Option<u8>,
 }
@@ -30,7 +30,7 @@ impl<const VMS: usize> Claims<VMS> {
         self.of.iter().fold(0, |all, cpus| all | cpus)
     }
 
-    /// The CPU that takes the hypervisor's interrupts: one that is not claimed. `None` if there are no claims yet, or no CPU is left.
+    /// The CPU that takes the hypervisor's interrupts: an unclaimed one. `None` without claims, or if all CPUs are claimed.
     pub fn housekeeper(&self) -> Option<u8> {
         self.housekeeper
     }
@@ -43,7 +43,7 @@ impl<const VMS: usize> Claims<VMS> {
         self.change(self.claimed() & !before)
     }
 
-    /// VM number `vm` is gone.
+    /// Releases the claims of VM number `vm`, which was destroyed.
     pub fn release(&mut self, vm: usize) -> Change {
         let before = self.claimed();
         self.of[vm % VMS] = 0;

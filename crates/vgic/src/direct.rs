@@ -31,7 +31,7 @@ const IDLE: u8 = 0xff;
 pub struct Direct {
     /// The interrupts that are the guest's: SGIs but reserved ones, and PPIs backed by a physical interrupt.
     pub all: u32,
-    /// Those to enable; the others of `all` are to be disabled.
+    /// Interrupts to enable; the others of `all` must be disabled.
     pub enabled: u32,
     /// SGIs to make pending. Others may be pending already, sent by a vCPU that found this one direct.
     pub pending: u32,
@@ -88,7 +88,7 @@ impl Redistributor {
         block.line &= !self.slots.hw_ppis;
         block.written &= !all;
         block.resident |= all;
-        // Interrupts that the guest acknowledges from now on have these priorities, also if others are written meanwhile.
+        // Interrupts acknowledged from now on have these priorities, even if the guest writes others before their end.
         block.acknowledged = block.entry;
         self.direct = true;
         (Some(direct), kick)

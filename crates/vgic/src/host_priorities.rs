@@ -4,7 +4,7 @@
 //! With two security states (GICD_CTLR.DS = 0) a non-secure access sees a priority shifted left by one bit: one bit fewer is kept than the CPU
 //! interface has, and a binary point of group 1 splits one bit further left.
 
-/// The priority that nothing masks but a disabled group, or an active priority: no guest's interrupt has it in hardware.
+/// The priority masked only by a disabled group or an active priority: no guest's interrupt has it in hardware.
 pub const HIGHEST: u8 = 0;
 
 /// The priorities of a physical GIC.
@@ -34,7 +34,7 @@ impl HostPriorities {
         1 << self.kept.trailing_zeros()
     }
 
-    /// A guest's priority, or priority mask, as hardware is to have it: below [`HIGHEST`].
+    /// Converts a guest's priority, or priority mask, to the hardware's: below [`HIGHEST`].
     pub const fn of_guest(self, priority: u8) -> u8 {
         let kept = priority & self.kept;
         if kept == HIGHEST { self.first() } else { kept }
@@ -103,7 +103,7 @@ mod tests {
             for mask in 0..=255 {
                 let stored = gic.write(priorities.of_guest(mask));
                 assert!(gic.write(HIGHEST) < stored);
-                // Priorities that the mask with as many bits would not let through.
+                // Priorities that the mask, with as many bits, masks.
                 for masked in (0..=255u8).filter(|priority| priority & priorities.kept >= mask & priorities.kept) {
                     assert!(gic.write(priorities.of_guest(masked)) >= stored);
                 }

@@ -1,11 +1,11 @@
-//! SGIs that come to a physical CPU late: after the vCPU that they were sent to, as a direct one, has left it.
+//! Late SGIs: taken on a physical CPU after the direct vCPU that they were sent to has left it.
 //!
 //! A sender's write of ICC_SGI1R_EL1 is complete before the vCPU ceases to be direct, but the architecture does not say when the SGI is pending at
 //! the other CPU. So SGIs that are found pending belong to the vCPU that was direct there last, and another one becomes direct only after a while.
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// A vCPU: numbers of its VM and of itself.
+/// A vCPU: numbers of its VM and of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Number of the VM.
@@ -25,7 +25,7 @@ pub struct LateSgis {
 }
 
 impl LateSgis {
-    /// Of nobody.
+    /// No vCPU.
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub const fn new() -> Self {
         Self { owner: AtomicU16::new(NOBODY), left: AtomicU64::new(0) }
@@ -38,7 +38,7 @@ impl LateSgis {
         (owner != NOBODY).then_some(Owner { vm, vcpu })
     }
 
-    /// Whether SGIs that come from now on are not another vCPU's: none left this CPU less than `settle` ticks ago.
+    /// Whether SGIs taken from now on belong to no other vCPU: none left this CPU less than `settle` ticks ago.
     pub fn may_become(&self, owner: Owner, now: u64, settle: u64) -> bool {
         self.owner().is_none_or(|last| last == owner || now.saturating_sub(self.left.load(Ordering::Relaxed)) >= settle)
     }
@@ -53,10 +53,10 @@ impl LateSgis {
         self.left.store(now, Ordering::Relaxed);
     }
 
-    /// A VM is gone: what was sent to it is nobody's.
+    /// Handles the destruction of a VM: SGIs sent to it are dropped.
     pub fn forget(&self, vm: u8) {
         if self.owner().is_some_and(|owner| owner.vm == vm) {
-            // The time stays: others wait for what may still come.
+            // The time is kept: other vCPUs wait for SGIs that may still arrive.
             self.owner.store(u16::from_be_bytes([vm, u8::MAX]), Ordering::Relaxed);
         }
     }
@@ -76,8 +76,8 @@ mod tests {
         arrives: u64,
     }
 
-    /// Random vCPUs of three VMs take turns on one CPU, and are sent SGIs that come up to [`SETTLE`] later: each reaches only the vCPU that it was
-    /// sent to.
+    /// Random vCPUs of three VMs take turns on one CPU, and receive SGIs up to [`SETTLE`] after they were sent: each reaches only the vCPU that it
+    /// was sent to.
     #[test]
     fn no_sgi_reaches_another_vcpu() {
         let mut state = 0x1234_5678_9abc_def1u64;

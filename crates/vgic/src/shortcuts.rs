@@ -94,7 +94,7 @@ impl PendingRequests {
         self.0.fetch_or(Self::SPIS, Ordering::Release);
     }
 
-    /// Posts those of `requests` again that are no SGI in `sent`. Returns whether there are any.
+    /// Posts again those of `requests` that are not SGIs in `sent`. Returns whether there are any.
     pub fn put_back(&self, requests: Requests, sent: u32) -> bool {
         let rest = requests.0 & !(sent & Self::SGIS);
         if rest != 0 {
@@ -121,7 +121,7 @@ impl PendingRequests {
 }
 
 impl Requests {
-    /// Whether there is no request.
+    /// Whether no request is pending.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,5 +1,5 @@
 //! Every state of a vCPU with one list register and two interrupts, and every one that six operations lead to with two list registers and
-//! three interrupts: in each, what the guest sees is what the reference says, whatever it does next.
+//! three interrupts: in each, the guest sees what the reference says, for every next operation.
 
 mod model;
 
@@ -74,7 +74,7 @@ fn apply(machine: &mut Machine, op: Op) -> bool {
     true
 }
 
-/// A hash of all that decides what comes next, written as text.
+/// A hash of all state that determines the future, written as text.
 struct Key(DefaultHasher);
 
 impl Write for Key {
@@ -118,7 +118,7 @@ fn explore(list_registers: usize, split: bool, nests: bool, ops: &[Op], depth: u
         machine
     };
     let mut seen = HashSet::from([key(&replay(&[]))]);
-    // The shortest path to a state comes first.
+    // The shortest path to a state is visited first.
     let mut paths = VecDeque::from([vec![]]);
     let (mut short, mut longest) = (0, 0);
     while let Some(path) = paths.pop_front() {

@@ -174,7 +174,7 @@ fn decoding_of_sgi_registers() {
     }
 }
 
-/// An SPI that is routed by an affinity comes to the vCPU that has it, and to none if there is none.
+/// An SPI routed by affinity is delivered to the vCPU with that affinity, if it exists.
 #[test]
 fn spis_are_routed_by_affinity() {
     let mut distributor = Distributor::new(20, 5, 64);

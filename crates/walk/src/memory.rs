@@ -10,20 +10,20 @@ pub trait GuestMemory {
     /// A place that always reads as zero.
     const ZEROS: Self::Place;
 
-    /// Resolves the eight bytes at `address`, which lie within one 4 KiB page. None if there is no memory.
+    /// Resolves the eight bytes at `address`, which lie within one 4 KiB page. Returns `None` if they are not RAM.
     fn place(&self, address: u64) -> Option<Self::Place>;
 
     /// Reads eight bytes at a resolved place, as [`read_u64`](Self::read_u64).
     fn look(&self, place: Self::Place) -> u64;
 
-    /// Reads eight bytes, little-endian, at `address`, which lie within one 4 KiB page. The read is atomic if the address is aligned. None
-    /// if there is no memory.
+    /// Reads eight bytes, little-endian, at `address`, which lie within one 4 KiB page. The read is atomic if the address is aligned. Returns
+    /// `None` if they are not RAM.
     fn read_u64(&self, address: u64) -> Option<u64>;
 
     /// Reads four bytes, as [`read_u64`](Self::read_u64).
     fn read_u32(&self, address: u64) -> Option<u32>;
 
-    /// Compares and exchanges `old` for `new` at the aligned `address`. False if another value was there, or there is no memory.
+    /// Compares and exchanges `old` for `new` at the aligned `address`. Returns false if the value differs, or the address is not RAM.
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool;
 
     /// Compares and exchanges four bytes, as [`replace_u64`](Self::replace_u64).

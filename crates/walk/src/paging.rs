@@ -93,7 +93,7 @@ impl Paging {
         } else {
             Tables::Level5
         };
-        // 32-bit paging has no execute-disable bit, whatever EFER.NXE is.
+        // 32-bit paging has no execute-disable bit for any value of EFER.NXE.
         let no_execute = efer & EFER_NXE != 0 && cr4 & CR4_PAE != 0;
         // Clamp to the architectural range.
         let bits = if features.physical_bits < 32 {

@@ -73,7 +73,7 @@ impl Encoder {
         self.end_frame(sink);
     }
 
-    /// Begins a frame. No byte of another channel may come before its end.
+    /// Begins a frame, which no byte of another channel may interrupt.
     pub(crate) fn begin_frame(&mut self, sink: &mut impl Sink) {
         self.select(Channel::OPERATOR, sink);
         sink.byte(DLE);

@@ -47,7 +47,7 @@ pub enum Event {
     },
     /// Stile ends: the last event.
     End {
-        /// 0 if every virtual machine ended of its own accord; [`Event::REFUSED`]; [`Event::PANICKED`]; else 1.
+        /// 0 if every virtual machine ended itself; [`Event::REFUSED`]; [`Event::PANICKED`]; else 1.
         status: u8,
     },
     /// Stile's memory: sent with the ledgers.
@@ -70,7 +70,7 @@ pub enum Event {
     },
     /// The answer to [`Command::Sample`].
     Sample(Sample),
-    /// The answer to [`Command::Sample`]: there is no such vCPU.
+    /// The answer to [`Command::Sample`]: the vCPU does not exist.
     NoSample {
         /// The virtual machine of the command.
         vm: u8,
@@ -88,7 +88,7 @@ pub enum Event {
         /// Where the next piece begins; `None` after the last.
         next: Option<u16>,
     },
-    /// So many bytes of the package have come: sent now and then, after the last, and for a piece that does not follow the one before.
+    /// Number of bytes of the package received: sent periodically, after the last piece, and for a piece out of order.
     Uploaded {
         /// That of [`Command::Upload`].
         tag: u32,
@@ -117,7 +117,7 @@ pub enum Event {
     TraceRecords {
         /// The physical CPU.
         cpu: u8,
-        /// How many came before: a gap shows that a message was lost.
+        /// Number of earlier messages: a gap shows that one was lost.
         first: u32,
         /// The records (crate `trace`), 16 bytes each.
         records: Records,
@@ -137,7 +137,7 @@ pub enum Event {
     TraceFetched {
         /// There were records, and there may be more.
         more: bool,
-        /// There is no trace any more.
+        /// The trace has ended.
         ended: bool,
     },
     /// The answer to [`Command::TraceRow`].
@@ -148,7 +148,7 @@ pub enum Event {
         vcpu: u8,
         /// The number of the command.
         number: u16,
-        /// Meaning of the row; `None` if there is no such row.
+        /// Meaning of the row; `None` if it does not exist.
         row: Option<Row>,
     },
 }
@@ -219,7 +219,7 @@ pub enum Command {
         /// Its bytes.
         piece: Piece,
     },
-    /// Make the virtual machine of the package, all of which has come, and start it. Answered by [`Event::Answer`] or [`Event::Refused`].
+    /// Create the virtual machine of the completely received package, and start it. Answered by [`Event::Answer`] or [`Event::Refused`].
     Create {
         /// That of [`Command::Upload`].
         tag: u32,
@@ -295,11 +295,11 @@ where
 pub enum Action {
     /// Press the power button.
     PowerButton,
-    /// Power off at once.
+    /// Power off immediately.
     Off,
     /// Power on.
     Start,
-    /// Reset, and start anew whatever a reset by the guest would do.
+    /// Reset and restart, regardless of the configured effect of a guest's reset.
     Reset,
     /// Stop all vCPUs and their time.
     Pause,
@@ -359,13 +359,13 @@ pub enum VmState {
     Crashed(Crash),
     /// It ended itself with this status; 0 is success.
     Exited(u32),
-    /// It was reset, so many times by now, and starts anew.
+    /// It was reset, and restarts; the number counts its resets.
     Restarted(u32),
     /// The operator paused it: none of its vCPUs runs.
     Paused,
     /// It runs again after a pause.
     Resumed,
-    /// It is gone: the next one with its number is another.
+    /// It was destroyed: the next VM with its number is a different one.
     Destroyed,
 }
 

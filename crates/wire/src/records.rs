@@ -1,4 +1,4 @@
-//! Bytes of a message that are as many as there are: others would take a slow line's time.
+//! Variable-length bytes in a message: padding would take a slow line's time.
 
 use core::fmt;
 

@@ -18,14 +18,14 @@ pub struct Full;
 
 /// Queues for a line that carries Stile's records and the consoles of `VMS` virtual machines.
 ///
-/// Stile's records go first, but for the state of a VM: it comes after what the VM had written until then. Records share `OWN` bytes, of which
-/// the log leaves a part to messages; each VM has `RING` bytes of its own.
+/// Stile's records have priority, except the state of a VM, which follows what the VM wrote before. Records share `OWN` bytes, part of
+/// which the log leaves to messages; each VM has `RING` bytes.
 #[derive(Debug)]
 pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     encoder: Encoder,
     /// Encoded, but not yet on the line.
     encoded: Deque<u8, 64>,
-    /// Records: a [`Head`], and as many bytes as it says.
+    /// Records: a [`Head`] each, and the number of bytes that it states.
     own: Deque<u8, OWN>,
     /// The record being encoded: its head, with the bytes that are left. None if these are 0.
     record: Head,
@@ -54,7 +54,7 @@ enum Kind {
 struct Head {
     kind: Kind,
     length: u16,
-    /// It comes after this many bytes of this VM; a VM that is none: after nothing.
+    /// The record follows this many bytes of this VM; an invalid VM: no constraint.
     vm: u8,
     after: u32,
 }
@@ -115,7 +115,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         self.push(Kind::Frame, vm, bytes, 0)
     }
 
-    /// Appends a line to the log, or counts it as dropped if there is no room.
+    /// Appends a line to the log, or counts it as dropped if space is insufficient.
     pub fn log(&mut self, arguments: fmt::Arguments<'_>) {
         if self.dropped != 0 {
             let mut note = Line::default();
@@ -136,7 +136,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
-    /// Appends a record if `reserve` bytes are left after it. It comes after what `vm` has written.
+    /// Appends a record if `reserve` bytes are left after it. It follows what `vm` has written.
     fn push(&mut self, kind: Kind, vm: u8, bytes: &[u8], reserve: usize) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
@@ -154,7 +154,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         Ok(())
     }
 
-    /// Appends a byte of a VM's console. It is lost if there is no [room](Self::has_room).
+    /// Appends a byte of a VM's console, which is lost without [room](Self::has_room).
     pub fn guest(&mut self, vm: usize, byte: u8) {
         if let (Some(ring), Some(written)) = (self.rings.get_mut(vm), self.written.get_mut(vm))
             && ring.push_back(byte).is_ok()
@@ -164,7 +164,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
-    /// Whether there is room for another byte of a VM's console.
+    /// Whether there is space for another byte of a VM's console.
     pub fn has_room(&self, vm: usize) -> bool {
         self.rings.get(vm).is_some_and(|ring| !ring.is_full())
     }
@@ -192,12 +192,12 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         !self.own.is_empty() || self.record.length != 0 || !self.encoded.is_empty()
     }
 
-    /// Encodes what comes next, as far as there is room.
+    /// Encodes the next output, as far as it fits.
     fn encode(&mut self) {
         if self.encode_records() {
             return;
         }
-        // One VM's bytes go on until there are none: each change of the channel costs bytes on the line.
+        // Send all bytes of one VM before the next: each change of the channel costs bytes on the line.
         let Some(vm) = self.next_waiting() else { return };
         self.turn = vm;
         while self.encoded.capacity() - self.encoded.len() >= STEP {
@@ -221,7 +221,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         (next != 0).then_some(next.trailing_zeros() as usize)
     }
 
-    /// The VM whose bytes come before this record.
+    /// The VM whose bytes precede this record.
     fn is_held_by(&self, head: &Head) -> Option<usize> {
         let vm = usize::from(head.vm);
         let ahead = head.after.wrapping_sub(*self.encoded_of.get(vm)?);
@@ -302,7 +302,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Lines at once.
+    /// Burst size in lines.
     pub const BURST: u8 = 8;
 
     /// Nothing used.
@@ -310,7 +310,7 @@ impl RateLimit {
         Self { used: 0, since: 0 }
     }
 
-    /// Takes a line of the limit at `now`; every `interval` gives one back. False if there is none.
+    /// Takes a token for a line at `now`; one token is added every `interval`. Returns false without a token.
     pub fn take(&mut self, now: u64, interval: u64) -> bool {
         let passed = now.saturating_sub(self.since) / interval.max(1);
         if passed >= u64::from(self.used) {
@@ -344,7 +344,7 @@ mod tests {
         Event(u8),
         Log(usize),
         Guest(usize, u8),
-        /// The line takes so many bytes.
+        /// Marks `count` bytes as sent.
         Line(usize),
     }
 
@@ -413,7 +413,7 @@ mod tests {
         assert!(!seen.events.is_empty() && !transmitter.owes_records());
     }
 
-    /// A VM's end does not overtake the last line of its console, and does not wait for what it writes after that.
+    /// A VM's end does not overtake the last line of its console, nor wait for what it writes after that.
     #[test]
     fn the_state_of_a_vm_comes_after_its_bytes() {
         let mut transmitter = Small::new();
@@ -501,7 +501,7 @@ mod tests {
             let seen = read(&line);
             prop_assert_eq!(&seen.events, &model.events);
             prop_assert_eq!(&seen.guests, &model.guests);
-            // Lines come whole and in order; some may be missing, as the line that follows says.
+            // Lines are complete and in order; the line that follows a gap states the number of missing ones.
             for text in seen.log.lines() {
                 if text.ends_with(" lines dropped)") {
                     let dropped: usize = text[1..].split(' ').next().and_then(|n| n.parse().ok()).expect("a number");

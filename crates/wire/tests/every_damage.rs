@@ -44,7 +44,7 @@ fn events() -> Vec<Event> {
 
 const COMMANDS: [Command; 5] = [Command::Stop { vm: DLE }, Command::Stop { vm: 255 }, Command::Ledger, Command::Shutdown, Command::Panic];
 
-/// A message, as it is sent and as it is read back.
+/// A message as sent, and as received.
 trait Message: Copy + PartialEq + std::fmt::Debug {
     fn encode(self) -> Vec<u8>;
     fn of(item: &Item<'_>) -> Option<Result<Self, FrameError>>;
@@ -80,7 +80,7 @@ fn read<M: Message>(line: &[u8]) -> Vec<M> {
     line.iter().filter_map(|&byte| M::of(&decoder.push(byte)?)?.ok()).collect()
 }
 
-/// A damaged message is lost, or arrives as it was; and the next one arrives.
+/// A damaged message is lost, or arrives unchanged; and the next one arrives.
 fn check<M: Message>(message: M, mark: M, damaged: &[u8]) {
     let seen = read::<M>(&[damaged, &mark.encode()].concat());
     let (lost, arrived) = ([mark], [message, mark]);

@@ -4,14 +4,14 @@
 pub struct Clocks<H, R> {
     /// The clock that a pause stops.
     pub held: H,
-    /// The clock that goes on.
+    /// The clock that does not stop.
     pub running: R,
     /// A time that is shorter than any pause to be noticed.
     pub slack: u64,
 }
 
 impl<H: Fn() -> u64, R: Fn() -> u64> Clocks<H, R> {
-    /// By how much the running clock is ahead: the least and the most that it can be, since both are not read at once.
+    /// By how much the running clock is ahead: minimum and maximum, since both are not read simultaneously.
     fn ahead(&self) -> (u64, u64) {
         let before = (self.running)();
         let held = (self.held)();

@@ -10,7 +10,7 @@
 //! el2
 //! ```
 //!
-//! Numbers are bytes; places are bytes from the beginning of RAM. `el2`: the VM has an EL2 of its own.
+//! Numbers are in bytes; places are bytes from the beginning of RAM. `el2`: the VM has virtual EL2.
 
 use crate::Error;
 
@@ -27,7 +27,7 @@ pub struct Description {
     pub entry: usize,
     /// Where the device tree is, or what else tells the guest about its machine.
     pub tree: usize,
-    /// Whether it has an EL2 of its own, and starts there.
+    /// Whether the VM has virtual EL2, and starts there.
     pub el2: bool,
 }
 

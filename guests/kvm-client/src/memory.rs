@@ -28,7 +28,7 @@ impl Ram {
         let address = unsafe { address.add(address.align_offset(BLOCK)) };
         // SAFETY: advice on our own memory; a failure is harmless.
         unsafe { libc::madvise(address.cast(), size, libc::MADV_HUGEPAGE) };
-        // SAFETY: the mapping is exclusively ours until the VM starts, zeroed, and never unmapped.
+        // SAFETY: only this process uses the mapping until the VM starts; it is zeroed, and never unmapped.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address, size) };
         Ok(Self { bytes })
     }

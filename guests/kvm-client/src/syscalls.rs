@@ -1,4 +1,4 @@
-//! Cost of a system call of a host program, whose kernel does no work in it. In a VM with an EL2 of its own
+//! Cost of a system call of a host program, whose kernel does no work in it. At virtual EL2
 //! the return from it is an ERET that traps.
 
 use std::arch::asm;

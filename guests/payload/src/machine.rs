@@ -50,7 +50,7 @@ fn tree() -> Option<Fdt<'static>> {
     }
 }
 
-/// The address of the device tree, 0 if there is none.
+/// Address of the device tree, 0 if none.
 pub fn tree_address() -> u64 {
     TREE.load(Ordering::Acquire) as u64
 }
@@ -73,7 +73,7 @@ pub fn free_ram() -> Range<u64> {
     let start = &raw const __image_end as u64;
     let ram = ram();
     match tree() {
-        // The tree lies after the image, below the end of RAM.
+        // The tree is after the image, below the end of RAM.
         Some(tree) if tree_address() >= start => {
             let tree = tree_address()..tree_address() + tree.data().len() as u64;
             let behind = tree.end.next_multiple_of(4096)..ram.end;

@@ -42,8 +42,8 @@ pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
     execute(landing, registers)
 }
 
-/// Executes instructions a number of times, as [`run`] does, each time with the registers that `next` makes. An emulator translates code anew
-/// each time that it is written: the same code is some hundred times faster.
+/// Executes instructions repeatedly, as [`run`] does, each time with the registers that `next` returns. An emulator retranslates code after
+/// each write: executing the same code is some hundred times faster.
 pub fn repeat(words: &[u32], times: u64, mut next: impl FnMut() -> Registers) {
     let landing = place(words);
     for _ in 0..times {

@@ -87,7 +87,7 @@ unsafe extern "C" {
 const VECTORS: [u8; 5] = [LOW, HIGH, TIMER, SERIAL, SPURIOUS];
 
 static X2: AtomicBool = AtomicBool::new(false);
-/// Interrupts that came, in order.
+/// Interrupts taken, in order.
 static TAKEN: [AtomicU8; 16] = [const { AtomicU8::new(0) }; 16];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The handler leaves the end of the interrupt to the test.
@@ -228,7 +228,7 @@ pub fn run() -> u32 {
     failed
 }
 
-/// Maps the APICs' registers, and makes the interrupts come here.
+/// Maps the APICs' registers, and installs the interrupt handlers.
 fn setup() {
     static mut TABLE: Aligned = Aligned([0; 512]);
     #[repr(C, align(4096))]
@@ -359,7 +359,7 @@ fn in_service_blocks() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Physical interrupts arrive at the hypervisor meanwhile.
+/// Physical interrupts reach the hypervisor meanwhile.
 fn nothing_comes_while_interrupts_are_off() -> Result<(), &'static str> {
     write(LVT_TIMER, 2 << 17 | u32::from(TIMER));
     send_to_self(LOW);

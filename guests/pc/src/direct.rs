@@ -39,7 +39,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     println!("suite direct");
     apic::enable();
     others::start();
-    // All that there are come up within this time.
+    // All existing CPUs are up within this time.
     pass(20_000_000);
     let line = machine::command_line(info);
     BASE.store(if cpuid(FEATURES).eax & DIRECT_IPI == 0 { 0 } else { control() & !0xfff }, Ordering::SeqCst);
@@ -135,7 +135,7 @@ fn count(vector: u8) -> u64 {
     COUNTS[usize::from(vector)].load(Ordering::SeqCst)
 }
 
-/// Has this CPU in x2APIC mode, sending by itself.
+/// Puts this CPU into x2APIC mode with direct sending.
 fn enable() {
     apic::set_base(apic::base() | apic::X2);
     apic::enable();
@@ -208,7 +208,7 @@ fn halt_until(condition: impl Fn() -> bool) {
         if condition() {
             return;
         }
-        // SAFETY: an interrupt that comes after the look ends the wait.
+        // SAFETY: an interrupt that arrives after the check ends the wait.
         unsafe { asm!("sti", "hlt", options(nostack)) };
     }
 }
@@ -324,7 +324,7 @@ fn command_of_init() -> Result<(), &'static str> {
     to_halted()
 }
 
-/// Whether the ICR is the virtual one again: a message to identifier 1 comes to CPU 1. (The physical CPUs' identifiers are others.)
+/// Whether the ICR is the virtual one again: a message to identifier 1 reaches CPU 1. (The physical CPUs' identifiers differ.)
 fn icr_is_virtual() -> bool {
     if others() == 0 {
         return true;
@@ -359,7 +359,7 @@ fn end_by_the_apic() -> Result<(), &'static str> {
 }
 
 /// Sends random messages to random physical CPUs, of all kinds but SMI, and writes random values to all descriptors, for a while. Interrupts
-/// stay masked here: what comes is not this guest's either.
+/// stay masked here: the guest's own CPUs receive unexpected ones, too.
 fn storm() -> ! {
     const TURNS: u64 = 60_000;
     cli();

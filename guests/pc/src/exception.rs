@@ -40,7 +40,7 @@ pub fn setup() {
     load();
 }
 
-/// Makes them come on this CPU.
+/// Installs the handlers on this CPU.
 pub fn load() {
     let pointer = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
     // SAFETY: the table is complete, and never freed.
@@ -86,12 +86,12 @@ pub fn last_flags() -> u64 {
 
 /// Number of interrupts by vector; and below, the interrupted address.
 pub static COUNTS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// Addresses of the instructions at which exceptions came, by vector.
+/// Addresses of the instructions that took exceptions, by vector.
 pub static PLACES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 /// An additional handler of an interrupt; with 0 it is only ended.
 pub static HANDLERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
-/// Exceptions that come like interrupts, and are not ended.
+/// Exceptions handled like interrupts, without an end of interrupt.
 const NOT_ENDED: u64 = 32;
 
 /// Number of interrupts since the last call.

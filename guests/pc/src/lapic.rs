@@ -93,7 +93,7 @@ pub fn end() {
     write(register::EOI, 0);
 }
 
-/// Ends up to `count` interrupts. The mode is read once: that is an exit of its own.
+/// Ends up to `count` interrupts. The mode is read once: the read exits.
 pub fn end_all(count: usize) {
     let x2 = is_x2();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Waits to be paused: the time-stamp counter stops meanwhile, ACPI's timer goes on. Then waits for the power button.
+//! Waits to be paused: the time-stamp counter stops meanwhile, ACPI's timer continues. Then waits for the power button.
 #![no_std]
 #![no_main]
 

@@ -46,7 +46,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 struct StealTime([AtomicU64; 8]);
 static STEAL_TIME: StealTime = StealTime([const { AtomicU64::new(0) }; 8]);
 
-/// Asks for the stolen time as Linux does, and returns a function that reads it, in nanoseconds; nothing if there is none.
+/// Registers for stolen time as Linux does, and returns a function that reads it, in nanoseconds; `None` if not supported.
 fn stolen_time() -> Option<impl Fn() -> u64> {
     const FEATURES: u32 = 0x4000_0101;
     const STEAL_TIME_FEATURE: u32 = 1 << 5;

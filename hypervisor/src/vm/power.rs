@@ -33,7 +33,7 @@ pub enum Step {
     Wait(u64),
     /// The errand is complete: enter the guest.
     Enter,
-    /// The vCPU is off for good.
+    /// The vCPU is off permanently.
     Off,
 }
 

@@ -26,7 +26,7 @@ use crate::{arena, console, sample};
 /// A VM that was removed from lookups.
 struct Leaving {
     number: usize,
-    /// Whether the VM existed for the operator, who is told when it is gone.
+    /// Whether the VM existed for the operator, who is notified of its end.
     known: bool,
     /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
@@ -58,7 +58,7 @@ pub fn is_any() -> bool {
     shut_down::LEAVING.load(Ordering::Acquire) != 0
 }
 
-/// Starts the retirement of a VM whose vCPUs are all off for good, and whose RAM is clear.
+/// Starts the retirement of a VM whose vCPUs are all off permanently, and whose RAM is clear.
 pub fn begin(vm: &'static Vm) {
     add(vm.number, Some(unpublish(vm.number)));
 }

@@ -77,7 +77,7 @@ mod tests {
         assert!(turns.are_short());
         turns.end();
         assert!(!turns.are_short());
-        // Of two CPUs that count at once, one may count too much.
+        // Of two CPUs that count concurrently, one may count too much.
         turns.end();
         assert_eq!(turns.ticks(), SLICE);
     }

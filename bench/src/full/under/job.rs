@@ -51,7 +51,7 @@ fn named(reason: &str) -> String {
     name.to_owned()
 }
 
-/// The guest as a VM: each of its CPUs has a physical one for itself.
+/// The guest as a VM, with each vCPU pinned to a physical CPU.
 pub(super) fn vm(job: &Job<'_>) -> VmConfig {
     VmConfig { pinned: true, ..l2::vm::vm("guest", KernelSource::File("kernel".into()), system::MEMORY, job.work.vcpus) }
 }

@@ -1,4 +1,4 @@
-//! The guest under KVM: in a VM of the client's, with the same device tree as under Stile and each vCPU on a CPU of its own.
+//! The guest under KVM: in a VM of the client, with the same device tree as under Stile and each vCPU pinned to a CPU.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ use stile::l2::{client, linux};
 /// The host's memory in bytes: the guest's, and the host's own, in which the guest's files are three times.
 const MEMORY: u64 = system::MEMORY + (1 << 30);
 
-/// Runs it; the boot, as many times as units are asked for.
+/// Runs the work; repeats the boot `units` times.
 pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.work, job.units);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };

@@ -48,6 +48,6 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
     };
     let output = emulate::run(&Machine::Arm(board), &job.system.kernel, Some(job.plugin))?;
     confirm(job, &output.line)?;
-    // There is no hypervisor: everything is the guest.
+    // Without a hypervisor, all instructions are the guest's.
     Ok(Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? })
 }

@@ -1,4 +1,4 @@
-//! The probe under Xen: as the only domain, which Xen starts by itself ("dom0less") from what the device tree says.
+//! The probe under Xen: as the only domain, which Xen starts itself ("dom0less") from the device tree.
 
 mod tree;
 

@@ -1,4 +1,4 @@
-//! The device tree that Xen is given: QEMU's `virt` board, and the domain that Xen is to start (Xen, "Device Tree Bindings", "Dom0less").
+//! Xen's device tree: QEMU's `virt` board, and the domain that Xen starts (Xen, "Device Tree Bindings", "Dom0less").
 
 use stile_board::{intid, map};
 use vm_fdt::{FdtWriter, FdtWriterResult};

@@ -130,7 +130,7 @@ fn variable(environment: &str, name: &str) -> String {
     environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default().to_owned()
 }
 
-/// An entry, the index of the file system that its paths are on, and what it comes from.
+/// An entry, the index of the file system that its paths refer to, and its source.
 type Found = Option<(usize, Entry, String)>;
 
 /// The directories that boot loaders look into: the root of a file system, for one of `/boot`, and `/boot`.

@@ -8,7 +8,7 @@ use crate::disk::contents::Contents;
 
 /// Bytes of a sector, as QEMU's virtio disks have them.
 const SECTOR: u64 = 512;
-/// The most partitions that are looked at. UEFI has room for 128 by default.
+/// Maximum number of partitions that are examined. UEFI reserves space for 128 by default.
 const MOST: usize = 256;
 
 /// A partition.
@@ -193,7 +193,7 @@ pub(super) mod tests {
         sector
     }
 
-    /// A disk of so many sectors with a GPT and these partitions: first and last sector.
+    /// Builds a disk of `sectors` sectors with a GPT and these partitions, each given by its first and last sector.
     pub fn with_gpt(sectors: usize, partitions: &[(u64, u64)]) -> Vec<u8> {
         let crc = Crc::<u32>::new(&CRC_32_ISO_HDLC);
         let mut bytes = vec![0; sectors * 512];

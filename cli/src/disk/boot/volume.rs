@@ -72,7 +72,7 @@ impl Seek for Window {
     }
 }
 
-/// Required by the FAT crate, which writes nothing unless it is told to.
+/// Required by the FAT crate, which only writes on request.
 impl Write for Window {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(io::Error::other("the disk is only read"))
@@ -166,7 +166,7 @@ impl Volume {
         }
     }
 
-    /// The names in a directory; none if there is no such directory.
+    /// Returns the names in a directory; none if it does not exist.
     pub fn names(&self, directory: &str) -> Vec<String> {
         match self {
             Self::Ext4(ext4) => {

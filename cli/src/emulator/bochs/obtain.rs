@@ -151,7 +151,7 @@ pub fn cached() -> Option<Bochs> {
 /// Bochs, from the cache or newly built.
 ///
 /// # Errors
-/// There is no mirror, or no compiler.
+/// No mirror is configured, or no compiler is installed.
 pub fn ensure() -> Result<Bochs> {
     if let Some(bochs) = cached() {
         return Ok(bochs);

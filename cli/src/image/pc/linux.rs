@@ -128,7 +128,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
         put(field::INITRD_LEN, &((initrd.end - initrd.start) as u32).to_le_bytes());
     }
     put(field::COMMAND_LINE, &((INFO as usize + COMMAND_LINE_PAGE * PAGE) as u32).to_le_bytes());
-    // Truncated, with room for the NUL.
+    // Truncated, with space for the NUL.
     let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
     put(COMMAND_LINE_PAGE * PAGE, command_line);
     let map = memory(ram);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stile_board::pc;
 
-/// From here to 1 MiB is no RAM for kernels: extended BIOS data area, a PC's devices, ACPI tables.
+/// Start of the region up to 1 MiB that is not usable RAM: extended BIOS data area, devices of a PC, ACPI tables.
 pub const RESERVED: u64 = 0x9_fc00;
 
 /// RAM continues here.

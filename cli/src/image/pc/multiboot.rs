@@ -175,7 +175,7 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
     put(48, start + map_at);
     put(64, start + HEADER);
     bytes.extend(after);
-    // Truncated, with room for the NUL.
+    // Truncated, with space for the NUL.
     bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
     bytes.push(0);
     bytes

@@ -90,7 +90,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
         bytes.extend(kind.to_le_bytes());
         bytes.extend(0u32.to_le_bytes());
     }
-    // Truncated, with room for the NUL.
+    // Truncated, with space for the NUL.
     bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
     bytes.push(0);
     bytes

@@ -297,7 +297,7 @@ fn only_the_first_compressed_stream_is_used() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// An accepted kernel fits into RAM, whatever its headers.
+    /// An accepted kernel fits into RAM for any header values.
     #[test]
     fn mutated_kernels(
         kind in 0..3usize,

@@ -24,8 +24,8 @@ pub enum Effect {
     End(u8),
     /// [`LocalApic::timer_deadline`] may have changed.
     Timer,
-    /// Nothing was done: the write concerns the timer, which is passed through. [`HostTimer::reclaim`](crate::HostTimer::reclaim) comes first;
-    /// then the same [`LocalApic::write`] is made again.
+    /// No effect: the write concerns the timer, which is passed through. The caller must call [`HostTimer::reclaim`](crate::HostTimer::reclaim),
+    /// and then [`LocalApic::write`] again.
     Reclaim {
         /// The register.
         offset: u32,
@@ -161,7 +161,7 @@ impl<'a> LocalApic<'a> {
         self.changed = true;
     }
 
-    /// Whether any interrupt is requested, whatever its priority.
+    /// Whether any interrupt is requested, of any priority.
     #[inline(always)]
     fn has_requests(&self) -> bool {
         !self.requests.is_empty() || self.pages.has_posted()
@@ -282,7 +282,7 @@ impl<'a> LocalApic<'a> {
         (vector >> 4 > priority >> 4 && self.pages.enabled()).then_some(vector)
     }
 
-    /// The highest requested vector, whatever its priority: TPR must fall below its class before it can be
+    /// The highest requested vector regardless of its priority: TPR must fall below its class before it can be
     /// delivered ("TPR Threshold"). Only without virtual-interrupt delivery.
     #[inline]
     pub fn request(&self) -> Option<u8> {

@@ -172,7 +172,7 @@ impl LocalApic<'_> {
         if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
-    /// Moves the timer's next expiry later by so many units of `now`: the vCPU was paused for that time. Not while its deadline is lent.
+    /// Delays the timer's next expiry by `ticks` units of `now`, for which the vCPU was paused. Must not be called while its deadline is lent.
     pub fn hold_timer(&mut self, by: u64) {
         self.timer.hold(by);
     }
@@ -188,7 +188,7 @@ impl LocalApic<'_> {
         self.timer.lend(self.pages.lvt_vector(lvt::TIMER))
     }
 
-    /// Takes back a lent deadline. `fired`: it has expired since, and nobody took the interrupt, which is posted.
+    /// Takes back a lent deadline. `fired`: it has expired since, and its interrupt was not taken but is posted.
     pub(crate) fn return_deadline(&mut self, deadline: u64, fired: bool) {
         if let Some(vector) = self.timer.give_back(deadline)
             && fired

@@ -17,7 +17,7 @@ pub(super) struct Timer {
     pub(super) least: u64,
     /// The local vector is not masked. An expiry while masked is dropped.
     heard: bool,
-    /// The vector of the deadline that is in the physical timer ([`crate::HostTimer`]); `next` is 0 meanwhile.
+    /// The vector of the deadline in the physical timer ([`crate::HostTimer`]); `next` is 0 while it is lent.
     lent: Option<u8>,
 }
 

@@ -9,8 +9,8 @@
 //! cached. No invalidation is needed: any processor or device may write code and tables at any time. For an instruction at the end of
 //! a page, or under 32-bit paging, a walk and a comparison of the bytes replace the cached locations.
 //!
-//! Each process of a guest has a root table of its own, and all of them run the same kernel. Code that is in the cache for another root is
-//! compared by way of the new one, and its entry moves there: nothing is decoded.
+//! Each process of a guest has a separate root table, and all of them map the same kernel. Code cached for another root is
+//! compared through the new one, and its entry moves there without decoding.
 //!
 //! # Protect
 //! [`Protect`] compares the key alone. It relies on the caller to trap writes to the pages that affect the entry: those of the code, and

@@ -159,7 +159,7 @@ fn add_memory(decoded: &mut Decoded, instruction: &Instruction) -> Option<()> {
         Register::RIP | Register::EIP => Base::Rip,
         base => Base::Register(address_register(base)?.0),
     };
-    // XLAT's index, AL, is no address register.
+    // XLAT's index, AL, is not an address register.
     if index != Register::None && index != Register::AL {
         decoded.index = Some(address_register(index)?.0);
     }

@@ -88,7 +88,7 @@ pub const fn id_register(crm: u8, op2: u8) -> RowId {
     ID.row((crm as usize & 7) << 3 | op2 as usize & 7)
 }
 
-/// A frequently trapped register, with rows of its own, for [`sysreg`].
+/// A frequently trapped register with separate rows, for [`sysreg`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotRegister {
     /// `ICC_SGI1R_EL1`: an SGI of the guest's own group.

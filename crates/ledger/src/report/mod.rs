@@ -1,6 +1,6 @@
 //! Presentation of ledgers: rows of many vCPUs, merged and sorted.
 //!
-//! An [`Account`] collects rows by key, whether they come from a local [`Ledger`] or over an operator's
+//! An [`Account`] collects rows by key, from a local [`Ledger`] or over an operator's
 //! channel, and from any number of vCPUs. A [`Report`] has one per vCPU. [`Account::reasons`] is the sorted
 //! form, and [`Table`] its text.
 
@@ -25,7 +25,7 @@ impl Report {
         Self::default()
     }
 
-    /// The account of one vCPU, created empty if there is none.
+    /// The account of one vCPU, created empty if it does not exist.
     pub fn account_mut(&mut self, vm: u8, vcpu: u8) -> &mut Account {
         self.accounts.entry((vm, vcpu)).or_default()
     }

@@ -19,7 +19,7 @@ named_rows! {
     INTERRUPT INTERRUPT_NAMES = Some(COM1);
     /// A kick by another CPU.
     INTERRUPT_KICK = "kick",
-    /// A posted-interrupt notification that the processor did not consume: it came late, or posted interrupts
+    /// A posted-interrupt notification that the processor did not consume: it was late, or posted interrupts
     /// are off for the vCPU.
     INTERRUPT_POSTED = "posted",
     /// The timer of the vCPU's local APIC.
@@ -103,7 +103,7 @@ named_rows! {
 named_rows! {
     /// HLT.
     HALT HALT_NAMES = Some(EXCEPTION);
-    /// An interrupt was pending, or a single step: the guest goes on at once.
+    /// An interrupt or single step was pending: the guest continues immediately.
     HLT_AT_ONCE = "ended at once",
     /// The vCPU gives its CPU up: the exit ends at the call of the scheduler.
     HLT_WAIT = "waits, by the scheduler",

@@ -47,7 +47,7 @@ pub(super) const EXIT: u32 = exit::SAVE_DEBUG
     | exit::SAVE_PREEMPTION_TIMER;
 pub(super) const ENTRY: u32 = entry::LOAD_DEBUG | entry::IA32E_GUEST | entry::LOAD_PAT | entry::LOAD_EFER;
 pub(super) const MISC: u64 = misc::TIMER_RATE | misc::STORES_LMA | misc::HLT | misc::ZERO_LENGTH;
-/// Stile's own code implements these, whatever the processor has.
+/// Features that Stile implements on every processor.
 pub(super) const EMULATED_MISC: u64 = misc::CR3_TARGETS | misc::WRITE_ANY;
 /// Shadow tables and their invalidation are Stile's own: page sizes of L1's tables need nothing of the processor.
 pub(super) const EMULATED_EPT: u64 = ept_vpid::WALK_4

@@ -1,6 +1,6 @@
 //! MSR areas of VM entries and VM exits (SDM, "Loading MSRs", "Saving MSRs").
 
-/// The most entries that an area may have. IA32_VMX_MISC recommends 512 at most; so many would keep interrupts waiting too long, as each may
+/// Maximum number of entries in an area. IA32_VMX_MISC recommends up to 512, which would delay interrupts too long, as each may
 /// take a thousand instructions. KVM and Xen use fewer than ten.
 pub const LIMIT: u32 = 32;
 
@@ -31,13 +31,13 @@ impl Entry {
         Self { msr: words[0] as u32, reserved: (words[0] >> 32) as u32, value: words[1] }
     }
 
-    /// Whether a VM entry or VM exit may load the MSR. WRMSR can still fault, which fails likewise.
+    /// Whether a VM entry or VM exit may load the MSR. WRMSR can still fault, which also fails the load.
     pub const fn may_load(self, is_x2apic: bool) -> bool {
         let is_forbidden = matches!(self.msr, FS_BASE | GS_BASE | SMM_MONITOR_CTL | BIOS_UPDT_TRIG | BIOS_SIGN_ID);
         self.reserved == 0 && !is_forbidden && !(is_x2apic && self.is_x2apic())
     }
 
-    /// Whether a VM exit may store the MSR. RDMSR can still fault, which fails likewise.
+    /// Whether a VM exit may store the MSR. RDMSR can still fault, which also fails the store.
     pub const fn may_store(self, is_x2apic: bool) -> bool {
         self.reserved == 0 && self.msr != SMBASE && !(is_x2apic && self.is_x2apic())
     }

@@ -1,4 +1,4 @@
-//! For each rule, a VMCS that obeys it and one that does not.
+//! For each rule, a VMCS that satisfies it and one that violates it.
 
 use stile_nested_vmx::controls::{entry, exit, pin, primary, secondary};
 use stile_nested_vmx::{Field, Vmcs12};

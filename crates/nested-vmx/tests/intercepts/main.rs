@@ -11,7 +11,7 @@ use stile_nested_vmx::{Field, Vmcs12};
 struct Machine {
     registers: [u64; 16],
     memory: BTreeMap<u64, u64>,
-    /// Addresses from here on are no memory.
+    /// Addresses from here on are not RAM.
     end: Option<u64>,
 }
 

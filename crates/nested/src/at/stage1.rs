@@ -68,7 +68,7 @@ impl Attributes {
         self.attr & 0xf0 == 0
     }
 
-    /// Device and non-cacheable memory is outer shareable, whatever the descriptor's SH.
+    /// Device and non-cacheable memory is outer shareable for any value of the descriptor's SH.
     const fn new(attr: u8, sh: u8) -> Self {
         if attr & 0xf0 == 0 || attr == 0x44 { Self { attr, sh: Self::OUTER_SHAREABLE } } else { Self { attr, sh } }
     }

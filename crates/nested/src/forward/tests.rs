@@ -70,7 +70,7 @@ fn untrapped_exits_are_kept() {
     }
 }
 
-/// Each trap alone has the effect of its row, and no other row's.
+/// Each trap alone has exactly the effect of its row.
 #[test]
 fn each_trap_alone() {
     for trap in trap::ALL {

@@ -43,7 +43,7 @@ impl LeafSize {
         }
     }
 
-    /// The smallest size of at least 2^`shift` bytes; the largest size if there is none.
+    /// The smallest size of at least 2^`shift` bytes, or the largest size.
     pub const fn from_shift(shift: u32) -> Self {
         match shift {
             0..=12 => Self::K4,

@@ -1,6 +1,6 @@
 //! The shadows of one VM.
 //!
-//! Every operation is bounded, whatever L1 has mapped: a table removed from a shadow goes to the
+//! Every operation is bounded for any tables of L1: a table removed from a shadow goes to the
 //! [reserve](super::reserve) whole; an unused shadow is only marked, and emptied at its next use; and of the
 //! shadows affected by maintenance by address, only [`PRECISE`] are changed by address, and only for up to
 //! [`PRECISE_BYTES`].
@@ -200,7 +200,7 @@ impl<const N: usize> Pool<N> {
     }
 
     /// Maps a range, replacing existing mappings. The caller executes `DSB ISHST` before L2 runs again, and
-    /// selects the shadow anew.
+    /// selects the shadow again.
     ///
     /// If the reserve is exhausted, other shadows are emptied first, and this one last.
     ///

@@ -20,7 +20,7 @@ pub enum Need {
 
 impl Need {
     /// The permission needed by the access of an instruction or data abort with this syndrome. A walk of L2's
-    /// first stage reads, and so does cache maintenance, whatever WnR says.
+    /// first stage reads, and so does cache maintenance, regardless of WnR.
     pub fn of(esr: Esr) -> Self {
         if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
             return if esr.instruction_abort().s1ptw() { Self::Read } else { Self::Execute };

@@ -118,7 +118,7 @@ impl Stage2 {
         self.is_enabled
     }
 
-    /// The granule of its tables.
+    /// Granule of the tables.
     pub const fn granule(&self) -> Granule {
         self.granule
     }

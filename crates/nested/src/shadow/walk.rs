@@ -25,7 +25,7 @@ pub struct Leaf {
     pub memory: MemoryType,
 }
 
-/// Why there is no translation, or insufficient permission.
+/// Reason for a missing translation or permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkFaultKind {
     /// An address in a table entry, or of the root, exceeds the physical address size.
@@ -79,8 +79,7 @@ mod descriptor {
 }
 
 impl Stage2 {
-    /// Translates L2's intermediate physical address `ipa`. At most four reads, whatever the tables'
-    /// contents.
+    /// Translates L2's intermediate physical address `ipa`, with at most four reads for any contents of the tables.
     ///
     /// # Errors
     /// The fault to report to L1. Permissions are not checked, but reported.

@@ -9,7 +9,7 @@ use stile_nested::shadow::GuestMemory;
 
 /// Pages of tables and of data, from address 0 of L1's memory on.
 pub const PAGES: u64 = 64;
-/// Width of physical addresses, as L1 is told.
+/// Width of physical addresses reported to L1.
 pub const PA_BITS: u32 = 40;
 
 #[derive(Clone, Debug)]

@@ -232,7 +232,7 @@ fn blocks_are_preserved() {
     let id = nested.pool.acquire(&mut nested.frames, &stage2).unwrap();
     let found = nested.pool.context(id).unwrap().table().translate(&nested.frames, 0x60_0000).unwrap();
     assert_eq!(found.level, stile_paging::table::Level::L2);
-    // Withdrawing one of its pages removes the whole block; the reverse map finds it, too.
+    // Removing one of its pages removes the whole block; the reverse map finds it, too.
     nested.pool.withdraw(&mut nested.frames, &mut nested.tlb, host::RAM + (2 << 20) + 0x5000, 0x1000);
     nested.pool.release(id);
     assert!(nested.tlb.invalidations > 0);

@@ -30,7 +30,7 @@ pub struct Piece {
 /// Maximum number of pieces of one guest's memory.
 pub const MAX_PIECES: usize = 16;
 
-/// Maximum number of chunks: room for 128 MiB of single frames.
+/// Maximum number of chunks: 128 MiB of single frames.
 const MAX_CHUNKS: usize = 64;
 
 /// The block sizes of the 4 KiB granule, largest first.
@@ -52,7 +52,7 @@ pub struct Frames<const N: usize> {
 impl<const N: usize> Frames<N> {
     /// Manages all of `ram` that is not `reserved`.
     ///
-    /// Regions may overlap and come in any order and alignment. Frames only partly in RAM, or partly
+    /// Regions may overlap and have any order and alignment. Frames only partly in RAM, or partly
     /// reserved, are unused.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl<const N: usize> Frames<N> {
         if !pa.is_multiple_of(PAGE_SIZE) || !chunk.give_back(pa) {
             return Err(Error::NotAllocated);
         }
-        // If the list has no room for the chunk's range, the chunk is kept for later frames.
+        // If the list has no space for the chunk's range, the chunk is kept for later frames.
         if chunk.is_unused() && self.free.insert(chunk.range()).is_ok() {
             self.chunks.swap_remove(index);
         }

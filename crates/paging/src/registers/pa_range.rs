@@ -33,7 +33,7 @@ impl PaRange {
         }
     }
 
-    /// The largest size within so many address bits (Intel's MAXPHYADDR); at least 32 bits.
+    /// The largest size of at most `bits` address bits (Intel's MAXPHYADDR); at least 32 bits.
     #[must_use]
     pub const fn of_bits(bits: u8) -> Self {
         match bits {

@@ -16,7 +16,7 @@ pub trait Intel {
     const PRESENT: u64;
     /// Set in an entry that points to a table.
     const TABLE: u64;
-    /// Set in an entry that maps a page, whatever its attributes.
+    /// Set in every entry that maps a page.
     const LEAF: u64;
 }
 

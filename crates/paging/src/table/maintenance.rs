@@ -16,7 +16,7 @@ pub enum EntryKind {
 
 /// One entry to invalidate in all TLBs.
 ///
-/// One TLB maintenance instruction with `address` is sufficient whatever the size of the entry: it removes
+/// One TLB maintenance instruction with `address` is sufficient for an entry of any size: it removes
 /// every copy of the descriptor that translates the address, even if the TLB caches a block in fragments. See
 /// "TLB maintenance instructions" in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Invalidation {
 /// * once at the end of an operation, before it frees tables and returns.
 ///
 /// Formerly invalid entries need no invalidation, and are not reported. An implementation may do the
-/// maintenance at once, or batch it (see [`Pending`]) until `complete`.
+/// maintenance immediately, or batch it (see [`Pending`]) until `complete`.
 pub trait Maintenance {
     /// A valid entry was just made invalid, or its permissions changed.
     fn invalidate(&mut self, invalidation: Invalidation);

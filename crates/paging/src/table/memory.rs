@@ -27,7 +27,7 @@ pub trait TableMemory: TableRead<Error = Infallible> {
     /// translation table walks" in the manual.
     fn write(&mut self, table: u64, index: usize, descriptor: u64);
 
-    /// Allocates a zeroed 4 KiB frame, aligned to 4 KiB and below 2^48. `None` if there is none.
+    /// Allocates a zeroed 4 KiB frame, aligned to 4 KiB and below 2^48. `None` if no frame is free.
     fn allocate(&mut self) -> Option<u64>;
 
     /// Frees a frame returned by [`allocate`](TableMemory::allocate). No TLB and no table walk refers to it
@@ -35,7 +35,7 @@ pub trait TableMemory: TableRead<Error = Infallible> {
     fn free(&mut self, table: u64);
 
     /// Takes over an unlinked table of `level` with all tables below it, to free them later and piecewise.
-    /// Returns `false` (the default) to have them walked and freed at once.
+    /// Returns `false` (the default) to have them walked and freed immediately.
     ///
     /// Stale TLB entries and table walks may refer to them until the operation has completed its maintenance;
     /// until then it no longer calls [`allocate`](TableMemory::allocate).

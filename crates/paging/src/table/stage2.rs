@@ -96,7 +96,7 @@ impl Format for Stage2 {
     }
 
     fn encode(&self, attributes: Attributes<Stage2Permissions>) -> u64 {
-        // Hardware treats Device and non-cacheable memory as outer shareable whatever `SH` says.
+        // Hardware treats Device and non-cacheable memory as outer shareable for any `SH`.
         let sh = match attributes.memory {
             MemoryType::Normal => INNER_SHAREABLE,
             MemoryType::NonCacheable | MemoryType::Device => OUTER_SHAREABLE,

@@ -19,7 +19,7 @@ pub struct Translation<P> {
 /// Why a walk faulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultReason<E> {
-    /// Translation fault: there is no valid entry, or the address is too large.
+    /// Translation fault: the entry is invalid, or the address is too large.
     Translation,
     /// Access flag fault: the entry's access flag is 0.
     AccessFlag,

@@ -1,4 +1,4 @@
-//! A simulated machine: the scheduler as it is, driven by guests that compute and sleep.
+//! A simulated machine: the real scheduler, driven by guests that compute and sleep.
 //!
 //! Guests' time is simulated, in microseconds; the scheduler's own operations, switches and migrations take none. A kick arrives after
 //! [`KICK`].
@@ -38,7 +38,7 @@ pub const MIXED: Plan = Plan { cpus: 1, vms: 0, vcpus: 4, load: |vm| if vm % 2 =
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub cpus: usize,
-    /// VMs; 0: as many as CPUs.
+    /// Number of VMs; 0 for as many as CPUs.
     pub vms: usize,
     /// vCPUs of each VM.
     pub vcpus: usize,

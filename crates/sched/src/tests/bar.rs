@@ -55,7 +55,7 @@ fn nobody_comes_to_a_barred_cpu_until_it_answers() {
         let _ = scheduler.slice_end(cpu(0), now);
         assert!([2, 3, 5].iter().all(|&n| !matches!(scheduler.state(vcpu(n)), State::Ready(on) | State::Running(on) if on == cpu(1))));
     }
-    // The vCPU there leaves: nobody else is waiting for it.
+    // The vCPU there leaves: no other vCPU waits for it.
     scheduler.unbar(cpu(1));
     let _ = scheduler.stop(vcpu(0), 40);
     let switch = scheduler.pick_next(cpu(1), 40);

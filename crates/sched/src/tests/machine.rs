@@ -22,7 +22,7 @@ pub(super) struct Machine {
     /// End of each CPU's slice, if it is contended.
     pub(super) slice_end: Vec<Option<u64>>,
     pub(super) now: u64,
-    /// The affinities of vCPUs whose VM is gone.
+    /// The affinities of vCPUs of removed VMs.
     pub(super) removed: BTreeMap<u8, Vec<(VcpuId, CpuSet)>>,
 }
 

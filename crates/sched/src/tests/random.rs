@@ -26,7 +26,7 @@ enum Op {
     Off(usize),
     /// A VM goes, if all its vCPUs are off.
     Remove(u8),
-    /// It comes back, with a cap or without.
+    /// Adds the VM again, with a cap or without.
     Create(u8, Option<u64>),
 }
 
@@ -158,7 +158,7 @@ proptest! {
         }
     }
 
-    /// VMs come and go while others run: whether shares are accounted changes with that.
+    /// VMs are added and removed while others run, which changes whether shares are accounted.
     #[test]
     fn invariants_hold_as_vms_come_and_go((cpus, affinity) in shape(), ops in prop::collection::vec(op(), 0..400)) {
         let mut machine = Machine::new(cpus, &affinity);

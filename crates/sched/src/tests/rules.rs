@@ -295,7 +295,7 @@ fn a_blocked_vcpu_is_put_before_it_is_parked() {
     assert_eq!(machine.scheduler.wake(vcpu(0), 0), None);
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), None);
     assert!(machine.scheduler.all_put(0) && !machine.scheduler.all_off(0));
-    // Nothing to put: at once.
+    // No registers to put: immediately.
     assert_eq!(machine.scheduler.park(vcpu(0), 0), None);
     // Resumed before its CPU acted: it is loaded there still.
     let placement = machine.scheduler.unpark(vcpu(0), 0);

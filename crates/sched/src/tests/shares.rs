@@ -112,7 +112,7 @@ fn blocking_before_the_slice_ends_does_not_evade_the_charge() {
 
 #[test]
 fn a_time_before_that_of_the_last_charge_charges_nothing() {
-    // Each VM has a vCPU that sleeps at once. While VM 0 runs, one CPU wakes them, and then another one, which read the counter before.
+    // Each VM has a vCPU that blocks immediately. While VM 0 runs, one CPU wakes them, and then another one, which read the counter earlier.
     let mut machine = busy(1, &[(2, 100, 1), (2, 100, 1)]);
     let account = run(&mut machine, 1000, |machine| {
         let sleep = |index| machine.scheduler.state(vcpu(index)) == State::Blocked;
@@ -156,7 +156,7 @@ fn sleep_earns_no_credit_and_debt_decays() {
     // VM 1, of little weight, runs one slice, for which it owes a hundred.
     let account = run(&mut machine, 300, |_| {});
     assert!(account.vm(1) > 0 && account.vm(1) <= 4 * SLICE);
-    // VM 0 stays idle for a long time and comes back: VM 1 still gets its slices.
+    // VM 0 is idle for a long time and wakes: VM 1 still gets its slices.
     machine.scheduler.set_share(1, 100, None);
     let kick = machine.scheduler.park(vcpu(0), machine.now);
     machine.kicked.extend(kick);
@@ -205,7 +205,7 @@ fn a_pinned_vm_divides_its_weight_over_its_cpus() {
     assert_eq!((account.ran[2], account.ran[3]), (300 * SLICE, 300 * SLICE));
 }
 
-/// CPUs of its own count as service: three of VM 1's four vCPUs have a CPU each, so the fourth does not compete with the VM's whole weight.
+/// Dedicated CPUs count as service: three of VM 1's four vCPUs have a CPU each, so the fourth does not compete with the VM's whole weight.
 #[test]
 fn cpus_that_nobody_else_wants_count_in_a_share() {
     let mut machine = busy(4, &[(1, 100, 15), (4, 500, 15)]);

@@ -5,7 +5,7 @@
 pub struct Policy {
     /// Width of the VM's guest-physical addresses in bits, as stage 2 translates them: 32 to 56.
     pub pa_bits: u8,
-    /// The guest has an EL2 of its own.
+    /// The guest has virtual EL2.
     pub nested: bool,
     /// The guest may clear HCR_EL2.E2H.
     pub e2h0: bool,

@@ -13,7 +13,7 @@ use super::{Ec, Esr};
 pub enum Answer {
     /// With an undefined instruction exception at EL1.
     Undefined,
-    /// It doesn't execute: the program goes on behind it, with this `SPSR_EL2`.
+    /// The instruction doesn't execute: the program continues behind it, with this `SPSR_EL2`.
     Skip(u64),
 }
 
@@ -49,7 +49,7 @@ const fn condition(iss: u32, spsr: u64) -> u8 {
     if iss & CV != 0 {
         (iss >> 20 & 0xf) as u8
     } else {
-        // A T32 instruction whose condition isn't told has that of its IT block, if it is in one.
+        // A T32 instruction whose condition isn't reported has that of its IT block, if any.
         match it(spsr) {
             0 => ALWAYS,
             it => it >> 4,

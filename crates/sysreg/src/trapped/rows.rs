@@ -212,7 +212,7 @@ const fn insert(rows: &mut [Row], count: usize, row: Row) {
 }
 
 /// Stops the build if two rows have an encoding in common, a row ends before it begins, or a row is
-/// in the ID space, which has tables of its own.
+/// in the ID space, which has separate tables.
 const fn check(rows: &[Row]) {
     let mut at = 0;
     while at < rows.len() {

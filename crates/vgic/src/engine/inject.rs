@@ -20,7 +20,7 @@ impl Redistributor {
         debug_assert!(self.slots.hw_ppis & bit != 0, "not a PPI backed by a physical interrupt");
         let block = &mut self.block;
         if block.resident & bit != 0 {
-            // Fold first: otherwise the new event could not be told from an old one that the guest has
+            // Fold first: otherwise the new event could not be distinguished from an old one that the guest has
             // acknowledged.
             let n = block.slot[i].into();
             let lr = lrs.read(n);

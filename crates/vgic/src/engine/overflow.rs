@@ -155,7 +155,7 @@ impl Redistributor {
     }
 
     /// The highest-priority active interrupt without a list register. Those made active by a register write
-    /// come after all acknowledged ones.
+    /// follow all acknowledged ones.
     fn most_urgent_stray(&self, distributor: &Distributor) -> Option<u32> {
         let private = self.block.active & !self.block.resident;
         let private = Bits(private).map(|i| (&self.block, i));
@@ -209,7 +209,7 @@ impl Redistributor {
 }
 
 /// The maintenance enables that report changes of the guest's group enables at its CPU interface. Only a
-/// change is enabled: the current state would be asserted at once.
+/// change is enabled: the current state would be asserted immediately.
 ///
 /// Disabling the only enabled group needs no report: nothing is deliverable until a group is enabled.
 /// Enabling that report would also hang the vCPU on QEMU (10.0, `maintenance_interrupt_state`), which derives

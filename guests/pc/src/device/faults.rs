@@ -53,7 +53,7 @@ fn task_switched() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An x87 exception that waits comes before MOVQ.
+/// A pending x87 exception precedes MOVQ.
 fn floating_point() -> Result<(), &'static str> {
     let control = 0x033bu16;
     // With CR0.NE; division by zero is not masked.

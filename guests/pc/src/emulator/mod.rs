@@ -1,5 +1,5 @@
 //! Instructions that access the local APIC's memory-mapped registers, modified in every possible way:
-//! emulation must observe each change at once, whatever it caches.
+//! emulation must observe each change immediately, despite its cache.
 
 mod second;
 pub mod tables;

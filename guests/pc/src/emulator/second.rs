@@ -27,10 +27,10 @@ fn write_code() {
         let wanted = WANTED.load(Ordering::Acquire);
         if wanted == BOTH {
             turn = !turn;
-            // SAFETY: a byte of code that only this writes, meanwhile.
+            // SAFETY: only this writes the byte of code.
             unsafe { opcode.write_volatile(if turn { LOAD[0] } else { LOAD_BYTE[0] }) };
         } else if wanted != done && wanted != NOTHING {
-            // SAFETY: only this writes the byte of code, meanwhile.
+            // SAFETY: only this writes the byte of code.
             unsafe { opcode.write_volatile(wanted as u8) };
         }
         done = wanted;

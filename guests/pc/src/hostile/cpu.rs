@@ -154,7 +154,7 @@ pub fn setup() {
     }
 }
 
-/// Makes this CPU use the block of its number.
+/// Makes this CPU use its block.
 fn adopt(number: usize) {
     let block = block(number);
     let address = block as u64;
@@ -204,7 +204,7 @@ fn load_tables(block: *mut Block) {
     }
 }
 
-/// Takes this CPU back to a state in which it can go on.
+/// Restores this CPU to a state in which it can continue.
 pub fn restore() {
     const CR0: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
     // PAE, OSFXSR, OSXMMEXCPT.
@@ -251,7 +251,7 @@ pub fn drain() {
     }
 }
 
-/// Interrupts that came, of all CPUs.
+/// Number of interrupts taken by all CPUs.
 pub static CAME: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
@@ -361,7 +361,7 @@ pub fn set_stack(number: usize, to: u64) {
 /// Chooses the interrupt stack of a vector, on all CPUs.
 pub fn set_gate_stack(vector: usize, stack: u64) {
     let gate = (&raw mut IDT).cast::<[u64; 2]>().wrapping_add(vector & 0xff);
-    // SAFETY: an entry of the table; the IST number is written at once.
+    // SAFETY: an entry of the table; the IST number is written atomically.
     unsafe { (*gate)[0] = (*gate)[0] & !(7 << 32) | stack << 32 };
 }
 

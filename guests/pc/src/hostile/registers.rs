@@ -62,7 +62,7 @@ pub fn cpuid() -> Outcome {
     })
 }
 
-/// Reads and writes a register, mostly one that there is.
+/// Reads and writes a register, mostly an existing one.
 pub fn once(random: &mut Random) -> u64 {
     let register = match random.below(4) {
         0 => random.bits(),

@@ -81,7 +81,7 @@ fn apics(random: &mut Random) -> u64 {
     if random.below(16) == 0 {
         apic::mask_inputs();
     }
-    // Its own page may be gone.
+    // Its own page may be unmapped.
     count
 }
 
@@ -108,7 +108,7 @@ fn halt(random: &mut Random) -> u64 {
     1
 }
 
-/// The first CPU resets all others, and restarts them, whatever they are executing.
+/// The first CPU resets and restarts all others, interrupting anything that they execute.
 fn power(random: &mut Random) -> u64 {
     if cpu::this() != 0 || cpu::count() == 1 {
         return 0;

@@ -295,7 +295,7 @@ impl Machine {
         *self.idt(vector) = task_gate(OTHER, 0xe5);
     }
 
-    /// Points each exception to the task that ends the program, whatever the state.
+    /// Points each exception to the task that ends the program in any state.
     pub fn rescue(&self) {
         for vector in 0..32 {
             *self.idt(vector) = task_gate(RESCUE, 0xe5);

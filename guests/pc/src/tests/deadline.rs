@@ -21,11 +21,11 @@ const TSC: u32 = 0x10;
 const TSC_ADJUST: u32 = 0x3b;
 const TSC_DEADLINE: u32 = 0x6e0;
 
-/// Ticks to a deadline that comes within a test, and to one that does not.
+/// Ticks to a deadline that expires within a test, and to one that does not.
 const SOON: u64 = 60_000;
 const FAR: u64 = 1 << 40;
 
-/// When the last interrupt came.
+/// Time of the last interrupt.
 static CAME: AtomicU64 = AtomicU64::new(0);
 
 fn count(vector: u8) -> u64 {
@@ -67,7 +67,7 @@ fn begin() {
 
 /// Stops channel 0 of the 8254: in mode 0, it waits for a count.
 pub fn stop_pit() {
-    // SAFETY: nobody waits for it.
+    // SAFETY: nothing waits for it.
     unsafe { out8(0x43, 0b0011_0000) };
 }
 
@@ -76,14 +76,14 @@ fn finish() {
     local(MASKED | u32::from(VECTOR));
 }
 
-/// Whether exactly one interrupt comes after `deadline`, at which the register reads as 0.
+/// Whether exactly one interrupt is taken after `deadline`, at which the register reads as 0.
 fn comes(vector: u8, deadline: u64) -> bool {
     let once = wait(|| count(vector) != 0) && armed() == 0;
     pass(SOON);
     once && exception::take(vector) == 1 && CAME.load(Ordering::SeqCst) >= deadline
 }
 
-/// Whether none comes until well after `deadline`.
+/// Whether no interrupt is taken until well after `deadline`.
 fn is_silent(deadline: u64) -> bool {
     wait(|| ticks() > deadline.saturating_add(SOON)) && exception::take(VECTOR) == 0 && exception::take(OTHER) == 0
 }
@@ -212,7 +212,7 @@ pub fn counter(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A deadline that is armed on a CPU that is turned off does not come.
+/// A deadline of a CPU that is turned off does not interrupt.
 pub fn init(_: u64) -> Result<(), &'static str> {
     let others = cpus() - 1;
     if others == 0 {
@@ -239,7 +239,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
     check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do nothing after INIT");
     check!(exception::take(OTHER) == 0, "INIT leaves the timer armed");
     check!(exception::take(VECTOR) == 0, "a deadline from before INIT comes");
-    // Each has its own, all at once.
+    // A separate deadline for each CPU, all concurrent.
     static LATE: AtomicU64 = AtomicU64::new(0);
     LATE.store(0, Ordering::SeqCst);
     exception::handle(VECTOR, None);
@@ -264,7 +264,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Deadlines for a long time, while another VM comes to this CPU and goes. Returns the number of what failed.
+/// Sets deadlines for a long time, while another VM uses this CPU intermittently. Returns the number of failures.
 pub fn many() -> u32 {
     const ROUNDS: u64 = 600;
     let result = try_many(ROUNDS, ticks());
@@ -284,7 +284,7 @@ fn try_many(rounds: u64, seed: u64) -> Result<(), &'static str> {
         // Up to some 1.5 million ticks: a third of a slice.
         let deadline = ticks() + (draw >> 43 & 0x17_ffff);
         match draw >> 61 {
-            // It is cancelled, at about the time that it comes.
+            // Cancelled close to its expiry.
             0 => {
                 cli();
                 arm(deadline);

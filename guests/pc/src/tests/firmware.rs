@@ -31,7 +31,7 @@ fn root() -> Option<u64> {
     (0xf_0000..0x10_0000u64).step_by(16).find(|at| (0..8).all(|n| byte(at + n) == b"RSD PTR "[n as usize]))
 }
 
-/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB. An interrupt of the 8259s waits meanwhile.
+/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB. An interrupt of the 8259s is pending meanwhile.
 pub fn sleep(page: u32, vector: u8) {
     const LINE: u8 = 5;
     start_8259s(vector - LINE);
@@ -58,7 +58,7 @@ pub fn reset_by_a_line() -> ! {
     const COM1: u16 = 0x3f8;
     const INIT: u32 = 5 << 8;
     apic::io_route(4, apic::id(), INIT);
-    // SAFETY: bytes that come interrupt, and the interrupt leaves the UART.
+    // SAFETY: received bytes interrupt, and the handler resets the UART.
     unsafe {
         out8(COM1 + 1, 1);
         out8(COM1 + 4, 1 << 3);
@@ -212,7 +212,7 @@ pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
 /// A string from a port to memory that nothing has touched before, across a page's end: the rest of that memory is zero, and it stays so
 /// when the guest touches it.
 pub fn strings_to_untouched_memory(_: u64) -> Result<(), &'static str> {
-    // A block of 2 MiB that is no other test's.
+    // A block of 2 MiB that no other test uses.
     const BLOCK: u64 = 52 << 20;
     const END: u64 = BLOCK + (2 << 20);
     let at = BLOCK + 0x5_1000 - 2;
@@ -311,7 +311,7 @@ pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether the 8254's interrupt comes by the 8259s, also to a CPU that waits.
+/// Whether the 8254's interrupt arrives through the 8259s, also at a halted CPU.
 fn timer_comes_by_the_8259s() -> bool {
     const VECTOR: u8 = 0x20;
     start_8259s(VECTOR);
@@ -349,7 +349,7 @@ pub fn timer_by_the_8259s(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Waits for the keyboard controller succeed: for room, for silence, for the result of its self-test.
+/// Waits for the keyboard controller succeed: for input space, for silence, for the result of its self-test.
 pub fn keyboard_controller(_: u64) -> Result<(), &'static str> {
     const DATA: u16 = 0x60;
     const STATUS: u16 = 0x64;

@@ -152,7 +152,7 @@ pub fn lines_of_the_io_apic(_: u64) -> Result<(), &'static str> {
     pulse(14);
     apic::io_route(14, apic::id(), u32::from(HIGH));
     check!(count(HIGH) == 2, "an edge on a masked input is remembered");
-    // A level comes again until it falls.
+    // A level-triggered interrupt repeats until it is deasserted.
     static TIMES: AtomicU64 = AtomicU64::new(0);
     exception::handle(
         LOW,

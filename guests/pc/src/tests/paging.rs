@@ -86,7 +86,7 @@ pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     const PG: u64 = 1 << 31;
     const NE: u64 = 1 << 5;
     let now = cr(0);
-    // 64-bit code can't go on without.
+    // 64-bit code can't continue without.
     check!(catch!("mov cr0, rsi", "rsi" = now & !PG) == Some((GENERAL_PROTECTION, 0)), "64-bit mode without paging");
     check!(catch!("mov cr0, rsi", "rsi" = now & !PG ^ NE) == Some((GENERAL_PROTECTION, 0)), "the same, with another bit changed");
     check!(catch!("mov cr0, rsi", "rsi" = now | 1 << 32) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of CR0");

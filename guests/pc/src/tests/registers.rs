@@ -45,7 +45,7 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
             kept == 0x4_00c5_0809 & !0x1880 | before & 0x1880
         };
         check!(kept, "IA32_MISC_ENABLE does not keep its value");
-        // SAFETY: there are no banks.
+        // SAFETY: the number of banks is 0.
         check!(unsafe { rdmsr(0x179) } & 0xff == 0 && catch!("rdmsr", "ecx" = 0x400u32) == FAULT, "banks of errors");
         check!(read_msr(0xfe) & 0xff == 0 && write_faults(0x2ff, 2) && write_faults(0xfe, 0), "memory type ranges");
         for register in [0x250, 0x258, 0x259].into_iter().chain(0x268..0x270) {

@@ -306,7 +306,7 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
     TURN.store(0, Ordering::SeqCst);
     others::give(|| {
         if apic::id() != 1 {
-            // The rest are not in the way.
+            // The remaining CPUs do not interfere.
             crate::machine::sti();
             while TURN.load(Ordering::SeqCst) < 2 * ROUNDS {
                 // SAFETY: an NMI signals the end.

@@ -58,7 +58,7 @@ pub fn now() -> u64 {
     mrs!("cntvct_el0")
 }
 
-/// The virtual counter's ticks in so many microseconds.
+/// Converts microseconds to ticks of the virtual counter.
 pub fn ticks(microseconds: u64) -> u64 {
     mrs!("cntfrq_el0") * microseconds / 1_000_000
 }

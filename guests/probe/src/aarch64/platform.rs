@@ -31,7 +31,7 @@ impl Platform {
     /// Reads the device tree at `address`, or at the start of RAM.
     ///
     /// # Panics
-    /// If there is no device tree, or it has no GICv3.
+    /// If the device tree is missing, or it has no GICv3.
     pub fn read(address: u64) -> Self {
         let tree = [address, RAM].into_iter().find_map(tree).expect("a device tree");
         let uart = find(tree.root(), &["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);

@@ -19,7 +19,7 @@ macro_rules! msr {
     }};
 }
 
-/// Executes an instruction without operands. Memory may change meanwhile.
+/// Executes an instruction without operands, which may change memory.
 macro_rules! instruction {
     ($text:literal) => {{
         // SAFETY: barriers, hints and the interrupt mask change no state that Rust code relies on.

@@ -49,7 +49,7 @@ pub fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The counter's ticks in so many microseconds.
+/// Converts microseconds to ticks of the counter.
 pub const fn ticks(microseconds: u64) -> u64 {
     microseconds * TICKS
 }

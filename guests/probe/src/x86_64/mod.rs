@@ -43,12 +43,12 @@ extern "C" fn main(magic: u32, information: u32) -> ! {
 /// The command line in Multiboot's information ("Boot information format").
 fn command_line(information: u64) -> &'static str {
     const HAS_COMMAND_LINE: u32 = 1 << 2;
-    // SAFETY: the loader put its information there, nobody writes to it, and the first 4 GiB are mapped.
+    // SAFETY: the loader put its information there, nothing writes to it, and the first 4 GiB are mapped.
     let word = |at: u64| unsafe { ((information + at) as *const u32).read() };
     if word(0) & HAS_COMMAND_LINE == 0 {
         return "";
     }
-    // SAFETY: the loader put its information there, nobody writes to it, and the first 4 GiB are mapped; the text ends with a NUL.
+    // SAFETY: the loader put its information there, nothing writes to it, and the first 4 GiB are mapped; the text ends with a NUL.
     let text = unsafe { core::ffi::CStr::from_ptr(u64::from(word(16)) as *const core::ffi::c_char) };
     text.to_str().unwrap_or("")
 }

@@ -1,4 +1,4 @@
-//! A PC's operations. Those of xAPIC mode come first: there is no way back to it.
+//! A PC's operations. Those of xAPIC mode are first: x2APIC mode can't be left.
 
 use super::measure::loop_ticks;
 use super::{Platform, apic, console, cpu, interrupts};
@@ -142,7 +142,7 @@ fn icr_self(_platform: &Platform, n: u64) -> u64 {
     unmasked(|| send_and_wait(apic::msr(apic::ICR), u64::from(apic::ASSERT) | u64::from(interrupts::FIRST), 0, n))
 }
 
-/// A write of the ICR that interrupts nobody: no APIC has the identifier.
+/// A write of the ICR without a receiver: no APIC has the identifier.
 fn icr_nobody(_platform: &Platform, n: u64) -> u64 {
     const NOBODY: u32 = 0x7f;
     apic::need_x2apic();
@@ -179,7 +179,7 @@ fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
         in("ecx") apic::msr(apic::ICR), in("rsi") descriptor, word = const VECTOR / 32 * 4, bit = const VECTOR % 32)
 }
 
-/// Writes `value` to a register, which is to interrupt a CPU.
+/// Writes `value` to a register, which interrupts a CPU.
 fn send_and_wait(register: u32, value: u64, cpu: usize, n: u64) -> u64 {
     loop_ticks!(n, ["inc r10", "mov eax, esi", "mov edx, edi", "wrmsr", "3: cmp [r11], r10", "jb 3b"],
         inout("r10") cpu::taken(cpu) => _, in("r11") cpu::taken_address(cpu),
@@ -196,13 +196,13 @@ fn tscdeadline(_platform: &Platform, n: u64) -> u64 {
     })
 }
 
-/// A deadline that is set, comes, and interrupts, without the wait for it; interrupts are ended by the APIC's page.
+/// A deadline that is set, expires and interrupts, without the wait for it; interrupts are ended by the APIC's page.
 fn tscdeadline_fire_xapic(_platform: &Platform, n: u64) -> u64 {
     apic::need_xapic();
     fire(n)
 }
 
-/// A deadline that is set, comes, and interrupts; interrupts are ended by the APIC's register.
+/// A deadline that is set, expires and interrupts; interrupts are ended by the APIC's register.
 fn tscdeadline_fire(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     fire(n)

@@ -6,7 +6,7 @@ use super::{Platform, apic, cpu, interrupts};
 
 /// Where it begins, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;
-/// Bytes of its stack.
+/// Size of the stack in bytes.
 const STACK_SIZE: usize = 16 * 1024;
 /// Microseconds in which it has started, if there is one.
 const START: u64 = 10_000;
@@ -26,7 +26,7 @@ pub fn start(_platform: &Platform) -> bool {
         static trampoline: u8;
         static trampoline_end: u8;
     }
-    // The mode that it is to be in.
+    // The mode requested for this CPU.
     apic::need_x2apic();
     let (from, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: nothing else is at that place, which is RAM on every PC.

@@ -68,7 +68,7 @@ fn registers(round: u64) -> Outcome {
     general[0] = 1_000_000;
     let before = general;
     let fault = probe::run(&[0xF100_0400, 0x54FF_FFE1], &mut general);
-    // SAFETY: the compiler uses no FP register, and the array has room for all of them.
+    // SAFETY: the compiler uses no FP register, and the array holds all of them.
     unsafe { checksum_store(&mut found) };
     check!(fault.is_none(), "round {round}: {fault:x?}");
     check!(general[0] == 0 && general[1..] == before[1..], "round {round}: a general register changed");

@@ -1,4 +1,4 @@
-//! Ends in a state from which no guest can go on: a jump to unmapped memory, with the exception vectors in unmapped memory.
+//! Ends in a state from which no guest can continue: a jump to unmapped memory, with the exception vectors in unmapped memory.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Waits to be paused: the virtual counter stops meanwhile, the physical one goes on.
+//! Waits to be paused: the virtual counter stops meanwhile, the physical one continues.
 #![no_std]
 #![no_main]
 

@@ -20,7 +20,7 @@ fn main(_: &Entry) -> ! {
     if machine::has("storm") {
         println!("ring: storm");
         loop {
-            // SAFETY: a hypercall that there is not: it changes x0 alone (SMC Calling Convention).
+            // SAFETY: an unimplemented hypercall, which changes x0 alone (SMC Calling Convention).
             unsafe { core::arch::asm!("hvc #0", inout("x0") 0x8600_ffff_u64 => _) };
         }
     }

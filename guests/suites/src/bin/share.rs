@@ -67,7 +67,7 @@ fn stolen_time() -> Result<impl Fn() -> u64, Fail> {
     let address = psci::call(PV_TIME_ST, [0; 3]);
     check!(address > 0 && address % 64 == 0, "PV_TIME_ST: {address:#x}");
     let address = address as u64;
-    // SAFETY: a structure of 64 bytes that nobody but the hypervisor writes; its first word is revision and attributes.
+    // SAFETY: a structure of 64 bytes that only the hypervisor writes; its first word is revision and attributes.
     let word = move |n: u64| unsafe { ((address + 8 * n) as *const u64).read_volatile() };
     check_eq!(word(0), 0, "revision and attributes");
     Ok(move || word(1))

@@ -1,6 +1,6 @@
-// Where every CPU starts, with the MMU off: the Linux arm64 boot protocol's header (Documentation/arch/arm64/booting.rst), then as
-// little as it takes to run at the image's virtual address, where Rust goes on. UEFI firmware starts the image at `efi_entry` (efi.S),
-// which comes here when the MMU is off.
+// Entry point of every CPU, with the MMU off: the Linux arm64 boot protocol's header (Documentation/arch/arm64/booting.rst), then the
+// minimum needed to run at the image's virtual address, where Rust code takes over. UEFI firmware starts the image at `efi_entry` (efi.S),
+// which branches here once the MMU is off.
 
 .set BLOCK, 0x701                   // valid block, AF, inner shareable, MAIR attribute 0
 .set BLOCK_AP1, 0x40                // AP[1] is RES1 in the EL2 regime without VHE
@@ -94,7 +94,7 @@ first_cpu:
     mov     x30, xzr
     b       boot
 
-// A CPU that PSCI CPU_ON started: x0 = physical address of its Handoff (boot.rs).
+// Entry point of a CPU started by PSCI CPU_ON: x0 = physical address of its Handoff (boot.rs).
 .global secondary_cpu
 secondary_cpu:
     msr     daifset, #0xf
@@ -136,7 +136,7 @@ use_tables:
     mov     x27, x10
     ret     x11
 
-// x21 = 1 where the EL1 names of the registers are ours: at EL2 with VHE, which it turns on; and at EL1, where Stile can only say
+// x21 = 1 if Stile accesses its registers by their EL1 names: at EL2 with VHE, which is enabled here; and at EL1, where Stile can only report
 // that it needs EL2. 0 at EL2 without VHE.
 choose_regime:
     mov     x21, #1

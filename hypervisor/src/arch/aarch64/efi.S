@@ -1,5 +1,5 @@
-// Where UEFI firmware starts the image, as an EFI program (UEFI Specification, 2.3.6 AArch64 Platforms): at EL2, with the MMU on and
-// memory mapped as it is. The image is not where it is linked to be.
+// Entry point for UEFI firmware, as an EFI program (UEFI Specification, 2.3.6 AArch64 Platforms): at EL2, with the MMU on and
+// memory identity-mapped. The image is not at its link address.
 
 .section .text.efi, "ax"
 .global efi_entry

@@ -33,7 +33,7 @@ const BLOCK: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 /// Size reserved for the device tree: the boot protocol's maximum.
 const TREE: u64 = 2 << 20;
-/// Maximum size of firmware's device tree: leaves room for a reservation per descriptor of the memory map, and a
+/// Maximum size of firmware's device tree: leaves space for a reservation per descriptor of the memory map, and a
 /// frame buffer.
 const FIRMWARE_TREE: usize = TREE as usize - MAP;
 /// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
@@ -49,7 +49,7 @@ struct Room {
     map: u64,
 }
 
-/// Identity mapping, as firmware has it.
+/// Identity mapping, as set up by firmware.
 struct Identity;
 
 impl Memory for Identity {
@@ -178,7 +178,7 @@ fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })
 }
 
-/// Ends boot services. Returns the last memory map, and the size of its descriptors.
+/// Exits boot services. Returns the last memory map, and the size of its descriptors.
 fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], usize)> {
     // The map may change while it is fetched; the second attempt then succeeds (UEFI Specification,
     // EFI_BOOT_SERVICES.ExitBootServices).

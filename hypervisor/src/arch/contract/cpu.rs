@@ -24,7 +24,7 @@ pub trait PhysicalCpu {
         Self::kick(index);
     }
 
-    /// Whether CPU `index` holds no reference to a VM but that of its loaded vCPU, and obtains none before it
+    /// Whether CPU `index` holds no reference to a VM except that of its loaded vCPU, and obtains none before it
     /// responds to a kick. True while a guest has direct interrupts, so that the CPU may never respond. False is
     /// always allowed.
     fn is_confined(_index: usize) -> bool {

@@ -8,7 +8,7 @@ pub trait Host {
     /// Maximum number of bytes of guest RAM that one exit zeroes, within the bound on an exit's length
     /// (docs/memory.md).
     const ZEROED_AT_ONCE: u64;
-    /// Maximum number of bytes of guest RAM that one exit copies from a file, likewise.
+    /// Maximum number of bytes of guest RAM that one exit copies from a file.
     const COPIED_AT_ONCE: u64;
 
     /// Stile's mode of operation on this machine, for the operator.

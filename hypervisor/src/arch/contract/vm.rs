@@ -13,7 +13,7 @@ pub trait VmPart: Sized {
     /// freed with the VM.
     ///
     /// # Errors
-    /// A description of what the CPU cannot do, or for what there is no memory.
+    /// The CPU does not support the configuration, or memory is insufficient.
     fn new(
         number: usize,
         config: &stile_blob::Vm<'_>,

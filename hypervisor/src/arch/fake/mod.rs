@@ -243,7 +243,7 @@ impl SerialLine for Arch {
     fn set_interrupts(_receive: bool, _send: bool) {}
 }
 
-/// There are no stacks to unwind.
+/// Stacks are not unwound.
 impl Failure for Arch {
     fn block() -> *const Cpu {
         std::ptr::null()

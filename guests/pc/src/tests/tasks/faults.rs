@@ -162,7 +162,7 @@ pub fn of_events(_: u64) -> Result<(), &'static str> {
         let run = start(&machine);
         let (end, code) = expected(PROTECTION, END);
         check!(ends(&run, end, code) && run.end.tr == MAIN, "a gate to nowhere");
-        // And after it: no data segment; no room for its code.
+        // After the switch: no data segment; no space for the error code.
         let machine = new();
         machine.other()[word::DS] = END;
         let run = start(&machine);

@@ -2,7 +2,7 @@
 
 use payload::prelude::*;
 
-/// Unmasks until as many interrupts came, and a little longer; then these, and no others, must have been taken, in this order.
+/// Unmasks until this many interrupts were taken, and a little longer; then these, and no others, must have been taken, in this order.
 pub fn taken(intids: &[u32]) -> Outcome {
     let this = smp::this();
     wait::until(|| {

@@ -35,7 +35,7 @@ fn pend_all(seed: u64) {
     icc::set_pmr(0xFF);
 }
 
-/// All came once, and none before a more important one.
+/// All were taken once, in order of priority.
 fn check_order(taken: impl Iterator<Item = u32>) -> Outcome {
     let mut seen = 0_u64;
     let mut last = (0, 0);

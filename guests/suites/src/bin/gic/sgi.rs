@@ -56,7 +56,7 @@ fn sgi_all_numbers() -> Outcome {
     Ok(())
 }
 
-/// With affinity routing each SGI has one pending bit, whoever sends it.
+/// With affinity routing each SGI has one pending bit for all senders.
 fn sgi_twice_is_once() -> Outcome {
     enable_all_sgis();
     icc::sgi(5, myself());

@@ -40,7 +40,7 @@ pub fn calls(random: &mut Random) -> u64 {
     TIMES * CALLS as u64
 }
 
-/// Accesses to devices, each by a base register of its own.
+/// Accesses to devices, with one base register each.
 pub fn accesses(random: &mut Random) -> u64 {
     const ACCESSES: usize = 12;
     let mut sizes = [0; ACCESSES];
@@ -106,7 +106,7 @@ pub fn timers(random: &mut Random) -> u64 {
     count
 }
 
-/// Pages that others use and change: new descriptors, TLB maintenance, and uses through whatever is there.
+/// Pages that others use and change: new descriptors, TLB maintenance, and accesses through arbitrary descriptors.
 pub fn pages(random: &mut Random) -> u64 {
     let size = random.below(4) as u32;
     let word = if random.below(2) == 0 { load(size, 2, 1) } else { store(size, 2, 1) };

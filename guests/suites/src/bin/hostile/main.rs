@@ -112,7 +112,7 @@ fn run() -> Outcome {
     phases::run::<Virt>(&PHASES, &Plan { seed, rounds, only: machine::text("only").unwrap_or("") })
 }
 
-/// Takes all CPUs and devices back to a state in which the guest can go on.
+/// Restores all CPUs and devices to a state in which the guest can continue.
 fn restore() -> Outcome {
     uart::init();
     smp::on_all(|| {

@@ -79,7 +79,7 @@ fn access(random: &mut Random) -> u32 {
     }
 }
 
-/// A load or store that leaves x1 as it is if it takes an exception, and does not jump.
+/// A load or store that preserves x1 if it takes an exception, and does not jump.
 pub fn data_access(random: &mut Random) -> u32 {
     match random.below(3) {
         0 => load(random.below(4) as u32, 2, 1),

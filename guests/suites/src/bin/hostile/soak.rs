@@ -155,7 +155,7 @@ fn unmasked(random: &mut Random) -> u64 {
     1
 }
 
-/// Waits, or requests standby. One of several CPUs does not, so that the others are woken whatever the state
+/// Waits, or requests standby. One of several CPUs does not, so that it can wake the others in any state
 /// of the distributor.
 fn waiting_once(random: &mut Random) -> u64 {
     if smp::this() == 0 && machine::cpus() > 1 {

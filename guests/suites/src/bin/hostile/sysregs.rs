@@ -13,7 +13,7 @@ fn ruins(register: Sysreg) -> bool {
         (3, 0, 1, 0, 0 | 3) => true,
         // TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1: other translations.
         (3, 0, 2, 0, _) => true,
-        // GCSCR_EL1: there is no shadow stack.
+        // GCSCR_EL1: guests have no shadow stack.
         (3, 0, 2, 5, _) => true,
         // MAIR_EL1, PIR_EL1, POR_EL1 and their like: the memory that the guest runs from becomes something else.
         (3, 0, 10, 2, _) => true,

@@ -47,7 +47,7 @@ fn own_breakpoint() -> Outcome {
     Ok(())
 }
 
-/// A single step of its own code.
+/// L1 single-steps its own code.
 fn own_step() -> Outcome {
     let code = code!("nop", "nop");
     let mut guest = at_el2(code, EL2H | STEP);
@@ -96,7 +96,7 @@ fn own_steps() -> Outcome {
     Ok(())
 }
 
-/// An exception return of EL2 itself is one step, too: it clears PSTATE.SS, whatever SPSR_EL2 says.
+/// An exception return of EL2 itself is one step, too: it clears PSTATE.SS for any value of SPSR_EL2.
 fn step_of_return() -> Outcome {
     // ELR_EL2 and SPSR_EL2 are those of the entry.
     let code = code!("eret");

@@ -21,12 +21,12 @@ pub const TESTS: &[Test] = payload::tests![
     own_calls,
 ];
 
-/// An L2 with a second stage of its own.
+/// An L2 with its own second stage.
 pub fn guest() -> Guest {
     Guest::new(Stage2::new(1))
 }
 
-/// L2 came to the end of its code.
+/// L2 reached the end of its code.
 pub fn check_end(exit: Exit) -> Outcome {
     check!(exit.hvc() == Some(0), "{exit:x?}, expected the end");
     Ok(())

@@ -252,7 +252,7 @@ fn fine_calls() -> Outcome {
     Ok(())
 }
 
-/// HFGITR_EL2.ERET, whatever L2's SPSR_EL1: including EL0, and illegal modes.
+/// HFGITR_EL2.ERET traps for any value of L2's SPSR_EL1: including EL0, and illegal modes.
 fn fine_returns() -> Outcome {
     need_fine!();
     for pstate in [EL1H, EL0T, 0x3C9] {
@@ -322,7 +322,7 @@ fn memory_copies() -> Outcome {
     check_eq!(mrs!("S3_5_C5_C2_0"), 1 << 25, "ESR_EL12");
     // L1's own.
     let (from, mut to) = ([7_u64; 8], [0_u64; 8]);
-    // SAFETY: as many bytes as both have.
+    // SAFETY: the length is the minimum of both.
     unsafe {
         core::arch::asm!(".arch_extension mops", "cpyfp [x0]!, [x1]!, x2!", "cpyfm [x0]!, [x1]!, x2!", "cpyfe [x0]!, [x1]!, x2!",
             inout("x0") to.as_mut_ptr() => _, inout("x1") from.as_ptr() => _, inout("x2") 64_u64 => _, options(nostack));
@@ -332,7 +332,7 @@ fn memory_copies() -> Outcome {
     check_end(copy(&mut guest))
 }
 
-/// A copy whose flags are not its prologue's: EC 0x27, for L2's EL1, or with HCRX_EL2.MCE2 for EL2; and for L1, of its own.
+/// A copy whose flags differ from its prologue's: EC 0x27, for L2's EL1, or with HCRX_EL2.MCE2 for EL2; and for L1, of its own.
 fn exceptions_of_copies() -> Outcome {
     if !has_copies() {
         skip!("no FEAT_MOPS");

@@ -114,7 +114,7 @@ impl Guest {
         Self::bare()
     }
 
-    /// A VM without a second stage of its own.
+    /// A VM without a second stage.
     pub fn bare() -> Self {
         msr!("S3_5_C1_C0_0", SCTLR); // SCTLR_EL12, CPACR_EL12, TCR_EL12, VBAR_EL12, SP_EL1, CNTKCTL_EL12
         msr!("S3_5_C1_C0_2", 3 << 20);

@@ -118,7 +118,7 @@ fn priorities() -> Outcome {
     Ok(())
 }
 
-/// EOI in a list register: L1 gets the maintenance interrupt at once.
+/// EOI in a list register: L1 gets the maintenance interrupt immediately.
 fn maintenance_at_end() -> Outcome {
     gic::set(Bits::Enable, MAINTENANCE_INTID);
     let mut guest = guest();

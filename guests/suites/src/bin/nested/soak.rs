@@ -146,7 +146,7 @@ fn with(random: &mut Random, operation: impl FnOnce(&mut Wild, Own)) -> u64 {
 
 fn registers(random: &mut Random) -> u64 {
     with(random, |wild, _| (0..8).for_each(|_| wild.register()));
-    // Restores HCR_EL2 whatever its neighbours are set to.
+    // Restores HCR_EL2, for any values of the other registers.
     crate::restore();
     8
 }

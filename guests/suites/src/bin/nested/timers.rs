@@ -64,7 +64,7 @@ fn offset() -> Outcome {
     Ok(())
 }
 
-/// CNTV_CTL_EL02.ISTATUS compares with L2's counter, whatever L1's is.
+/// CNTV_CTL_EL02.ISTATUS compares with L2's counter, independently of L1's.
 fn status_with_offset() -> Outcome {
     const FAR: u64 = 1 << 40;
     let mut guest = guest();
@@ -89,7 +89,7 @@ fn status_with_offset() -> Outcome {
     Err(Fail::new(format_args!("no attempt was soon enough")))
 }
 
-/// L2's virtual timer interrupts L1 by PPI 27, and L1 reads of its state.
+/// L2's virtual timer interrupts L1 by PPI 27, and L1 reads its state.
 fn virtual_of_l2() -> Outcome {
     virtual_ends(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: b 772b"))
 }

@@ -49,7 +49,7 @@ fn by_hcr() -> Outcome {
     ];
     for (name, bit, register, read) in rows {
         let mut guest = guest();
-        // A write leaves a register as it is.
+        // A write does not change the register.
         guest.x[5] = 0;
         let exit = access(&mut guest, register, read);
         check!(exit.hvc() == Some(0), "without {name}: {exit:x?}");
@@ -98,7 +98,7 @@ fn fp() -> Outcome {
     check_end(guest.resume())
 }
 
-/// HCR_EL2.TWI. (TWE is not tested: a WFE may complete at once.)
+/// HCR_EL2.TWI. (TWE is not tested: a WFE may complete immediately.)
 fn waits() -> Outcome {
     let mut guest = guest();
     guest.hcr |= 1 << 13;

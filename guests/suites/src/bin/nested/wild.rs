@@ -1,8 +1,8 @@
-//! Programs that no hypervisor would run. Checks only that L1 comes back from them with its memory unchanged: L2 may read anything that it finds,
+//! Programs that no hypervisor would run. Checks only that control returns to L1 with its memory unchanged: L2 may read anything that it finds,
 //! and writes nothing outside its own page.
 //!
-//! L1 spares what it needs itself: the registers of its own translations and vectors, HCR_EL2.E2H, and HCR_EL2.IMO, without which an L2 that
-//! waits for ever would be right to do so.
+//! Registers that L1 itself needs are excluded: those of its translations and vectors, HCR_EL2.E2H, and HCR_EL2.IMO, without which an L2 may
+//! wait forever.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -58,10 +58,10 @@ fn on_all(work: fn() -> Outcome) -> Outcome {
 }
 
 impl Wild {
-    /// The numbers of a phase for this CPU, and memory of its own.
+    /// A CPU's numbers of a phase, and its private memory.
     pub fn new(phase: u64) -> Self {
         let seed = machine::number("seed", 1) << 16 | phase << 8 | smp::this() as u64;
-        // SAFETY: pages given to nobody else; a table is made of atomics.
+        // SAFETY: pages that no other CPU has; a table consists of atomics.
         let canary = unsafe { &*(stage2::pages(CANARY) as *const Table) };
         let this = Self { random: Random::new(mix(seed)), canary };
         this.words().for_each(|(index, word)| word.store(mix(index), Release));
@@ -70,7 +70,7 @@ impl Wild {
 
     fn words(&self) -> impl Iterator<Item = (u64, &AtomicU64)> {
         let first = self.canary.0.as_ptr();
-        // SAFETY: as many words as there are in these pages.
+        // SAFETY: the number of words is that of these pages.
         (0..CANARY * 512).map(move |index| (index, unsafe { &*first.add(index as usize) }))
     }
 
@@ -131,7 +131,7 @@ impl Wild {
         Self { random, canary }
     }
 
-    /// Memory that must stay as it is.
+    /// Memory that must not change.
     pub fn canary(&self) -> &'static Table {
         self.canary
     }
@@ -140,7 +140,7 @@ impl Wild {
     pub fn register(&mut self) {
         let n = self.random.below(1 << 12) as u32;
         let register = Sysreg::new(3, 4 + (n >> 11), n >> 7 & 15, n >> 3 & 15, n & 7);
-        // ICV_BPR<n>_EL1's values that end QEMU can't be told from here: VMCR's writes correct them.
+        // ICV_BPR<n>_EL1's values that crash QEMU can't be detected here: VMCR's writes correct them.
         if !ruins(register) {
             access(register, self.random.odd());
         }
@@ -229,7 +229,7 @@ impl Wild {
         let mut guest = Guest::bare();
         for n in 0..4 {
             let any = self.random.bits();
-            // Often an interrupt of L1's, or of L2's, that there is.
+            // Often an enabled interrupt of L1's or L2's.
             let intids = self.random.below(64) << 32 | self.random.below(64);
             lists::write(n, if self.random.below(3) == 0 { any } else { any & !0x1FFF_FFFF_FFFF | intids });
         }
@@ -281,7 +281,7 @@ impl Wild {
         guest.write(code!("msr CNTV_TVAL_EL0, x0", "msr CNTP_CVAL_EL0, x2", "msr CNTP_CTL_EL0, x3", "wfi", "mrs x4, CNTP_TVAL_EL0", "wfi"));
         self.run(&mut guest);
         if self.random.below(4) == 0 {
-            // As a level that nobody takes back: it stays active.
+            // As a level-sensitive interrupt that nothing deasserts: it stays active.
             let _ = icc::iar1();
         }
         restore();
@@ -290,7 +290,7 @@ impl Wild {
 
     /// Any SPSR_EL2.
     pub fn way_back(&mut self, guest: &mut Guest) {
-        // Not: an SPSR_EL2 that lets EL2 itself go on, anywhere, with interrupts unmasked.
+        // Excluded: an SPSR_EL2 with which EL2 itself would continue anywhere, with interrupts unmasked.
         let mode = self.random.below(32);
         guest.pstate = self.random.bits() & !0x1F | mode | if mode & 0xC == 8 { 0x3C0 } else { 0 };
         guest.hcr = guest::HCR | self.random.below(2) << 27;
@@ -333,7 +333,7 @@ impl Wild {
     }
 }
 
-/// Ends whatever interrupts are there.
+/// Ends all active interrupts.
 fn drain() {
     for _ in 0..64 {
         let intid = icc::iar1();

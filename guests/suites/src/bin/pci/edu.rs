@@ -60,7 +60,7 @@ fn start(source: u64, destination: u64, count: u32, command: u32) {
     register(COMMAND).write(command | START);
 }
 
-/// Starts a copy of its buffer to memory.
+/// Starts a copy of the function's buffer to memory.
 pub fn start_write(address: u64, count: u32) {
     start(BUFFER, address, count, TO_MEMORY);
 }

@@ -1,6 +1,6 @@
 //! A PCI function that is assigned to this machine: QEMU's `edu` (docs/specs/edu in its source), which copies between memory and a
-//! buffer of its own on request. Its configuration space, its BAR, DMA inside and outside of this machine's memory, and DMA that is under
-//! way when the machine resets.
+//! buffer of its own on request. Tests its configuration space, its BAR, DMA inside and outside of this machine's memory, and DMA in
+//! flight when the machine resets.
 #![no_std]
 #![no_main]
 

@@ -38,7 +38,7 @@ fn keeps_registers_unknown() -> Outcome {
     Ok(())
 }
 
-/// Of x0, a call takes the function identifier from the lower half; a 32-bit function takes the lower halves of its arguments.
+/// A call takes the function identifier from the lower half of x0; a 32-bit function takes the lower halves of its arguments.
 fn ignores_upper_half() -> Outcome {
     const JUNK: u64 = 0xDEAD_BEEF << 32;
     // QEMU's own PSCI evaluates all of x0.

@@ -52,7 +52,7 @@ fn power_down() -> Outcome {
     static TRIED: AtomicBool = AtomicBool::new(false);
     smp::need(2)?;
     smp::on(1, || {
-        // A CPU that comes in at the start code takes up its work again: it was not finished.
+        // A CPU that arrives at the start code resumes its unfinished work.
         if TRIED.swap(true, Relaxed) {
             let Some(entry) = smp::entry(1) else { return Err(Fail::new(format_args!("no entry state"))) };
             check!(entry.is_clean(), "not entered with the MMU off and exceptions masked");

@@ -73,7 +73,7 @@ fn fp_trap_state() -> Outcome {
         msr!("CPACR_EL1", cpacr);
         let class = fault.map(|fault| fault.class());
         check!(class == Some(payload::exception::EC_FP), "CPU {this}: FP with CPACR_EL1.FPEN 0 gave {class:?}");
-        // SAFETY: the compiler uses no FP register, and the array has room for all of them.
+        // SAFETY: the compiler uses no FP register, and the array holds all of them.
         unsafe { fp_store(&mut found) };
         check!(found.0 == pattern.0, "CPU {this}: FP registers changed while FP was trapped");
         Ok(())

@@ -37,7 +37,7 @@ fn main(entry: &Entry) -> ! {
     if last == 0 || smp::start_all().is_err() {
         harness::exit(STATUS.load(Acquire))
     }
-    // The machine must end by any of its CPUs.
+    // Any CPU must be able to end the machine.
     smp::give(last, || harness::exit(STATUS.load(Acquire)));
     loop {
         core::hint::spin_loop();

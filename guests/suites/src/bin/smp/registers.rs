@@ -116,7 +116,7 @@ fn system_registers() -> Outcome {
     })
 }
 
-/// Fills the registers, waits, and compares. No exception may be taken meanwhile: it would change some of them.
+/// Fills the registers, waits, and compares. No exception may be taken in between: it would change some of them.
 fn hold(seed: u64, saved: &[u64; ROWS.len()], exists: &[bool; ROWS.len()]) -> Outcome {
     let mut wanted = [0; ROWS.len()];
     let rows = || ROWS.iter().enumerate().filter(|(n, _)| exists[*n]);

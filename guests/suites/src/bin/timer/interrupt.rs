@@ -97,7 +97,7 @@ fn cancelled_while_pending() -> Outcome {
     Ok(())
 }
 
-/// The interrupt is level-sensitive: ended without stopping the timer, it is signalled again at once.
+/// The interrupt is level-sensitive: ended without stopping the timer, it is signalled again immediately.
 fn comes_again_while_asserted() -> Outcome {
     for timer in Timer::ALL {
         timer.set_deadline(0);

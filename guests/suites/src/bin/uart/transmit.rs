@@ -67,7 +67,7 @@ fn transmit_interrupt() -> Outcome {
     icc::eoir1(UART_INTID);
     wait::until(|| !gic::get(Bits::Pending, UART_INTID));
     check_eq!(icc::iar1(), icc::SPURIOUS, "IAR1 after it was cleared");
-    // Level-sensitive: not cleared, it comes again after its end.
+    // Level-sensitive: if not cleared, it is signalled again after its end.
     send();
     for round in 0..3 {
         check!(wait::until(irq::is_pending), "no interrupt in round {round}");

@@ -1,5 +1,5 @@
-// The vectors of a machine in which a VM ablates techniques: before the ordinary way of an exit (exit.S) comes `ablate`, which does at
-// once what the ablated designs do at exit and at entry. What follows finds the guest's registers as the exception left them.
+// Vectors of a machine in which a VM ablates techniques: `ablate` runs before the ordinary exit path (exit.S) and does at
+// once what the ablated designs do at exit and at entry. The code that follows finds the guest's registers as the exception left them.
 
 .set SAVED, 160                     // x0 to x18 and x30, below the CPU's block: on its stack
 

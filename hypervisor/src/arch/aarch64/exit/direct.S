@@ -1,5 +1,5 @@
-// The way of an exit of a vCPU whose interrupts are direct: vectors of its own, so that an SGI which it sends is found early, and others pay
-// nothing for it. VBAR_EL2 names them while it is direct. Assembled behind exit.S, whose macros it uses.
+// Exit path of a vCPU with direct interrupts: separate vectors, so that an SGI that it sends is detected early, and other vCPUs pay
+// nothing for it. VBAR_EL2 selects them while it is direct. Assembled behind exit.S, whose macros it uses.
 
 .section .text.vectors, "ax"
 .macro by_direct_table

@@ -15,7 +15,7 @@
     isb
 .endm
 
-// x0 to x3 make room to find out what happened; the exit is counted as taken, apart from the ledger's rows, which must add up to it.
+// Frees x0 to x3 to determine the cause; counts the exit as taken, separately from the ledger's rows, whose sum must equal this count.
 .macro open_frame
     stp     x0, x1, [sp, #{X} + 8 * 0]
     stp     x2, x3, [sp, #{X} + 8 * 2]
@@ -27,7 +27,7 @@
 //@traced    stp     x2, x0, [sp, #{SINCE}]  // and Recorder::before
 .endm
 
-// Caller-saved registers (AAPCS64, General-purpose registers), and x19, which comes free with x18.
+// Caller-saved registers (AAPCS64, General-purpose registers), and x19, which is stored in the same pair as x18.
 .macro save_caller_saved
     stp     x4, x5, [sp, #{X} + 8 * 4]
     stp     x6, x7, [sp, #{X} + 8 * 6]
@@ -144,7 +144,7 @@
     add_to_row x1, x2, x3, x4
 .endm
 
-// If the outcome x0 says so, goes on after the instruction, of four bytes but for AArch32. Changes x1 and x2.
+// If the outcome in x0 requests it, skips the instruction, of four bytes except AArch32's. Changes x1 and x2.
 .macro step
     tbz     x0, #{DONE_BIT}, 1f
     mrs     x2, spsr_el2

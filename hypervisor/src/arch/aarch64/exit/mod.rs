@@ -173,7 +173,7 @@ const fn ordinary_stubs() -> [Stub; 64] {
     stubs
 }
 
-/// First entry of this CPU into a guest; later ones come from `exit.S`.
+/// First entry of this CPU into a guest; later ones are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     // This CPU started before there were VMs. Vectors chosen at load stay in force.
     speculation::enter_first(cpu.index);

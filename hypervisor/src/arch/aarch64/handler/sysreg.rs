@@ -122,7 +122,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
             let (context, frame, _) = cpu.registers();
             let debug = &mut context.debug;
             if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
-                // Granted for good: the guest retries the access, which no longer traps.
+                // Granted permanently: the guest retries the access, which no longer traps.
                 debug.grant();
                 return;
             }

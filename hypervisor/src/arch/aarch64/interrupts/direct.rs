@@ -48,7 +48,7 @@ pub fn resume(cpu: &mut Cpu) {
     collect_strays(cpu, vcpu);
     let Some(priorities) = gic::priorities().filter(|_| !shared && claims::has_housekeeper()) else { return };
     let settled = claims::late(cpu.index).may_become(owner(vcpu), timer::now(), ticks(SETTLE_US));
-    // SGIs that come to this CPU may be another VM's.
+    // SGIs taken on this CPU may be another VM's.
     let mine = trusted::owner_at(cpu.index).is_none_or(|other| other == owner(vcpu));
     let direct = settled && mine && try_enter(cpu, vcpu, place, priorities);
     let failures = place.attempted(direct);
@@ -68,7 +68,7 @@ fn ticks(microseconds: u64) -> u64 {
     timer::frequency() * microseconds / 1_000_000
 }
 
-/// SGIs that were sent to a vCPU that was direct here, and come late, become pending for it as those to any vCPU. Nobody is direct here.
+/// Makes late SGIs, sent to a vCPU that was direct here, pending for that vCPU like ordinary ones. No vCPU is direct here.
 fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     let strays = redistributor::strays(cpu.index);
     if strays != 0
@@ -171,7 +171,7 @@ pub fn leave_for_scheduler(cpu: &Cpu) {
     }
 }
 
-/// Ends direct interrupts, if the loaded vCPU has them, because the handler of this exit needs its list registers; it goes on after it.
+/// Ends direct interrupts of the loaded vCPU, if any, because the handler of this exit needs its list registers. The vCPU continues after it.
 pub fn leave_for_handler(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(place) = vcpu.arch.direct.filter(|place| place.is_direct()) else { return };

@@ -137,7 +137,7 @@ impl<'vcpu> Interface<'vcpu> {
 
     /// Disables maintenance causes that the engine has handled and that remain asserted (ICH_MISR_EL2), until the
     /// engine changes them or the vCPU is loaded again. Each maintenance interrupt is thus followed by progress of
-    /// the guest, whatever the implementation asserts, since the cause can't change while the vCPU does not run. No
+    /// the guest for any implementation of the request, since the cause can't change while the vCPU does not run. No
     /// list register is left with a maintenance request of its own.
     pub fn withdraw_asserted(&mut self) {
         let asserted = read_sysreg!(ICH_MISR_EL2) & MAINTENANCE_ENABLES;

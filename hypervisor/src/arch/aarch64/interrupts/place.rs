@@ -38,7 +38,7 @@ static SENDING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_
 pub struct Place {
     /// The CPU on which it is direct, or [`NOWHERE`].
     cpu: AtomicU32,
-    /// Physical address of a second-stage root of its own, which others can empty.
+    /// Physical address of a separate second-stage root, which other CPUs can empty.
     root: u64,
     /// VTTBR_EL2 with that root.
     vttbr: AtomicU64,
@@ -52,7 +52,7 @@ impl Place {
     /// For a vCPU with these techniques, if they include direct interrupts.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory is insufficient.
     pub fn new(techniques: Techniques, arena: &'static Arena) -> Result<Option<&'static Place>, &'static str> {
         if techniques.interrupts != Interrupts::Direct {
             return Ok(None);
@@ -83,11 +83,11 @@ impl Place {
     }
 
     fn entries(&self) -> &[AtomicU64; ENTRIES] {
-        // SAFETY: the page is this vCPU's alone, for good, in the direct map; other CPUs and the table walk access it as words.
+        // SAFETY: the page belongs to this vCPU permanently, in the direct map; other CPUs and the table walk access it as words.
         unsafe { &*address_space::physical(self.root).cast() }
     }
 
-    /// Calls `act` with the CPU on which the vCPU is direct, if it is, and stays there meanwhile. Returns whether it is.
+    /// Calls `act` with the CPU on which the vCPU is direct, if it is, and keeps it direct during the call. Returns whether it is direct.
     #[inline(always)]
     fn hold(&self, me: usize, act: impl FnOnce(usize)) -> bool {
         sending(me, || {
@@ -131,7 +131,7 @@ impl Place {
     pub fn forward(&self, pending: &PendingRequests) -> bool {
         self.hold(this_index(), |cpu| {
             self.send_all(pending, cpu);
-            // SGIs are on their way before this CPU lets go of the vCPU.
+            // SGIs are sent before this CPU releases the vCPU.
             isb();
         })
     }
@@ -145,7 +145,7 @@ impl Place {
         }
     }
 
-    /// Makes the vCPU, which is held direct on `cpu`, exit, whatever its guest masks: its second stage becomes empty, and if it waits, it is woken.
+    /// Forces an exit of the vCPU, which is held direct on `cpu`, even if its guest masks everything: empties its second stage, and ends its wait.
     fn revoke(&self, cpu: usize) {
         self.entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
         let before = read_sysreg!(VTTBR_EL2);
@@ -156,7 +156,7 @@ impl Place {
         unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "sev", options(nostack, preserves_flags)) };
         write_sysreg!(VTTBR_EL2, before);
         isb();
-        // From here on that CPU executes nothing of its guest's. An interrupt only has to end a WFI.
+        // From here on that CPU executes no guest instruction. An interrupt only has to end a WFI.
         if cpu != this_index() {
             redistributor::let_kick_wake(cpu);
             gic::kick(cpu);
@@ -173,7 +173,7 @@ impl Place {
         vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
         claims::late(cpu.index).enter(owner(vcpu));
         self.cpu.store(cpu.index as u32, Ordering::Relaxed);
-        // Release: what this CPU did with other VMs comes before (`is_confined`).
+        // Release: this CPU's accesses to other VMs precede (`is_confined`).
         HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Release);
         // The table walk sees the root; and a sender that does not find the vCPU here has its requests found here.
         dsb_ish();
@@ -187,7 +187,7 @@ impl Place {
         fence(Ordering::SeqCst);
         claims::late(cpu.index).leave(timer::now());
         for (_, sending) in SENDING.iter().enumerate().filter(|&(other, _)| other != cpu.index) {
-            // A few dozen instructions of another CPU, which waits for nobody.
+            // Bounded: another CPU holds it for a few dozen instructions, and waits for no other CPU.
             while sending.load(Ordering::Acquire) {
                 core::hint::spin_loop();
             }
@@ -195,7 +195,7 @@ impl Place {
     }
 }
 
-/// Calls `act`. A vCPU that is found direct meanwhile stays so, and its VM is there.
+/// Calls `act`. A vCPU found direct stays direct during the call, and its VM exists.
 #[inline(always)]
 fn sending<T>(me: usize, act: impl FnOnce() -> T) -> T {
     let sending = &SENDING[me % MAX_CPUS];
@@ -221,7 +221,7 @@ pub fn regain(cpu: usize) {
     });
 }
 
-/// Whether a vCPU is direct on a CPU. The handlers of its exits have references to no VM but its own, and to those that [`regain`] holds direct.
+/// Whether a vCPU is direct on a CPU. The handlers of its exits refer to no VM except its own, and those that [`regain`] holds direct.
 pub fn is_confined(cpu: usize) -> bool {
     HERE[cpu % MAX_CPUS].load(Ordering::Acquire) != NOBODY
 }
@@ -233,7 +233,7 @@ pub fn send(target: &Vcpu, me: usize, intid: u32) -> bool {
     ALL >> (intid & 31) & 1 != 0
         && place.hold(me, |cpu| {
             gic::send_sgi(cpu, intid);
-            // It is on its way before this CPU lets go of the vCPU.
+            // Sent before this CPU releases the vCPU.
             isb();
         })
 }

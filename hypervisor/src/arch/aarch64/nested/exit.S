@@ -1,4 +1,4 @@
-// The way of an exit of a vCPU that has an EL2 of its own: vectors and stubs of its own, so that others pay nothing for it.
+// Exit path of a vCPU with virtual EL2: separate vectors and stubs, so that other vCPUs pay nothing for it.
 // VBAR_EL2 names these vectors while such a vCPU is loaded. Assembled behind exit.S, whose macros it uses.
 
 .section .text.vectors, "ax"

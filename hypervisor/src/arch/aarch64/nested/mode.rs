@@ -39,7 +39,7 @@ impl Mode {
     pub fn clear() -> Self {
         /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers refer to the guest's, while the CPU has virtual EL2's.
         const COUNTER: u64 = 1 << 10;
-        /// EL1TVT, EL1TVCT: likewise for the virtual timer, where CNTVOFF_EL2 would also apply to virtual EL2.
+        /// EL1TVT, EL1TVCT: traps of the virtual timer, where CNTVOFF_EL2 would also apply to virtual EL2.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
         Self { e2h: 0, traps: virtual_el2(NvMode::Redirect) | NV1, cnthctl, also: Self::also(NvMode::Redirect) }

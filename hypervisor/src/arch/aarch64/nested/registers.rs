@@ -61,11 +61,11 @@ pub enum Own {
     Cptr,
     /// As written by L1 with HCR_EL2.E2H clear: SCTLR_EL2.
     PlainSctlr,
-    /// TCR_EL2, likewise.
+    /// TCR_EL2, in the layout without E2H.
     PlainTcr,
-    /// CPTR_EL2, likewise.
+    /// CPTR_EL2, in the layout without E2H.
     PlainCptr,
-    /// CNTHCTL_EL2, likewise.
+    /// CNTHCTL_EL2, in the layout without E2H.
     PlainCnthctl,
 }
 

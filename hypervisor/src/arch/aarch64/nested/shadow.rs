@@ -82,7 +82,7 @@ impl Nested {
         Stage2::decode(vtcr, vttbr, hcr, sctlr, vm.arch.pa_bits())
     }
 
-    /// Loads L2's second stage. Returns false if there is none.
+    /// Loads L2's second stage. Returns false if it has no shadow.
     pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
         let registers = self.stage2_registers();
         let current = match self.shadow {

@@ -15,7 +15,7 @@ use crate::arch::aarch64::vm::second_stage;
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 
-/// Number of shadows of a VM: one per vCPU, and as many for L2 VMs that are not running at the moment.
+/// Number of shadows of a VM: one per vCPU, and the same number for L2 VMs that do not run at present.
 const SHADOWS: usize = 2 * stile_board::MAX_NESTED_VCPUS;
 
 /// The shadows of a VM.

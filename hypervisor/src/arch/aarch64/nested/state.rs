@@ -31,7 +31,7 @@ pub struct Nested {
     pub(super) lists: Option<OnProcessor>,
     /// Bit mask of EL1's timers whose physical interrupt is active for the guest's timer.
     pub(super) held: u32,
-    /// Bit mask of those whose line may be high, or is to be sampled.
+    /// Bit mask of interrupts whose line may be high, or must be sampled.
     pub(super) timers_raised: bool,
     /// Bit mask of those active for virtual EL2's timers, since the guest runs.
     pub(super) el2_active: u32,
@@ -47,7 +47,7 @@ pub struct Nested {
     pub(super) until_guest: UntilGuest,
     /// Line of L1's maintenance interrupt, as last sampled.
     pub(super) asserts_maintenance: bool,
-    /// WFI and WFE trap for the scheduler, whatever L1 requests.
+    /// WFI and WFE trap for the scheduler, regardless of L1's request.
     pub(super) waiting_traps: bool,
     /// L1's own VMPIDR_EL2.
     pub(super) mpidr: u64,

@@ -182,8 +182,8 @@
     add_to_row (\row << {ROW_SHIFT})
 .endm
 
-// The instruction is done: goes on after it. Changes RAX, RCX and RDX. A guest that steps through its code, or in which an interrupt waits
-// that the instruction before may have held up, takes the longer way: nothing has changed yet.
+// The instruction is complete: skips it. Changes RAX, RCX and RDX. A guest that single-steps, or in which an interrupt is pending that
+// the previous instruction may have blocked, takes the slow path: nothing has changed yet.
 .macro skip_instruction or_else
     mov     ecx, GUEST_RFLAGS
     vmread  rax, rcx
@@ -370,7 +370,7 @@ exit_cpuid:
     vmresume
     jmp     entry_failed
 
-// RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault comes before the exit.)
+// RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault precedes the exit.)
 .balign 16
 .global exit_rdmsr
 exit_rdmsr:
@@ -387,7 +387,7 @@ exit_rdmsr:
     jmp     entry_failed
 call_stub exit_rdmsr_call, handle_rdmsr
 
-// WRMSR of IA32_TSC_DEADLINE, while this CPU has no other deadlines: its timer takes the value as it is. (timer.rs)
+// WRMSR of IA32_TSC_DEADLINE, while this CPU has no other deadlines: the timer gets the unmodified value. (timer.rs)
 .balign 16
 .global exit_wrmsr
 exit_wrmsr:
@@ -412,7 +412,7 @@ exit_wrmsr:
     jmp     entry_failed
 call_stub exit_wrmsr_call, handle_wrmsr
 
-// VMCALL. There is one call, which test programs make; for all others the guest is told that there are none, its user mode, too.
+// VMCALL. The only call is that of test programs; all others return "not implemented", in user mode as well.
 .balign 16
 .global exit_vmcall
 exit_vmcall:
@@ -455,8 +455,8 @@ enter_launch_l2:
     restore_callee_saved
     restore_caller_saved
     vmlaunch
-// VMLAUNCH or VMRESUME went on here ("VM-Instruction Error Numbers"): CF says that there is no current VMCS. The guest's registers are still
-// in the CPU, and are not needed any more: its VM ends, or Stile. An L2's are in the frame, too, where its L1 finds them.
+// VMLAUNCH or VMRESUME failed ("VM-Instruction Error Numbers"): CF means that no VMCS is current. The guest's registers are still
+// in the CPU, and are not needed any more: the VM ends, or Stile. An L2's are in the frame, too, where its L1 finds them.
 entry_failed:
     setc    sil
     movzx   esi, sil

@@ -1,5 +1,5 @@
-// The way of an exit on a CPU that needs mitigations of speculative-execution attacks at each exit or entry (speculation.rs). All exits
-// go to their handlers: there are no leaves. Assembled behind exit.S, whose macros it uses.
+// Exit path of a CPU that needs mitigations of speculative-execution attacks at each exit or entry (speculation.rs). All exits
+// use their handlers: there are no leaves. Assembled behind exit.S, whose macros it uses.
 
 .set IA32_SPEC_CTRL, {IA32_SPEC_CTRL}
 .set IA32_FLUSH_CMD, {IA32_FLUSH_CMD}
@@ -35,7 +35,7 @@ verw_operand:
     wrmsr
 .Lmitigated_filled\@:
     lfence
-    // Values of the guest are no operands for speculation.
+    // Clears the guest's values, so that speculation can't use them as operands.
     xor     ebx, ebx
     xor     ebp, ebp
     xor     r8d, r8d

@@ -289,7 +289,7 @@ pub fn trace(on: bool) -> bool {
     other.is_some()
 }
 
-/// First entry of this CPU into a guest; later ones come from `exit.S`.
+/// First entry of this CPU into a guest; later ones are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     speculation::enter_first();
     let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };

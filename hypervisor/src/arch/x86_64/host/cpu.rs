@@ -160,7 +160,7 @@ pub struct PassedTimer {
     bit: u32,
     /// The vector.
     vector: u8,
-    /// Vector of the physical interrupt; 0 (invalid) if the handler is to be called.
+    /// Vector of the physical interrupt; 0 (invalid) if the handler must be called.
     physical: u8,
     /// Whether IA32_TSC_DEADLINE keeps its value at expiry.
     keeps: bool,

@@ -1,4 +1,4 @@
-// Interrupts and exceptions while Stile itself runs. Interrupts come only where it idles; an exception is a mistake of ours, always.
+// Interrupts and exceptions taken by Stile itself. Interrupts are unmasked only while it idles; an exception is always a fault of Stile's.
 
 .section .text.idt, "ax"
 
@@ -47,7 +47,7 @@ return_foreign:
     pop     rax
     iretq
 
-// An NMI, on a stack of its own: a guest's, which is ignored, or else fatal like an exception.
+// An NMI, on a separate stack: a guest's, which is ignored, or else fatal like an exception.
 .balign 16
 .global nmi
 nmi:

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 pub use stile_nested_vmx::Field;
 
-/// Reads a field of the current VMCS; zero if there is none.
+/// Reads a field of the current VMCS; zero if it does not exist.
 #[inline(always)]
 pub fn read(field: Field) -> u64 {
     let value: u64;

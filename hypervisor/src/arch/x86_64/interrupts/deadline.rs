@@ -97,7 +97,6 @@ fn relay(cpu: &mut Cpu) {
     };
     // SAFETY: null, or a field of the loaded vCPU, whose put resets it to null. References to its APIC end before
     // this, or with the handler that has them.
-    // it comes here.
     unsafe { Cpu::set_direct_deadline(place) };
     cpu.note_passed_timer();
 }

@@ -14,7 +14,7 @@ const KNOWN: u64 = 0b1110_0111;
 #[repr(C, align(64))]
 pub struct Extended {
     area: [u8; SIZE],
-    /// XCR0 as the guest has it.
+    /// The guest's XCR0.
     pub xcr0: u64,
 }
 

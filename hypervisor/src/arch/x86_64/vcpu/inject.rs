@@ -81,7 +81,7 @@ pub fn unblock_nmis() {
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
 }
 
-/// Restores blocking by NMI if an interrupted IRET had cleared it and is to be executed again: bit 12 of the field
+/// Restores blocking by NMI if an interrupted IRET had cleared it and will be executed again: bit 12 of the field
 /// `told`.
 pub fn block_nmis_if_iret(told: u64) {
     if told & 1 << 12 != 0 && !was_delivering() {

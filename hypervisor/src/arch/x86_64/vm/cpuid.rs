@@ -111,7 +111,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
             let own = cpuid(7, 0);
             let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
-            /// Emulated, whatever the CPU has.
+            /// Emulated on every CPU.
             const TSC_ADJUST: u32 = 1 << 1;
             CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
         }

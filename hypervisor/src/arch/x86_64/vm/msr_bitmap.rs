@@ -31,7 +31,7 @@ const PASSED: [u32; 14] = [
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
 pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Arena) -> Result<u64, &'static str> {
     let page = arena.allocate_pages(PAGE_SIZE)?;
-    // SAFETY: the page is nobody else's.
+    // SAFETY: the page is used for nothing else.
     let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
     bytes.fill(0xff);
     for register in PASSED.into_iter().chain(passes_deadline.then_some(msr::IA32_TSC_DEADLINE)) {

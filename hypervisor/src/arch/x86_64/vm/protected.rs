@@ -35,7 +35,7 @@ impl Protected {
     /// An empty cache over a VM's second stage, which `ept` points to.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory is insufficient.
     pub fn new(table: Table, ept: u64, arena: &'static Arena) -> Result<Protected, &'static str> {
         let cache = arena.allocate::<Protect>()?.write(const { Protect::new() });
         Ok(Protected { state: TicketLock::new(State { cache, table, arena }), invalidations: Invalidations::new(ept) })
@@ -62,7 +62,7 @@ impl Protected {
             return;
         }
         cache.forget(page);
-        // A right that is given needs no invalidation: a CPU that remembers the old entry comes here once more, and looks anew (the
+        // Granting a right needs no invalidation: a CPU with the stale entry faults once more, and looks it up again (the
         // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
         let given = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
         debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
@@ -133,7 +133,7 @@ impl Maintenance for Deferred {
 
 /// Which CPUs may still have rights that were taken away.
 ///
-/// Nobody waits for them: until all have invalidated, a page counts as one that can't be protected, and the instruction is found anew.
+/// No CPU waits for others: until all have invalidated, a page counts as unprotectable, and the instruction is decoded again.
 /// So no CPU depends on another while it holds a lock.
 struct Invalidations {
     ept: u64,
@@ -157,7 +157,7 @@ impl Invalidations {
 
     /// Rights were taken away. The lock is held.
     fn add(&self) {
-        // Ordered before the look at who is on: who comes later sees the new number.
+        // Ordered before the check of active CPUs: a CPU that becomes active later sees the new number.
         self.wanted.fetch_add(1, Ordering::SeqCst);
         let here = this_index();
         self.catch_up(here);

@@ -50,7 +50,7 @@ impl StolenTime {
         }
         // Instructions that were decoded from the structure itself are not forgotten: the guest has no reason to run it.
         let Some(structure) = Ram(vm).pointer::<u8>(register & ALIGNED) else { return };
-        // SAFETY: it is the guest's memory, of which nobody has a reference, and the structure does not leave its page.
+        // SAFETY: guest memory that no reference covers, and the structure does not cross its page.
         unsafe {
             let version = structure.add(VERSION).cast::<u32>();
             let before = shared::load(version) | 1;

@@ -14,7 +14,7 @@ impl Watch {
         Watch(AtomicU64::new(NEVER))
     }
 
-    /// Whether it has come.
+    /// Whether the time has passed.
     #[inline(always)]
     pub fn is_over(&self, now: u64) -> bool {
         self.0.load(Ordering::Relaxed) <= now
