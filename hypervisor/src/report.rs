@@ -26,7 +26,7 @@ static COPY: TicketLock<Option<&'static mut Ledger>> = TicketLock::new(None);
 /// A description: no memory is left.
 pub fn setup(wanted: bool) -> Result<(), &'static str> {
     WANTED.store(wanted, Ordering::Relaxed);
-    // SAFETY: all zero is a valid ledger.
+    // SAFETY: a ledger consists of integers, for which all zero is valid.
     *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
     STARTED.store(Arch::now(), Ordering::Relaxed);
     FREE.store(memory::available() + of_vms(), Ordering::Relaxed);

@@ -37,7 +37,7 @@ static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketL
 /// # Errors
 /// A description: no memory is left.
 pub fn setup() -> Result<(), &'static str> {
-    // SAFETY: all zero is a valid ledger.
+    // SAFETY: a ledger consists of integers, for which all zero is valid.
     COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
     cpu::RESCHED_HOOK.set(answer);
     Ok(())

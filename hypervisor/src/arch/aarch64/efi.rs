@@ -145,7 +145,7 @@ fn time(system: &SystemTable) -> Option<u64> {
 /// The frame buffer of the firmware's screen, if it has one (UEFI Specification, 12.9 Graphics Output Protocol).
 fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
     let mut found = core::ptr::null_mut();
-    // SAFETY: boot services have not ended.
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
     let protocol = found.cast::<GraphicsOutputProtocol>();
     if status != Status::SUCCESS || protocol.is_null() {
@@ -172,7 +172,7 @@ fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
     let all = BLOCK + image + TREE + MAP as u64;
     let mut start = 0;
-    // SAFETY: boot services have not ended.
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, (all / PAGE) as usize, &mut start) };
     let at = start.next_multiple_of(BLOCK);
     (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })

@@ -55,12 +55,12 @@ impl Host for Arch {
     }
 
     unsafe fn zero(memory: *mut u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what `bulk::zero` requires; both contracts are those of `Host::zero`.
         unsafe { bulk::zero(memory, length) }
     }
 
     unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what `bulk::copy` requires; both contracts are those of `Host::copy`.
         unsafe { bulk::copy(to, from, length) }
     }
 

@@ -295,12 +295,12 @@ impl Host for Arch {
     }
 
     unsafe fn zero(memory: *mut u8, length: usize) {
-        // SAFETY: the caller guarantees exclusive access.
+        // SAFETY: by the function's contract the caller has exclusive access to `length` bytes.
         unsafe { memory.write_bytes(0, length) };
     }
 
     unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-        // SAFETY: the caller guarantees both ranges.
+        // SAFETY: by the function's contract both ranges are valid and do not overlap.
         unsafe { to.copy_from_nonoverlapping(from, length) };
     }
 

@@ -55,12 +55,12 @@ impl Host for Arch {
     }
 
     unsafe fn zero(memory: *mut u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `Host::zero` the caller has exclusive access to `length` bytes.
         unsafe { memory.write_bytes(0, length) }
     }
 
     unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `Host::copy` both ranges are valid and do not overlap.
         unsafe { to.copy_from_nonoverlapping(from, length) }
     }
 

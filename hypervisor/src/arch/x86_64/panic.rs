@@ -102,7 +102,7 @@ pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
 #[inline(always)]
 pub fn frame_pointer() -> u64 {
     let value: u64;
-    // SAFETY: it only reads a register.
+    // SAFETY: the instruction only reads the frame pointer, and changes no memory.
     unsafe { core::arch::asm!("mov {}, rbp", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }

@@ -126,7 +126,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     between(&mut others);
     let (control, (vmcr, ap0r, ap1r)) = others;
     interface.write_state(vmcr, &ap0r, &ap1r);
-    // SAFETY: `take_lists` filled them above.
+    // SAFETY: `take_lists` filled the first `count` list registers' values above.
     unsafe { interface::bring_lists(&lists, count) };
     write_sysreg!(ICH_HCR_EL2, control);
 }

@@ -106,7 +106,7 @@ pub fn clean(address: u64, length: usize) {
     // CTR_EL0.DminLine: log2 of words.
     let line = 4u64 << (read_sysreg!(CTR_EL0) >> 16 & 0xf);
     let end = (address + length as u64).next_multiple_of(line);
-    // SAFETY: cleaning does not change memory contents.
+    // SAFETY: cleaning writes back what caches hold, which does not change memory contents as seen by any observer.
     unsafe {
         each_line!("dc cvac", address & !(line - 1), end, line);
         asm!("dsb sy", options(nostack, preserves_flags));

@@ -134,7 +134,7 @@ pub fn in_front_of(vectors: usize) -> Option<u64> {
         History::Instruction => 1,
         History::Firmware => 2,
     };
-    // SAFETY: speculation.S defines this table of constants.
+    // SAFETY: speculation.S defines this table as constants, which nothing writes.
     Some(unsafe { CLEARING_VECTORS[way][vectors] })
 }
 

@@ -49,11 +49,11 @@ fn authenticated(kind: EretKind, elr: u64) -> u64 {
     let mut address = elr;
     match kind {
         EretKind::Plain => {}
-        // SAFETY: it computes on two registers.
+        // SAFETY: the instruction computes on two registers, and accesses no memory.
         EretKind::KeyA => unsafe {
             core::arch::asm!(".arch_extension pauth", "autia {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },
-        // SAFETY: it computes on two registers.
+        // SAFETY: the instruction computes on two registers, and accesses no memory.
         EretKind::KeyB => unsafe {
             core::arch::asm!(".arch_extension pauth", "autib {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
         },

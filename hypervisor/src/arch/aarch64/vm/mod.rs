@@ -467,7 +467,7 @@ impl Vcpu {
     /// keeps it off.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn context(&self) -> &mut VcpuContext {
-        // SAFETY: the caller guarantees exclusive access.
+        // SAFETY: by the function's contract no other reference to the context exists.
         unsafe { &mut *self.context.get() }
     }
 

@@ -34,7 +34,7 @@ pub unsafe fn store<T: Copy>(to: *mut T, value: T) {
 /// # Safety
 /// As [`load`].
 pub unsafe fn read(from: *const u8, width: Width) -> u64 {
-    // SAFETY: the caller guarantees the address.
+    // SAFETY: by the contract of `load`, which is also this function's, the address is in mapped guest RAM.
     unsafe {
         match width {
             Width::Byte => load(from).into(),
@@ -50,7 +50,7 @@ pub unsafe fn read(from: *const u8, width: Width) -> u64 {
 /// # Safety
 /// As [`load`].
 pub unsafe fn write(to: *mut u8, width: Width, value: u64) {
-    // SAFETY: the caller guarantees the address.
+    // SAFETY: by the contract of `load`, which is also this function's, the address is in mapped guest RAM.
     unsafe {
         match width {
             Width::Byte => store(to, value as u8),

@@ -65,7 +65,7 @@ pub fn debug(why: u64) {
     // again.
     let why = if why & BD != 0 { why & !BS } else { why };
     let mut dr6: u64;
-    // SAFETY: DR6 holds the loaded guest's value.
+    // SAFETY: DR6 holds the loaded guest's value, and Stile sets no breakpoints: only the guest observes it.
     unsafe {
         asm!("mov {}, dr6", out(reg) dr6, options(nomem, nostack, preserves_flags));
         dr6 = dr6 & !CONDITIONS | why & TOLD;

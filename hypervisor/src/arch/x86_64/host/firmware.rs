@@ -18,7 +18,7 @@ pub fn power_off() -> ! {
     // Bochs ends at this word on this port (its user manual, "Shutdown"), which is unused elsewhere.
     const BOCHS: u16 = 0x8900;
     for byte in *b"Shutdown" {
-        // SAFETY: the machine ends.
+        // SAFETY: only Bochs has a device at the port, which ends the machine.
         unsafe { out8(BOCHS, byte) };
     }
     if let Some(Some(power_off)) = POWER_OFF.try_get() {

@@ -13,7 +13,7 @@ struct Heap {
     used: AtomicUsize,
 }
 
-// SAFETY: each byte is allocated once.
+// SAFETY: an atomic counter hands out each byte once, so that no two allocations overlap.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]

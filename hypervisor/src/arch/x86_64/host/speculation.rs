@@ -48,7 +48,7 @@ fn identity() -> Identity {
     let leaf_7_edx = if cpuid(0, 0).eax >= 7 { cpuid(7, 0).edx } else { 0 };
     let has_capabilities = leaf_7_edx & leaf_7::ARCH_CAPABILITIES != 0;
     let capabilities = if has_capabilities {
-        // SAFETY: CPUID enumerates the register.
+        // SAFETY: CPUID enumerates the register, and reads have no side effects.
         unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) }
     } else {
         0

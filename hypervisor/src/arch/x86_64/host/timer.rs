@@ -24,7 +24,7 @@ pub fn frequency() -> u64 {
 
 /// Reads IA32_TSC_DEADLINE.
 pub fn deadline() -> u64 {
-    // SAFETY: boot refuses CPUs without the register.
+    // SAFETY: boot refuses CPUs without the register, and reads have no side effects.
     unsafe { rdmsr(msr::IA32_TSC_DEADLINE) }
 }
 

@@ -93,7 +93,7 @@ pub fn detect() -> Result<Features, &'static str> {
     if leaf.ecx & 1 << 21 == 0 || leaf.ecx & 1 << 24 == 0 {
         return Err("the CPU has no x2APIC with a TSC deadline");
     }
-    // SAFETY: VMX is supported.
+    // SAFETY: the register exists, because CPUID reported VMX; reads have no side effects.
     let basic = unsafe { rdmsr(msr::IA32_VMX_BASIC) };
     if basic & 1 << 55 == 0 {
         return Err("the CPU's VMX is of the first kind: it has no true controls");
@@ -128,7 +128,7 @@ pub fn detect() -> Result<Features, &'static str> {
     }
     const PAGES_OF_1_GIB: u64 = 1 << 17;
     let largest_page = if capable & PAGES_OF_1_GIB != 0 { Level::L1 } else { Level::L2 };
-    // SAFETY: VMX is supported.
+    // SAFETY: the registers exist, because CPUID reported VMX; reads have no side effects.
     let fixed = unsafe {
         [
             (rdmsr(msr::IA32_VMX_CR0_FIXED0), rdmsr(msr::IA32_VMX_CR0_FIXED1)),
@@ -140,7 +140,7 @@ pub fn detect() -> Result<Features, &'static str> {
     let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
     /// IA32_VMX_MISC: VMWRITE can write any field.
     const WRITE_ANY: u64 = 1 << 29;
-    // SAFETY: VMX is supported.
+    // SAFETY: the register exists, because CPUID reported VMX; reads have no side effects.
     let writes_any = unsafe { rdmsr(MISC) } & WRITE_ANY != 0;
     let shadowing = writes_any && controls(SECONDARY, secondary::VMCS_SHADOWING, 0).is_some();
     Ok(Features {

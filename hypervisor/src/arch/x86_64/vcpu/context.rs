@@ -163,7 +163,7 @@ impl VcpuContext {
     /// Puts the registers that [`VcpuContext::load`] loaded.
     pub fn put(&mut self, cpu: &mut Cpu) {
         for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
-            // SAFETY: the CPU has the register.
+            // SAFETY: the list has only registers that CPUID enumerates on this CPU; reads have no side effects.
             *value = unsafe { rdmsr(register) };
         }
         self.debug.put();

@@ -34,7 +34,7 @@ impl Debug {
     /// Puts the registers.
     pub fn put(&mut self) {
         let [a, b, c, d]: [u64; 4];
-        // SAFETY: reading has no side effect.
+        // SAFETY: reads of debug registers have no side effects, since a VM exit clears DR7.GD ("Loading Host Control Registers").
         unsafe {
             asm!(
                 "mov {cr2}, cr2", "mov {a}, dr0", "mov {b}, dr1", "mov {c}, dr2", "mov {d}, dr3", "mov {dr6}, dr6",

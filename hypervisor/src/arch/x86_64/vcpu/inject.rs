@@ -164,7 +164,7 @@ pub fn exception(vector: u8, code: Option<u32>) {
 
 /// Sets CR2, the linear address of a page fault.
 pub fn set_fault_address(address: u64) {
-    // SAFETY: CR2 holds the loaded guest's value.
+    // SAFETY: CR2 holds the loaded guest's value: Stile takes no page faults that it survives.
     unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
 }
 

@@ -93,7 +93,7 @@ pub fn set_state_word(word: StateWord, value: u32) {
 /// Reads XCR0, which holds the guest's value. CR4.OSXSAVE is set.
 pub fn xcr0() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reading is allowed with CR4.OSXSAVE.
+    // SAFETY: XGETBV requires CR4.OSXSAVE, which boot set, and changes no memory.
     unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
     u64::from(high) << 32 | u64::from(low)
 }

@@ -322,7 +322,7 @@ impl Vcpu {
     /// keeps it off.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn context(&self) -> &mut VcpuContext {
-        // SAFETY: the caller owns the vCPU.
+        // SAFETY: by the function's contract no other reference to the context exists.
         unsafe { &mut *self.context.get() }
     }
 
@@ -333,7 +333,7 @@ impl Vcpu {
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     #[inline(always)]
     pub unsafe fn decoder(&self) -> &mut Decoder {
-        // SAFETY: the caller has the vCPU loaded.
+        // SAFETY: by the function's contract the caller has the vCPU loaded, and so the only reference to its decoder.
         unsafe { &mut *self.decoder.get() }
     }
 
@@ -343,7 +343,7 @@ impl Vcpu {
     /// As [`Vcpu::context`].
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
-        // SAFETY: the caller owns the vCPU.
+        // SAFETY: by the function's contract no other reference to the APIC exists.
         unsafe { &mut *self.apic.get() }
     }
 
@@ -353,7 +353,7 @@ impl Vcpu {
     /// As [`Vcpu::context`].
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn vmx(&self) -> Option<&mut GuestVmx> {
-        // SAFETY: the caller owns the vCPU.
+        // SAFETY: by the function's contract no other reference to the VMX state exists.
         self.vmx.as_ref().map(|vmx| unsafe { &mut **vmx.get() })
     }
 
