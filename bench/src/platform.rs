@@ -157,7 +157,17 @@ impl Platform {
         let &Start { cpu, cpus, memory } = start;
         let cpu = cpu.to_owned();
         match self.arch {
-            Arch::Aarch64 => Machine::Arm(Board { cpu, cpus, memory, machine: options, smmu: false, icount: true, firmware: None, extra }),
+            Arch::Aarch64 => Machine::Arm(Board {
+                cpu,
+                cpus,
+                nodes: Vec::new(),
+                memory,
+                machine: options,
+                smmu: false,
+                icount: true,
+                firmware: None,
+                extra,
+            }),
             Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
         }
     }

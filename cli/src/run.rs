@@ -64,11 +64,12 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let memory = if firmware.is_some() { memory + 2 * image.bytes.len() as u64 + UEFI_MEMORY } else { memory };
     drop(image);
     let smmu = config.has_functions();
+    let nodes = config.node_cpus();
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
             let (machine, extra) = (args.machine_option.clone(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
-            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, smmu, firmware, extra })
+            emulator::Machine::Arm(Board { cpu, cpus, nodes, memory, machine, icount: args.icount, smmu, firmware, extra })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {

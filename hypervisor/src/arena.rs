@@ -8,11 +8,13 @@ use core::ops::Range;
 use stile_board::MAX_VMS;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{TableMemory, TableRead};
+use stile_sched::CpuSet;
 use stile_sched::lock::TicketLock;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::memory::{self, TableFrames};
+use crate::nodes;
 
 /// Minimum block size: enough for a small VM.
 const LEAST_BLOCK: u64 = 256 << 10;
@@ -31,6 +33,8 @@ struct Blocks {
     rest: Range<u64>,
     /// Head of the list of freed frames, each of which starts with the address of the next; 0 ends the list.
     freed: u64,
+    /// CPUs near to which blocks are taken.
+    near: CpuSet,
 }
 
 static ARENAS: [Arena; MAX_VMS] = [const { Arena::new() }; MAX_VMS];
@@ -50,7 +54,7 @@ pub const fn room<T>() -> u64 {
 
 impl Arena {
     const fn new() -> Arena {
-        Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0 }))
+        Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0, near: CpuSet::EMPTY }))
     }
 
     /// Allocates zeroed memory for a value that lives as long as the VM.
@@ -65,9 +69,14 @@ impl Arena {
         Ok(unsafe { &mut *Arch::physical(address).cast() })
     }
 
-    /// Zeroed pages; their physical address.
-    ///
+    /// Selects the CPUs near to which further memory is taken.
+    pub fn prefer(&self, cpus: CpuSet) {
+        self.0.lock().near = cpus;
+    }
+
     /// Allocates zeroed pages and returns their physical address.
+    ///
+    /// # Errors
     /// [`NO_MEMORY`].
     pub fn allocate_pages(&self, size: u64) -> Result<u64, &'static str> {
         let address = self.0.lock().take(size).ok_or(NO_MEMORY)?;
@@ -117,7 +126,8 @@ impl Blocks {
         if self.rest.end - self.rest.start < size {
             let all: u64 = self.taken.iter().map(|block| block.end - block.start).sum();
             let wanted = (all / 2).max(LEAST_BLOCK).max(size).next_multiple_of(PAGE_SIZE);
-            let block = [wanted, size].into_iter().find_map(memory::take)?;
+            let near = nodes::near(self.near);
+            let block = [wanted, size].into_iter().find_map(|size| memory::take(size, &near))?;
             if self.taken.push(block.clone()).is_err() {
                 memory::free(block);
                 return None;
@@ -195,7 +205,7 @@ pub fn check_that_all_comes_back() {
     assert!(arena.allocate_pages(1 << 40).is_err(), "no board has that much");
     while !arena.give_back() {}
     assert_eq!((memory::available(), arena.size()), (before, 0));
-    let block = memory::take(size).unwrap();
+    let block = memory::take(size, &nodes::Near::new()).unwrap();
     // SAFETY: the block was just allocated, so that nothing else refers to it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(block.start), size as usize) };
     assert!(bytes.iter().all(|&byte| byte == 0), "memory that came back is clear");

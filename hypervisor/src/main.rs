@@ -19,6 +19,7 @@ mod direct_map;
 #[cfg(target_os = "none")]
 mod footprint;
 mod memory;
+mod nodes;
 mod once;
 mod operator;
 mod panic;

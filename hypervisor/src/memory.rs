@@ -13,6 +13,7 @@ use stile_sched::lock::TicketLock;
 use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::console::log;
+use crate::nodes::Near;
 
 /// Maximum number of separate free regions: VMs come and go, each with up to [`MAX_PIECES`] pieces of RAM and a few
 /// arena blocks.
@@ -72,15 +73,24 @@ pub fn allocate<T>() -> Result<&'static mut MaybeUninit<T>, &'static str> {
 /// # Errors
 /// As from [`allocate`].
 pub fn allocate_pages(size: u64) -> Result<u64, &'static str> {
-    let address = allocate_by(|memory| memory.alloc_block(size, PAGE_SIZE)).map_err(|_| NO_MEMORY)?;
+    allocate_pages_near(size, &Near::new())
+}
+
+/// [`allocate_pages`], if possible in memory `near`.
+///
+/// # Errors
+/// As from [`allocate`].
+pub fn allocate_pages_near(size: u64, near: &Near) -> Result<u64, &'static str> {
+    let address = allocate_by(|memory| memory.alloc_block_near(size, PAGE_SIZE, near)).map_err(|_| NO_MEMORY)?;
     // SAFETY: the block is in the direct map and was just allocated, so that nothing else refers to it.
     unsafe { Arch::physical(address).write_bytes(0, size as usize) };
     Ok(address)
 }
 
-/// Allocates a block of pages with undefined contents; `None` if no memory is left.
-pub fn take(size: u64) -> Option<Range<u64>> {
-    take_aligned(size, PAGE_SIZE)
+/// Allocates a block of pages with undefined contents, if possible `near`; `None` if no memory is left.
+pub fn take(size: u64, near: &Near) -> Option<Range<u64>> {
+    let start = allocate_by(|memory| memory.alloc_block_near(size, PAGE_SIZE, near)).ok()?;
+    Some(start..start + size)
 }
 
 /// Allocates a block with the given alignment.
@@ -101,12 +111,12 @@ pub fn free_guest(pieces: &[Piece]) {
     pieces.iter().for_each(|piece| free(piece.pa..piece.pa + piece.size));
 }
 
-/// Allocates memory for a guest, to be mapped at `gpa`.
+/// Allocates memory for a guest, to be mapped at `gpa`, if possible `near`.
 ///
 /// # Errors
 /// There is too little memory, or it is in too many pieces.
-pub fn allocate_guest(gpa: u64, size: u64) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
-    allocate_by(|memory| memory.alloc_memory(gpa, size))
+pub fn allocate_guest(gpa: u64, size: u64, near: &Near) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
+    allocate_by(|memory| memory.alloc_memory_near(gpa, size, near))
 }
 
 /// Tables in frames that are accessed through the direct map.

@@ -50,6 +50,10 @@ fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
     };
     line(text, &format!("  architecture   {}, CPU model {}", config.arch.name(), config.cpu_model));
     line(text, &format!("  physical CPUs  {}", config.cpus));
+    for (node, cpus) in config.node_cpus().into_iter().enumerate() {
+        let cpus = units::cpus(cpus.fold(0, |mask, cpu| mask | 1 << cpu));
+        line(text, &format!("  NUMA node {node}    CPU {cpus}, and its part of the memory"));
+    }
     line(text, &format!("  memory         {memory}; {vm_memory} of it for virtual machines"));
     line(text, &format!("  Stile's own    {}", footprint(config)));
     line(text, &format!("  time slice     {:?}", config.slice));

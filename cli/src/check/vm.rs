@@ -2,6 +2,7 @@
 
 use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset, Topology};
 
+use super::affinity;
 use super::devices;
 use super::interrupts;
 use super::ipi;
@@ -51,6 +52,9 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
     let arranged = vm.topology.map(topology).unwrap_or_default();
     fact("vCPUs", &format!("{}{arranged}{pinned}", vm.vcpus));
     fact("CPU time", cpu_time);
+    if let Some(nodes) = affinity::nodes_of_vm(machine, vm) {
+        fact("NUMA nodes", &nodes);
+    }
     fact(
         "on reset",
         &match vm.on_reset {

@@ -11,7 +11,7 @@ use super::{
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
-const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "slice"];
+const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "nodes", "slice"];
 const VM_KEYS: &[&str] = &[
     "append",
     "budget",
@@ -57,6 +57,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
         draft.arch = machine.string("arch", "\"aarch64\" or \"x86_64\"", mistakes);
         draft.cpu = machine.string("cpu", "a string such as \"max\"", mistakes);
         draft.cpus = machine.integer("cpus", mistakes);
+        draft.nodes = machine.integer("nodes", mistakes);
         draft.memory = machine.size("memory", "a string such as \"2G\"", mistakes);
         draft.slice = machine.string("slice", "a string such as \"5ms\"", mistakes);
         draft.mitigations = machine.string("mitigations", "\"auto\", \"off\" or \"all\"", mistakes);

@@ -30,6 +30,7 @@ pub enum Cpus {
 pub struct Draft {
     pub arch: Option<Given<String>>,
     pub cpus: Option<Given<i64>>,
+    pub nodes: Option<Given<i64>>,
     pub memory: Option<Given<String>>,
     pub cpu: Option<Given<String>>,
     pub slice: Option<Given<String>>,

@@ -20,6 +20,9 @@ use crate::image::domain::Domain;
 /// and stacks.
 pub const RESERVED: u64 = 64 << 20;
 
+/// Maximum number of NUMA nodes of an emulated machine.
+pub const MAX_NODES: usize = 8;
+
 /// Default of the machine's memory besides the virtual machines' and the image.
 const SPARE: u64 = 256 << 20;
 
@@ -30,6 +33,8 @@ pub struct MachineConfig {
     pub arch: Arch,
     /// Physical CPUs: 1 to [`stile_board::MAX_CPUS`].
     pub cpus: u32,
+    /// NUMA nodes of the emulated machine: 1 to [`MAX_NODES`], at most as many as CPUs. See [`MachineConfig::node_cpus`].
+    pub nodes: u32,
     /// Physical memory in bytes, if configured: see [`MachineConfig::physical_memory`].
     pub memory: Option<u64>,
     /// The emulator's CPU model, with its options.
@@ -286,6 +291,12 @@ impl MachineConfig {
                 units::size((used + reserved).next_multiple_of(1 << 20)),
             )),
         }
+    }
+
+    /// The CPUs of each NUMA node, among which CPUs and memory are divided evenly. Empty with a single node.
+    pub fn node_cpus(&self) -> Vec<Range<u32>> {
+        let start = |node: u32| node * self.cpus / self.nodes;
+        if self.nodes < 2 { Vec::new() } else { (0..self.nodes).map(|node| start(node)..start(node + 1)).collect() }
     }
 
     /// The physical CPUs, a bit each.

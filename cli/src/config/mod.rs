@@ -24,7 +24,9 @@ pub mod units;
 mod value;
 
 pub use flags::Flags;
-pub use machine::{Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, RESERVED, VmConfig};
+pub use machine::{
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, RESERVED, VmConfig,
+};
 use mistake::file_like;
 pub use mistake::{Mistake, Mistakes, Place, similar};
 

@@ -7,7 +7,8 @@ use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_V
 use stile_pci::Address;
 
 use super::{
-    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, Place, VmConfig, budget, devices,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
+    devices,
     draft::{Draft, Given, VmDraft},
     topology, units, value,
 };
@@ -30,6 +31,14 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let given_cpus = draft.cpus.as_ref().and_then(|given| {
         let cpus = value::number(given, "physical CPUs", 1, MAX_CPUS, mistakes)?;
         u32::try_from(cpus).ok()
+    });
+    let given_nodes = draft.nodes.as_ref().and_then(|given| {
+        if arch == Arch::X86_64 {
+            let what = "NUMA nodes can't be emulated on x86_64";
+            mistakes.push(Mistake::new(given.place.clone(), what).expected("arch = \"aarch64\" in [machine], or no `nodes`"));
+            return None;
+        }
+        u32::try_from(value::number(given, "NUMA nodes", 1, MAX_NODES, mistakes)?).ok()
     });
     // If the file doesn't give the number of CPUs, the CPUs named by virtual machines exist.
     let cpu_limit = given_cpus.unwrap_or(MAX_CPUS as u32);
@@ -74,9 +83,15 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     devices::assign(&mut vms, mistakes);
 
     let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
+    let cpus = given_cpus.unwrap_or(highest.max(1));
+    if let (Some(nodes), Some(given)) = (given_nodes.filter(|&nodes| nodes > cpus), &draft.nodes) {
+        let what = format!("{nodes} NUMA nodes, but {}", units::plural(cpus as usize, "physical CPU"));
+        mistakes.push(Mistake::new(given.place.clone(), what).expected("at least one CPU for each node"));
+    }
     let config = MachineConfig {
         arch,
-        cpus: given_cpus.unwrap_or(highest.max(1)),
+        cpus,
+        nodes: given_nodes.unwrap_or(1),
         memory,
         cpu_model: cpu_model.unwrap_or_else(|| arch.default_cpu_model().to_owned()),
         slice: slice.unwrap_or(DEFAULT_SLICE),

@@ -43,6 +43,9 @@ refused! {
     wrong_types: "[machine]\ncpus = \"2\"\nslice = 5\nmemory = 2.5\n[[vm]]\nkernel = [\"Image\"]\nmemory = 512\npinned = \"yes\"\ncpus = 1\nvcpus = 1e3\ntechniques = true\nname = 1979-05-27\n";
     bad_values: "[machine]\narch = \"arm64\"\ncpus = 65\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
     shares: "[[vm]]\nkernel = \"Image\"\nweight = 0\ncap = \"150\"\n[[vm]]\nkernel = \"Image\"\nweight = 10001\ncap = \"0%\"\n[[vm]]\nkernel = \"Image\"\ncap = 50\n";
+    nodes: "[machine]\ncpus = 2\nnodes = 3\n[[vm]]\nkernel = \"Image\"\n";
+    nodes_of_a_pc: "[machine]\narch = \"x86_64\"\nnodes = 2\n[[vm]]\nkernel = \"Image\"\n";
+    too_many_nodes: "[machine]\ncpus = 16\nnodes = 9\n[[vm]]\nkernel = \"Image\"\n";
     topologies: "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"8x8x2\"\n[[vm]]\nkernel = \"Image\"\nvcpus = 6\ntopology = \"1x4x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x3x1\"\n[[vm]]\nkernel = \"Image\"\ntopology = 4\n[[vm]]\nkernel = \"Image\"\ntopology = \"0x1x256\"\n";
     out_of_range: "[machine]\nslice = \"2s\"\ncpus = 99999999999999999999\nmemory = \"1T\"\n[[vm]]\nname = \"a-name-that-is-much-too-long-for-a-vm\"\nkernel = \"Image\"\nmemory = \"1K\"\nvcpus = -1\n";
     ablations: "[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [\"state\", \"times\"]\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = \"traps\"\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [1]\n";
@@ -98,7 +101,7 @@ fn nested_virtual_machines_need_more_memory() {
 #[test]
 fn everything_given() {
     let config = read(
-        "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\nmitigations = \"off\"\n\
+        "[machine]\narch = \"aarch64\"\ncpus = 4\nnodes = 3\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\nmitigations = \"off\"\n\
          [[vm]]\nname = \"a\"\nkernel = \"Image\"\ninitrd = \"initrd.img\"\nappend = \"quiet\"\nmemory = \"256M\"\nvcpus = 2\n\
          cpus = [1, 3]\npinned = true\nweight = 250\ncap = \"150%\"\non_reset = \"stop\"\n\
          [vm.budget]\nexits_per_second = 500\nexit_time = \"0.5%\"\n\
@@ -111,6 +114,7 @@ fn everything_given() {
     assert_eq!((&config.cpu_model[..], config.slice), ("cortex-a57", Duration::from_millis(1)));
     assert_eq!(config.mitigations, Mitigations::Off);
     assert_eq!(config.present_cpus(), 0b1111);
+    assert_eq!(config.node_cpus(), [0..1, 1..2, 2..4]);
     let [a, b, c] = &config.vms[..] else { panic!("three virtual machines") };
     assert!(matches!(&a.initrd, InitrdSource::File(path) if path.ends_with("initrd.img")));
     assert_eq!((&a.append[..], a.memory, a.vcpus, a.cpus), ("quiet", 256 << 20, 2, 0b1010));

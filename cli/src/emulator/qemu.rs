@@ -1,6 +1,7 @@
 //! The emulated Arm server: QEMU's `virt` board with EL2.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,8 @@ pub struct Board {
     pub cpu: String,
     /// Physical CPUs.
     pub cpus: u32,
+    /// CPUs of each NUMA node, among which memory is divided evenly; empty without nodes.
+    pub nodes: Vec<Range<u32>>,
     /// RAM in bytes.
     pub memory: u64,
     /// Further options of the `virt` machine, such as `gic-version=4`; several may be in one, with commas between them.
@@ -69,8 +72,14 @@ impl Board {
         }
         // QEMU's own pointer authentication algorithm is several times as fast as the architected one.
         let cpu = if self.cpu == "max" { "max,pauth-impdef=on" } else { &self.cpu };
-        let memory = format!("{}M", self.memory.div_ceil(1 << 20));
-        let cpus = self.cpus.to_string();
+        let mebibytes = self.memory.div_ceil(1 << 20);
+        let memory = format!("{mebibytes}M");
+        // QEMU warns of CPUs in one cluster on different nodes. Sockets have equal numbers of CPUs.
+        let sockets = self.nodes.len() as u32;
+        let cpus = match self.cpus {
+            cpus if sockets > 1 && cpus.is_multiple_of(sockets) => format!("{cpus},sockets={sockets},cores={}", cpus / sockets),
+            cpus => cpus.to_string(),
+        };
         let mut arguments: Vec<OsString> = [
             "-M",
             &machine,
@@ -95,6 +104,19 @@ impl Board {
         .into_iter()
         .map(OsString::from)
         .collect();
+        for (node, cpus) in (0..).zip(&self.nodes) {
+            let nodes = self.nodes.len() as u64;
+            let size = (node + 1) * mebibytes / nodes - node * mebibytes / nodes;
+            let (first, last) = (cpus.start, cpus.end.saturating_sub(1));
+            let options = [
+                "-object",
+                &format!("memory-backend-ram,id=node{node},size={size}M"),
+                "-numa",
+                &format!("node,nodeid={node},cpus={first}-{last},memdev=node{node}"),
+            ]
+            .map(OsString::from);
+            arguments.extend(options);
+        }
         if self.icount {
             arguments.extend(["-icount", "shift=0,sleep=off"].map(OsString::from));
         }
@@ -140,6 +162,7 @@ mod tests {
         Board {
             cpu: "max".into(),
             cpus: 2,
+            nodes: Vec::new(),
             memory: 1 << 30,
             machine: Vec::new(),
             icount: false,
@@ -173,6 +196,23 @@ mod tests {
     fn additional_arguments_come_last_and_take_precedence() {
         let text = line(&Board { icount: true, extra: vec!["-d".into(), "int".into()], ..board() });
         assert!(text.ends_with("-icount shift=0,sleep=off -kernel IMAGE -d int"), "{text}");
+    }
+
+    #[test]
+    fn nodes_share_all_memory() {
+        let text = line(&Board { cpus: 4, nodes: vec![0..1, 1..2, 2..4], memory: 1000 << 20, ..board() });
+        let even = line(&Board { cpus: 4, nodes: vec![0..2, 2..4], ..board() });
+        assert!(even.contains("-smp 4,sockets=2,cores=2 "), "{even}");
+        for part in [
+            "-smp 4 ",
+            "-m 1000M",
+            "id=node0,size=333M ",
+            "id=node1,size=333M ",
+            "id=node2,size=334M ",
+            "node,nodeid=2,cpus=2-3,memdev=node2",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub fn without_guests() -> Vec<Scenario> {
         clusters(),
         topology("boot/topology", Arch::Aarch64, "debian"),
         topology("pc/topology/debian:6.1", Arch::X86_64, "debian:6.1"),
+        numa(),
         many_vcpus(),
         one_cpu(),
         two_cpus(),
@@ -84,6 +85,22 @@ fn topology(name: &str, arch: Arch, kernel: &str) -> Scenario {
     let output = vec!["0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
+}
+
+/// The RAM of each VM is on the node of its CPUs. The last VM does not fit there.
+fn numa() -> Scenario {
+    let vm = |name: &str, cpus: &str, memory: &str| {
+        format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\ncpus = \"{cpus}\"\nmemory = \"{memory}\"\nexec = \"echo up\"\n")
+    };
+    let vms = [vm("one", "1", "192M"), vm("zero", "0", "192M"), vm("large", "1", "320M")].concat();
+    let config = format!("[machine]\ncpus = 2\nnodes = 2\nmemory = \"1G\"\n{vms}");
+    let notes = [
+        "node 0: 512 MiB; CPU 0\nnode 1: 512 MiB; CPU 1",
+        "one: RAM on node 1\nzero: RAM on node 0",
+        "large: RAM on node 0, 1, as those of its CPUs have too little left",
+    ];
+    let expect = Expect { notes: notes.map(str::to_owned).into(), ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("boot/numa", "--exits") }
 }
 
 /// More vCPUs than the machine has CPUs.

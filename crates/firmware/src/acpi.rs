@@ -1,17 +1,13 @@
 //! ACPI tables that a hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), and power-off (FADT, and the
-//! `_S5_` object of the DSDT).
+//! `_S5_` object of the DSDT), and nodes (SRAT).
 
 use heapless::Vec;
 
-use crate::Memory;
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
-
-/// The most CPUs that [`Tables::cpus`] holds.
-pub const MAX_CPUS: usize = 64;
-/// The longest table that is read, in bytes.
-const TABLE_MAX: u32 = 1 << 20;
-/// Length of a table's header.
-pub(crate) const HEADER: usize = 36;
+use crate::numa::Numa;
+use crate::srat::{self, Affinity};
+use crate::table::{HEADER, sum, table};
+use crate::{MAX_CPUS, Memory};
 
 /// An I/O interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +47,8 @@ pub struct Tables {
     pub overrides: Vec<Override, 16>,
     /// The power-off sequence, if the tables describe it.
     pub power_off: Option<PowerOff>,
+    /// Nodes of memory and CPUs, by APIC ID.
+    pub numa: Numa,
 }
 
 impl Tables {
@@ -72,6 +70,11 @@ impl Tables {
                     madt = true;
                     tables.read_madt(bytes);
                 }
+                Some(b"SRAT") => srat::visit(bytes, |affinity, node| match affinity {
+                    Affinity::Memory(range) => tables.numa.add_memory(range, node),
+                    Affinity::Apic(id) => tables.numa.add_cpu(id.into(), node),
+                    Affinity::Uid(_) => {}
+                }),
                 Some(b"FACP") => tables.power_off = power_off(memory, bytes),
                 _ => {}
             }
@@ -140,17 +143,6 @@ fn root(memory: &impl Memory) -> Option<(u64, bool)> {
 
 fn is_rsdp(bytes: &[u8]) -> bool {
     bytes.starts_with(b"RSD PTR ") && bytes.get(..20).is_some_and(|first| sum(first) == 0)
-}
-
-/// Returns a whole table, header included, if its length and checksum are valid.
-pub(crate) fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
-    let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
-    let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
-    (length as usize >= HEADER && sum(bytes) == 0).then_some(bytes)
-}
-
-fn sum(bytes: &[u8]) -> u8 {
-    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
 /// Returns the power-off sequence of the Fixed ACPI Description Table.

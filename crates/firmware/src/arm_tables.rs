@@ -1,13 +1,15 @@
 //! ACPI tables of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
-//! (GTDT), PSCI (FADT), console (SPCR).
+//! (GTDT), PSCI (FADT), console (SPCR), nodes (SRAT).
 
 use core::ops::Range;
 
 use heapless::Vec;
 
-use crate::Memory;
-use crate::acpi::{HEADER, MAX_CPUS, table};
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+use crate::numa::Numa;
+use crate::srat::{self, Affinity};
+use crate::table::{HEADER, table};
+use crate::{MAX_CPUS, Memory};
 
 /// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one has one for each CPU.
 const REDISTRIBUTOR: u64 = 2 << 16;
@@ -31,6 +33,10 @@ pub struct ArmTables {
     pub psci_by_hvc: Option<bool>,
     /// Physical address and interrupt of the console, if that is a PL011.
     pub uart: Option<(u64, Option<u32>)>,
+    /// Nodes of memory and CPUs, by MPIDR affinities.
+    pub numa: Numa,
+    /// ACPI processor UIDs of `cpus`.
+    uids: Vec<u32, MAX_CPUS>,
 }
 
 impl ArmTables {
@@ -39,6 +45,7 @@ impl ArmTables {
         let root = table(memory, u64_at(memory.bytes(rsdp, 36)?, 24)?)?;
         let mut tables = Self::default();
         let mut has_madt = false;
+        let mut affinities = None;
         for entry in root.get(HEADER..)?.chunks_exact(8) {
             let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
             // Tables that are cut short are ignored.
@@ -50,8 +57,16 @@ impl ArmTables {
                 Some(GTDT) => tables.read_gtdt(bytes),
                 Some(FACP) => tables.read_fadt(bytes),
                 Some(SPCR) => tables.read_spcr(bytes),
+                // It refers to CPUs by the MADT's UIDs, which may follow.
+                Some(SRAT) => {
+                    affinities = Some(bytes);
+                    None
+                }
                 _ => None,
             };
+        }
+        if let Some(affinities) = affinities {
+            tables.read_srat(affinities);
         }
         has_madt.then_some(tables)
     }
@@ -74,7 +89,9 @@ impl ArmTables {
         match kind {
             // GIC CPU Interface
             0x0b if u32_at(entry, 12)? & ENABLED != 0 => {
-                self.cpus.push(u64_at(entry, 68)?).ok()?;
+                let (uid, mpidr) = (u32_at(entry, 8)?, u64_at(entry, 68)?);
+                self.cpus.push(mpidr).ok()?;
+                self.uids.push(uid).ok()?;
                 self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|&intid| intid != 0));
                 let redistributor = u64_at(entry, 60)?;
                 if redistributor != 0 {
@@ -116,6 +133,18 @@ impl ArmTables {
         Some(())
     }
 
+    fn read_srat(&mut self, bytes: &[u8]) {
+        srat::visit(bytes, |affinity, node| match affinity {
+            Affinity::Memory(range) => self.numa.add_memory(range, node),
+            Affinity::Uid(uid) => {
+                if let Some((_, &mpidr)) = self.uids.iter().zip(&self.cpus).find(|&(&of, _)| of == uid) {
+                    self.numa.add_cpu(mpidr, node);
+                }
+            }
+            Affinity::Apic(_) => {}
+        });
+    }
+
     /// "Serial Port Console Redirection Table", Microsoft.
     fn read_spcr(&mut self, bytes: &[u8]) -> Option<()> {
         const PL011: u8 = 3;
@@ -134,3 +163,4 @@ const APIC: u32 = u32::from_le_bytes(*b"APIC");
 const GTDT: u32 = u32::from_le_bytes(*b"GTDT");
 const FACP: u32 = u32::from_le_bytes(*b"FACP");
 const SPCR: u32 = u32::from_le_bytes(*b"SPCR");
+const SRAT: u32 = u32::from_le_bytes(*b"SRAT");

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
+use crate::numa;
 use crate::tree_writer::TreeWriter;
 
 /// The GIC's phandle.
@@ -42,10 +43,13 @@ pub fn describe(
         tree.cells(TIME, &[(time >> 32) as u32, time as u32]);
     }
     tree.end();
-    for bank in memory {
+    for (bank, node) in memory.flat_map(|bank| tables.numa.split(bank)) {
         tree.begin_at("memory", Some(bank.start));
         tree.text("device_type", "memory");
         tree.reg(core::iter::once(bank));
+        if let Some(node) = node {
+            tree.cells(numa::PROPERTY, &[node]);
+        }
         tree.end();
     }
     tree.begin("cpus");
@@ -56,6 +60,9 @@ pub fn describe(
         tree.text("device_type", "cpu");
         tree.cells("reg", &[(cpu >> 32) as u32, cpu as u32]);
         tree.text("enable-method", "psci");
+        if let Some(node) = tables.numa.of_cpu(cpu) {
+            tree.cells(numa::PROPERTY, &[node]);
+        }
         tree.end();
     }
     tree.end();
@@ -137,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::nodes::{cells, intid, spans, text};
+    use crate::numa::Numa;
     use crate::{Memory, device_tree};
 
     struct Flat(Vec<u8>);
@@ -164,11 +172,11 @@ mod tests {
     }
 
     fn cpu(mpidr: u64, enabled: u8) -> Vec<u8> {
-        fields(80, &[(0, &[0x0b, 80]), (12, &[enabled]), (56, &[25]), (68, &mpidr.to_le_bytes())])
+        fields(80, &[(0, &[0x0b, 80]), (8, &[mpidr as u8]), (12, &[enabled]), (56, &[25]), (68, &mpidr.to_le_bytes())])
     }
 
     fn machine() -> Flat {
-        let mut memory = Flat(vec![0; 0x6000]);
+        let mut memory = Flat(vec![0; 0x7000]);
         let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[3])]);
         let redistributors = fields(16, &[(0, &[0x0e, 16]), (4, &0x80a_0000_u64.to_le_bytes()), (12, &0x4_0000_u32.to_le_bytes())]);
         let its = fields(20, &[(0, &[0x0f, 20]), (8, &0x808_0000_u64.to_le_bytes())]);
@@ -178,7 +186,11 @@ mod tests {
         put_table(&mut memory, 0x3000, b"FACP", &fields(240, &[(129 - 36, &[1])]));
         let spcr = fields(44, &[(0, &[3]), (8, &0x900_0000_u64.to_le_bytes()), (16, &[8]), (18, &[33])]);
         put_table(&mut memory, 0x4000, b"SPCR", &spcr);
-        let root: Vec<u8> = [0x1000_u64, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
+        let near = fields(40, &[(0, &[1, 40, 7]), (11, &[0x50]), (20, &[1]), (28, &[1])]);
+        let of_cpu = fields(18, &[(0, &[3, 18, 7]), (6, &[3]), (10, &[1])]);
+        put_table(&mut memory, 0x6000, b"SRAT", &[vec![0; 12], near, of_cpu].concat());
+        // The SRAT precedes the MADT, to whose CPUs it refers.
+        let root: Vec<u8> = [0x6000_u64, 0x1000, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
         put_table(&mut memory, 0x5000, b"XSDT", &root);
         memory.0[24..32].copy_from_slice(&0x5000_u64.to_le_bytes());
         memory
@@ -196,7 +208,15 @@ mod tests {
         let tree = device_tree::parse(&to[..length]).unwrap();
         let node = |path: &str| tree.find_node(path).unwrap();
         assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);
-        assert_eq!(spans::<4>(node("/memory@40000000"))[..], memory[..1]);
+        // The first bank is split where its node changes.
+        assert_eq!(spans::<4>(node("/memory@40000000"))[..], [0x4000_0000..0x5000_0000]);
+        assert_eq!(spans::<4>(node("/memory@50000000"))[..], [0x5000_0000..0x8000_0000]);
+        let numa = Numa::read(&tree);
+        assert_eq!(
+            (numa.at(0x4fff_ffff), numa.at(0x5000_0000), numa.of_cpu(0), numa.of_cpu(0x1_0000_0203)),
+            (None, Some(7), None, Some(7))
+        );
+        assert_eq!(tables.numa.near(&[0x1_0000_0203])[..], []);
         assert_eq!(spans::<4>(node("/memory@10000000000"))[..], memory[1..]);
         let cpus: Vec<_> = node("/cpus").children().map(|cpu| cells(&cpu, "reg").to_vec()).collect();
         assert_eq!(cpus, [vec![0, 0], vec![1, 0x203]]);

@@ -1,5 +1,5 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`], [`nodes`]), a PC's ACPI tables
-//! ([`acpi`]) and Multiboot information ([`multiboot`]), UEFI's memory map ([`efi`]) and frame buffers ([`frame_buffer`]).
+//! ([`acpi`]) and Multiboot information ([`multiboot`]), UEFI's memory map ([`efi`]) and frame buffers ([`frame_buffer`]), and nodes of memory and CPUs ([`numa`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or are skipped. (The crate
 //! `acpi` is not used because it needs an unstable compiler.)
@@ -18,7 +18,13 @@ pub mod efi;
 pub mod frame_buffer;
 pub mod multiboot;
 pub mod nodes;
+pub mod numa;
+pub mod srat;
+mod table;
 pub mod tree_writer;
+
+/// Maximum number of CPUs that the parsers return.
+pub const MAX_CPUS: usize = 64;
 
 /// Read access to physical memory.
 pub trait Memory {

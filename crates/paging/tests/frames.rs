@@ -375,3 +375,57 @@ fn invalid_requests_are_refused() {
     assert_eq!(frames.free_block(last, PAGE_SIZE), Err(Error::InvalidRegion));
     assert_eq!(frames.free_block(1 << 52, PAGE_SIZE), Err(Error::NotAllocated));
 }
+
+#[test]
+fn memory_near_is_preferred() {
+    let ram = [region(0, GIB), region(2 * GIB, GIB)];
+    let near = [region(2 * GIB, 64 * MIB), region(GIB, 2 * GIB)];
+    let mut frames = Frames::<64>::new(ram, []).unwrap();
+    // The other region is a better fit, and has larger blocks.
+    frames.alloc_block(GIB / 2, PAGE_SIZE).unwrap();
+    assert_eq!(frames.alloc_block_near(MIB, PAGE_SIZE, &near), Ok(2 * GIB));
+    let memory = frames.alloc_memory_near(GIB, GIB - 8 * MIB, &near).unwrap();
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: 2 * GIB + 2 * MIB, size: GIB - 8 * MIB }]);
+    // Too little is left there: all of the request is placed elsewhere.
+    let memory = frames.alloc_memory_near(0, 16 * MIB, &near).unwrap();
+    assert_eq!(memory[..], [Piece { gpa: 0, pa: GIB / 2, size: 16 * MIB }]);
+    assert_eq!(frames.alloc_block_near(8 * MIB, PAGE_SIZE, &near), Ok(GIB / 2 + 16 * MIB));
+    // Frames that are partly within a region are not near.
+    assert_eq!(frames.alloc_block_near(PAGE_SIZE, PAGE_SIZE, &[region(2 * GIB + MIB + 1, PAGE_SIZE)]), Ok(2 * GIB + MIB));
+    for wraps in [region(u64::MAX - 1, 2), region(0, 0)] {
+        assert!(frames.alloc_block_near(PAGE_SIZE, PAGE_SIZE, &[wraps]).is_ok());
+    }
+}
+
+proptest! {
+    /// Memory near is allocated if it suffices; otherwise the result is that of the plain allocation.
+    #[test]
+    fn near_or_as_without(
+        holes in proptest::collection::vec((0..64u64, 1..9u64), 0..8),
+        near in proptest::collection::vec((0..80u64, 0..20u64), 0..4),
+        size in 1..24u64,
+    ) {
+        let page = |(base, size): &(u64, u64)| region(base * PAGE_SIZE, size * PAGE_SIZE);
+        let mut frames = Frames::<64>::new([region(0, 64 * PAGE_SIZE)], holes.iter().map(page)).unwrap();
+        let mut plain = Frames::<64>::new([region(0, 64 * PAGE_SIZE)], holes.iter().map(page)).unwrap();
+        let near: Vec<_> = near.iter().map(page).collect();
+        let is_near = |frame: u64| near.iter().any(|near| near.base <= frame && frame < near.base + near.size);
+        let is_free = |frame: &u64| !holes.iter().map(page).any(|hole| hole.base <= *frame && *frame < hole.base + hole.size);
+        let free_near = (0..64).map(|n| n * PAGE_SIZE).filter(is_free).filter(|&frame| is_near(frame)).count() as u64;
+        let pieces = frames.alloc_memory_near(0, size * PAGE_SIZE, &near);
+        let inside = pieces.as_ref().is_ok_and(|pieces| {
+            pieces.iter().all(|piece| (piece.pa..piece.pa + piece.size).step_by(PAGE_SIZE as usize).all(is_near))
+        });
+        prop_assert_eq!(inside, free_near >= size);
+        if !inside {
+            prop_assert_eq!(&pieces, &plain.alloc_memory(0, size * PAGE_SIZE));
+        }
+        if let Ok(pieces) = pieces {
+            let before = plain.total();
+            prop_assert_eq!(frames.available(), before - size * PAGE_SIZE);
+            for piece in &pieces {
+                frames.free_block(piece.pa, piece.size).unwrap();
+            }
+        }
+    }
+}

@@ -1,10 +1,10 @@
 //! Firmware's tables.
 
 use std::ops::Range;
-use stile_firmware::acpi::{MAX_CPUS, Tables};
 
 use dtoolkit::Node;
-use stile_firmware::{Memory, device_tree, multiboot, nodes};
+use stile_firmware::acpi::Tables;
+use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
 use crate::input::Input;

@@ -4,12 +4,13 @@ use core::fmt::Display;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
+use stile_sched::CpuId;
 
 use crate::arch::contract::{Counter, Host, Layout, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::console::log;
 use crate::cpu::{Block, patience};
-use crate::{address_space, memory, stacks};
+use crate::{address_space, memory, nodes, stacks};
 
 /// Arguments of a secondary CPU: each back end's `boot.S` reads the first two.
 #[repr(C, align(64))]
@@ -51,7 +52,8 @@ pub fn first() -> &'static mut Cpu {
 /// # Errors
 /// A description: no memory is left.
 fn own_stack(cpu: usize) -> Result<u64, &'static str> {
-    Ok(address_space::stack(cpu, memory::allocate_pages(stacks::SIZE)?))
+    let near = CpuId::new(cpu).map_or_else(nodes::Near::new, |cpu| nodes::near(cpu.into()));
+    Ok(address_space::stack(cpu, memory::allocate_pages_near(stacks::SIZE, &near)?))
 }
 
 /// Starts the secondary CPUs. `start` takes the board's identifiers of CPUs.

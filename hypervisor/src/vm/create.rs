@@ -17,7 +17,7 @@ use crate::arena::{self, Arena};
 use crate::console::log;
 use crate::cpu::{self, SCHEDULE};
 use crate::device::{Devices, Optional};
-use crate::memory;
+use crate::{memory, nodes};
 
 /// Creates every VM of the blob without starting it.
 ///
@@ -57,7 +57,9 @@ fn create_as(
     if !Arch::can_start(config.mode) {
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
-    let pieces = allocate_ram(config)?;
+    let cpus = cpus(config);
+    let pieces = allocate_ram(config, &nodes::near(cpus))?;
+    arena::of_vm(number).prefer(cpus);
     let vm = build(number, config, files, pieces.clone(), may_be_direct);
     if vm.is_err() {
         memory::free_guest(&pieces);
@@ -66,12 +68,18 @@ fn create_as(
     vm
 }
 
-/// Allocates the RAM of a VM.
-fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_PIECES>, &'static str> {
+/// The CPUs on which a VM may run.
+fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
+    let online = SCHEDULE.lock().scheduler.online().bits();
+    CpuSet::from_bits((0..usize::from(config.vcpus)).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)))
+}
+
+/// Allocates the RAM of a VM, if possible near to its CPUs.
+fn allocate_ram(config: &stile_blob::Vm<'_>, near: &nodes::Near) -> Result<heapless::Vec<Piece, MAX_PIECES>, &'static str> {
     let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
     for range in Arch::ram(config).into_iter().filter(|range| !range.is_empty()) {
         let size = range.end - range.start;
-        let more = memory::allocate_guest(range.start, size).map_err(|error| {
+        let more = memory::allocate_guest(range.start, size, near).map_err(|error| {
             log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
             "a VM's memory does not fit into this board's"
         });
@@ -87,6 +95,7 @@ fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_
             return Err(why);
         }
     }
+    nodes::log_placement(config.name, near, &pieces);
     Ok(pieces)
 }
 

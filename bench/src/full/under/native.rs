@@ -38,6 +38,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
     let board = Board {
         cpu: job.cpu.to_owned(),
         cpus: job.work.vcpus.into(),
+        nodes: Vec::new(),
         memory: system::MEMORY,
         // The last one of several wins.
         machine: vec!["virtualization=off".into()],

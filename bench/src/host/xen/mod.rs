@@ -39,6 +39,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let board = Board {
             cpu: request.cpu.to_owned(),
             cpus: needs.cpus(),
+            nodes: Vec::new(),
             memory: MEMORY,
             machine: Vec::new(),
             smmu: false,

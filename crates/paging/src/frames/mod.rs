@@ -127,11 +127,21 @@ impl<const N: usize> Frames<N> {
     /// [`Error::Unaligned`], [`Error::InvalidRegion`] if `size` is 0, [`Error::OutOfMemory`],
     /// [`Error::TooManyRegions`].
     pub fn alloc_block(&mut self, size: u64, align: u64) -> Result<u64, Error> {
+        self.alloc_block_near(size, align, &[])
+    }
+
+    /// [`alloc_block`](Frames::alloc_block), if possible within the regions `near`.
+    ///
+    /// # Errors
+    /// Those of [`alloc_block`](Frames::alloc_block).
+    pub fn alloc_block_near(&mut self, size: u64, align: u64, near: &[Region]) -> Result<u64, Error> {
         Region { base: 0, size }.check()?;
         if !align.is_power_of_two() {
             return Err(Error::Unaligned);
         }
-        let range = place(&self.free, 0, size, align.max(PAGE_SIZE)).ok_or(Error::OutOfMemory)?;
+        let align = align.max(PAGE_SIZE);
+        let nearby = self.free.within(near).and_then(|free| place(&free, 0, size, align));
+        let range = nearby.or_else(|| place(&self.free, 0, size, align)).ok_or(Error::OutOfMemory)?;
         self.free.remove(range)?;
         Ok(range.start)
     }
@@ -149,22 +159,26 @@ impl<const N: usize> Frames<N> {
     /// [`Error::OutOfMemory`] also if more than [`MAX_PIECES`] pieces would be needed,
     /// [`Error::TooManyRegions`].
     pub fn alloc_memory(&mut self, gpa: u64, size: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
+        self.alloc_memory_near(gpa, size, &[])
+    }
+
+    /// [`alloc_memory`](Frames::alloc_memory), if possible wholly within the regions `near`, even in smaller blocks
+    /// than elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`alloc_memory`](Frames::alloc_memory).
+    pub fn alloc_memory_near(&mut self, gpa: u64, size: u64, near: &[Region]) -> Result<Vec<Piece, MAX_PIECES>, Error> {
         let wanted = Range::from(Region { base: gpa, size }.check()?);
-        let mut result = Err(Error::OutOfMemory);
-        for modulus in BLOCK_SIZES {
-            let is_useful = wanted.first_congruent(0, modulus).is_some_and(|block| wanted.end - block >= modulus);
-            if !is_useful {
-                continue;
-            }
-            // Works on a copy: a failure half-way needs no undo.
-            let mut free = self.free.clone();
-            result = gather(&mut free, wanted, modulus);
-            if result.is_ok() {
-                self.free = free;
-                break;
-            }
-        }
-        result
+        let nearby = self.free.within(near).and_then(|free| gather_largest_blocks(&free, wanted).ok());
+        let pieces = match nearby {
+            Some(pieces) => pieces,
+            None => gather_largest_blocks(&self.free, wanted)?,
+        };
+        // On a copy: a failure half-way needs no undo.
+        let mut free = self.free.clone();
+        pieces.iter().try_for_each(|piece| free.remove(Range { start: piece.pa, end: piece.pa + piece.size }))?;
+        self.free = free;
+        Ok(pieces)
     }
 
     /// Frees memory, or any part of it, allocated by [`alloc_block`](Frames::alloc_block) or
@@ -204,6 +218,19 @@ fn place<const N: usize>(free: &RangeSet<N>, address: u64, size: u64, modulus: u
         })
         .min_by_key(|&(size, place)| (size, place.start))
         .map(|(_, place)| place)
+}
+
+/// Selects memory in `free` for the guest-physical range `wanted`, in the largest blocks that are useful and available.
+fn gather_largest_blocks<const N: usize>(free: &RangeSet<N>, wanted: Range) -> Result<Vec<Piece, MAX_PIECES>, Error> {
+    let is_useful = |modulus: u64| wanted.first_congruent(0, modulus).is_some_and(|block| wanted.end - block >= modulus);
+    let mut result = Err(Error::OutOfMemory);
+    for modulus in BLOCK_SIZES.into_iter().filter(|&modulus| is_useful(modulus)) {
+        result = gather(&mut free.clone(), wanted, modulus);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// Takes memory for the guest-physical range `wanted` out of `free`: in one piece if possible, else

@@ -110,6 +110,21 @@ impl<const N: usize> RangeSet<N> {
         self.iter().any(|r| r.start <= range.start && range.end <= r.end)
     }
 
+    /// The part of the set within the frames of `regions`; `None` if that is empty or has more than `N` ranges.
+    pub fn within(&self, regions: &[Region]) -> Option<Self> {
+        let mut part = Self::new();
+        for region in regions {
+            let Ok(Some(region)) = region.inner().map(|region| region.map(Range::from)) else { continue };
+            for range in self.iter() {
+                let common = Range { start: range.start.max(region.start), end: range.end.min(region.end) };
+                if common.start < common.end {
+                    part.insert(common).ok()?;
+                }
+            }
+        }
+        (!part.ranges.is_empty()).then_some(part)
+    }
+
     /// Adds a range, which may overlap the set. The set is unchanged on an error.
     pub fn insert(&mut self, mut range: Range) -> Result<(), Error> {
         let first = self.ranges.partition_point(|r| r.end < range.start);

@@ -14,7 +14,7 @@ use crate::arch::aarch64::vm::second_stage;
 use crate::console::log;
 use crate::cpu::start;
 use crate::screen::{self, Frame};
-use crate::{address_space, memory, wall_clock};
+use crate::{address_space, memory, nodes, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
@@ -56,6 +56,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     if board.reserves_more {
         crate::refuse("the device tree reserves more parts of memory than Stile can remember (96)");
     }
+    nodes::setup(&board.numa, board.cpus.iter().copied());
     let used = image.start..blob.end;
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 

@@ -8,7 +8,7 @@ use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, time
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
-use crate::{address_space, memory, wall_clock};
+use crate::{address_space, memory, nodes, wall_clock};
 
 /// Start-up address of secondary CPUs: a page below 1 MiB that firmware leaves free after loading the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
@@ -51,6 +51,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     }
     stile_decode::prepare();
     apic::setup_board(&board.tables, uart::ISA_IRQ);
+    nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
     crate::start(cpu, &blob)
 }
@@ -62,8 +63,15 @@ fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// APIC IDs of the CPUs: the boot CPU, then the others in the tables' order.
+fn cpus(board: &'static Board) -> impl Iterator<Item = u64> {
+    let first = apic::id();
+    let others = board.tables.cpus.iter().copied().filter(move |&apic| apic != first);
+    core::iter::once(first).chain(others).map(u64::from)
+}
+
 /// Starts the secondary CPUs.
-fn start_others(board: &Board) {
+fn start_others(board: &'static Board) {
     unsafe extern "C" {
         static trampoline: u8;
         static trampoline_end: u8;
@@ -71,9 +79,7 @@ fn start_others(board: &Board) {
     let (code, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: the trampoline's page is below `LOW`, where Stile allocates nothing; the code is shorter than a page.
     unsafe { address_space::physical(TRAMPOLINE).copy_from_nonoverlapping(code, end as usize - code as usize) };
-    let first = apic::id();
-    let others = board.tables.cpus.iter().filter(|&&apic| apic != first);
-    start::others(others.map(|&apic| apic.into()), |apic| {
+    start::others(cpus(board).skip(1), |apic| {
         apic::start(apic as u32, (TRAMPOLINE >> 12) as u8);
         Ok::<(), Infallible>(())
     });

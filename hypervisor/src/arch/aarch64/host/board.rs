@@ -12,6 +12,7 @@ use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::nodes::{bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
+use stile_firmware::numa::Numa;
 
 static BOARD: Once<Board> = Once::new();
 
@@ -56,6 +57,8 @@ pub struct Board {
     pub reserves_more: bool,
     /// MPIDR affinities of the CPUs; the boot CPU is first.
     pub cpus: Vec<u64, MAX_CPUS>,
+    /// Nodes of memory and CPUs.
+    pub numa: Numa,
     /// PSCI conduit.
     pub psci: Option<Conduit>,
     /// Console, an Arm PL011.
@@ -96,6 +99,7 @@ impl Board {
             reserved: Vec::new(),
             reserves_more: false,
             cpus: Vec::new(),
+            numa: Numa::read(tree),
             psci: None,
             uart: None,
             rtc: find(tree, "arm,pl031").and_then(device),

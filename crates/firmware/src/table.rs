@@ -1,0 +1,21 @@
+//! ACPI tables as such (ACPI Specification 6.5, section 5.2.6 "System Description Table Header").
+
+use crate::Memory;
+use crate::bytes::u32_at;
+
+/// The longest table that is read, in bytes.
+const TABLE_MAX: u32 = 1 << 20;
+/// Length of a table's header.
+pub const HEADER: usize = 36;
+
+/// Returns a whole table, header included, if its length and checksum are valid.
+pub fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
+    let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
+    let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
+    (length as usize >= HEADER && sum(bytes) == 0).then_some(bytes)
+}
+
+/// The sum of all bytes: zero for a table with a valid checksum.
+pub fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
