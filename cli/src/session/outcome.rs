@@ -182,7 +182,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
 }
 
 /// A number of times in words.
-fn times(count: u32) -> String {
+pub fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 

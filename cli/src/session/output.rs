@@ -10,7 +10,7 @@ use super::console::Console;
 use super::demux::Piece;
 use super::line::Vm;
 use super::marks::Part;
-use super::outcome::{Fate, Story};
+use super::outcome::{Fate, Story, times};
 use super::{Asked, Session};
 
 impl Session<'_> {
@@ -111,11 +111,17 @@ impl Session<'_> {
         }
         let was_over: Vec<bool> = self.lines[line].story.fates.iter().map(|fate| fate.is_over()).collect();
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
+        let name = match self.lines[line].vms[vm] {
+            Vm::Console(console) => &self.names[console],
+            Vm::Stile(inner) => &self.lines[inner].name,
+        };
+        if let Event::Vm { state: VmState::Restarted(count), .. } = *event
+            && count.is_power_of_two()
+        {
+            // Ever more rarely: a VM may reset in a loop.
+            self.view.note(&format!("{name} was reset {}", times(count)));
+        }
         if let Some(control) = &mut self.control {
-            let name = match self.lines[line].vms[vm] {
-                Vm::Console(console) => &self.names[console],
-                Vm::Stile(inner) => &self.lines[inner].name,
-            };
             control.state(name, state_of(self.lines[line].story.fates[vm]));
         }
         if matches!(event, Event::Vm { state: VmState::Destroyed, .. }) {
