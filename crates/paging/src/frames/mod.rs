@@ -167,6 +167,8 @@ impl<const N: usize> Frames<N> {
     ///
     /// # Errors
     /// Those of [`alloc_memory`](Frames::alloc_memory).
+    // Not inlined: its copies of the free list are most of a hypervisor's stack.
+    #[inline(never)]
     pub fn alloc_memory_near(&mut self, gpa: u64, size: u64, near: &[Region]) -> Result<Vec<Piece, MAX_PIECES>, Error> {
         let wanted = Range::from(Region { base: gpa, size }.check()?);
         let nearby = self.free.within(near).and_then(|free| gather_largest_blocks(&free, wanted).ok());
