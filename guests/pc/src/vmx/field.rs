@@ -135,6 +135,7 @@ pub mod secondary {
 /// VM-exit controls.
 pub mod exit {
     pub const HOST_64: u32 = 1 << 9;
+    pub const ACKNOWLEDGE_INTERRUPT: u32 = 1 << 15;
     pub const LOAD_PAT: u32 = 1 << 19;
     pub const SAVE_EFER: u32 = 1 << 20;
     pub const LOAD_EFER: u32 = 1 << 21;

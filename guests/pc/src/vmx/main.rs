@@ -4,6 +4,7 @@
 #![no_main]
 
 mod checks;
+mod devices;
 mod ept_flags;
 mod events;
 mod exits;
@@ -84,6 +85,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         timer::ALL,
         memory::ALL,
         ept_flags::ALL,
+        devices::ALL,
     ];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");

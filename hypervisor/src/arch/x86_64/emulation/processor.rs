@@ -11,8 +11,41 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::vm::power::End;
 
+/// The memory that an emulated instruction accesses: the vCPU's own, or that of a guest hypervisor's guest.
+pub trait Space {
+    /// Translates a linear address. Returns the VM's address, and the number of bytes up to the end of the 4 KiB page at
+    /// most: RAM is not contiguous beyond it, whatever the guest's page size.
+    fn translate(&self, cpu: &Cpu, context: &Context, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault>;
+
+    /// Accesses a device of the VM, whose own VMCS must be current.
+    fn at_device<T>(&mut self, cpu: &mut Cpu, access: impl FnOnce(&mut Cpu) -> T) -> T;
+
+    /// Bits of CR0 whose changes exit to a guest hypervisor.
+    fn cr0_mask(&self) -> u64;
+}
+
+/// The vCPU's own memory.
+pub struct Own;
+
+impl Space for Own {
+    #[inline]
+    fn translate(&self, cpu: &Cpu, context: &Context, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
+        let found = translate(&Ram(cpu.vcpu().vm()), context.paging(), linear, by.access(context, write))?;
+        Ok((found.address, found.left.min(PAGE_SIZE - found.address % PAGE_SIZE)))
+    }
+
+    #[inline(always)]
+    fn at_device<T>(&mut self, cpu: &mut Cpu, access: impl FnOnce(&mut Cpu) -> T) -> T {
+        access(cpu)
+    }
+
+    fn cr0_mask(&self) -> u64 {
+        0
+    }
+}
+
 /// The vCPU whose instruction is emulated.
-pub struct Processor<'a> {
+pub struct Processor<'a, S = Own> {
     /// The CPU on which it is loaded, with all general registers in the frame.
     pub cpu: &'a mut Cpu,
     /// Execution context of the instruction.
@@ -23,6 +56,8 @@ pub struct Processor<'a> {
     pub has_port: bool,
     /// How the VM ends, if a device access ended it.
     pub end: Option<End>,
+    /// The memory that it accesses.
+    pub space: S,
 }
 
 /// Execution context and memory access of the loaded vCPU.
@@ -39,22 +74,30 @@ pub enum By {
     Processor,
 }
 
+impl By {
+    /// The access, as the rules of paging see it.
+    #[inline]
+    pub fn access(self, context: &Context, write: bool) -> Access {
+        const AC: u64 = 1 << 18;
+        Access {
+            kind: if write { Kind::Write } else { Kind::Read },
+            user: self == By::Instruction && context.user(),
+            smap_override: self == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & AC != 0,
+        }
+    }
+}
+
 impl<'a> Processor<'a> {
     /// Creates the emulation of an instruction that is not known to access a device.
     pub fn new(cpu: &'a mut Cpu, context: &'a Context) -> Processor<'a> {
-        Processor { cpu, context, changed: false, has_port: false, end: None }
+        Processor { cpu, context, changed: false, has_port: false, end: None, space: Own }
     }
+}
 
-    /// Translates a linear address. Returns its location, and the number of bytes up to the end of the 4 KiB page at
-    /// most: RAM is not contiguous beyond it, whatever the guest's page size.
+impl<S: Space> Processor<'_, S> {
+    /// Translates a linear address: see [`Space::translate`].
     pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
-        let access = Access {
-            kind: if write { Kind::Write } else { Kind::Read },
-            user: by == By::Instruction && self.context.user(),
-            smap_override: by == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
-        };
-        let found = translate(&Ram(self.cpu.vcpu().vm()), self.context.paging(), linear, access)?;
-        Ok((found.address, found.left.min(PAGE_SIZE - found.address % PAGE_SIZE)))
+        self.space.translate(self.cpu, self.context, linear, write, by)
     }
 
     /// Reads or writes a piece within one page.
@@ -120,7 +163,7 @@ impl<'a> Processor<'a> {
 /// Maximum operand size, in bytes.
 pub const MOST: usize = 32;
 
-impl Vcpu for Processor<'_> {
+impl<S: Space> Vcpu for Processor<'_, S> {
     #[inline]
     fn register(&self, index: u8) -> u64 {
         match usize::from(index & 0xf) {

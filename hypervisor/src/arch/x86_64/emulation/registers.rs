@@ -2,7 +2,7 @@
 
 use stile_decode::{Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 
-use super::processor::{By, Processor, part};
+use super::processor::{By, Processor, Space, part};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::{cr0, simd};
 
@@ -28,7 +28,7 @@ const fn table(name: TableName) -> (Field, Field) {
     }
 }
 
-impl OtherRegisters for Processor<'_> {
+impl<S: Space> OtherRegisters for Processor<'_, S> {
     fn privilege(&self) -> u8 {
         (vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11) as u8
     }
@@ -43,7 +43,7 @@ impl OtherRegisters for Processor<'_> {
     }
 
     fn set_cr0(&mut self, value: u64) -> Result<(), Fault> {
-        if cr0::write(self.cpu.vcpu().vm(), value, 0) { Ok(()) } else { Err(Fault::Protection) }
+        if cr0::write(self.cpu.vcpu().vm(), value, self.space.cr0_mask()) { Ok(()) } else { Err(Fault::Protection) }
     }
 
     fn table(&self, name: TableName) -> (u64, u16) {

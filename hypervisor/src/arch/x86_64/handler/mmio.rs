@@ -8,13 +8,14 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
-use super::{TF, advance_from_apic, advance_to, crash, exception};
+use super::complete::{finish, refetch};
+use super::{advance_from_apic, advance_to, crash, exception};
 use crate::arch::x86_64::emulation::devices::Device;
-use crate::arch::x86_64::emulation::processor::{By, Processor, context};
+use crate::arch::x86_64::emulation::processor::{By, Own, Processor, Space, context};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::{timer, vmx};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject;
 
@@ -65,13 +66,13 @@ fn write_local_apic(cpu: &mut Cpu, address: u64, value: u64) {
     delivery::apply(cpu, effect);
 }
 
-impl Processor<'_> {
+impl<S: Space> Processor<'_, S> {
     /// Reads a device at a guest-physical address; all ones if no device claims it.
     #[inline]
     pub fn read_device(&mut self, address: u64, width: Width) -> u64 {
         if is_local_apic(self.cpu, address) {
             self.changed = true;
-            return read_local_apic(self.cpu, address);
+            return self.space.at_device(self.cpu, |cpu| read_local_apic(cpu, address));
         }
         self.read_bus(address, width)
     }
@@ -81,27 +82,29 @@ impl Processor<'_> {
     pub fn write_device(&mut self, address: u64, width: Width, value: u64) {
         self.changed = true;
         if is_local_apic(self.cpu, address) {
-            return write_local_apic(self.cpu, address, value);
+            return self.space.at_device(self.cpu, |cpu| write_local_apic(cpu, address, value));
         }
         self.write_bus(address, width, value);
     }
 
-    /// Device on the VM's bus for an access.
-    fn hit(&mut self, address: u64, width: Width) -> Option<Hit<Device>> {
-        let slot = region(self.cpu, address)?;
-        self.cpu.vcpu().vm().devices.buses.memory.access(slot, address, width.bytes())
-    }
-
     #[cold]
     fn read_bus(&mut self, address: u64, width: Width) -> u64 {
-        self.hit(address, width).map_or(u64::MAX, |hit| hit.device.read(self.cpu, hit.offset, width.bytes()))
+        let Some(hit) = hit(self.cpu, address, width) else { return u64::MAX };
+        self.space.at_device(self.cpu, |cpu| hit.device.read(cpu, hit.offset, width.bytes()))
     }
 
     #[cold]
     fn write_bus(&mut self, address: u64, width: Width, value: u64) {
-        let end = self.hit(address, width).and_then(|hit| hit.device.write(self.cpu, hit.offset, width.bytes(), value));
+        let Some(hit) = hit(self.cpu, address, width) else { return };
+        let end = self.space.at_device(self.cpu, |cpu| hit.device.write(cpu, hit.offset, width.bytes(), value));
         self.end = self.end.or(end);
     }
+}
+
+/// Device on the VM's bus for an access.
+fn hit(cpu: &mut Cpu, address: u64, width: Width) -> Option<Hit<Device>> {
+    let slot = region(cpu, address)?;
+    cpu.vcpu().vm().devices.buses.memory.access(slot, address, width.bytes())
 }
 
 /// Fast path of frequent EPT violations, which needs only the caller-saved registers.
@@ -239,7 +242,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         // Unmapped since the fetch: inject #UD.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
     };
-    let mut processor = Processor { cpu, context, changed: false, has_port: address == NO_ADDRESS, end: None };
+    let mut processor = Processor { cpu, context, changed: false, has_port: address == NO_ADDRESS, end: None, space: Own };
     let done = execute(decoded, &mut processor, address);
     let Processor { changed, end: how, .. } = processor;
     if let Some(how) = how {
@@ -254,45 +257,13 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
                 advance_to(next);
             }
         }
-        Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len())),
+        Ok(done) => finish(done, decoded.code_size().advance(rip, decoded.len())),
         Err(fault) => return refuse(row, fault),
     }
     if changed {
         delivery::pull(cpu);
     }
     Outcome::again(row)
-}
-
-/// Completes an instruction that does not simply continue at `next`.
-#[cold]
-#[inline(never)]
-fn go_on(done: Done, next: u64) {
-    match done {
-        Done::Changed => refetch(),
-        Done::Complete => _ = advance_to(next),
-        Done::Jump(to) => {
-            // This counts as a step with BTF as well.
-            if advance_to(to) & TF != 0 {
-                inject::pend_step();
-            }
-        }
-        Done::Shadowed => {
-            advance_to(next);
-            inject::begin_shadow();
-        }
-        Done::Flags(flags) => {
-            advance_to(next);
-            vmcs::write(Field::GUEST_RFLAGS, flags);
-        }
-        Done::Partial => inject::pause(),
-    }
-}
-
-/// The instruction in memory cannot have caused this exit: the processor fetched it through a stale translation.
-/// Invalidates that, and continues with the code in memory.
-#[cold]
-fn refetch() {
-    vmx::forget_vpid(vmcs::read(Field::VPID));
 }
 
 /// Handles a write to a page that cached instructions depend on, by the guest, or by the processor setting accessed

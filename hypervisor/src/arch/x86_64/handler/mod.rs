@@ -2,6 +2,7 @@
 //! [`crate::arch::x86_64::exit::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
 mod apic;
+pub mod complete;
 mod cpuid;
 mod entry;
 mod exception;

@@ -7,7 +7,7 @@ use stile_walk::GuestMemory;
 use super::forward::{self, Exit};
 use super::rows::own_row;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, Violation};
-use super::{end, enter, operand, own};
+use super::{device, enter, operand, own};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -34,7 +34,7 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
-            Violation::Device(address) => end::unsupported(cpu, reason, address),
+            Violation::Device(address) => own::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address)),
         },
         EXTERNAL_INTERRUPT => own::interrupt(cpu, vmx),
         _ => {

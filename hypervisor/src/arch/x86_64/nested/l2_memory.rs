@@ -5,15 +5,16 @@ use core::cell::Cell;
 use stile_decode::{Context, Fault};
 use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
 use stile_paging::PAGE_SIZE;
-use stile_walk::{Access, GuestMemory, Kind, translate};
+use stile_walk::{GuestMemory, translate};
 
 use super::forward::Exit;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
 use super::state::GuestVmx;
+use crate::arch::x86_64::emulation::processor::By;
 use crate::arch::x86_64::emulation::ram::{Place, Ram};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmcs::Field;
 
 /// Reason for not making an access.
 pub enum Refusal {
@@ -70,26 +71,9 @@ impl L2Memory {
         if has_flags { Rights(Rights::READ.0 | Rights::WRITE.0) } else { Rights::READ }
     }
 
-    /// Splits an access by L2's current instruction into one or two pieces: L1's addresses, and lengths. VMCS02 is
-    /// current.
-    pub fn pieces(&self, context: &Context, linear: u64, len: u64, write: bool) -> Result<[(u64, u64); 2], Refusal> {
-        let (first, left) = self.piece(context, linear, write)?;
-        if left >= len {
-            return Ok([(first, len), (0, 0)]);
-        }
-        let (second, _) = self.piece(context, linear.wrapping_add(left), write)?;
-        Ok([(first, left), (second, len - left)])
-    }
-
-    /// L1's address of a byte at a linear address, and the number of bytes up to the end of its 4 KiB.
-    fn piece(&self, context: &Context, linear: u64, write: bool) -> Result<(u64, u64), Refusal> {
-        const AC: u64 = 1 << 18;
-        let access = Access {
-            kind: if write { Kind::Write } else { Kind::Read },
-            user: context.user(),
-            smap_override: vmcs::read(Field::GUEST_RFLAGS) & AC != 0,
-        };
-        let found = translate(self, context.paging(), linear, access);
+    /// L1's address of a byte at a linear address, and the number of bytes up to the end of its 4 KiB. VMCS02 is current.
+    pub fn piece(&self, context: &Context, linear: u64, write: bool, by: By) -> Result<(u64, u64), Refusal> {
+        let found = translate(self, context.paging(), linear, by.access(context, write));
         // A table denied by L1's EPT reads as not present, but causes an exit.
         self.check(linear, LINEAR_VALID)?;
         let physical = found.map_err(|fault| Refusal::Fault(fault.into()))?.address;

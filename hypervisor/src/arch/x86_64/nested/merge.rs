@@ -6,7 +6,7 @@ use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 use super::operand::Page;
 use super::state::GuestVmx;
 use crate::arch::x86_64::handler::EXCEPTIONS;
-use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, primary, secondary};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
@@ -73,6 +73,12 @@ const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
 /// Fields that determine which registers an entry loads.
 const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
 
+/// Whether Stile's EPT for L1 maps the page of L1's local APIC, whose accesses must exit in L2 as well.
+#[cold]
+fn has_apic_page(cpu: &Cpu) -> bool {
+    cpu.vcpu().vm().arch.place.apic_access.is_some() && cpu.apic_page != NO_PAGE
+}
+
 impl GuestVmx {
     /// L1's secondary controls, if activated.
     pub fn secondary12(&self) -> u32 {
@@ -109,7 +115,9 @@ impl GuestVmx {
         let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS) | primary::UNCONDITIONAL_IO | primary::HLT;
         let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
         let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;
-        let secondary = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | secondary12 & SECONDARY;
+        let apic_accesses = if secondary12 & secondary::EPT == 0 && has_apic_page(cpu) { secondary::APIC_ACCESSES } else { 0 };
+        let own = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | apic_accesses;
+        let secondary = own | secondary12 & SECONDARY;
         let entry = features.entry | self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST;
         let exceptions = EXCEPTIONS | self.vmcs12.get(Field::EXCEPTION_BITMAP);
         let offset12 = if primary12 & primary::TSC_OFFSET != 0 { self.vmcs12.get(Field::TSC_OFFSET) } else { 0 };

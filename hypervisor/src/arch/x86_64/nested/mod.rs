@@ -6,6 +6,7 @@
 
 mod complete;
 mod control_registers;
+mod device;
 mod end;
 mod enter;
 mod exit;
@@ -13,12 +14,14 @@ mod forward;
 mod frames;
 mod instructions;
 mod l2_memory;
+mod l2_space;
 mod lists;
 mod merge;
 mod msrs;
 mod of_l1;
 mod operand;
 mod own;
+mod raise;
 mod rows;
 mod second_stage;
 mod shadow_vmcs;

@@ -3,6 +3,7 @@
 use stile_ledger::RowId;
 use stile_nested_vmx::Field;
 
+use super::device;
 use super::end::unsupported;
 use super::forward::{self, Exit};
 use super::of_l1;
@@ -58,7 +59,8 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         basic::CONTROL_REGISTER => control_register(cpu, vmx),
         IO => return port(cpu, vmx, row),
         RDMSR | WRMSR => return msr(cpu, vmx, row, reason == WRMSR),
-        EPT_VIOLATION => return violation(cpu, row),
+        EPT_VIOLATION => return violation(cpu, vmx, row),
+        basic::APIC_ACCESS => return device(cpu, vmx, device::apic_access),
         basic::RDPMC => inject::general_protection(),
         // Spurious, as for L1.
         basic::INIT => {}
@@ -295,12 +297,20 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     go_on(cpu, vmx, Outcome::again(row))
 }
 
+/// Resumes after an access to a device of L1, which may have interrupted L1.
+pub fn device(cpu: &mut Cpu, vmx: &mut GuestVmx, access: impl FnOnce(&mut Cpu, &mut GuestVmx) -> Result<RowId, Outcome>) -> Outcome {
+    match access(cpu, vmx) {
+        Ok(row) => go_on(cpu, vmx, Outcome::again(row)),
+        Err(outcome) => outcome,
+    }
+}
+
 /// Handles an EPT violation of an L2 without L1's EPT: its addresses are L1's.
-fn violation(cpu: &mut Cpu, row: RowId) -> Outcome {
+fn violation(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let address = vmcs::read(Field::GUEST_PHYSICAL);
     let vm = cpu.vcpu().vm();
     if vm.arch.physical(address).is_none() {
-        return unsupported(cpu, EPT_VIOLATION, address);
+        return device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address));
     }
     inject::block_nmis_if_iret(vmcs::read(Field::EXIT_QUALIFICATION));
     vm.touch(address);

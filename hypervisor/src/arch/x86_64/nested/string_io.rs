@@ -1,17 +1,18 @@
 //! INS and OUTS of L2 at a port that L1 passes to L2: the device is L1's, the memory L2's. The exit information
 //! suffices, so that the instruction is not fetched.
 
-use stile_decode::{Fault, Vcpu, Width};
+use stile_decode::{Context, Vcpu, Width};
 use stile_ledger::RowId;
+use stile_nested_vmx::StringIo;
 use stile_nested_vmx::operand::InstructionInformation;
-use stile_nested_vmx::{StringIo, intercepts};
 
-use super::forward::{self, Exit};
+use super::forward;
 use super::l2_memory::{L2Memory, Refusal};
 use super::operand::{linear_at, register, set_register};
+use super::raise::raise;
 use super::state::{GuestVmx, to_vmcs01};
-use crate::arch::x86_64::emulation::processor::{Processor, context};
-use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::emulation::processor::{By, Processor, context};
+use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -33,7 +34,7 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     let context = context(cpu);
     let pieces = linear_at(string.segment, string.offset(index), string.address_size, string.bytes, string.is_in)
         .map_err(Refusal::Fault)
-        .and_then(|linear| L2Memory::new(cpu, vmx).pieces(&context, linear, string.bytes, string.is_in));
+        .and_then(|linear| pieces(&L2Memory::new(cpu, vmx), &context, linear, &string));
     let pieces = match pieces {
         Ok(pieces) => pieces,
         Err(Refusal::Fault(fault)) => return Err(raise(cpu, vmx, row, fault)),
@@ -67,19 +68,13 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     Ok(())
 }
 
-/// Raises an exception in L2, which exits to L1 if intercepted. VMCS02 is current.
-fn raise(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, fault: Fault) -> Outcome {
-    let code = fault.code().unwrap_or(0);
-    inject::exception(fault.vector(), fault.code());
-    let event = vmcs::read(Field::ENTRY_INTERRUPTION);
-    let qualification = if let Fault::Page(fault) = fault { fault.linear } else { 0 };
-    if intercepts::intercepts_exception(&vmx.vmcs12, event as u32, code) {
-        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
-        let exit = Exit { reason: basic::EXCEPTION, qualification, event, code: code.into(), ..Exit::default() };
-        return forward::forward(cpu, vmx, &exit);
+/// Splits an element into one or two pieces: L1's addresses, and lengths. VMCS02 is current.
+fn pieces(memory: &L2Memory, context: &Context, linear: u64, string: &StringIo) -> Result<[(u64, u64); 2], Refusal> {
+    let (len, write) = (string.bytes, string.is_in);
+    let (first, left) = memory.piece(context, linear, write, By::Instruction)?;
+    if left >= len {
+        return Ok([(first, len), (0, 0)]);
     }
-    if let Fault::Page(_) = fault {
-        inject::set_fault_address(qualification);
-    }
-    Outcome::again(row)
+    let (second, _) = memory.piece(context, linear.wrapping_add(left), write, By::Instruction)?;
+    Ok([(first, left), (second, len - left)])
 }

@@ -123,12 +123,15 @@ impl Vmcs02 {
             host_state::write(cpu);
             vmcs::write(Field::HOST_RIP, exit::entry_point_of_l2());
             if is_new {
-                self.write_constants(vpid);
+                self.write_constants(cpu, vpid);
             }
         }
     }
 
-    fn write_constants(&mut self, vpid: u16) {
+    fn write_constants(&mut self, cpu: &Cpu, vpid: u16) {
+        if let Some(page) = &cpu.vcpu().vm().arch.place.apic_access {
+            vmcs::write(Field::APIC_ACCESS, page.address);
+        }
         self.composed.iter_mut().for_each(|composed| composed.value = None);
         self.timer = None;
         let fields = [

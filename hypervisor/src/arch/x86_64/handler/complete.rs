@@ -1,0 +1,40 @@
+//! Completion of emulated instructions.
+
+use stile_decode::Outcome as Done;
+
+use super::{TF, advance_to};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::vcpu::inject;
+
+/// Completes an instruction, which need not continue at `next`.
+#[cold]
+#[inline(never)]
+pub fn finish(done: Done, next: u64) {
+    match done {
+        Done::Changed => refetch(),
+        Done::Complete => _ = advance_to(next),
+        Done::Jump(to) => {
+            // This counts as a step with BTF as well.
+            if advance_to(to) & TF != 0 {
+                inject::pend_step();
+            }
+        }
+        Done::Shadowed => {
+            advance_to(next);
+            inject::begin_shadow();
+        }
+        Done::Flags(flags) => {
+            advance_to(next);
+            vmcs::write(Field::GUEST_RFLAGS, flags);
+        }
+        Done::Partial => inject::pause(),
+    }
+}
+
+/// The instruction in memory cannot have caused this exit: the processor fetched it through a stale translation.
+/// Invalidates that, and continues with the code in memory.
+#[cold]
+pub fn refetch() {
+    vmx::forget_vpid(vmcs::read(Field::VPID));
+}
