@@ -65,7 +65,7 @@ impl Exit {
 }
 
 /// Guest state that L1 reads at most exits.
-pub const FREQUENT: [Field; 8] = [
+pub const FREQUENT: [Field; 9] = [
     Field::GUEST_RIP,
     Field::GUEST_RSP,
     Field::GUEST_RFLAGS,
@@ -73,8 +73,9 @@ pub const FREQUENT: [Field; 8] = [
     Field::GUEST_INTERRUPTIBILITY,
     Field::GUEST_ACTIVITY,
     Field::GUEST_PENDING_DEBUG,
-    // L1 checks for 64-bit code.
+    // L1 checks for 64-bit code, and the privilege level.
     Field::GUEST_CS_RIGHTS,
+    Field::GUEST_SS_RIGHTS,
 ];
 
 /// Exits to L1, with VMCS02 current.

@@ -10,7 +10,7 @@ use crate::arch::x86_64::interrupts::virtual_apic;
 use crate::arena::Arena;
 
 /// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
-const PASSED: [u32; 14] = [
+const PASSED: [u32; 15] = [
     msr::STAR,
     msr::LSTAR,
     msr::CSTAR,
@@ -24,9 +24,15 @@ const PASSED: [u32; 14] = [
     msr::SYSENTER_EIP,
     msr::IA32_PAT,
     msr::IA32_EFER,
-    // Read only: see `msr_bitmap`.
     msr::TSC,
+    // Entries load it, and exits save it. KVM reads it before each of its entries.
+    msr::DEBUGCTL,
 ];
+
+/// Whether writes of an MSR of [`PASSED`] exit.
+const fn is_read_only(register: u32) -> bool {
+    matches!(register, msr::TSC | msr::DEBUGCTL)
+}
 
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
 pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Arena) -> Result<u64, &'static str> {
@@ -41,7 +47,7 @@ pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Are
         if register != msr::IA32_TSC_DEADLINE || !timer::keeps_deadline() {
             bytes[quarter + byte] &= !(1 << bit);
         }
-        if register != msr::TSC {
+        if !is_read_only(register) {
             bytes[2048 + quarter + byte] &= !(1 << bit);
         }
     }
@@ -80,7 +86,7 @@ const WORDS: [usize; 10] = [
     word_of(msr::IA32_PAT),
     word_of(msr::IA32_EFER),
     word_of(msr::FS_BASE),
-    WRITES + word_of(msr::TSC),
+    word_of(msr::DEBUGCTL),
     WRITES + word_of(msr::SYSENTER_CS),
     WRITES + word_of(msr::IA32_PAT),
     WRITES + word_of(msr::IA32_EFER),
@@ -94,7 +100,7 @@ const fn passed_word(word: usize) -> u64 {
     let mut at = 0;
     while at < PASSED.len() {
         let (register, of_reads) = (PASSED[at], word_of(PASSED[at]));
-        if of_reads == word || WRITES + of_reads == word && register != msr::TSC {
+        if of_reads == word || WRITES + of_reads == word && !is_read_only(register) {
             value &= !(1 << (register % 64));
         }
         at += 1;
