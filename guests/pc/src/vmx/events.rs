@@ -21,6 +21,7 @@ pub const ALL: &[Test] = &[
     ("monitor_trap", monitor_trap),
     ("wakes_from_hlt", wakes),
     ("launch_that_is_interrupted", interrupted_launch),
+    ("init_in_vmx_operation", init),
     ("deadline_in_msr_areas", deadline),
 ];
 
@@ -230,6 +231,22 @@ fn interrupted_launch() -> Outcome {
     same!(run(&mut [0; 8], true), Ok(0x8000_0021), "an entry with an invalid state");
     set(field::GUEST_TR_RIGHTS, rights);
     same!(run(&mut [0; 8], true), VMCALL, "VMRESUME after it");
+    Outcome::Pass
+}
+
+/// INIT is blocked in VMX root operation, and exits from L2.
+fn init() -> Outcome {
+    if !crate::is_guest() {
+        // Bochs 3.0 drops it.
+        return Outcome::Skip("the processor drops a blocked INIT");
+    }
+    lapic::enable();
+    let start = code!("nop");
+    fresh(start);
+    lapic::send(lapic::id(), lapic::command::INIT | lapic::command::ASSERT);
+    same!(run(&mut [0; 8], false), Ok(3), "the exit");
+    same!((get(field::GUEST_RIP), get(field::EXIT_QUALIFICATION)), (start, 0), "RIP, and the qualification");
+    same!(run(&mut [0; 8], true), VMCALL, "the next exit");
     Outcome::Pass
 }
 

@@ -1,7 +1,7 @@
 //! Events of a vCPU other than APIC interrupts: NMI, the 8259s' interrupt, INIT and SIPI (the manual, "MP
 //! Initialization Protocol", "Nonmaskable Interrupt (NMI)").
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
@@ -47,6 +47,8 @@ const STARTS: u32 = 1 << 8;
 pub struct Events {
     waiting: AtomicU32,
     phase: AtomicU32,
+    /// INIT is blocked: the vCPU is in VMX operation ("Event Blocking").
+    blocks_init: AtomicBool,
     /// Whether only these events end its wait.
     pub deadlock: DeadlockCheck,
 }
@@ -54,14 +56,38 @@ pub struct Events {
 impl Events {
     /// Events of a vCPU that is off.
     pub const fn new() -> Events {
-        Events { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), deadlock: DeadlockCheck::new() }
+        Events {
+            waiting: AtomicU32::new(0),
+            phase: AtomicU32::new(OFF),
+            blocks_init: AtomicBool::new(false),
+            deadlock: DeadlockCheck::new(),
+        }
     }
 
     /// Resets to no pending events, with the vCPU on or off.
     pub fn reset(&self, on: bool) {
         self.waiting.store(0, Ordering::Relaxed);
         self.phase.store(if on { ON } else { OFF }, Ordering::Relaxed);
+        self.blocks_init.store(false, Ordering::Relaxed);
         self.deadlock.end();
+    }
+
+    /// Blocks INIT, which stays pending, or unblocks it. Called by the vCPU's own CPU.
+    pub fn block_init(&self, on: bool) {
+        self.blocks_init.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether a blocked INIT is pending. It exits from a guest of the vCPU.
+    #[inline]
+    pub fn has_blocked_init(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) & INIT != 0 && self.blocks_init.load(Ordering::Relaxed)
+    }
+
+    /// Drops a blocked INIT, which has caused an exit. A SIPI since then is lost: the vCPU did not wait for one.
+    pub fn drop_init(&self) {
+        self.clear(INIT);
+        // An INIT of now is one with that, as its sender has seen the phase.
+        let _ = self.change(|phase| (phase & ENDING != 0).then_some(ON));
     }
 
     /// Whether any event is pending.
@@ -70,15 +96,15 @@ impl Events {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether INIT is pending: the vCPU must be left ([`leave`]).
+    /// Whether INIT is pending and not blocked: the vCPU must be left ([`leave`]).
     #[inline]
     pub fn init(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) & INIT != 0
+        self.waiting.load(Ordering::SeqCst) & INIT != 0 && !self.blocks_init.load(Ordering::Relaxed)
     }
 
     /// Whether an event is pending that does not depend on RFLAGS.IF.
     pub fn wakes(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) & (NMIS | INIT) != 0
+        self.waiting.load(Ordering::SeqCst) & NMIS != 0 || self.init()
     }
 
     /// Whether the vCPU is on, or about to be.
@@ -190,6 +216,7 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT since the phase change applies to the new start. The 8259s' state is kept.
     vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
+    vcpu.arch.events.block_init(false);
     // SAFETY: the vCPU was off, and its phase makes this the only code to start it.
     let (apic, context, vmx) = unsafe { (vcpu.arch.apic(), vcpu.arch.context(), vcpu.arch.vmx()) };
     apic.init();
@@ -216,7 +243,7 @@ pub fn pull(cpu: &mut Cpu) {
         events.clear(WATCH);
         deadline::update(cpu);
     }
-    if waiting & INIT != 0 {
+    if events.init() {
         // It is entered, and exits immediately: only an exit leads to the common way of leaving.
         apic::kick(cpu.index);
         return;
@@ -280,5 +307,5 @@ pub fn exit_when_nmis_can(on: bool) {
 /// Whether an event ends the HLT of a vCPU with this APIC.
 pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
     let waiting = events.waiting.load(Ordering::Acquire);
-    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
+    waiting & NMIS != 0 || events.init() || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
 }

@@ -19,7 +19,7 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::host::{apic, vmx};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 
 /// Basic exit reasons of VMX instructions.
@@ -113,6 +113,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
             vmx.flush(cpu);
             vmx.vmxon = NONE;
             hold_cr0(false);
+            block_init(cpu, false);
             return Ok(VmxResult::Succeed);
         }
         number::VMPTRST => {
@@ -176,7 +177,17 @@ fn on(cpu: &Cpu, vmx: &mut GuestVmx, address: u64, is_valid: bool) -> Result<Vmx
     vmx.vmxon = address;
     vmx.current = NONE;
     hold_cr0(true);
+    block_init(cpu, true);
     Ok(VmxResult::Succeed)
+}
+
+/// Blocks INIT in VMX operation ("Event Blocking"). A pending one is taken after VMXOFF.
+fn block_init(cpu: &Cpu, on: bool) {
+    let events = &cpu.vcpu().arch.events;
+    events.block_init(on);
+    if events.init() {
+        apic::kick(cpu.index);
+    }
 }
 
 /// Operand size of VMREAD and VMWRITE.

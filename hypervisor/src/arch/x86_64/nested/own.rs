@@ -97,6 +97,7 @@ fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
 /// Events that cause an exit from L2 to L1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
+    Init,
     Nmi,
     /// Interrupt of its APIC, or of the 8259s.
     Interrupt,
@@ -106,6 +107,9 @@ pub enum Event {
 /// Pending event of L1, which is in L2, with VMCS01 current.
 pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
     delivery::pull(cpu);
+    if cpu.vcpu().arch.events.has_blocked_init() {
+        return Some(Event::Init);
+    }
     // Interrupts are disabled in VMCS01: an event is an NMI.
     if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
         return Some(Event::Nmi);
@@ -128,11 +132,12 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     let event = event_for_l1(cpu)?;
-    if vmx.timer_has_expired(cpu) {
+    if event != Event::Init && vmx.timer_has_expired(cpu) {
         return None;
     }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {
+        Event::Init => (true, basic::INIT),
         Event::Nmi => (pin & pin::NMIS != 0, basic::EXCEPTION),
         Event::Interrupt | Event::External => (pin & pin::EXTERNAL_INTERRUPTS != 0, EXTERNAL_INTERRUPT),
     };
@@ -141,7 +146,7 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
         return None;
     }
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
-    let told = if event == Event::Nmi || acknowledges { acknowledge(cpu, event) } else { 0 };
+    let told = if matches!(event, Event::Init | Event::Nmi) || acknowledges { acknowledge(cpu, event) } else { 0 };
     vmx.enter_vmcs02(cpu);
     let exit = Exit::before_entry(reason, told);
     Some(forward::forward(cpu, vmx, &exit))
@@ -151,6 +156,10 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
 /// zero if it is gone.
 fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
     match event {
+        Event::Init => {
+            cpu.vcpu().arch.events.drop_init();
+            0
+        }
         Event::Nmi => {
             vmcs::write(Field::ENTRY_INTERRUPTION, 0);
             VALID | NMI | 2
@@ -171,6 +180,8 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     vmx.enter_vmcs02(cpu);
     let free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let takes = match event {
+        // It always exits.
+        Event::Init => false,
         Event::Nmi => vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED == 0,
         Event::Interrupt | Event::External => window::can_interrupt(),
     };
@@ -179,7 +190,7 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
         let told = acknowledge(cpu, event);
         vmx.enter_vmcs02(cpu);
         vmcs::write(Field::ENTRY_INTERRUPTION, told);
-    } else if event != Event::Nmi {
+    } else if matches!(event, Event::Interrupt | Event::External) {
         vmx.set_own_window(true);
     }
 }
