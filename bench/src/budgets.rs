@@ -59,6 +59,8 @@ type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
 pub struct Budgets {
     /// Of L2's operations and L1's own, by what [`super::nested::budgets::machine`] reads: Stile's own instructions only.
     pub nested: ByModel,
+    /// Exits of L1's boot on a PC, by CPU model and reason.
+    pub boot: BTreeMap<String, BTreeMap<String, u64>>,
     /// Of atomic writes to cache lines that other VMs' CPUs write, by operation ([`super::scale`]).
     pub scale: BTreeMap<String, f64>,
     /// Of the operations of Stile's own guests.
@@ -81,7 +83,7 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
     let probe = probe::build(platform.arch)?;
     let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
-    for (of, budgets) in budgets.iter().filter(|(of, _)| platform::of_cpu(model(of)).arch == platform.arch) {
+    for (of, budgets) in budgets.iter().filter(|(of, _)| arch(of) == platform.arch) {
         let cpu = model(of);
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
@@ -114,6 +116,11 @@ pub fn read() -> Result<Budgets> {
     let path = cargo::repository().join("bench/budgets.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     parse(&text).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The architecture of a table of budgets.
+pub fn arch(of: &str) -> Arch {
+    platform::of_cpu(model(of)).arch
 }
 
 /// The CPU model of a table of budgets.

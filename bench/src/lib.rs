@@ -25,8 +25,6 @@ mod under_stile;
 mod vmx;
 mod vmx_table;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use stile_blob::Techniques;
 
@@ -55,27 +53,20 @@ pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Ve
     host::client_archive(&probe::build(Arch::Aarch64)?, &operations, iterations)
 }
 
-/// The kernel, the file system and the boot arguments of a Debian for PCs whose KVM runs the probe, by the names of operations.
-///
-/// # Errors
-/// A name that there isn't; something can't be built or fetched.
-pub fn nested_probe_of_pc(operations: &[&str], iterations: u32) -> Result<(PathBuf, Vec<u8>, String)> {
-    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
-    let operations = platform::of(Arch::X86_64).choose(&names).map_err(exit::usage)?;
-    host::pc_host(&probe::build(Arch::X86_64)?, &operations, iterations)
-}
-
 /// Measures, and prints a table.
 ///
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     let arch = Arch::named(&args.arch).map_err(exit::usage)?;
-    if arch != Arch::Aarch64 && (args.nested || args.ablate || args.full || args.scale) {
-        return Err(exit::usage(format!("--nested, --ablate, --full and --scale measure {} only", Arch::Aarch64.name())));
-    }
     if args.nested {
-        return nested::bench(args);
+        return match arch {
+            Arch::Aarch64 => nested::bench(args),
+            Arch::X86_64 => nested::pc::bench(args),
+        };
+    }
+    if arch != Arch::Aarch64 && (args.ablate || args.full || args.scale) {
+        return Err(exit::usage(format!("--ablate, --full and --scale measure {} only", Arch::Aarch64.name())));
     }
     if args.scale {
         return scale::bench(args);

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Section {
     /// Exits by basic reason.
     exits: BTreeMap<u16, u64>,
+    /// Those of the VMCS that runs the guest with the marks.
+    marker_exits: BTreeMap<u16, u64>,
+    /// Instructions outside of guests.
+    instructions: u64,
     vmcs_reads: u64,
     vmcs_writes: u64,
     msr_writes: u64,
@@ -42,6 +46,21 @@ impl Section {
         self.exits.values().sum()
     }
 
+    /// Instructions outside of guests.
+    pub const fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// The exits of the VMCS that runs the guest with the marks, and those of others: of L2, and of its L1.
+    pub fn by_level(&self) -> [BTreeMap<u16, u64>; 2] {
+        let mut others = self.exits.clone();
+        for (reason, count) in &mut others {
+            *count = count.saturating_sub(self.marker_exits.get(reason).copied().unwrap_or(0));
+        }
+        others.retain(|_, count| *count > 0);
+        [self.marker_exits.clone(), others]
+    }
+
     /// How many more exits there are than in another one.
     pub fn more_exits(&self, before: &Self) -> i64 {
         self.exits() as i64 - before.exits() as i64
@@ -62,13 +81,17 @@ impl Section {
 mod tests {
     use super::*;
 
-    const ONCE: &str = r#"{"exits":{"10":64,"1":2},"vmcs_reads":256,"vmcs_writes":66,"msr_writes":3}"#;
-    const TWICE: &str = r#"{"exits":{"10":128,"1":2},"vmcs_reads":512,"vmcs_writes":130,"msr_writes":3}"#;
+    const ONCE: &str =
+        r#"{"exits":{"10":64,"1":2},"marker_exits":{"10":64},"instructions":3200,"vmcs_reads":256,"vmcs_writes":66,"msr_writes":3}"#;
+    const TWICE: &str =
+        r#"{"exits":{"10":128,"1":2},"marker_exits":{"10":127},"instructions":6400,"vmcs_reads":512,"vmcs_writes":130,"msr_writes":3}"#;
 
     #[test]
     fn what_is_at_the_edges_is_in_no_figure() {
         let [once, twice] = <[Section; 2]>::try_from(parse(&format!("{ONCE}\n{TWICE}\n")).unwrap()).unwrap();
         assert_eq!((once.exits(), twice.more_exits(&once)), (66, 64));
+        assert_eq!(twice.by_level(), [BTreeMap::from([(10, 127)]), BTreeMap::from([(1, 2), (10, 1)])]);
+        assert_eq!(twice.instructions(), 6400);
         assert_eq!(twice.of_each(&once, 64), Vmx { vmcs_reads: 4.0, vmcs_writes: 1.0, msr_writes: 0.0 });
         assert!(parse("{}\n").is_err() && parse("").unwrap().is_empty());
     }

@@ -129,14 +129,21 @@ fn figures(text: &str, selection: &Selection<'_>) -> Vec<Value> {
     kept.filter(ours).map(|kept| (kept.operation, kept.instructions, kept.exits)).collect()
 }
 
-/// The budgets of a CPU model.
+/// The budgets of a CPU model: of operations, and of those of a hypervisor's guest in a VM.
 fn budgets(text: &str, cpu: &str) -> Vec<Value> {
     let Ok(table) = text.parse::<toml::Table>() else { return Vec::new() };
     let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
     let value = |(operation, budget): (&String, &toml::Value)| {
         Some((operation.clone(), budget.get("instructions").and_then(number)?, budget.get("exits").and_then(number)))
     };
-    table.get(cpu).and_then(toml::Value::as_table).map_or(Vec::new(), |model| model.iter().filter_map(value).collect())
+    let of = |table: Option<&toml::Table>| -> Vec<Value> {
+        let model = table.and_then(|table| table.get(cpu)).and_then(toml::Value::as_table);
+        model.map_or(Vec::new(), |model| model.iter().filter_map(value).collect())
+    };
+    let in_l2 = of(table.get("nested").and_then(toml::Value::as_table))
+        .into_iter()
+        .map(|(name, rest, exits)| (format!("{name} of L2"), rest, exits));
+    of(Some(&table)).into_iter().chain(in_l2).collect()
 }
 
 #[cfg(test)]
@@ -172,5 +179,16 @@ mod tests {
         assert_eq!(found, [(Source::Budget, vec![("b", 310.0), ("d", 255.0)]), (Source::Figure, vec![("a", 300.0), ("c", 254.0)])]);
         let none = Selection { operations: &["timer".to_owned()], ..selection };
         assert!(collect(&versions, &none).is_empty());
+    }
+
+    #[test]
+    fn budgets_of_l2_have_names_of_their_own() {
+        let budgets = "[max]\nipi = { instructions = 310, exits = 2 }\n[nested.max]\nipi = { instructions = 3000, exits = 3 }\n";
+        let selection = Selection { operations: &[], arch: Arch::Aarch64, cpu: "max" };
+        let found: Vec<_> = collect(&[version("a", "", budgets)], &selection)
+            .into_iter()
+            .map(|series| (series.operation, series.steps[0].instructions))
+            .collect();
+        assert_eq!(found, [("ipi".to_owned(), 310.0), ("ipi of L2".to_owned(), 3000.0)]);
     }
 }

@@ -150,14 +150,14 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
     archive(&linux::build(client::PROGRAM)?, probe, operations, iterations)
 }
 
-/// The kernel and the file system of a PC's host that runs the probe in VMs, and its boot arguments.
+/// The kernel and the file system of a PC's host that runs the probe in so many VMs, and its boot arguments.
 ///
 /// # Errors
 /// Something can't be built or fetched.
-pub fn pc_host(probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(PathBuf, Vec<u8>, String)> {
+pub fn pc_host(probe: &[u8], operations: &[Operation], iterations: u32, rounds: usize) -> Result<(PathBuf, Vec<u8>, String)> {
     let client = linux::build_for(Arch::X86_64, client::PROGRAM)?;
     let (archive, names) = pc::archive(&client, probe, operations, iterations)?;
-    let append = arguments(Arch::X86_64, &format!("loglevel=7 {}", Kvm::V6_1.parameter()), &names);
+    let append = arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), &vec![names; rounds].concat());
     Ok((Kvm::V6_1.kernel()?, archive, append))
 }
 

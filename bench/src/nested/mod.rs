@@ -1,5 +1,5 @@
 //! `stile bench --nested`: the probe as L2, under a guest hypervisor (L1) on Stile with FEAT_NV2 and FEAT_NV, and
-//! under KVM.
+//! under KVM. [`pc`] has x86-64.
 
 pub mod budgets;
 mod figure;
@@ -8,6 +8,7 @@ mod kept;
 mod l0;
 mod l1;
 pub mod operations;
+pub mod pc;
 mod setup;
 mod table;
 

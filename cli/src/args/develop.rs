@@ -31,7 +31,7 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
-    /// Measure what a guest of a hypervisor in a VM costs (L2 of L1), and name its exits; peers: stile-nv, kvm.
+    /// Measure what a guest of a hypervisor in a VM costs (L2 of L1), and name its exits; peers, on Arm: stile-nv, kvm.
     #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
     pub nested: bool,
     /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
@@ -56,7 +56,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
     pub svg: Option<PathBuf>,
     /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with --nested, those of
-    /// docs/nested-measurements.md and docs/nested-exits.md; with --scale, those of docs/bench-scale.md.
+    /// docs/nested-measurements.md and docs/nested-exits.md, or docs/nested-vmx-measurements.md; with --scale, those of docs/bench-scale.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
     /// Measure nothing: show the figures and budgets that the repository has kept, over its commits; with --svg also as curves.

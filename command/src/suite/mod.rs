@@ -14,6 +14,7 @@ mod long;
 mod longest_exit;
 mod native;
 mod nested;
+mod nested_pc;
 mod operated;
 mod operator;
 mod pc;
@@ -75,6 +76,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let at_scale = Some(scale::budgets::TEST).filter(|name| chosen(name));
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let nested_pc = Some(nested_bench::pc::budgets::TEST).filter(|name| chosen(name));
     let natives: Vec<_> = native::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     let longs: Vec<_> = long::TESTS.into_iter().filter(|(name, _)| chosen(name) && named(name)).collect();
     let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
@@ -87,6 +89,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(budgets.iter().map(|(name, _)| *name))
             .chain(at_scale)
             .chain(nested.iter().map(|(name, _)| *name))
+            .chain(nested_pc)
             .chain(natives.iter().map(|(name, ..)| *name))
             .chain(soaks.iter().map(|(name, ..)| *name))
             .chain(longs.iter().map(|(name, _)| *name))
@@ -125,6 +128,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         out::line(format_args!("running {name}"))?;
         count.add(name, start, nested_bench::budgets::test(l1))?;
+    }
+    if let Some(name) = nested_pc {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, nested_bench::pc::budgets::test())?;
     }
     for (name, program, cpu) in natives {
         let start = Instant::now();

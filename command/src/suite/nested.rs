@@ -152,36 +152,8 @@ fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario>
         .with("--kernel", format!("stile:{}", path.display())))
 }
 
-/// Debian's KVM on a PC, with the probe as its VM.
-///
-/// # Errors
-/// The probe or KVM's client can't be built, or a file can't be written.
-pub fn pc() -> Result<Vec<Scenario>> {
-    let operations = ["cpuid"];
-    let (kernel, archive, append) = bench::nested_probe_of_pc(&operations, 64)?;
-    let path = folder()?.join("pc-probe-as-l2.cpio");
-    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let scenario = Scenario::new("pc/nested/probe-as-l2", "--arch x86_64 --nested --memory 1G --exits=all")
-        .with("--kernel", kernel.display().to_string())
-        .with("--initrd", path.display().to_string())
-        .with("--append", append);
-    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
-    // L2's CPUID takes two exits of Stile; L1's accesses to its VMCS exit only a few times each. A microsecond is 100 instructions.
-    let rows = vec![("FORWARDED CPUID", 64..=100, 6.6), ("VMRESUME", 250..=350, 14.8), ("VMREAD", 1..=80, 10.0), ("VMWRITE", 1..=200, 5.0)];
-    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], absent: vec!["probe: "], rows, ..Expect::default() };
-    Ok(vec![Scenario { expect, timeout: 900, ..scenario }, pc_starts()])
-}
-
-/// The small system of a PC loads Debian's KVM.
-fn pc_starts() -> Scenario {
-    let scenario = Scenario::new("pc/nested/kvm-starts", "--arch x86_64 --nested --kernel debian:6.1 --vcpus 2 --exits")
-        .with("--exec", "ls /dev/kvm; grep -wo -m1 vmx /proc/cpuinfo");
-    let expect = Expect { output: vec!["/dev/kvm".into(), "vmx".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { expect, timeout: 900, ..scenario }
-}
-
 /// Where the files of these scenarios are.
-fn folder() -> Result<PathBuf> {
+pub fn folder() -> Result<PathBuf> {
     let folder = cargo::repository().join("target/nested");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     Ok(folder)

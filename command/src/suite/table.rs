@@ -5,6 +5,7 @@ use rustix::process::Signal;
 
 use super::guests::guests;
 use super::nested;
+use super::nested_pc;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use stile::config::Arch;
 use stile::exit;
@@ -23,7 +24,6 @@ pub fn all() -> Result<Vec<Scenario>> {
     let mut scenarios = without_guests();
     scenarios.extend(guests()?);
     scenarios.extend(nested::probe()?);
-    scenarios.extend(nested::pc()?);
     Ok(scenarios)
 }
 
@@ -46,6 +46,7 @@ pub fn without_guests() -> Vec<Scenario> {
         timeout(),
     ]);
     scenarios.extend(nested::starts());
+    scenarios.push(nested_pc::starts());
     scenarios.extend(usage());
     scenarios
 }

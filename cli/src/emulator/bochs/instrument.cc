@@ -1,5 +1,6 @@
-// What the emulated PC counts for `stile bench`: between two marks of a guest's, the exits of all CPUs by reason, and VMREAD, VMWRITE and
-// WRMSR outside of guests. A line of JSON for each section goes to the file that STILE_COUNTS names.
+// What the emulated PC counts for `stile bench`: between two marks of a guest's, the exits of all CPUs by reason, those among them of the
+// VMCS that runs the guest with the marks, and instructions, VMREAD, VMWRITE and WRMSR outside of guests. A line of JSON for each section
+// goes to the file that STILE_COUNTS names.
 //
 // A mark is a PREFETCHh of an address that is nothing's: a hint, which does nothing anywhere and never exits.
 
@@ -13,13 +14,35 @@ static const bx_address BEGIN = 0x53540001, END = 0x53540002;
 static const unsigned REASONS = 128;
 
 struct Counts {
-  Bit64u exits[REASONS], vmcs_reads, vmcs_writes, msr_writes;
+  Bit64u exits[REASONS], marker_exits[REASONS], instructions, vmcs_reads, vmcs_writes, msr_writes;
 };
 static Counts counts;
+// The VMCS of the guest with the marks.
+static bx_phy_address marker;
+// Of a CPU outside of guests: the number of instructions that it had executed when it left one, or when the section began.
+static const unsigned CPUS = 256;
+static Bit64u since[CPUS];
+static bool is_inside[CPUS];
 static FILE *output;
 static bool opened;
 
-void count_exit(unsigned cpu, unsigned reason) { counts.exits[reason % REASONS]++; }
+static void end_outside(unsigned cpu) {
+  if (!is_inside[cpu % CPUS]) counts.instructions += BX_CPU(cpu)->get_icount() - since[cpu % CPUS];
+}
+
+void count_entry(unsigned cpu) {
+  end_outside(cpu);
+  is_inside[cpu % CPUS] = true;
+}
+
+void count_exit(unsigned cpu, unsigned reason) {
+  counts.exits[reason % REASONS]++;
+  counts.marker_exits[reason % REASONS] += BX_CPU(cpu)->vmcsptr == marker;
+  // An entry that failed did not end the time outside.
+  if (is_inside[cpu % CPUS]) since[cpu % CPUS] = BX_CPU(cpu)->get_icount();
+  is_inside[cpu % CPUS] = false;
+}
+
 void count_vmcs_read() { counts.vmcs_reads++; }
 void count_vmcs_write() { counts.vmcs_writes++; }
 void count_msr_write(unsigned cpu) { counts.msr_writes += !BX_CPU(cpu)->in_vmx_guest; }
@@ -33,22 +56,40 @@ static FILE *open_counts() {
   return output;
 }
 
-static void write_section(FILE *to) {
+static void write_exits(FILE *to, const char *name, const Bit64u *exits) {
   const char *separator = "";
-  fprintf(to, "{\"exits\":{");
+  fprintf(to, "\"%s\":{", name);
   for (unsigned reason = 0; reason < REASONS; reason++) {
-    if (!counts.exits[reason]) continue;
-    fprintf(to, "%s\"%u\":" FMT_LL "u", separator, reason, counts.exits[reason]);
+    if (!exits[reason]) continue;
+    fprintf(to, "%s\"%u\":" FMT_LL "u", separator, reason, exits[reason]);
     separator = ",";
   }
-  fprintf(to, "},\"vmcs_reads\":" FMT_LL "u,\"vmcs_writes\":" FMT_LL "u,\"msr_writes\":" FMT_LL "u}\n", counts.vmcs_reads,
-          counts.vmcs_writes, counts.msr_writes);
+  fprintf(to, "},");
+}
+
+static void write_section(FILE *to) {
+  fprintf(to, "{");
+  write_exits(to, "exits", counts.exits);
+  write_exits(to, "marker_exits", counts.marker_exits);
+  fprintf(to, "\"instructions\":" FMT_LL "u,\"vmcs_reads\":" FMT_LL "u,\"vmcs_writes\":" FMT_LL "u,\"msr_writes\":" FMT_LL "u}\n",
+          counts.instructions, counts.vmcs_reads, counts.vmcs_writes, counts.msr_writes);
   fflush(to);
 }
 
-void mark(bx_address at) {
-  if (at == BEGIN) memset(&counts, 0, sizeof counts);
-  if (at == END && open_counts()) write_section(output);
+static void begin_section(unsigned cpu) {
+  memset(&counts, 0, sizeof counts);
+  marker = BX_CPU(cpu)->vmcsptr;
+  for (unsigned other = 0; other < BX_SMP_PROCESSORS; other++) since[other % CPUS] = BX_CPU(other)->get_icount();
+}
+
+static void end_section() {
+  for (unsigned cpu = 0; cpu < BX_SMP_PROCESSORS; cpu++) end_outside(cpu);
+  if (open_counts()) write_section(output);
+}
+
+void mark(unsigned cpu, bx_address at) {
+  if (at == BEGIN) begin_section(cpu);
+  if (at == END) end_section();
 }
 
 void close_counts() {

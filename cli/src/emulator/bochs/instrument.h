@@ -3,18 +3,20 @@
 
 #if BX_INSTRUMENTATION
 
+void count_entry(unsigned cpu);
 void count_exit(unsigned cpu, unsigned reason);
 void count_msr_write(unsigned cpu);
 void count_vmcs_read();
 void count_vmcs_write();
-void mark(bx_address at);
+void mark(unsigned cpu, bx_address at);
 void close_counts();
 
 #define BX_INSTR_VMEXIT(cpu, reason, qualification) count_exit(cpu, reason)
 #define BX_INSTR_WRMSR(cpu, msr, value) count_msr_write(cpu)
-#define BX_INSTR_PREFETCH_HINT(cpu, what, segment, offset) mark(offset)
+#define BX_INSTR_PREFETCH_HINT(cpu, what, segment, offset) mark(cpu, offset)
 #define BX_INSTR_EXIT_ENV() close_counts()
-// These two are not Bochs' own: they stand where it executes VMREAD and VMWRITE outside of guests.
+// These are not Bochs' own: they stand where it enters a guest, and executes VMREAD and VMWRITE outside of guests.
+#define BX_INSTR_VMENTRY(cpu) count_entry(cpu)
 #define BX_INSTR_VMREAD() count_vmcs_read()
 #define BX_INSTR_VMWRITE() count_vmcs_write()
 
@@ -24,6 +26,7 @@ void close_counts();
 #define BX_INSTR_WRMSR(cpu, msr, value)
 #define BX_INSTR_PREFETCH_HINT(cpu, what, segment, offset)
 #define BX_INSTR_EXIT_ENV()
+#define BX_INSTR_VMENTRY(cpu)
 #define BX_INSTR_VMREAD()
 #define BX_INSTR_VMWRITE()
 

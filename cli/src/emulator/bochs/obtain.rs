@@ -47,9 +47,13 @@ const SOURCE_FILES: f64 = 466.0;
 /// - A guest that waits by HLT without an exit must be woken by a virtual interrupt, must stay in HLT through a
 ///   physical interrupt that exits (the exit saves the state) or is a posted-interrupt notification, and must see
 ///   to these with RFLAGS.IF clear, too: 3.0 sleeps on, wakes, and sleeps on.
-/// - VMREAD and VMWRITE outside guests are reported to [`INSTRUMENT`], for which Bochs has no callback.
+/// - VM entries, and VMREAD and VMWRITE outside guests, are reported to [`INSTRUMENT`], for which Bochs has no callback.
 const MENDED: [(&str, &str, &str); 11] = [
-    ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
+    (
+        "cpu/vmx.cc",
+        "  BX_CPU_THIS_PTR in_vmx_guest = true;\n",
+        "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  BX_INSTR_VMENTRY(BX_CPU_ID);\n  handleInterruptMaskChange();\n",
+    ),
     (
         "cpu/event.cc",
         "    if (is_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",

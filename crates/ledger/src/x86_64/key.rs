@@ -86,6 +86,20 @@ const INSTRUCTIONS: [(u32, &str); 11] = [
     (53, "INVVPID"),
 ];
 
+/// The name of a basic exit reason.
+pub fn exit_reason(number: u32) -> impl fmt::Display {
+    struct Name(u32);
+
+    impl fmt::Display for Name {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let names = if INSTRUCTIONS.iter().any(|(named, _)| *named == self.0) { &INSTRUCTIONS[..] } else { &EXITS[..] };
+            named(names, self.0, f)
+        }
+    }
+
+    Name(number)
+}
+
 fn named(names: &[(u32, &str)], number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match names.iter().find(|(named, _)| *named == number) {
         Some((_, name)) => f.write_str(name),
@@ -164,6 +178,7 @@ mod tests {
         assert_eq!(dynamic(reason::VMX, field_access(25, 0x7fff)), "VMWRITE 0x7fff");
         assert_eq!(dynamic(reason::L2, exit_of_l2(10, true)), "FORWARDED CPUID");
         assert_eq!(dynamic(reason::L2, exit_of_l2(57, false)), "exit reason 57");
+        assert_eq!([10, 24, 57].map(|number| exit_reason(number).to_string()), ["CPUID", "VMRESUME", "exit reason 57"]);
         assert_eq!(dynamic(reason::MMIO, page(0xfee0_0300, false)), "unmapped 0xfee00000 read");
     }
 }

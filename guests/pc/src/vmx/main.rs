@@ -4,6 +4,7 @@
 #![no_main]
 
 mod checks;
+mod cost;
 mod devices;
 mod ept_flags;
 mod events;
@@ -86,6 +87,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         devices::ALL,
+        if only == Some("cost") { &[("cost", cost::violations)] } else { &[] },
     ];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");

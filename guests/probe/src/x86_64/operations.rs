@@ -10,7 +10,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 21] = [
+pub const OPERATIONS: [Operation; 22] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("rdmsr_trap", rdmsr_trap),
@@ -30,6 +30,7 @@ pub const OPERATIONS: [Operation; 21] = [
     operation("hlt_pending", hlt_pending),
     operation("tscdeadline", tscdeadline),
     Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
+    Operation { seldom: 8, net: all_ticks, ..operation("host_interrupt", host_interrupt) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
     // The last: from then on the ICR is the physical one.
     Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },
@@ -228,6 +229,30 @@ fn fire(n: u64) -> u64 {
         (end - start).saturating_sub(TURN * turns)
     };
     unmasked(|| with_timer(true, || (0..n).map(once).sum()))
+}
+
+/// An interrupt of the host's while this CPU spins: a gap between two reads of the counter.
+fn host_interrupt(_platform: &Platform, n: u64) -> u64 {
+    /// Longer than a turn of the loop, shorter than any exit.
+    const GAP: u64 = 50;
+    /// Microseconds in which a host with a tick interrupts.
+    const LIMIT: u64 = 50_000;
+    let gap = |_| {
+        let mut last = cpu::now();
+        let until = last + cpu::ticks(LIMIT);
+        loop {
+            let now = cpu::now();
+            if now - last > GAP {
+                return now - last;
+            }
+            if now > until {
+                cpu::note_absent();
+                return 0;
+            }
+            last = now;
+        }
+    };
+    (0..n).map(gap).sum()
 }
 
 fn unmasked(run: impl FnOnce() -> u64) -> u64 {

@@ -1,0 +1,67 @@
+//! The budgets of L2's operations and of L1's boot on a PC, and the test that holds Stile to them.
+
+use anyhow::{Context, Result};
+
+use super::figure::Figure;
+use super::{boot, measure, operations};
+use crate::budgets::{self, exceeded, missing};
+use crate::host;
+use crate::platform;
+use stile::config::Arch;
+use stile::emulator;
+
+/// The test's name.
+pub const TEST: &str = "pc/nested/probe-as-l2";
+
+/// Measures every operation that has a budget in a VM of KVM's, and L1's boot. The error says which ones cost more, and by how much.
+///
+/// # Errors
+/// That, or why nothing can be measured.
+pub fn test() -> Result<(), String> {
+    let failures = failures().map_err(|error| format!("{error:#}"))?;
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn failures() -> Result<Vec<String>> {
+    emulator::ensure(Arch::X86_64)?;
+    let all = budgets::read()?;
+    let mut failures = Vec::new();
+    for (cpu, budgets) in all.nested.iter().filter(|(of, _)| budgets::arch(of) == Arch::X86_64) {
+        let names: Vec<_> = budgets.keys().cloned().collect();
+        let figures = measure::measure(cpu, &operations::choose(&names).map_err(anyhow::Error::msg)?)?;
+        let what = format!("{cpu}, under kvm");
+        failures.extend(figures.iter().flat_map(|figure| exceeded(&what, &own(figure), budgets.get(&figure.operation))));
+        failures.extend(missing(&what, figures.iter().map(|figure| figure.operation.as_str()), budgets));
+    }
+    let cpu = platform::of(Arch::X86_64).cpu();
+    let budget = all.boot.get(cpu).with_context(|| format!("L1's boot has no budget on {cpu}"))?;
+    failures.extend(boot::measure(cpu)?.exceeded(budget));
+    Ok(failures)
+}
+
+/// Stile's own part of a figure: L1's instructions are others', and change with L1.
+fn own(figure: &Figure) -> host::Figure {
+    host::Figure {
+        operation: figure.operation.clone(),
+        instructions: figure.instructions_outside,
+        exits: Some(figure.exits()),
+        outside: None,
+        vmx: Some(figure.vmx),
+        reasons: Default::default(),
+        iterations: figure.iterations,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_a_budget() {
+        let all = budgets::read().unwrap();
+        let cpu = platform::of(Arch::X86_64).cpu();
+        let budgets = &all.nested[cpu];
+        assert_eq!(operations::choose(&budgets.keys().cloned().collect::<Vec<_>>()).unwrap(), operations::all());
+        assert!(all.boot.contains_key(cpu));
+    }
+}

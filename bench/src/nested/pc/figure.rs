@@ -1,0 +1,115 @@
+//! Cost of an operation of L2 on a PC, as a line of JSON.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use stile_ledger::x86_64::key;
+
+use crate::vmx::{Section, Vmx};
+
+/// Exits of one reason that are fewer of an operation are those of a tick.
+const FEW: f64 = 0.1;
+
+/// Cost of one operation of L2.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// L1's name.
+    pub l1: String,
+    /// The emulated CPU's model.
+    pub cpu: String,
+    /// The operation's name.
+    pub operation: String,
+    /// Instructions of Stile, L1 and L2, without the loop's.
+    pub instructions: f64,
+    /// The part in Stile.
+    pub instructions_outside: f64,
+    /// VMX instructions of Stile.
+    #[serde(flatten)]
+    pub vmx: Vmx,
+    /// Exits of L2 to Stile, by reason.
+    pub l2_exits: BTreeMap<String, f64>,
+    /// Exits of L1 to Stile, by reason.
+    pub l1_exits: BTreeMap<String, f64>,
+    /// How many were measured.
+    pub iterations: u64,
+}
+
+impl Figure {
+    /// Of so many operations of L2, between which the emulator counted this.
+    pub fn new([l1, cpu, operation]: [&str; 3], instructions: f64, iterations: u64, section: &Section) -> Self {
+        let [l2_exits, l1_exits] = section.by_level();
+        let each = |exits: BTreeMap<u16, u64>| {
+            let each =
+                exits.into_iter().map(|(reason, count)| (key::exit_reason(reason.into()).to_string(), count as f64 / iterations as f64));
+            each.filter(|(_, each)| *each >= FEW).collect()
+        };
+        Self {
+            l1: l1.to_owned(),
+            cpu: cpu.to_owned(),
+            operation: operation.to_owned(),
+            instructions,
+            instructions_outside: section.instructions() as f64 / iterations as f64,
+            vmx: section.of_each(&Section::default(), iterations),
+            l2_exits: each(l2_exits),
+            l1_exits: each(l1_exits),
+            iterations,
+        }
+    }
+
+    /// All exits.
+    pub fn exits(&self) -> f64 {
+        self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
+    }
+
+    /// Whether both are figures of the same thing.
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        (&self.l1, &self.cpu, &self.operation) == (&other.l1, &other.cpu, &other.operation)
+    }
+}
+
+/// A line for each figure.
+///
+/// # Errors
+/// A figure that JSON has no number for.
+pub fn write(figures: &[Figure]) -> Result<String> {
+    let lines = figures.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Reads what [`write`] wrote.
+///
+/// # Errors
+/// A line that is no figure.
+pub fn read(text: &str) -> Result<Vec<Figure>> {
+    let figure = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
+    text.lines().enumerate().map(figure).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::vmx;
+
+    /// A figure of 64 operations, with a tick of L1's.
+    pub fn figure(operation: &str) -> Figure {
+        let counts = r#"{"exits":{"1":1,"10":64,"24":65},"marker_exits":{"1":1,"10":64},"instructions":51200,"vmcs_reads":1280,"vmcs_writes":640,"msr_writes":0}"#;
+        Figure::new(["kvm", "pc", operation], 2949.0, 64, &vmx::parse(counts).unwrap()[0])
+    }
+
+    #[test]
+    fn exits_are_those_of_l2_or_l1() {
+        let figure = figure("cpuid");
+        assert_eq!(figure.l2_exits, BTreeMap::from([("CPUID".to_owned(), 1.0)]));
+        assert_eq!(figure.l1_exits.keys().collect::<Vec<_>>(), ["VMRESUME"]);
+        assert_eq!((figure.instructions_outside, figure.vmx.vmcs_reads, figure.vmx.vmcs_writes), (800.0, 20.0, 10.0));
+        assert!((figure.exits() - 2.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn figures_are_read_as_they_were_written() {
+        let figures = [figure("cpuid"), figure("eoi")];
+        assert_eq!(read(&write(&figures).unwrap()).unwrap(), figures);
+        assert!(read("{}\n").unwrap_err().to_string().contains("line 1"));
+    }
+}

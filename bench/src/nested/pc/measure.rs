@@ -1,0 +1,83 @@
+//! Runs of an L1 whose KVM runs the probe.
+
+use anyhow::{Context, Result, ensure};
+use stile_blob::Nested;
+
+use super::figure::Figure;
+use super::operations::{EPT_VIOLATION, KVM};
+use crate::host;
+use crate::operation::Operation;
+use crate::probe;
+use crate::under_stile::{self, Output};
+use stile::config::{Arch, DebianKernel, KernelSource, VmConfig};
+use stile::image::VmFiles;
+use stile::l2::vm::vm;
+use stile::programs::Programs;
+
+/// How often each operation runs in a round: few enough that a round without a tick of L1's is likely.
+const ITERATIONS: u32 = 64;
+
+/// Rounds, of which the one with the fewest instructions counts.
+const ROUNDS: usize = 6;
+
+/// The memory of KVM's L1 in bytes, and of the test guest.
+const MEMORY: u64 = 512 << 20;
+const GUEST_MEMORY: u64 = 64 << 20;
+
+/// The test guest.
+const GUEST: &str = "vmx";
+
+/// Measures operations: in a VM of KVM's, and an EPT violation in one of the test guest `vmx`, whose tables do not change.
+///
+/// # Errors
+/// Something can't be built, fetched or run; the probe fails.
+pub fn measure(cpu: &str, operations: &[Operation]) -> Result<Vec<Figure>> {
+    let (by_guest, by_kvm): (Vec<Operation>, Vec<_>) = operations.iter().partition(|operation| **operation == EPT_VIOLATION);
+    let mut figures = Vec::new();
+    if !by_kvm.is_empty() {
+        figures.extend(least(KVM, cpu, &by_kvm, &run(cpu, &by_kvm, ROUNDS)?)?);
+    }
+    if !by_guest.is_empty() {
+        figures.extend(least(GUEST, cpu, &by_guest, &run_guest(cpu)?)?);
+    }
+    Ok(figures)
+}
+
+/// Of each operation, the round with the fewest instructions.
+fn least(l1: &str, cpu: &str, operations: &[Operation], output: &Output) -> Result<Vec<Figure>> {
+    let lines = probe::lines(&output.console)?;
+    let measured: Vec<_> = lines.iter().filter_map(|line| Some((line.operation.as_str(), line.instructions?, line.iterations?))).collect();
+    ensure!(output.vmx.len() == measured.len(), "{} sections were counted for {} figures", output.vmx.len(), measured.len());
+    let least = |operation: &Operation| {
+        let rounds = measured.iter().zip(&output.vmx).filter(|((name, ..), _)| *name == operation.name);
+        let least = rounds.min_by(|((_, one, _), _), ((_, other, _), _)| one.total_cmp(other));
+        let ((_, instructions, iterations), section) = least.with_context(|| format!("{} was not measured", operation.name))?;
+        Ok(Figure::new([l1, cpu, operation.name], *instructions, *iterations, section))
+    };
+    operations.iter().map(least).collect()
+}
+
+/// Runs the test guest `vmx`, which measures an EPT violation.
+fn run_guest(cpu: &str) -> Result<Output> {
+    let path = Programs::build(Arch::X86_64)?.path(GUEST)?;
+    let program = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
+    let files = VmFiles { kernel: &program, initrd: None, bootargs: "only=cost", domains: &[] };
+    under_stile(cpu, vm("l1", KernelSource::File(path.into()), GUEST_MEMORY, 1), &files)
+}
+
+/// Boots L1, which runs the probe in so many VMs, one after the other, and turns its machine off.
+///
+/// # Errors
+/// Something can't be built, fetched or run; exits that are not in the ledger.
+pub fn run(cpu: &str, operations: &[Operation], rounds: usize) -> Result<Output> {
+    let (kernel, initrd, bootargs) = host::pc_host(&probe::build(Arch::X86_64)?, operations, ITERATIONS, rounds)?;
+    let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
+    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
+    under_stile(cpu, vm("l1", KernelSource::Debian(DebianKernel::V6_1), MEMORY, 1), &files)
+}
+
+fn under_stile(cpu: &str, mut l1: VmConfig, files: &VmFiles<'_>) -> Result<Output> {
+    l1.techniques.nested = Nested::Nv2;
+    let config = under_stile::machine(Arch::X86_64, l1, 1, cpu);
+    under_stile::run(&under_stile::hypervisor(Arch::X86_64)?, &config, files, Vec::new(), None)
+}

@@ -1,0 +1,48 @@
+//! `stile bench --arch x86_64 --nested`: the probe as L2, in a VM of Debian's KVM that runs in a VM of Stile's.
+
+mod boot;
+pub mod budgets;
+mod figure;
+mod kept;
+mod measure;
+mod operations;
+mod table;
+
+use anyhow::{Context, Result};
+
+use crate::platform;
+use operations::KVM;
+use stile::args::BenchArgs;
+use stile::config::Arch;
+use stile::progress::Task;
+use stile::{cargo, emulator, exit, out};
+
+/// Measures what L2 does and L1's boot, and prints what they cost and which exits they take.
+///
+/// # Errors
+/// As those of `stile bench`.
+pub fn bench(args: &BenchArgs) -> Result<u8> {
+    if args.full || args.l1.iter().any(|l1| l1 != KVM) || args.against.iter().any(|peer| peer != "none") {
+        return Err(exit::usage(format!("on {}, --nested has no --full, no peers, and no L1 but {KVM}", Arch::X86_64.name())));
+    }
+    let cpu = args.cpu.as_deref().unwrap_or(platform::of(Arch::X86_64).cpu());
+    let operations = operations::choose(&args.only).map_err(exit::usage)?;
+    emulator::ensure(Arch::X86_64)?;
+    let task = Task::start("measuring: nested, L2 of KVM");
+    let figures = measure::measure(cpu, &operations)?;
+    task.message("measuring: nested, boot of L1".to_owned());
+    let boot = if args.only.is_empty() { Some(boot::measure(cpu)?) } else { None };
+    drop(task);
+    out::line(table::terminal(&figures, cpu))?;
+    if let Some(boot) = &boot {
+        out::line(format_args!("\n{}", boot.text()))?;
+    }
+    if let Some(path) = &args.json {
+        let lines = figure::write(&figures)? + &boot.as_ref().map_or(Ok(String::new()), boot::Boot::line)?;
+        std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if args.update {
+        kept::update(&cargo::repository(), figures, boot)?;
+    }
+    Ok(exit::OK)
+}
