@@ -25,10 +25,12 @@ mod under_stile;
 mod vmx;
 mod vmx_table;
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use stile_blob::Techniques;
 
-pub use host::client_boot_arguments;
+pub use host::{Grouping, client_boot_arguments};
 use host::{Host, Request};
 use report::Results;
 use stile::args::BenchArgs;
@@ -51,6 +53,17 @@ pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Ve
     let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
     let operations = platform::of(Arch::Aarch64).choose(&names).map_err(exit::usage)?;
     host::client_archive(&probe::build(Arch::Aarch64)?, &operations, iterations)
+}
+
+/// The kernel, the file system and the boot arguments of a Debian for PCs whose KVM runs the probe, with operations by their names, in so
+/// many VMs: one after the other, or groups of two at a time.
+///
+/// # Errors
+/// A name that there isn't; something can't be built or fetched.
+pub fn nested_probe_of_pc(operations: &[&str], iterations: u32, vms: usize, grouping: Grouping) -> Result<(PathBuf, Vec<u8>, String)> {
+    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
+    let operations = platform::of(Arch::X86_64).choose(&names).map_err(exit::usage)?;
+    host::pc_host(&probe::build(Arch::X86_64)?, &operations, iterations, vms, grouping)
 }
 
 /// Measures, and prints a table.

@@ -150,13 +150,32 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
     archive(&linux::build(client::PROGRAM)?, probe, operations, iterations)
 }
 
-/// The kernel and the file system of a PC's host that runs the probe in so many VMs, and its boot arguments.
+/// How a host runs several VMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// One after the other.
+    Alone,
+    /// Two at a time, of the same name.
+    Pairs,
+}
+
+/// The kernel and the file system of a PC's host that runs the probe in so many VMs or groups of them, and its boot arguments.
 ///
 /// # Errors
 /// Something can't be built or fetched.
-pub fn pc_host(probe: &[u8], operations: &[Operation], iterations: u32, rounds: usize) -> Result<(PathBuf, Vec<u8>, String)> {
+pub fn pc_host(
+    probe: &[u8],
+    operations: &[Operation],
+    iterations: u32,
+    rounds: usize,
+    grouping: Grouping,
+) -> Result<(PathBuf, Vec<u8>, String)> {
     let client = linux::build_for(Arch::X86_64, client::PROGRAM)?;
     let (archive, names) = pc::archive(&client, probe, operations, iterations)?;
+    let names = match grouping {
+        Grouping::Alone => names,
+        Grouping::Pairs => names.into_iter().map(|name| format!("{name}+{name}")).collect(),
+    };
     let append = arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), &vec![names; rounds].concat());
     Ok((Kvm::V6_1.kernel()?, archive, append))
 }

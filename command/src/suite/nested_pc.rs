@@ -1,6 +1,23 @@
 //! The scenarios with a hypervisor in a VM of a PC.
 
+use anyhow::{Context, Result};
+
+use super::nested::folder;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::session::SAME_MEMORY;
+use stile_bench::{Grouping, nested_probe_of_pc};
+
+/// A PC whose KVM runs the probe.
+struct Host<'a> {
+    name: &'a str,
+    /// Arguments of `run`.
+    machine: &'a str,
+    operation: &'a str,
+    iterations: u32,
+    /// VMs, or groups of them.
+    vms: usize,
+    grouping: Grouping,
+}
 
 /// The small system of a PC loads Debian's KVM.
 pub fn starts() -> Scenario {
@@ -9,3 +26,68 @@ pub fn starts() -> Scenario {
     let expect = Expect { output: vec!["/dev/kvm".into(), "vmx".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { timeout: 900, expect, ..scenario }
 }
+
+/// Debian's KVM with several vCPUs or VMs.
+///
+/// # Errors
+/// The probe or KVM's client can't be built, or a file can't be written.
+pub fn probes() -> Result<Vec<Scenario>> {
+    let (two_vcpus, one_cpu) = ("--vcpus 2 --smp 2", "--vcpus 2 --smp 1");
+    let ipi = Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone };
+    let hosts = [
+        Host { name: "pc/nested/two-vcpus-of-l2", vms: 2, ..ipi },
+        // L1's vCPUs take turns on one CPU, and with them their L2s.
+        Host { name: "pc/nested/two-l2s-on-one-cpu", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
+        Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
+    ];
+    hosts.iter().map(Host::scenario).chain([two_l1s()]).collect()
+}
+
+impl Host<'_> {
+    /// Writes the initial RAM file system. Returns arguments for kernel and file system, and boot arguments.
+    fn files(&self) -> Result<[String; 3]> {
+        let (kernel, archive, append) = nested_probe_of_pc(&[self.operation], self.iterations, self.vms, self.grouping)?;
+        let path = folder()?.join(format!("{}.cpio", self.name.replace('/', "-")));
+        std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
+        Ok([kernel.display().to_string(), path.display().to_string(), append])
+    }
+
+    fn scenario(&self) -> Result<Scenario> {
+        let [kernel, initrd, append] = self.files()?;
+        let scenario = Scenario::new(self.name, &format!("--arch x86_64 --nested --memory 512M --exits {}", self.machine))
+            .with("--kernel", kernel)
+            .with("--initrd", initrd)
+            .with("--append", append);
+        let runs = self.vms * if self.grouping == Grouping::Pairs { 2 } else { 1 };
+        let expect = Expect { output: vec![line(self.operation); runs], notes: notes(1), absent: FAILURES.into(), ..Expect::default() };
+        Ok(Scenario { timeout: 1800, expect, ..scenario })
+    }
+}
+
+/// Two L1s side by side, which share a CPU.
+fn two_l1s() -> Result<Scenario> {
+    let name = "pc/nested/two-l1s";
+    let host = Host { name, machine: "", operation: "cpuid", iterations: 64, vms: 2, grouping: Grouping::Alone };
+    let [kernel, initrd, append] = host.files()?;
+    let vm = |name: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\ninitrd = \"{initrd}\"\nappend = \"{append}\"\nmemory = \"512M\"\n\
+             nested = true\non_reset = \"stop\"\n\n"
+        )
+    };
+    let config = format!("[machine]\narch = \"x86_64\"\ncpus = 1\n\n{}{}", vm("one"), vm("two"));
+    let expect = Expect { output: vec![line(host.operation); 4], notes: notes(2), absent: FAILURES.into(), ..Expect::default() };
+    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new(name, "--exits") })
+}
+
+/// Start of the probe's line, anywhere in the output.
+fn line(operation: &str) -> String {
+    format!("{{\"operation\":\"{operation}\",\"instructions\"")
+}
+
+/// What the operator is told at the end: all exits are accounted for, and the memory of each VM is free again.
+fn notes(vms: usize) -> Vec<String> {
+    [vec![NO_DIFFERENCE.to_owned(); vms], vec![SAME_MEMORY.to_owned()]].concat()
+}
+
+const FAILURES: [&str; 2] = ["probe: ", "kvm-client: "];

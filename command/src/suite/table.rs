@@ -24,6 +24,7 @@ pub fn all() -> Result<Vec<Scenario>> {
     let mut scenarios = without_guests();
     scenarios.extend(guests()?);
     scenarios.extend(nested::probe()?);
+    scenarios.extend(nested_pc::probes()?);
     Ok(scenarios)
 }
 

@@ -8,16 +8,22 @@ use crate::{CHILD, Error, arch};
 /// Time for a newly booted kernel to become idle, so that its work is not measured.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Runs the VMs with these names, or measurements given as `WORD=ARGUMENT` (`syscalls=128`). Returns only if
-/// the power-off fails.
+/// Runs the VMs with these names, those with a `+` between them at the same time, or measurements given as
+/// `WORD=ARGUMENT` (`syscalls=128`). Returns only if the power-off fails.
 pub fn run(names: &[String]) -> Result<(), Error> {
     arch::prepare_host()?;
     std::thread::sleep(SETTLE);
-    for name in names {
-        let (word, argument) = name.split_once('=').unwrap_or((CHILD, name));
-        let status = Command::new("/init").args([word, argument]).status()?;
-        if !status.success() {
-            println!("kvm-client: {name} ended with {status}");
+    for group in names {
+        let start = |name| {
+            let (word, argument) = str::split_once(name, '=').unwrap_or((CHILD, name));
+            Command::new("/init").args([word, argument]).spawn()
+        };
+        let children = group.split('+').map(start).collect::<Result<Vec<_>, _>>()?;
+        for mut child in children {
+            let status = child.wait()?;
+            if !status.success() {
+                println!("kvm-client: {group} ended with {status}");
+            }
         }
     }
     // SAFETY: a system call without pointers; no output is pending.

@@ -5,7 +5,7 @@ use stile_blob::Nested;
 
 use super::figure::Figure;
 use super::operations::{EPT_VIOLATION, KVM};
-use crate::host;
+use crate::host::{self, Grouping};
 use crate::operation::Operation;
 use crate::probe;
 use crate::under_stile::{self, Output};
@@ -70,7 +70,7 @@ fn run_guest(cpu: &str) -> Result<Output> {
 /// # Errors
 /// Something can't be built, fetched or run; exits that are not in the ledger.
 pub fn run(cpu: &str, operations: &[Operation], rounds: usize) -> Result<Output> {
-    let (kernel, initrd, bootargs) = host::pc_host(&probe::build(Arch::X86_64)?, operations, ITERATIONS, rounds)?;
+    let (kernel, initrd, bootargs) = host::pc_host(&probe::build(Arch::X86_64)?, operations, ITERATIONS, rounds, Grouping::Alone)?;
     let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
     let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
     under_stile(cpu, vm("l1", KernelSource::Debian(DebianKernel::V6_1), MEMORY, 1), &files)
