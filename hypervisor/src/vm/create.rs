@@ -99,7 +99,8 @@ fn allocate_ram(config: &stile_blob::Vm<'_>, near: &nodes::Near) -> Result<heapl
     Ok(pieces)
 }
 
-/// Creates a VM around its RAM.
+/// Creates a VM around its RAM. Not inlined, as [`vcpu`] is not: one frame for all values would fill most of the stack.
+#[inline(never)]
 fn build(
     number: usize,
     config: &stile_blob::Vm<'static>,
@@ -122,22 +123,23 @@ fn build(
         let _ = vcpus.push(vcpu(number, index, config, techniques, arena)?);
     }
     let has_functions = !config.functions.is_empty();
-    let vm = Vm {
+    let ram = Ram::new(pieces, files, config.loads.clone(), arena)?;
+    let devices = Devices::new(number, usize::from(config.vcpus), Optional { pci: has_functions, flash: config.firmware != 0 })?;
+    let place = ptr::from_mut(place.write(Vm {
         number,
         name: config.name,
         start: Start { pc: config.entry, info: config.info, mode: config.mode },
-        ram: Ram::new(pieces, files, config.loads.clone(), arena)?,
+        ram,
         on_reset: config.on_reset,
         techniques,
         vcpus,
         power: Power::new(has_functions),
         has_functions,
         turns: Turns::new(cpu::slice()),
-        devices: Devices::new(number, usize::from(config.vcpus), Optional { pci: has_functions, flash: config.firmware != 0 })?,
+        devices,
         memory: AtomicU64::new(0),
         arch,
-    };
-    let place = ptr::from_mut(place.write(vm));
+    }));
     // SAFETY: it was just written, and lives until the VM is retired.
     let vm = unsafe { &*place };
     for vcpu in &vm.vcpus {
@@ -149,6 +151,7 @@ fn build(
 }
 
 /// Creates a vCPU and registers it with the scheduler.
+#[inline(never)]
 fn vcpu(
     number: usize,
     index: u8,

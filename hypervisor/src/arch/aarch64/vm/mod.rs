@@ -15,7 +15,9 @@ use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::vttbr_el2;
-use stile_paging::table::{Attributes, Error, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions};
+use stile_paging::table::{
+    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
+};
 use stile_paging::vmid::VmidSlot;
 use stile_sched::VcpuId;
 use stile_sched::lock::TicketLock;
@@ -134,6 +136,29 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
+/// Creates what the vCPUs of a VM with an EL2 share. Not inlined, because the frame of [`Vm::new`] would have room for a copy.
+#[inline(never)]
+fn new_nested(
+    geometry: Geometry,
+    vcpus: usize,
+    view: &[u64; 64],
+    arena: &'static Arena,
+) -> Result<&'static nested::support::Shared, &'static str> {
+    let place = arena.allocate()?;
+    Ok(place.write(nested::support::Shared { shadows: nested::shadows::new(geometry, vcpus, arena)?, masks: Masks::new(view) }))
+}
+
+/// Takes the PCI functions of a VM. Not inlined, as [`new_nested`] is not.
+#[inline(never)]
+fn new_functions(
+    number: usize,
+    config: &stile_blob::Vm<'_>,
+    table: &PageTable<Stage2>,
+    arena: &'static Arena,
+) -> Result<&'static Functions, &'static str> {
+    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table)?))
+}
+
 /// Invalidates the current VM's second stage, and the first-stage entries that depend on it.
 struct AtOnce;
 
@@ -186,16 +211,13 @@ impl VmPart for Vm {
         map_read_only(&mut table, arena, &stolen_time.piece())?;
         let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
-            true => Some(&*arena.allocate()?.write(nested::support::Shared {
-                shadows: nested::shadows::new(geometry, vcpus, arena)?,
-                masks: Masks::new(&id_registers),
-            })),
+            true => Some(new_nested(geometry, vcpus, &id_registers, arena)?),
             false => None,
         };
         let functions = match &config.functions[..] {
             [] => None,
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
-            ids => Some(&*arena.allocate()?.write(Functions::new(number, config.name, ids, &table)?)),
+            _ => Some(new_functions(number, config, &table, arena)?),
         };
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
