@@ -85,6 +85,7 @@ impl Session<'_> {
         }
         self.consoles.push(Console::new(&Leaf { line: 0, vm, name: guest.name.clone(), guest: &guest }));
         self.logs.add(&guest.name);
+        self.view.add(&guest.name);
         self.budgets.add(&guest);
         self.names.push(guest.name);
         if let Some(control) = &mut self.control {

@@ -4,6 +4,9 @@
 /// they take.
 const LONGEST: usize = 64 << 10;
 
+/// Between a VM's name and its line.
+const SEPARATOR: &str = " | ";
+
 /// Prefixes lines of consoles' output. A line is written when it is complete, so that another VM's output never
 /// splits it, even if it arrives in fragments.
 #[derive(Debug)]
@@ -19,9 +22,16 @@ impl Lines {
     /// For consoles with these names.
     pub fn new<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let width = names.clone().map(str::len).max().unwrap_or(0);
-        let prefixes: Vec<String> = names.map(|name| format!("{name:<width$} | ")).collect();
+        let prefixes: Vec<String> = names.map(|name| format!("{name:<width$}{SEPARATOR}")).collect();
         let partial = vec![Vec::new(); prefixes.len()];
         Self { prefixes, partial, open: None }
+    }
+
+    /// Adds the console of a VM that was created later.
+    pub fn add(&mut self, name: &str) {
+        let width = self.prefixes.first().map_or(0, |first| first.chars().count().saturating_sub(SEPARATOR.len()));
+        self.prefixes.push(format!("{name:<width$}{SEPARATOR}"));
+        self.partial.push(Vec::new());
     }
 
     /// Processes output of the console with index `vm`, and returns the bytes to write: the lines that it
@@ -105,6 +115,17 @@ mod tests {
 
     fn lines() -> Lines {
         Lines::new(["web", "db"].into_iter())
+    }
+
+    #[test]
+    fn a_console_that_is_added_has_its_own_lines() {
+        let mut lines = lines();
+        assert_eq!(lines.feed(2, b"nobody's\n"), b"");
+        lines.add("x");
+        lines.add("longer");
+        assert_eq!(lines.feed(2, b"a\n"), b"x   | a\n");
+        assert_eq!(lines.feed(3, b"b\n"), b"longer | b\n");
+        assert_eq!(lines.feed(1, b"c\n"), b"db  | c\n");
     }
 
     #[test]

@@ -116,6 +116,13 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Adds the console of a VM that was created later.
+    pub fn add(&mut self, name: &str) {
+        if let Mode::Named { lines, .. } = &mut self.mode {
+            lines.add(name);
+        }
+    }
+
     /// Shows output of the console with index `vm`.
     ///
     /// # Errors
@@ -125,7 +132,7 @@ impl<'a> View<'a> {
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
             Mode::Terminal { .. } => self.out.write_all(bytes)?,
-            // VMs that were created later have their consoles elsewhere: `stile attach`, and the logs.
+            // Bytes of one VM, exactly. Consoles of VMs that were created later: `stile attach`, and the logs.
             Mode::Exact if vm > 0 => return Ok(()),
             Mode::Exact => {
                 let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
