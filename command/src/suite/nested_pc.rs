@@ -35,9 +35,10 @@ pub fn probes() -> Result<Vec<Scenario>> {
     let (two_vcpus, one_cpu) = ("--vcpus 2 --smp 2", "--vcpus 2 --smp 1");
     let ipi = Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone };
     let hosts = [
-        Host { name: "pc/nested/two-vcpus-of-l2", vms: 2, ..ipi },
+        Host { name: "long/two-vcpus-of-l2-pc", vms: 2, ..ipi },
+        // Of these the suite runs one with several vCPUs and L2s.
         // L1's vCPUs take turns on one CPU, and with them their L2s.
-        Host { name: "pc/nested/two-l2s-on-one-cpu", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
+        Host { name: "long/two-l2s-on-one-cpu-pc", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
     ];
     hosts.iter().map(Host::scenario).chain([two_l1s()]).collect()
