@@ -413,6 +413,12 @@ fn mode_transitions_follow_the_state_machine() {
     }
     assert!(enabled(0).set_base(1 << 39 | EN, 39).is_err());
     assert!(enabled(0).set_base(1 | EN, 39).is_err());
+    // The logical ID of x2APIC mode ends with it.
+    let mut apic = wide(0x23);
+    assert_eq!(apic.register(LDR, 0), Some(2 << 16 | 1 << 3));
+    apic.set_base(0xfee0_0000, 39).unwrap();
+    apic.set_base(0xfee0_0000 | EN, 39).unwrap();
+    assert_eq!((apic.register(LDR, 0), apic.register(ID, 0)), (Some(0), Some(0x23 << 24)));
 }
 
 #[test]

@@ -71,8 +71,8 @@ impl Counter {
         let Some(elapsed) = self.elapsed(now) else { return 0 };
         let value = match self.mode {
             2 => self.count - elapsed % self.count,
-            // Mode 3 counts by twos.
-            3 => self.count - (elapsed % self.count.div_ceil(2)) * 2,
+            // Mode 3 counts by twos, in each half of the period.
+            3 => self.count - (elapsed % self.count % self.count.div_ceil(2)) * 2,
             _ => self.count.wrapping_sub(elapsed),
         };
         value as u16

@@ -106,10 +106,12 @@ impl<'a> LocalApic<'a> {
         if !allowed {
             return Err(GeneralProtection);
         }
-        if new == 0 && self.mode() != Mode::Disabled {
+        let resets = new == 0 && self.mode() != Mode::Disabled;
+        self.pages.set_base(value);
+        if resets {
+            // In the new mode: the logical ID of x2APIC mode is not one of xAPIC mode.
             self.init();
         }
-        self.pages.set_base(value);
         Ok(())
     }
 

@@ -123,3 +123,17 @@ proptest! {
         }
     }
 }
+
+/// With an odd count the first half of a period is longer by a tick, and the count starts with each half.
+#[test]
+fn an_odd_square_wave_counts_with_its_output() {
+    let mut pit = Pit::new();
+    for (port, value) in [(3, 0x16), (0, 5)] {
+        pit.write(port, value, 0);
+    }
+    let mut values = [0; 10];
+    for (now, value) in values.iter_mut().enumerate() {
+        *value = pit.read(0, now as u64);
+    }
+    assert_eq!(values, [5, 3, 1, 5, 3, 5, 3, 1, 5, 3]);
+}
