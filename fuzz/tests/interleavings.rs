@@ -140,7 +140,7 @@ mod invalidations {
 
 /// INIT and startup messages of a PC's vCPU.
 mod startup {
-    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     pub struct DeadlockCheck;
 
