@@ -86,7 +86,7 @@ fn line(operation: &str) -> String {
     format!("{{\"operation\":\"{operation}\",\"instructions\"")
 }
 
-/// What the operator is told at the end: all exits are accounted for, and the memory of each VM is free again.
+/// Notes at the end of the run: all exits are accounted for, and the memory of each VM is free again.
 fn notes(vms: usize) -> Vec<String> {
     [vec![NO_DIFFERENCE.to_owned(); vms], vec![SAME_MEMORY.to_owned()]].concat()
 }

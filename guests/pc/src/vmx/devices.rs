@@ -62,7 +62,7 @@ fn by_ept() -> Outcome {
     same!((run(&mut found, false), found[0] as u32), (VMCALL, 0x30), "a write, and an instruction that reads and writes");
     same!(word(APIC + TPR), 0x30, "L1's register");
     lapic::write(lapic::register::TPR, 0);
-    // What L1's EPT denies exits.
+    // Accesses denied by L1's EPT exit.
     let start = code!("mov [rsi], eax");
     mapped(start, 1, 0);
     same!(run(&mut registers(DEVICES + TPR, 0), false), Ok(48), "a write that is denied");
