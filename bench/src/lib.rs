@@ -10,6 +10,7 @@ mod emulate;
 mod full;
 mod history;
 mod host;
+mod json_lines;
 mod kept;
 pub mod nested;
 mod number;

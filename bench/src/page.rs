@@ -1,8 +1,9 @@
-//! Tables in the pages of `docs/` that are made of kept figures.
+//! Tables of figures, in the pages of `docs/` and on the terminal.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
 
 /// Replaces what is between a page's marks of this name, which say which command writes there.
 ///
@@ -26,4 +27,19 @@ pub fn markdown(rows: &[Vec<String>]) -> String {
         }
     }
     text
+}
+
+/// Renders rows, of which the first is the heading, for a terminal: numbers are aligned to the right.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let mut rows = rows.iter();
+    if let Some(heading) = rows.next() {
+        table.set_header(heading);
+    }
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
 }

@@ -1,9 +1,10 @@
 //! Figures as they are written down: a line of JSON each, which says where the figure is from.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::host::Figure;
+use super::json_lines;
 use stile::config::Arch;
 
 /// A figure, and what it is of.
@@ -43,12 +44,7 @@ impl Record {
 /// # Errors
 /// A figure that JSON has no number for.
 pub fn write(records: &[Record]) -> Result<String> {
-    let mut text = String::new();
-    for record in records {
-        text += &serde_json::to_string(record)?;
-        text.push('\n');
-    }
-    Ok(text)
+    json_lines::write(records)
 }
 
 /// Reads what [`write`] wrote.
@@ -56,8 +52,7 @@ pub fn write(records: &[Record]) -> Result<String> {
 /// # Errors
 /// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Record>> {
-    let record = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
-    text.lines().enumerate().map(record).collect()
+    json_lines::read(text)
 }
 
 #[cfg(test)]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::figure::Figure;
 use super::operations;
 use super::setup::Setup;
 use crate::number::{number, short};
-use crate::page;
+use crate::page::{self, aligned};
 
 /// Everything, for people.
 pub fn terminal(figures: &[Figure], cpu: &str) -> String {
@@ -31,20 +29,6 @@ pub fn costs_page(figures: &[Figure], setups: &[Setup], title: impl Fn(Setup) ->
 /// The exits in a setup, for a page.
 pub fn exits_page(figures: &[Figure], setup: Setup) -> String {
     page::markdown(&exits(figures, setup))
-}
-
-fn aligned(rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let mut rows = rows.iter();
-    if let Some(heading) = rows.next() {
-        table.set_header(heading);
-    }
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
 
 /// The operations that were measured in these setups, in the order of all tables.

@@ -1,9 +1,10 @@
 //! Cost of an operation on a machine with a given number of CPUs.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::counts::Sharing;
+use crate::json_lines;
 
 /// The operations, in the order of tables.
 pub const OPERATIONS: [&str; 7] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
@@ -64,7 +65,7 @@ impl Figure {
 /// # Errors
 /// A figure that JSON has no number for.
 pub fn write(figures: &[Figure]) -> Result<String> {
-    figures.iter().map(|figure| Ok(serde_json::to_string(figure)? + "\n")).collect()
+    json_lines::write(figures)
 }
 
 /// Reads what [`write`] wrote.
@@ -72,7 +73,7 @@ pub fn write(figures: &[Figure]) -> Result<String> {
 /// # Errors
 /// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Figure>> {
-    text.lines().enumerate().map(|(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1))).collect()
+    json_lines::read(text)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use stile_ledger::x86_64::key;
 
+use crate::json_lines;
 use crate::vmx::{Section, Vmx};
 
 /// Exits of one reason that are fewer of an operation are those of a tick.
@@ -73,17 +74,15 @@ impl Figure {
 /// # Errors
 /// A figure that JSON has no number for.
 pub fn write(figures: &[Figure]) -> Result<String> {
-    let lines = figures.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-    Ok(lines.into_iter().map(|line| line + "\n").collect())
+    json_lines::write(figures)
 }
 
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// A line that is no figure.
+/// The line is malformed.
 pub fn read(text: &str) -> Result<Vec<Figure>> {
-    let figure = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
-    text.lines().enumerate().map(figure).collect()
+    json_lines::read(text)
 }
 
 #[cfg(test)]

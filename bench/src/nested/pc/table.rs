@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::figure::Figure;
 use super::operations;
 use crate::number::{number, short};
+use crate::page::aligned;
 
 /// Everything, for people.
 pub fn terminal(figures: &[Figure], cpu: &str) -> String {
@@ -16,20 +15,6 @@ pub fn terminal(figures: &[Figure], cpu: &str) -> String {
         aligned(&costs(figures)),
         aligned(&exits(figures))
     )
-}
-
-fn aligned(rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let mut rows = rows.iter();
-    if let Some(heading) = rows.next() {
-        table.set_header(heading);
-    }
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
 
 /// A row for each operation.
