@@ -46,7 +46,7 @@ fn two_states(programs: &Programs) -> Result<Scenario> {
     Ok(with_two_states(scenario))
 }
 
-/// The same test of the GIC with virtual interrupts.
+/// The GIC suite with virtual interrupts and two security states.
 fn virtual_with_two_states(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "gic", "stile")?, programs, 1)?.replace("[vm.techniques]\ninterrupts = \"direct\"\n", "");
     let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
