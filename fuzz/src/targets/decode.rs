@@ -1,19 +1,19 @@
 //! Instructions of x86 guests.
 
-// Shared with the tests of crate `decode`.
-#[path = "../../../crates/decode/tests/changes/mod.rs"]
+// Shared with the tests of crate `x86-decode`.
+#[path = "../../../crates/x86-decode/tests/changes/mod.rs"]
 mod changes;
-#[path = "../../../crates/decode/tests/emulated/mod.rs"]
+#[path = "../../../crates/x86-decode/tests/emulated/mod.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod emulated;
-#[path = "../../../crates/decode/tests/guest/mod.rs"]
+#[path = "../../../crates/x86-decode/tests/guest/mod.rs"]
 mod guest;
-#[path = "../../../crates/decode/tests/wild/mod.rs"]
+#[path = "../../../crates/x86-decode/tests/wild/mod.rs"]
 mod wild;
 
 use changes::{INSTRUCTIONS as KNOWN, MODES, Op};
 use emulated::Machine;
-use stile_decode::{CodeSize, MAX_LENGTH, Outcome, Segment, decode, execute};
+use stile_x86_decode::{CodeSize, MAX_LENGTH, Outcome, Segment, decode, execute};
 use wild::Wild;
 
 use crate::input::Input;

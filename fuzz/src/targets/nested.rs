@@ -1,12 +1,12 @@
 //! A guest hypervisor's registers and instructions.
 
-use stile_nested::at;
-use stile_nested::forward::{Control, Controls, Level, verdict};
-use stile_nested::inject::{Context, El2, Entry, Kind, eret, hpfar, to_virtual};
-use stile_nested::layout;
-use stile_nested::tlbi::{self, Scope};
-use stile_nested::vgic::{self, OnProcessor, Status};
-use stile_nested::vncr::{self, PAGE_SIZE, Page};
+use stile_nested_arm::at;
+use stile_nested_arm::forward::{Control, Controls, Level, verdict};
+use stile_nested_arm::inject::{Context, El2, Entry, Kind, eret, hpfar, to_virtual};
+use stile_nested_arm::layout;
+use stile_nested_arm::tlbi::{self, Scope};
+use stile_nested_arm::vgic::{self, OnProcessor, Status};
+use stile_nested_arm::vncr::{self, PAGE_SIZE, Page};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 use stile_vgic::{ListRegister, ListRegisters, Maintenance, Vmcr};
@@ -83,10 +83,10 @@ fn registers(bytes: &[u8]) {
                 };
                 let from = if input.bit() { Level::El0 } else { Level::El1 };
                 reach(match verdict(esr, from, &controls) {
-                    stile_nested::forward::Verdict::Forward => "forwarded",
-                    stile_nested::forward::Verdict::Keep => "kept",
-                    stile_nested::forward::Verdict::Undefined => "undefined",
-                    stile_nested::forward::Verdict::SecondStage => "second stage",
+                    stile_nested_arm::forward::Verdict::Forward => "forwarded",
+                    stile_nested_arm::forward::Verdict::Keep => "kept",
+                    stile_nested_arm::forward::Verdict::Undefined => "undefined",
+                    stile_nested_arm::forward::Verdict::SecondStage => "second stage",
                 });
             }
             _ => returns(&mut input),

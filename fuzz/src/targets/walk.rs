@@ -1,20 +1,20 @@
 //! Walks of guests' page tables.
 
-// Shared with the tests of crates `walk` and `nested`.
-#[path = "../../../crates/walk/tests/model/mod.rs"]
+// Shared with the tests of crates `x86-walk` and `nested-arm`.
+#[path = "../../../crates/x86-walk/tests/model/mod.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod model;
-#[path = "../../../crates/nested/tests/pseudocode/mod.rs"]
+#[path = "../../../crates/nested-arm/tests/pseudocode/mod.rs"]
 mod pseudocode;
 
 use std::collections::BTreeMap;
 
 use pseudocode::{PA_BITS, PAGES, S2, pseudocode};
-use stile_nested::at::{self, At, Regime, Stage1};
-use stile_nested::forward::Level;
-use stile_nested::shadow::Stage2;
-use stile_walk::model::Memory;
-use stile_walk::{Access, Features, Kind, Paging, Registers, Trail, trail, translate};
+use stile_nested_arm::at::{self, At, Regime, Stage1};
+use stile_nested_arm::forward::Level;
+use stile_nested_arm::shadow::Stage2;
+use stile_x86_walk::model::Memory;
+use stile_x86_walk::{Access, Features, Kind, Paging, Registers, Trail, trail, translate};
 
 use crate::input::Input;
 use crate::marks::reach;

@@ -49,7 +49,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     if let Err(what) = setup_cpu(cpu) {
         crate::refuse(what);
     }
-    stile_decode::prepare();
+    stile_x86_decode::prepare();
     apic::setup_board(&board.tables, uart::ISA_IRQ);
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);

@@ -55,8 +55,8 @@ core::arch::global_asm!(
     TLBI_ROW = const rows::NESTED_TLBI.raw(),
     TLBI_VAALE1IS = const TLBI_VAALE1IS,
     WRITE_OF_SGI1R = const WRITE_OF_SGI1R,
-    MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
-    HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
+    MDSCR_IN_PAGE = const stile_nested_arm::vncr::MDSCR_EL1.offset(),
+    HCR_IN_PAGE = const stile_nested_arm::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 

@@ -1,9 +1,9 @@
 //! Address translation instructions of L1: executed by the CPU for its own translations, emulated by crate
-//! `stile-nested` for its guest's.
+//! `stile-nested-arm` for its guest's.
 
-use stile_nested::at::{self, Regime, Stage1};
-use stile_nested::forward::Level;
-use stile_nested::inject;
+use stile_nested_arm::at::{self, Regime, Stage1};
+use stile_nested_arm::forward::Level;
+use stile_nested_arm::inject;
 use stile_sysreg::SysReg;
 
 use super::shadow::Memory;

@@ -1,6 +1,6 @@
 //! Exchange of EL1's registers between virtual EL2 and its guest.
 
-use stile_nested::vncr;
+use stile_nested_arm::vncr;
 
 use super::mode::also;
 use super::registers::{Own, Switched, with_switched};

@@ -6,7 +6,7 @@
 //! exit of its guest: after a few guest entries without a write of KDE the trap is disabled. An exception return that
 //! finds KDE in memory enables it again.
 
-use stile_nested::vncr;
+use stile_nested_arm::vncr;
 
 use super::registers::Own;
 use super::state::{Nested, Regime};

@@ -1,13 +1,13 @@
 //! HCR_EL2.E2H of L1. If set, virtual EL2 accesses EL1's registers by their own names, and its guest's are in the
 //! page. If clear (with HCR_EL2.NV1 set on the CPU) EL1's names refer to the guest's registers, in the page, and
-//! those of virtual EL2 have a different layout, which crate `nested` converts to EL1's. With NV1 the CPU interprets
+//! those of virtual EL2 have a different layout, which crate `nested-arm` converts to EL1's. With NV1 the CPU interprets
 //! virtual EL2's tables, in EL1's registers, as EL2's (Arm ARM, "HCR_EL2.NV1": execute-never bits, AP[1], PAN).
 //!
 //! With FEAT_NV2 L1 writes HCR_EL2 in memory, without a trap, so that the bit takes effect at L1's next trap. A
 //! hypervisor that changes it has its MMU off, and sets its registers next; values that it set before, during its
 //! boot, are adopted from the page ([`Nested::adopt`]).
 
-use stile_nested::{layout, vncr};
+use stile_nested_arm::{layout, vncr};
 use stile_sysreg::SysReg;
 
 use super::controls::E2H;

@@ -2,7 +2,7 @@
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
-use stile_nested::inject::{self, Context, EretKind, Kind};
+use stile_nested_arm::inject::{self, Context, EretKind, Kind};
 use stile_sysreg::syndrome::Esr;
 
 use super::state::Nested;

@@ -1,6 +1,6 @@
 //! Exceptions taken to virtual EL2.
 
-use stile_nested::inject::{Context, El2, Entry, Kind};
+use stile_nested_arm::inject::{Context, El2, Entry, Kind};
 
 use super::state::{Nested, Regime};
 use super::switch;

@@ -2,8 +2,8 @@
 
 use stile_board::intid;
 use stile_ledger::aarch64 as rows;
-use stile_nested::inject::Kind;
-use stile_nested::vncr;
+use stile_nested_arm::inject::Kind;
+use stile_nested_arm::vncr;
 use stile_sysreg::syndrome::Esr;
 
 use super::answer::{answer, class};

@@ -2,8 +2,8 @@
 //! own interrupts are kept in software.
 
 use stile_board::intid;
-use stile_nested::vgic::{self, Deactivated, OnProcessor, Status};
-use stile_nested::vncr;
+use stile_nested_arm::vgic::{self, Deactivated, OnProcessor, Status};
+use stile_nested_arm::vncr;
 use stile_vgic::{Delivery, Kick, Redistributor};
 
 use super::state::{Nested, Regime};

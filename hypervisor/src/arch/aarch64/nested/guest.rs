@@ -3,9 +3,9 @@
 use stile_board::intid;
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, key, reason};
-use stile_nested::forward::{self, Level, Verdict};
-use stile_nested::inject::{self, Kind};
-use stile_nested::shadow::Need;
+use stile_nested_arm::forward::{self, Level, Verdict};
+use stile_nested_arm::inject::{self, Kind};
+use stile_nested_arm::shadow::Need;
 use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
 
 use super::shadow::Unresolved;

@@ -1,7 +1,7 @@
 //! Homes of virtual EL2's registers.
 
-use stile_nested::vgic::Status;
-use stile_nested::vncr::{self, Slot};
+use stile_nested_arm::vgic::Status;
+use stile_nested_arm::vncr::{self, Slot};
 use stile_sysreg::SysReg;
 
 use super::gic;

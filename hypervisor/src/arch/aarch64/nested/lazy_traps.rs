@@ -3,8 +3,8 @@
 //! checks whether one has changed since the last. Only then are the CPU's values computed, and they are loaded only
 //! if they differ from those of virtual EL2.
 
-use stile_nested::forward::{Control, Masks};
-use stile_nested::vncr::{self, Page, Slot};
+use stile_nested_arm::forward::{Control, Masks};
+use stile_nested_arm::vncr::{self, Page, Slot};
 
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::write_sysreg;
@@ -13,7 +13,7 @@ use crate::arch::aarch64::vcpu::traps;
 /// Number of controls.
 const COUNT: usize = 7;
 
-/// Offsets in the page, in ascending order, and identifiers in crate `nested`.
+/// Offsets in the page, in ascending order, and identifiers in crate `nested-arm`.
 const REGISTERS: [(Slot, Control); COUNT] = [
     (vncr::HFGRTR_EL2, Control::Hfgrtr),
     (vncr::HFGWTR_EL2, Control::Hfgwtr),

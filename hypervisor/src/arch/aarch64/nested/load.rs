@@ -1,6 +1,6 @@
 //! Reset, load and put of a vCPU with an EL2.
 
-use stile_nested::vncr;
+use stile_nested_arm::vncr;
 
 use super::controls::{Base, RW};
 use super::lazy_traps::{self, LazyTraps};

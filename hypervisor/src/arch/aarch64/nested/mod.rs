@@ -35,7 +35,7 @@ mod tlbi;
 mod traps;
 mod write_trap;
 
-use stile_nested::vncr;
+use stile_nested_arm::vncr;
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::{delivery, direct};

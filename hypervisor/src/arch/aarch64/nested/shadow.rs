@@ -3,9 +3,9 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use stile_nested::shadow::{GuestMemory, Need, Resolution, Stage2, Tlb, WalkFault, WalkFaultKind, resolve};
-use stile_nested::tlbi::{Scope, Tlbi};
-use stile_nested::vncr;
+use stile_nested_arm::shadow::{GuestMemory, Need, Resolution, Stage2, Tlb, WalkFault, WalkFaultKind, resolve};
+use stile_nested_arm::tlbi::{Scope, Tlbi};
+use stile_nested_arm::vncr;
 use stile_sysreg::SysReg;
 
 use super::registers::Switched;

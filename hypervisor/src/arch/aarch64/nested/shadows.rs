@@ -1,8 +1,8 @@
-//! Shadow second stages: the hardware side of crate `stile-nested`.
+//! Shadow second stages: the hardware side of crate `stile-nested-arm`.
 
 use core::convert::Infallible;
 
-use stile_nested::shadow::{ContextId, Frames, Invalidations, Pool, Shadow, Stage2, Tlb};
+use stile_nested_arm::shadow::{ContextId, Frames, Invalidations, Pool, Shadow, Stage2, Tlb};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, TableRead, Translation};
 use stile_paging::vmid::VmidSlot;

@@ -1,7 +1,7 @@
 //! Additional state of a vCPU with an EL2.
 
-use stile_nested::vgic::OnProcessor;
-use stile_nested::vncr::Page;
+use stile_nested_arm::vgic::OnProcessor;
+use stile_nested_arm::vncr::Page;
 
 use super::controls::Base;
 use super::lazy_traps::LazyTraps;

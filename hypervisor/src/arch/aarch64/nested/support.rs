@@ -1,6 +1,6 @@
 //! Support for VMs with an EL2: machine requirements, and per-VM state.
 
-use stile_nested::forward::Masks;
+use stile_nested_arm::forward::Masks;
 
 use super::mode;
 use super::nv_mode::NvMode;

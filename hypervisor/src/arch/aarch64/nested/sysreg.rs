@@ -2,7 +2,7 @@
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{key, reason};
-use stile_nested::vncr::{self, Slot};
+use stile_nested_arm::vncr::{self, Slot};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 

@@ -2,7 +2,7 @@
 //! while the other regime has EL1's timers.
 
 use stile_board::intid;
-use stile_nested::vncr::{self, Slot};
+use stile_nested_arm::vncr::{self, Slot};
 
 use super::gic;
 use super::registers::Switched;

@@ -1,7 +1,7 @@
 //! TLB maintenance of L1 for its own translations: EL1's on this CPU, under the VM's VMID, which is loaded.
 
-use stile_nested::inject;
-use stile_nested::tlbi::{self, Regime};
+use stile_nested_arm::inject;
+use stile_nested_arm::tlbi::{self, Regime};
 use stile_sysreg::SysReg;
 
 use super::state::Nested;

@@ -1,7 +1,7 @@
 //! Trap controls of a vCPU with an EL2, in both of its regimes.
 
-use stile_nested::forward::Virtual;
-use stile_nested::vncr;
+use stile_nested_arm::forward::Virtual;
+use stile_nested_arm::vncr;
 
 use super::controls::{AT, E2H, EL1_TIMERS};
 use super::home::CPACR_FIELDS;

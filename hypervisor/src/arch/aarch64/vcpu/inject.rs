@@ -1,6 +1,6 @@
 //! Synchronous exceptions injected into EL1.
 
-use stile_nested::inject::to_virtual;
+use stile_nested_arm::inject::to_virtual;
 use stile_sysreg::injection::{El1Entry, origin};
 use stile_sysreg::syndrome::{Ec, Esr, external_data_abort, external_instruction_abort};
 

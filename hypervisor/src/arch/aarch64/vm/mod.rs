@@ -12,7 +12,7 @@ use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::map::{self, RAM_BASE};
 use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
-use stile_nested::forward::Masks;
+use stile_nested_arm::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::vttbr_el2;
 use stile_paging::table::{

@@ -1,9 +1,9 @@
 //! Lookup of a vCPU's decoded instructions, by the scheme of its VM's configuration.
 
 use stile_blob::DecodeCache;
-use stile_decode::cache::{Counters, Verify};
-use stile_decode::{Code, CodeSize, Context, Decoded, Refusal};
-use stile_walk::{Features, Paging, Registers};
+use stile_x86_decode::cache::{Counters, Verify};
+use stile_x86_decode::{Code, CodeSize, Context, Decoded, Refusal};
+use stile_x86_walk::{Features, Paging, Registers};
 
 use super::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;
@@ -127,7 +127,7 @@ impl Decoder {
         let pdpte = cr0::PDPTES.map(vmcs::read);
         let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
         let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
-        if matches!(paging.tables(), stile_walk::Tables::Pae(_)) {
+        if matches!(paging.tables(), stile_x86_walk::Tables::Pae(_)) {
             // PAE pointers can change while the registers do not.
             self.registers[0] = NEVER;
         }

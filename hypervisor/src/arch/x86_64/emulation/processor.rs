@@ -1,8 +1,8 @@
-//! The vCPU as seen by instruction emulation (crate `stile-decode`).
+//! The vCPU as seen by instruction emulation (crate `stile-x86-decode`).
 
-use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
 use stile_paging::PAGE_SIZE;
-use stile_walk::{Access, Kind, translate};
+use stile_x86_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
+use stile_x86_walk::{Access, Kind, translate};
 
 use super::ram::Ram;
 use super::shared;

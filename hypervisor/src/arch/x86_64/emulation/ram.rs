@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use super::shared;
 use crate::address_space;

@@ -1,6 +1,8 @@
-//! Registers of the vCPU other than the general ones, as seen by instruction emulation (crate `stile-decode`).
+//! Registers of the vCPU other than the general ones, as seen by instruction emulation (crate `stile-x86-decode`).
 
-use stile_decode::{Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
+use stile_x86_decode::{
+    Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, StateWord, SystemSegment, TableName,
+};
 
 use super::processor::{By, Processor, Space, part};
 use crate::arch::x86_64::host::vmcs::{self, Field};

@@ -2,7 +2,7 @@
 //! the compiler does not split, repeat or omit: the checked value is the used one. Accesses are atomic where the
 //! processor's own are ("Guaranteed Atomic Operations").
 
-use stile_decode::Width;
+use stile_x86_decode::Width;
 
 /// A number at any address.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 //! sleeps wakes immediately, since there is no power to save. Its devices keep their state.
 
 use stile_board::pc;
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use super::ram::Ram;
 use crate::arch::x86_64::interrupts::events;

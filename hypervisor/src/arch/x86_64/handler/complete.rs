@@ -1,6 +1,6 @@
 //! Completion of emulated instructions.
 
-use stile_decode::Outcome as Done;
+use stile_x86_decode::Outcome as Done;
 
 use super::{TF, advance_to};
 use crate::arch::x86_64::host::vmcs::{self, Field};

@@ -1,12 +1,12 @@
-//! EPT violations: accesses to devices by any instruction (crate `stile-decode`), untouched RAM, and pages
+//! EPT violations: accesses to devices by any instruction (crate `stile-x86-decode`), untouched RAM, and pages
 //! write-protected by `protected.rs`.
 
 use stile_apic::offset;
 use stile_bus::{Hit, Slot};
-use stile_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
+use stile_x86_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
 
 use super::complete::{finish, refetch};
 use super::{advance_from_apic, advance_to, crash, exception};

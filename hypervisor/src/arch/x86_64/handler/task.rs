@@ -1,10 +1,10 @@
-//! Task switches, which the processor leaves to the hypervisor (crate `stile-decode`, module `task`; the manual,
+//! Task switches, which the processor leaves to the hypervisor (crate `stile-x86-decode`, module `task`; the manual,
 //! "Treatment of Task Switches").
 
-use stile_decode::task::{self, Cause, Request, Task, Tasks};
-use stile_decode::{Event, Fault, SystemSegment, follow};
 use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
+use stile_x86_decode::task::{self, Cause, Request, Task, Tasks};
+use stile_x86_decode::{Event, Fault, SystemSegment, follow};
 
 use super::{crash, exception};
 use crate::arch::x86_64::emulation::processor::{By, MOST, Processor, context};

@@ -1,11 +1,11 @@
-//! Heap of the instruction decoder, which builds its tables at first use (crate `stile-decode`). Nothing else
+//! Heap of the instruction decoder, which builds its tables at first use (crate `stile-x86-decode`). Nothing else
 //! allocates, and nothing is freed.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use stile_decode::DECODER_HEAP;
+use stile_x86_decode::DECODER_HEAP;
 
 #[repr(C, align(64))]
 struct Heap {

@@ -1,7 +1,7 @@
 //! Accesses of L2 to devices of L1, which L1 maps into L2's memory: Stile emulates the instruction with L2's memory.
 
-use stile_decode::{Code, CodeSize, Fault, Refusal as Undecoded, execute};
 use stile_ledger::RowId;
+use stile_x86_decode::{Code, CodeSize, Fault, Refusal as Undecoded, execute};
 
 use super::end;
 use super::forward;

@@ -4,7 +4,7 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
 use stile_nested_vmx::checks::{self, EntryFailure, Processor};
 use stile_nested_vmx::{Field, InstructionError, VmxResult};
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use super::complete::complete;
 use super::forward::{self, Exit};

@@ -2,7 +2,7 @@
 
 use stile_ledger::x86_64::reason as reasons;
 use stile_nested_vmx::intercepts::{self, Operands, Verdict};
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use super::forward::{self, Exit};
 use super::rows::own_row;

@@ -1,12 +1,12 @@
 //! L1's VMX instructions (the manual, "VMX Instruction Reference").
 
-use stile_decode::Fault;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_nested_vmx::invalidate::{Invept, Invvpid, invept, invvpid};
 use stile_nested_vmx::operand::InstructionInformation;
 use stile_nested_vmx::shadowed::{self, READ};
 use stile_nested_vmx::vmcs12::SHADOW;
 use stile_nested_vmx::{Field, InstructionError, VmxResult};
+use stile_x86_decode::Fault;
 
 use super::complete::complete;
 use super::control_registers::{VMXE, hold_cr0};

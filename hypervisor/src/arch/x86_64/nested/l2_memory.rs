@@ -2,10 +2,10 @@
 
 use core::cell::Cell;
 
-use stile_decode::{Context, Fault};
 use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
 use stile_paging::PAGE_SIZE;
-use stile_walk::{GuestMemory, translate};
+use stile_x86_decode::{Context, Fault};
+use stile_x86_walk::{GuestMemory, translate};
 
 use super::forward::Exit;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};

@@ -2,8 +2,8 @@
 
 use core::cell::Cell;
 
-use stile_decode::{Context, Fault};
 use stile_nested_vmx::Field;
+use stile_x86_decode::{Context, Fault};
 
 use super::l2_memory::{L2Memory, Refusal};
 use super::state::{GuestVmx, to_vmcs01};

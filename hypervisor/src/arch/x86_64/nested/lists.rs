@@ -2,7 +2,7 @@
 
 use stile_nested_vmx::Field;
 use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT};
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use super::merge::LBR;
 use super::of_l1;

@@ -1,8 +1,8 @@
 //! Operands of L1's VMX instructions, and its memory.
 
-use stile_decode::Fault;
 use stile_nested_vmx::operand::{AddressSize, InstructionInformation};
 use stile_paging::PAGE_SIZE;
+use stile_x86_decode::Fault;
 
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
 use crate::arch::x86_64::emulation::ram::Ram;

@@ -1,8 +1,8 @@
 //! Exceptions of L2 that Stile's emulation raises.
 
-use stile_decode::Fault;
 use stile_ledger::RowId;
 use stile_nested_vmx::intercepts;
+use stile_x86_decode::Fault;
 
 use super::forward::{self, Exit};
 use super::state::GuestVmx;

@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::ept_pointer;
 use crate::arch::x86_64::vcpu::inject;
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 /// Exit reasons.
 pub const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;

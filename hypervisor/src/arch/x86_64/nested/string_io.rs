@@ -1,10 +1,10 @@
 //! INS and OUTS of L2 at a port that L1 passes to L2: the device is L1's, the memory L2's. The exit information
 //! suffices, so that the instruction is not fetched.
 
-use stile_decode::{Context, Vcpu, Width};
 use stile_ledger::RowId;
 use stile_nested_vmx::StringIo;
 use stile_nested_vmx::operand::InstructionInformation;
+use stile_x86_decode::{Context, Vcpu, Width};
 
 use super::forward;
 use super::l2_memory::{L2Memory, Refusal};

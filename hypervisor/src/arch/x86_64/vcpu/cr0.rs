@@ -1,7 +1,7 @@
 //! CR0 of guests: fixed bits, and emulation of writes that change other masked ones (the manual, "Control
 //! Registers").
 
-use stile_walk::GuestMemory;
+use stile_x86_walk::GuestMemory;
 
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;

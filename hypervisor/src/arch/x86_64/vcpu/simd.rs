@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-use stile_decode::{Extent, StateWord};
+use stile_x86_decode::{Extent, StateWord};
 
 /// Executes an instruction on register `$index`, whose text is `$text`, the number, then `$after`; `$memory` is its
 /// memory operand.

@@ -1,14 +1,14 @@
 //! The cache of decoded instructions of a VM whose scheme is *protect*: the pages that its entries depend on are read-only in the second
-//! stage, and the guest's writes to them come here (crate `stile-decode`).
+//! stage, and the guest's writes to them come here (crate `stile-x86-decode`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
-use stile_decode::cache::{Counts, Protect, Protector};
-use stile_decode::{Code, Context, Decoded, Refusal};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTable};
 use stile_sched::lock::TicketLock;
+use stile_x86_decode::cache::{Counts, Protect, Protector};
+use stile_x86_decode::{Code, Context, Decoded, Refusal};
 
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::cpu::{Cpu, this_index};

@@ -1,7 +1,7 @@
 //! Memory of test programs, like QEMU's test device: it is not RAM, and each access exits.
 
 use stile_board::pc::TEST_MEMORY;
-use stile_decode::Width;
+use stile_x86_decode::Width;
 
 use crate::address_space;
 use crate::arch::x86_64::emulation::shared;
