@@ -36,6 +36,11 @@ pub fn cells<'a>(node: &FdtNode<'a>, name: &str) -> Vec<u32, 32> {
     value.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).take(32).collect()
 }
 
+/// The MPIDR affinities of a `cpu` node of an Arm board: the one or two cells of its `reg`.
+pub fn affinity(cpu: &FdtNode<'_>) -> u64 {
+    cells(cpu, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell))
+}
+
 /// The text of a property.
 pub fn text<'a>(node: &FdtNode<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.value_as().ok()

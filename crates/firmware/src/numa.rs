@@ -6,7 +6,7 @@ use dtoolkit::fdt::Fdt;
 use heapless::Vec;
 
 use crate::MAX_CPUS;
-use crate::nodes::{cells, is_enabled, spans, text, walk};
+use crate::nodes::{affinity, cells, is_enabled, spans, text, walk};
 
 /// Maximum number of memory ranges; further ones have no node.
 pub const MAX_RANGES: usize = 32;
@@ -36,8 +36,7 @@ impl Numa {
             if is("memory") {
                 spans::<8>(node).into_iter().for_each(|range| numa.add_memory(range, number));
             } else if is("cpu") {
-                let mpidr = cells(&node, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
-                numa.add_cpu(mpidr, number);
+                numa.add_cpu(affinity(&node), number);
             }
         });
         numa

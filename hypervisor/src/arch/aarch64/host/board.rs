@@ -11,7 +11,7 @@ use crate::address_space::Span;
 use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
-use stile_firmware::nodes::{bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
+use stile_firmware::nodes::{affinity, bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
 use stile_firmware::numa::Numa;
 
 static BOARD: Once<Board> = Once::new();
@@ -126,8 +126,7 @@ impl Board {
                     let _ = bank(&board.ram, &span).map(|span| board.ram.push(span));
                 }
             } else if is("cpu") {
-                let mpidr = cells(&node, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
-                let _ = board.cpus.push(mpidr);
+                let _ = board.cpus.push(affinity(&node));
             }
         });
         if let Some(buffer) = &board.frame_buffer {
