@@ -1,20 +1,22 @@
 //! The figures that the repository keeps (`bench/figures.jsonl`), and the pictures and tables that are generated from them, in `docs/` and
 //! in the README. `stile bench --update` measures and writes all of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::ablation;
 use super::host::{self, Host, Kvm};
+use super::json_lines;
 use super::number::{number, short};
-use super::page::{self, markdown};
+use super::page::markdown;
 use super::picture;
 use super::platform::{self, PLATFORMS, Platform};
-use super::record::{self, Record};
+use super::record::Record;
+use super::store::{self, File};
 use stile::config::Arch;
 
-/// The files, from the repository's folder.
+/// The file of the figures.
 const FIGURES: &str = "bench/figures.jsonl";
 /// The page with the figures of all hosts.
 const PAGE: &str = "docs/bench.md";
@@ -44,45 +46,24 @@ const COMMAND: &str = "stile bench --update";
 /// # Errors
 /// A file can't be read or written, or is not as expected.
 pub fn update(repository: &Path, new: Vec<Record>) -> Result<()> {
-    let mut records = read(repository)?;
-    for record in new {
-        match records.iter_mut().find(|old| old.is_of_same(&record)) {
-            Some(old) => *old = record,
-            None => records.push(record),
-        }
-    }
+    let mut records = store::read(repository, FIGURES)?;
+    store::replace(&mut records, new, Record::is_of_same);
     records.sort_by_key(place);
-    for (path, text) in [(FIGURES, record::write(&records)?)].into_iter().chain(made(repository, &records)?) {
-        let path = repository.join(path);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
+    let made = made(repository, &records)?;
+    store::write(repository, [(FIGURES, json_lines::write(&records)?)].into_iter().chain(made))
 }
 
-fn read(repository: &Path) -> Result<Vec<Record>> {
-    let path = repository.join(FIGURES);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    record::read(&text(&path)?).with_context(|| format!("reading {}", path.display()))
-}
-
-fn text(path: &PathBuf) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
-}
-
-/// The files that are generated from the figures: their names and contents.
-fn made(repository: &Path, records: &[Record]) -> Result<Vec<(&'static str, String)>> {
-    let read = |page| text(&repository.join(page));
-    let mut page = read(PAGE)?;
-    let mut files = Vec::new();
-    for platform in &PLATFORMS {
-        page = fill(PAGE, &page, platform.mark, &tables(platform, records))?;
-        files.push((platform.picture, picture::draw(records, platform, platform.cpu())));
-    }
-    files.push((PAGE, page));
-    files.push((TECHNIQUES, fill(TECHNIQUES, &read(TECHNIQUES)?, "ablation", &ablations(records))?));
-    files.push((README, fill(README, &read(README)?, "summary", &summary(records))?));
+/// The files that are generated from the figures.
+fn made(repository: &Path, records: &[Record]) -> Result<Vec<File>> {
+    let page = |file, tables: Vec<(&str, String)>| {
+        store::page(repository, file, COMMAND, tables.into_iter().map(|(name, table)| (name.to_owned(), table)))
+    };
+    let mut files = vec![
+        page(PAGE, PLATFORMS.iter().map(|platform| (platform.mark, tables(platform, records))).collect())?,
+        page(TECHNIQUES, vec![("ablation", ablations(records))])?,
+        page(README, vec![("summary", summary(records))])?,
+    ];
+    files.extend(PLATFORMS.iter().map(|platform| (platform.picture, picture::draw(records, platform, platform.cpu()))));
     Ok(files)
 }
 
@@ -93,11 +74,6 @@ fn place(record: &Record) -> impl Ord + use<> {
     let host = platform.hosts().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
     let operation = platform.operations.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
     (record.arch, record.cpu != platform.cpu(), record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
-}
-
-/// Replaces a page's tables of this name.
-fn fill(page: &str, text: &str, name: &str, tables: &str) -> Result<String> {
-    page::fill(text, name, COMMAND, tables).with_context(|| format!("reading {page}"))
 }
 
 /// The README's table: Stile beside the peers of the same machine.
@@ -195,33 +171,22 @@ fn ablations(records: &[Record]) -> String {
 mod tests {
     use super::super::host::Figure;
     use super::*;
+    use crate::store::tests::assert_current;
     use stile::cargo;
 
     #[test]
     fn picture_and_page_are_made_of_the_kept_figures() {
         let repository = cargo::repository();
-        let records = read(&repository).unwrap();
+        let records: Vec<Record> = store::read(&repository, FIGURES).unwrap();
         assert!(!records.is_empty());
-        for (path, made) in made(&repository, &records).unwrap() {
-            let kept = text(&repository.join(path)).unwrap();
-            assert!(kept == made, "{path} is not made of {FIGURES}: run `./stile bench --update --against none`");
-        }
+        assert_current(&repository, "stile bench --update --against none", made(&repository, &records).unwrap());
     }
 
     #[test]
     fn new_figures_replace_older_ones_and_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["bench", "docs"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
-        }
-        let marks = |name| format!("<!-- {name}: written by `stile bench --update` -->\nold\n<!-- end of {name} -->\n");
-        for (page, text) in [
-            (PAGE, format!("# Title\n{}between\n{}", marks("figures"), marks("figures of x86_64"))),
-            (TECHNIQUES, marks("ablation")),
-            (README, marks("summary")),
-        ] {
-            std::fs::write(folder.path().join(page), text).unwrap();
-        }
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let pages = [(PAGE, names(&["figures", "figures of x86_64"])), (TECHNIQUES, names(&["ablation"])), (README, names(&["summary"]))];
+        let folder = store::tests::repository(COMMAND, &pages);
         let record = |host: &str, operation: &str, instructions| Record {
             host: host.to_owned(),
             arch: Arch::Aarch64,
@@ -242,15 +207,16 @@ mod tests {
         update(folder.path(), first).unwrap();
         update(folder.path(), vec![record("stile", "hyp_call", 35.0)]).unwrap();
 
-        let kept = read(folder.path()).unwrap();
+        let kept: Vec<Record> = store::read(folder.path(), FIGURES).unwrap();
         let order: Vec<_> = kept.iter().map(|record| (&record.host[..], &record.figure.operation[..])).collect();
         assert_eq!(order, [("stile", "hyp_call"), ("stile", "ipi"), ("kvm-vhe", "hyp_call")]);
-        let page = text(&folder.path().join(PAGE)).unwrap();
+        let text = |file| std::fs::read_to_string(folder.path().join(file)).unwrap();
+        let page = text(PAGE);
         assert!(page.contains("| hyp_call | 35 | 1 | 1,634 |\n| ipi | 358 | 1 |  |\n"), "{page}");
-        assert!(page.starts_with("# Title\n") && page.contains("\nbetween\n") && !page.contains("old"), "{page}");
-        let readme = text(&folder.path().join(README)).unwrap();
+        assert!(!page.contains("old"), "{page}");
+        let readme = text(README);
         assert!(readme.contains("| Arm: hypercall | 35 | 1,634 |  |\n"), "{readme}");
-        assert!(text(&folder.path().join("docs/bench.svg")).unwrap().starts_with("<svg"));
+        assert!(text("docs/bench.svg").starts_with("<svg"));
         assert!(update(folder.path(), Vec::new()).is_ok());
     }
 }

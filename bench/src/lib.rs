@@ -22,6 +22,8 @@ mod probe;
 mod record;
 mod report;
 pub mod scale;
+mod sheet;
+mod store;
 mod under_stile;
 mod vmx;
 mod vmx_table;
@@ -127,7 +129,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         let tables = [(!operations.is_empty()).then(|| results.table()), results.reasons(), results.crossings(), results.vmx()];
         (tables.into_iter().flatten().collect(), results.records())
     };
-    let mut lines = record::write(&records)?;
+    let mut lines = json_lines::write(&records)?;
     if args.full
         && let Some(plugin) = &plugin
     {

@@ -102,6 +102,11 @@ pub fn choose(all: &[Operation], names: &[String]) -> Result<Vec<Operation>, Str
     Ok(all.iter().copied().filter(wanted).collect())
 }
 
+/// The position of an operation among `all`; unknown ones are last.
+pub fn place(all: &[Operation], name: &str) -> usize {
+    all.iter().position(|operation| operation.name == name).unwrap_or(all.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

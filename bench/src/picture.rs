@@ -1,22 +1,18 @@
-//! Chart of the figures: bars on a logarithmic scale, grouped by operation, one for each host. It has colours for light and for dark pages,
-//! and a background for programs that don't report which one they show.
+//! Chart of the figures: bars on a logarithmic scale, grouped by operation, one for each host.
 
-use svg::Document;
-use svg::node::element::{Group, Line, Rectangle, Style, Text, Title};
+use svg::node::element::{Group, Line, Rectangle, Title};
 
 use super::host;
 use super::number::{number, short};
 use super::operation::Operation;
 use super::platform::Platform;
 use super::record::Record;
+use super::sheet::{MARGIN, column, sheet, tenth, text};
 
 /// Lengths, in pixels at the picture's natural size.
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 24.0;
 const COLUMNS: usize = 2;
-/// From one column's left edge to the next one's.
-const COLUMN: f64 = (WIDTH - 2.0 * MARGIN + GUTTER) / COLUMNS as f64;
 const GUTTER: f64 = 32.0;
+const COLUMN: f64 = column(COLUMNS, GUTTER);
 /// Room for a number after the longest bar.
 const NUMBERS: f64 = 44.0;
 const BAR: f64 = 9.0;
@@ -24,24 +20,6 @@ const BAR_STEP: f64 = 11.0;
 const LABEL: f64 = 17.0;
 const GROUP_GAP: f64 = 12.0;
 const TOP: f64 = 86.0;
-
-pub(super) const STYLE: &str = "\
-text { font: 11px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #1f2328; }
-.title { font-size: 16px; font-weight: 600; }
-.operation { font-size: 12px; font-weight: 600; }
-.number { font-size: 9.5px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
-.faint { fill: #59636e; }
-.page { fill: #ffffff; stroke: #d1d9e0; }
-.grid { stroke: #d1d9e0; }
-.aim { stroke: #1f2328; stroke-width: 2; }
-@media (prefers-color-scheme: dark) {
-text { fill: #f0f6fc; }
-.number { stroke: #0d1117; }
-.faint { fill: #9198a1; }
-.page { fill: #0d1117; stroke: #3d444d; }
-.grid { stroke: #3d444d; }
-.aim { stroke: #f0f6fc; }
-}";
 
 /// A bar.
 struct Bar<'r> {
@@ -94,27 +72,7 @@ pub fn draw(records: &[Record], platform: &Platform, cpu: &str) -> String {
         page = page.add(text(line, "faint", MARGIN, bottom + 34.0 + 15.0 * n as f64));
     }
     let heading = format!("Instructions per operation (-cpu {cpu})");
-    Document::new()
-        .set("viewBox", (0, 0, WIDTH, tenth(height)))
-        .set("width", WIDTH)
-        .set("height", tenth(height))
-        .set("role", "img")
-        .add(Title::new(heading.clone()))
-        .add(Style::new(STYLE))
-        .add(
-            Rectangle::new()
-                .set("class", "page")
-                .set("x", 0.5)
-                .set("y", 0.5)
-                .set("width", WIDTH - 1.0)
-                .set("height", tenth(height - 1.0))
-                .set("rx", 6),
-        )
-        .add(text(&heading, "title", MARGIN, 34.0))
-        .add(legend(&hosts, cpu == platform.cpu()))
-        .add(page)
-        .to_string()
-        + "\n"
+    sheet(&heading, height, [legend(&hosts, cpu == platform.cpu()), page])
 }
 
 /// From instructions to lengths: 1 has none.
@@ -190,11 +148,6 @@ fn legend(hosts: &[&str], aims: bool) -> Group {
     legend
 }
 
-pub(super) fn text(words: &str, class: &str, x: f64, y: f64) -> Text {
-    let text = Text::new(words).set("x", tenth(x)).set("y", tenth(y));
-    if class.is_empty() { text } else { text.set("class", class) }
-}
-
 fn title(host: &str) -> &str {
     host::by_name(host).map_or(host, |known| known.title())
 }
@@ -213,11 +166,6 @@ fn colour(host: &str) -> &'static str {
         "kvm-6.1" => "#1971c2",
         _ => "#c2255c",
     }
-}
-
-/// A length to a tenth of a pixel: short, and the same everywhere.
-pub(super) fn tenth(length: f64) -> f64 {
-    (length * 10.0).round() / 10.0
 }
 
 #[cfg(test)]

@@ -1,20 +1,17 @@
 //! The picture of a history: a curve of steps for each series, over the commits that changed figures or budgets.
 
-use svg::Document;
-use svg::node::element::{Circle, Group, Path, Rectangle, Style, Title};
+use svg::node::element::{Circle, Group, Path, Title};
 
 use super::commits::Version;
 use super::series::{Series, Step};
 use crate::number::short;
-use crate::picture::{STYLE, tenth, text};
+use crate::sheet::{MARGIN, column, sheet, tenth, text};
 
 /// Lengths, in pixels at the picture's natural size.
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 24.0;
 const TOP: f64 = 60.0;
 const COLUMNS: usize = 3;
 const GUTTER: f64 = 28.0;
-const COLUMN: f64 = (WIDTH - 2.0 * MARGIN + GUTTER) / COLUMNS as f64;
+const COLUMN: f64 = column(COLUMNS, GUTTER);
 /// A curve with its name and numbers, and the curve alone.
 const ROW: f64 = 92.0;
 const CURVE: f64 = 44.0;
@@ -29,18 +26,7 @@ pub fn draw(versions: &[Version], series: &[Series], cpu: &str) -> String {
         page = page.add(curve(versions, series, left, TOP + (index / COLUMNS) as f64 * ROW));
     }
     let heading = format!("Instructions per operation over the repository's commits (-cpu {cpu})");
-    Document::new()
-        .set("viewBox", (0, 0, WIDTH, tenth(height)))
-        .set("width", WIDTH)
-        .set("height", tenth(height))
-        .set("role", "img")
-        .add(Title::new(heading.clone()))
-        .add(Style::new(STYLE))
-        .add(Rectangle::new().set("class", "page").set("width", WIDTH).set("height", tenth(height)))
-        .add(text(&heading, "title", MARGIN, 34.0))
-        .add(page)
-        .to_string()
-        + "\n"
+    sheet(&heading, height, [page])
 }
 
 /// One series: from 0 to its largest value, with a dot at each change that names its commit.

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::operations::SYSCALL;
 use crate::counts::Section;
 use crate::host::Outside;
-use crate::json_lines;
 use crate::operation::Operation;
 
 /// Exits of one reason that are fewer of an operation are those of a tick.
@@ -77,22 +75,6 @@ fn named(reason: &str) -> &str {
     reason.trim_start_matches("system register ")
 }
 
-/// A line for each figure.
-///
-/// # Errors
-/// A figure that JSON has no number for.
-pub fn write(figures: &[Figure]) -> Result<String> {
-    json_lines::write(figures)
-}
-
-/// Reads what [`write`] wrote.
-///
-/// # Errors
-/// The line is malformed.
-pub fn read(text: &str) -> Result<Vec<Figure>> {
-    json_lines::read(text)
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::super::l0::L0;
@@ -101,6 +83,7 @@ pub mod tests {
     use super::super::setup::Setup;
     use super::*;
     use crate::counts::Counts;
+    use crate::json_lines;
 
     /// A figure of 64 operations that had these exits, in a VM of KVM's.
     pub fn figure(l0: L0, operation: &str, l2: &[(&str, u64)], l1: &[(&str, u64)]) -> Figure {
@@ -142,7 +125,6 @@ pub mod tests {
     #[test]
     fn figures_are_read_as_they_were_written() {
         let figures = [figure(L0::Kvm, "timer", &[("IRQ", 64)], &[]), figure(L0::Nv, "eoi", &[], &[])];
-        assert_eq!(read(&write(&figures).unwrap()).unwrap(), figures);
-        assert!(read("{}\n").unwrap_err().to_string().contains("line 1"));
+        assert_eq!(json_lines::read::<Figure>(&json_lines::write(&figures).unwrap()).unwrap(), figures);
     }
 }

@@ -14,7 +14,7 @@ mod table;
 
 use anyhow::{Context, Result};
 
-use super::platform;
+use super::{json_lines, platform};
 use l0::{Request, Tools};
 pub use l1::L1;
 use stile::args::BenchArgs;
@@ -48,7 +48,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     let boots = args.full.then(|| full::measure(&tools, cpu, &progress)).transpose()?;
     drop(task);
     out::line(table::terminal(&figures, cpu))?;
-    let mut lines = figure::write(&figures)?;
+    let mut lines = json_lines::write(&figures)?;
     if let Some(boots) = boots {
         out::line(format_args!("\n{}", boots.text()))?;
         lines += &(serde_json::to_string(&boots)? + "\n");

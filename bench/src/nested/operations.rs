@@ -26,10 +26,9 @@ pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
     }
 }
 
-/// Position of an operation in the tables; unknown ones are last.
+/// The position of an operation in the tables; unknown ones are last.
 pub fn place(name: &str) -> usize {
-    let all = all();
-    all.iter().position(|operation| operation.name == name).unwrap_or(all.len())
+    operation::place(&all(), name)
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::figure::{self, Figure};
+use super::figure::Figure;
 use super::{picture, table};
-use crate::page::fill;
+use crate::json_lines;
+use crate::store::{self, File};
 
 /// The files, from the repository's folder.
 const FIGURES: &str = "bench/scale.jsonl";
@@ -24,62 +25,41 @@ const MODEL: &str = "max";
 /// # Errors
 /// A file can't be read or written, or is not as expected.
 pub fn update(repository: &Path, new: Vec<Figure>) -> Result<()> {
-    let mut figures = read(repository)?;
-    figures.retain(|old| !new.iter().any(|new| new.is_of_same(old)));
-    figures.extend(new);
+    let mut figures = store::read(repository, FIGURES)?;
+    store::replace(&mut figures, new, Figure::is_of_same);
     figures.sort_by_key(Figure::place);
-    for (path, text) in [(FIGURES, figure::write(&figures)?)].into_iter().chain(made(repository, &figures)?) {
-        let path = repository.join(path);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
+    let made = made(repository, &figures)?;
+    store::write(repository, [(FIGURES, json_lines::write(&figures)?)].into_iter().chain(made))
 }
 
-fn read(repository: &Path) -> Result<Vec<Figure>> {
-    let path = repository.join(FIGURES);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    figure::read(&text).with_context(|| format!("reading {}", path.display()))
-}
-
-/// The page and the picture: paths and contents.
-fn made(repository: &Path, figures: &[Figure]) -> Result<[(&'static str, String); 2]> {
+/// The page and the picture.
+fn made(repository: &Path, figures: &[Figure]) -> Result<[File; 2]> {
     let figures: Vec<_> = figures.iter().filter(|figure| figure.cpu == MODEL).cloned().collect();
-    let path = repository.join(PAGE);
-    let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let page = fill(&page, "scale", COMMAND, &table::page(&figures)).with_context(|| format!("reading {PAGE}"))?;
-    Ok([(PAGE, page), (PICTURE, picture::draw(&figures))])
+    let page = store::page(repository, PAGE, COMMAND, [("scale".to_owned(), table::page(&figures))])?;
+    Ok([page, (PICTURE, picture::draw(&figures))])
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::figure;
     use super::*;
+    use crate::store::tests::assert_current;
     use stile::cargo;
 
     #[test]
     fn page_and_picture_show_the_kept_figures() {
         let repository = cargo::repository();
-        let figures = read(&repository).unwrap();
+        let figures: Vec<Figure> = store::read(&repository, FIGURES).unwrap();
         assert!(!figures.is_empty());
-        for (path, expected) in made(&repository, &figures).unwrap() {
-            let text = std::fs::read_to_string(repository.join(path)).unwrap();
-            assert!(text == expected, "{path} does not show the figures of {FIGURES}: run `{COMMAND}`");
-        }
+        assert_current(&repository, COMMAND, made(&repository, &figures).unwrap());
     }
 
     #[test]
     fn new_figures_replace_older_ones_and_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["bench", "docs"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
-        }
-        std::fs::write(folder.path().join(PAGE), format!("<!-- scale: written by `{COMMAND}` -->\nold\n<!-- end of scale -->\n")).unwrap();
+        let folder = store::tests::repository(COMMAND, &[(PAGE, vec!["scale".to_owned()])]);
         update(folder.path(), vec![figure(2, "ipi", 200.0), figure(64, "ipi", 300.0)]).unwrap();
         update(folder.path(), vec![figure(64, "ipi", 220.0)]).unwrap();
-        let kept = read(folder.path()).unwrap();
+        let kept: Vec<Figure> = store::read(folder.path(), FIGURES).unwrap();
         assert_eq!(kept.iter().map(|figure| figure.instructions).collect::<Vec<_>>(), [200.0, 220.0]);
         let page = std::fs::read_to_string(folder.path().join(PAGE)).unwrap();
         assert!(page.contains("| ipi | 200 | 220 | 1.10 |\n") && !page.contains("old"), "{page}");

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::operation::Operation;
 use crate::platform::{self, Platform};
-use crate::{counts, probe, under_stile};
+use crate::{counts, json_lines, probe, under_stile};
 use figure::{Figure, OPERATIONS};
 use stile::args::BenchArgs;
 use stile::config::Arch;
@@ -39,7 +39,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     drop(task);
     out::line(table::text(&figures))?;
     if let Some(path) = &args.json {
-        std::fs::write(path, figure::write(&figures)?).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, json_lines::write(&figures)?).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(path) = &args.svg {
         std::fs::write(path, picture::draw(&figures)).with_context(|| format!("writing {}", path.display()))?;

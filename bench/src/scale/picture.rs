@@ -2,20 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use svg::Document;
-use svg::node::element::{Circle, Group, Path, Rectangle, Style, Title};
+use svg::node::element::{Circle, Group, Path, Title};
 
 use super::figure::Figure;
 use crate::number::{number, short};
-use crate::picture::{STYLE, tenth, text};
+use crate::sheet::{MARGIN, column, sheet, tenth, text};
 
 /// Lengths, in pixels at the picture's natural size.
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 24.0;
 const TOP: f64 = 60.0;
 const COLUMNS: usize = 3;
 const GUTTER: f64 = 36.0;
-const COLUMN: f64 = (WIDTH - 2.0 * MARGIN + GUTTER) / COLUMNS as f64;
+const COLUMN: f64 = column(COLUMNS, GUTTER);
 /// A curve with its name and numbers, and the curve alone.
 const ROW: f64 = 130.0;
 const CURVE: f64 = 72.0;
@@ -32,18 +29,7 @@ pub fn draw(figures: &[Figure]) -> String {
         page = page.add(curve(&cpus, figures, left, TOP + (index / COLUMNS) as f64 * ROW));
     }
     let heading = "Instructions of Stile per operation over the number of CPUs, all others busy";
-    Document::new()
-        .set("viewBox", (0, 0, WIDTH, tenth(height)))
-        .set("width", WIDTH)
-        .set("height", tenth(height))
-        .set("role", "img")
-        .add(Title::new(heading))
-        .add(Style::new(STYLE))
-        .add(Rectangle::new().set("class", "page").set("width", WIDTH).set("height", tenth(height)))
-        .add(text(heading, "title", MARGIN, 34.0))
-        .add(page)
-        .to_string()
-        + "\n"
+    sheet(heading, height, [page])
 }
 
 /// The curve of an operation, from 0 to its largest value.

@@ -38,14 +38,6 @@ impl Boot {
         format!("Exits of L1's boot on {}, with KVM's modules and without a VM\n{}", self.cpu, rows.join("\n"))
     }
 
-    /// A line of JSON.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn line(&self) -> Result<String> {
-        Ok(serde_json::to_string(self)? + "\n")
-    }
-
     /// The rows of a table, with its heading.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let heading = vec!["reason".to_owned(), "exits of L1's boot".to_owned()];

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::boot::Boot;
-use super::figure::{self, Figure};
+use super::figure::Figure;
 use super::{operations, table};
-use crate::page::{fill, markdown};
+use crate::json_lines;
+use crate::page::markdown;
 use crate::platform;
+use crate::store::{self, File};
 use stile::config::Arch;
 
-/// The files, from the repository's folder.
+/// The files of the figures.
 const FIGURES: &str = "bench/nested-vmx.jsonl";
 const BOOTS: &str = "bench/nested-vmx-boot.jsonl";
 /// The page with the tables.
@@ -32,50 +34,32 @@ struct Kept {
 /// A file can't be read or written, or is not as expected.
 pub fn update(repository: &Path, new: Vec<Figure>, boot: Option<Boot>) -> Result<()> {
     let Kept { mut figures, mut boots } = read(repository)?;
-    figures.retain(|old| !new.iter().any(|new| new.is_of_same(old)));
-    figures.extend(new);
+    store::replace(&mut figures, new, Figure::is_of_same);
     figures.sort_by_key(|figure| (figure.cpu.clone(), operations::place(&figure.operation)));
-    if let Some(boot) = boot {
-        boots.retain(|old| old.cpu != boot.cpu);
-        boots.push(boot);
-    }
+    store::replace(&mut boots, boot.into_iter().collect(), |old, new| old.cpu == new.cpu);
     let kept = Kept { figures, boots };
-    let boots = kept.boots.iter().map(Boot::line).collect::<Result<String>>()?;
-    for (path, text) in [(FIGURES, figure::write(&kept.figures)?), (BOOTS, boots), (PAGE, page(repository, &kept)?)] {
-        let path = repository.join(path);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
+    let files = [(FIGURES, json_lines::write(&kept.figures)?), (BOOTS, json_lines::write(&kept.boots)?), page(repository, &kept)?];
+    store::write(repository, files)
 }
 
 fn read(repository: &Path) -> Result<Kept> {
-    let text = |path| {
-        let path = repository.join(path);
-        if !path.exists() {
-            return Ok(String::new());
-        }
-        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
-    };
-    let figures = figure::read(&text(FIGURES)?).with_context(|| format!("reading {FIGURES}"))?;
-    let boots = text(BOOTS)?.lines().map(serde_json::from_str).collect::<Result<_, _>>().with_context(|| format!("reading {BOOTS}"))?;
-    Ok(Kept { figures, boots })
+    Ok(Kept { figures: store::read(repository, FIGURES)?, boots: store::read(repository, BOOTS)? })
 }
 
 /// The page with the tables of the default CPU model.
-fn page(repository: &Path, kept: &Kept) -> Result<String> {
+fn page(repository: &Path, kept: &Kept) -> Result<File> {
     let model = platform::of(Arch::X86_64).cpu();
     let figures: Vec<_> = kept.figures.iter().filter(|figure| figure.cpu == model).cloned().collect();
     let boot = kept.boots.iter().find(|boot| boot.cpu == model).map_or(String::new(), |boot| markdown(&boot.rows()));
-    let path = repository.join(PAGE);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let tables = [("costs", markdown(&table::costs(&figures))), ("exits", markdown(&table::exits(&figures))), ("boot of L1", boot)];
-    tables.into_iter().try_fold(text, |text, (name, table)| fill(&text, name, COMMAND, &table)).with_context(|| format!("reading {PAGE}"))
+    store::page(repository, PAGE, COMMAND, tables.map(|(name, table)| (name.to_owned(), table)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::figure;
     use super::*;
+    use crate::store::tests::assert_current;
     use stile::cargo;
 
     #[test]
@@ -83,18 +67,13 @@ mod tests {
         let repository = cargo::repository();
         let kept = read(&repository).unwrap();
         assert!(!kept.figures.is_empty() && !kept.boots.is_empty());
-        let text = std::fs::read_to_string(repository.join(PAGE)).unwrap();
-        assert!(text == page(&repository, &kept).unwrap(), "{PAGE} does not show the kept figures: run `{COMMAND}`");
+        assert_current(&repository, COMMAND, [page(&repository, &kept).unwrap()]);
     }
 
     #[test]
     fn new_figures_replace_older_ones_and_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["bench", "docs"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
-        }
-        let mark = |name: &str| format!("<!-- {name}: written by `{COMMAND}` -->\nold\n<!-- end of {name} -->\n");
-        std::fs::write(folder.path().join(PAGE), ["costs", "exits", "boot of L1"].map(mark).concat()).unwrap();
+        let tables = ["costs", "exits", "boot of L1"].map(str::to_owned).to_vec();
+        let folder = store::tests::repository(COMMAND, &[(PAGE, tables)]);
         let model = platform::of(Arch::X86_64).cpu();
         let of_model = |operation: &str, instructions| Figure { cpu: model.to_owned(), instructions, ..figure(operation) };
         let boot = Boot { cpu: model.to_owned(), boot_exits: [("HLT".to_owned(), 20)].into() };

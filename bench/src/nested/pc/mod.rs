@@ -10,7 +10,7 @@ mod table;
 
 use anyhow::{Context, Result};
 
-use crate::platform;
+use crate::{json_lines, platform};
 use operations::KVM;
 use stile::args::BenchArgs;
 use stile::config::Arch;
@@ -38,7 +38,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         out::line(format_args!("\n{}", boot.text()))?;
     }
     if let Some(path) = &args.json {
-        let lines = figure::write(&figures)? + &boot.as_ref().map_or(Ok(String::new()), boot::Boot::line)?;
+        let lines = json_lines::write(&figures)? + &json_lines::write(boot.as_slice())?;
         std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
     }
     if args.update {

@@ -36,10 +36,9 @@ pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
     operation::choose(&all(), names)
 }
 
-/// Where an operation stands in the tables; those of other versions come last.
+/// The position of an operation in the tables; unknown ones are last.
 pub fn place(name: &str) -> usize {
-    let all = all();
-    all.iter().position(|operation| operation.name == name).unwrap_or(all.len())
+    operation::place(&all(), name)
 }
 
 #[cfg(test)]
