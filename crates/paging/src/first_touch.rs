@@ -22,7 +22,7 @@ pub const STEP_SIZE: u64 = BLOCK_SIZE / STEPS as u64;
 const CLAIMED: u8 = 1 << 7;
 /// The block was full before a reset: only file contents are written again, other memory is preserved.
 const REFILL: u8 = 1 << 6;
-/// The block has early pages.
+/// The hypervisor has accessed pages of the block, which is not full.
 const EARLY: u8 = 1 << 5;
 /// The block will be filled from its first step on although it has contents: its early pages were reset.
 const STALE: u8 = 1 << 4;
@@ -95,7 +95,7 @@ pub enum Claim {
         step: u8,
         /// Write only the file contents: the block was full before a reset.
         again: bool,
-        /// Write only the [`EarlyPages::gaps`]: the block has early pages.
+        /// Write only the [`EarlyPages::gaps`]: the block may have early pages.
         early: bool,
     },
 }
@@ -149,14 +149,14 @@ impl Block {
     /// Calls `fill` to fill the page at `offset` in the claimed block ahead of its steps, unless the page is filled already,
     /// and releases the claim. `step` is the first step to do, from [`Claim::Fill`].
     pub fn fill_early(&self, pages: &EarlyPages, step: u8, offset: u64, fill: impl FnOnce()) {
-        let mut state = self.0.load(Ordering::Relaxed) & !CLAIMED;
+        let state = self.0.load(Ordering::Relaxed) & !CLAIMED;
         if offset % BLOCK_SIZE / STEP_SIZE >= step.into() && !pages.has(offset) {
             fill();
             let (word, bit) = pages.place(offset);
             word.fetch_or(bit, Ordering::Relaxed);
-            state |= EARLY;
         }
-        self.0.store(state, Ordering::Release);
+        // Also for a page that a step has filled: the caller may change it, and then a reset must fill it again.
+        self.0.store(state | EARLY, Ordering::Release);
     }
 
     /// Marks a full block for refilling from files. Returns whether it was full; the caller must then unmap
@@ -249,6 +249,17 @@ mod tests {
         assert!(!block.drain(&pages));
         assert!(fill_early(&block, &pages, 4096), "files are loaded again");
         assert_eq!(block.claim(), fill(0, true, true));
+    }
+
+    #[test]
+    fn a_page_that_a_step_filled_is_filled_again_after_a_reset() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(matches!(block.claim(), Claim::Fill { .. }));
+        block.release(3);
+        // The hypervisor stores to it for the guest.
+        assert!(!fill_early(&block, &pages, 0));
+        assert!(!block.drain(&pages));
+        assert_eq!(block.claim(), fill(0, false, false));
     }
 
     /// CPUs that fill the same block concurrently, by steps and by pages, fill each page exactly once.
