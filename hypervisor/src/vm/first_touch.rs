@@ -14,6 +14,9 @@ use crate::console::log;
 /// Number of blocks that one call of [`Vm::drain_files`] unmaps.
 const DRAINED_AT_ONCE: usize = 64;
 
+/// Number of blocks that one call of [`Vm::fill_ram`] or [`Vm::clear_ram`] passes over at most. Each costs some ten instructions.
+const PASSED_AT_ONCE: usize = 4096;
+
 impl Vm {
     /// Whether an address is in RAM, in a block that is filled and mapped.
     #[inline]
@@ -55,12 +58,12 @@ impl Vm {
             NOT_FILLING => 0,
             index => index,
         };
-        // Filled blocks cost a load each.
-        while self.ram.blocks.get(index).is_some_and(Block::is_full) {
+        let last = index.saturating_add(PASSED_AT_ONCE);
+        while index < last && self.ram.blocks.get(index).is_some_and(Block::is_full) {
             index += 1;
         }
         let all = index >= self.ram.blocks.len();
-        if !all && !self.touch(self.ram.base + index as u64 * BLOCK_SIZE) {
+        if !all && index < last && !self.touch(self.ram.base + index as u64 * BLOCK_SIZE) {
             // A hole between pieces.
             index += 1;
         }
@@ -75,13 +78,17 @@ impl Vm {
         const _: () = assert!(BLOCK_SIZE.is_multiple_of(AT_ONCE));
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
         let mut at = self.ram.cleared.load(Ordering::Relaxed);
-        // Untouched blocks cost a load each.
-        while at < end && self.ram.block(at).is_none_or(Block::is_untouched) {
+        let last = end.min(at + PASSED_AT_ONCE as u64 * AT_ONCE);
+        while at < last && self.ram.block(at).is_none_or(Block::is_untouched) {
             at += AT_ONCE;
         }
+        if at == last && at < end {
+            self.ram.cleared.store(at, Ordering::Relaxed);
+            return false;
+        }
         for part in self.ram.parts(at, end.min(at + AT_ONCE)) {
-            // SAFETY: the part is in this VM's RAM, in the direct map. No vCPU of the VM runs, and its functions are
-            // stopped.
+            // SAFETY: the part is in this VM's RAM, in the direct map. No vCPU of the VM runs, and a VM with functions is
+            // never destroyed.
             unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
         }
         self.ram.cleared.store(at + AT_ONCE, Ordering::Relaxed);
