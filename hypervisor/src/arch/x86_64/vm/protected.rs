@@ -1,5 +1,5 @@
-//! The cache of decoded instructions of a VM whose scheme is *protect*: the pages that its entries depend on are read-only in the second
-//! stage, and the guest's writes to them come here (crate `stile-x86-decode`).
+//! The cache of decoded instructions of a VM whose scheme is *protect* (crate `stile-x86-decode`): the pages that its entries depend on are
+//! write-protected in the second stage, and the guest's writes to them are handled here.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use crate::arch::x86_64::host::{apic, vmx};
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 
-/// The cache, and the second stage that it takes rights away in.
+/// The cache, and the second stage in which it write-protects pages.
 pub struct Protected {
     state: TicketLock<State>,
     invalidations: Invalidations,
@@ -41,19 +41,23 @@ impl Protected {
         Ok(Protected { state: TicketLock::new(State { cache, table, arena }), invalidations: Invalidations::new(ept) })
     }
 
-    /// The decoded form of the instruction at `code`.
+    /// Returns the decoded form of the instruction at `code`, from the cache if possible.
+    ///
+    /// # Errors
+    /// The decoder's refusal.
     pub fn find(&self, code: &Code<'_, Ram>) -> Result<Decoded, Refusal> {
         let State { cache, table, arena } = &mut *self.state.lock();
         cache.find(code, &mut Rights { table, arena, invalidations: &self.invalidations }).copied()
     }
 
-    /// The instruction of 64-bit code at `rip`, if it is there.
+    /// Returns the instruction of 64-bit code at `rip` if it is cached.
     #[inline(always)]
     pub fn hit(&self, context: &Context, rip: u64) -> Option<Decoded> {
         self.state.lock().cache.hit(context, rip).copied()
     }
 
-    /// A page of RAM is about to be written, or was tried to be: nothing depends on it, and the guest may write it.
+    /// Handles a write to a page of RAM, by Stile or by a guest that faulted: drops the entries that depend on the page, and makes it
+    /// writable for the guest.
     pub fn written(&self, address: u64) {
         let page = address & !(PAGE_SIZE - 1);
         let State { cache, table, arena } = &mut *self.state.lock();
@@ -68,7 +72,7 @@ impl Protected {
         debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
     }
 
-    /// Forgets everything: memory was written by other ways.
+    /// Drops all entries: memory was written without [`Protected::written`].
     pub fn clear(&self) {
         self.state.lock().cache.clear();
     }
@@ -78,24 +82,24 @@ impl Protected {
         self.state.lock().cache.counts()
     }
 
-    /// A vCPU of the VM is being loaded on this CPU.
+    /// Called when a vCPU of the VM is loaded on this CPU: applies the invalidations that the CPU missed, and subscribes it to new ones.
     pub fn load(&self, cpu: &Cpu) {
         self.invalidations.on.fetch_or(1 << cpu.index, Ordering::SeqCst);
         self.invalidations.catch_up(cpu.index);
     }
 
-    /// It is being put.
+    /// Called when a vCPU of the VM is put: unsubscribes this CPU.
     pub fn put(&self, cpu: &Cpu) {
         self.invalidations.on.fetch_and(!(1 << cpu.index), Ordering::Release);
     }
 
-    /// Another CPU took rights away ([`apic::vector::INVALIDATE`]).
+    /// Applies an invalidation that another CPU requested ([`apic::vector::INVALIDATE`]).
     pub fn catch_up(&self, cpu: &Cpu) {
         self.invalidations.catch_up(cpu.index);
     }
 }
 
-/// Takes the right to write from the guest.
+/// Write-protects pages in the second stage.
 struct Rights<'a> {
     table: Table,
     arena: &'static Arena,
@@ -117,12 +121,12 @@ impl Protector for Rights<'_> {
     }
 }
 
-/// Whether the guest may write to a page; nothing if the page is not mapped.
+/// Whether the guest may write to a page; `None` if the page is not mapped.
 fn write_right(table: &TicketLock<PageTable<Ept>>, page: u64) -> Option<bool> {
     table.lock().translate(&TableFrames, page).ok().map(|found| found.attributes.permissions.write)
 }
 
-/// Invalidations are asked for elsewhere, once for a change: by [`Invalidations`], or as a VM is reset.
+/// Does nothing: invalidations are requested once per change, by [`Invalidations`] or by the VM's reset.
 pub struct Deferred;
 
 impl Maintenance for Deferred {
@@ -131,17 +135,17 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
-/// Which CPUs may still have rights that were taken away.
+/// CPUs whose TLBs may still hold write permissions that were revoked.
 ///
 /// No CPU waits for others: until all have invalidated, a page counts as unprotectable, and the instruction is decoded again.
 /// So no CPU depends on another while it holds a lock.
 struct Invalidations {
     ept: u64,
-    /// How often rights were taken away.
+    /// Number of revocations.
     wanted: AtomicU64,
-    /// The part of that which each CPU has followed.
+    /// Number of revocations after which each CPU last invalidated.
     done: [AtomicU64; MAX_CPUS],
-    /// CPUs that a vCPU of the VM is loaded on, a bit each. Others follow at load.
+    /// Bit mask of the CPUs on which a vCPU of the VM is loaded. Other CPUs invalidate at load.
     on: AtomicU64,
 }
 
@@ -155,22 +159,23 @@ impl Invalidations {
         (0..MAX_CPUS).filter(move |&cpu| cpu != here && on >> cpu & 1 != 0)
     }
 
-    /// Rights were taken away. The lock is held.
+    /// Requests an invalidation by all CPUs, after a revocation. The caller holds the cache's lock.
     fn add(&self) {
-        // Ordered before the check of active CPUs: a CPU that becomes active later sees the new number.
+        // Ordered before the load of `on`: a CPU that loads a vCPU later sees the new number.
         self.wanted.fetch_add(1, Ordering::SeqCst);
-        let here = this_index();
-        self.catch_up(here);
-        self.others(here).for_each(apic::invalidate);
+        self.others(this_index()).for_each(apic::invalidate);
     }
 
-    /// Whether all CPUs have followed. The lock is held.
+    /// Whether all CPUs have invalidated; this one does. The caller holds the cache's lock.
     fn are_done(&self) -> bool {
+        let here = this_index();
+        // The request of another CPU may still be on its way to this one.
+        self.catch_up(here);
         let wanted = self.wanted.load(Ordering::Relaxed);
-        self.others(this_index()).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
+        self.others(here).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
     }
 
-    /// Brings this CPU up to date.
+    /// Invalidates the TLB entries of this CPU, `cpu`, unless it did so after the last revocation.
     fn catch_up(&self, cpu: usize) {
         let wanted = self.wanted.load(Ordering::SeqCst);
         let done = &self.done[cpu & (MAX_CPUS - 1)];
