@@ -1,5 +1,5 @@
-//! ACPI tables that a hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), and power-off (FADT, and the
-//! `_S5_` object of the DSDT), and nodes (SRAT).
+//! ACPI tables that a hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), power-off (FADT, and the `_S5_`
+//! object of the DSDT), and NUMA nodes (SRAT).
 
 use heapless::Vec;
 
@@ -9,7 +9,7 @@ use crate::srat::{self, Affinity};
 use crate::table::{HEADER, sum, table};
 use crate::{MAX_CPUS, Memory};
 
-/// An I/O interrupt controller.
+/// An I/O APIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoApic {
     /// Physical address of the registers.
@@ -41,13 +41,13 @@ pub struct PowerOff {
 pub struct Tables {
     /// APIC IDs of the enabled CPUs, in the tables' order.
     pub cpus: Vec<u32, MAX_CPUS>,
-    /// I/O interrupt controllers.
+    /// I/O APICs.
     pub io_apics: Vec<IoApic, 8>,
     /// Interrupt source overrides.
     pub overrides: Vec<Override, 16>,
     /// The power-off sequence, if the tables describe it.
     pub power_off: Option<PowerOff>,
-    /// Nodes of memory and CPUs, by APIC ID.
+    /// NUMA nodes: their memory, and their CPUs by APIC ID.
     pub numa: Numa,
 }
 
@@ -55,7 +55,7 @@ impl Tables {
     /// Finds the tables where a BIOS puts them, and parses them.
     ///
     /// # Errors
-    /// A sentence for the operator: no root table, or no MADT.
+    /// A message for the operator: there is no root table, it can't be read, or it names no MADT.
     pub fn read(memory: &impl Memory) -> Result<Self, &'static str> {
         let (root, wide) = root(memory).ok_or("the firmware has no ACPI tables")?;
         let root = table(memory, root).ok_or("the ACPI tables' root can't be read")?;
@@ -99,7 +99,7 @@ impl Tables {
         const ENABLED: u32 = 1;
         match kind {
             // Processor Local APIC
-            0 if u32_at(entry, 4)? & ENABLED != 0 => self.cpus.push(u8_at(entry, 3)?.into()).ok()?,
+            0 if u32_at(entry, 4)? & ENABLED != 0 => self.add_cpu(u8_at(entry, 3)?.into())?,
             // I/O APIC
             1 => self.io_apics.push(IoApic { address: u32_at(entry, 4)?.into(), first: u32_at(entry, 8)? }).ok()?,
             // Interrupt Source Override
@@ -108,15 +108,15 @@ impl Tables {
                 self.overrides.push(moved).ok()?;
             }
             // Processor Local x2APIC
-            9 if u32_at(entry, 8)? & ENABLED != 0 => {
-                let id = u32_at(entry, 4)?;
-                if !self.cpus.contains(&id) {
-                    self.cpus.push(id).ok()?;
-                }
-            }
+            9 if u32_at(entry, 8)? & ENABLED != 0 => self.add_cpu(u32_at(entry, 4)?)?,
             _ => {}
         }
         Some(())
+    }
+
+    /// Adds a CPU by its APIC ID, once: two entries may describe it, and a running CPU must not get an INIT.
+    fn add_cpu(&mut self, id: u32) -> Option<()> {
+        if self.cpus.contains(&id) { Some(()) } else { self.cpus.push(id).ok() }
     }
 
     /// Returns the global system interrupt and the MPS INTI flags of an ISA interrupt.
@@ -212,11 +212,12 @@ mod tests {
         }
     }
 
-    const MADT: [u8; 58] = [
+    const MADT: [u8; 66] = [
         0, 0, 0xe0, 0xfe, 1, 0, 0, 0, // address and flags
         0, 8, 0, 0, 1, 0, 0, 0, // CPU 0
         0, 8, 1, 4, 1, 0, 0, 0, // CPU 4
         0, 8, 2, 5, 0, 0, 0, 0, // not there
+        0, 8, 3, 4, 1, 0, 0, 0, // CPU 4 again
         1, 12, 1, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0, // I/O APIC
         2, 10, 0, 0, 2, 0, 0, 0, 0, 0, // the timer is at input 2
         9, 4, 0, 0, // cut short
@@ -254,6 +255,13 @@ mod tests {
         let mut memory = machine();
         // A table with a wrong checksum is ignored.
         memory.0[0x1000 + HEADER] ^= 1;
+        assert!(Tables::read(&memory).is_err());
+        // So is one that is too long, whatever the sum of its beginning.
+        let mut memory = Flat(vec![0; 4 << 20]);
+        memory.0[..1 << 20].copy_from_slice(&machine().0);
+        memory.put(0x1000 + 4, &(2u32 << 20).to_le_bytes());
+        let sum = sum(&memory.0[0x1000..0x1000 + (1 << 20)]);
+        memory.0[0x1000 + 9] = memory.0[0x1000 + 9].wrapping_sub(sum);
         assert!(Tables::read(&memory).is_err());
     }
 

@@ -11,8 +11,11 @@ pub const HEADER: usize = 36;
 /// Returns a whole table, header included, if its length and checksum are valid.
 pub fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
     let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
-    let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
-    (length as usize >= HEADER && sum(bytes) == 0).then_some(bytes)
+    if !(HEADER as u32..=TABLE_MAX).contains(&length) {
+        return None;
+    }
+    let bytes = memory.bytes(address, length as usize)?;
+    (sum(bytes) == 0).then_some(bytes)
 }
 
 /// The sum of all bytes: zero for a table with a valid checksum.
