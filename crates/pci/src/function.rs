@@ -224,6 +224,11 @@ impl VirtualFunction {
         Some(high << 32 | low)
     }
 
+    /// The size of BAR `index` in bytes. [`find`](Self::find) also finds accesses beyond it, up to the end of the page.
+    pub fn size(&self, index: usize) -> Option<u64> {
+        Some((*self.bars.get(index)?)?.size)
+    }
+
     /// The BAR that answers an access of `bytes` bytes at a guest-physical address, and the offset in it.
     pub fn find(&self, address: u64, bytes: u64) -> Option<(usize, u64)> {
         if !self.decodes_memory() {

@@ -167,6 +167,7 @@ fn guests_size_and_move_bars() {
     assert_eq!(function.find(0x1000_8010, 4), Some((4, 0x10)));
     assert_eq!(function.find(0x1000_bffc, 4), Some((4, 0x3ffc)));
     assert_eq!(function.find(0x1000_bffe, 4), None);
+    assert_eq!(function.size(4), Some(0x4000));
     assert_eq!(function.write(4, 2, u64::from(MEMORY | BUS_MASTER)), Effect::Nothing);
     assert_eq!(function.write(0x98 + 3, 1, 0xff), Effect::Msix);
     assert_eq!(function.msix_control(), MSIX_ENABLE | MSIX_MASK_ALL);

@@ -151,7 +151,7 @@ impl Function {
         self.ready_at
     }
 
-    /// Resets the guest's view.
+    /// Resets the models of configuration space and of the MSI-X table, and disables the function's messages.
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
@@ -175,7 +175,7 @@ impl Function {
         }
     }
 
-    /// Resets the function by a supported method, which discards the last guest's state. Its bus mastering is off.
+    /// Resets the function, which discards the last guest's state, if it has a reset method. Its bus mastering is off.
     pub fn reset_hardware(&mut self) {
         self.restore();
         self.trigger_reset();
@@ -325,11 +325,19 @@ impl Function {
         (msix.pages().contains(&offset) && offset.is_multiple_of(bytes)).then_some((msix, offset))
     }
 
+    /// Whether the function decodes an access of the MSI-X table's BAR: a BAR may be smaller than its page.
+    fn decodes(&self, msix: Msix, offset: u64, bytes: u64) -> bool {
+        self.model.size(msix.bar).is_some_and(|size| offset + bytes <= size)
+    }
+
     /// Reads an unmapped page of a BAR. `None` if the address is not this function's.
     pub fn read_memory(&self, address: u64, bytes: u64) -> Option<u64> {
         let (msix, offset) = self.trapped(address, bytes)?;
         if msix.contains(offset) {
             return Some(self.table.read(offset - msix.offset, bytes));
+        }
+        if !self.decodes(msix, offset, bytes) {
+            return Some(u64::MAX);
         }
         // The pending bits beside the table are read in whole words: some functions reject other sizes, and an
         // external abort would be taken by Stile.
@@ -344,8 +352,8 @@ impl Function {
     pub fn write_memory(&mut self, address: u64, bytes: u64, value: u64) -> bool {
         let Some((msix, offset)) = self.trapped(address, bytes) else { return false };
         if !msix.contains(offset) {
-            // As for reads.
-            if bytes >= 4 {
+            // In whole words, as for reads. Narrower writes are ignored.
+            if bytes >= 4 && self.decodes(msix, offset, bytes) {
                 self.registers(msix.bar).write(offset as usize, bytes, value);
             }
         } else if let Some(vector) = self.table.write(offset - msix.offset, bytes, value) {
