@@ -30,14 +30,15 @@ static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
 /// Interval of acknowledgements, in bytes: the operator may send twice as many before it waits.
 const TOLD_EACH: u32 = 4 << 10;
 
-/// Allocates memory for a package of `size` bytes that describes VM number `vm`.
+/// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress.
 pub fn begin(tag: u32, vm: u8, size: u32) {
-    if let Some(old) = UPLOAD.lock().take() {
+    let old = UPLOAD.lock().take();
+    if let Some(old) = old {
         retire::abandon(old.vm);
     }
     let number = usize::from(vm);
     if !retire::claim(number) {
-        return console::refuse(tag, format_args!("Stile has no VM number {number} to give"));
+        return console::refuse(tag, format_args!("VM number {number} is in use or out of range"));
     }
     let Ok(room) = arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) else {
         retire::abandon(number);
@@ -55,7 +56,8 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
         let bytes = piece.bytes();
         let before = upload.next;
         if offset == before && bytes.len() <= (upload.size - before) as usize {
-            // SAFETY: the VM's memory has `size` bytes from `at` on, and nothing else refers to it yet.
+            // SAFETY: `begin` reserved `size` bytes from `at` on for this package, the piece ends within them, and nothing else refers
+            // to them yet.
             unsafe { Arch::physical(upload.at + u64::from(before)).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             upload.checksum.update(bytes);
             upload.next += bytes.len() as u32;
@@ -71,7 +73,7 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
 /// Creates and starts the VM. The package becomes part of the VM, or is freed.
 pub fn create(tag: u32, crc: u32) {
     let Some(upload) = UPLOAD.lock().take_if(|upload| upload.tag == tag) else {
-        return console::refuse(tag, format_args!("another VM's description came meanwhile"));
+        return console::refuse(tag, format_args!("the transfer was abandoned: another one began meanwhile"));
     };
     let number = upload.vm;
     if let Err(why) = make(upload, crc) {
@@ -102,13 +104,13 @@ impl fmt::Display for Refusal {
 
 fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     if upload.next != upload.size || upload.checksum.finish() != crc {
-        return Err(Refusal::Other("the VM's description was damaged on the way"));
+        return Err(Refusal::Other("the package is incomplete or its checksum is wrong"));
     }
     // SAFETY: all bytes were received and nothing writes them any more; they belong to the VM and live as long as it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(upload.at), upload.size as usize) };
     let Package { vm: config, files } = Package::parse(bytes, vm::image()).map_err(Refusal::Package)?;
     if vm::all().any(|vm| vm.name == config.name) {
-        return Err(Refusal::Other("the machine has a VM of that name"));
+        return Err(Refusal::Other("the machine already has a VM with this name"));
     }
     if !config.functions.is_empty() {
         return Err(Refusal::Other("PCI functions can be given only to VMs of the machine's configuration"));

@@ -10,10 +10,11 @@ pub(crate) struct Fifo<const DEPTH: usize> {
 }
 
 impl<const DEPTH: usize> Fifo<DEPTH> {
-    /// Its capacity in bytes: a power of two that fits `u8`.
+    /// Capacity in bytes: a power of two, at most 128.
     pub(crate) const DEPTH: usize = DEPTH;
 
     pub(crate) const fn new() -> Self {
+        const { assert!(DEPTH.is_power_of_two() && DEPTH <= 128) };
         Self { bytes: [0; DEPTH], head: 0, len: 0 }
     }
 
