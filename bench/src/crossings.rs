@@ -1,4 +1,4 @@
-//! The table of what operations make run outside of the guest: what hardware charges for, and instructions don't show.
+//! The table of events outside of the guest, by operation: costs on hardware that a count of instructions does not show.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -6,7 +6,7 @@ use super::host::{Figure, Host};
 use super::number::number;
 use super::operation::Operation;
 
-/// A row for each operation and host; none if nothing was counted.
+/// Returns a table with a row for each operation and host; `None` if nothing was counted.
 pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

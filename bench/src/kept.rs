@@ -38,7 +38,7 @@ const SUMMARY: [(Arch, &str, &str); 9] = [
     (Arch::X86_64, "ipi", "x86-64: IPI to another vCPU"),
 ];
 
-/// The command that writes them.
+/// The command that writes the generated files, as their marks name it.
 const COMMAND: &str = "stile bench --update";
 
 /// Replaces older figures of the same operation and host, and regenerates pictures and tables.
@@ -67,7 +67,7 @@ fn made(repository: &Path, records: &[Record]) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// Where a record stands in the file: by architecture, the model of the picture first, then by level, ablation, host and operation.
+/// Returns the sort key of a record: architecture, CPU model (the picture's first), level, ablation, host and operation.
 fn place(record: &Record) -> impl Ord + use<> {
     let ablation = record.ablation.as_deref().map(|name| ablation::position(name).unwrap_or(usize::MAX));
     let platform = platform::of(record.arch);
@@ -96,7 +96,7 @@ fn summary(records: &[Record]) -> String {
     markdown(&rows)
 }
 
-/// A table for each CPU model: operations, and what each host needs.
+/// Returns a table for each CPU model: instructions and exits of each operation on each host.
 fn tables(platform: &Platform, records: &[Record]) -> String {
     let plain = |record: &&Record| record.arch == platform.arch && record.level == 1 && record.ablation.is_none();
     let plain: Vec<_> = records.iter().filter(plain).collect();
@@ -106,7 +106,7 @@ fn tables(platform: &Platform, records: &[Record]) -> String {
     models.into_iter().flat_map(of_model).collect::<Vec<_>>().join("\n")
 }
 
-/// A table of what the processor is asked for outside of guests; none if it was not counted.
+/// Returns a table of VMREADs, VMWRITEs and WRMSRs outside of guests; `None` if they were not counted.
 fn vmx(platform: &Platform, cpu: &str, records: &[&Record]) -> Option<String> {
     let counted = |record: &&&Record| record.cpu == cpu && record.figure.vmx.is_some();
     let records: Vec<_> = records.iter().filter(counted).collect();
@@ -131,7 +131,7 @@ fn vmx(platform: &Platform, cpu: &str, records: &[&Record]) -> Option<String> {
 fn table(platform: &Platform, cpu: &str, records: &[&Record]) -> String {
     let records: Vec<_> = records.iter().filter(|record| record.cpu == cpu).collect();
     let there = |host: &Host| *host == Host::Stile || records.iter().any(|record| record.host == host.name());
-    // Where what peers do is counted in more detail, their exits are in a table of their own.
+    // If the plugin counts peers in more detail, their exits are in a separate table.
     let with_exits = |host: &Host| *host == Host::Stile || !platform.has_plugin && *host != Host::Native;
     let hosts: Vec<Host> = platform.hosts().filter(there).collect();
     let mut heading = vec![format!("`-cpu {cpu}`")];

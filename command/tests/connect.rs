@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 use stile_wire::{Channel, Decoder, Event, Item};
 
-/// The board's end, and the path of the other one.
+/// Opens a pseudo-terminal. Returns the board's end, and the path of the command's end.
 fn board() -> (File, PathBuf) {
     let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&end).expect("granted");
@@ -23,7 +23,7 @@ fn board() -> (File, PathBuf) {
     (File::from(end), name.into())
 }
 
-/// Waits until the command has set up the line: before, it would change what the board says.
+/// Waits until the command has made the terminal raw: until then, the terminal would translate the board's output.
 fn wait_for_raw(device: &File, child: &mut Child) {
     while tcgetattr(device).expect("a terminal").local_modes.contains(LocalModes::ECHO) {
         assert_eq!(child.try_wait().expect("a child"), None, "it ended");

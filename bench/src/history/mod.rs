@@ -1,6 +1,7 @@
 //! `stile bench --history`: figures and budgets that the repository has kept, over its commits.
 //!
-//! A figure is measured by `--update`; a budget is held by the tests at every commit, so its history names the commit at which a cost changed.
+//! Figures are measured by `--update`. Budgets are enforced by the tests at every commit, so their history names the commit that changed a
+//! cost.
 
 mod commits;
 mod picture;
@@ -16,7 +17,7 @@ pub use series::Selection;
 use series::{Series, Step};
 use stile::{cargo, exit, out};
 
-/// Prints the changes of each operation's instructions and exits, and draws them if there is a file for that.
+/// Prints the changes of each operation's instructions and exits, and draws them to the file `svg`, if given.
 ///
 /// # Errors
 /// The source is not a clone with a history; no kept figure has the name; the file can't be written.

@@ -1,4 +1,4 @@
-//! The probe with no hypervisor under it: on a machine without one, or one that does not use it.
+//! The probe without a hypervisor: on a machine that has no virtualization, or does not use it.
 
 use anyhow::Result;
 

@@ -14,8 +14,8 @@ use crate::vmx;
 use stile::config::{MachineConfig, VmConfig};
 use stile::image::{Hypervisor, VmFiles};
 
-/// Measures each operation in two runs, the second one with twice as many: the difference is the cost per operation. The
-/// ledger and the emulator must agree on exits.
+/// Measures each operation in two runs, the second one with twice as many iterations. The difference gives the cost per
+/// operation. The ledger and the emulator must agree on exits.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     // The plugin distinguishes guests by the root of their second stage, and each vCPU with direct interrupts has a separate one.
     let plugin = request.plugin.filter(|_| request.techniques.interrupts != Interrupts::Direct);
@@ -27,7 +27,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let Some(once) = run(request, &hypervisor, *operation, request.iterations)? else { continue };
         let Some(twice) = run(request, &hypervisor, *operation, 2 * request.iterations)? else { continue };
         let more = twice.iterations.saturating_sub(once.iterations);
-        ensure!(more > 0, "{}: twice as many iterations are no more", operation.name);
+        ensure!(more > 0, "{}: the second run had no more iterations than the first", operation.name);
         let reasons = Reasons::more(&twice.exits, &once.exits);
         let exits = reasons.sum();
         let sections = twice.section.zip(once.section);
@@ -62,7 +62,7 @@ pub struct Together {
     pub exits: BTreeMap<String, i64>,
 }
 
-/// Measures all operations that need one CPU in two runs, the second one with twice as many of them.
+/// Measures all operations that need one CPU in two runs, the second one with twice as many iterations.
 pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     let hypervisor = under_stile::hypervisor(request.platform.arch)?;
     let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
@@ -79,6 +79,7 @@ pub fn measure_together(request: &Request<'_>) -> Result<Together> {
         let Some(figure) = figures.iter_mut().find(|figure| is_of(figure)) else { continue };
         let iterations = before.iter().find(|figure| is_of(figure)).map_or(0, |before| before.iterations);
         figure.iterations = figure.iterations.saturating_sub(iterations);
+        ensure!(figure.iterations > 0, "{}: twice as many iterations are no more", figure.operation);
         figure.exits = Some(twice.more_exits(once) as f64 / figure.iterations as f64);
         figure.vmx = Some(twice.of_each(once, figure.iterations));
         counted += twice.more_exits(once);
@@ -106,7 +107,7 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
-    // Its needs are off by default.
+    // `ipi_direct` needs direct IPIs, which are disabled by default.
     let ipi = if operations.iter().any(|operation| operation.name == "ipi_direct") { IpiAccess::Direct } else { request.techniques.ipi };
     let techniques = Techniques { ipi, ..request.techniques };
     under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)
@@ -126,7 +127,7 @@ fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, ite
     Ok(Some(Run { instructions, iterations, exits, section: sections.pop(), vmx: vmx.pop() }))
 }
 
-/// How many more exits a run has than another, by reason. Of one reason there may be fewer.
+/// Number of exits that a run has more than another, by reason; negative if it has fewer.
 struct Reasons(BTreeMap<String, i64>);
 
 impl Reasons {
@@ -140,7 +141,7 @@ impl Reasons {
         self.0.values().sum()
     }
 
-    /// Figures per operation, of those that are supported.
+    /// Returns the exits per operation, by reason. Reasons without a difference are dropped.
     fn of_each(self, operations: u64) -> BTreeMap<String, f64> {
         self.0.into_iter().filter(|(_, more)| *more != 0).map(|(reason, more)| (reason, more as f64 / operations as f64)).collect()
     }

@@ -18,13 +18,13 @@ use stile::config::Arch;
 use stile::image::VmFiles;
 use stile::l2;
 
-/// The memory of an L1 that has a Debian's files and memory in its own, in bytes.
+/// Memory of an L1 that also holds L2's files and memory, in bytes.
 const MEMORY: u64 = 1 << 30;
 
 /// Work of the measured Debian's shell.
 const COMMAND: &str = "echo a shell";
 
-/// Reasons of exits that are shown.
+/// Maximum number of exit reasons that are shown.
 const SHOWN: usize = 16;
 
 /// Cost of a Debian from its start to its end.
@@ -42,7 +42,7 @@ pub struct Boots {
     exits: BTreeMap<String, u64>,
 }
 
-/// Measures both, on one CPU.
+/// Measures Debian as L1 and as L2, on one CPU.
 ///
 /// # Errors
 /// Something can't be built, fetched or run; Debian does not get to its shell.
@@ -97,12 +97,12 @@ impl Boots {
         }
     }
 
-    /// For people.
+    /// Returns the figures as text for the terminal.
     pub fn text(&self) -> String {
         let millions = |count: u64| number(count as f64 / 1e6);
         let mut text = format!(
             "Debian from its start to a shell that turns it off, one vCPU, -cpu {}, in millions of instructions:\n\
-             as L1 {}, as L2 {} ({}), of which {} ran in Stile.\n\nExits to Stile as L2, of L2 and of L1 for it: {}\n",
+             as L1 {}, as L2 {} ({}), of which {} ran in Stile.\n\nExits to Stile, of L2 and of L1 on its behalf: {}\n",
             self.cpu,
             millions(self.as_l1),
             millions(self.as_l2),
@@ -120,7 +120,7 @@ impl Boots {
     }
 }
 
-/// The plugin's reason: aborts by what they are, not by where.
+/// The plugin's reason without its prefix, and without the address of an abort.
 fn named(reason: &str) -> &str {
     let reason = reason.split(" 0x").next().unwrap_or(reason);
     reason.trim_start_matches("system register ")

@@ -1,4 +1,4 @@
-//! The figures of all setups beside each other: for the terminal, and for the pages of `docs/`.
+//! Tables of the figures of all setups, for the terminal and for the pages of `docs/`.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use super::setup::Setup;
 use crate::number::{number, short};
 use crate::page::{self, aligned};
 
-/// Everything, for people.
+/// All tables, as text for the terminal.
 pub fn terminal(figures: &[Figure], cpu: &str) -> String {
     let mut text = format!(
-        "Instructions per operation of L2 on -cpu {cpu}, those of L1 included, and what of them and how many exits are L0's.\n\
+        "Instructions per operation of L2 on -cpu {cpu}, L1's included; L0's part of them; and exits to L0.\n\
          Instructions are not cycles.\n{}",
         aligned(&costs(figures, &Setup::all().collect::<Vec<_>>(), Setup::name))
     );
@@ -41,7 +41,7 @@ fn find<'a>(figures: &'a [Figure], setup: Setup, operation: &str) -> Option<&'a 
     figures.iter().find(|figure| setup.has(figure) && figure.operation == operation)
 }
 
-/// A row for each operation; for each setup of which there are figures, instructions, those of L0, and exits.
+/// A row for each operation. Three columns for each setup that has figures: instructions, those of L0, and exits.
 fn costs(figures: &[Figure], setups: &[Setup], title: impl Fn(Setup) -> String) -> Vec<Vec<String>> {
     let there = || setups.iter().copied().filter(|setup| figures.iter().any(|figure| setup.has(figure)));
     let mut heading = vec!["operation of L2".to_owned()];

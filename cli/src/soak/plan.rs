@@ -29,7 +29,7 @@ const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers of a seed.
 struct Draws(u64);
 
 impl Draws {
@@ -54,7 +54,7 @@ pub struct Round {
     pub arch: Arch,
     /// Determines the machine and every operation.
     pub seed: u64,
-    /// Operations of the attacking guest, at least.
+    /// Minimum number of operations of the attacking guest.
     pub operations: u64,
     /// The emulated CPUs' model.
     pub cpu: &'static str,
@@ -62,7 +62,7 @@ pub struct Round {
     pub cpus: u64,
     /// vCPUs of the attacking VM.
     pub vcpus: u64,
-    /// Whether the attacking VM is a hypervisor, and by which technique.
+    /// The technique `nested` of the attacking VM, if its guest is a hypervisor.
     pub nested: Option<&'static str>,
     slice: &'static str,
     pinned: bool,
@@ -187,8 +187,8 @@ impl Round {
         format!("./stile soak --arch {} --replay {:#x} --round {}", self.arch.name(), self.seed, self.operations)
     }
 
-    /// Whether instructions measure time, so that a replay is the same to the instruction, and exits and shares can be judged. Several CPUs run at
-    /// the same time: a replay makes the same operations, not at the same moments.
+    /// Whether instructions measure time: a replay is then identical to the instruction, and exits and shares can be judged. Several CPUs
+    /// run concurrently: a replay makes the same operations, but not at the same times.
     pub fn is_timed(&self) -> bool {
         self.cpus == 1
     }

@@ -10,14 +10,14 @@ use stile::exit;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
 
-/// The neighbour does not end itself.
+/// Output of the neighbour after each round. The neighbour does not end by itself.
 const ROUND: &str = "checksum: round";
 
 /// The suites, and their boot arguments.
 const SUITES: [(&str, &str); 5] =
     [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("hostile", "stile")];
 
-/// All of them.
+/// Returns all scenarios with direct interrupts.
 ///
 /// # Errors
 /// A guest is missing.
@@ -78,7 +78,7 @@ fn trusting(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     Ok(config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n"))
 }
 
-/// The vCPUs of a VM with trusted SGIs are on other CPUs than their affinities name: its SGIs trap.
+/// The vCPUs of a VM with trusted SGIs are pinned to CPUs with other affinities than theirs: its SGIs trap.
 fn misplaced(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "smp", "stile only=ipi")?, programs, 1)?;
     let config = config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n");
@@ -88,8 +88,8 @@ fn misplaced(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/trusted-misplaced", "--exits") })
 }
 
-/// A VM with trusted SGIs shares one of its CPUs with a VM that wants it every few milliseconds: its vCPU there alternates between direct and
-/// virtual interrupts, and SGIs arrive while the other VM runs. None is lost.
+/// A VM with trusted SGIs shares one of its CPUs with a VM that becomes ready every few milliseconds. Its vCPU there alternates between
+/// direct and virtual interrupts, and SGIs arrive while the other VM runs. No SGI is lost.
 fn switched(programs: &Programs) -> Result<Scenario> {
     let ring = format!(
         "\n[[vm]]\nname = \"ring\"\nkernel = \"{}\"\nvcpus = 2\ncpus = \"1-2\"\npinned = true\nmemory = \"64M\"\n",
@@ -121,8 +121,8 @@ fn masked(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
 }
 
-/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, while its other CPU reads that one's interrupt state in a
-/// loop. The VM that shares the other CPU, and the operator, make progress; the VM itself keeps running.
+/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, while its other vCPU reads the first one's interrupt
+/// state in a loop. The VM that shares the second CPU, and the operator, make progress; the VM itself keeps running.
 fn unreachable(programs: &Programs) -> Result<Scenario> {
     let vm = |name: &str, program: &str, more: &str| -> Result<String> {
         Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}", programs.path(program)?))
@@ -142,7 +142,7 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
         Step::new(ROUND, "create m next.toml", &["m/next runs"]),
         Step::new(ROUND, "destroy m/next --force", &["m/next is destroyed"]),
         Step::new(ROUND, "create m next.toml", &["m/next runs"]),
-        // Longer than the watch over requests takes to find the CPU.
+        // Longer than the 5 s after which the watch reports the CPU.
         Step::new(ROUND, "top m/neighbour --once --json --interval 8", &[r#""vm":"neighbour""#]),
     ];
     let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];

@@ -16,7 +16,7 @@ pub fn starts() -> Vec<Scenario> {
             let scenario = Scenario::new(format!("nested/kvm-starts-on-{vcpus}"), &format!("--nested --vcpus {vcpus} --exits"));
             let start = "dmesg | grep -o 'VHE mode initialized successfully'; nproc";
             let mut output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
-            // As the pages say: with KVM's client and its VM, which the small system has for it.
+            // As documented: KVM's client and its VM are in the small Debian system.
             let by_hand = if vcpus == 1 { "; kvm-client vm debian" } else { "" };
             output.extend((vcpus == 1).then(|| "Hello from a VM in a VM".into()));
             let scenario = scenario.with("--exec", format!("{start}{by_hand}"));
@@ -28,8 +28,8 @@ pub fn starts() -> Vec<Scenario> {
         .collect()
 }
 
-/// All of L1's deactivations trap. The line of its maintenance interrupt, which L1 deasserts without an exit, must be sampled low then: otherwise
-/// the interrupt repeats forever.
+/// All of L1's deactivations trap. L1 deasserts the line of its maintenance interrupt without an exit, so the deactivation must sample the
+/// line as low: otherwise the interrupt repeats forever.
 fn trapped_deactivations() -> Scenario {
     let config = "[[vm]]\nkernel = \"debian\"\nnested = true\nmemory = \"1G\"\nexec = \"kvm-client vm debian\"\n\
                   [vm.techniques]\nbinary_point = \"common\"\n";
@@ -41,8 +41,8 @@ fn trapped_deactivations() -> Scenario {
     Scenario { config: Some(config.into()), expect, ..Scenario::new("nested/trapped-deactivations", "--exits") }
 }
 
-/// Debian and the probe as VMs of that KVM with two vCPUs, and their exits that reach L1. With one vCPU, the probe is held to its budgets, as
-/// it is under Xen.
+/// Debian and the probe as VMs of Debian's KVM with two vCPUs, and their exits that reach L1. The budget tests run the probe with one vCPU,
+/// under KVM and Xen.
 ///
 /// # Errors
 /// The probe or KVM's client can't be built, or a file can't be written.
@@ -71,7 +71,7 @@ pub fn probe() -> Result<Vec<Scenario>> {
     ])
 }
 
-/// How L1's EL2 is made, and how its KVM uses that: arguments of `run` and of L1's kernel.
+/// The kind of virtual EL2 that L1 has, and how its KVM uses it: arguments of `run`, and of L1's kernel.
 type Way = [&'static str; 2];
 const VHE: Way = ["--nested --kernel debian", "loglevel=4"];
 const TRAP_BY_TRAP: Way = ["--nested=nv --kernel debian", "loglevel=4"];
@@ -81,7 +81,7 @@ const PROTECTED: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=pro
 const VHE_6_12: Way = ["--nested --kernel debian:6.12", "loglevel=4"];
 const NVHE_6_1: Way = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
 
-/// L1 with `cpus` CPUs and the NV mode, these operations of its VM, and rows that the ledger must have.
+/// L1 with `vcpus` vCPUs, configured by `way`, whose VM runs these operations of the probe. `rows`: rows that the ledger must have.
 fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
     let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
@@ -90,7 +90,7 @@ fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&st
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
-/// Conformance suites as L2: under Debian's KVM they find the same as at L1, as far as that KVM itself supports it.
+/// Conformance suites as L2 under Debian's KVM: what passes at L1 passes at L2, as far as that KVM supports it.
 ///
 /// # Errors
 /// KVM's client can't be built, or a file can't be read or written.
@@ -106,7 +106,7 @@ pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
-/// Debian's KVM with `cpus` CPUs, and a file system with the VMs of these names.
+/// Debian's KVM on `vcpus` vCPUs, with an initial RAM file system that has the VMs of these names.
 fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let path = folder()?.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
@@ -116,8 +116,8 @@ fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<Strin
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
 }
 
-/// Stile at an EL2, on two CPUs: suites as its VMs, a whole Debian whose command's status is the run's, and the probe. It is given as a
-/// configuration, or as an image that was made before.
+/// Stile at virtual EL2: the suites as its VMs, a whole Debian whose command's exit status becomes the run's, and the probe. The kernel of
+/// L1's VM is `stile:` and a configuration.
 ///
 /// # Errors
 /// The probe can't be built, or a file can't be written.
@@ -152,14 +152,17 @@ fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario>
         .with("--kernel", format!("stile:{}", path.display())))
 }
 
-/// Where the files of these scenarios are.
+/// Returns the folder for the files of these scenarios, which it creates if it is absent.
+///
+/// # Errors
+/// The folder can't be created.
 pub fn folder() -> Result<PathBuf> {
     let folder = cargo::repository().join("target/nested");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     Ok(folder)
 }
 
-/// The probe's file.
+/// Writes the probe to a file. Returns its path.
 fn probe_file() -> Result<String> {
     let probe = folder()?.join("probe");
     std::fs::write(&probe, bench::probe_image()?).with_context(|| format!("writing {}", probe.display()))?;

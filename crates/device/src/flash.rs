@@ -1,12 +1,12 @@
 //! NOR flash with Intel's command set (JEDEC JEP137, command set 0001h; "Common Flash Memory Interface", JESD68): the variable store of
 //! UEFI firmware.
 //!
-//! Two chips of 16 bits are side by side on a bus of 32 bits, as on QEMU's `virt`. Every command and status is in both halves of a word. A
-//! command is a store; which store is a command depends on those before it. The memory itself belongs to the caller: while
-//! [`Flash::is_array`], loads need no model, and the guest may have it mapped for reading.
+//! Two 16-bit chips are side by side on a 32-bit bus, as on QEMU's `virt`. Commands and status are duplicated in both halves of a word.
+//! Whether a store is a command or data depends on the stores before it. The caller owns the contents: while [`Flash::is_array`] is true,
+//! loads need no model, and the guest may have the contents mapped for reading.
 //!
-//! Programming clears bits, erasing a block sets all of its bits. An erasure advances with each access that follows, which bounds each access;
-//! the chip is busy until its end. Not modelled: the CFI query table, locks (all blocks are unlocked), suspended operations.
+//! Programming clears bits, erasing a block sets all of its bits. Each access during an erase erases a bounded number of words; the chips
+//! are busy until the erase completes. Not modelled: the CFI query table, block locks (all blocks are unlocked), suspended operations.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,19 +14,19 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Bytes of an erase block, of both chips together.
 pub const BLOCK_SIZE: u64 = 256 << 10;
 
-/// Words that one access erases, at most.
+/// Maximum number of words that one access erases.
 const ERASED_AT_ONCE: usize = 4096;
 
 /// Words of the write buffer: Intel's StrataFlash (P30) has 512 bytes a chip.
 const BUFFER_WORDS: u32 = 256;
 
-/// Status register: ready, and the errors of an erasure, of programming, and of both: a wrong sequence of commands.
+/// Bits of the status register. A wrong command sequence sets both error bits.
 const READY: u32 = 1 << 7;
 const ERASE_ERROR: u32 = 1 << 5;
 const PROGRAM_ERROR: u32 = 1 << 4;
 const SEQUENCE_ERROR: u32 = ERASE_ERROR | PROGRAM_ERROR;
 
-/// Manufacturer (Intel) and device (P30, 256 Mbit) as Read Identifier tells them.
+/// Codes that Read Device Identifier returns: manufacturer (Intel) and device (P30, 256 Mbit).
 const MANUFACTURER: u32 = 0x89;
 const DEVICE: u32 = 0x891c;
 
@@ -43,13 +43,13 @@ enum Next {
     Buffered(u32),
     /// The confirmation of an erasure.
     Erase,
-    /// The confirmation of what was buffered.
+    /// The confirmation of a buffered program.
     Buffer,
-    /// Lock or unlock.
+    /// The second cycle of a lock command: lock, unlock or lock down.
     Lock,
 }
 
-/// Answers of loads.
+/// What loads return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loads {
     Array,
@@ -75,7 +75,7 @@ impl Default for Flash {
 }
 
 impl Flash {
-    /// After reset.
+    /// Creates flash in its reset state.
     pub const fn new() -> Self {
         Self { loads: Loads::Array, next: Next::Command, errors: 0, erasing: 0..0 }
     }
@@ -85,7 +85,8 @@ impl Flash {
         self.loads == Loads::Array && self.next == Next::Command && self.erasing.is_empty()
     }
 
-    /// A load of 1 to 8 bytes at `offset`, aligned to its size. Returns the value, and the bytes of memory that changed.
+    /// Loads 1, 2, 4 or 8 bytes at `offset`, a multiple of the size. Returns the value, and the range of
+    /// `memory`, in bytes, that was erased.
     pub fn read(&mut self, memory: &[AtomicU32], offset: u64, bytes: u64) -> (u64, Range<u64>) {
         let word = |at: u64| -> u32 {
             match self.loads {
@@ -107,12 +108,13 @@ impl Flash {
         (value, self.erase_some(memory))
     }
 
-    /// A store of a word at `offset`, which is aligned. Others than of words have no effect on these chips. Returns the bytes of memory that changed.
+    /// Stores a word of 4 bytes at `offset`, a multiple of 4. Stores of other sizes have no effect on these chips: callers drop them.
+    /// Returns the range of `memory`, in bytes, that changed.
     pub fn write(&mut self, memory: &[AtomicU32], offset: u64, value: u32) -> Range<u64> {
         let index = (offset / 4) as usize;
         let command = value & 0xff;
         if !self.erasing.is_empty() {
-            // Only the status can be asked for.
+            // The chips are busy, and ignore commands.
             return self.erase_some(memory);
         }
         let next = core::mem::replace(&mut self.next, Next::Command);
@@ -150,7 +152,7 @@ impl Flash {
                 self.errors = 0;
                 (Loads::Status, Next::Command)
             }
-            // 70h, and those that are not modelled.
+            // Read Status Register (70h), and commands that are not modelled.
             _ => (Loads::Status, Next::Command),
         };
         (self.loads, self.next) = (loads, next);
@@ -160,7 +162,7 @@ impl Flash {
         both(self.errors | if self.erasing.is_empty() { READY } else { 0 })
     }
 
-    /// Goes on with an erasure. Returns the bytes of memory that changed.
+    /// Continues an erase, if one is in progress. Returns the range of `memory`, in bytes, that changed.
     fn erase_some(&mut self, memory: &[AtomicU32]) -> Range<u64> {
         let start = self.erasing.start;
         let end = self.erasing.end.min(start + ERASED_AT_ONCE);
@@ -172,12 +174,12 @@ impl Flash {
     }
 }
 
-/// A value of 16 bits from each chip.
+/// Returns the word in which both chips have the same 16-bit value.
 fn both(value: u32) -> u32 {
     value << 16 | value
 }
 
-/// Clears bits of a word.
+/// Programs a word: clears the bits that are 0 in `value`. Returns the word's range of `memory`, in bytes.
 fn program(memory: &[AtomicU32], index: usize, value: u32) -> Range<u64> {
     if let Some(word) = memory.get(index) {
         word.fetch_and(value, Ordering::Relaxed);

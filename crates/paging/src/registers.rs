@@ -68,8 +68,8 @@ pub fn vtcr_el2(geometry: &Geometry, vmid_bits: VmidBits) -> u64 {
         .into()
 }
 
-/// `VTTBR_EL2` for the second-stage table at `root`. See "VTTBR_EL2, Virtualization Translation Table Base
-/// Register" in the manual.
+/// `VTTBR_EL2` for the second-stage table at `root`, a physical address that is aligned to the size of the root table.
+/// CnP is 0. See "VTTBR_EL2, Virtualization Translation Table Base Register" in the manual.
 #[must_use]
 pub const fn vttbr_el2(root: u64, vmid: u16) -> u64 {
     (vmid as u64) << 48 | root
@@ -142,8 +142,8 @@ struct TcrVhe {
 }
 
 /// `TCR_EL2` for tables of `geometry` ([`Geometry::stage1`]) in `TTBR0_EL2`: 4 KiB granule, walks
-/// cacheable and inner shareable, no tags, no update of access flag or dirty state by hardware. With `El2::Vhe`
-/// walks of the upper range (`TTBR1_EL2`) are off.
+/// cacheable and inner shareable, no top-byte ignore, no update of access flag or dirty state by hardware. With
+/// `El2::Vhe`, walks of the upper range (`TTBR1_EL2`) are disabled.
 #[must_use]
 pub fn tcr_el2(geometry: &Geometry, format: crate::table::El2) -> u64 {
     let t0sz = 64 - geometry.input_bits();

@@ -1,4 +1,4 @@
-//! Writes of the SGI registers: ICC_SGI1R_EL1, ICC_SGI0R_EL1 and ICC_ASGI1R_EL1.
+//! Decodes writes of the SGI registers: ICC_SGI1R_EL1, ICC_SGI0R_EL1 and ICC_ASGI1R_EL1.
 
 use stile_board::CLUSTER;
 
@@ -23,7 +23,7 @@ pub struct Sgi {
     pub intid: u32,
     /// The target vCPUs.
     pub targets: Kick,
-    /// Whether it is also delivered if the target has configured it as group 1. If false, only as group 0.
+    /// Whether targets that have configured the INTID in group 1 get it. Targets with the INTID in group 0 always do.
     pub group1: bool,
 }
 

@@ -16,16 +16,16 @@ pub trait GuestMemory {
     /// Reads eight bytes at a resolved place, as [`read_u64`](Self::read_u64).
     fn look(&self, place: Self::Place) -> u64;
 
-    /// Reads eight bytes, little-endian, at `address`, which lie within one 4 KiB page. The read is atomic if the address is aligned. Returns
-    /// `None` if they are not RAM.
+    /// Reads eight bytes, little-endian, at `address`, which lie within one 4 KiB page; atomically if the address is a multiple of 8.
+    /// Returns `None` if they are not RAM.
     fn read_u64(&self, address: u64) -> Option<u64>;
 
     /// Reads four bytes, as [`read_u64`](Self::read_u64).
     fn read_u32(&self, address: u64) -> Option<u32>;
 
-    /// Compares and exchanges `old` for `new` at the aligned `address`. Returns false if the value differs, or the address is not RAM.
+    /// Atomically replaces `old` with `new` at `address`, a multiple of 8. Returns false if memory has another value, or is not RAM.
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool;
 
-    /// Compares and exchanges four bytes, as [`replace_u64`](Self::replace_u64).
+    /// Replaces four bytes at a multiple of 4, as [`replace_u64`](Self::replace_u64).
     fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool;
 }

@@ -30,7 +30,7 @@ pub const AARCH64: Target = Target {
 pub const X86_64: Target =
     Target { name: "devices-x86_64", run: x86_64, seeds: none, mutations: 6000, marks: &["sent", "expired", "acknowledged", "turned off"] };
 
-/// Steps of a model's clock; larger than any that a guest can wait for.
+/// Advances a model's clock by up to 2^60 ticks, more than any time that a guest can wait for.
 fn step(now: &mut u64, input: &mut Input<'_>) {
     *now = now.saturating_add(input.value() >> 4);
 }

@@ -125,7 +125,7 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
         if *state != State::Off {
             return Answer::WrongState;
         }
-        // As after a reset. The VM's exit status depends on its next end only.
+        // RAM is initialized as after a reset. The exit status depends on the VM's next end only.
         vm.power.errand.store(true, Ordering::Relaxed);
         vm.power.failed.store(false, Ordering::Relaxed);
         *state = State::Starting(None);

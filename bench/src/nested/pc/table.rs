@@ -1,4 +1,4 @@
-//! The figures beside each other: for the terminal, and for the page of `docs/`.
+//! Tables of figures, for the terminal and for the page of `docs/`.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use super::operations;
 use crate::number::{number, short};
 use crate::page::aligned;
 
-/// Everything, for people.
+/// All tables, as text for the terminal.
 pub fn terminal(figures: &[Figure], cpu: &str) -> String {
     format!(
-        "Instructions per operation of L2 in KVM on {cpu}, those of L1 included; what of them, VMREADs, VMWRITEs and exits are Stile's.\n\
+        "Instructions per operation of L2 in KVM on {cpu}, L1's included; Stile's part; and exits, VMREADs, VMWRITEs, WRMSRs of Stile.\n\
          Instructions are not cycles.\n{}\n\nExits to Stile, per operation\n{}",
         aligned(&costs(figures)),
         aligned(&exits(figures))

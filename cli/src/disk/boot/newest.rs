@@ -3,11 +3,11 @@
 use super::entry::Entry;
 use crate::debian::compare_versions;
 
-/// Names of a kernel without a version, as Debian, Ubuntu and others have a link to the newest.
+/// Names of a kernel without a version: Debian, Ubuntu and others link them to the newest kernel.
 const KERNELS: [&str; 2] = ["vmlinuz", "Image"];
 const INITRDS: [&str; 4] = ["initrd.img", "initrd", "initramfs.img", "initramfs"];
 
-/// Chooses a kernel among the names in `directory`, which ends with a slash.
+/// Chooses the newest kernel among the names in `directory`, which ends with a slash. Returns `None` if there is no kernel.
 pub fn choose(directory: &str, names: &[String]) -> Option<Entry> {
     let has = |name: &str| names.iter().any(|other| other == name);
     let entry = |kernel: &str, initrd: Option<String>| Entry {

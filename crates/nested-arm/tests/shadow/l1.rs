@@ -113,13 +113,13 @@ pub fn change() -> impl Strategy<Value = Change> {
         execute,
         accessed,
     });
-    // Mostly memory, sometimes nothing.
+    // Mostly an address in L1's memory, sometimes any.
     let output = prop_oneof![8 => (0..MEMORY).prop_map(|within| RAM + within), 1 => any::<u64>()];
     (any::<u64>(), 1u8..4, output, flags, prop::bool::weighted(0.8), any::<u8>(), any::<u64>())
         .prop_map(|(ipa, level, output, flags, map, hint, inside)| Change { ipa, level, output, flags, map, hint, inside })
 }
 
-/// Maintenance that L1 must do.
+/// Stale TLB entries, which L1 must invalidate.
 pub struct Gone {
     pub start: u64,
     pub bytes: u64,
@@ -183,7 +183,7 @@ impl Guest {
         self.words.insert(address, if shape.big_endian { word.swap_bytes() } else { word });
     }
 
-    /// Makes tables whose entries all point to one page: a loop at every level.
+    /// Makes three levels of tables in which all entries of a table are equal: each address of the range maps to the same page.
     pub fn mirror(&mut self, shape: &Shape) {
         let (middle, last) = (self.take(4096), self.take(4096));
         for n in 0..512 {

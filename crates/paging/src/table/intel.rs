@@ -1,5 +1,5 @@
-//! The encoding of addresses, tables and pages common to both stages of Intel. Here "the manual" is the Intel
-//! 64 and IA-32 Architectures Software Developer's Manual.
+//! The encoding of addresses, tables and pages that Intel's paging structures and EPT have in common. Here "the
+//! manual" is the Intel 64 and IA-32 Architectures Software Developer's Manual.
 
 use super::Level;
 use super::format::{Entry, Layout};

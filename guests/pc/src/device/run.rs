@@ -18,7 +18,7 @@ pub struct Block {
     pub flags: u64,
     /// Set by `run`.
     pub code: u64,
-    /// Whether all of YMM1 is compared.
+    /// Nonzero if `vector` is all of YMM1, zero if it is XMM1.
     pub wide: u64,
     /// XMM1, or YMM1.
     pub vector: [u64; 4],
@@ -27,6 +27,7 @@ pub struct Block {
 
 unsafe extern "C" {
     fn run_with_registers(block: *mut Block);
+    /// Runs code on another stack, which ends at `stack`. Returns the code's RAX.
     pub fn run_on_stack(code: u64, stack: u64) -> u64;
 }
 

@@ -1,5 +1,5 @@
-// Runs code with registers from a block, to which they go back: RDI = the block, which device/run.rs describes. The code ends with RET,
-// and leaves R15 and the stack as they are.
+// Loads registers from a block, calls its code, and stores the registers back: RDI = the block, which device/run.rs describes. The code
+// ends with RET, and preserves R15 and RSP.
 
 .text
 .global run_with_registers
@@ -40,8 +40,8 @@ run_with_registers:
     pop_preserved
     ret
 
-// The same of a code that changes to a stack of its own: RDI = the code, RSI = the stack's end. RAX is what the code leaves there; the
-// code finds the way back in R14, and ends with a jump there, wherever its stack is.
+// Runs code on another stack: RDI = the code, RSI = the end of the stack. The code preserves R14 and R15, and ends with a jump to R14, with
+// any RSP. Returns the code's RAX.
 .global run_on_stack
 run_on_stack:
     push_preserved

@@ -1,4 +1,4 @@
-//! The tests.
+//! The tests of the PC suite.
 
 mod deadline;
 mod debug;
@@ -34,7 +34,7 @@ pub enum On {
     Stile,
 }
 
-/// All of them, in order.
+/// All tests, in the order in which they run.
 pub const ALL: &[Test] = &[
     ("multiboot_information", On::Any, multiboot_information),
     // Before others touch the local APIC.
@@ -108,7 +108,7 @@ pub fn is_guest() -> bool {
 const UNDEFINED: u64 = 6;
 const GENERAL_PROTECTION: u64 = 13;
 
-/// An error unless a condition holds.
+/// Returns an error unless a condition holds.
 macro_rules! check {
     ($condition:expr, $why:literal) => {
         if !$condition {
@@ -139,18 +139,18 @@ fn multiboot_information(info: u64) -> Result<(), &'static str> {
 
 fn cpuid_of_a_guest(_: u64) -> Result<(), &'static str> {
     let leaf = cpuid(1, 0);
-    check!(leaf.ecx & 1 << 31 != 0, "no hypervisor's bit");
-    check!(leaf.ecx & 1 << 5 == 0, "VMX");
-    check!(cpuid(0x4000_0000, 0).ebx == u32::from_le_bytes(*b"Stil"), "another signature");
+    check!(leaf.ecx & 1 << 31 != 0, "CPUID announces no hypervisor");
+    check!(leaf.ecx & 1 << 5 == 0, "CPUID announces VMX");
+    check!(cpuid(0x4000_0000, 0).ebx == u32::from_le_bytes(*b"Stil"), "the hypervisor's signature is wrong");
     check!(cpuid(0x8000_0001, 0).edx & 1 << 29 != 0, "no 64-bit mode");
-    check!(cpuid(1, 0).eax == leaf.eax, "it changes");
+    check!(cpuid(1, 0).eax == leaf.eax, "leaf 1 changes between reads");
     Ok(())
 }
 
 fn cpuid_beyond_the_last_leaf(_: u64) -> Result<(), &'static str> {
     for leaf in [cpuid(0, 0).eax + 1, 0x3fff_ffff, 0x4000_0200, 0x9000_0000] {
         let answer = cpuid(leaf, 0);
-        check!((answer.eax, answer.ebx, answer.ecx, answer.edx) == (0, 0, 0, 0), "not zero");
+        check!((answer.eax, answer.ebx, answer.ecx, answer.edx) == (0, 0, 0, 0), "a leaf out of range is not zero");
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
     let answer: i64;
     // SAFETY: an unknown hypercall changes nothing but RAX.
     unsafe { asm!("vmcall", inout("rax") 0x1234_5678i64 => answer, options(nostack)) };
-    check!(answer == -1000, "another answer");
+    check!(answer == -1000, "VMCALL does not return -1000");
     Ok(())
 }
 
@@ -192,7 +192,7 @@ fn msr_of_the_guest(_: u64) -> Result<(), &'static str> {
             cpuid(0, 0);
             asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack));
         }
-        check!((low, high) == (register.rotate_left(8), 0x1234), "it does not keep its value");
+        check!((low, high) == (register.rotate_left(8), 0x1234), "an MSR does not keep its value");
     }
     // EFER has reserved bits, which raise an exception.
     check!(catch!("wrmsr", "ecx" = 0xc000_0080u32, "eax" = u32::MAX, "edx" = u32::MAX) == Some((GENERAL_PROTECTION, 0)), "EFER");
@@ -203,7 +203,7 @@ fn control_registers(_: u64) -> Result<(), &'static str> {
     let before: u64;
     let after: u64;
     const CD: u64 = 1 << 30;
-    // SAFETY: a guest's caches may be off.
+    // SAFETY: CR0.CD affects only performance, and CR0 is restored.
     unsafe {
         asm!("mov {}, cr0", out(reg) before, options(nostack));
         asm!("mov cr0, {}", in(reg) before | CD, options(nostack));
@@ -244,7 +244,7 @@ fn simd_registers_survive(_: u64) -> Result<(), &'static str> {
         asm!("movq {}, xmm7", out(reg) low, options(nostack));
         asm!("movq {}, xmm15", out(reg) high, options(nostack));
     }
-    check!(low == 0x0123_4567_89ab_cdef && high == !low, "they do not");
+    check!(low == 0x0123_4567_89ab_cdef && high == !low, "XMM7 or XMM15 does not keep its value");
     Ok(())
 }
 
@@ -268,14 +268,14 @@ fn registers_survive(_: u64) -> Result<(), &'static str> {
             out("r11") _, out("r12") _, out("r13") _, out("r14") _, out("r15") _,
         );
     }
-    check!(wrong == 0, "they do not");
+    check!(wrong == 0, "a general register does not keep its value");
     Ok(())
 }
 
 fn port_not_there(_: u64) -> Result<(), &'static str> {
     // SAFETY: these ports are unassigned.
     unsafe {
-        check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "something is there");
+        check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "an unassigned port does not read as all ones");
         let word: u32;
         asm!("in eax, dx", in("dx") 0x5678u16, out("eax") word, options(nostack));
         check!(word == u32::MAX, "a word is not all ones");
@@ -289,7 +289,7 @@ fn serial_scratch(_: u64) -> Result<(), &'static str> {
     // SAFETY: the scratch register has no function.
     unsafe {
         out8(SCRATCH, 0x5a);
-        check!(in8(SCRATCH) == 0x5a, "it does not keep its value");
+        check!(in8(SCRATCH) == 0x5a, "the scratch register does not keep its value");
     }
     Ok(())
 }
@@ -299,7 +299,7 @@ fn time_goes_on(_: u64) -> Result<(), &'static str> {
     let now = || unsafe { core::arch::x86_64::_rdtsc() };
     let start = now();
     cpuid(0, 0);
-    check!(now() > start, "it does not");
+    check!(now() > start, "the time-stamp counter does not advance");
     Ok(())
 }
 

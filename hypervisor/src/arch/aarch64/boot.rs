@@ -25,8 +25,8 @@ const DTB_MAX: usize = 2 << 20;
 #[unsafe(no_mangle)]
 extern "C" fn boot(dtb: u64, image: u64) -> ! {
     features::set(features::detect());
-    // SAFETY: by the boot protocol a device tree of at most 2 MiB is there, which nothing modifies; boot.S mapped 4
-    // MiB from there.
+    // SAFETY: by the boot protocol, `dtb` is the physical address of a device tree of at most 2 MiB, which nothing
+    // modifies; boot.S mapped 4 MiB from there.
     let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), DTB_MAX) };
     // Without a device tree there is no console for a message.
     let Ok(tree) = device_tree::parse(blob) else { halt() };
@@ -54,7 +54,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         );
     }
     if board.reserves_more {
-        crate::refuse("the device tree reserves more parts of memory than Stile can remember (96)");
+        crate::refuse("the device tree has too many memory reservations (at most 96)");
     }
     nodes::setup(&board.numa, board.cpus.iter().copied());
     let used = image.start..blob.end;
@@ -126,7 +126,7 @@ fn start_others(board: &Board) {
 /// A description of why it cannot be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if features::detect() != *features::get() {
-        return Err("it differs from the first CPU");
+        return Err("its features differ from those of the first CPU");
     }
     setup_cpu(board::get(), cpu)?;
     second_stage::setup_cpu();

@@ -91,7 +91,7 @@ fn start_others(board: &'static Board) {
 /// A description of why it cannot be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
-        return Err("it differs from the first CPU");
+        return Err("its VMX features or mitigations differ from those of the first CPU");
     }
     setup_cpu(cpu)
 }

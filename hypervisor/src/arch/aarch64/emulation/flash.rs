@@ -1,4 +1,4 @@
-//! Guest accesses to the flash with firmware's variables.
+//! Guest accesses to the NOR flash that holds the variables of UEFI firmware.
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
@@ -15,7 +15,7 @@ impl Device for FlashWindow {
         vm.flash.map_or(u64::MAX, |flash| flash.read(offset, bytes, |readable| vm.show_flash(flash, readable)))
     }
 
-    /// The flash chips have word accesses only.
+    /// Ignores stores of other sizes than 4 bytes, which the chips do not support.
     #[cold]
     #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
