@@ -97,7 +97,7 @@ mod invalidations {
     }
 
     mod vmx {
-        pub fn forget_ept(_: u64) {
+        pub fn invalidate_ept(_: u64) {
             super::TLB.with(|tlb| tlb.set(None));
         }
     }

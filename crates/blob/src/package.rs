@@ -45,7 +45,7 @@ impl core::fmt::Display for PackageError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             PackageError::Form => f.write_str("the VM's description can't be decoded: is the command of another version?"),
-            PackageError::Checksum => f.write_str("the VM's description was damaged on the way"),
+            PackageError::Checksum => f.write_str("the VM's description is incomplete or its checksum is wrong"),
             PackageError::Rule(rule) => write!(f, "the VM's description is invalid: {rule}"),
         }
     }

@@ -38,8 +38,8 @@ pub const fn move_event(device: u32, event: u32, collection: u16) -> Command {
     [0x01 | (device as u64) << 32, event as u64, collection as u64, 0]
 }
 
-/// INV: forgets the configuration of an event's LPI.
-pub const fn forget_event(device: u32, event: u32) -> Command {
+/// INV: invalidates the configuration of an event's LPI.
+pub const fn invalidate_event(device: u32, event: u32) -> Command {
     [0x0c | (device as u64) << 32, event as u64, 0, 0]
 }
 
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(map_collection(2, 2 << 16), [9, 0, 0x8000_0000_0002_0002, 0]);
         assert_eq!(map_event(0x10, 3, 8195, 1), [0x10_0000_000a, 8195 << 32 | 3, 1, 0]);
         assert_eq!(move_event(0x10, 3, 1), [0x10_0000_0001, 3, 1, 0]);
-        assert_eq!(forget_event(0x10, 3), [0x10_0000_000c, 3, 0, 0]);
+        assert_eq!(invalidate_event(0x10, 3), [0x10_0000_000c, 3, 0, 0]);
         assert_eq!(sync(1 << 16), [5, 0, 0x1_0000, 0]);
     }
 

@@ -29,9 +29,12 @@ fn an_entry_describes_a_second_stage() {
 
 #[test]
 fn commands_have_their_operands() {
-    assert_eq!(command::forget_stream(0x10), [0x10_0000_0003, 1]);
-    assert_eq!(command::forget_vmid(7), [0x7_0000_0028, 0]);
-    assert_eq!((command::sync(), command::forget_all_streams(), command::forget_all_translations()), ([0x46, 0], [4, 31], [0x30, 0]));
+    assert_eq!(command::invalidate_stream(0x10), [0x10_0000_0003, 1]);
+    assert_eq!(command::invalidate_vmid(7), [0x7_0000_0028, 0]);
+    assert_eq!(
+        (command::sync(), command::invalidate_all_streams(), command::invalidate_all_translations()),
+        ([0x46, 0], [4, 31], [0x30, 0])
+    );
 }
 
 #[test]

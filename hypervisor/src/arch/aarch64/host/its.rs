@@ -151,7 +151,7 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
         its.configuration.0[(lpi - FIRST_LPI) as usize].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
         its.execute(&[
             stile_its::map_event(device, event, lpi, collection),
-            stile_its::forget_event(device, event),
+            stile_its::invalidate_event(device, event),
             stile_its::sync(its.targets[cpu]),
         ]);
     }
@@ -166,7 +166,7 @@ pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) {
         if let Some(configuration) = its.configuration.0.get((lpi - FIRST_LPI) as usize) {
             configuration.store(value, Ordering::Relaxed);
         }
-        its.execute(&[stile_its::forget_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
+        its.execute(&[stile_its::invalidate_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
     }
 }
 

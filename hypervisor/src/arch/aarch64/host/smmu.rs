@@ -108,7 +108,7 @@ pub fn setup(registers: &Span) -> Result<u8, &'static str> {
 pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) {
     with(|smmu| {
         let Some(words) = smmu.tables.streams.get(stream as usize) else { return };
-        let forget = [command::forget_stream(stream), command::forget_vmid(vmid)];
+        let forget = [command::invalidate_stream(stream), command::invalidate_vmid(vmid)];
         // The stream aborts while its other words change.
         words[0].store(StreamEntry::ABORT.0[0], Ordering::Relaxed);
         smmu.execute(&forget);
@@ -168,7 +168,7 @@ impl Smmu {
         registers.write32(EVENTQ_PROD, 0);
         registers.write32(EVENTQ_CONS, 0);
         self.set_cr0(CR0_CMDQEN);
-        self.execute(&[command::forget_all_streams(), command::forget_all_translations()]);
+        self.execute(&[command::invalidate_all_streams(), command::invalidate_all_translations()]);
         self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN);
         // A wired interrupt, no message.
         registers.write64(EVENTQ_IRQ_CFG0, 0);

@@ -36,5 +36,5 @@ pub fn finish(done: Done, next: u64) {
 /// Invalidates that, and continues with the code in memory.
 #[cold]
 pub fn refetch() {
-    vmx::forget_vpid(vmcs::read(Field::VPID));
+    vmx::invalidate_vpid(vmcs::read(Field::VPID));
 }

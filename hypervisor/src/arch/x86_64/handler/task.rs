@@ -114,7 +114,7 @@ impl Tasks for Processor<'_> {
             return Ok(());
         }
         vmcs::write(Field::GUEST_CR3, cr3.into());
-        vmx::forget_vpid(vmcs::read(Field::VPID));
+        vmx::invalidate_vpid(vmcs::read(Field::VPID));
         if cr0::load_cr3(self.cpu.vcpu().vm()) { Ok(()) } else { Err(Fault::InvalidTask(0)) }
     }
 

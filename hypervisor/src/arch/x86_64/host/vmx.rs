@@ -207,14 +207,14 @@ pub fn write_revision(page: u64, revision: u32) {
 }
 
 /// Invalidates this CPU's linear translations of a VPID.
-pub fn forget_vpid(vpid: u64) {
+pub fn invalidate_vpid(vpid: u64) {
     let descriptor = [vpid, 0];
     // SAFETY: invalidating TLBs affects performance only. Type 1: single context.
     unsafe { core::arch::asm!("invvpid {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
 }
 
 /// Invalidates this CPU's translations through an EPT.
-pub fn forget_ept(pointer: u64) {
+pub fn invalidate_ept(pointer: u64) {
     let descriptor = [pointer, 0];
     // SAFETY: invalidating TLBs affects performance only. Type 1: single context.
     unsafe { core::arch::asm!("invept {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };

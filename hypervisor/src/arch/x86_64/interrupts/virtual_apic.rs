@@ -81,7 +81,7 @@ pub fn moved(cpu: &mut Cpu) {
         page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
         // Other CPUs' stale translations of the page serve only vCPUs whose APIC is there; other vCPUs come here, or
         // flush at load.
-        vmx::forget_ept(vm.arch.place.ept);
+        vmx::invalidate_ept(vm.arch.place.ept);
     }
 }
 

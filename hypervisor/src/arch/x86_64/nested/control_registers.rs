@@ -25,7 +25,7 @@ pub fn write(cpu: &mut Cpu, value: u64) -> bool {
     }
     vmcs::write(Field::CR4_SHADOW, value);
     vmcs::write(Field::GUEST_CR4, real & !CR4_OWNED | value & CR4_OWNED);
-    cr0::forget_translations();
+    cr0::invalidate_translations();
     true
 }
 

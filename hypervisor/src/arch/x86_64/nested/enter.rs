@@ -155,7 +155,7 @@ impl GuestVmx {
         // Without VPIDs each entry invalidates.
         if vpid12 == 0 || vpid12 != self.vpid12 {
             self.vpid12 = vpid12;
-            vmx::forget_vpid(self.vpid.into());
+            vmx::invalidate_vpid(self.vpid.into());
         }
     }
 }

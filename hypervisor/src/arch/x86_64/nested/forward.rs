@@ -250,7 +250,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     }
     // Without VPIDs each exit invalidates as well.
     if vmx.secondary12() & secondary::VPID == 0 {
-        vmx::forget_vpid(vmcs::read(Field::VPID));
+        vmx::invalidate_vpid(vmcs::read(Field::VPID));
     }
 }
 

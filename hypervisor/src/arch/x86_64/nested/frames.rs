@@ -26,6 +26,6 @@ impl shadow::Frames for Frames {
     }
 
     fn invalidate(&mut self, root: u64) {
-        vmx::forget_ept(ept_pointer(root));
+        vmx::invalidate_ept(ept_pointer(root));
     }
 }

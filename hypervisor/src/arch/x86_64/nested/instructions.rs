@@ -270,7 +270,7 @@ fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: Inst
         // The processor's VPID of L2s represents one of L1's at a time, and is invalidated as a whole.
         invvpid(kind, descriptor, &processor).map(|what| match what {
             Invvpid::Address(vpid, _) | Invvpid::Single(vpid) | Invvpid::SingleExceptGlobal(vpid) if vpid != vmx.vpid12 => {}
-            _ => vmx::forget_vpid(vmx.vpid.into()),
+            _ => vmx::invalidate_vpid(vmx.vpid.into()),
         })
     };
     Ok(match done {

@@ -11,7 +11,7 @@ use super::vmcs02::{NONE, Vmcs02};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::rdmsr;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::host::vmx::forget_vpid;
+use crate::arch::x86_64::host::vmx::invalidate_vpid;
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arena::Arena;
 use crate::cpu::Loaded;
@@ -175,7 +175,7 @@ pub fn load(cpu: &mut Cpu) {
     let Some((cpu, vmx)) = cpu.with_vmx() else { return };
     if vmx.host != cpu.index + 1 {
         vmx.host = cpu.index + 1;
-        forget_vpid(vmx.vpid.into());
+        invalidate_vpid(vmx.vpid.into());
         vmx.shadows.arrive(&mut Frames);
     }
     if vmx.in_l2 {

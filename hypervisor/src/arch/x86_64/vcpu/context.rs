@@ -140,8 +140,8 @@ impl VcpuContext {
             self.host = cpu.index + 1;
             host_state::write(cpu);
             // This CPU's translations for the VPID are stale.
-            vmx::forget_vpid(self.vpid.into());
-            vmx::forget_ept(place.ept);
+            vmx::invalidate_vpid(self.vpid.into());
+            vmx::invalidate_ept(place.ept);
             if core::mem::take(&mut self.tsc_moved) {
                 vmcs::write(Field::TSC_OFFSET, self.tsc_offset);
             }

@@ -74,7 +74,7 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
     }
     if closes {
         // "Operations that Invalidate TLBs and Paging-Structure Caches".
-        forget_translations();
+        invalidate_translations();
     }
     vmcs::write(Field::CR0_SHADOW, written);
     // Caches stay enabled, and NE set.
@@ -83,8 +83,8 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
 }
 
 /// Invalidates this CPU's linear translations of the vCPU.
-pub fn forget_translations() {
-    vmx::forget_vpid(vmcs::read(Field::VPID));
+pub fn invalidate_translations() {
+    vmx::invalidate_vpid(vmcs::read(Field::VPID));
 }
 
 /// PDPTEs of PAE paging, while in use.

@@ -196,7 +196,7 @@ impl VmPart for Vm {
     }
 
     fn complete_unmap(&self) {
-        vmx::forget_ept(self.place.ept);
+        vmx::invalidate_ept(self.place.ept);
     }
 
     fn tear_down(&self) {}

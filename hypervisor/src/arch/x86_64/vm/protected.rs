@@ -47,7 +47,7 @@ impl Protected {
     /// The decoder's refusal.
     pub fn find(&self, code: &Code<'_, Ram>) -> Result<Decoded, Refusal> {
         let State { cache, table, arena } = &mut *self.state.lock();
-        cache.find(code, &mut Rights { table, arena, invalidations: &self.invalidations }).copied()
+        cache.find(code, &mut WriteProtector { table, arena, invalidations: &self.invalidations }).copied()
     }
 
     /// Returns the instruction of 64-bit code at `rip` if it is cached.
@@ -62,7 +62,7 @@ impl Protected {
         let page = address & !(PAGE_SIZE - 1);
         let State { cache, table, arena } = &mut *self.state.lock();
         // A page that is not mapped yet is mapped as writable.
-        if write_right(table, page).is_none_or(|writable| writable) {
+        if is_writable(table, page).is_none_or(|writable| writable) {
             return;
         }
         cache.forget(page);
@@ -100,29 +100,29 @@ impl Protected {
 }
 
 /// Write-protects pages in the second stage.
-struct Rights<'a> {
+struct WriteProtector<'a> {
     table: Table,
     arena: &'static Arena,
     invalidations: &'a Invalidations,
 }
 
-impl Protector for Rights<'_> {
+impl Protector for WriteProtector<'_> {
     fn protect(&mut self, page: u64) -> bool {
         // No RAM, or not mapped yet: the guest's first touch would map it as writable.
-        let Some(writable) = write_right(self.table, page) else { return false };
+        let Some(writable) = is_writable(self.table, page) else { return false };
         if writable {
             let permissions = EptPermissions { write: false, execute: true };
             if self.table.lock().protect(&mut { self.arena }, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
                 return false;
             }
-            self.invalidations.add();
+            self.invalidations.request();
         }
-        self.invalidations.are_done()
+        self.invalidations.all_invalidated()
     }
 }
 
 /// Whether the guest may write to a page; `None` if the page is not mapped.
-fn write_right(table: &TicketLock<PageTable<Ept>>, page: u64) -> Option<bool> {
+fn is_writable(table: &TicketLock<PageTable<Ept>>, page: u64) -> Option<bool> {
     table.lock().translate(&TableFrames, page).ok().map(|found| found.attributes.permissions.write)
 }
 
@@ -160,14 +160,14 @@ impl Invalidations {
     }
 
     /// Requests an invalidation by all CPUs, after a revocation. The caller holds the cache's lock.
-    fn add(&self) {
+    fn request(&self) {
         // Ordered before the load of `on`: a CPU that loads a vCPU later sees the new number.
         self.wanted.fetch_add(1, Ordering::SeqCst);
         self.others(this_index()).for_each(apic::invalidate);
     }
 
     /// Whether all CPUs have invalidated; this one does. The caller holds the cache's lock.
-    fn are_done(&self) -> bool {
+    fn all_invalidated(&self) -> bool {
         let here = this_index();
         // The request of another CPU may still be on its way to this one.
         self.catch_up(here);
@@ -180,7 +180,7 @@ impl Invalidations {
         let wanted = self.wanted.load(Ordering::SeqCst);
         let done = &self.done[cpu & (MAX_CPUS - 1)];
         if done.load(Ordering::Relaxed) != wanted {
-            vmx::forget_ept(self.ept);
+            vmx::invalidate_ept(self.ept);
             done.store(wanted, Ordering::Release);
         }
     }
