@@ -17,6 +17,7 @@ mod nested;
 mod nested_pc;
 mod operated;
 mod operator;
+mod output;
 mod pc;
 mod scenario;
 mod screen;

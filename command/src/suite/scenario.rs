@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::disk::Contents;
 use super::longest_exit;
 use super::operator::{MACHINE, Operator, Step};
+use super::output::Output;
 use super::screen;
 use stile::child::end_with_parent;
 use stile::config::Arch;
@@ -148,7 +149,7 @@ impl Scenario {
         let notes = collect(child.stderr.take());
         let mut keyboard = child.stdin.take();
         let mut input = self.input;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let (mut out, mut err) = (Output::default(), Vec::new());
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
         let mut signal = self.expect.signal;
         let mut operator = Operator::new(&self.steps);
@@ -156,22 +157,22 @@ impl Scenario {
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
-                Ok(bytes) => out.extend(bytes),
+                Ok(bytes) => out.push(&bytes),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if screen.is_some_and(|text| plain(&out).contains(text)) {
+            if screen.is_some_and(|text| out.text().contains(text)) {
                 screen = None;
                 screen_problem = screen::check(dir.path()).err();
             }
             if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard)
-                && plain(&out).contains(prompt)
+                && out.text().contains(prompt)
             {
                 let _ = keyboard.write_all(text.as_bytes());
                 input = None;
             }
-            operator.look(&plain(&out), dir.path());
-            if signal.is_some() && missing(&plain(&out), &self.expect.output).is_none() {
+            operator.look(out.text(), dir.path());
+            if signal.is_some() && missing(out.text(), &self.expect.output).is_none() {
                 send(&child, signal.take());
             }
             if Instant::now() > until {
@@ -180,10 +181,10 @@ impl Scenario {
         }
         let status = child.wait().map_err(|error| error.to_string())?;
         err.extend(notes.iter().flatten());
-        let (out, err) = (plain(&out), plain(&err));
+        let (out, err) = (out.text(), plain(&err));
         let mut problems = operator.conclude(&err);
         problems.extend(screen_problem);
-        problems.extend(self.expect.problems(status.code(), &out, &err));
+        problems.extend(self.expect.problems(status.code(), out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));
         }
@@ -196,7 +197,7 @@ impl Scenario {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(&out), end(&err)))
+        Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(out), end(&err)))
     }
 
     fn start(&self, dir: &Path) -> Result<Child, String> {
