@@ -28,7 +28,7 @@ struct Upload {
 static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
 
 /// Interval of acknowledgements, in bytes: the operator may send twice as many before it waits.
-const TOLD_EACH: u32 = 4 << 10;
+const ACK_INTERVAL: u32 = 4 << 10;
 
 /// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress.
 pub fn begin(tag: u32, vm: u8, size: u32) {
@@ -63,7 +63,7 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
             upload.next += bytes.len() as u32;
         }
         let next = upload.next;
-        (offset != before || next == upload.size || next / TOLD_EACH != before / TOLD_EACH).then_some(next)
+        (offset != before || next == upload.size || next / ACK_INTERVAL != before / ACK_INTERVAL).then_some(next)
     };
     if let Some(next) = told {
         console::event(&Event::Uploaded { tag, next });

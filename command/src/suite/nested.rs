@@ -72,18 +72,18 @@ pub fn probe() -> Result<Vec<Scenario>> {
 }
 
 /// The kind of virtual EL2 that L1 has, and how its KVM uses it: arguments of `run`, and of L1's kernel.
-type Way = [&'static str; 2];
-const VHE: Way = ["--nested --kernel debian", "loglevel=4"];
-const TRAP_BY_TRAP: Way = ["--nested=nv --kernel debian", "loglevel=4"];
-const NVHE: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=nvhe"];
+type L1Config = [&'static str; 2];
+const VHE: L1Config = ["--nested --kernel debian", "loglevel=4"];
+const TRAP_BY_TRAP: L1Config = ["--nested=nv --kernel debian", "loglevel=4"];
+const NVHE: L1Config = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=nvhe"];
 /// The host is not trusted: KVM keeps EL2 for itself, with HCR_EL2.E2H set, and gives the host's kernel at EL1 a second stage, too.
-const PROTECTED: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=protected"];
-const VHE_6_12: Way = ["--nested --kernel debian:6.12", "loglevel=4"];
-const NVHE_6_1: Way = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
+const PROTECTED: L1Config = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=protected"];
+const VHE_6_12: L1Config = ["--nested --kernel debian:6.12", "loglevel=4"];
+const NVHE_6_1: L1Config = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
 
-/// L1 with `vcpus` vCPUs, configured by `way`, whose VM runs these operations of the probe. `rows`: rows that the ledger must have.
-fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
-    let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
+/// L1 with `vcpus` vCPUs, configured by `l1`, whose VM runs these operations of the probe. `rows`: rows that the ledger must have.
+fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], l1: L1Config, rows: &[&str]) -> Result<Scenario> {
+    let scenario = start(name, l1, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
     let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
@@ -107,10 +107,10 @@ pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
 }
 
 /// Debian's KVM on `vcpus` vCPUs, with an initial RAM file system that has the VMs of these names.
-fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
+fn start(name: &str, l1: L1Config, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let path = folder()?.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let [run, kernel] = way;
+    let [run, kernel] = l1;
     let arguments = format!("{run} --vcpus {vcpus} --memory 1G --exits {more}");
     let append = bench::client_boot_arguments(kernel, names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))

@@ -73,7 +73,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(caches)
         .chain(boots())
         .chain([
-            silence(&path),
+            deadlock(&path),
             sleep(&path),
             bios(&path),
             reset_by_a_line(programs)?,
@@ -149,10 +149,10 @@ fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
 }
 
 /// A VM that nothing can wake any more: a message says so, and the VM keeps its state.
-fn silence(kernel: &Path) -> Scenario {
-    let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --exits --append silence");
+fn deadlock(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/deadlock", "--arch x86_64 --memory 64M --vcpus 2 --exits --append deadlock");
     let notes = ["vm0: all of its vCPUs wait with interrupts off", "time-out", NO_DIFFERENCE].map(String::from).into();
-    let expect = Expect { status: exit::TIMEOUT, output: vec!["silence from here on: true".into()], notes, ..Expect::default() };
+    let expect = Expect { status: exit::TIMEOUT, output: vec!["deadlock from here on: true".into()], notes, ..Expect::default() };
     Scenario { timeout: 30, expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
 

@@ -34,12 +34,12 @@ impl Sgi {
     pub const fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
         const IRM: u64 = 1 << 40;
         // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero: no Aff0 is above 15), Aff2.
-        const OUT_OF_REACH: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32;
+        const UNSUPPORTED_AFFINITY: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32;
         let all = Kick::below(vcpus);
         let cluster = (value >> 16) as usize & 0xff;
         let targets = if value & IRM != 0 {
             all.without(sender)
-        } else if value & OUT_OF_REACH != 0 || cluster >= MAX_VCPUS / CLUSTER {
+        } else if value & UNSUPPORTED_AFFINITY != 0 || cluster >= MAX_VCPUS / CLUSTER {
             Kick::NONE
         } else {
             Kick((value & 0xffff) << (cluster * CLUSTER) & all.0)

@@ -31,8 +31,8 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
         // SAFETY: ends the machine.
         unsafe { machine::out32(0xf4, status) };
     }
-    if machine::command_line(info).ends_with("silence") {
-        tests::silence();
+    if machine::command_line(info).ends_with("deadlock") {
+        tests::deadlock();
     }
     if machine::command_line(info).ends_with("sleep") {
         sleep();
@@ -42,7 +42,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
         machine::off();
     }
     if machine::command_line(info).ends_with("come-and-go") {
-        tests::come_and_go();
+        tests::migrate_repeatedly();
         machine::off();
     }
     if machine::command_line(info).ends_with("bios") {

@@ -281,7 +281,7 @@ proptest! {
     /// For random guest behaviour: no panic; reported line changes add up to the line's level, which is that of the masked
     /// status; flags match the FIFO; and a byte is accepted if and only if there is room.
     #[test]
-    fn told_changes_add_up(steps in prop::collection::vec(step(), 0..300)) {
+    fn reported_changes_match_the_level(steps in prop::collection::vec(step(), 0..300)) {
         let mut uart = Pl011::new();
         let mut level = false;
         for step in steps {

@@ -101,7 +101,7 @@ fn clearing_after_the_time_clears_that_alarm() {
 
 proptest! {
     #[test]
-    fn told_changes_add_up(
+    fn reported_changes_match_the_level(
         steps in prop::collection::vec(
             (0u32..0x24, prop_oneof![0u32..40, any::<u32>()], 0u64..10),
             0..100,

@@ -329,7 +329,7 @@ fn try_many(rounds: u64, seed: u64) -> Result<(), &'static str> {
 
 /// The other CPUs sleep without a deadline, and are woken again and again to work for a while: a vCPU of another VM beside one of them has its CPU
 /// for itself in between.
-pub fn come_and_go() {
+pub fn migrate_repeatedly() {
     const TIMES: u64 = 400;
     const WORK: u64 = 150_000;
     const WAKE: u8 = 0x63;

@@ -10,9 +10,9 @@ mod smp;
 pub mod tasks;
 mod user;
 
-pub use deadline::{come_and_go, many as many_deadlines, stop_pit};
+pub use deadline::{many as many_deadlines, migrate_repeatedly, stop_pit};
 pub use firmware::{reset_by_a_line, sleep, wake};
-pub use smp::silence;
+pub use smp::deadlock;
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
@@ -43,7 +43,7 @@ pub const ALL: &[Test] = &[
     ("cpuid_beyond_the_last_leaf", On::Stile, cpuid_beyond_the_last_leaf),
     ("hypercall_unknown", On::Stile, hypercall_unknown),
     ("hypercall_of_user_mode", On::Stile, user::hypercall),
-    ("vmx_is_not_there", On::Stile, vmx_is_not_there),
+    ("vmx_hidden", On::Stile, vmx_hidden),
     ("msr_not_there", On::Stile, msr_not_there),
     ("msr_of_the_guest", On::Any, msr_of_the_guest),
     ("control_registers", On::Any, control_registers),
@@ -54,9 +54,9 @@ pub const ALL: &[Test] = &[
     ("xcr0", On::Any, xcr0),
     ("simd_registers_survive", On::Any, simd_registers_survive),
     ("registers_survive", On::Stile, registers_survive),
-    ("port_not_there", On::Stile, port_not_there),
+    ("unassigned_port", On::Stile, unassigned_port),
     ("serial_scratch", On::Any, serial_scratch),
-    ("time_goes_on", On::Any, time_goes_on),
+    ("tsc_advances", On::Any, tsc_advances),
     ("firmware_configuration", On::Stile, firmware::configuration),
     ("acpi_tables", On::Any, firmware::acpi_tables),
     ("processor_tables", On::Any, firmware::processor_tables),
@@ -80,8 +80,8 @@ pub const ALL: &[Test] = &[
     ("interrupts_by_a_pin", On::Stile, firmware::interrupts_by_a_pin),
     ("nmis", On::Any, interrupts::nmis),
     ("shadows", On::Any, interrupts::shadows),
-    ("steps", On::Any, interrupts::steps),
-    ("steps_in_shadows", On::Any, debug::steps),
+    ("single_step", On::Any, interrupts::steps),
+    ("single_step_in_shadows", On::Any, debug::steps),
     ("breakpoints", On::Any, debug::breakpoints),
     ("breakpoints_resumed", On::Any, debug::resumed),
     ("faults_set_rf", On::Any, debug::faults),
@@ -90,11 +90,11 @@ pub const ALL: &[Test] = &[
     ("others_are_reset", On::Any, smp::init),
     ("others_have_deadlines", On::Stile, deadline::init),
     ("others_are_woken_by_an_nmi", On::Any, smp::nmi_wakes),
-    ("others_are_called", On::Stile, smp::called),
+    ("aps_take_ipis", On::Stile, smp::called),
     ("others_send_nmis", On::Stile, smp::nmis_at_once),
     ("others_interrupt_exits", On::Any, smp::amid_exits),
     ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
-    ("others_take_turns", On::Stile, smp::turns),
+    ("aps_alternate", On::Stile, smp::turns),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),
@@ -163,7 +163,7 @@ fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn vmx_is_not_there(_: u64) -> Result<(), &'static str> {
+fn vmx_hidden(_: u64) -> Result<(), &'static str> {
     check!(catch!("mov rax, cr4; or eax, 1 << 13; mov cr4, rax") == Some((GENERAL_PROTECTION, 0)), "CR4.VMXE can be set");
     let address = 0u64;
     check!(catch!("vmxon [rsi]", "rsi" = &address) == Some((UNDEFINED, 0)), "VMXON");
@@ -272,7 +272,7 @@ fn registers_survive(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn port_not_there(_: u64) -> Result<(), &'static str> {
+fn unassigned_port(_: u64) -> Result<(), &'static str> {
     // SAFETY: these ports are unassigned.
     unsafe {
         check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "an unassigned port does not read as all ones");
@@ -294,7 +294,7 @@ fn serial_scratch(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn time_goes_on(_: u64) -> Result<(), &'static str> {
+fn tsc_advances(_: u64) -> Result<(), &'static str> {
     // SAFETY: reading the counter changes nothing.
     let now = || unsafe { core::arch::x86_64::_rdtsc() };
     let start = now();

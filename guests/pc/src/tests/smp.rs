@@ -345,7 +345,7 @@ fn sleep_for_ever() {
 }
 
 /// All CPUs wait with interrupts off. An NMI wakes the others once more.
-pub fn silence() -> ! {
+pub fn deadlock() -> ! {
     let others = cpus() - 1;
     apic::enable();
     exception::handle(2, None);
@@ -353,7 +353,7 @@ pub fn silence() -> ! {
     let up = wait(|| UP.load(Ordering::SeqCst) == others);
     others::give(sleep_for_ever);
     apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
-    println!("silence from here on: {up}");
+    println!("deadlock from here on: {up}");
     loop {
         sleep_for_ever();
     }
