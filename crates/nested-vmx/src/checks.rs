@@ -18,6 +18,10 @@ pub use rule::{EntryFailure, Memory, Processor, Rule, Section};
 
 /// The rules for a VM entry.
 pub const SECTIONS: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS, guest::SECTIONS, segments::SECTIONS, guest::LATER_SECTIONS];
+/// Those for guest state.
+const OF_GUEST: &[&[Section]] = &[guest::SECTIONS, segments::SECTIONS, guest::LATER_SECTIONS];
+/// The others.
+const OF_CONTROLS_AND_HOST: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS];
 
 /// Checks a VM entry of `vmcs`, except for the launch state and MSR loading. `changed` has the groups of which a field changed since an
 /// entry with this VMCS passed; [`Groups::ALL`] if none did, or if the processor's state or memory that is checked may have changed.
@@ -25,13 +29,32 @@ pub const SECTIONS: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS, guest:
 /// # Errors
 /// The first rule that does not hold, and the result.
 pub fn check(vmcs: &Vmcs12, processor: &Processor<'_>, memory: &dyn Memory, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
+    check_sections(SECTIONS, &State::new(vmcs, processor, memory), changed)
+}
+
+/// Checks a VM entry whose guest state, but for what L1 wrote since the last exit, is in the processor and not in `vmcs`: a change of
+/// controls alone causes no check of guest state. The processor makes those itself.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_partly_loaded(
+    vmcs: &Vmcs12,
+    processor: &Processor<'_>,
+    memory: &dyn Memory,
+    changed: Groups,
+) -> Result<(), (&'static Rule, EntryFailure)> {
     let state = State::new(vmcs, processor, memory);
-    for section in SECTIONS.iter().flat_map(|sections| sections.iter()) {
+    check_sections(OF_CONTROLS_AND_HOST, &state, changed)?;
+    check_sections(OF_GUEST, &state, changed.without(rule::CONTROLS))
+}
+
+fn check_sections(sections: &[&'static [Section]], state: &State<'_>, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
+    for section in sections.iter().flat_map(|sections| sections.iter()) {
         if !section.reads.intersects(changed) {
             continue;
         }
         for rule in section.rules {
-            if !(rule.holds)(&state) {
+            if !(rule.holds)(state) {
                 return Err((rule, section.failure));
             }
         }

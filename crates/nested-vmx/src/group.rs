@@ -57,6 +57,11 @@ impl Groups {
     /// All groups.
     pub const ALL: Self = Self(u32::MAX);
 
+    /// The groups that are not in `others`.
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     /// The set of these groups.
     pub const fn of(groups: &[Group]) -> Self {
         let mut all = 0;

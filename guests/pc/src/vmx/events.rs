@@ -15,6 +15,7 @@ pub const ALL: &[Test] = &[
     ("injected_exceptions", exceptions),
     ("injected_nmis", nmis),
     ("injected_software_interrupts", software),
+    ("software_interrupt_behind_an_interrupt", software_behind),
     ("delivery_that_exits", delivery),
     ("interrupt_window", interrupt_window),
     ("nmi_window", nmi_window),
@@ -105,6 +106,28 @@ fn software() -> Outcome {
     same!(run(&mut [0; 8], false), VMCALL, "the exit of INT3");
     same!(exception::take(3), 1, "the number of breakpoints");
     same!(PLACES[3].load(Ordering::SeqCst), start + 1, "where INT3 returns");
+    Outcome::Pass
+}
+
+/// An interrupt for L1 that is pending at an entry which injects INT n: if it exits first, L1 is told what to inject again.
+fn software_behind() -> Outcome {
+    if !crate::is_guest() {
+        return Outcome::Skip("the processor injects first");
+    }
+    const INT: u64 = VALID | 4 << 8 | 0x42;
+    exception::handle(VECTOR as u8, None);
+    lapic::enable();
+    let start = code!("nop");
+    fresh(start);
+    check!(enable(field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPTS), "exits by external interrupts");
+    same!(run(&mut [0; 8], false), VMCALL, "the exit before, by an instruction of three bytes");
+    set(field::GUEST_RIP, start);
+    set(field::ENTRY_INTERRUPTION, INT);
+    set(field::ENTRY_LENGTH, 2);
+    lapic::send(0, VECTOR as u32 | lapic::command::SELF);
+    same!(run(&mut [0; 8], true), Ok(1), "the exit");
+    same!((get(field::VECTORING), get(field::EXIT_LENGTH)), (INT, 2), "what was being delivered");
+    check!(wait(), "the interrupt");
     Outcome::Pass
 }
 

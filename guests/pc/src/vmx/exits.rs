@@ -4,9 +4,9 @@ use core::arch::asm;
 
 use pc::machine::rdmsr;
 
-use crate::field::{self, entry, exit};
+use crate::field::{self, entry, exit, primary};
 use crate::instructions::{SCRATCH_MSR, set_scratch};
-use crate::vmcs::{self, AREA, Done, Registers, allowed, fresh, get, page, poke, run, set, vmread};
+use crate::vmcs::{self, AREA, Done, EPT, Registers, allowed, enable, fresh, get, page, poke, run, set, vmread};
 use crate::{Outcome, Test, check, code, same};
 
 pub const ALL: &[Test] = &[
@@ -22,6 +22,8 @@ pub const ALL: &[Test] = &[
     ("efer_of_l2", efer),
     ("msr_areas", msr_areas),
     ("msr_areas_that_fail", msr_areas_fail),
+    ("time_stamp_in_msr_area", time_stamp),
+    ("segments_that_l2_changed", changed_segments),
     ("many_entries", many),
 ];
 
@@ -225,6 +227,41 @@ fn area_value(number: usize) -> u64 {
 }
 
 const MSR: u64 = SCRATCH_MSR as u64;
+
+/// A list that stores the time of an exit.
+fn time_stamp() -> Outcome {
+    const TSC: u64 = 0x10;
+    // SAFETY: the instruction has no effect on memory.
+    let now = || unsafe { core::arch::x86_64::_rdtsc() };
+    fresh(code!("nop"));
+    area(0, TSC, 0);
+    set(field::EXIT_MSR_STORES, 1);
+    set(field::EXIT_MSR_STORE_AREA, page(AREA));
+    let before = now();
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    check!((before..now()).contains(&area_value(0)), "the stored time");
+    Outcome::Pass
+}
+
+/// L2 loads a stack segment with byte granularity. L1, which has not read its limit, changes a control, and then CR0.
+fn changed_segments() -> Outcome {
+    const SS_LIMIT: u64 = field::GUEST_ES_LIMIT + 4;
+    let (start, next) = (code!("mov eax, 8", "mov ss, eax"), code!("nop"));
+    fresh(start);
+    poke(EPT, 0, 0);
+    poke(EPT, 1, 0x0000_9300_0000_ffff);
+    set(field::GUEST_GDTR_BASE, page(EPT));
+    set(field::GUEST_GDTR_LIMIT, 15);
+    same!(run(&mut [0; 8], false), VMCALL, "the first exit");
+    set(field::GUEST_RIP, next);
+    check!(enable(field::PRIMARY_CONTROLS, primary::HLT), "exits by HLT");
+    same!(run(&mut [0; 8], true), VMCALL, "the exit after a change of a control");
+    set(field::GUEST_RIP, next);
+    set(field::GUEST_CR0, get(field::GUEST_CR0));
+    same!(run(&mut [0; 8], true), VMCALL, "the exit after a write of CR0");
+    same!((get(SS_LIMIT), get(field::GUEST_SS)), (0xffff, 8), "the stack segment");
+    Outcome::Pass
+}
 
 fn msr_areas() -> Outcome {
     fresh(code!("swapgs", "swapgs"));

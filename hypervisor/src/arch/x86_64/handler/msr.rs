@@ -286,6 +286,8 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         }
         // `exit.S` usually answers.
         msr::IA32_APIC_BASE => Ok(cpu.apic_base),
+        // Reads by the guest do not exit; this one is for an MSR list of L1's.
+        msr::TSC => Ok(timer::now().wrapping_add(vcpu.kept.tsc_offset())),
         msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
         msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),

@@ -4,7 +4,7 @@ use stile_nested_vmx::Field;
 
 use super::vmcs02::NONE;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::{vmcs, vmx};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0;
 
@@ -15,12 +15,14 @@ pub const VMXE: u64 = 1 << 13;
 /// software sets and clears it separately.
 #[cold]
 pub fn write(cpu: &mut Cpu, value: u64) -> bool {
-    let Some(vmx) = cpu.loaded().vmx() else { return false };
+    let Some(guest) = cpu.loaded().vmx() else { return false };
     let (real, shadow) = (vmcs::read(Field::GUEST_CR4), vmcs::read(Field::CR4_SHADOW));
     let old = real & CR4_OWNED | shadow & !CR4_OWNED;
     // "Restrictions on VMX Operation": VMXE cannot be cleared.
-    let clears = value & VMXE == 0 && vmx.vmxon != NONE;
-    if value & !(CR4_OWNED | VMXE) != 0 || clears || (old ^ value) & !VMXE != 0 && !suits(old, value) {
+    let clears = value & VMXE == 0 && guest.vmxon != NONE;
+    // Bits that the CPU lacks fail the VM entry.
+    let lacking = !vmx::features().cr4.1;
+    if value & (!(CR4_OWNED | VMXE) | lacking) != 0 || clears || (old ^ value) & !VMXE != 0 && !suits(old, value) {
         return false;
     }
     vmcs::write(Field::CR4_SHADOW, value);

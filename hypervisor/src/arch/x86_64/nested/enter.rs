@@ -3,7 +3,7 @@
 use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
 use stile_nested_vmx::checks::{self, EntryFailure, Processor};
-use stile_nested_vmx::{Field, InstructionError, VmxResult};
+use stile_nested_vmx::{Field, Group, Groups, InstructionError, VmxResult};
 use stile_x86_walk::GuestMemory;
 
 use super::complete::complete;
@@ -24,8 +24,12 @@ use crate::vm::Vm;
 
 /// RFLAGS in VMCS01 while L2 runs: interrupts are disabled, so that Stile injects none.
 const FLAGS: u64 = 1 << 1;
-/// Blocking by MOV SS.
+/// Blocking by STI and by MOV SS.
+const STI: u64 = 1 << 0;
 const MOV_SS: u64 = 1 << 1;
+
+/// What L1 wrote in these groups is checked, or composed, together with guest state that only VMCS02 may have.
+const MIXED: Groups = Groups::of(&[Group::Registers, Group::Segments, Group::Flags, Group::Entry]);
 
 /// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered.
 pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Result<Outcome, VmxResult> {
@@ -42,6 +46,9 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         (true, true) => return fail(InstructionError::LaunchNotClear),
         (false, false) => return fail(InstructionError::ResumeNotLaunched),
         _ => {}
+    }
+    if vmx.unsaved.is_some() && vmx.vmcs12.changed_groups().intersects(MIXED) {
+        vmx.save_rest(cpu);
     }
     match check(cpu, vmx) {
         Ok(()) => {}
@@ -62,10 +69,14 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     };
     vmx.l1_flags = vmcs::read(Field::GUEST_RFLAGS);
     vmcs::write(Field::GUEST_RFLAGS, FLAGS);
+    // The entry is the instruction that ends blocking by STI: events for L1 wait for nothing.
+    let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+    if blocking & STI != 0 {
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocking & !STI);
+    }
     vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
     cpu.launched = Launch::L2;
     vmx.in_l2 = true;
-    vmx.unsaved = None;
     vmx.launching = launch;
     vmx.vmcs12.set_launched(true);
     let waits = own::event_for_l1(cpu).is_some();
@@ -137,7 +148,8 @@ fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
     let vm = cpu.vcpu().vm();
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
     let processor = processor(offer, vmx.current);
-    checks::check(&vmx.vmcs12, &processor, &OfL1Memory(vm), vmx.vmcs12.changed_groups()).map_err(|(_, failure)| failure)
+    let check = if vmx.unsaved.is_some() { checks::check_partly_loaded } else { checks::check };
+    check(&vmx.vmcs12, &processor, &OfL1Memory(vm), vmx.vmcs12.changed_groups()).map_err(|(_, failure)| failure)
 }
 
 struct OfL1Memory(&'static Vm);
@@ -189,10 +201,11 @@ pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
     if core::mem::take(&mut vmx.launching) {
         vmx.vmcs12.set_launched(false);
     }
-    vmx.drop_vmcs02(vmx.current);
-    vmx.vmcs12.touch();
     to_vmcs01(cpu);
     vmx.in_l2 = false;
+    vmx.save_rest(cpu);
+    vmx.drop_vmcs02(vmx.current);
+    vmx.vmcs12.touch();
     cpu.launched = u64::from(vmx.l1_launched);
     vmx.choose_vmcs02();
     vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags);
@@ -204,5 +217,8 @@ pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
 /// Handles an entry to L2 that failed because of invalid guest state, or an MSR of L1's list.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
     let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), ..Exit::default() };
-    forward::refused(cpu, vmx, &exit)
+    let outcome = forward::refused(cpu, vmx, &exit);
+    // If that was a VMLAUNCH, VMCS02 is not launched.
+    vmx.vmcs02().clear();
+    outcome
 }

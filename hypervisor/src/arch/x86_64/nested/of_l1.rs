@@ -36,7 +36,11 @@ fn write_deadline(cpu: &mut Cpu, value: u64) -> bool {
 /// Calls a handler without an instruction of L1: restores registers and RIP, and takes back an exception.
 fn access(cpu: &mut Cpu, register: u32, value: u64, handler: extern "C" fn(&mut Cpu) -> Outcome) -> Option<u64> {
     const REGISTERS: [usize; 3] = [gpr::RAX, gpr::RCX, gpr::RDX];
+    const EVENT: [Field; 3] = [Field::ENTRY_INTERRUPTION, Field::ENTRY_ERROR_CODE, Field::ENTRY_LENGTH];
     let (rip, flags) = (vmcs::read(Field::GUEST_RIP), vmcs::read(Field::GUEST_RFLAGS));
+    // An event for L1 may wait there for L1's next instruction.
+    let event = EVENT.map(vmcs::read);
+    vmcs::write(Field::ENTRY_INTERRUPTION, 0);
     let before = REGISTERS.map(|number| cpu.frame.registers[number]);
     cpu.frame.registers[gpr::RCX] = register.into();
     cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
@@ -51,8 +55,8 @@ fn access(cpu: &mut Cpu, register: u32, value: u64, handler: extern "C" fn(&mut 
     let done = vmcs::read(Field::GUEST_RIP) != rip;
     vmcs::write(Field::GUEST_RIP, rip);
     vmcs::write(Field::GUEST_RFLAGS, flags);
-    if !done && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
-        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+    if event[0] & VALID != 0 || vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+        EVENT.into_iter().zip(event).for_each(|(field, value)| vmcs::write(field, value));
     }
     done.then_some(read)
 }

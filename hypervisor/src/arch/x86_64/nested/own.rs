@@ -6,6 +6,7 @@ use stile_nested_vmx::Field;
 use super::device;
 use super::end::unsupported;
 use super::forward::{self, Exit};
+use super::merge::LBR;
 use super::of_l1;
 use super::rows::own_row;
 use super::state::{GuestVmx, to_vmcs01};
@@ -14,8 +15,8 @@ use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::{self, skip_instruction};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
-use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
+use crate::arch::x86_64::host::{instructions, vmcs};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::window::{self, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
@@ -283,6 +284,17 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     go_on(cpu, vmx, Outcome::again(row))
 }
 
+/// Handles L2's WRMSR of IA32_DEBUGCTL: entries and exits load it, so it is L2's own. VMCS02 is current.
+fn write_debugctl(value: u64) {
+    const BTF: u64 = 1 << 1;
+    if value & !(LBR | BTF) == 0 {
+        vmcs::write(Field::GUEST_DEBUGCTL, value & !LBR);
+        skip_instruction();
+    } else {
+        inject::general_protection();
+    }
+}
+
 /// Handles RDMSR or WRMSR of an MSR that L1 passes to L2: it is L1's.
 fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
@@ -290,6 +302,11 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     // L1 may have changed its bitmap since the entry.
     if vmx.merge_msr_bitmap(cpu) {
         return Outcome::again(row);
+    }
+    if write && register == instructions::msr::DEBUGCTL {
+        write_debugctl(value);
+        to_vmcs01(cpu);
+        return go_on(cpu, vmx, Outcome::again(row));
     }
     to_vmcs01(cpu);
     let done = if write { of_l1::write(cpu, register, value).then_some(None) } else { of_l1::read(cpu, register).map(Some) };
