@@ -97,7 +97,6 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     }
     // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). If another vCPU has changed the first stage
     // since, the guest retries and takes its own fault.
-    // again, and takes a fault of its own.
     let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
     match cpu.vcpu().vm().devices.buses.memory.at(ipa) {
         Some(_) => handle_access(cpu, esr & !PERMISSION, ipa),

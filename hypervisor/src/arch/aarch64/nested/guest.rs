@@ -95,6 +95,8 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
 
 /// Handles an abort of the second stage.
 fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
+    /// The fault status code of a permission fault differs from that of a translation fault by this.
+    const PERMISSION: u64 = 1 << 3;
     let is_fetch = esr.ec() == Ec::INSTRUCTION_ABORT_LOWER;
     let fault = esr.data_abort().fault();
     if !matches!(fault.kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_) | FaultKind::Permission(_)) {
@@ -119,9 +121,12 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
             Outcome::again(if is_fetch { rows::FORWARDED_FETCH_ABORT } else { rows::FORWARDED_DATA_ABORT })
         }
         Some(Unresolved::Absent(address)) => {
-            // The handler reads the address from Stile's own register; the page offset is in FAR_EL2.
+            // The handler reads the address from Stile's own register; the page offset is in FAR_EL2. Of a permission fault it would
+            // translate FAR_EL2 by L2's tables, and take the result for an address of L1.
             write_sysreg!(HPFAR_EL2, inject::hpfar(address));
-            answer(cpu, nested, |cpu| answer::answer(cpu, esr.0))
+            let is_permission = matches!(fault.kind(), FaultKind::Permission(_));
+            let esr = if is_permission { esr.0 & !PERMISSION } else { esr.0 };
+            answer(cpu, nested, |cpu| answer::answer(cpu, esr))
         }
     }
 }

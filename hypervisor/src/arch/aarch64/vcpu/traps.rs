@@ -7,6 +7,7 @@ use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 mod hcr {
     pub const VM: u64 = 1 << 0;
     pub const SWIO: u64 = 1 << 1;
+    pub const PTW: u64 = 1 << 2;
     pub const FMO: u64 = 1 << 3;
     pub const IMO: u64 = 1 << 4;
     pub const AMO: u64 = 1 << 5;
@@ -31,10 +32,12 @@ mod hcr {
 /// HCR_EL2 of a vCPU that does not share its CPU.
 ///
 /// FB and BSU: maintenance and barriers must reach all CPUs, because the vCPU may migrate. SWIO: set/way maintenance
-/// must not lose data. Set/way, cache-type and TLB instructions do not trap: they affect only the guest.
+/// must not lose data. PTW: a walk of the guest's tables must not read an assigned device, because Stile executes AT on
+/// these tables, and an external abort on that walk would be Stile's. Set/way, cache-type and TLB instructions do not trap: they affect only the guest.
 pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
+        | hcr::PTW
         | hcr::FMO
         | hcr::IMO
         | hcr::AMO
