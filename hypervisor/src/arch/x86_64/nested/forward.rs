@@ -25,8 +25,6 @@ pub struct Exit {
     /// Event that was being delivered, with its error code.
     pub delivering: u64,
     pub delivering_code: u64,
-    /// Length of the instruction that is the event being delivered, if it is not what the processor reports.
-    pub length: Option<u64>,
 }
 
 /// Interruption-information bit: error code valid.
@@ -49,23 +47,6 @@ impl Exit {
         }
         let delivering_code = if delivering & HAS_CODE != 0 { vmcs::read(Field::VECTORING_CODE) } else { 0 };
         Exit { delivering, delivering_code, ..self }
-    }
-
-    /// An exit for an event of L1, between instructions of L2 or before its first one, with VMCS02 about to be
-    /// entered. An event to inject is reported as one that was being delivered, so that L1 injects it again.
-    pub fn before_entry(reason: u64, event: u64) -> Exit {
-        const UNDEFINED: u64 = 1 << 12;
-        let injected = vmcs::read(Field::ENTRY_INTERRUPTION);
-        let exit = Exit { reason, event, ..Exit::default() };
-        if injected & VALID == 0 {
-            return exit;
-        }
-        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
-        let code = if injected & HAS_CODE != 0 { vmcs::read(Field::ENTRY_ERROR_CODE) } else { 0 };
-        // L1 injects a software interrupt or exception again with this length.
-        let is_software = matches!(injected >> 8 & 7, 4..=6);
-        let length = is_software.then(|| vmcs::read(Field::ENTRY_LENGTH));
-        Exit { delivering: injected & !UNDEFINED, delivering_code: code, length, ..exit }
     }
 }
 
@@ -95,7 +76,7 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
         (Field::EXIT_INTERRUPTION_CODE, exit.code),
         (Field::VECTORING, exit.delivering),
         (Field::VECTORING_CODE, exit.delivering_code),
-        (Field::EXIT_LENGTH, exit.length.unwrap_or_else(|| vmcs::read(Field::EXIT_LENGTH))),
+        (Field::EXIT_LENGTH, vmcs::read(Field::EXIT_LENGTH)),
         (Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION)),
         (Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR)),
         (Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL)),

@@ -16,7 +16,7 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::{self, skip_instruction};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
-use crate::arch::x86_64::host::{instructions, vmcs};
+use crate::arch::x86_64::host::{apic, instructions, vmcs};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::window::{self, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
@@ -146,10 +146,17 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
         interrupt_l2(cpu, vmx, event);
         return None;
     }
+    vmx.enter_vmcs02(cpu);
+    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+        // An entry injects first (SDM, "VM-Entry Event Injection"). Stile's own interrupt exits before L2's next instruction.
+        apic::kick(cpu.index);
+        return None;
+    }
+    to_vmcs01(cpu);
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
     let told = if matches!(event, Event::Init | Event::Nmi) || acknowledges { acknowledge(cpu, event) } else { 0 };
     vmx.enter_vmcs02(cpu);
-    let exit = Exit::before_entry(reason, told);
+    let exit = Exit { reason, event: told, ..Exit::default() };
     Some(forward::forward(cpu, vmx, &exit))
 }
 
