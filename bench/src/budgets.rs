@@ -17,10 +17,10 @@ use stile::emulator;
 /// The tests: names, and the architecture whose budgets each is about.
 pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_64", Arch::X86_64)];
 
-/// Of each operation: so few because the figures are exact.
+/// Iterations of each operation: few, because the figures are exact.
 const ITERATIONS: u32 = 512;
 
-/// Rounding of a figure, by its digits after the point.
+/// Tolerance for the rounding of figures.
 const ROUNDING: f64 = 0.001;
 
 /// The most that an operation may cost.
@@ -29,20 +29,20 @@ const ROUNDING: f64 = 0.001;
 pub struct Budget {
     instructions: f64,
     exits: f64,
-    /// MRS at EL2. This and what follows is there where the emulator has a plugin that counts it.
+    /// MRS at EL2. Present, as `sysreg_writes` and `barriers`, if the platform's emulator has a plugin that counts it.
     sysreg_reads: Option<f64>,
     /// MSR at EL2.
     sysreg_writes: Option<f64>,
     /// DSB, DMB, ISB and SB at EL2.
     barriers: Option<f64>,
-    /// VMREAD outside of guests. This and what follows is there for the emulated PC.
+    /// VMREAD outside of guests. Present, as `vmcs_writes`, for the emulated PC.
     vmcs_reads: Option<f64>,
     /// VMWRITE outside of guests.
     vmcs_writes: Option<f64>,
 }
 
 impl Budget {
-    /// Whether it has all that is counted on a platform.
+    /// Whether it limits all quantities that are counted on a platform.
     fn is_whole(&self, platform: &Platform) -> bool {
         match platform.has_plugin {
             true => self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some(),
@@ -51,27 +51,27 @@ impl Budget {
     }
 }
 
-/// Budgets by CPU model and operation. After the model there may be a technique that is done without, and a slash before it.
+/// Budgets by table and operation. A table's name is a CPU model, or a model, a slash and the host that disables a technique.
 type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
 
 /// All budgets.
 #[derive(Debug, Deserialize)]
 pub struct Budgets {
-    /// Of L2's operations and L1's own, by what [`super::nested::budgets::machine`] reads: Stile's own instructions only.
+    /// Budgets of L2's operations and L1's own, in Stile's instructions only. [`super::nested::budgets::machine`] parses the tables' names.
     pub nested: ByModel,
     /// Exits of L1's boot on a PC, by CPU model and reason.
     pub boot: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Of atomic writes to cache lines that other VMs' CPUs write, by operation ([`super::scale`]).
+    /// Budgets of atomic writes to cache lines that other VMs' CPUs write, by operation ([`super::scale`]).
     pub scale: BTreeMap<String, f64>,
-    /// Of the operations of Stile's own guests.
+    /// Budgets of the operations of Stile's own guests.
     #[serde(flatten)]
     plain: ByModel,
 }
 
-/// Measures every operation that has a budget on an architecture. The error says which ones cost more, and by how much.
+/// Measures every operation that has a budget on an architecture.
 ///
 /// # Errors
-/// See above; or that something can't be built or run.
+/// The operations that exceed their budgets, and by how much; or what can't be built or run.
 pub fn test(arch: Arch) -> Result<(), String> {
     let failures = measure(platform::of(arch)).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -132,13 +132,13 @@ fn model(of: &str) -> &str {
 fn techniques(of: &str) -> Result<Techniques> {
     let Some((_, name)) = of.split_once('/') else { return Ok(Techniques::default()) };
     match host::by_name(name) {
-        Some(Host::Without(technique)) => Ok(technique.switched_off(Techniques::default())),
-        _ => bail!("there is no technique to be done without called {name}"),
+        Some(Host::Without(technique)) => Ok(technique.switched_off(arch(of), Techniques::default())),
+        _ => bail!("{name} is not the name of a host that disables a technique"),
     }
 }
 
-/// Reads the file's text. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
-/// those that need one CPU.
+/// Parses the file. Each operation must have a budget on its platform's default CPU model; on a platform that measures all operations in
+/// one run, only operations that need one CPU.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
     for platform in &PLATFORMS {
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Result<Budgets> {
     Ok(budgets)
 }
 
-/// Sentences about what is more than the budget, or was not counted.
+/// Returns a sentence for each cost that exceeds its budget or was not counted.
 pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<String> {
     let Some(budget) = budget else { return Vec::new() };
     let outside = figure.outside.as_ref();
@@ -195,7 +195,7 @@ fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, 
     failures
 }
 
-/// Sentences about what has a budget but no figure.
+/// Returns a sentence for each operation that has a budget but no figure.
 pub fn missing<'a>(cpu: &str, measured: impl Iterator<Item = &'a str>, budgets: &BTreeMap<String, Budget>) -> Vec<String> {
     let measured: Vec<_> = measured.collect();
     budgets.keys().filter(|name| !measured.contains(&name.as_str())).map(|name| format!("{name} on {cpu} was not measured")).collect()
@@ -228,7 +228,7 @@ mod tests {
         vmcs_writes: None,
     };
 
-    /// A figure that is as much as the budget allows.
+    /// A figure that equals the budget.
     fn figure() -> Figure {
         let outside =
             Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use stile_blob::Techniques;
 
-pub use host::{Grouping, client_boot_arguments};
+pub use host::{Grouping, client_boot_arguments, pc_host_arguments};
 use host::{Host, Request};
 use report::Results;
 use stile::args::BenchArgs;
@@ -81,8 +81,8 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
             Arch::X86_64 => nested::pc::bench(args),
         };
     }
-    if arch != Arch::Aarch64 && (args.ablate || args.full || args.scale) {
-        return Err(exit::usage(format!("--ablate, --full and --scale measure {} only", Arch::Aarch64.name())));
+    if arch != Arch::Aarch64 && (args.ablate || args.scale) {
+        return Err(exit::usage(format!("--ablate and --scale measure {} only", Arch::Aarch64.name())));
     }
     if args.scale {
         return scale::bench(args);
@@ -92,7 +92,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     if args.history {
         return history::history(&history::Selection { operations: &args.only, arch, cpu }, args.svg.as_deref());
     }
-    let work = if args.full { full::choose(&args.only) } else { Vec::new() };
+    let work = if args.full { full::choose(arch, &args.only) } else { Vec::new() };
     // With real work, a name may be that of either.
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
     let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { platform.choose(&names).map_err(exit::usage)? };
@@ -130,10 +130,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         (tables.into_iter().flatten().collect(), results.records())
     };
     let mut lines = json_lines::write(&records)?;
-    if args.full
-        && let Some(plugin) = &plugin
-    {
-        let work = full::measure(&work, &full::hosts(&hosts, &args.against), cpu, plugin, &progress)?;
+    if args.full {
+        let hosts = full::hosts(arch, &hosts, &args.against);
+        let work = full::measure(arch, &work, &hosts, cpu, plugin.as_deref(), &progress)?;
         tables.push(work.table());
         lines.extend(work.json().into_iter().map(|line| line + "\n"));
     }

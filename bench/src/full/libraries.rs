@@ -7,22 +7,29 @@ use anyhow::{Context, Result};
 use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use stile::config::Arch;
 
-/// Where Debian's packages for arm64 put libraries. The dynamic linker is in both, and programs ask for it in the first.
-const DIRECTORIES: [&str; 2] = ["usr/lib", "usr/lib/aarch64-linux-gnu"];
+/// Where Debian's packages put libraries. The dynamic linker is in both, and programs ask for it in the first.
+const fn directories(arch: Arch) -> [&'static str; 2] {
+    match arch {
+        Arch::Aarch64 => ["usr/lib", "usr/lib/aarch64-linux-gnu"],
+        Arch::X86_64 => ["usr/lib64", "usr/lib/x86_64-linux-gnu"],
+    }
+}
 
 /// The paths, relative to `tree`, of the dynamic linker and all libraries that these programs of it need, directly or not.
 ///
 /// # Errors
 /// A program is not an ELF file; a library is missing.
-pub fn of(tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf>> {
+pub fn of(arch: Arch, tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let mut open: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
     while let Some(path) = open.pop() {
         let file = std::fs::read(tree.join(&path)).with_context(|| format!("reading {}", path.display()))?;
         let names = needed(&file).with_context(|| format!("{} is a broken ELF file", path.display()))?;
         for name in names {
-            let path = DIRECTORIES.into_iter().map(|directory| Path::new(directory).join(&name)).find(|path| tree.join(path).exists());
+            let path =
+                directories(arch).into_iter().map(|directory| Path::new(directory).join(&name)).find(|path| tree.join(path).exists());
             let path = path.with_context(|| format!("a program or library needs {name}, which no package brings"))?;
             if found.insert(path.clone()) {
                 open.push(path);

@@ -30,11 +30,17 @@ pub struct Figure {
 impl Figure {
     /// Of a run that is one unit as a whole.
     pub fn whole(counts: &Counts) -> Self {
+        Self::of_each(counts, 1)
+    }
+
+    /// Of one of `units` that are all that was counted.
+    pub fn of_each(counts: &Counts, units: u32) -> Self {
+        let each = |count: u64| count as f64 / f64::from(units);
         Self {
-            units: 1,
-            exits: counts.exits.iter().map(|(reason, count)| (reason.clone(), *count as f64)).collect(),
-            instructions: counts.instructions as f64,
-            hypervisor: counts.hypervisor as f64,
+            units,
+            exits: counts.exits.iter().map(|(reason, count)| (reason.clone(), each(*count))).collect(),
+            instructions: each(counts.instructions),
+            hypervisor: each(counts.hypervisor),
         }
     }
 
@@ -171,6 +177,7 @@ fn rounded(value: f64) -> String {
 mod tests {
     use super::super::work::choose;
     use super::*;
+    use stile::config::Arch;
 
     fn counts(instructions: u64, hypervisor: u64, exits: &[(&str, u64)]) -> Counts {
         Counts { exits: exits.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(), instructions, hypervisor }
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_row_holds_one_host_against_none() {
-        let pipe = choose(&["pipe".to_owned()])[0];
+        let pipe = choose(Arch::Aarch64, &["pipe".to_owned()])[0];
         let mut results = Results::new("max");
         results.add(pipe, Host::Stile, Figure::whole(&counts(2_000_000, 1_000, &[("kick", 4)])));
         results.add(pipe, Host::Native, Figure::whole(&counts(1_600_000, 0, &[])));

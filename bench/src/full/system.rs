@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use stile_blob::IpiAccess;
 
 use super::libraries;
 use super::work::Work;
-use stile::config::DebianKernel;
+use stile::config::{Arch, DebianKernel};
 use stile::debian::{self, Freshness};
-use stile::initramfs::cpio::Archive;
+use stile::initramfs::{self, cpio::Archive};
 use stile::l2::linux;
 
 /// A guest ready to start under any host.
@@ -29,25 +30,27 @@ const INIT: &str = include_str!("init.sh");
 const COMPILE: &str = include_str!("compile.c");
 
 /// Directories of the root file system; those of programs and libraries are added.
-const DIRECTORIES: [&str; 9] = ["dev", "proc", "root", "sys", "tmp", "usr", "usr/bin", "usr/lib", "usr/sbin"];
+const DIRECTORIES: [&str; 10] = ["dev", "proc", "root", "sys", "tmp", "usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin"];
 
 /// Fetches and builds what the work needs.
 ///
 /// # Errors
 /// Something can't be fetched or built, or is not where it is expected.
-pub fn build(work: &Work) -> Result<System> {
-    let kernel = debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel;
+pub fn build(arch: Arch, work: &Work) -> Result<System> {
+    // The module that sends IPIs without exits is for this one; KVM's host on a PC is the same.
+    let kernel = if arch == Arch::X86_64 { DebianKernel::V6_1 } else { DebianKernel::Newest };
+    let kernel = debian::kernel_for(arch, kernel, Freshness::Weekly)?.kernel;
     let kernel = fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
-    let busybox = debian::busybox(Freshness::Weekly)?;
+    let busybox = debian::busybox_for(arch, Freshness::Weekly)?;
     let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
 
     let mut archive = Archive::default();
     let mut directories: BTreeSet<PathBuf> = DIRECTORIES.iter().map(PathBuf::from).collect();
     let mut files = Vec::new();
     if !work.packages.is_empty() {
-        let tree = debian::tree(work.packages)?;
+        let tree = debian::tree(arch, work.packages)?;
         let programs = work.programs.iter().map(PathBuf::from);
-        for path in programs.chain(libraries::of(&tree, work.programs)?) {
+        for path in programs.chain(libraries::of(arch, &tree, work.programs)?) {
             directories.extend(path.ancestors().skip(1).filter(|path| *path != Path::new("")).map(Path::to_owned));
             let content = fs::read(tree.join(&path)).with_context(|| format!("reading {} of Debian's packages", path.display()))?;
             files.push((path, content));
@@ -55,7 +58,7 @@ pub fn build(work: &Work) -> Result<System> {
     }
     // In alphabetical order a directory precedes its contents.
     directories.iter().for_each(|directory| archive.directory(&directory.to_string_lossy()));
-    for link in ["bin", "lib", "sbin"] {
+    for link in ["bin", "lib", "lib64", "sbin"] {
         archive.link(link, &format!("usr/{link}"));
     }
     // The kernel opens this one before anything is mounted.
@@ -65,16 +68,22 @@ pub fn build(work: &Work) -> Result<System> {
     archive.file("init", 0o755, INIT.as_bytes());
     archive.file("work", 0o644, work.script.as_bytes());
     archive.file("compile.c", 0o644, COMPILE.as_bytes());
-    archive.file("pingpong", 0o755, &linux::build("pingpong")?);
+    archive.file("pingpong", 0o755, &linux::build_for(arch, "pingpong")?);
+    if arch == Arch::X86_64 {
+        archive.file("mark", 0o755, &linux::build_for(arch, "mark")?);
+        archive.modules(debian::ipi_module(DebianKernel::V6_1, Freshness::Weekly)?.as_slice());
+    }
     for (path, content) in &files {
         archive.file(&path.to_string_lossy(), 0o755, content);
     }
     Ok(System { kernel, initrd: archive.finish() })
 }
 
-/// The kernel's command line for `units` units of the work. Arguments after the dashes are init's.
-pub fn bootargs(work: &Work, units: u32) -> String {
-    format!("console=ttyAMA0 panic=-1 loglevel=4 -- {} {units}", work.name)
+/// The kernel's command line for `units` units of the work, on a PC also with the module that sends IPIs without exits. Arguments after the
+/// dashes are init's.
+pub fn bootargs(arch: Arch, work: &Work, units: u32, ipi: IpiAccess) -> String {
+    let module = if arch == Arch::X86_64 && ipi == IpiAccess::Direct { " stile_ipi" } else { "" };
+    format!("{} loglevel=4 -- {} {units}{module}", initramfs::kernel_arguments(arch), work.name)
 }
 
 /// Returns the line that the guest prints when the work is done.

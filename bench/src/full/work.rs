@@ -1,5 +1,7 @@
 //! The work that is measured: what a guest does, with which of Debian's programs, and how it is counted.
 
+use stile::config::Arch;
+
 /// A piece of work.
 #[derive(Debug)]
 pub struct Work {
@@ -20,6 +22,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// Whether it is measured on an architecture: the boot only where the emulator counts whole runs; and a compiler is for its own machine.
+    pub fn is_for(&self, arch: Arch) -> bool {
+        arch == Arch::Aarch64 || !self.is_boot() && self.name != "compile"
+    }
+
     /// Whether it is the boot itself, which a run does once.
     pub const fn is_boot(&self) -> bool {
         self.units == 0
@@ -170,9 +177,10 @@ pub const WORK: [Work; 10] = [
     },
 ];
 
-/// The work with these names; all without names.
-pub fn choose(names: &[String]) -> Vec<&'static Work> {
-    WORK.iter().filter(|work| names.is_empty() || names.iter().any(|name| name == work.name)).collect()
+/// The work of an architecture with these names; all without names.
+pub fn choose(arch: Arch, names: &[String]) -> Vec<&'static Work> {
+    let wanted = |work: &&Work| names.is_empty() || names.iter().any(|name| name == work.name);
+    WORK.iter().filter(|work| work.is_for(arch)).filter(wanted).collect()
 }
 
 #[cfg(test)]
@@ -183,8 +191,10 @@ mod tests {
 
     #[test]
     fn names_choose_work_in_the_tables_order() {
-        assert_eq!(choose(&[]).len(), WORK.len());
-        let chosen: Vec<_> = choose(&["pipe".to_owned(), "cpu".to_owned(), "eoi".to_owned()]).iter().map(|work| work.name).collect();
+        assert_eq!(choose(Arch::Aarch64, &[]).len(), WORK.len());
+        assert!(choose(Arch::X86_64, &["compile".to_owned(), "boot".to_owned()]).is_empty());
+        let chosen: Vec<_> =
+            choose(Arch::Aarch64, &["pipe".to_owned(), "cpu".to_owned(), "eoi".to_owned()]).iter().map(|work| work.name).collect();
         assert_eq!(chosen, ["cpu", "pipe"]);
     }
 

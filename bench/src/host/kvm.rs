@@ -176,8 +176,16 @@ pub fn pc_host(
         Grouping::Alone => names,
         Grouping::Pairs => names.into_iter().map(|name| format!("{name}+{name}")).collect(),
     };
-    let append = arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), &vec![names; rounds].concat());
-    Ok((Kvm::V6_1.kernel()?, archive, append))
+    let (kernel, append) = pc_host_arguments(&vec![names; rounds].concat())?;
+    Ok((kernel, archive, append))
+}
+
+/// The kernel of a PC's host, and its boot arguments for the VMs of these names.
+///
+/// # Errors
+/// It can't be fetched.
+pub fn pc_host_arguments(names: &[String]) -> Result<(PathBuf, String)> {
+    Ok((Kvm::V6_1.kernel()?, arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), names)))
 }
 
 /// The host's file system, and the names of the VMs to start.
@@ -212,6 +220,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             entry: PROBE,
             tree: TREE,
             el2: false,
+            long: None,
         })
         .collect();
     let mut archive = client::archive(client, &described);

@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use super::platform::{self, Platform};
 pub use figure::{Figure, Outside};
-pub use kvm::{Boot, Grouping, boot_arguments as client_boot_arguments, client_archive, pc_host};
+pub use kvm::{Boot, Grouping, boot_arguments as client_boot_arguments, client_archive, pc_host, pc_host_arguments};
 pub use name::{Host, Kvm, STILE, Technique};
 pub use request::Request;
 pub use stile::{Together, measure_together};
@@ -27,7 +27,7 @@ impl Host {
             Self::Stile => stile::measure(request),
             Self::Without(technique) => {
                 let operations: Vec<_> = request.operations.iter().filter(|operation| technique.concerns(operation)).copied().collect();
-                let techniques = technique.switched_off(request.techniques);
+                let techniques = technique.switched_off(request.platform.arch, request.techniques);
                 stile::measure(&Request { operations: &operations, techniques, ..*request })
             }
             Self::Native => native::measure(request),

@@ -1,8 +1,9 @@
 //! The hosts, and what they are called.
 
-use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, IpiAccess, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, IpiAccess, Techniques, TimerAccess};
 
 use crate::operation::{Needs, Operation};
+use stile::config::Arch;
 
 /// Stile's name.
 pub const STILE: &str = "stile";
@@ -31,8 +32,12 @@ pub enum Technique {
     DecodeCache,
     /// Virtual interrupts: a guest's timers and SGIs are physical ones.
     VirtualInterrupts,
-    /// These, and traps of SGIs that a guest sends: all other VMs trust this one.
+    /// Traps of the IPIs that a guest sends, and on Arm virtual interrupts: all other VMs trust this one.
     TrappedIpis,
+    /// The deadline timer that a guest programs itself.
+    PassthroughTimer,
+    /// Both: the guest sends IPIs itself, and its timer exits.
+    IpisAlone,
 }
 
 impl Technique {
@@ -43,6 +48,8 @@ impl Technique {
             Self::DecodeCache => "stile-no-decode-cache",
             Self::VirtualInterrupts => "stile-direct",
             Self::TrappedIpis => "stile-trusted",
+            Self::PassthroughTimer => "stile-trapped-timer",
+            Self::IpisAlone => "stile-trusted-trapped-timer",
         }
     }
 
@@ -53,16 +60,26 @@ impl Technique {
             Self::DecodeCache => "and no decode cache",
             Self::VirtualInterrupts => "Stile, direct interrupts",
             Self::TrappedIpis => "Stile, trusted",
+            Self::PassthroughTimer => "Stile, trapped timer",
+            Self::IpisAlone => "Stile, trusted, trapped timer",
         }
     }
 
-    /// A VM's techniques without it.
-    pub fn switched_off(self, techniques: Techniques) -> Techniques {
+    /// Whether it is about how a guest's timers and IPIs arrive.
+    pub const fn is_of_interrupts(self) -> bool {
+        !matches!(self, Self::ApicVirtualization | Self::DecodeCache)
+    }
+
+    /// A VM's techniques without it, on an architecture.
+    pub fn switched_off(self, arch: Arch, techniques: Techniques) -> Techniques {
         match self {
             Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
-            Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(techniques) },
+            Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(arch, techniques) },
             Self::VirtualInterrupts => Techniques { interrupts: Interrupts::Direct, ..techniques },
-            Self::TrappedIpis => Techniques { ipi: IpiAccess::Direct, ..Self::VirtualInterrupts.switched_off(techniques) },
+            Self::TrappedIpis if arch == Arch::X86_64 => Techniques { ipi: IpiAccess::Direct, ..techniques },
+            Self::TrappedIpis => Techniques { ipi: IpiAccess::Direct, ..Self::VirtualInterrupts.switched_off(arch, techniques) },
+            Self::PassthroughTimer => Techniques { timer: TimerAccess::Trapped, ..techniques },
+            Self::IpisAlone => Techniques { ipi: IpiAccess::Direct, ..Self::PassthroughTimer.switched_off(arch, techniques) },
         }
     }
 
@@ -72,7 +89,8 @@ impl Technique {
             Self::ApicVirtualization => true,
             // No vCPU is direct while another wants its CPU.
             Self::VirtualInterrupts => operation.needs != Needs::Shared,
-            Self::TrappedIpis => operation.needs == Needs::Two,
+            Self::TrappedIpis | Self::IpisAlone => operation.needs == Needs::Two,
+            Self::PassthroughTimer => operation.name.starts_with("tscdeadline"),
             // Instructions are decoded whose operand is a device.
             Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }

@@ -9,7 +9,7 @@ use crate::counts::Section;
 use crate::host::Outside;
 use crate::operation::Operation;
 
-/// Exits of one reason that are fewer of an operation are those of a tick.
+/// Minimum number of exits of a reason per operation: fewer are the timer tick's, and left out.
 const FEW: f64 = 0.1;
 
 /// Cost of one operation of L2.
@@ -32,12 +32,12 @@ pub struct Figure {
     pub l2_exits: BTreeMap<String, f64>,
     /// Exits of L1 to L0, by reason.
     pub l1_exits: BTreeMap<String, f64>,
-    /// How many were measured.
+    /// Number of operations that were measured.
     pub iterations: u64,
 }
 
 impl Figure {
-    /// Returns the figure for `count` operations of L2, from what the plugin counted between the marks.
+    /// Returns the figure for `iterations` operations of L2, from the plugin's counts between the marks.
     pub fn new([host, l1]: [&str; 2], cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
         let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
             let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
@@ -64,13 +64,13 @@ impl Figure {
         self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
     }
 
-    /// Whether both are figures of the same thing.
+    /// Whether both are figures of the same operation, L0, L1 and CPU model.
     pub fn is_of_same(&self, other: &Self) -> bool {
         (&self.host, &self.l1, &self.cpu, &self.operation) == (&other.host, &other.l1, &other.cpu, &other.operation)
     }
 }
 
-/// The plugin's reason, shorter.
+/// The plugin's reason without its prefix.
 fn named(reason: &str) -> &str {
     reason.trim_start_matches("system register ")
 }

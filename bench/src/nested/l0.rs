@@ -14,7 +14,8 @@ use crate::under_stile::{self, Until};
 use stile::config::{Arch, VmConfig};
 use stile::emulator;
 use stile::image::{self, Hypervisor, Seed, VmFiles};
-use stile::l2::{client, linux};
+use stile::l2::client::{self, Planned};
+use stile::l2::linux;
 
 /// Memory that a host kernel under L1 keeps for itself, in bytes.
 const HOST_MEMORY: u64 = 1 << 30;
@@ -132,7 +133,8 @@ fn under_stile(tools: &Tools, cpu: &str, l1: VmConfig, files: &VmFiles<'_>, unti
 
 fn under_kvm(plugin: &Path, cpu: &str, l1: &VmConfig, files: &VmFiles<'_>) -> Result<Output> {
     let plan = image::plan(l1, files, Seed::Fixed)?;
-    let initrd = client::planned(&linux::build(client::PROGRAM)?, l1, &plan);
+    let vms = [Planned { arch: Arch::Aarch64, config: l1.clone(), plan }];
+    let initrd = client::planned(&linux::build(client::PROGRAM)?, client::archive, &vms).finish();
     let boot = Boot {
         cpu,
         cpus: l1.vcpus.into(),

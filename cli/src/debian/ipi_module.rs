@@ -38,7 +38,7 @@ pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<M
     }
     let stored = store::get(Arch::X86_64, Item::Kernel6_1, freshness)?;
     let release = release(&stored.package).with_context(|| format!("{} is no kernel's package", stored.package))?;
-    let debian = cache::dir()?.join("debian-amd64");
+    let debian = store::directory(Arch::X86_64)?;
     let mut sum = Crc::new();
     SOURCES.iter().for_each(|(_, text)| sum.update(text.as_bytes()));
     let file = debian.join("modules").join(format!("{release}-{}-{:08x}", stored.version, sum.sum())).join(NAME);

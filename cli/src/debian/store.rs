@@ -192,7 +192,7 @@ pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
 }
 
 /// Where the items of an architecture are.
-fn directory(arch: Arch) -> Result<PathBuf> {
+pub(super) fn directory(arch: Arch) -> Result<PathBuf> {
     Ok(cache::dir()?.join(match arch {
         Arch::Aarch64 => "debian",
         Arch::X86_64 => "debian-amd64",

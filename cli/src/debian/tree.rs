@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::apt::Apt;
-use super::{index, mirror};
+use super::{index, mirror, store};
+use crate::config::Arch;
 use crate::progress::Task;
 use crate::{cache, exit};
 
@@ -20,14 +21,14 @@ const SUITE: &str = "trixie";
 ///
 /// # Errors
 /// No mirror; no such package; a failed download.
-pub fn tree(names: &[&str]) -> Result<PathBuf> {
-    let debian = cache::dir()?.join("debian");
+pub fn tree(arch: Arch, names: &[&str]) -> Result<PathBuf> {
+    let debian = store::directory(arch)?;
     let dir = debian.join("trees").join(names.join("+"));
     let _lock = cache::lock(&debian, "fetch")?;
     if dir.exists() {
         return Ok(dir);
     }
-    let apt = Apt::new(&debian.join("apt"), SUITE, &mirror::mirror()?)?;
+    let apt = Apt::new_for(arch, &debian.join("apt"), SUITE, &mirror::mirror()?)?;
     let packages = index::with_libraries(&apt.packages()?, names)
         .with_context(|| format!("Debian {SUITE} lacks one of the packages {}", names.join(", ")))?;
     // Built aside and moved into place: an interrupted command leaves no partial tree.

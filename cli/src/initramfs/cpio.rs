@@ -1,5 +1,7 @@
 //! A writer of cpio archives in the format that the Linux kernel unpacks (its documentation: "initramfs buffer format", newc).
 
+use crate::debian::Module;
+
 /// An archive that is being written.
 #[derive(Debug, Default)]
 pub struct Archive {
@@ -21,6 +23,11 @@ impl Archive {
     /// Adds a file; `mode` is its permissions.
     pub fn file(&mut self, path: &str, mode: u32, data: &[u8]) {
         self.entry(path, REGULAR | mode, (0, 0), data);
+    }
+
+    /// Adds kernel modules, in the root directory.
+    pub fn modules(&mut self, modules: &[Module]) {
+        modules.iter().for_each(|module| self.file(module.name, 0o644, &module.bytes));
     }
 
     /// Adds a symbolic link.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use stile_blob::Nested;
+use stile_blob::{Mode, Nested};
 
 use crate::config::{Arch, VmConfig};
 use crate::image::VmPlan;
@@ -33,6 +33,8 @@ pub struct Vm<'a> {
     pub tree: u64,
     /// Whether it has an EL2 of its own.
     pub el2: bool,
+    /// Where its page tables are, if it is a PC that starts in 64-bit mode: a guest-physical address.
+    pub long: Option<u64>,
 }
 
 impl Vm<'_> {
@@ -43,6 +45,9 @@ impl Vm<'_> {
         let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
         if self.el2 {
             text.push_str("el2\n");
+        }
+        if let Some(tables) = self.long {
+            let _ = writeln!(text, "long {tables}");
         }
         for (path, place) in self.loads {
             // Writing to a string can't fail.
@@ -77,31 +82,54 @@ fn describe(archive: &mut Archive, vms: &[Vm<'_>]) {
     }
 }
 
-/// The file system of a host with one VM, whose memory layout is `plan`.
-pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
-    let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
-    let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.gpa)).collect();
-    loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
-    loads.push(("/tree", plan.layout.dtb.start));
-    let vm = Vm {
-        arch: Arch::Aarch64,
+/// A VM whose memory is laid out as under Stile.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Its architecture.
+    pub arch: Arch,
+    /// Name, vCPUs, RAM, and whether it has an EL2.
+    pub config: VmConfig,
+    /// The layout, and what is in memory.
+    pub plan: VmPlan,
+}
+
+impl Planned {
+    /// What is in memory: names of files of the host, addresses, and contents.
+    fn files(&self) -> Vec<(String, u64, &[u8])> {
+        let VmPlan { kernel, initrd, dtb, layout, more, .. } = &self.plan;
+        let path = |what: &str| format!("/{}-{what}", self.config.name);
+        let segments = kernel.segments.iter().enumerate();
+        let mut files: Vec<_> = segments.map(|(n, segment)| (path(&format!("kernel-{n}")), segment.gpa, kernel.bytes(segment))).collect();
+        files.extend(layout.initrd.iter().zip(initrd).map(|(range, content)| (path("initrd"), range.start, &content[..])));
+        files.push((path("tree"), layout.dtb.start, dtb));
+        files.extend(more.iter().enumerate().map(|(n, (gpa, content))| (path(&format!("more-{n}")), *gpa, &content[..])));
+        files
+    }
+}
+
+/// An archive that `around` makes ([`archive`] or [`addition`]), with the VMs' files.
+pub fn planned(client: &[u8], around: fn(&[u8], &[Vm<'_>]) -> Archive, vms: &[Planned]) -> Archive {
+    let files: Vec<_> = vms.iter().map(Planned::files).collect();
+    let loads: Vec<Vec<_>> = files.iter().map(|files| files.iter().map(|(path, gpa, _)| (path.as_str(), *gpa)).collect()).collect();
+    let described = vms.iter().zip(&loads).map(|(Planned { arch, config, plan }, loads)| Vm {
+        arch: *arch,
         name: &config.name,
         vcpus: config.vcpus,
         memory: config.memory,
-        loads: &loads,
+        loads,
         entry: plan.kernel.entry,
         tree: plan.layout.dtb.start,
         el2: config.techniques.nested != Nested::Off,
-    };
-    let mut archive = archive(client, &[vm]);
-    for (path, segment) in paths.iter().zip(&plan.kernel.segments) {
-        archive.file(path.trim_start_matches('/'), 0o644, plan.kernel.bytes(segment));
+        long: match plan.mode {
+            Mode::Long { tables } => Some(tables),
+            _ => None,
+        },
+    });
+    let mut archive = around(client, &described.collect::<Vec<_>>());
+    for (path, _, content) in files.iter().flatten() {
+        archive.file(path.trim_start_matches('/'), 0o644, content);
     }
-    if let Some(initrd) = &plan.initrd {
-        archive.file("initrd", 0o644, initrd);
-    }
-    archive.file("tree", 0o644, &plan.dtb);
-    archive.finish()
+    archive
 }
 
 #[cfg(test)]
@@ -121,9 +149,11 @@ mod tests {
             entry: map::RAM_BASE,
             tree: map::RAM_BASE + 4096,
             el2: false,
+            long: None,
         };
         let text = "vcpus 2\nmemory 67108864\nentry 0\ntree 4096\nload /kernel 0\nload /tree 4096\n";
         assert_eq!(vm.description(), text);
         assert_eq!(Vm { el2: true, ..vm }.description(), text.replacen("load", "el2\nload", 1));
+        assert_eq!(Vm { long: Some(4096), ..vm }.description(), text.replacen("load", "long 4096\nload", 1));
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use client::Vm;
+use client::{Planned, Vm};
 use vm::vm;
 
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
@@ -32,26 +32,35 @@ pub struct Debian {
     kernel: Vec<u8>,
     initrd: Vec<u8>,
     bootargs: String,
+    arch: Arch,
     vcpus: u8,
 }
 
 impl Debian {
     const NAME: &'static str = "debian";
 
-    /// A guest with `vcpus` vCPUs, whose shell runs `command` and powers off.
+    /// A guest for Arm with `vcpus` vCPUs, whose shell runs `command` and powers off.
     ///
     /// # Errors
     /// Something can't be fetched.
     pub fn new(vcpus: u8, command: &str) -> Result<Self> {
-        let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
-        let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
+        Self::new_for(Arch::Aarch64, vcpus, command)
+    }
+
+    /// The same for any architecture.
+    ///
+    /// # Errors
+    /// Something can't be fetched.
+    pub fn new_for(arch: Arch, vcpus: u8, command: &str) -> Result<Self> {
+        let kernel = read(&debian::kernel_for(arch, DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
+        let busybox = read(&debian::busybox_for(arch, Freshness::Weekly)?)?;
         // The marks are read by people: they need no number to distinguish them from output.
         let marks = |word: &str| word.to_owned();
         let marks =
             Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new(), ready: String::new() };
         let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &marks);
-        let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
-        Ok(Self { kernel, initrd, bootargs, vcpus })
+        let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(arch));
+        Ok(Self { kernel, initrd, bootargs, arch, vcpus })
     }
 
     /// Its files.
@@ -69,7 +78,7 @@ impl Debian {
     /// # Errors
     /// Something can't be built.
     pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
-        archive(&[self.guest()], client::archive)
+        archive(self.arch, &[self.guest()], client::archive)
     }
 
     /// Files added to the small system of an L1, in which `kvm-client vm debian` starts it then.
@@ -77,7 +86,7 @@ impl Debian {
     /// # Errors
     /// KVM's client can't be built.
     pub fn addition(&self) -> Result<Vec<u8>> {
-        Ok(archive(&[self.guest()], client::addition)?.0)
+        Ok(archive(self.arch, &[self.guest()], client::addition)?.0)
     }
 
     fn guest(&self) -> Guest<'_> {
@@ -106,7 +115,7 @@ pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>,
         source: KernelSource::File(path.to_path_buf()),
         files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
     });
-    archive(&guests.collect::<Vec<_>>(), client::archive)
+    archive(Arch::Aarch64, &guests.collect::<Vec<_>>(), client::archive)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -114,46 +123,16 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// The archive that `around` makes of the VMs' files, the client and the VMs' descriptions.
-fn archive(guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Archive) -> Result<(Vec<u8>, Vec<String>)> {
-    let mut files = Vec::new();
-    let mut places = Vec::new();
-    for guest in guests {
+fn archive(arch: Arch, guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Archive) -> Result<(Vec<u8>, Vec<String>)> {
+    let planned = |guest: &Guest<'_>| -> Result<Planned> {
         let config = guest.config();
-        let plan = image::plan(&config, &guest.files, Seed::Fixed)?;
-        let mut loads = Vec::new();
-        let mut load = |what: &str, gpa: u64, content: &[u8]| {
-            let file = format!("{}-{what}", guest.name);
-            loads.push((format!("/{file}"), gpa));
-            files.push((file, content.to_vec()));
-        };
-        for (index, segment) in plan.kernel.segments.iter().enumerate() {
-            load(&format!("kernel-{index}"), segment.gpa, plan.kernel.bytes(segment));
-        }
-        if let (Some(range), Some(initrd)) = (&plan.layout.initrd, guest.files.initrd) {
-            load("initrd", range.start, initrd);
-        }
-        load("tree", plan.layout.dtb.start, &plan.dtb);
-        places.push((loads, plan.kernel.entry, plan.layout.dtb.start));
-    }
-    let loads: Vec<Vec<_>> = places.iter().map(|(loads, ..)| loads.iter().map(|(path, gpa)| (path.as_str(), *gpa)).collect()).collect();
-    let vms: Vec<_> = guests
-        .iter()
-        .zip(&places)
-        .zip(&loads)
-        .map(|((guest, &(_, entry, tree)), loads)| Vm {
-            arch: Arch::Aarch64,
-            name: guest.name,
-            vcpus: guest.vcpus,
-            memory: guest.memory,
-            loads,
-            entry,
-            tree,
-            el2: false,
-        })
-        .collect();
-    let mut archive = around(&linux::build(client::PROGRAM)?, &vms);
-    for (path, content) in &files {
-        archive.file(path, 0o644, content);
+        let plan = image::plan_for(arch, &config, &guest.files, Seed::Fixed)?;
+        Ok(Planned { arch, config, plan })
+    };
+    let vms = guests.iter().map(planned).collect::<Result<Vec<_>>>()?;
+    let mut archive = client::planned(&linux::build_for(arch, client::PROGRAM)?, around, &vms);
+    if arch == Arch::X86_64 {
+        archive.modules(&debian::kvm_modules(Freshness::Weekly)?);
     }
     Ok((archive.finish(), guests.iter().map(|guest| guest.name.to_owned()).collect()))
 }

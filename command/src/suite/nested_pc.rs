@@ -4,8 +4,10 @@ use anyhow::{Context, Result};
 
 use super::nested::folder;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::config::Arch;
+use stile::l2;
 use stile::session::SAME_MEMORY;
-use stile_bench::{Grouping, nested_probe_of_pc};
+use stile_bench::{Grouping, nested_probe_of_pc, pc_host_arguments};
 
 /// A PC whose KVM runs the probe.
 struct Host<'a> {
@@ -27,6 +29,22 @@ pub fn starts() -> Scenario {
     Scenario { timeout: 900, expect, ..scenario }
 }
 
+/// A whole Debian of two vCPUs, as a VM of Debian's KVM.
+///
+/// # Errors
+/// Something can't be fetched or built, or a file can't be written.
+fn debian() -> Result<Scenario> {
+    let name = "pc/nested/debian-as-l2";
+    let (archive, names) = l2::Debian::new_for(Arch::X86_64, 2, "uname -m; echo $(nproc) CPUs")?.archive()?;
+    let (kernel, append) = pc_host_arguments(&names)?;
+    let initrd = write(name, &archive)?;
+    let scenario = Scenario::new(name, "--arch x86_64 --nested --memory 768M --vcpus 2 --smp 2 --exits");
+    let scenario = scenario.with("--kernel", kernel.display().to_string()).with("--initrd", initrd).with("--append", append);
+    let output = vec!["x86_64\n2 CPUs".into(), "[status 0]".into()];
+    let expect = Expect { output, notes: notes(1), absent: vec![FAILURES[1]], ..Expect::default() };
+    Ok(Scenario { timeout: 1800, expect, ..scenario })
+}
+
 /// Debian's KVM with several vCPUs or VMs.
 ///
 /// # Errors
@@ -41,16 +59,14 @@ pub fn probes() -> Result<Vec<Scenario>> {
         Host { name: "long/two-l2s-on-one-cpu-pc", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
     ];
-    hosts.iter().map(Host::scenario).chain([two_l1s()]).collect()
+    hosts.iter().map(Host::scenario).chain([two_l1s(), debian()]).collect()
 }
 
 impl Host<'_> {
     /// Writes the initial RAM file system. Returns arguments for kernel and file system, and boot arguments.
     fn files(&self) -> Result<[String; 3]> {
         let (kernel, archive, append) = nested_probe_of_pc(&[self.operation], self.iterations, self.vms, self.grouping)?;
-        let path = folder()?.join(format!("{}.cpio", self.name.replace('/', "-")));
-        std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-        Ok([kernel.display().to_string(), path.display().to_string(), append])
+        Ok([kernel.display().to_string(), write(self.name, &archive)?, append])
     }
 
     fn scenario(&self) -> Result<Scenario> {
@@ -63,6 +79,13 @@ impl Host<'_> {
         let expect = Expect { output: vec![line(self.operation); runs], notes: notes(1), absent: FAILURES.into(), ..Expect::default() };
         Ok(Scenario { timeout: 1800, expect, ..scenario })
     }
+}
+
+/// Writes the initial RAM file system of a scenario, and returns its path.
+fn write(scenario: &str, archive: &[u8]) -> Result<String> {
+    let path = folder()?.join(format!("{}.cpio", scenario.replace('/', "-")));
+    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path.display().to_string())
 }
 
 /// Two L1s side by side, which share a CPU.

@@ -8,9 +8,11 @@
 //! entry 524288
 //! tree 33554432
 //! el2
+//! long 16384
 //! ```
 //!
 //! Numbers are in bytes; places are bytes from the beginning of RAM. `el2`: the VM has virtual EL2.
+//! `long`: a PC's VM starts in 64-bit mode, with page tables there.
 
 use crate::Error;
 
@@ -29,6 +31,8 @@ pub struct Description {
     pub tree: usize,
     /// Whether the VM has virtual EL2, and starts there.
     pub el2: bool,
+    /// Where the page tables are of a PC's VM that starts in 64-bit mode.
+    pub long: Option<usize>,
 }
 
 impl Description {
@@ -43,6 +47,7 @@ impl Description {
                 ["load", path, place] => description.loads.push(((*path).to_owned(), place.parse()?)),
                 ["entry", place] => description.entry = place.parse()?,
                 ["el2"] => description.el2 = true,
+                ["long", place] => description.long = Some(place.parse()?),
                 ["tree", place] => description.tree = place.parse()?,
                 _ => return Err(format!("what is {line:?}?").into()),
             }

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use stile_board::map;
+use stile_ledger::x86_64::key;
 
-use crate::counts;
 use crate::full::system::{self, System};
 use crate::full::work::Work;
-use stile::config::{KernelSource, VmConfig};
+use crate::{counts, vmx};
+use stile::config::{Arch, KernelSource, VmConfig};
 use stile::l2;
 
 /// One measured run: guest, amount of work and emulated machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
+    /// The architecture.
+    pub arch: Arch,
     /// Work of the guest.
     pub work: &'a Work,
     /// How much of it.
@@ -23,8 +26,8 @@ pub struct Job<'a> {
     pub system: &'a System,
     /// The emulated CPUs' model.
     pub cpu: &'a str,
-    /// The emulator's plugin that counts.
-    pub plugin: &'a Path,
+    /// The emulator's plugin that counts; the emulated PC has none.
+    pub plugin: Option<&'a Path>,
 }
 
 /// Cost of a run.
@@ -74,6 +77,19 @@ impl Counts {
             }
         }
         Ok(Self { exits, instructions, hypervisor })
+    }
+}
+
+impl Counts {
+    /// Returns the counts of the emulated PC between the guest's two marks.
+    pub(super) fn of_section(sections: &[vmx::Section]) -> Result<Self> {
+        let [section] = sections else { bail!("the guest marked {} measurements instead of one", sections.len()) };
+        let named = |(reason, count): (&u16, &u64)| (key::exit_reason((*reason).into()).to_string(), *count);
+        Ok(Self {
+            exits: section.by_reason().iter().map(named).collect(),
+            instructions: section.all_instructions(),
+            hypervisor: section.instructions(),
+        })
     }
 }
 

@@ -8,7 +8,7 @@ mod stile;
 use anyhow::{Result, bail};
 use stile_blob::Techniques;
 
-use crate::host::{Host, Technique};
+use crate::host::Host;
 pub use job::{Counts, Job};
 
 /// Runs the guest from power-on to power-off.
@@ -18,8 +18,8 @@ pub use job::{Counts, Job};
 pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
     match host {
         Host::Stile => stile::run(job, Techniques::default()),
-        Host::Without(technique @ (Technique::VirtualInterrupts | Technique::TrappedIpis)) => {
-            stile::run(job, technique.switched_off(Techniques::default()))
+        Host::Without(technique) if technique.is_of_interrupts() => {
+            stile::run(job, technique.switched_off(job.arch, Techniques::default()))
         }
         Host::Native => native::run(job),
         Host::Kvm(kvm) => kvm::run(kvm, job),

@@ -3,16 +3,41 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use stile_blob::IpiAccess;
 
 use super::job::{Counts, Job, confirm};
 use crate::emulate;
 use crate::full::system;
+use crate::platform::{self, Start};
+use stile::config::Arch;
 use stile::emulator::{Board, Machine};
 use stile::image::dtb::{self, Description, SEED_LEN};
 
 /// Runs it.
 pub fn run(job: &Job<'_>) -> Result<Counts> {
-    let bootargs = system::bootargs(job.work, job.units);
+    match job.arch {
+        Arch::Aarch64 => run_on_arm(job),
+        Arch::X86_64 => run_on_pc(job),
+    }
+}
+
+fn run_on_pc(job: &Job<'_>) -> Result<Counts> {
+    let bootargs = system::bootargs(job.arch, job.work, job.units, IpiAccess::Trapped);
+    let start = Start { cpu: job.cpu, cpus: job.work.vcpus.into(), memory: system::MEMORY };
+    let initrd = file(&job.system.initrd)?;
+    let output = emulate::run(&platform::of(job.arch).linux(&start, bootargs, initrd.path()), &job.system.kernel, None)?;
+    confirm(job, &output.line)?;
+    Ok(Counts { hypervisor: 0, ..Counts::of_section(&output.vmx)? })
+}
+
+fn file(content: &[u8]) -> Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::NamedTempFile::new().context("making a file for the emulator")?;
+    file.write_all(content).context("writing a file for the emulator")?;
+    Ok(file)
+}
+
+fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
+    let bootargs = system::bootargs(job.arch, job.work, job.units, IpiAccess::Trapped);
     // The emulator fills in where the initial RAM file system is.
     let tree = dtb::build(&Description {
         el2: false,
@@ -26,11 +51,6 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         flash: false,
         domains: Vec::new(),
     })?;
-    let file = |content: &[u8]| -> Result<tempfile::NamedTempFile> {
-        let mut file = tempfile::NamedTempFile::new().context("making a file for the emulator")?;
-        file.write_all(content).context("writing a file for the emulator")?;
-        Ok(file)
-    };
     let (tree, initrd) = (file(&tree)?, file(&job.system.initrd)?);
     let path = |file: &tempfile::NamedTempFile| file.path().display().to_string();
     let mut extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
@@ -47,7 +67,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         icount: true,
         extra,
     };
-    let output = emulate::run(&Machine::Arm(board), &job.system.kernel, Some(job.plugin))?;
+    let output = emulate::run(&Machine::Arm(board), &job.system.kernel, job.plugin)?;
     confirm(job, &output.line)?;
     // Without a hypervisor, all instructions are the guest's.
     Ok(Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? })

@@ -12,17 +12,21 @@ use stile::image::VmFiles;
 
 /// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one CPU more, for Stile's own.
 pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
-    let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
+    let hypervisor = under_stile::hypervisor(job.arch)?;
     let vcpus = u32::from(job.work.vcpus);
     let vm = VmConfig { cpus: (1 << vcpus) - 1, techniques, ..vm(job) };
     let cpus = vcpus + u32::from(techniques.interrupts == Interrupts::Direct);
-    let config = under_stile::machine(Arch::Aarch64, vm, cpus, job.cpu);
-    let bootargs = system::bootargs(job.work, job.units);
+    let config = under_stile::machine(job.arch, vm, cpus, job.cpu);
+    let bootargs = system::bootargs(job.arch, job.work, job.units, techniques.ipi);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
-    let extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
-    let output = under_stile::run(&hypervisor, &config, &files, extra, Some(job.plugin))?;
+    let extra = if job.arch == Arch::Aarch64 { emulate::REPEATABLE.map(str::to_owned).to_vec() } else { Vec::new() };
+    let output = under_stile::run(&hypervisor, &config, &files, extra, job.plugin)?;
     confirm(job, &output.console)?;
     let exits = output.exits()?;
+    if job.arch == Arch::X86_64 {
+        // The ledger is of the whole run.
+        return Counts::of_section(&output.vmx);
+    }
     let counts = Counts::of(output.counts.as_ref())?;
     let (taken, counted) = (counts.exits.values().sum::<u64>(), exits.values().sum::<u64>());
     ensure!(taken == counted, "the ledger has {counted} exits, and the emulator's plugin {taken}");

@@ -75,7 +75,7 @@ pub mod tests {
 
     /// A figure of 64 operations, with a tick of L1's.
     pub fn figure(operation: &str) -> Figure {
-        let counts = r#"{"exits":{"1":1,"10":64,"24":65},"marker_exits":{"1":1,"10":64},"instructions":51200,"vmcs_reads":1280,"vmcs_writes":640,"msr_writes":0}"#;
+        let counts = r#"{"exits":{"1":1,"10":64,"24":65},"marker_exits":{"1":1,"10":64},"all_instructions":204800,"instructions":51200,"vmcs_reads":1280,"vmcs_writes":640,"msr_writes":0}"#;
         Figure::new(["kvm", "pc", operation], 2949.0, 64, &vmx::parse(counts).unwrap()[0])
     }
 

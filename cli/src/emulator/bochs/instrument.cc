@@ -1,5 +1,5 @@
 // What the emulated PC counts for `stile bench`: between two marks of a guest's, the exits of all CPUs by reason, those among them of the
-// VMCS that runs the guest with the marks, and instructions, VMREAD, VMWRITE and WRMSR outside of guests. A line of JSON for each section
+// VMCS that runs the guest with the marks, all instructions, and instructions, VMREAD, VMWRITE and WRMSR outside of guests. A line of JSON for each section
 // goes to the file that STILE_COUNTS names.
 //
 // A mark is a PREFETCHh of an address that is nothing's: a hint, which does nothing anywhere and never exits.
@@ -22,6 +22,8 @@ static bx_phy_address marker;
 // Of a CPU outside of guests: the number of instructions that it had executed when it left one, or when the section began.
 static const unsigned CPUS = 256;
 static Bit64u since[CPUS];
+// The number of instructions that a CPU had executed when the section began.
+static Bit64u began[CPUS];
 static bool is_inside[CPUS];
 static FILE *output;
 static bool opened;
@@ -71,6 +73,9 @@ static void write_section(FILE *to) {
   fprintf(to, "{");
   write_exits(to, "exits", counts.exits);
   write_exits(to, "marker_exits", counts.marker_exits);
+  Bit64u all = 0;
+  for (unsigned cpu = 0; cpu < BX_SMP_PROCESSORS; cpu++) all += BX_CPU(cpu)->get_icount() - began[cpu % CPUS];
+  fprintf(to, "\"all_instructions\":" FMT_LL "u,", all);
   fprintf(to, "\"instructions\":" FMT_LL "u,\"vmcs_reads\":" FMT_LL "u,\"vmcs_writes\":" FMT_LL "u,\"msr_writes\":" FMT_LL "u}\n",
           counts.instructions, counts.vmcs_reads, counts.vmcs_writes, counts.msr_writes);
   fflush(to);
@@ -79,7 +84,7 @@ static void write_section(FILE *to) {
 static void begin_section(unsigned cpu) {
   memset(&counts, 0, sizeof counts);
   marker = BX_CPU(cpu)->vmcsptr;
-  for (unsigned other = 0; other < BX_SMP_PROCESSORS; other++) since[other % CPUS] = BX_CPU(other)->get_icount();
+  for (unsigned other = 0; other < BX_SMP_PROCESSORS; other++) since[other % CPUS] = began[other % CPUS] = BX_CPU(other)->get_icount();
 }
 
 static void end_section() {

@@ -2,9 +2,9 @@
 
 mod host;
 mod stats;
+mod uart;
 mod vcpu;
 
-use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config};
@@ -14,6 +14,7 @@ use crate::Error;
 use crate::description::Description;
 pub use host::prepare as prepare_host;
 use stats::Stats;
+use uart::Uart;
 
 /// Start of RAM in the VM.
 pub const RAM: u64 = 0;
@@ -22,18 +23,17 @@ pub const RAM: u64 = 0;
 /// PC's BIOS area.
 const TSS: usize = 0xfffb_d000;
 
-/// The 16550's registers, all but two without function.
-const UART: std::ops::Range<u16> = 0x3f8..0x400;
-const UART_DATA: u16 = 0x3f8;
-const UART_LINE_CONTROL: u16 = 0x3fb;
-const UART_LINE_STATUS: u16 = 0x3fd;
-/// UART_LINE_STATUS: transmitter empty.
-const EMPTY: u8 = 0x60;
-/// UART_LINE_CONTROL: DLAB, the data register is the divisor.
-const DIVISOR: u8 = 1 << 7;
-
-/// ACPI's power-management register, implemented for power-off only.
+/// ACPI's registers for power-off, each implemented for that only: of a PC with legacy devices, and of one that is hardware-reduced.
 const POWER: u16 = 0x604;
+const SLEEP_CONTROL: u16 = 0x600;
+/// SLEEP_CONTROL: SLP_EN, enter the state (ACPI Specification 6.5, "Sleep Control Register").
+const ENTER: u8 = 1 << 5;
+
+/// The port by which a guest resets the machine.
+const RESET: u16 = 0xcf9;
+
+/// The clock's data. All of it reads as zero, which drivers take for a clock that does not run.
+const CLOCK_DATA: u16 = 0x71;
 
 /// The POST code port, to which the probe writes at the beginning and end of a measurement.
 const MARK: u16 = 0x80;
@@ -53,40 +53,25 @@ pub struct Devices {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    /// The current line.
-    line: Vec<u8>,
-    line_control: u8,
+    uart: Uart,
     /// A vCPU's counters at the beginning of the measurement.
     begin: Option<Stats>,
 }
 
-impl State {
-    fn flush(&mut self) {
-        // Console errors can't be reported.
-        let _ = std::io::stdout().write_all(&self.line).and_then(|()| std::io::stdout().flush());
-        self.line.clear();
-    }
-
-    fn write(&mut self, port: u16, value: u8) {
-        match port {
-            UART_DATA if self.line_control & DIVISOR == 0 => {
-                self.line.push(value);
-                if value == b'\n' {
-                    self.flush();
-                }
-            }
-            UART_LINE_CONTROL => self.line_control = value,
-            _ => {}
-        }
-    }
+/// Describes an error that KVM reports (Linux, "The Definitive KVM API Documentation", KVM_EXIT_INTERNAL_ERROR): where, and its data.
+fn internal_error(vcpu: &mut VcpuFd) -> String {
+    let rip = vcpu.get_regs().map_or(0, |registers| registers.rip);
+    // SAFETY: the exit's reason says that this part of the union is valid, and any bits are numbers.
+    let internal = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal };
+    let data: Vec<String> = internal.data.iter().take(internal.ndata as usize).map(|word| format!("{word:#x}")).collect();
+    format!("KVM's error {} at {rip:#x}: {}", internal.suberror, data.join(" "))
 }
 
 impl Devices {
     /// Creates the devices.
-    pub fn new(_vm: Arc<VmFd>, _description: &Description) -> Result<Self, Error> {
-        Ok(Self { state: Mutex::default() })
+    pub fn new(vm: Arc<VmFd>, _description: &Description) -> Result<Self, Error> {
+        Ok(Self { state: Mutex::new(State { uart: Uart::new(vm), begin: None }) })
     }
 
     /// Runs a vCPU until the guest turns the machine off.
@@ -94,23 +79,29 @@ impl Devices {
         loop {
             let mark = match vcpu.run() {
                 Ok(VcpuExit::IoOut(POWER, _)) => return Ok(()),
+                Ok(VcpuExit::IoOut(SLEEP_CONTROL, &[value])) if value & ENTER != 0 => return Ok(()),
+                Ok(VcpuExit::IoOut(RESET, _)) => return Err("the guest reset the machine".into()),
                 Ok(VcpuExit::IoOut(MARK, &[code])) => code,
-                Ok(VcpuExit::IoOut(port, data)) => {
-                    if let (true, [value]) = (UART.contains(&port), data) {
-                        self.state().write(port, *value);
-                    }
+                Ok(VcpuExit::IoOut(port, &[value])) if uart::PORTS.contains(&port) => {
+                    self.state().uart.write(port, value)?;
                     continue;
                 }
-                Ok(VcpuExit::IoIn(UART_LINE_STATUS, data)) => {
-                    data.fill(EMPTY);
+                Ok(VcpuExit::IoIn(port, [value])) if uart::PORTS.contains(&port) => {
+                    *value = self.state().uart.read(port);
                     continue;
                 }
-                // Other addresses read as zero.
+                Ok(VcpuExit::IoIn(CLOCK_DATA, data)) => {
+                    data.fill(0);
+                    continue;
+                }
+                // Nothing is at other addresses.
                 Ok(VcpuExit::IoIn(_, data) | VcpuExit::MmioRead(_, data)) => {
                     data.fill(0xff);
                     continue;
                 }
+                Ok(VcpuExit::IoOut(..)) => continue,
                 Ok(VcpuExit::MmioWrite(..) | VcpuExit::Intr) => continue,
+                Ok(VcpuExit::InternalError) => return Err(internal_error(vcpu).into()),
                 Ok(exit) => return Err(format!("unexpected exit: {exit:?}").into()),
                 Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => continue,
                 Err(error) => return Err(error.into()),
@@ -127,7 +118,7 @@ impl Devices {
             END => {
                 if let Some(begin) = state.begin.take() {
                     let line = Stats::read(vcpu)?.since(&begin);
-                    state.line.extend(format!("{line}\n").bytes());
+                    state.uart.add(&line);
                 }
             }
             _ => {}
@@ -137,7 +128,7 @@ impl Devices {
 
     /// Flushes an unfinished line.
     pub fn finish(&self) {
-        self.state().flush();
+        self.state().uart.finish();
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
