@@ -11,12 +11,19 @@ use stile::session::SAME_MEMORY;
 /// The neighbour does not end itself.
 const ROUND: &str = "checksum: round";
 
+/// Number of uploads of [`uploads`], of 13 KiB each: enough for Bochs to take an interrupt between STI and HLT.
+const UPLOADS: usize = 24;
+
 /// All of an architecture.
 ///
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?])
+    let mut all = vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?];
+    if programs.arch == Arch::X86_64 {
+        all.push(uploads(programs)?);
+    }
+    Ok(all)
 }
 
 /// A machine of two CPUs, with a VM, and a neighbour that computes checksums until it is stopped.
@@ -169,5 +176,25 @@ fn create(programs: &Programs) -> Result<Scenario> {
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/create"), "--exits");
     let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1);
+    Ok(Scenario { config: Some(config), files, steps, timeout: 300, expect, ..scenario })
+}
+
+/// CPU 0 idles and receives uploads, with an interrupt for each byte, while a VM runs on CPU 1. Each interrupt ends a wait, also one that is taken
+/// between STI and HLT.
+fn uploads(programs: &Programs) -> Result<Scenario> {
+    let files = vec![("extra.toml", format!("[[vm]]\nname = \"extra\"\nkernel = \"{}\"\nmemory = \"16M\"\n", programs.path("spin")?))];
+    let mut steps = vec![Step::new(ROUND, "pause m/spin", &["m/spin is paused"])];
+    for _ in 0..UPLOADS {
+        steps.push(Step::new("", "create m extra.toml", &["m/extra runs"]));
+        steps.push(Step::new("", "destroy m/extra --force", &["m/extra is destroyed"]));
+    }
+    steps.push(Step::new(ROUND, "destroy m/spin --force", &[]));
+    steps.push(Step::new(ROUND, "stop m/neighbour --force", &[]));
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/uploads"), "--exits");
+    // The serial line interrupts CPU 0.
+    let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1) + "cpus = \"1\"\n";
     Ok(Scenario { config: Some(config), files, steps, timeout: 300, expect, ..scenario })
 }

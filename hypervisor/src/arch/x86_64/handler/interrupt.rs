@@ -97,10 +97,10 @@ fn catch_up(cpu: &Cpu) {
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
     let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
-    for number in [vector::WAKE, vector::INVALIDATE, vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
-        if came(number) {
-            apic::end_of_interrupt();
-        }
+    let mut in_service = noted;
+    while in_service != 0 {
+        apic::end_of_interrupt();
+        in_service &= in_service - 1;
     }
     if came(vector::INVALIDATE) {
         catch_up(cpu);

@@ -2,12 +2,16 @@
 
 .section .text.idt, "ax"
 
-// An interrupt of Stile's own: noted in the CPU's block, for who idles.
+// An interrupt of Stile's own: noted in the CPU's block, for the idle loop. If it is taken between STI and HLT, HLT is skipped: it would wait for
+// the next interrupt, which is blocked while this one is in service. An NMI ends STI's inhibition early (SDM 2, "STI"), and Bochs can lose it
+// (docs/upstream/bochs-smp-icount.md).
 .macro note name, bit
 .balign 16
 .global \name
 \name:
     or      byte ptr gs:[{NOTED}], 1 << \bit
+    cmp     qword ptr [rsp], offset halt
+    je      skip_halt
     iretq
 .endm
 note note_uart, 0
@@ -16,6 +20,21 @@ note note_kick, 2
 note note_posted, 3
 note note_invalidate, 4
 note note_wake, 5
+.balign 16
+// HLT has one byte.
+skip_halt:
+    inc     qword ptr [rsp]
+    iretq
+
+// wait_for_interrupt(): waits for an interrupt, which may be pending already.
+.balign 16
+.global wait_for_interrupt
+wait_for_interrupt:
+    sti
+halt:
+    hlt
+    cli
+    ret
 
 // Interrupts that Stile never sends: a guest with direct interprocessor interrupts did. The vector of spurious ones is ended only if it was
 // one: what the APIC itself delivers as spurious is not in service.

@@ -16,8 +16,13 @@ pub mod uart;
 pub mod vmcs;
 pub mod vmx;
 
+unsafe extern "C" {
+    #[link_name = "wait_for_interrupt"]
+    fn wait();
+}
+
 /// Waits for an interrupt, which may have arrived before; it is noted in the CPU's block.
 pub fn wait_for_interrupt() {
-    // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts until HLT has started.
-    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+    // SAFETY: `idt.S`. Interrupts are enabled only meanwhile; their handlers set a bit, and change no register.
+    unsafe { wait() };
 }
