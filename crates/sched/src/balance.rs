@@ -53,7 +53,7 @@ impl Scheduler {
             if self.load(from) > most && self.contended(from) {
                 // Skip the vCPU whose registers are still loaded there.
                 let held = self.cpus[from.index()].loaded;
-                let waiting = self.queues[from.index()].iter(&self.vcpus).filter(|vcpu| Some(*vcpu) != held);
+                let waiting = self.cpus[from.index()].queue.iter(&self.vcpus).filter(|vcpu| Some(*vcpu) != held);
                 let may_come = |vcpu: &VcpuId| self.vcpus[vcpu.index()].allowed.contains(cpu) && self.may_run(cpu, *vcpu, now);
                 if let Some(vcpu) = { waiting }.find(may_come) {
                     found = Some((from, vcpu));
@@ -71,7 +71,7 @@ impl Scheduler {
     /// Whether a vCPU's cap allows it to run on a CPU immediately.
     fn may_run(&self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         let vm = usize::from(vcpu.vm());
-        !self.capped.contains(vm) || !self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now)
+        !self.capped.contains(vm) || !self.cpus[cpu.index()].queue.throttled.contains(vm) && self.has_time(vm, now)
     }
 
     /// Migrates a vCPU that waits here to an idle CPU. Needed if the idle CPU could not steal it before, because it was still loaded here.
@@ -84,7 +84,7 @@ impl Scheduler {
     /// Selects a vCPU that waits here and an idle CPU that it may use.
     pub(crate) fn to_spread(&self, cpu: CpuId) -> Option<(VcpuId, CpuId)> {
         // A waiting vCPU is not loaded on this CPU: the running one is.
-        self.queues[cpu.index()].iter(&self.vcpus).find_map(|vcpu| {
+        self.cpus[cpu.index()].queue.iter(&self.vcpus).find_map(|vcpu| {
             let to = self.vcpus[vcpu.index()].allowed.and(self.idle).without(cpu.into()).first()?;
             Some((vcpu, to))
         })
@@ -106,7 +106,7 @@ impl Scheduler {
         let weights = self.weights();
         let found = self.overload(cpu, &weights);
         let (vcpu, to) = match ended {
-            Some(ended) if rotate && self.queues[cpu.index()].ready.contains(usize::from(ended.vm())) => {
+            Some(ended) if rotate && self.cpus[cpu.index()].queue.ready.contains(usize::from(ended.vm())) => {
                 found.or_else(|| self.rotation(cpu, ended, &weights))
             }
             _ => found,
@@ -119,7 +119,7 @@ impl Scheduler {
     /// virtual time, from the tail. Skips vCPUs already migrated since they last ran, so that none starves by
     /// being passed around.
     fn overload(&self, cpu: CpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
-        let queue = &self.queues[cpu.index()];
+        let queue = &self.cpus[cpu.index()].queue;
         let here = weights[cpu.index()];
         let least = self.lightest(self.online, cpu, weights)?;
         let lighter = |vm: usize, to: CpuId| weights[to.index()] + self.vcpu_weight(vm) < here;
@@ -147,7 +147,7 @@ impl Scheduler {
         let destination = |vcpu: VcpuId| self.lightest(self.vcpus[vcpu.index()].allowed, cpu, weights);
         let to = destination(ended)?;
         let arrived = |vcpu: VcpuId| self.vcpus[vcpu.index()].arrived;
-        let oldest = self.queues[cpu.index()].iter(&self.vcpus).all(|other| {
+        let oldest = self.cpus[cpu.index()].queue.iter(&self.vcpus).all(|other| {
             // Arrival numbers wrap: compare the signed distance.
             arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || destination(other).is_none()
         });
@@ -180,6 +180,6 @@ impl Scheduler {
 
     /// Number of vCPUs running or queued on a CPU.
     fn load(&self, cpu: CpuId) -> usize {
-        self.queues[cpu.index()].load
+        self.cpus[cpu.index()].queue.load
     }
 }

@@ -5,9 +5,9 @@ use crate::cap::Grant;
 use crate::id::{VMS, VmSet};
 use crate::vcpu::{Link, Vcpus};
 
-/// A CPU's run queue. Other CPUs access it only to add or steal a vCPU.
-// The fields that every operation uses come first; the size is a power of two, to index cheaply.
-#[repr(C, align(2048))]
+/// A CPU's run queue.
+// The fields that every operation uses come first.
+#[repr(C)]
 pub(crate) struct RunQueue {
     /// VMs with a vCPU waiting here, not throttled here.
     pub(crate) ready: VmSet,

@@ -24,21 +24,20 @@ pub struct Scheduler {
     arrivals: u32,
     /// Whether there are several VMs, or caps. With a single VM no shares are accounted.
     pub(crate) policed: bool,
-    pub(crate) cpus: [Cpu; CPUS],
-    pub(crate) vcpus: Vcpus,
-    pub(crate) vms: [Vm; VMS],
-    /// VMs with a configured share.
-    pub(crate) known: VmSet,
     /// VMs that have a cap.
     pub(crate) capped: VmSet,
-    pub(crate) queues: [RunQueue; CPUS],
+    /// VMs with a configured share.
+    pub(crate) known: VmSet,
     /// CPUs that do not answer.
     pub(crate) barred: CpuSet,
+    pub(crate) vcpus: Vcpus,
+    pub(crate) cpus: [Cpu; CPUS],
+    pub(crate) vms: [Vm; VMS],
 }
 
-// The size is a power of two, to index cheaply.
-#[derive(Clone, Copy)]
-#[repr(align(8))]
+/// The scheduler's state of a CPU. Other CPUs access it to add, migrate or steal a vCPU, and to see whether one runs or is loaded.
+// The fields that every operation uses come first; the size is a power of two, to index cheaply.
+#[repr(C, align(2048))]
 pub(crate) struct Cpu {
     /// The running vCPU.
     pub(crate) current: Option<VcpuId>,
@@ -46,6 +45,7 @@ pub(crate) struct Cpu {
     pub(crate) loaded: Option<VcpuId>,
     /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
+    pub(crate) queue: RunQueue,
 }
 
 /// Why a vCPU was not started.
@@ -60,10 +60,8 @@ pub enum StartError {
 impl Scheduler {
     /// A scheduler without CPUs and vCPUs. All of it is zero.
     pub const fn new() -> Self {
-        const CPU: Cpu = Cpu { current: None, loaded: None, turns: 0 };
         Self {
-            queues: [const { RunQueue::new() }; CPUS],
-            cpus: [CPU; CPUS],
+            cpus: [const { Cpu { current: None, loaded: None, turns: 0, queue: RunQueue::new() } }; CPUS],
             vcpus: [Vcpu::NEW; VCPUS],
             vms: [Vm::UNUSED; VMS],
             known: VmSet::EMPTY,
@@ -80,7 +78,7 @@ impl Scheduler {
     /// Brings a CPU online. It starts idle, with nothing loaded.
     pub fn cpu_online(&mut self, cpu: CpuId) {
         self.online.set(cpu, true);
-        self.queues[cpu.index()].deadline = u64::MAX;
+        self.cpus[cpu.index()].queue.deadline = u64::MAX;
         self.update_idle(cpu);
     }
 
@@ -255,7 +253,7 @@ impl Scheduler {
     /// Whether a vCPU waits for this CPU.
     #[inline]
     pub fn contended(&self, cpu: CpuId) -> bool {
-        !self.queues[cpu.index()].ready.is_empty()
+        !self.cpus[cpu.index()].queue.ready.is_empty()
     }
 
     /// A vCPU's state.
@@ -322,7 +320,7 @@ impl Scheduler {
         let next = match self.cpus[cpu.index()].current {
             Some(vcpu) => Some(Next { vcpu, loading: Loading::Loaded }),
             None => {
-                let vcpu = self.queues[cpu.index()].pop(&mut self.vcpus).or_else(|| self.steal(cpu, now));
+                let vcpu = self.cpus[cpu.index()].queue.pop(&mut self.vcpus).or_else(|| self.steal(cpu, now));
                 vcpu.map(|vcpu| self.run::<POLICED>(cpu, vcpu, now))
             }
         };
@@ -350,7 +348,7 @@ impl Scheduler {
         if self.policed {
             self.update_deadline(cpu, now);
             if self.to_spread(cpu).is_some() {
-                self.queues[cpu.index()].deadline = now;
+                self.cpus[cpu.index()].queue.deadline = now;
             }
         }
         Switch { next, contended: next.is_some() && waits, kick }
@@ -398,7 +396,7 @@ impl Scheduler {
     /// Requeues the running vCPU at its list's tail.
     fn preempt(&mut self, cpu: CpuId, current: VcpuId, now: u64) {
         self.depart(cpu, current, State::Ready(cpu), now);
-        self.queues[cpu.index()].push(&mut self.vcpus, current);
+        self.cpus[cpu.index()].queue.push(&mut self.vcpus, current);
     }
 
     /// Throttles the VMs on this CPU that have used up their caps, and resumes those whose next period has
@@ -430,7 +428,7 @@ impl Scheduler {
         if POLICED {
             self.end_turn(cpu, usize::from(vcpu.vm()), stays, now);
         } else if !stays {
-            self.queues[cpu.index()].load -= 1;
+            self.cpus[cpu.index()].queue.load -= 1;
         }
         self.cpus[cpu.index()].current = None;
         self.enter(vcpu, state, now);
@@ -488,7 +486,7 @@ impl Scheduler {
 
     /// Carries out the state change requested of the loaded vCPU that isn't running.
     fn release(&mut self, cpu: CpuId, now: u64) {
-        let Cpu { current, loaded, .. } = self.cpus[cpu.index()];
+        let &Cpu { current, loaded, .. } = &self.cpus[cpu.index()];
         if let Some(loaded) = loaded
             && current != Some(loaded)
             && let Some(leave) = self.vcpu_mut(loaded).leave
@@ -530,9 +528,9 @@ impl Scheduler {
         if POLICED {
             self.join(cpu, vm, now);
         } else {
-            self.queues[cpu.index()].load += 1;
+            self.cpus[cpu.index()].queue.load += 1;
         }
-        self.queues[cpu.index()].push(&mut self.vcpus, vcpu);
+        self.cpus[cpu.index()].queue.push(&mut self.vcpus, vcpu);
         let waits = self.contended(cpu);
         if waits {
             self.idle.set(cpu, false);
@@ -546,7 +544,7 @@ impl Scheduler {
 
     /// Removes a vCPU from a CPU's queue.
     pub(crate) fn unqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) {
-        self.queues[cpu.index()].remove(&mut self.vcpus, vcpu);
+        self.cpus[cpu.index()].queue.remove(&mut self.vcpus, vcpu);
         self.part(cpu, usize::from(vcpu.vm()), now);
     }
 

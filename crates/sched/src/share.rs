@@ -42,7 +42,7 @@ impl Scheduler {
         self.vms[vm] = Vm::NEW;
         self.known.remove(vm);
         self.capped.remove(vm);
-        for queue in &mut self.queues {
+        for queue in self.cpus.iter_mut().map(|cpu| &mut cpu.queue) {
             // Its successor has neither debt nor credit.
             queue.entity(vm).vtime = 0;
         }
@@ -60,7 +60,7 @@ impl Scheduler {
 
     /// Counts the vCPUs that run and wait, as [`join`](Self::join) would have, if shares are accounted; otherwise forgets the counts.
     fn recount(&mut self) {
-        for queue in &mut self.queues {
+        for queue in self.cpus.iter_mut().map(|cpu| &mut cpu.queue) {
             queue.present = VmSet::EMPTY;
             queue.deadline = u64::MAX;
             queue.entities.iter_mut().for_each(|entity| entity.count = 0);
@@ -75,7 +75,7 @@ impl Scheduler {
             for vcpu in self.vcpus_of(vm as u8) {
                 if let State::Ready(cpu) | State::Running(cpu) = self.state(vcpu) {
                     self.vms[vm].active += 1;
-                    let queue = &mut self.queues[cpu.index()];
+                    let queue = &mut self.cpus[cpu.index()].queue;
                     queue.entity(vm).count += 1;
                     queue.present.insert(vm);
                 }
@@ -89,7 +89,7 @@ impl Scheduler {
         if self.policed {
             self.join_policed(cpu, vm & (VMS - 1), now);
         } else {
-            self.queues[cpu.index()].load += 1;
+            self.cpus[cpu.index()].queue.load += 1;
         }
     }
 
@@ -97,18 +97,18 @@ impl Scheduler {
     fn join_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.vms[vm].activate(now);
         // The next period may have begun.
-        if self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now) {
+        if self.cpus[cpu.index()].queue.throttled.contains(vm) && self.has_time(vm, now) {
             self.unthrottle(cpu, vm, now);
         }
         self.charge(cpu, now);
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         queue.entity(vm).count += 1;
         if !queue.throttled.contains(vm) {
             let count = queue.entity(vm).count;
             if count == 1 {
                 self.appear(cpu, vm, now);
             }
-            self.queues[cpu.index()].load += 1;
+            self.cpus[cpu.index()].queue.load += 1;
         }
     }
 
@@ -118,7 +118,7 @@ impl Scheduler {
         if self.policed {
             self.part_policed(cpu, vm & (VMS - 1), now);
         } else {
-            self.queues[cpu.index()].load -= 1;
+            self.cpus[cpu.index()].queue.load -= 1;
         }
     }
 
@@ -126,7 +126,7 @@ impl Scheduler {
     fn part_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
         self.vms[vm].deactivate(now);
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         let throttled = queue.throttled.contains(vm);
         if !throttled {
             queue.load -= 1;
@@ -143,7 +143,7 @@ impl Scheduler {
 
     /// A VM starts to compete for a CPU; the running vCPU has been charged.
     pub(crate) fn appear(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         let before = queue.present;
         queue.present.insert(vm);
         if !before.is_several()
@@ -157,7 +157,7 @@ impl Scheduler {
             queue.vtime = incumbent.vtime;
             self.begin_charge(cpu, now);
         }
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         let vtime = queue.vtime;
         let entity = queue.entity(vm);
         entity.vtime = entity.vtime.max(vtime);
@@ -165,7 +165,7 @@ impl Scheduler {
 
     /// A VM no longer wants a CPU, or is throttled there; the running vCPU has been charged.
     pub(crate) fn vanish(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         let several = queue.competing();
         queue.present.remove(vm);
         if several && !queue.competing() {
@@ -178,14 +178,14 @@ impl Scheduler {
     /// Charges the VM of the running vCPU for the time since it was last charged, if VMs compete.
     #[inline(always)]
     pub(crate) fn charge(&mut self, cpu: CpuId, now: u64) {
-        if self.policed && self.queues[cpu.index()].competing() {
+        if self.policed && self.cpus[cpu.index()].queue.competing() {
             self.charge_competing(cpu, now);
         }
     }
 
     #[inline(never)]
     fn charge_competing(&mut self, cpu: CpuId, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         let Some(current) = self.cpus[cpu.index()].current else { return };
         let vm = usize::from(current.vm()) & (VMS - 1);
         let it = &self.vms[vm];
@@ -206,14 +206,14 @@ impl Scheduler {
     /// Starts charging the running vCPU's VM.
     fn begin_charge(&mut self, cpu: CpuId, now: u64) {
         if let Some(current) = self.cpus[cpu.index()].current {
-            self.queues[cpu.index()].charged = self.vms[usize::from(current.vm()) & (VMS - 1)].clock_at(now);
+            self.cpus[cpu.index()].queue.charged = self.vms[usize::from(current.vm()) & (VMS - 1)].clock_at(now);
         }
     }
 
     /// A vCPU of a VM starts to run.
     #[inline(always)]
     pub(crate) fn begin_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        if self.queues[cpu.index()].competing() {
+        if self.cpus[cpu.index()].queue.competing() {
             self.begin_competing_turn(cpu, vm, now);
         }
         // Succeeds: without time the VM would be throttled.
@@ -224,7 +224,7 @@ impl Scheduler {
 
     #[inline(never)]
     fn begin_competing_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         queue.last = vm;
         let vtime = queue.entity(vm).vtime;
         queue.vtime = queue.vtime.max(vtime);
@@ -253,7 +253,7 @@ impl Scheduler {
     /// Lets another VM go first if this one, which is running, has no other vCPU here.
     #[inline(never)]
     pub(crate) fn step_behind(&mut self, cpu: CpuId, vm: usize) {
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         if queue.waits(vm) {
             return;
         }
@@ -267,7 +267,7 @@ impl Scheduler {
 
     /// The load of a CPU: the sum of the weights of its waiting and running vCPUs.
     pub(crate) fn weight_on(&self, cpu: CpuId) -> u64 {
-        let queue = &self.queues[cpu.index()];
+        let queue = &self.cpus[cpu.index()].queue;
         if !self.policed {
             return self.vcpu_weight(0) * queue.load as u64;
         }

@@ -10,13 +10,13 @@ impl Scheduler {
     /// [`u64::MAX`]: never.
     #[inline]
     pub fn deadline(&self, cpu: CpuId) -> u64 {
-        self.queues[cpu.index()].deadline
+        self.cpus[cpu.index()].queue.deadline
     }
 
     /// Enforces caps on this CPU. Returns whether the running vCPU must wait for the next period.
     #[cold]
     pub(crate) fn enforce_caps(&mut self, cpu: CpuId, now: u64) -> bool {
-        let queue = &self.queues[cpu.index()];
+        let queue = &self.cpus[cpu.index()].queue;
         let (throttled, waiting) = (queue.throttled, queue.ready.and(self.capped));
         for vm in throttled.iter() {
             if self.has_time(vm, now) {
@@ -24,7 +24,7 @@ impl Scheduler {
             }
         }
         let current = self.cpus[cpu.index()].current;
-        let ended = match (current, self.queues[cpu.index()].grant) {
+        let ended = match (current, self.cpus[cpu.index()].queue.grant) {
             (Some(current), Some(grant)) if now >= grant.until => {
                 self.end_grant(cpu, now);
                 !self.begin_grant(cpu, usize::from(current.vm()), now)
@@ -53,14 +53,14 @@ impl Scheduler {
             None => return true,
             Some(cap) => cap.grant(now),
         };
-        self.queues[cpu.index()].grant = grant;
+        self.cpus[cpu.index()].queue.grant = grant;
         grant.is_some()
     }
 
     /// Settles the grant of the vCPU that stops running here.
     #[inline(never)]
     pub(crate) fn end_grant(&mut self, cpu: CpuId, now: u64) {
-        if let (Some(grant), Some(current)) = (self.queues[cpu.index()].grant.take(), self.cpus[cpu.index()].current)
+        if let (Some(grant), Some(current)) = (self.cpus[cpu.index()].queue.grant.take(), self.cpus[cpu.index()].current)
             && let Some(cap) = &mut self.vms[usize::from(current.vm()) & (VMS - 1)].cap
         {
             cap.settle(grant, now);
@@ -71,7 +71,7 @@ impl Scheduler {
     pub(crate) fn throttle(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
         self.vanish(cpu, vm, now);
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         queue.load -= usize::from(queue.entity(vm).count);
         queue.ready.remove(vm);
         queue.throttled.insert(vm);
@@ -80,7 +80,7 @@ impl Scheduler {
     /// Reverses [`throttle`](Self::throttle).
     pub(crate) fn unthrottle(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
-        let queue = &mut self.queues[cpu.index()];
+        let queue = &mut self.cpus[cpu.index()].queue;
         queue.throttled.remove(vm);
         queue.ready.insert(vm);
         queue.load += usize::from(queue.entity(vm).count);
@@ -91,7 +91,7 @@ impl Scheduler {
     #[inline(always)]
     pub(crate) fn update_deadline(&mut self, cpu: CpuId, now: u64) {
         if self.capped.is_empty() {
-            self.queues[cpu.index()].deadline = u64::MAX;
+            self.cpus[cpu.index()].queue.deadline = u64::MAX;
         } else {
             self.update_deadline_of_caps(cpu, now);
         }
@@ -99,8 +99,8 @@ impl Scheduler {
 
     #[inline(never)]
     fn update_deadline_of_caps(&mut self, cpu: CpuId, now: u64) {
-        let grant = self.queues[cpu.index()].grant;
-        let periods = self.queues[cpu.index()].throttled.iter().filter_map(|vm| Some(self.vms[vm].cap.as_ref()?.next_period(now)));
-        self.queues[cpu.index()].deadline = periods.chain(grant.map(|grant| grant.until)).min().unwrap_or(u64::MAX);
+        let grant = self.cpus[cpu.index()].queue.grant;
+        let periods = self.cpus[cpu.index()].queue.throttled.iter().filter_map(|vm| Some(self.vms[vm].cap.as_ref()?.next_period(now)));
+        self.cpus[cpu.index()].queue.deadline = periods.chain(grant.map(|grant| grant.until)).min().unwrap_or(u64::MAX);
     }
 }

@@ -121,6 +121,6 @@ fn load_spreads_to_idle_cpus() {
     machine.take_kicks();
     run(&mut machine, 20, &[]);
     for number in 0..4 {
-        assert_eq!(machine.scheduler.queues[number].load, 2, "two vCPUs on each CPU");
+        assert_eq!(machine.scheduler.cpus[number].queue.load, 2, "two vCPUs on each CPU");
     }
 }

@@ -161,7 +161,7 @@ impl Machine {
         let mut active = [0; VMS];
         assert!(scheduler.idle.without(online).is_empty());
         for cpu in online.iter() {
-            let run_queue = &scheduler.queues[cpu.index()];
+            let run_queue = &scheduler.cpus[cpu.index()].queue;
             let (mut present, mut load) = (0, 0);
             for (vm, active) in active.iter_mut().enumerate() {
                 let list: Vec<_> = run_queue.iter_vm(&scheduler.vcpus, vm).collect();

@@ -241,13 +241,13 @@ fn sleeping_at_charge_time_does_not_lower_the_charge() {
 #[test]
 fn virtual_time_is_rebased() {
     let mut machine = busy(1, &[(1, 300, 1), (1, 100, 1)]);
-    for entity in &mut machine.scheduler.queues[0].entities {
+    for entity in &mut machine.scheduler.cpus[0].queue.entities {
         entity.vtime += 1 << 62;
     }
-    machine.scheduler.queues[0].vtime += 1 << 62;
+    machine.scheduler.cpus[0].queue.vtime += 1 << 62;
     let account = run(&mut machine, 400, |_| {});
     assert!(account.vm(0).abs_diff(300 * SLICE) <= 2 * SLICE);
-    assert!(machine.scheduler.queues[0].vtime < 1 << 60);
+    assert!(machine.scheduler.cpus[0].queue.vtime < 1 << 60);
 }
 
 #[test]
