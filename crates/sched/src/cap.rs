@@ -4,7 +4,7 @@
 ///
 /// CPUs take time in small grants before they run one of the VM's vCPUs, so that several CPUs can't spend the
 /// same time. A grant never extends into the next period.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Cap {
     /// Ticks per period.
     quota: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Cap {
 }
 
 /// CPU time granted to a CPU for a vCPU of a capped VM.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Grant {
     from: u64,
     pub(crate) until: u64,

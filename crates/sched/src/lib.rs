@@ -46,6 +46,7 @@ mod balance;
 mod bar;
 mod cap;
 pub mod deadline;
+mod hand_over;
 mod id;
 pub mod lock;
 mod queue;

@@ -7,6 +7,7 @@ use crate::vcpu::{Link, Vcpus};
 
 /// A CPU's run queue.
 // The fields that every operation uses come first.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[repr(C)]
 pub(crate) struct RunQueue {
     /// VMs with a vCPU waiting here, not throttled here.
@@ -34,6 +35,7 @@ pub(crate) struct RunQueue {
 }
 
 /// A VM's part of a run queue.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
 pub(crate) struct Entity {
     head: Option<VcpuId>,

@@ -12,6 +12,7 @@ use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, State, Switch, VCPUS,
 /// Times are ticks of a counter shared by all CPUs. They may be slightly out of order, because CPUs read the
 /// counter before they wait for the scheduler's lock.
 // In this order: the fields that every operation uses are near the start, within reach of immediate offsets.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[repr(C)]
 pub struct Scheduler {
     /// CPUs that run vCPUs.
@@ -21,7 +22,7 @@ pub struct Scheduler {
     /// CPUs with a vCPU loaded.
     pub(crate) holding: CpuSet,
     /// Incremented whenever a vCPU arrives at a CPU from elsewhere.
-    arrivals: u32,
+    pub(crate) arrivals: u32,
     /// Whether there are several VMs, or caps. With a single VM no shares are accounted.
     pub(crate) policed: bool,
     /// VMs that have a cap.
@@ -37,6 +38,7 @@ pub struct Scheduler {
 
 /// The scheduler's state of a CPU. Other CPUs access it to add, migrate or steal a vCPU, and to see whether one runs or is loaded.
 // The fields that every operation uses come first; the size is a power of two, to index cheaply.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[repr(C, align(2048))]
 pub(crate) struct Cpu {
     /// The running vCPU.

@@ -6,6 +6,7 @@ use crate::{CpuId, CpuSet, State, VCPUS, VcpuId};
 pub(crate) type Vcpus = [Vcpu; VCPUS];
 
 /// The scheduler's state of a vCPU: one cache line, and of a size that is cheap to index.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Vcpu {
@@ -33,7 +34,7 @@ pub(crate) struct Vcpu {
 const _: () = assert!(size_of::<Vcpu>() == 64);
 
 /// A state change requested of a vCPU that runs on another CPU.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leave {
     // 0 is `None`.
     Park = 1,
@@ -50,6 +51,7 @@ pub struct Times {
 }
 
 /// A vCPU's neighbours in the list that it is in: at most one.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) before: Option<VcpuId>,

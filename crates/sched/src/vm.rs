@@ -6,6 +6,7 @@ use crate::cap::Cap;
 const DEFAULT_WEIGHT: u16 = 100;
 
 /// The scheduler's state of a VM.
+#[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
 pub(crate) struct Vm {
     /// At least 1; 0 if none of its vCPUs was configured since Stile's start.

@@ -53,8 +53,8 @@ fn unpublish(vcpu: &Vcpu) {
 /// The slow path of an exit. On return a vCPU is loaded, its general registers are in the frame, and it may be
 /// entered.
 pub fn leave(cpu: &mut Cpu, row: RowId) {
-    let reason = cpu.leave;
     let now = Arch::now();
+    let reason = cpu.leave;
     let ticks = now.wrapping_sub(cpu.since);
     let taken = mem::take(&mut cpu.taken);
     let loaded = cpu.loaded();
@@ -70,6 +70,15 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let me = id(cpu);
     ring::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
+    if reason == Leave::Wait
+        && let Some(next) = hand_over(cpu, &mut schedule, now)
+    {
+        let sleeper = next_deadline(&schedule, cpu);
+        drop(schedule);
+        load_vcpu(cpu, next, true);
+        share(cpu, false, sleeper, now);
+        return run(cpu, true);
+    }
     tell_of_woken(&mut schedule, cpu);
     let switch = match reason {
         Leave::Wait => schedule.scheduler.block(me, now),
@@ -97,6 +106,20 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         power::settle(vcpu.vm());
     }
     run(cpu, runs);
+}
+
+/// Puts the loaded vCPU, which waits, if the one that it woke replaces it: see [`Scheduler::hand_over`](stile_sched::Scheduler::hand_over).
+/// Returns that one, to be loaded. The wake-up need not have been told to the scheduler.
+#[inline(always)]
+fn hand_over(cpu: &mut Cpu, schedule: &mut Schedule, now: u64) -> Option<&'static Vcpu> {
+    let (to, woken) = cpu.woken?;
+    let vm = cpu.vcpu().vm();
+    let from = schedule.scheduler.hand_over(id(cpu), to, woken, now)?;
+    cpu.woken = None;
+    put(cpu, schedule, from, true);
+    schedule.sleepers.cancel(to);
+    // It is of the same VM.
+    Some(vm.vcpus[usize::from(to.vcpu())])
 }
 
 /// Ends the slice of `vcpu`, and publishes the stolen time of it and of the next one.
@@ -143,21 +166,11 @@ fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
 /// Carries out the scheduler's decision: puts the old vCPU while the schedule is locked, so that another CPU finds
 /// its registers in memory, and loads the new one. Returns whether there is one to run.
 fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
-    let me = id(cpu);
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
-        && let Some(loaded) = cpu.unload()
     {
-        cpu.slice_end = None;
         let sleeps = schedule.scheduler.state(old) == State::Blocked;
-        let vcpu = loaded.vcpu();
-        let deadline = cpu.put(loaded, sleeps);
-        if sleeps {
-            vcpu.fall_asleep(cpu.index);
-        }
-        if let Some(deadline) = deadline {
-            schedule.sleepers.set(me, old, deadline);
-        }
+        put(cpu, &mut schedule, old, sleeps);
     }
     if let Some(next) = switch.next
         && next.loading != Loading::Loaded
@@ -185,9 +198,30 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
+/// Puts the loaded vCPU, `old`, which another one replaces. If it `sleeps`, its timers' deadline is set.
+#[inline(always)]
+fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) {
+    let Some(loaded) = cpu.unload() else { return };
+    cpu.slice_end = None;
+    let vcpu = loaded.vcpu();
+    let deadline = cpu.put(loaded, sleeps);
+    if sleeps {
+        vcpu.fall_asleep(cpu.index);
+    }
+    if let Some(deadline) = deadline {
+        schedule.sleepers.set(id(cpu), old, deadline);
+    }
+}
+
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
+#[inline(never)]
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
-    let vcpu = vm::vcpu(which);
+    load_vcpu(cpu, vm::vcpu(which), switched);
+}
+
+/// [`load`], also for a switch between vCPUs of a VM.
+#[inline(always)]
+fn load_vcpu(cpu: &mut Cpu, vcpu: &'static Vcpu, switched: bool) {
     vcpu.wake_up();
     cpu.vcpu = Some(vcpu);
     cpu.rows = vcpu.ledger_rows();

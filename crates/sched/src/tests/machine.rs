@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
 use crate::id::VMS;
-use crate::{CpuId, CpuSet, Loading, Placement, Scheduler, State, Switch, VcpuId};
+use crate::{CpuId, CpuSet, Loading, Next, Placement, Scheduler, State, Switch, VcpuId};
 
 /// A slice, in ticks.
 pub(super) const SLICE: u64 = 100;
@@ -129,6 +129,24 @@ impl Machine {
     /// [`act`](Self::act), discarding the result.
     pub(super) fn step(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) {
         let _ = self.act(cpu, operation);
+    }
+
+    /// The running vCPU wakes another one and blocks, a tick later: in one operation where it is possible, if `at_once`. Returns whether it was.
+    pub(super) fn hand_over(&mut self, cpu: CpuId, to: VcpuId, at_once: bool) -> bool {
+        let woken = self.now;
+        self.now += 1;
+        let (mut placement, mut was_possible) = (None, false);
+        self.step(cpu, |scheduler, cpu, now| {
+            if at_once && let Some(from) = scheduler.hand_over(cpu, to, woken, now) {
+                was_possible = true;
+                let next = Some(Next { vcpu: to, loading: Loading::Replace(from) });
+                return Switch { next, contended: false, kick: None };
+            }
+            placement = scheduler.wake(to, woken);
+            scheduler.block(cpu, now)
+        });
+        self.placed(placement.filter(|placement| placement.cpu != cpu));
+        was_possible
     }
 
     /// Takes a vCPU that was powered off or parked off its CPU.

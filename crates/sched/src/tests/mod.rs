@@ -3,6 +3,7 @@
 
 mod bar;
 mod fairness;
+mod hand_over;
 mod machine;
 mod random;
 mod rules;

@@ -10,7 +10,7 @@ use super::{cpu, vcpu};
 use crate::{Scheduler, State};
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub(super) enum Op {
     Start(usize),
     Wake(usize),
     Stop(usize),
@@ -23,6 +23,8 @@ enum Op {
     SliceEnd(usize),
     Yield(usize),
     Block(usize),
+    /// The vCPU that runs on a CPU wakes another one, and blocks.
+    HandOver(usize, usize),
     Off(usize),
     /// A VM goes, if all its vCPUs are off.
     Remove(u8),
@@ -30,7 +32,7 @@ enum Op {
     Create(u8, Option<u64>),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(super) fn op() -> impl Strategy<Value = Op> {
     let vcpu = 0..64usize;
     let cpu = 0..64usize;
     prop_oneof![
@@ -38,7 +40,8 @@ fn op() -> impl Strategy<Value = Op> {
         6 => vcpu.clone().prop_map(Op::Wake),
         1 => vcpu.clone().prop_map(Op::Stop),
         1 => vcpu.clone().prop_map(Op::Park),
-        1 => vcpu.prop_map(Op::Unpark),
+        1 => vcpu.clone().prop_map(Op::Unpark),
+        4 => (cpu.clone(), vcpu).prop_map(|(cpu, vcpu)| Op::HandOver(cpu, vcpu)),
         4 => cpu.clone().prop_map(Op::Kick),
         2 => Just(Op::Kicks),
         8 => cpu.clone().prop_map(Op::SliceEnd),
@@ -51,7 +54,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A number of CPUs, and an affinity for each vCPU.
-fn shape() -> impl Strategy<Value = (usize, Vec<u64>)> {
+pub(super) fn shape() -> impl Strategy<Value = (usize, Vec<u64>)> {
     (1..=6usize).prop_flat_map(|cpus| {
         let all = (1u64 << cpus) - 1;
         let affinity = prop_oneof![
@@ -63,7 +66,7 @@ fn shape() -> impl Strategy<Value = (usize, Vec<u64>)> {
     })
 }
 
-fn apply(machine: &mut Machine, op: Op) {
+pub(super) fn apply(machine: &mut Machine, op: Op) {
     let now = machine.now;
     let (cpus, vcpus) = (machine.cpus, machine.vcpus);
     match op {
@@ -113,6 +116,7 @@ fn apply(machine: &mut Machine, op: Op) {
         Op::SliceEnd(number) => machine.step(cpu(number % cpus), Scheduler::slice_end),
         Op::Yield(number) => machine.step(cpu(number % cpus), Scheduler::yield_now),
         Op::Block(number) => machine.step(cpu(number % cpus), Scheduler::block),
+        Op::HandOver(number, index) => drop(machine.hand_over(cpu(number % cpus), vcpu(index % vcpus), true)),
         Op::Off(number) => machine.step(cpu(number % cpus), Scheduler::off),
         Op::Remove(vm) => machine.remove(vm),
         Op::Create(vm, cap) => machine.create(vm, cap.map(|quota| (quota, 20))),
@@ -120,7 +124,7 @@ fn apply(machine: &mut Machine, op: Op) {
 }
 
 /// A weight and a cap, in ticks of a period of 20, for each VM.
-fn shares() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
+pub(super) fn shares() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
     prop::collection::vec((1..=10_000u16, prop::option::weighted(0.3, 1..60u64)), 1..=8)
 }
 

@@ -6,7 +6,6 @@ use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
-use crate::arch::aarch64::nested::state::Nested;
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
 use crate::arch::aarch64::vm::second_stage;
@@ -90,14 +89,23 @@ impl PhysicalCpu for Cpu {
             return Some(0);
         }
         // ENABLE without IMASK.
-        let deadline = |control: El1, compare: El1| (context.el1[control as usize] & 0b11 == 0b01).then_some(context.el1[compare as usize]);
-        let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu, context.nested.as_deref()) {
-            0 => compare,
-            offset => timer::virtual_deadline(compare, offset),
-        });
-        let nested = context.nested.as_deref().and_then(Nested::stand_in_deadline);
-        let deadlines = [virt, deadline(El1::CntpCtl, El1::CntpCval), nested];
-        deadlines.into_iter().flatten().min()
+        let is_set = |control: El1| context.el1[control as usize] & 0b11 == 0b01;
+        let never = u64::MAX;
+        let mut deadline = never;
+        if is_set(El1::CntvCtl) {
+            let compare = context.el1[El1::CntvCval as usize];
+            deadline = match nested::timer_offset(vcpu, context.nested.as_deref()) {
+                0 => compare,
+                offset => timer::virtual_deadline(compare, offset),
+            };
+        }
+        if is_set(El1::CntpCtl) {
+            deadline = deadline.min(context.el1[El1::CntpCval as usize]);
+        }
+        if let Some(nested) = context.nested.as_deref() {
+            deadline = deadline.min(nested.stand_in_deadline().unwrap_or(never));
+        }
+        (deadline != never).then_some(deadline)
     }
 
     fn power_down(&mut self, loaded: Loaded<'static>) {
