@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::engine::Slots;
 use crate::interface::{CpuInterface, ListRegisters, Maintenance};
 use crate::kick::{Bits, Delivery};
-use crate::lr::ListRegister;
+use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 
 /// Requests of [`Redistributor::load`] to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,29 @@ pub struct Redistributor {
     pub(crate) direct: bool,
     pub(crate) config: Config,
     pub(crate) interface: CpuInterface,
+}
+
+/// Runs a statement for each list register of a set, in ascending order. Its number is a constant in each copy: an access to the register is no
+/// branch by number.
+macro_rules! for_each_list_register {
+    ($set:expr, $n:ident => $each:expr) => {
+        for_each_list_register!(($set), $n => $each, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($set:expr, $n:ident => $each:expr, $($number:literal)*) => {{
+        const _: () = assert!([$($number),*].len() == MAX_LIST_REGISTERS);
+        let set: u16 = $set;
+        'done: {
+            $(
+                if set >> $number == 0 {
+                    break 'done;
+                }
+                if set >> $number & 1 != 0 {
+                    let $n: usize = $number;
+                    $each;
+                }
+            )*
+        }
+    }};
 }
 
 /// SGIs are edge-triggered, PPIs level-sensitive until configured otherwise.
@@ -92,9 +115,8 @@ impl Redistributor {
     #[inline(always)]
     pub fn load<L: ListRegisters>(&mut self, lrs: &mut L) -> Loaded {
         self.loaded = true;
-        for n in Bits(self.slots.used.into()) {
-            lrs.write(n, self.interface.read(n));
-        }
+        self.merge_quick_saved();
+        for_each_list_register!(self.slots.used, n => lrs.write(n, self.interface.read(n)));
         if let Some(shortcuts) = lrs.shortcuts() {
             shortcuts.reset();
             for i in Bits(self.slots.quick) {
@@ -108,7 +130,7 @@ impl Redistributor {
             lrs.take_eoi_count();
             lrs.set_maintenance(self.maintenance);
         }
-        let delivery = if self.interface.eoi_count != 0 { Delivery::NeedsSync } else { self.sync_private(lrs) };
+        let delivery = if self.interface.eoi_count != 0 { Delivery::NeedsSync } else { self.sync_private_merged(lrs) };
         Loaded { active_ppis: self.active_ppis(lrs), delivery }
     }
 
@@ -121,13 +143,13 @@ impl Redistributor {
     /// [`has_deliverable_saved`](Self::has_deliverable_saved) afterwards.
     #[inline(always)]
     pub fn unload<L: ListRegisters>(&mut self, lrs: &mut L) -> u32 {
-        for n in Bits(self.slots.used.into()) {
+        for_each_list_register!(self.slots.used, n => {
             let lr = lrs.read(n);
             self.interface.write(n, lr);
             if !lr.invalid() || lr.eoi_asserted() {
                 lrs.write(n, ListRegister::INVALID);
             }
-        }
+        });
         if self.maintenance != Maintenance::default() {
             if self.maintenance.0 & Maintenance::LRENPIE != 0 {
                 self.interface.eoi_count += lrs.take_eoi_count();

@@ -134,7 +134,12 @@ impl Requests {
 
     /// The SGIs, in ascending order.
     pub fn sgis(self) -> impl Iterator<Item = u32> {
-        Bits(self.0 & PendingRequests::SGIS).map(|i| i as u32)
+        Bits(self.sgi_mask()).map(|i| i as u32)
+    }
+
+    /// The SGIs: bit n is SGI n.
+    pub(crate) const fn sgi_mask(self) -> u32 {
+        self.0 & PendingRequests::SGIS
     }
 }
 

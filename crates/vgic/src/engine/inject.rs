@@ -73,9 +73,11 @@ impl Redistributor {
     /// [`sync_private`](Self::sync_private), or, if the vCPU is loaded on another CPU, by
     /// [`PendingRequests::announce_private`](crate::PendingRequests::announce_private) and a kick.
     pub fn accept(&mut self, requests: Requests) {
-        for intid in requests.sgis() {
-            self.post_sgi(intid, true);
-        }
+        let block = &mut self.block;
+        // As `post_sgi`, for all of them.
+        let posted = requests.sgi_mask() & !block.pending;
+        block.pending |= posted;
+        block.recall |= posted & block.resident & !self.slots.quick;
     }
 
     /// Posts an SGI from another CPU. Returns whether the vCPU must run [`sync_private`](Self::sync_private):

@@ -62,6 +62,12 @@ impl Redistributor {
     #[inline]
     pub fn sync_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
         self.merge_quick(lrs);
+        self.sync_private_merged(lrs)
+    }
+
+    /// [`sync_private`](Self::sync_private) with no posted SGI that is eligible for the fast path.
+    #[inline]
+    pub(crate) fn sync_private_merged<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
         let block = &self.block;
         let rest = block.recall | block.wanted() | self.slots.held & !block.resident;
         if rest == 0 && !self.unpublished { Delivery::Done } else { self.sync_private_rest(lrs) }
@@ -125,13 +131,27 @@ impl Redistributor {
     /// Makes posted SGIs pending that are resident and eligible for the fast path.
     #[inline]
     fn merge_quick<L: ListRegisters>(&mut self, lrs: &mut L) {
+        for i in Bits(self.take_quick()) {
+            lrs.update(self.block.slot[i].into(), |lr| lr.with(ListRegister::PENDING));
+        }
+    }
+
+    /// [`merge_quick`](Self::merge_quick) for a vCPU that is not loaded.
+    #[inline(always)]
+    pub(crate) fn merge_quick_saved(&mut self) {
+        for i in Bits(self.take_quick()) {
+            self.interface.update(self.block.slot[i].into(), |lr| lr.with(ListRegister::PENDING));
+        }
+    }
+
+    /// Takes posted SGIs that are resident and eligible for the fast path: the caller makes them pending.
+    #[inline(always)]
+    fn take_quick(&mut self) -> u32 {
         let block = &mut self.block;
         let posted = block.pending & self.slots.quick;
         block.pending &= !posted;
         block.latched |= posted;
-        for i in Bits(posted) {
-            lrs.update(block.slot[i].into(), |lr| lr.with(ListRegister::PENDING));
-        }
+        posted
     }
 
     /// Reevaluates recalled SGIs and PPIs, and delivers waiting ones.

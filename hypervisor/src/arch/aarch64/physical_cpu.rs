@@ -61,6 +61,7 @@ impl PhysicalCpu for Cpu {
         handler::idle_interrupt(self);
     }
 
+    #[inline(always)]
     fn load(&mut self, vcpu: &'static Vcpu, switched: bool) {
         let vm = vcpu.vm();
         self.show_id_registers(&vm.arch.id_registers);

@@ -25,8 +25,15 @@ pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
 }
 
 /// Takes the requests of the loaded vCPU: moves interrupts that others made pending into its list registers.
-#[inline]
+#[inline(always)]
 pub fn pull(cpu: &Cpu) {
+    if !cpu.vcpu().arch.requests.is_empty() {
+        pull_some(cpu);
+    }
+}
+
+#[inline(never)]
+fn pull_some(cpu: &Cpu) {
     let requests = take_requests(cpu);
     if !requests.is_empty() {
         accept(cpu.vcpu(), cpu.index, requests);

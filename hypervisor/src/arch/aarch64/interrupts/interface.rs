@@ -209,9 +209,13 @@ impl<'vcpu> Interface<'vcpu> {
     /// Undoes [`Interface::load`].
     pub fn put(&mut self, to: &mut CpuInterface) {
         to.vmcr = self.vmcr();
-        let (ap0r, ap1r) = active_priorities();
-        to.ap0r = ap0r;
-        to.ap1r = ap1r;
+        let preemption_bits = shape().preemption_bits;
+        to.ap0r[0] = read_sysreg!(ICH_AP0R0_EL2) as u32;
+        to.ap1r[0] = read_sysreg!(ICH_AP1R0_EL2) as u32;
+        if preemption_bits >= 6 {
+            // Those that are not implemented stay zero.
+            (to.ap0r, to.ap1r) = active_priorities();
+        }
         self.disable();
     }
 }

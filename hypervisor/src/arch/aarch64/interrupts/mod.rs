@@ -79,6 +79,7 @@ pub fn private() -> [u32; 5] {
 }
 
 /// Loads a vCPU's interrupt state onto this CPU, after its timers.
+#[inline(always)]
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     let mut interface = Interface::new(cpu.index, vcpu);
     let requests = vcpu.arch.requests.take();
@@ -94,6 +95,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
 }
 
 /// Puts a vCPU's interrupt state. Returns whether the vCPU, if it sleeps, must be woken.
+#[inline(always)]
 pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     let mut interface = Interface::new(cpu.index, vcpu);
     let mut redistributor = vcpu.arch.redistributor.lock();

@@ -44,6 +44,7 @@ use state::{Nested, Regime};
 
 /// Resumes the loaded vCPU after it was left or loaded: its guest continues, unless L1 has an interrupt to take
 /// first.
+#[inline(always)]
 pub fn resume(cpu: &mut Cpu) {
     delivery::pull(cpu);
     if cpu.vcpu().arch.special {

@@ -8,10 +8,9 @@ use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::nested::state::Nested;
 
 /// Register values of a vCPU that is not loaded.
+// The registers that are moved one by one come first, within reach of the offsets of LDP and STP.
 #[repr(C)]
 pub struct VcpuContext {
-    /// x0 to x30. While the vCPU is loaded they are in the CPU, or in its frame.
-    pub general: [u64; 31],
     /// ELR_EL2: program counter.
     pub pc: u64,
     /// SPSR_EL2.
@@ -24,6 +23,8 @@ pub struct VcpuContext {
     pub el1: [u64; EL1_REGISTERS],
     /// Pointer-authentication keys.
     pub keys: [u64; KEYS],
+    /// x0 to x30. While the vCPU is loaded they are in the CPU, or in its frame.
+    pub general: [u64; 31],
     /// Breakpoints and watchpoints, once the guest has used them.
     pub debug: debug::Debug,
     /// FP, SIMD and SVE registers.
@@ -57,6 +58,7 @@ impl VcpuContext {
 
     /// Loads all registers but the general ones and the interrupt state. `turns`: another vCPU was loaded before;
     /// `fp_trapped`: see [`fp::State::load`].
+    #[inline(always)]
     pub fn load(&mut self, switched: bool, fp_trapped: &mut bool) {
         write_sysreg!(ELR_EL2, self.pc);
         write_sysreg!(SPSR_EL2, self.pstate);
@@ -82,6 +84,7 @@ impl VcpuContext {
     }
 
     /// Puts the registers that [`VcpuContext::load`] loaded.
+    #[inline(always)]
     pub fn put(&mut self) {
         if let Some(nested) = &mut self.nested {
             nested.put();

@@ -56,47 +56,59 @@ impl Debug {
     }
 
     /// Loads the registers, if granted.
+    #[inline(always)]
     pub fn load(&self) {
         if self.in_use {
-            traps::set_debug_traps(false);
-            let have = features::get();
-            for n in 0..MOST {
-                if n <= have.breakpoints as usize {
-                    write_breakpoint(n, self.bvr[n], self.bcr[n]);
-                }
-                if n <= have.watchpoints as usize {
-                    write_watchpoint(n, self.wvr[n], self.wcr[n]);
-                }
-            }
+            self.load_granted();
         }
         if self.os_lock != LOCKED_ON_PUT {
             write_sysreg!(OSLAR_EL1, u64::from(self.os_lock));
         }
     }
 
+    #[inline(never)]
+    fn load_granted(&self) {
+        traps::set_debug_traps(false);
+        let have = features::get();
+        for n in 0..MOST {
+            if n <= have.breakpoints as usize {
+                write_breakpoint(n, self.bvr[n], self.bcr[n]);
+            }
+            if n <= have.watchpoints as usize {
+                write_watchpoint(n, self.wvr[n], self.wcr[n]);
+            }
+        }
+    }
+
     /// Puts the registers, if granted, and disables them, so that they do not stop another vCPU. The next vCPU finds
     /// them trapped, and the OS lock as in [`LOCKED_ON_PUT`].
+    #[inline(always)]
     pub fn put(&mut self) {
         if self.os_lock != LOCKED_ON_PUT {
             write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
         }
         if self.in_use {
-            traps::set_debug_traps(true);
-            let have = features::get();
-            for n in 0..MOST {
-                if n <= have.breakpoints as usize {
-                    (self.bvr[n], self.bcr[n]) = read_breakpoint(n);
-                    write_breakpoint(n, 0, 0);
-                }
-                if n <= have.watchpoints as usize {
-                    (self.wvr[n], self.wcr[n]) = read_watchpoint(n);
-                    write_watchpoint(n, 0, 0);
-                }
-            }
-            // DBGCLAIMCLR_EL1: shared by all VMs of a CPU, and so a covert channel.
-            write_sysreg!(DBGCLAIMCLR_EL1, 0xff);
-            isb();
+            self.put_granted();
         }
+    }
+
+    #[inline(never)]
+    fn put_granted(&mut self) {
+        traps::set_debug_traps(true);
+        let have = features::get();
+        for n in 0..MOST {
+            if n <= have.breakpoints as usize {
+                (self.bvr[n], self.bcr[n]) = read_breakpoint(n);
+                write_breakpoint(n, 0, 0);
+            }
+            if n <= have.watchpoints as usize {
+                (self.wvr[n], self.wcr[n]) = read_watchpoint(n);
+                write_watchpoint(n, 0, 0);
+            }
+        }
+        // DBGCLAIMCLR_EL1: shared by all VMs of a CPU, and so a covert channel.
+        write_sysreg!(DBGCLAIMCLR_EL1, 0xff);
+        isb();
     }
 }
 

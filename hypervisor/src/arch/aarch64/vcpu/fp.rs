@@ -43,6 +43,7 @@ impl State {
 
     /// Loads the registers, or on a shared CPU possibly leaves them for later. `trapped`: whether they trap on this
     /// CPU.
+    #[inline(always)]
     pub fn load(&mut self, switched: bool, trapped: &mut bool) {
         let later = switched && self.eager_turns == 0;
         if *trapped != later {
@@ -85,6 +86,7 @@ impl State {
     }
 
     /// Loads the registers from memory.
+    #[inline(never)]
     pub fn fetch(&mut self) {
         self.live = true;
         let have = features::get();
@@ -121,6 +123,7 @@ impl State {
     }
 }
 
+#[inline(never)]
 fn set_traps(on: bool, trapped: &mut bool) {
     traps::set_fp_traps(on);
     *trapped = on;

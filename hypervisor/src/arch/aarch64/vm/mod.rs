@@ -335,6 +335,7 @@ impl Vm {
     /// The CPU's TLB may have entries of another vCPU of the same VM with the same ASID for other tables: a guest may
     /// use ASIDs differently on each of its CPUs. A CPU that last ran another vCPU of this VM therefore invalidates
     /// them (locally, for this VMID).
+    #[inline(always)]
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         let before = read_sysreg!(VTTBR_EL2);
         // VMIDs in force on a CPU stay with their VMs at a rollover.
