@@ -129,11 +129,11 @@ mod invalidations {
 
         pub fn take_right(&self, table: &AtomicU64) {
             table.store(0, Ordering::Release);
-            self.0.add();
+            self.0.request();
         }
 
         pub fn is_done(&self) -> bool {
-            self.0.are_done()
+            self.0.all_invalidated()
         }
     }
 }
