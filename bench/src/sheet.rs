@@ -1,4 +1,5 @@
-//! What the pictures share: size, colours for light and for dark pages, and a background for programs that don't report which one they show.
+//! The frame of all pictures: size, heading, colours for light and for dark pages, and a background for programs that don't report which
+//! one they show.
 
 use svg::Document;
 use svg::node::element::{Group, Rectangle, Style, Text, Title};

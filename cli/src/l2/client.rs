@@ -94,7 +94,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// What is in memory: names of files of the host, addresses, and contents.
+    /// Contents of memory: names of files of the host, addresses, and bytes.
     fn files(&self) -> Vec<(String, u64, &[u8])> {
         let VmPlan { kernel, initrd, dtb, layout, more, .. } = &self.plan;
         let path = |what: &str| format!("/{}-{what}", self.config.name);

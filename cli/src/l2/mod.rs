@@ -47,7 +47,7 @@ impl Debian {
         Self::new_for(Arch::Aarch64, vcpus, command)
     }
 
-    /// The same for any architecture.
+    /// A guest for any architecture: see [`Debian::new`].
     ///
     /// # Errors
     /// Something can't be fetched.

@@ -49,7 +49,7 @@ enum Next {
     Lock,
 }
 
-/// What loads return.
+/// The values that loads return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loads {
     Array,

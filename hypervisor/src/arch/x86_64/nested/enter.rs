@@ -28,7 +28,7 @@ const FLAGS: u64 = 1 << 1;
 const STI: u64 = 1 << 0;
 const MOV_SS: u64 = 1 << 1;
 
-/// What L1 wrote in these groups is checked, or composed, together with guest state that only VMCS02 may have.
+/// Fields in these groups are checked, or composed, together with guest state that only VMCS02 may have.
 const MIXED: Groups = Groups::of(&[Group::Registers, Group::Segments, Group::Flags, Group::Entry]);
 
 /// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered.
