@@ -37,7 +37,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     if !vmx.has_current() {
         return Err(VmxResult::FailInvalid);
     }
-    if vmcs::read(Field::GUEST_INTERRUPTIBILITY) & MOV_SS != 0 {
+    let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+    if blocking & MOV_SS != 0 {
         return fail(InstructionError::EntryMovSs);
     }
     vmx.collect_shadow(cpu);
@@ -70,7 +71,6 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.l1_flags = vmcs::read(Field::GUEST_RFLAGS);
     vmcs::write(Field::GUEST_RFLAGS, FLAGS);
     // The entry is the instruction that ends blocking by STI: events for L1 wait for nothing.
-    let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
     if blocking & STI != 0 {
         vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocking & !STI);
     }
@@ -94,7 +94,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
     }
     let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);
-    if event & VALID != 0 {
+    vmx.may_inject = event & VALID != 0;
+    if vmx.may_inject {
         vmcs::write(Field::ENTRY_ERROR_CODE, vmx.vmcs12.get(Field::ENTRY_ERROR_CODE));
         vmcs::write(Field::ENTRY_LENGTH, vmx.vmcs12.get(Field::ENTRY_LENGTH));
         vmcs::write(Field::ENTRY_INTERRUPTION, event);

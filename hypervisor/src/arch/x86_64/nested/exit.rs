@@ -29,6 +29,7 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
         return enter::refused(cpu, vmx, reason);
     }
     vmx.launching = false;
+    vmx.may_inject = reason != EXTERNAL_INTERRUPT;
     let outcome = match reason {
         EPT_VIOLATION if vmx.has_ept() => match vmx.violation(cpu) {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),

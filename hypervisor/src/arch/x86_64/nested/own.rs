@@ -73,7 +73,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
 /// Handles a physical interrupt, with VMCS02 current.
 pub fn interrupt(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Outcome {
     let vector = vmcs::read(Field::EXIT_INTERRUPTION) as u8;
-    inject::deliver_again();
+    vmx.may_inject = inject::deliver_again();
     to_vmcs01(cpu);
     let outcome = handler::handle_interrupt(cpu, vector);
     go_on(cpu, vmx, outcome)
@@ -146,13 +146,15 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
         interrupt_l2(cpu, vmx, event);
         return None;
     }
-    vmx.enter_vmcs02(cpu);
-    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
-        // An entry injects first (SDM, "VM-Entry Event Injection"). Stile's own interrupt exits before L2's next instruction.
-        apic::kick(cpu.index);
-        return None;
+    if vmx.may_inject {
+        vmx.enter_vmcs02(cpu);
+        if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+            // An entry injects first (SDM, "VM-Entry Event Injection"). Stile's own interrupt exits before L2's next instruction.
+            apic::kick(cpu.index);
+            return None;
+        }
+        to_vmcs01(cpu);
     }
-    to_vmcs01(cpu);
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
     let told = if matches!(event, Event::Init | Event::Nmi) || acknowledges { acknowledge(cpu, event) } else { 0 };
     vmx.enter_vmcs02(cpu);
@@ -185,6 +187,7 @@ fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
 #[cold]
 fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     const NMI_BLOCKED: u64 = 0b1011;
+    vmx.may_inject = true;
     vmx.enter_vmcs02(cpu);
     let free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let takes = match event {

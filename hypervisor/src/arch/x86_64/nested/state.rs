@@ -52,6 +52,8 @@ pub struct GuestVmx {
     pub l1_launched: bool,
     /// L2 is entered by VMLAUNCH, and has not run since.
     pub launching: bool,
+    /// VMCS02 may have an event to inject at its next entry.
+    pub may_inject: bool,
     /// L1's RFLAGS at the entry to L2, for an entry that fails.
     pub l1_flags: u64,
     /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
@@ -84,6 +86,7 @@ impl GuestVmx {
             in_l2: false,
             l1_launched: false,
             launching: false,
+            may_inject: false,
             l1_flags: 0,
             unsaved: None,
             own_window: false,
