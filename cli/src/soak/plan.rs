@@ -136,6 +136,9 @@ impl Round {
         );
         let mut techniques = self.techniques.clone();
         let mut append = format!("stile soak={} seed={} resets={}", self.operations, self.seed, self.resets);
+        if self.is_timed() {
+            append += " timed";
+        }
         if self.lost && self.nested.is_none() && self.arch == Arch::Aarch64 {
             append += " lost";
         }

@@ -5,6 +5,9 @@ use crate::{instruction, mrs};
 /// The limit of [`until`], in seconds of the virtual counter.
 const LIMIT_SECONDS: u64 = 30;
 
+/// What counts of the time between two polls of [`until`].
+const STEP_MICROSECONDS: u64 = 100_000;
+
 /// The virtual counter, not read ahead of earlier instructions.
 pub fn now() -> u64 {
     instruction!("isb");
@@ -21,16 +24,21 @@ pub fn ticks(microseconds: u64) -> u64 {
     (frequency() * microseconds / 1_000_000).max(1)
 }
 
-/// Polls until the condition holds; returns false at the limit.
+/// Polls until the condition holds; returns false at the limit. An emulator that its host stops for longer than [`STEP_MICROSECONDS`] uses up
+/// no more than that.
 pub fn until(mut condition: impl FnMut() -> bool) -> bool {
-    let end = now() + LIMIT_SECONDS * frequency();
+    let (limit, step) = (LIMIT_SECONDS * frequency(), ticks(STEP_MICROSECONDS));
+    let (mut waited, mut last) = (0, now());
     loop {
         if condition() {
             return true;
         }
-        if now() > end {
+        if waited > limit {
             return false;
         }
+        let at = now();
+        waited += (at - last).min(step);
+        last = at;
         core::hint::spin_loop();
     }
 }
