@@ -6,6 +6,7 @@
 //! - [`forward`]: L2 exits to forward to L1
 //! - [`inject`]: exceptions to virtual EL2, and returns from it
 //! - [`layout`]: EL2 registers whose layout depends on HCR_EL2.E2H
+//! - [`pauth`]: authentication of the return address of ERETAA and ERETAB
 //! - [`shadow`]: shadow second stages for L2, combined from L1's tables and L0's
 //! - [`tlbi`]: L1's TLB maintenance
 //! - [`vgic`]: L1's list registers, loaded on the processor while L2 runs
@@ -25,6 +26,7 @@ pub mod at;
 pub mod forward;
 pub mod inject;
 pub mod layout;
+pub mod pauth;
 pub mod shadow;
 pub mod tlbi;
 pub mod vgic;

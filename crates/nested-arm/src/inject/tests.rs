@@ -92,15 +92,23 @@ fn routing_of_interrupts() {
     assert!(Kind::Synchronous.is_routed_to_el2(0));
 }
 
+#[test]
+fn a_return_to_aarch32_is_illegal_without_it() {
+    let after = eret(pstate::USER32, pstate::EL1H, HCR_E2H, false);
+    assert_eq!(after, Return { to: Context::El2, pstate: pstate::EL1H | pstate::IL });
+}
+
 proptest! {
     /// For any SPSR_EL2 of L1, the processor never enters its own EL2 or EL3.
     #[test]
     fn no_return_leaves_the_vm(spsr: u64, mode in 4u64..=5, hcr: u64, has_aarch32: bool) {
         let after = eret(spsr, mode, hcr, has_aarch32);
-        let allowed = match after.to {
-            Context::El2 => matches!(after.pstate & pstate::M, pstate::EL1T | pstate::EL1H),
-            Context::HostEl0 => matches!(after.pstate & pstate::M, pstate::EL0T | pstate::USER32),
-            Context::Guest => matches!(after.pstate & pstate::M, pstate::EL0T | pstate::EL1T | pstate::EL1H | pstate::USER32),
+        // AArch32 where no level has it would make the processor's own exception return illegal.
+        let allowed = match (after.to, after.pstate & pstate::M) {
+            (Context::HostEl0 | Context::Guest, pstate::USER32) => has_aarch32,
+            (Context::El2, mode) => matches!(mode, pstate::EL1T | pstate::EL1H),
+            (Context::HostEl0, mode) => mode == pstate::EL0T,
+            (Context::Guest, mode) => matches!(mode, pstate::EL0T | pstate::EL1T | pstate::EL1H),
         };
         prop_assert!(allowed, "{after:x?}");
         prop_assert_eq!(after.pstate >> 32, 0);

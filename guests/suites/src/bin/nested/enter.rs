@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = payload::tests![
     injected_for_nobody,
     firmware_call,
     illegal_returns,
+    signed_returns,
     own_calls,
 ];
 
@@ -162,6 +163,60 @@ fn firmware_call() -> Outcome {
     check_eq!(exit.esr, 0x17 << 26 | 1 << 25 | 3, "ESR_EL2");
     check_eq!(guest.pc, guest::CODE, "ELR_EL2");
     check_end(guest.skip())
+}
+
+/// ERETAA and ERETAB authenticate ELR_EL2 by key and stack pointer, if SCTLR_EL2 enables the key.
+fn signed_returns() -> Outcome {
+    const LEVELS: u64 = 0xff0;
+    if mrs!("ID_AA64ISAR1_EL1") & LEVELS == 0 && mrs!("S3_0_C0_C6_2") >> 12 & 0xf == 0 {
+        skip!("no FEAT_PAuth");
+    }
+    // PACIA and PACIB of x8 by x9; ERETAA and ERETAB.
+    let by_a = code!(
+        "mov x9, sp",
+        "adr x8, 772f",
+        ".inst 0xdac10128",
+        "eor x8, x8, x0",
+        "msr ELR_EL2, x8",
+        "msr SPSR_EL2, x1",
+        "isb",
+        ".inst 0xd69f0bff",
+        "mov x2, #1",
+        "772: nop"
+    );
+    let by_b = code!(
+        "mov x9, sp",
+        "adr x8, 772f",
+        ".inst 0xdac10528",
+        "eor x8, x8, x0",
+        "msr ELR_EL2, x8",
+        "msr SPSR_EL2, x1",
+        "isb",
+        ".inst 0xd69f0fff",
+        "mov x2, #1",
+        "772: nop"
+    );
+    let sctlr = mrs!("SCTLR_EL2");
+    // APIAKey and APIBKey.
+    msr!("S3_0_C2_C1_0", payload::random::mix(1));
+    msr!("S3_0_C2_C1_1", payload::random::mix(2));
+    msr!("S3_0_C2_C1_2", payload::random::mix(3));
+    msr!("S3_0_C2_C1_3", payload::random::mix(4));
+    for (enable, code) in [(1 << 31, by_a), (1 << 30, by_b)] {
+        for (enabled, flipped, fails) in [(true, 0, false), (true, 1 << 54, true), (true, 1 << 60, true), (false, 0, false)] {
+            msr!("SCTLR_EL2", if enabled { sctlr | enable } else { sctlr & !enable });
+            payload::instruction!("isb");
+            let mut x = [0; 31];
+            x[..2].copy_from_slice(&[flipped, 0x3c9]);
+            // Without the HVC at its end.
+            let fault = probe::run(&code[..code.len() - 1], &mut x);
+            msr!("SCTLR_EL2", sctlr);
+            payload::instruction!("isb");
+            check!(fault.is_some() == fails, "enabled {enabled}, flipped {flipped:#x}: {fault:x?}");
+            check!(fails || x[2] == 0, "the return went to the next instruction");
+        }
+    }
+    Ok(())
 }
 
 /// A return to a reserved or higher level: EL2 continues at ELR_EL2, and takes an exception at once.

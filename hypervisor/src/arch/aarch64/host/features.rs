@@ -6,6 +6,8 @@ use crate::once::Once;
 /// Features that determine which registers move and which traps are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
+    /// AArch32 at EL0: without it, PSTATE.M\[4\] makes an exception return illegal, also Stile's.
+    pub aarch32_el0: bool,
     /// FEAT_VHE: Stile runs with HCR_EL2.E2H set.
     pub vhe: bool,
     /// FEAT_SVE.
@@ -14,6 +16,8 @@ pub struct Features {
     pub sme: bool,
     /// FEAT_PAuth.
     pub pauth: bool,
+    /// Level of authentication of addresses: the field APA, API or APA3 of the ID registers that is not 0.
+    pub pauth_level: u8,
     /// FEAT_FGT: fine-grained traps.
     pub fgt: bool,
     /// FEAT_FGT2: further fine-grained traps.
@@ -78,10 +82,12 @@ pub fn detect() -> Features {
     let mmfr4 = read_sysreg!(ID_AA64MMFR4_EL1);
     let field = |register: u64, shift: u32| register >> shift & 0xf;
     Features {
+        aarch32_el0: field(pfr0, 0) >= 2,
         vhe: field(mmfr1, 8) != 0,
         sve: field(pfr0, 32) != 0,
         sme: field(pfr1, 24) != 0,
         pauth: field(isar1, 4) | field(isar1, 8) | field(isar1, 24) | field(isar1, 28) | field(isar2, 8) | field(isar2, 12) != 0,
+        pauth_level: (field(isar1, 4) | field(isar1, 8) | field(isar2, 12)) as u8,
         fgt: field(mmfr0, 56) != 0,
         fgt2: field(mmfr0, 56) >= 2,
         hcx: field(mmfr1, 40) != 0,

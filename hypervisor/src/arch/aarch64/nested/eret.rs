@@ -2,12 +2,14 @@
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
-use stile_nested_arm::inject::{self, Context, EretKind, Kind};
+use stile_nested_arm::inject::{self, Context, Kind};
+use stile_nested_arm::pauth::Authenticated;
 use stile_sysreg::syndrome::Esr;
 
 use super::state::Nested;
-use super::{debug, exception, switch};
+use super::{authenticate, debug, exception, switch};
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 /// SPSR_EL2.IL: the next instruction takes an Illegal Execution state exception.
@@ -20,8 +22,15 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
     // EL1's registers hold L1's SPSR_EL2 and ELR_EL2.
     let (spsr, elr) = (read_sysreg!(SPSR_EL12), read_sysreg!(ELR_EL12));
     let pstate = read_sysreg!(SPSR_EL2);
-    let to = inject::eret(spsr, pstate, nested.hcr(), true);
-    write_sysreg!(ELR_EL2, authenticated(inject::eret_kind(esr), elr));
+    let elr = match authenticate::return_address(inject::eret_kind(esr), elr, pstate) {
+        Authenticated::Address(elr) => elr,
+        Authenticated::Fails(syndrome) => {
+            exception::take(cpu, nested, Kind::Synchronous, Some(syndrome), None);
+            return rows::NESTED_ERET_ILLEGAL;
+        }
+    };
+    let to = inject::eret(spsr, pstate, nested.hcr(), features::get().aarch32_el0);
+    write_sysreg!(ELR_EL2, elr);
     write_sysreg!(SPSR_EL2, to.pstate);
     match to.to {
         Context::El2 if to.pstate & IL != 0 => rows::NESTED_ERET_ILLEGAL,
@@ -40,23 +49,4 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
             rows::NESTED_ERET_GUEST
         }
     }
-}
-
-/// Authenticates the return address of ERETAA or ERETAB with L1's keys, which are in the CPU; SP is virtual EL2's, in
-/// SP_EL1.
-fn authenticated(kind: EretKind, elr: u64) -> u64 {
-    let sp = read_sysreg!(SP_EL1);
-    let mut address = elr;
-    match kind {
-        EretKind::Plain => {}
-        // SAFETY: the instruction computes on two registers, and accesses no memory.
-        EretKind::KeyA => unsafe {
-            core::arch::asm!(".arch_extension pauth", "autia {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
-        },
-        // SAFETY: the instruction computes on two registers, and accesses no memory.
-        EretKind::KeyB => unsafe {
-            core::arch::asm!(".arch_extension pauth", "autib {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
-        },
-    }
-    address
 }

@@ -8,6 +8,7 @@
 
 mod answer;
 mod at;
+mod authenticate;
 mod bring;
 mod controls;
 mod debug;
