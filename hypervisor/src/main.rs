@@ -131,8 +131,8 @@ fn take(input: Input) {
             }
         }
         Input::Command(Command::Control { tag, vm, action }) => operator::control(tag, vm, action),
-        Input::Command(Command::Sample { vm, vcpu }) => sample::request(vm, vcpu),
-        Input::Command(Command::SampleRows { vm, vcpu, from }) => sample::send_rows(vm, vcpu, from),
+        Input::Command(Command::Sample { tag, vm, vcpu }) => sample::request(tag, vm, vcpu),
+        Input::Command(Command::SampleRows { tag, from }) => sample::send_rows(tag, from),
         Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
         Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
         Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),

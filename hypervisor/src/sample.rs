@@ -26,11 +26,19 @@ const ATTEMPTS: usize = 4;
 /// No vCPU.
 const NONE: u32 = u32::MAX;
 
-/// The vCPU of the pending request: VM and vCPU number, a byte each; or [`NONE`].
+/// The pending request: its tag, and its vCPU by VM and vCPU number, a byte each; or [`NONE`].
 static WANTED: AtomicU32 = AtomicU32::new(NONE);
 
-/// The last copy and its vCPU.
-static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketLock::new((None, None));
+/// A copy of a ledger.
+struct Copied {
+    /// Its request's tag and its vCPU.
+    of: Option<(u16, VcpuId)>,
+    /// `None` before [`setup`].
+    ledger: Option<&'static mut Ledger>,
+}
+
+/// The last copy.
+static COPY: TicketLock<Copied> = TicketLock::new(Copied { of: None, ledger: None });
 
 /// Allocates the copy's memory, before the amount of free memory is recorded.
 ///
@@ -38,24 +46,24 @@ static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketL
 /// A description: no memory is left.
 pub fn setup() -> Result<(), &'static str> {
     // SAFETY: a ledger consists of integers, for which all zero is valid.
-    COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
+    COPY.lock().ledger = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
     cpu::RESCHED_HOOK.set(answer);
     Ok(())
 }
 
 /// Requests a vCPU's ledger for the operator.
-pub fn request(vm: u8, vcpu: u8) {
+pub fn request(tag: u16, vm: u8, vcpu: u8) {
     if find(vm, vcpu).is_none() {
-        return console::event(&Event::NoSample { vm, vcpu });
+        return console::event(&Event::NoSample { tag, vm, vcpu });
     }
-    want(vm, vcpu);
+    want(tag, vm, vcpu);
     answer(None);
 }
 
 /// From here on each CPU that takes a reschedule request tries to answer.
-fn want(vm: u8, vcpu: u8) {
+fn want(tag: u16, vm: u8, vcpu: u8) {
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
-    if WANTED.swap(u32::from(vm) << 8 | u32::from(vcpu), Ordering::AcqRel) != NONE {
+    if WANTED.swap(u32::from(tag) << 16 | u32::from(vm) << 8 | u32::from(vcpu), Ordering::AcqRel) != NONE {
         // An earlier request is dropped.
         cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     }
@@ -70,6 +78,12 @@ fn end(wanted: u32) -> bool {
     ended
 }
 
+/// Tag, VM and vCPU of a request.
+fn parts(wanted: u32) -> (u16, u8, u8) {
+    let [high, low, vm, vcpu] = wanted.to_be_bytes();
+    (u16::from_be_bytes([high, low]), vm, vcpu)
+}
+
 fn find(vm: u8, vcpu: u8) -> Option<&'static vm::Vcpu> {
     vm::get(usize::from(vm))?.vcpus.get(usize::from(vcpu)).copied()
 }
@@ -77,14 +91,14 @@ fn find(vm: u8, vcpu: u8) -> Option<&'static vm::Vcpu> {
 /// Called when a VM is destroyed: drops the copy of its ledger.
 pub fn forget(vm: u8) {
     let mut copy = COPY.lock();
-    if copy.0.is_some_and(|id| id.vm() == vm) {
-        copy.0 = None;
+    if copy.of.is_some_and(|(_, id)| id.vm() == vm) {
+        copy.of = None;
     }
     drop(copy);
     let wanted = WANTED.load(Ordering::Acquire);
-    let [_, _, number, vcpu] = wanted.to_be_bytes();
+    let (tag, number, vcpu) = parts(wanted);
     if wanted != NONE && number == vm && end(wanted) {
-        console::event(&Event::NoSample { vm, vcpu });
+        console::event(&Event::NoSample { tag, vm, vcpu });
     }
 }
 
@@ -95,10 +109,10 @@ pub fn forget(vm: u8) {
 fn answer(loaded: Option<VcpuId>) {
     let mut copy = COPY.lock();
     let wanted = WANTED.load(Ordering::Acquire);
-    let [_, _, number, vcpu] = wanted.to_be_bytes();
+    let (tag, number, vcpu) = parts(wanted);
     let Some(vcpu) = find(number, vcpu).filter(|_| wanted != NONE) else { return };
-    let (id, Some(ledger)) = &mut *copy else { return };
-    *id = None;
+    let Copied { of, ledger: Some(ledger) } = &mut *copy else { return };
+    *of = None;
     let now = Arch::now();
     let times = match copy_of(vcpu, loaded, ledger, now) {
         Ok(times) => times,
@@ -111,11 +125,11 @@ fn answer(loaded: Option<VcpuId>) {
     if !end(wanted) {
         return;
     }
-    *id = Some(vcpu.id);
+    *of = Some((tag, vcpu.id));
     let taken = ledger.taken;
     drop(copy);
     let (hz, vm, number) = (Arch::frequency(), vcpu.id.vm(), vcpu.id.vcpu());
-    console::event(&Event::Sample(Sample { vm, vcpu: number, hz, now, taken, ran: times.ran, waited: times.waited }));
+    console::event(&Event::Sample(Sample { tag, vm, vcpu: number, hz, now, taken, ran: times.ran, waited: times.waited }));
 }
 
 /// Copies a ledger without the schedule's lock, because the copy is long. On failure returns the CPU on which the
@@ -160,13 +174,14 @@ fn copy_unlocked(vcpu: &vm::Vcpu, to: &mut Ledger) {
 }
 
 /// Sends a piece of the copy.
-pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
+pub fn send_rows(tag: u16, from: u16) {
     let mut rows = heapless::Vec::<LedgerRow, PIECE>::new();
     let mut next = None;
     let copy = COPY.lock();
-    if let (Some(id), Some(ledger)) = &*copy
-        && (id.vm(), id.vcpu()) == (vm, vcpu)
+    if let Copied { of: Some((of, id)), ledger: Some(ledger) } = &*copy
+        && *of == tag
     {
+        let (vm, vcpu) = (id.vm(), id.vcpu());
         let mut rest = ledger.entries().filter(|entry| entry.id.raw() >= from);
         rows.extend(rest.by_ref().take(PIECE).map(|entry| report::row_of(vm, vcpu, &entry)));
         next = rest.next().map(|entry| entry.id.raw());
@@ -174,13 +189,13 @@ pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
     // The serial line may be slow, and another CPU may need the lock when it leaves a vCPU.
     drop(copy);
     rows.into_iter().for_each(|row| console::event(&Event::SampleRow(row)));
-    console::event(&Event::SampleRows { vm, vcpu, next });
+    console::event(&Event::SampleRows { tag, from, next });
 }
 
 /// Request state for tests: the vCPU was found running.
 #[cfg(test)]
 pub fn want_for_tests(vm: u8, vcpu: u8) {
-    want(vm, vcpu);
+    want(0, vm, vcpu);
 }
 
 /// Whether a sample is requested.

@@ -71,8 +71,12 @@ const LAST_LINES: usize = 30;
 /// Number of lines of Stile's log shown then; it contains a backtrace if Stile panicked.
 const LAST_LOG_LINES: usize = 100;
 
-/// Time limit for the emulator to end after Stile's last message, and for Stile to end its VMs.
+/// Time limit for the emulator to end after Stile's last message.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Time limits for Stile to report its accounts and to end its VMs: without a byte of it, and in all. An emulator on a busy machine is slow.
+const SILENCE: Duration = Duration::from_secs(20);
+const ACCOUNT: Duration = Duration::from_secs(120);
 
 /// Delay after the last output before a prompt is shown, and time limit for the emulator's last output.
 const IDLE: Duration = Duration::from_millis(100);
@@ -202,6 +206,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         tracer: Tracer::default(),
         budgets: Budgets::new(&request.guests),
         accounts: request.exits.is_some(),
+        heard: false,
         leaving: Vec::new(),
         upload: None,
         image: request.source.image(),
@@ -235,7 +240,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         let ask = if session.emulator.is_some() { Command::Shutdown } else { Command::Ledger };
         session.asked = Asked::Account;
         session.command(&ask);
-        session.follow(Some(GRACE));
+        session.follow_account();
     }
     if let Some(emulator) = &mut session.emulator {
         emulator.kill();
@@ -270,6 +275,8 @@ struct Session<'a> {
     budgets: Budgets,
     /// Whether accounts are shown at the end.
     accounts: bool,
+    /// Whether the machine has sent anything since this was last cleared.
+    heard: bool,
     /// VMs with a pending destruction.
     leaving: Vec<Leaving>,
     /// The VM that is being created.
@@ -346,9 +353,24 @@ impl Session<'_> {
         }
     }
 
+    /// Follows the run for as long as the accounts arrive that Stile was asked for. A signal ends it.
+    fn follow_account(&mut self) {
+        let end = Instant::now() + ACCOUNT;
+        loop {
+            self.heard = false;
+            match self.follow(Some(SILENCE)) {
+                End::Timeout(_) if self.heard && Instant::now() < end => {}
+                _ => return,
+            }
+        }
+    }
+
     fn take(&mut self, input: Input) -> io::Result<Option<End>> {
         match input {
-            Input::Line(bytes) => self.feed(0, &bytes)?,
+            Input::Line(bytes) => {
+                self.heard = true;
+                self.feed(0, &bytes)?;
+            }
             Input::LineEnd => return Ok(Some(self.emulator_end())),
             Input::Errors(bytes) => self.errors(&bytes),
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),

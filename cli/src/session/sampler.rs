@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stile_board::MAX_VMS;
 use stile_ledger::Row;
 use stile_ledger::report::{Account, Report};
-use stile_wire::{Command, Event, Sample as Taken};
+use stile_wire::{Command, Event, LedgerRow, Sample as Taken};
 
 use super::exits::{Exits, exists, key};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
@@ -34,8 +34,12 @@ pub struct Sampler {
     retry: Option<Instant>,
     /// The vCPU that was asked for: VM and number.
     at: (u8, u8),
-    /// First row of the next requested piece of the ledger.
+    /// Tag of that request. Answers to earlier requests for the vCPU may still arrive.
+    tag: u16,
+    /// First row of the requested piece of the ledger.
     from: u16,
+    /// Rows of the piece that is arriving. Their end says which request they answer.
+    piece: Vec<LedgerRow>,
     sample: Sample,
     /// The samples as accounts of exits.
     report: Report,
@@ -67,8 +71,9 @@ impl Sampler {
             self.retry = None;
             return Step::Done(std::mem::take(&mut self.sample), std::mem::take(&mut self.waiting));
         }
+        self.tag = self.tag.wrapping_add(1);
         self.from = 0;
-        Step::Send(Command::Sample { vm: self.at.0, vcpu: self.at.1 })
+        Step::Send(Command::Sample { tag: self.tag, vm: self.at.0, vcpu: self.at.1 })
     }
 
     /// Time at which [`Sampler::retry`] is due.
@@ -87,63 +92,84 @@ impl Sampler {
         }
     }
 
-    /// Processes a message; `exits` has the names of rows. Those of an earlier sample are ignored.
+    /// Processes a message; `exits` has the names of rows. Answers to earlier requests are ignored.
     pub fn take(&mut self, event: &Event, exits: &Exits, now: Instant) -> Step {
-        let about = match *event {
-            Event::NoSample { vm, vcpu } | Event::SampleRows { vm, vcpu, .. } => (vm, vcpu),
-            Event::Sample(Taken { vm, vcpu, .. }) => (vm, vcpu),
-            Event::SampleRow(row) => (row.vm, row.vcpu),
+        let is_ours = match *event {
+            Event::SampleRow(row) => (row.vm, row.vcpu) == self.at,
+            Event::NoSample { tag, .. } | Event::SampleRows { tag, .. } | Event::Sample(Taken { tag, .. }) => {
+                let is_ours = tag == self.tag;
+                if !is_ours {
+                    self.piece.clear();
+                }
+                is_ours
+            }
             _ => return Step::Nothing,
         };
-        if self.retry.is_none() || about != self.at {
+        if self.retry.is_none() || !is_ours {
             return Step::Nothing;
         }
-        // Not while an answer is still arriving: the answers to both requests would mix.
+        // An answer that is still arriving is not late.
         self.retry = Some(now + LIMIT);
         match *event {
-            Event::NoSample { vm, .. } => {
-                self.at = (vm.saturating_add(1), 0);
+            Event::NoSample { .. } => {
+                self.at = (self.at.0.saturating_add(1), 0);
                 self.next()
             }
-            Event::Sample(taken) => {
-                let Taken { hz, now, taken: exits_taken, ran, waited, .. } = taken;
-                self.sample.counter_hz = hz;
-                let Some(vm) = self.sample.vms.get_mut(usize::from(taken.vm)) else { return Step::Nothing };
-                vm.vcpus.truncate(taken.vcpu.into());
-                let account = self.report.account_mut(taken.vm, taken.vcpu);
-                *account = Account::new();
-                account.taken = exits_taken;
-                vm.vcpus.push(VcpuSample { now, exits_taken, ran, waited, rows: Vec::new() });
-                Step::Send(Command::SampleRows { vm: taken.vm, vcpu: taken.vcpu, from: 0 })
-            }
+            Event::Sample(taken) => self.begin(&taken),
             Event::SampleRow(row) => {
-                let Some(vcpu) = self.sample.vms.get_mut(usize::from(row.vm)).and_then(|vm| vm.vcpus.last_mut()) else {
-                    return Step::Nothing;
-                };
-                // A row unknown to this program is not in the sum, and so appears as unaccounted.
-                if vcpu.rows.len() < stile_ledger::ROWS
-                    && let Some(key) = key(row.row)
-                    && let Some((reason, sub)) = exits.name(key)
-                {
-                    let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
-                    self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
-                    vcpu.rows.push(RowSample { reason, sub, count: row.count, ticks: row.ticks, min: row.min, max: row.max });
+                if self.piece.len() < stile_ledger::ROWS {
+                    self.piece.push(row);
                 }
                 Step::Nothing
             }
-            Event::SampleRows { vm, vcpu, next } => match next {
-                // Pieces follow each other: others would never end.
-                Some(from) if from > self.from => {
-                    self.from = from;
-                    Step::Send(Command::SampleRows { vm, vcpu, from })
+            Event::SampleRows { from, next, .. } => {
+                let piece = std::mem::take(&mut self.piece);
+                if from != self.from {
+                    return Step::Nothing;
                 }
-                _ => {
-                    let after = (vm, vcpu.saturating_add(1));
-                    self.at = if exists(after.0, after.1) { after } else { (vm.saturating_add(1), 0) };
-                    self.next()
+                piece.iter().for_each(|row| self.add(row, exits));
+                match next {
+                    // Pieces follow each other: others would never end.
+                    Some(next) if next > from => {
+                        self.from = next;
+                        Step::Send(Command::SampleRows { tag: self.tag, from: next })
+                    }
+                    _ => {
+                        let after = (self.at.0, self.at.1.saturating_add(1));
+                        self.at = if exists(after.0, after.1) { after } else { (self.at.0.saturating_add(1), 0) };
+                        self.next()
+                    }
                 }
-            },
+            }
             _ => Step::Nothing,
+        }
+    }
+
+    /// Begins with the vCPU's totals, and asks for its rows.
+    fn begin(&mut self, taken: &Taken) -> Step {
+        let (vm, vcpu) = self.at;
+        self.sample.counter_hz = taken.hz;
+        self.piece.clear();
+        let Some(sample) = self.sample.vms.get_mut(usize::from(vm)) else { return Step::Nothing };
+        sample.vcpus.truncate(vcpu.into());
+        let account = self.report.account_mut(vm, vcpu);
+        *account = Account::new();
+        account.taken = taken.taken;
+        let rows = Vec::new();
+        sample.vcpus.push(VcpuSample { now: taken.now, exits_taken: taken.taken, ran: taken.ran, waited: taken.waited, rows });
+        Step::Send(Command::SampleRows { tag: self.tag, from: 0 })
+    }
+
+    /// Adds a row. One unknown to this program is not in the sum, and so appears as unaccounted.
+    fn add(&mut self, row: &LedgerRow, exits: &Exits) {
+        let Some(vcpu) = self.sample.vms.get_mut(usize::from(row.vm)).and_then(|vm| vm.vcpus.last_mut()) else { return };
+        if vcpu.rows.len() < stile_ledger::ROWS
+            && let Some(key) = key(row.row)
+            && let Some((reason, sub)) = exits.name(key)
+        {
+            let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
+            self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
+            vcpu.rows.push(RowSample { reason, sub, count: row.count, ticks: row.ticks, min: row.min, max: row.max });
         }
     }
 }
@@ -151,13 +177,25 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use stile_ledger::aarch64::reason;
-    use stile_wire::{LedgerRow, Row};
+    use stile_wire::Row;
 
     use super::*;
     use crate::config::Arch;
 
-    fn send(vm: u8, vcpu: u8) -> Step {
-        Step::Send(Command::Sample { vm, vcpu })
+    fn send(tag: u16, vm: u8, vcpu: u8) -> Step {
+        Step::Send(Command::Sample { tag, vm, vcpu })
+    }
+
+    fn rows(tag: u16, from: u16) -> Step {
+        Step::Send(Command::SampleRows { tag, from })
+    }
+
+    fn taken(tag: u16) -> Event {
+        Event::Sample(Taken { tag, vm: 0, vcpu: 0, hz: 1000, now: 50, taken: 3, ran: 40, waited: 5 })
+    }
+
+    fn row(count: u64) -> LedgerRow {
+        LedgerRow { vm: 0, vcpu: 0, row: Row::Static(reason::IRQ.other().raw()), count, ticks: 30, min: 1, max: 20 }
     }
 
     #[test]
@@ -165,22 +203,22 @@ mod tests {
         let (mut sampler, exits, now) = (Sampler::default(), Exits::new(Arch::Aarch64), Instant::now());
         let names: Vec<String> = (0..300).map(|n| n.to_string()).collect();
         let mut step = sampler.ask(1, now, &names);
-        let mut steps = 0;
+        let (mut steps, mut at) = (0, (0, 0));
         let sample = loop {
             steps += 1;
             assert!(steps < 20 * stile_board::MAX_VMS * stile_board::MAX_VCPUS, "it does not end");
             step = match step {
-                Step::Send(Command::Sample { vm, vcpu }) => {
-                    sampler.take(&Event::Sample(Taken { vm, vcpu, ..Taken::default() }), &exits, now)
+                Step::Send(Command::Sample { tag, vm, vcpu }) => {
+                    at = (vm, vcpu);
+                    sampler.take(&Event::Sample(Taken { tag, vm, vcpu, ..Taken::default() }), &exits, now)
                 }
-                Step::Send(Command::SampleRows { vm, vcpu, from }) => {
-                    let row = Row::Static(reason::IRQ.other().raw());
+                Step::Send(Command::SampleRows { tag, from }) => {
                     for _ in 0..100 {
-                        let row = LedgerRow { vm, vcpu, row, count: u64::MAX, ticks: u64::MAX, min: 1, max: 2 };
+                        let row = LedgerRow { vm: at.0, vcpu: at.1, count: u64::MAX, ticks: u64::MAX, ..row(1) };
                         sampler.take(&Event::SampleRow(row), &exits, now);
                     }
                     // One piece is repeated without end, and points to one behind it.
-                    sampler.take(&Event::SampleRows { vm, vcpu, next: Some(from.saturating_add(6000)) }, &exits, now)
+                    sampler.take(&Event::SampleRows { tag, from, next: Some(from.saturating_add(6000)) }, &exits, now)
                 }
                 Step::Done(sample, _) => break sample,
                 other => panic!("{other:?}"),
@@ -194,25 +232,21 @@ mod tests {
     fn a_sample_is_gathered_in_pieces_and_shared() {
         let (mut sampler, exits, now) = (Sampler::default(), Exits::new(Arch::Aarch64), Instant::now());
         let names = ["a".to_owned(), "b".to_owned()];
-        let irq = reason::IRQ.other().raw();
-        assert_eq!(sampler.ask(7, now, &names), send(0, 0));
+        assert_eq!(sampler.ask(7, now, &names), send(1, 0, 0));
         assert_eq!(sampler.ask(8, now, &names), Step::Nothing);
-        let taken = stile_wire::Sample { vm: 0, vcpu: 0, hz: 1000, now: 50, taken: 3, ran: 40, waited: 5 };
-        let rows = |from| Step::Send(Command::SampleRows { vm: 0, vcpu: 0, from });
-        assert_eq!(sampler.take(&Event::Sample(taken), &exits, now), rows(0));
-        let row = LedgerRow { vm: 0, vcpu: 0, row: Row::Static(irq), count: 3, ticks: 30, min: 1, max: 20 };
-        assert_eq!(sampler.take(&Event::SampleRow(row), &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&taken(1), &exits, now), rows(1, 0));
+        assert_eq!(sampler.take(&Event::SampleRow(row(3)), &exits, now), Step::Nothing);
         // Of another sample.
-        assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row }), &exits, now), Step::Nothing);
-        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits, now), rows(16));
-        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits, now), send(0, 1));
-        assert_eq!(sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now), send(1, 0));
-        let Step::Done(sample, clients) = sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits, now) else { panic!() };
+        assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row(3) }), &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 0, next: Some(16) }, &exits, now), rows(1, 16));
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 16, next: None }, &exits, now), send(2, 0, 1));
+        assert_eq!(sampler.take(&Event::NoSample { tag: 2, vm: 0, vcpu: 1 }, &exits, now), send(3, 1, 0));
+        let Step::Done(sample, clients) = sampler.take(&Event::NoSample { tag: 3, vm: 1, vcpu: 0 }, &exits, now) else { panic!() };
         assert_eq!(clients, [7, 8]);
         assert_eq!((sample.counter_hz, sample.vms[0].vcpus[0].unaccounted(), sample.vms[1].vcpus.len()), (1000, 0, 0));
         assert_eq!(sample.vms[0].vcpus[0].rows[0].reason, "IRQ");
         assert_eq!((sampler.report().vm(0).taken, sampler.report().vm(0).difference()), (3, 0));
-        assert_eq!(sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits, now), Step::Nothing, "none is being gathered");
+        assert_eq!(sampler.take(&Event::NoSample { tag: 3, vm: 1, vcpu: 0 }, &exits, now), Step::Nothing, "none is being gathered");
     }
 
     #[test]
@@ -220,20 +254,37 @@ mod tests {
         let (mut sampler, now) = (Sampler::default(), Instant::now());
         let (names, exits) = (["a".to_owned()], Exits::new(Arch::Aarch64));
         assert_eq!((sampler.retry_at(), sampler.retry(now)), (None, Step::Nothing));
-        assert_eq!(sampler.ask(1, now, &names), send(0, 0));
-        let taken = stile_wire::Sample { vm: 0, vcpu: 0, ..Default::default() };
-        sampler.take(&Event::Sample(taken), &exits, now);
+        assert_eq!(sampler.ask(1, now, &names), send(1, 0, 0));
         assert_eq!((sampler.retry_at(), sampler.retry(now)), (Some(now + LIMIT), Step::Nothing));
-        assert_eq!(sampler.retry(now + LIMIT), send(0, 0));
-        // The vCPU's earlier rows are replaced.
-        sampler.take(&Event::Sample(taken), &exits, now);
+        assert_eq!(sampler.retry(now + LIMIT), send(2, 0, 0));
+        sampler.take(&taken(2), &exits, now);
         // A slow answer is not lost.
         let later = now + LIMIT * 3 / 2;
-        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits, later);
+        sampler.take(&Event::SampleRows { tag: 2, from: 0, next: Some(16) }, &exits, later);
         assert_eq!((sampler.retry_at(), sampler.retry(now + LIMIT * 2)), (Some(later + LIMIT), Step::Nothing));
-        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits, now);
-        sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now);
-        let Step::Nothing = sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now) else { panic!() };
+        sampler.take(&Event::SampleRows { tag: 2, from: 16, next: None }, &exits, now);
+        sampler.take(&Event::NoSample { tag: 3, vm: 0, vcpu: 1 }, &exits, now);
         assert_eq!(sampler.retry_at(), None);
+    }
+
+    #[test]
+    fn answers_to_a_request_that_was_repeated_do_not_mix() {
+        let (mut sampler, now) = (Sampler::default(), Instant::now());
+        let (names, exits) = (["a".to_owned()], Exits::new(Arch::Aarch64));
+        let row = |count| Event::SampleRow(row(count));
+        sampler.ask(1, now, &names);
+        assert_eq!(sampler.retry(now + LIMIT), send(2, 0, 0), "the machine stalls");
+        // It answers the first request, and then finds the second, for which the vCPU must be kicked first.
+        assert_eq!(sampler.take(&taken(1), &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&taken(2), &exits, now), rows(2, 0));
+        // A piece is late as well, and comes twice.
+        assert_eq!(sampler.retry(now + LIMIT * 2), send(3, 0, 0));
+        sampler.take(&row(2), &exits, now);
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 2, from: 0, next: None }, &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&taken(3), &exits, now), rows(3, 0));
+        sampler.take(&row(3), &exits, now);
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 3, from: 0, next: None }, &exits, now), send(4, 0, 1));
+        let Step::Done(sample, _) = sampler.take(&Event::NoSample { tag: 4, vm: 0, vcpu: 1 }, &exits, now) else { panic!() };
+        assert_eq!((sample.vms[0].vcpus[0].rows.len(), sample.vms[0].vcpus[0].unaccounted()), (1, 0));
     }
 }

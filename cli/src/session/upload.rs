@@ -11,8 +11,11 @@ use crate::control::server::ClientId;
 /// Maximum number of unacknowledged bytes: Stile acknowledges every 4 KiB.
 const WINDOW: u32 = 8 << 10;
 
-/// Pieces are sent again if Stile reports nothing for this time.
+/// Pieces are sent again if Stile reports nothing for this time, at first: it grows with the time that reports take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// What that time grows to at most.
+const MAX_LIMIT: Duration = Duration::from_secs(60);
 
 /// A package on its way.
 #[derive(Debug)]
@@ -29,6 +32,9 @@ pub struct Upload {
     /// Bytes that Stile has, and bytes that were sent.
     arrived: u32,
     sent: u32,
+    /// Time of the last report, and the time allowed for the next.
+    reported: Instant,
+    limit: Duration,
     /// When Stile is late.
     pub retry_at: Instant,
 }
@@ -37,7 +43,7 @@ impl Upload {
     /// Begins with the command that makes room.
     pub fn begin(client: ClientId, guest: Guest, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
         let size = package.len() as u32;
-        let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, retry_at: now + LIMIT };
+        let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, reported: now, limit: LIMIT, retry_at: now + LIMIT };
         (upload, Command::Upload { tag, vm, size })
     }
 
@@ -50,7 +56,9 @@ impl Upload {
     pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
         self.arrived = next.min(self.package.len() as u32);
         self.sent = self.sent.max(self.arrived);
-        self.retry_at = now + LIMIT;
+        self.limit = self.limit.max(2 * now.saturating_duration_since(self.reported)).min(MAX_LIMIT);
+        self.reported = now;
+        self.retry_at = now + self.limit;
         self.more()
     }
 
@@ -60,7 +68,7 @@ impl Upload {
             return Vec::new();
         }
         self.sent = self.arrived;
-        self.retry_at = now + LIMIT;
+        self.retry_at = now + self.limit;
         self.more()
     }
 
@@ -121,5 +129,18 @@ mod tests {
             (all, made) = offsets(&upload.arrived(next, now));
         }
         assert!(made && upload.progress() == (20_000, 20_000));
+    }
+
+    #[test]
+    fn a_slow_machine_is_given_more_time() {
+        let now = Instant::now();
+        let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
+        let (mut upload, _) = Upload::begin(7, guest, 2, 5, vec![1; 20_000], now);
+        let late = now + 3 * LIMIT;
+        upload.arrived(4_096, late);
+        assert!(upload.again(late + 5 * LIMIT).is_empty(), "a report took three times as long");
+        assert!(!upload.again(late + 6 * LIMIT).is_empty());
+        upload.arrived(8_192, late + 1_000 * LIMIT);
+        assert_eq!(upload.retry_at, late + 1_000 * LIMIT + MAX_LIMIT);
     }
 }

@@ -101,7 +101,7 @@ fn switched(programs: &Programs) -> Result<Scenario> {
         Step::new("", "stop m/neighbour --force", &["m/neighbour is off"]),
     ];
     let expect = Expect { output: vec!["smp       | PASS ipi_all_to_all".into(), ROUND.into()], ..passed() };
-    Ok(Scenario { config: Some(config), steps, timeout: 400, expect, ..Scenario::new("direct/trusted-switched", "--exits") })
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("direct/trusted-switched", "--exits") })
 }
 
 /// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
@@ -118,7 +118,7 @@ fn masked(programs: &Programs) -> Result<Scenario> {
     expect.output = vec![ROUND.into()];
     expect.notes.extend([SAME_MEMORY.into(), "regained".into()]);
     let config = config(&vm(programs, "spin", "interface")?, programs, 1_000_000)?;
-    Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("direct/masked", "--exits") })
 }
 
 /// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, while its other vCPU reads the first one's interrupt
@@ -148,7 +148,7 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
     let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];
     let notes = vec!["CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile".into()];
     let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], notes, signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 400, expect, ..Scenario::new("direct/unreachable", "") })
+    Ok(Scenario { config: Some(config.concat()), files, steps, expect, ..Scenario::new("direct/unreachable", "") })
 }
 
 /// Debian boots, both CPUs take timer interrupts, and it turns itself off.

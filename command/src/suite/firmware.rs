@@ -14,7 +14,10 @@ const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %s
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![variables(), stick("starts-stile", "off", programs)?, stick("starts-stile-by-acpi", "on", programs)?])
+    let cpus = stick("starts-stile", "off", "psci", "stile", programs)?;
+    let screen = stick("starts-stile-by-acpi", "on", "uart", "stile rx", programs)?;
+    let screen = Scenario { input: Some(("send a line", "hello, world\n")), screen: Some("send a line"), ..screen };
+    Ok(vec![variables(), cpus, screen])
 }
 
 /// A guest starts from firmware, sets a variable, and finds it after a reset.
@@ -23,17 +26,13 @@ fn variables() -> Scenario {
     let output = ["UEFI Interactive Shell", "set stile kept", "UEFI Interactive Shell", "the variable is kept"];
     let notes = ["PSCI SYSTEM_RESET           1 ", "PSCI SYSTEM_OFF             1 ", "flash ", NO_DIFFERENCE];
     let expect = Expect { output: output.map(String::from).to_vec(), notes: notes.map(String::from).to_vec(), ..Expect::default() };
-    Scenario { disk: Some(Contents::Script(SCRIPT)), timeout: 400, expect, ..Scenario::new("firmware/variables", arguments) }
+    Scenario { disk: Some(Contents::Script(SCRIPT)), expect, ..Scenario::new("firmware/variables", arguments) }
 }
 
 /// Firmware starts Stile from a disk, with a device tree or with ACPI tables; its CPUs and a guest's work as they do without. Its frame buffer
-/// shows the log of the boot.
-fn stick(name: &str, acpi: &str, programs: &Programs) -> Result<Scenario> {
-    let arguments = format!(
-        "--uefi --machine-option acpi={acpi} --kernel {} --append stile --vcpus 4 --smp 2 --memory 64M --exits",
-        programs.path("psci")?
-    );
-    let input = Some(("send a line", "hello, world\n"));
-    let screen = Some("send a line");
-    Ok(Scenario { timeout: 400, input, screen, expect: passed(), ..Scenario::new(format!("firmware/{name}"), &arguments) })
+/// shows the log of the boot while the guest waits for a line.
+fn stick(name: &str, acpi: &str, program: &str, append: &str, programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--uefi --machine-option acpi={acpi} --vcpus 4 --smp 2 --memory 64M --exits");
+    let scenario = Scenario::new(format!("firmware/{name}"), &arguments).with("--kernel", programs.path(program)?).with("--append", append);
+    Ok(Scenario { expect: passed(), ..scenario })
 }

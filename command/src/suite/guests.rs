@@ -244,7 +244,7 @@ fn crash(programs: &Programs) -> Result<Scenario> {
 fn idle(kernel: String) -> Scenario {
     let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M --exits").with("--kernel", kernel);
     let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into(), NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { timeout: 20, expect, ..scenario }
+    Scenario { timeout: 60, expect, ..scenario }
 }
 
 /// A VM beside one that computes.

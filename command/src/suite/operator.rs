@@ -27,6 +27,8 @@ pub struct Step {
     pub agrees: bool,
     /// A file that it writes, and what must be true of it: the error is a sentence.
     pub writes: Option<(&'static str, Check)>,
+    /// The words to try instead if the expectations are not met, as on a machine that was slow.
+    pub otherwise: Vec<&'static str>,
 }
 
 /// Looks at a file.
@@ -35,7 +37,15 @@ pub type Check = fn(&[u8]) -> Result<(), String>;
 impl Step {
     /// A command that succeeds; its words are separated by spaces.
     pub fn new(after: &'static str, words: &'static str, says: &[&'static str]) -> Self {
-        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false, writes: None }
+        Self {
+            after,
+            words: words.split_whitespace().collect(),
+            status: 0,
+            says: says.to_vec(),
+            agrees: false,
+            writes: None,
+            otherwise: Vec::new(),
+        }
     }
 
     /// Expects another status.
@@ -53,12 +63,25 @@ impl Step {
         Self { writes: Some((file, check)), ..self }
     }
 
-    /// Gives the command in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
+    /// Tries other words if the expectations are not met: the same command with more time.
+    pub fn otherwise(self, words: &'static str) -> Self {
+        Self { otherwise: words.split_whitespace().collect(), ..self }
+    }
+
+    /// Gives the command, and the other one if need be, in the directory `runtime`. Returns and fails as [`Step::give`].
     fn take(&self, runtime: &Path) -> Result<String, String> {
-        let what = self.words.join(" ");
+        match self.give(&self.words, runtime) {
+            Err(_) if !self.otherwise.is_empty() => self.give(&self.otherwise, runtime),
+            done => done,
+        }
+    }
+
+    /// Gives the command of these words in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
+    fn give(&self, words: &[&str], runtime: &Path) -> Result<String, String> {
+        let what = words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new("timeout");
-        command.arg(LIMIT.as_secs().to_string()).arg(program).args(&self.words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
+        command.arg(LIMIT.as_secs().to_string()).arg(program).args(words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
         let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         if output.status.code() != Some(self.status.into()) {

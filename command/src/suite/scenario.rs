@@ -70,8 +70,6 @@ pub struct Expect {
     pub notes: Vec<String>,
     /// Texts that standard output must not have in it.
     pub absent: Vec<&'static str>,
-    /// Two texts whose lines must be interleaved in the output: two VMs that make progress concurrently.
-    pub interleaved: Option<(&'static str, &'static str)>,
     /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
     /// For runs with `--icount`, where a microsecond is 1000 instructions.
     pub longest: Vec<(&'static str, f64)>,
@@ -82,8 +80,10 @@ pub struct Expect {
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
     pub bounded_exits: Option<Arch>,
-    /// Send this to the run when standard output has everything of [`Expect::output`] in it.
+    /// Send this to the run when standard output has everything of [`Expect::output`] in it, and standard error [`Expect::signal_note`].
     pub signal: Option<Signal>,
+    /// What standard error must have in it before the signal is sent.
+    pub signal_note: &'static str,
 }
 
 impl Default for Expect {
@@ -93,12 +93,12 @@ impl Default for Expect {
             output: Vec::new(),
             notes: Vec::new(),
             absent: Vec::new(),
-            interleaved: None,
             longest: Vec::new(),
             rows: Vec::new(),
             counted_by_emulator: false,
             bounded_exits: None,
             signal: None,
+            signal_note: "",
         }
     }
 }
@@ -172,7 +172,8 @@ impl Scenario {
                 input = None;
             }
             operator.look(out.text(), dir.path());
-            if signal.is_some() && missing(out.text(), &self.expect.output).is_none() {
+            let is_noted = || String::from_utf8_lossy(&err).contains(self.expect.signal_note);
+            if signal.is_some() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
                 send(&child, signal.take());
             }
             if Instant::now() > until {
@@ -184,6 +185,7 @@ impl Scenario {
         let (out, err) = (out.text(), plain(&err));
         let mut problems = operator.conclude(&err);
         problems.extend(screen_problem);
+        problems.extend(screen.map(|text| format!("the screen was never looked at: standard output has no {text:?}")));
         problems.extend(self.expect.problems(status.code(), out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));
@@ -256,12 +258,6 @@ impl Expect {
         for text in &self.absent {
             if let Some(line) = out.lines().find(|line| line.contains(text)) {
                 problems.push(format!("standard output has {text:?} in it: {line}"));
-            }
-        }
-        if let Some((one, other)) = self.interleaved {
-            match (out.find(one).zip(out.rfind(one)), out.find(other).zip(out.rfind(other))) {
-                (Some((first, last)), Some((other_first, other_last))) if first < other_last && other_first < last => {}
-                _ => problems.push(format!("the lines with {one:?} and with {other:?} are not interleaved")),
             }
         }
         problems.extend(self.rows.iter().filter_map(|(name, count, most)| out_of_budget(err, name, count, *most)));
@@ -365,6 +361,13 @@ pub(super) fn passed() -> Expect {
     Expect { output: vec![PASSED.into()], notes: vec![NO_DIFFERENCE.into()], absent: vec!["FAIL "], ..Expect::default() }
 }
 
+/// The VMs `one` and `two`, which print turns without end, make progress concurrently.
+pub(super) fn by_turns() -> Expect {
+    let output = ["one | turn", "two | turn"].repeat(3).into_iter().map(String::from).collect();
+    let notes = vec![NO_DIFFERENCE.into(); 2];
+    Expect { status: exit::LEFT, output, notes, signal: Some(Signal::INT), ..Expect::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,14 +379,6 @@ mod tests {
         assert_eq!(expect.problems(Some(0), "two one", "").len(), 1);
         assert_eq!(expect.problems(Some(1), "", "").len(), 2);
         assert_eq!(expect.problems(None, "one two", "").len(), 1);
-    }
-
-    #[test]
-    fn progress_at_the_same_time_is_told_from_one_after_the_other() {
-        let expect = Expect { interleaved: Some(("a |", "b |")), ..Expect::default() };
-        assert!(expect.problems(Some(0), "a | 1\nb | 1\na | 2\nb | 2\n", "").is_empty());
-        assert_eq!(expect.problems(Some(0), "a | 1\na | 2\nb | 1\nb | 2\n", "").len(), 1);
-        assert_eq!(expect.problems(Some(0), "a | 1\n", "").len(), 1);
     }
 
     #[test]

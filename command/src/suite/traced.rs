@@ -36,7 +36,7 @@ fn scenario(programs: &Programs, name: &str, append: &str, mut steps: Vec<Step>)
     expect.output.clear();
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario(name), "--exits");
-    Ok(Scenario { config: Some(config(programs, append)?), steps, timeout: 300, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, append)?), steps, expect, ..scenario })
 }
 
 /// Every exit that the vectors count is in the trace, and each interrupt between the vCPUs has an arrow to its arrival.
@@ -46,9 +46,14 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
         Step::new("ring: started", "trace m -o t.json --vm nobody", &["there is no VM called nobody; the VMs are ring, neighbour"])
             .fails(2),
         Step::new("checksum: round", "trace m -o t.json --seconds 2 --format json --json", &[all, r#""unaccounted":0"#])
-            .writes("t.json", has_interrupts),
-        Step::new("", "trace m -o t.perfetto --seconds 2 --vm ring", &["t.perfetto: ", " exits, "]).writes("t.perfetto", has_arrows),
-        Step::new("", "report m -o r.html --seconds 0.5 --vm ring", &["r.html: ", " exits"]).writes("r.html", has_exits),
+            .writes("t.json", has_interrupts)
+            .otherwise("trace m -o t.json --seconds 30 --format json --json"),
+        Step::new("", "trace m -o t.perfetto --seconds 2 --vm ring", &["t.perfetto: ", " exits, "])
+            .writes("t.perfetto", has_arrows)
+            .otherwise("trace m -o t.perfetto --seconds 30 --vm ring"),
+        Step::new("", "report m -o r.html --seconds 0.5 --vm ring", &["r.html: ", " exits"])
+            .writes("r.html", has_exits)
+            .otherwise("report m -o r.html --seconds 30 --vm ring"),
         Step::new("", "report t.json -o r.html --seconds 1", &["t.json is a file: --seconds and --vm are for running machines"]).fails(2),
         Step::new("", "report nobody", &["no machine called nobody runs; running: m"]).fails(1),
         // After a trace, as before it.
@@ -62,7 +67,8 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
 fn storm(programs: &Programs) -> Result<Scenario> {
     let steps = vec![
         Step::new("ring: storm", "trace m -o t.json --seconds 5 --format json --json", &[r#""lost":0,"#, r#""unaccounted":0"#])
-            .writes("t.json", has_drops),
+            .writes("t.json", has_drops)
+            .otherwise("trace m -o t.json --seconds 30 --format json --json"),
         Step::new("", "trace m -o t.perfetto --seconds 0.1", &["t.perfetto: ", " exits, "]).writes("t.perfetto", has_cpus),
     ];
     scenario(programs, "operator/trace-of-a-storm", "storm", steps)

@@ -72,19 +72,21 @@ pub enum Event {
     Sample(Sample),
     /// The answer to [`Command::Sample`]: the vCPU does not exist.
     NoSample {
+        /// That of the command.
+        tag: u16,
         /// The virtual machine of the command.
         vm: u8,
         /// The vCPU of the command.
         vcpu: u8,
     },
-    /// A row of the sampled ledger.
+    /// A row of the sampled ledger. It belongs to the next [`Event::SampleRows`].
     SampleRow(LedgerRow),
     /// Completes the answer to [`Command::SampleRows`].
     SampleRows {
-        /// The virtual machine of the command.
-        vm: u8,
-        /// The vCPU of the command.
-        vcpu: u8,
+        /// That of the command.
+        tag: u16,
+        /// The first row of the command.
+        from: u16,
         /// Where the next piece begins; `None` after the last.
         next: Option<u16>,
     },
@@ -186,17 +188,17 @@ pub enum Command {
     },
     /// Copy the ledger of a vCPU at a moment at which it is exact: answered by [`Event::Sample`] or [`Event::NoSample`].
     Sample {
+        /// Returned with the answer. A request that is repeated has another tag.
+        tag: u16,
         /// The virtual machine, from 0. Untrusted input.
         vm: u8,
         /// The vCPU, from 0. Untrusted input.
         vcpu: u8,
     },
-    /// Send a piece of that copy: answered by some [`Event::SampleRow`], and [`Event::SampleRows`]. The copy of another vCPU has no rows.
+    /// Send a piece of that copy: answered by some [`Event::SampleRow`], and [`Event::SampleRows`]. A copy that was replaced has no rows.
     SampleRows {
-        /// The virtual machine, from 0. Untrusted input.
-        vm: u8,
-        /// The vCPU, from 0. Untrusted input.
-        vcpu: u8,
+        /// That of [`Command::Sample`].
+        tag: u16,
         /// The first row. Untrusted input.
         from: u16,
     },
@@ -452,6 +454,8 @@ pub struct CpuTime {
 /// Totals of a vCPU's ledger that is copied while the machine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
+    /// That of [`Command::Sample`].
+    pub tag: u16,
     /// The virtual machine, from 0.
     pub vm: u8,
     /// The vCPU, from 0.
