@@ -5,7 +5,7 @@ use std::{env, fs};
 
 /// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
 const PARTS: [(&str, &str, &str, &str); 10] = [
-    ("lock.rs", "crates/sched/src/lock.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
+    ("lock.rs", "crates/lock/src/lib.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("pending_requests.rs", "crates/vgic/src/shortcuts.rs", "/// Pending requests to a vCPU", "const _: () ="),

@@ -12,9 +12,9 @@
 
 use core::ops::Range;
 
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Attributes, Mapping, MemoryType, PageTable};
-use stile_sched::lock::TicketLock;
 
 use crate::arch::contract::Layout;
 use crate::arch::{Arch, Format, Permissions, Tables};

@@ -6,10 +6,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use stile_board::MAX_VMS;
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{TableMemory, TableRead};
 use stile_sched::CpuSet;
-use stile_sched::lock::TicketLock;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::arch::Arch;
 use crate::arch::contract::Failure;
-use crate::vm;
+use crate::image;
 
 /// Maximum number of calls shown.
 const DEPTH: usize = 32;
@@ -54,7 +54,7 @@ fn write_call(out: &mut dyn Write, address: u64) -> fmt::Result {
         return writeln!(out, "    {address:#018x}");
     }
     let offset = (address - code.start) as u32;
-    match vm::symbol(offset) {
+    match image::symbol(offset) {
         Some((name, within)) => writeln!(out, "    {address:#018x} {name} + {within:#x}"),
         None => writeln!(out, "    {address:#018x} image + {offset:#x}"),
     }

@@ -7,7 +7,7 @@
 use core::fmt::{self, Write};
 
 use stile_board::MAX_VMS;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Text, Transmitter};
 
 use crate::arch::Arch;

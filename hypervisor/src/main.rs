@@ -18,6 +18,7 @@ mod device;
 mod direct_map;
 #[cfg(target_os = "none")]
 mod footprint;
+mod image;
 mod memory;
 mod nodes;
 mod once;
@@ -38,12 +39,11 @@ mod watch;
 use core::ops::Range;
 
 use stile_blob::Blob;
-use stile_wire::{Command, Event, Version};
+use stile_wire::{Event, Version};
 
-use arch::contract::{Host, Platform};
+use arch::contract::Host;
 use arch::{Arch, Cpu};
-use console::{Input, log};
-use device::Line;
+use console::log;
 
 /// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent.
 fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
@@ -101,50 +101,3 @@ fn version() -> Version {
 /// On the developer's machine only the tests run.
 #[cfg(not(target_os = "none"))]
 fn main() {}
-
-/// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
-fn console_interrupt() {
-    let mut commanded = false;
-    console::interrupt(|input| {
-        commanded |= matches!(input, Input::Command(_));
-        take(input);
-    });
-    if commanded {
-        watch::begin();
-    }
-    for vm in vm::all() {
-        vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
-    }
-}
-
-fn take(input: Input) {
-    match input {
-        Input::Guest(number, byte) => {
-            if let Some(vm) = vm::get(number) {
-                vm.devices.uart.receive(byte, |level| Arch::set_line(vm, Line::Uart, level));
-            }
-        }
-        Input::Command(Command::Ledger) => report::send(),
-        Input::Command(Command::Stop { vm }) => {
-            if let Some(vm) = vm::get(usize::from(vm)) {
-                vm::power::end(vm, vm::power::End::Off);
-            }
-        }
-        Input::Command(Command::Control { tag, vm, action }) => operator::control(tag, vm, action),
-        Input::Command(Command::Sample { tag, vm, vcpu }) => sample::request(tag, vm, vcpu),
-        Input::Command(Command::SampleRows { tag, from }) => sample::send_rows(tag, from),
-        Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
-        Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
-        Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),
-        Input::Command(Command::TraceStart { tag }) => trace::start(tag),
-        Input::Command(Command::TraceStop) => trace::stop(),
-        Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),
-        Input::Command(Command::TraceRow { vm, vcpu, number }) => trace::tell_row(vm, vcpu, number),
-        Input::Command(Command::Panic) => panic!("the operator asked for it"),
-        Input::Command(Command::Shutdown) => {
-            for vm in vm::all() {
-                vm::power::end(vm, vm::power::End::Off);
-            }
-        }
-    }
-}

@@ -5,10 +5,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{Error, Frames, MAX_PIECES, Piece, Region};
 use stile_paging::table::{TableMemory, TableRead};
-use stile_sched::lock::TicketLock;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;

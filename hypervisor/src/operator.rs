@@ -1,14 +1,64 @@
-//! Requests of the operator that change the state of a VM. The CPU that receives a request executes and answers it.
+//! Input of the console: bytes for guests, and requests of the operator. The CPU that receives a request executes and answers it.
 
-use stile_wire::{Action, Answer, Event};
+use stile_wire::{Action, Answer, Command, Event};
 
 use crate::arch::Arch;
 use crate::arch::contract::Platform;
+use crate::console::Input;
+use crate::device::Line;
 use crate::vm::power::{self, End};
-use crate::{console, vm};
+use crate::{console, report, sample, trace, upload, vm, watch};
 
-/// Executes a request, and answers it.
-pub fn control(tag: u32, number: u8, action: Action) {
+/// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
+pub fn console_interrupt() {
+    let mut commanded = false;
+    console::interrupt(|input| {
+        commanded |= matches!(input, Input::Command(_));
+        take(input);
+    });
+    if commanded {
+        watch::begin();
+    }
+    for vm in vm::all() {
+        vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
+    }
+}
+
+/// Delivers input to its guest, or executes a command.
+fn take(input: Input) {
+    match input {
+        Input::Guest(number, byte) => {
+            if let Some(vm) = vm::get(number) {
+                vm.devices.uart.receive(byte, |level| Arch::set_line(vm, Line::Uart, level));
+            }
+        }
+        Input::Command(Command::Ledger) => report::send(),
+        Input::Command(Command::Stop { vm }) => {
+            if let Some(vm) = vm::get(usize::from(vm)) {
+                power::end(vm, End::Off);
+            }
+        }
+        Input::Command(Command::Control { tag, vm, action }) => control(tag, vm, action),
+        Input::Command(Command::Sample { tag, vm, vcpu }) => sample::request(tag, vm, vcpu),
+        Input::Command(Command::SampleRows { tag, from }) => sample::send_rows(tag, from),
+        Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
+        Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
+        Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),
+        Input::Command(Command::TraceStart { tag }) => trace::start(tag),
+        Input::Command(Command::TraceStop) => trace::stop(),
+        Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),
+        Input::Command(Command::TraceRow { vm, vcpu, number }) => trace::tell_row(vm, vcpu, number),
+        Input::Command(Command::Panic) => panic!("the operator asked for it"),
+        Input::Command(Command::Shutdown) => {
+            for vm in vm::all() {
+                power::end(vm, End::Off);
+            }
+        }
+    }
+}
+
+/// Changes the state of a VM, and answers the request.
+fn control(tag: u32, number: u8, action: Action) {
     let answer = match vm::get(usize::from(number)) {
         None => Answer::NoVm,
         Some(vm) => match action {

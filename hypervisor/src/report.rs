@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_board::MAX_VMS;
 use stile_ledger::{Entry, Ledger, RowId, RowKey};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 
 use crate::arch::Arch;

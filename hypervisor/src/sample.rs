@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use stile_ledger::Ledger;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_sched::{CpuId, State, Times, VcpuId};
 use stile_wire::{Event, LedgerRow, Sample};
 

@@ -4,7 +4,7 @@
 
 use core::fmt::{self, Write};
 
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_screen::{Pixels, Screen};
 
 /// A frame buffer of 32-bit pixels that is mapped as device memory.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
 use stile_ledger::RowId;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_sched::{CpuId, VcpuId};
 use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, id_of};
 use stile_wire::{Event, Records};

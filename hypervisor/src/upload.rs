@@ -4,13 +4,13 @@
 use core::fmt;
 
 use stile_blob::{Checksum, Package};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_wire::{Answer, Event, Piece, VmState};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::vm::{self, power, retire};
-use crate::{arena, console, memory};
+use crate::{arena, console, image, memory};
 
 /// A package in transfer.
 struct Upload {
@@ -108,7 +108,7 @@ fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     }
     // SAFETY: all bytes were received and nothing writes them any more; they belong to the VM and live as long as it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(upload.at), upload.size as usize) };
-    let Package { vm: config, files } = Package::parse(bytes, vm::image()).map_err(Refusal::Package)?;
+    let Package { vm: config, files } = Package::parse(bytes, image::files()).map_err(Refusal::Package)?;
     if vm::all().any(|vm| vm.name == config.name) {
         return Err(Refusal::Other("the machine already has a VM with this name"));
     }

@@ -1,7 +1,7 @@
 //! Scheduling of vCPUs on physical CPUs.
 //!
 //! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One instance serves all CPUs,
-//! behind one [`lock::TicketLock`]. No operation allocates or panics. Most take constant time, or time linear
+//! behind one lock. No operation allocates or panics. Most take constant time, or time linear
 //! in the VMs that want one CPU; the few that inspect other CPUs or walk a queue, such as stealing, are
 //! bounded by the numbers of CPUs and vCPUs. [`deadline`] keeps the times at which blocked vCPUs wake.
 //!
@@ -48,7 +48,6 @@ mod cap;
 pub mod deadline;
 mod hand_over;
 mod id;
-pub mod lock;
 mod queue;
 mod scheduler;
 mod share;

@@ -1,8 +1,8 @@
 //! Errands: work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]). The vCPU is
 //! scheduled and charged for it as for guest time.
 
+use stile_lock::TicketGuard;
 use stile_sched::Switch;
-use stile_sched::lock::TicketGuard;
 
 use super::resched::take_resched;
 use super::ring;

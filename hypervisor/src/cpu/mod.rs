@@ -4,7 +4,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
-use stile_sched::lock::TicketGuard;
+use stile_lock::TicketGuard;
 use stile_sched::{CpuId, Loading, State, Switch, VcpuId};
 
 mod block;

@@ -1,7 +1,7 @@
 //! The schedule of all CPUs, and the timer and traps of this CPU that follow from it.
 
+use stile_lock::TicketLock;
 use stile_sched::deadline::Sleepers;
-use stile_sched::lock::TicketLock;
 use stile_sched::{CpuId, Scheduler};
 
 use crate::arch::contract::{Counter, PhysicalCpu};

@@ -1,6 +1,6 @@
 //! A VM's real-time clock: the architecture's model behind a lock, with its alarm.
 
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use crate::arch::models::Clock as Model;
 use crate::wall_clock;

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapless::Deque;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use crate::arch::models::{UART_DATA, Uart as Model};
 use crate::console;

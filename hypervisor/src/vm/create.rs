@@ -10,14 +10,14 @@ use stile_sched::{CpuSet, VcpuId};
 
 use super::power_state::Power;
 use super::ram::Ram;
-use super::{BLOB, Start, Turns, Vcpu, Vm, publish, retire};
+use super::{Start, Turns, Vcpu, Vm, publish, retire};
 use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
 use crate::console::log;
 use crate::cpu::{self, SCHEDULE};
 use crate::device::{Devices, Optional};
-use crate::{memory, nodes};
+use crate::{image, memory, nodes};
 
 /// Creates every VM of the blob without starting it.
 ///
@@ -25,7 +25,7 @@ use crate::{memory, nodes};
 /// A description of what this board cannot provide.
 pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     let (vms, files) = (blob.vms.clone(), blob.files());
-    BLOB.set(blob);
+    image::set(blob);
     retire::setup();
     // LPIs of any VM's functions may arrive on any CPU, and the ablated vectors use list registers differently.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());

@@ -18,7 +18,7 @@ mod turns;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use stile_blob::{Blob, Files, Mode, OnReset, Techniques};
+use stile_blob::{Mode, OnReset, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_ledger::{Ledger, Row};
 use stile_sched::VcpuId;
@@ -179,7 +179,6 @@ impl Vcpu {
 
 /// VMs by number; null for unused numbers.
 static VMS: [AtomicPtr<Vm>; MAX_VMS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_VMS];
-static BLOB: Once<Blob<'static>> = Once::new();
 
 /// All VMs in the order of their numbers.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
@@ -205,11 +204,6 @@ fn unpublish(number: usize) -> *mut Vm {
     VMS[number].swap(ptr::null_mut(), Ordering::AcqRel)
 }
 
-/// Files in the machine's image.
-pub fn image() -> Files<'static> {
-    BLOB.get().files()
-}
-
 /// Looks up a vCPU.
 ///
 /// # Panics
@@ -218,9 +212,4 @@ pub fn vcpu(id: VcpuId) -> &'static Vcpu {
     get(usize::from(id.vm()))
         .and_then(|vm| vm.vcpus.get(usize::from(id.vcpu())).copied())
         .expect("the scheduler names a vCPU that is there")
-}
-
-/// Looks up the function of Stile's that contains an offset in the image. Returns its name and the offset in it.
-pub fn symbol(offset: u32) -> Option<(&'static str, u32)> {
-    BLOB.try_get()?.symbols.lookup(offset)
 }

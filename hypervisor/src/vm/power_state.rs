@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use super::end::End;
 

@@ -12,8 +12,8 @@
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use stile_board::{MAX_CPUS, MAX_VMS};
+use stile_lock::TicketLock;
 use stile_sched::CpuId;
-use stile_sched::lock::TicketLock;
 use stile_wire::{Event, VmState};
 
 use super::{Vm, shut_down, unpublish};

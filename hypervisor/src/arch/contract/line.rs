@@ -10,6 +10,6 @@ pub trait SerialLine {
     fn try_receive() -> Option<u8>;
 
     /// Enables or disables interrupts for received bytes, and for room in the transmitter. Their handler calls
-    /// [`crate::console_interrupt`].
+    /// [`crate::operator::console_interrupt`].
     fn set_interrupts(receive: bool, send: bool);
 }

@@ -1,8 +1,8 @@
 //! Faults of functions' DMA in the SMMU. They are logged once per page and direction, up to a limit, at which the
 //! function loses all access until its VM restarts: fault handling takes no more time from other VMs.
 
+use stile_lock::TicketLock;
 use stile_pci::Address;
-use stile_sched::lock::TicketLock;
 use stile_smmu::{Access, Event, Faults, Kind, StreamEntry};
 
 use crate::arch::aarch64::host::gic;

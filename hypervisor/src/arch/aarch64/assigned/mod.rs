@@ -11,9 +11,9 @@ pub mod interrupts;
 
 use heapless::Vec;
 use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
+use stile_lock::TicketLock;
 use stile_paging::table::{PageTable, Stage2};
 use stile_pci::{Address, Effect, Window};
-use stile_sched::lock::TicketLock;
 
 use super::host::{board, gic, its, smmu, timer};
 use crate::arch::Cpu;

@@ -128,7 +128,7 @@ pub(super) fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
         }
         (rows::IRQ_MAINTENANCE, false)
     } else if Some(intid) == interrupts::uart() {
-        crate::console_interrupt();
+        crate::operator::console_interrupt();
         (rows::IRQ_UART, false)
     } else if Some(intid) == interrupts::smmu() {
         faults::take();

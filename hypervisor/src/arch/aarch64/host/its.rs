@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
 use stile_its::{COMMAND_SIZE, Command, Misplaced, TableKind, Typer};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;

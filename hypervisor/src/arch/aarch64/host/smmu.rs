@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapless::Vec;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_smmu::{Event, Queue, StreamEntry, command};
 
 use super::mmio::{Mmio, wait};

@@ -6,7 +6,7 @@ use smccc::{Call, Smc, arch, psci};
 use stile_blob::Mitigations;
 use stile_board::MAX_CPUS;
 use stile_device::smccc::{Workarounds, id};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, told};
 
 use super::cpu::{Cpu, this_index};

@@ -4,8 +4,8 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_board::{MAX_CPUS, MAX_VMS};
+use stile_lock::TicketLock;
 use stile_sched::CpuId;
-use stile_sched::lock::TicketLock;
 use stile_vgic::{Claims, LateSgis};
 
 use crate::arch::aarch64::host::{board, gic};

@@ -2,11 +2,11 @@
 
 use core::convert::Infallible;
 
+use stile_lock::TicketLock;
 use stile_nested_arm::shadow::{ContextId, Frames, Invalidations, Pool, Shadow, Stage2, Tlb};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, TableRead, Translation};
 use stile_paging::vmid::VmidSlot;
-use stile_sched::lock::TicketLock;
 
 use crate::address_space;
 use crate::arch::aarch64::host::bulk;

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::map;
 use stile_device::flash::Flash as Model;
+use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
-use stile_sched::lock::TicketLock;
 
 use crate::address_space;
 use crate::arch::aarch64::host::bulk;

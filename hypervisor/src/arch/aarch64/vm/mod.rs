@@ -12,6 +12,7 @@ use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::map::{self, RAM_BASE};
 use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
+use stile_lock::TicketLock;
 use stile_nested_arm::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::vttbr_el2;
@@ -20,7 +21,6 @@ use stile_paging::table::{
 };
 use stile_paging::vmid::VmidSlot;
 use stile_sched::VcpuId;
-use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
 use flash::Flash;

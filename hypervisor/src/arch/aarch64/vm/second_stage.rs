@@ -1,10 +1,10 @@
 //! Second stages of CPUs: format, VMIDs, and the current one.
 
 use stile_board::MAX_CPUS;
+use stile_lock::TicketLock;
 use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
 use stile_paging::table::Geometry;
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
-use stile_sched::lock::TicketLock;
 
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};

@@ -71,7 +71,7 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             Outcome::leave(rows::INTERRUPT_TIMER)
         }
         vector::UART => {
-            crate::console_interrupt();
+            crate::operator::console_interrupt();
             Outcome::again(rows::INTERRUPT_CONSOLE)
         }
         vector::INVALIDATE => {
@@ -118,7 +118,7 @@ pub fn idle(cpu: &mut Cpu) {
         cpu::wake_from_idle(cpu, vcpu);
     }
     if came(vector::UART) {
-        crate::console_interrupt();
+        crate::operator::console_interrupt();
     }
 }
 

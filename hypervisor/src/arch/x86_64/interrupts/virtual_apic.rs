@@ -4,9 +4,9 @@
 use stile_apic::{Mode, Pages, Status, is_kept, offset};
 use stile_blob::ApicVirtualization;
 use stile_board::pc;
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, PageTable, TableMemory, TableRead};
-use stile_sched::lock::TicketLock;
 
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::Cpu;

@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques, Topology};
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable};
-use stile_sched::lock::TicketLock;
 use stile_sched::{VCPUS, VcpuId};
 use stile_x86_decode::cache::Counters;
 

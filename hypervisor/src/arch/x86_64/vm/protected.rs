@@ -4,9 +4,9 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTable};
-use stile_sched::lock::TicketLock;
 use stile_x86_decode::cache::{Counts, Protect, Protector};
 use stile_x86_decode::{Code, Context, Decoded, Refusal};
 

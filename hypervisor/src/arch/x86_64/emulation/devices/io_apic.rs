@@ -1,7 +1,7 @@
 //! The I/O APIC on the memory bus.
 
 use stile_apic::IoApic;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::delivery;

@@ -15,7 +15,7 @@ use stile_device::fw_cfg::{FwCfg, Machine};
 use stile_device::keyboard::{self, Keyboard};
 use stile_device::power::Power;
 use stile_device::screen::{self, Screen};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arena::Arena;

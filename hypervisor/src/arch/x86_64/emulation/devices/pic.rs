@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_board::pc;
 use stile_device::pic::Pic;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::delivery;

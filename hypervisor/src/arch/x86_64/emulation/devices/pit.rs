@@ -1,7 +1,7 @@
 //! The 8254, with gate and output of its third counter at the speaker's port. The VM's first vCPU keeps its time.
 
 use stile_device::pit::{self, Pit};
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use super::{set_line, ticks};
 use crate::arch::x86_64::host::cpu::Cpu;

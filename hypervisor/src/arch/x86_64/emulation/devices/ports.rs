@@ -6,7 +6,7 @@ use stile_device::fw_cfg::FwCfg;
 use stile_device::keyboard::Keyboard;
 use stile_device::power::{self, Power};
 use stile_device::screen::Screen;
-use stile_sched::lock::TicketLock;
+use stile_lock::TicketLock;
 
 use super::pic::set_line;
 use super::ticks;

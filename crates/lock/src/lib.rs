@@ -1,5 +1,8 @@
 //! A fair spin lock.
-#![allow(unsafe_code)]
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
 
 use core::cell::UnsafeCell;
 use core::fmt;
