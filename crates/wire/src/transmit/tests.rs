@@ -1,0 +1,185 @@
+use std::collections::VecDeque;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Decoder, Item, VmState};
+
+type Small = Transmitter<2, 16, 1600>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Event(u8),
+    Log(usize),
+    Guest(usize, u8),
+    /// Marks `count` bytes as sent.
+    Line(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => any::<u8>().prop_map(Op::Event),
+        3 => (0..300usize).prop_map(Op::Log),
+        6 => (0..2usize, prop_oneof![Just(crate::DLE), any::<u8>()]).prop_map(|(vm, byte)| Op::Guest(vm, byte)),
+        2 => (0..200usize).prop_map(Op::Line),
+    ]
+}
+
+/// Messages and text that a reader of the line sees.
+#[derive(Default, Debug, PartialEq)]
+struct Seen {
+    events: Vec<Event>,
+    log: String,
+    guests: [Vec<u8>; 2],
+}
+
+fn read(line: &[u8]) -> Seen {
+    let mut decoder = Decoder::new();
+    let mut seen = Seen::default();
+    for byte in line {
+        match decoder.push(*byte) {
+            Some(Item::Byte(channel, byte)) => match channel.vm() {
+                Some(vm) => seen.guests[usize::from(vm)].push(byte),
+                None => seen.log.push(char::from(byte)),
+            },
+            Some(item) => seen.events.push(item.event().expect("an event").expect("a whole frame")),
+            None => {}
+        }
+    }
+    seen
+}
+
+fn numbered(vm: u8) -> Event {
+    Event::Vm { vm, state: VmState::Exited(u32::from_le_bytes([crate::DLE; 4])) }
+}
+
+#[test]
+fn a_line_that_takes_nothing_keeps_nobody_waiting() {
+    let mut transmitter = Small::new();
+    for n in 0..10_000 {
+        transmitter.log(format_args!("line {n}\n"));
+        transmitter.guest(0, b'x');
+        assert!(transmitter.drain(usize::MAX, |_| false));
+    }
+    // The log has left room for a message.
+    assert_eq!(transmitter.event(&numbered(1)), Ok(()));
+    while transmitter.event(&numbered(1)).is_ok() {}
+    assert!(!transmitter.has_room(0) && transmitter.has_room(1));
+    let mut line = Vec::new();
+    assert!(!transmitter.drain(usize::MAX, |byte| {
+        line.push(byte);
+        true
+    }));
+    transmitter.log(format_args!("after\n"));
+    transmitter.drain(usize::MAX, |byte| {
+        line.push(byte);
+        true
+    });
+    let seen = read(&line);
+    assert!(seen.log.starts_with("line 0\nline 1\n"), "{}", seen.log);
+    assert!(seen.log.ends_with(" lines dropped)\nafter\n"), "{}", seen.log);
+    assert!(!seen.events.is_empty() && !transmitter.owes_records());
+}
+
+/// A VM's end does not overtake the last line of its console, nor wait for what it writes after that.
+#[test]
+fn the_state_of_a_vm_comes_after_its_bytes() {
+    let mut transmitter = Small::new();
+    let mut line = Vec::new();
+    b"before".iter().for_each(|byte| transmitter.guest(1, *byte));
+    assert_eq!(transmitter.event(&numbered(1)), Ok(()));
+    let mut later = b"after, for ever".iter().cycle();
+    for _ in 0..200 {
+        if transmitter.has_room(1) {
+            later.next().into_iter().for_each(|byte| transmitter.guest(1, *byte));
+        }
+        transmitter.drain(1, |byte| {
+            line.push(byte);
+            true
+        });
+    }
+    let mut decoder = Decoder::new();
+    let seen_before = |line: &[u8], decoder: &mut Decoder| -> Vec<u8> {
+        let items = line.iter().map_while(|byte| match decoder.push(*byte) {
+            Some(Item::Byte(_, byte)) => Some(Some(byte)),
+            Some(_) => None,
+            None => Some(None),
+        });
+        items.flatten().collect()
+    };
+    let seen = seen_before(&line, &mut decoder);
+    assert!(seen.starts_with(b"before"), "{:?}", String::from_utf8_lossy(&seen));
+    assert!(seen.len() < line.len() / 2, "the state waited for all that the VM wrote later");
+}
+
+#[test]
+fn a_long_line_is_cut_off() {
+    let mut transmitter = Small::new();
+    transmitter.log(format_args!("{}\n", "x".repeat(1000)));
+    let mut line = Vec::new();
+    transmitter.drain(usize::MAX, |byte| {
+        line.push(byte);
+        true
+    });
+    assert_eq!(read(&line).log, format!("{}\n", "x".repeat(MAX_LINE - 1)));
+}
+
+#[test]
+fn a_flood_is_limited() {
+    let mut limit = RateLimit::new();
+    let taken = (0..1000).filter(|now| limit.take(*now, 100)).count();
+    assert_eq!(taken, usize::from(RateLimit::BURST) + 9);
+    assert!(limit.take(5000, 100));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Accepted bytes arrive once and in order, for any input and any speed of the line.
+    #[test]
+    fn like_queues(ops in prop::collection::vec(op(), 0..200)) {
+        let mut transmitter = Small::new();
+        let (mut line, mut model) = (Vec::new(), Seen::default());
+        let mut logged = VecDeque::new();
+        for op in ops {
+            match op {
+                Op::Event(vm) => {
+                    if transmitter.event(&numbered(vm)).is_ok() {
+                        model.events.push(numbered(vm));
+                    }
+                }
+                Op::Log(length) => {
+                    transmitter.log(format_args!("{}\n", "y".repeat(length)));
+                    logged.push_back(length.min(MAX_LINE - 1));
+                }
+                Op::Guest(vm, byte) => {
+                    if transmitter.has_room(vm) {
+                        model.guests[vm].push(byte);
+                    }
+                    transmitter.guest(vm, byte);
+                }
+                Op::Line(bytes) => {
+                    let before = line.len();
+                    transmitter.drain(bytes, |byte| { line.push(byte); true });
+                    prop_assert!(line.len() - before <= bytes);
+                }
+            }
+        }
+        transmitter.drain(usize::MAX, |byte| { line.push(byte); true });
+        let seen = read(&line);
+        prop_assert_eq!(&seen.events, &model.events);
+        prop_assert_eq!(&seen.guests, &model.guests);
+        // Lines are complete and in order; the line that follows a gap states the number of missing ones.
+        for text in seen.log.lines() {
+            if text.ends_with(" lines dropped)") {
+                let dropped: usize = text[1..].split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+                logged.drain(..dropped);
+            } else {
+                prop_assert_eq!(logged.pop_front(), Some(text.len()));
+            }
+        }
+    }
+}
