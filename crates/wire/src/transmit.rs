@@ -9,6 +9,11 @@ use crate::{Channel, Encoder, Event, MAX_FRAME, frame};
 /// The most bytes that the encoder makes of one step: a channel's selection, or a frame's end and the escaped byte before it.
 const STEP: usize = 4;
 
+/// Bytes of a VM's console after which its turn on the line ends, while another VM waits: at the next end of a line after `LINES_TURN`, and
+/// at the latest after `TURN`.
+const LINES_TURN: u16 = 192;
+const TURN: u16 = 256;
+
 /// The longest line of the log; the rest of a longer one is cut off.
 pub const MAX_LINE: usize = 256;
 
@@ -19,7 +24,8 @@ pub struct Full;
 /// Queues for a line that carries Stile's records and the consoles of `VMS` virtual machines.
 ///
 /// Stile's records have priority, except the state of a VM, which follows what the VM wrote before. Records share `OWN` bytes, part of
-/// which the log leaves to messages; each VM has `RING` bytes.
+/// which the log leaves to messages; each VM has `RING` bytes. VMs with bytes to send take turns of a bounded number of bytes, so that
+/// none silences another by sending without end.
 #[derive(Debug)]
 pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     encoder: Encoder,
@@ -37,8 +43,9 @@ pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     /// Bytes that each VM has written, and those of them that were encoded. They wrap.
     written: [u32; VMS],
     encoded_of: [u32; VMS],
-    /// The VM whose bytes are being sent.
+    /// The VM whose bytes are being sent, and the number that it has sent in its turn.
     turn: usize,
+    sent: u16,
     /// Lines of the log that found no room, since the last one that did.
     dropped: u32,
 }
@@ -97,6 +104,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             written: [0; VMS],
             encoded_of: [0; VMS],
             turn: 0,
+            sent: 0,
             dropped: 0,
         }
     }
@@ -197,20 +205,33 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         if self.encode_records() {
             return;
         }
-        // Send all bytes of one VM before the next: each change of the channel costs bytes on the line.
+        // Send some bytes of one VM before the next: each change of the channel costs bytes on the line.
         let Some(vm) = self.next_waiting() else { return };
-        self.turn = vm;
-        while self.encoded.capacity() - self.encoded.len() >= STEP {
+        self.take_turn(vm);
+        let mut over = false;
+        while !over && self.encoded.capacity() - self.encoded.len() >= STEP {
             let Some(byte) = self.rings[vm].pop_front() else { break };
             self.encoded_of[vm] = self.encoded_of[vm].wrapping_add(1);
             let encoded = &mut self.encoded;
             self.encoder.byte(Channel::console(vm as u8), byte, &mut |byte| {
                 let _ = encoded.push_back(byte);
             });
+            self.sent += 1;
+            over = self.sent >= TURN || self.sent >= LINES_TURN && byte == b'\n';
         }
         if self.rings[vm].is_empty() {
             self.waiting &= !(1 << vm);
-            self.turn = (vm + 1) % VMS;
+            over = true;
+        }
+        if over {
+            (self.turn, self.sent) = ((vm + 1) % VMS, 0);
+        }
+    }
+
+    /// Makes it a VM's turn, which begins unless it already is.
+    fn take_turn(&mut self, vm: usize) {
+        if self.turn != vm {
+            (self.turn, self.sent) = (vm, 0);
         }
     }
 
@@ -247,7 +268,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             }
             let (head, begun) = (self.record, self.begun);
             if !begun && let Some(vm) = self.is_held_by(&head) {
-                self.turn = vm;
+                self.take_turn(vm);
                 return any;
             }
             any = true;

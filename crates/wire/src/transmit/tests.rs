@@ -127,6 +127,44 @@ fn a_long_line_is_cut_off() {
     assert_eq!(read(&line).log, format!("{}\n", "x".repeat(MAX_LINE - 1)));
 }
 
+/// A VM that writes without end does not silence another one.
+#[test]
+fn a_vm_that_never_stops_leaves_others_their_turns() {
+    let mut transmitter = Transmitter::<3, 2048, 1600>::new();
+    let (mut line, mut decoder, mut got) = (0, Decoder::new(), [0; 3]);
+    while line < 100_000 {
+        for vm in [0, 2] {
+            while transmitter.has_room(vm) {
+                transmitter.guest(vm, b'x');
+            }
+        }
+        transmitter.drain(100, |byte| {
+            line += 1;
+            if let Some(Item::Byte(channel, _)) = decoder.push(byte) {
+                got[usize::from(channel.vm().expect("a VM's"))] += 1;
+            }
+            true
+        });
+    }
+    assert!(got[0] > 49_000 && got[2] > 49_000, "{got:?}");
+}
+
+#[test]
+fn a_turn_ends_with_a_line() {
+    let mut transmitter = Transmitter::<2, 2048, 1600>::new();
+    for vm in [0, 1] {
+        (0..2000).for_each(|n| transmitter.guest(vm, if n % 80 == 79 { b'\n' } else { b'x' }));
+    }
+    let (mut decoder, mut last) = (Decoder::new(), (Channel::console(0), b'\n'));
+    transmitter.drain(usize::MAX, |byte| {
+        if let Some(Item::Byte(channel, byte)) = decoder.push(byte) {
+            assert!(channel == last.0 || last.1 == b'\n', "a line is divided");
+            last = (channel, byte);
+        }
+        true
+    });
+}
+
 #[test]
 fn a_flood_is_limited() {
     let mut limit = RateLimit::new();
@@ -137,6 +175,49 @@ fn a_flood_is_limited() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever others write, at any speed of the line: while a VM has bytes to send, each other one sends a turn at most before it.
+    #[test]
+    fn each_has_its_share(
+        steps in prop::collection::vec((0..5usize, 0..600usize, prop::bool::weighted(0.1), 1..300usize), 1..200),
+        ends in any::<[bool; 4]>(),
+    ) {
+        let mut transmitter = Transmitter::<4, 512, 1600>::new();
+        let mut decoder = Decoder::new();
+        // Bytes that each VM has written, and that arrived; those of others since a VM's last one, or since it has bytes to send.
+        let (mut written, mut arrived, mut since) = ([0; 4], [0; 4], [[0; 4]; 4]);
+        for (vm, count, all, taken) in steps {
+            let writers = if all { 0..4 } else { vm.min(3)..vm.min(3) + 1 };
+            for vm in writers {
+                for n in 0..count {
+                    if transmitter.has_room(vm) {
+                        if written[vm] == arrived[vm] {
+                            since[vm] = [0; 4];
+                        }
+                        transmitter.guest(vm, if ends[vm] && n % 7 == 0 { b'\n' } else { b'x' });
+                        written[vm] += 1;
+                    }
+                }
+            }
+            let mut result = Ok(());
+            transmitter.drain(taken, |byte| {
+                if let Some(Item::Byte(channel, _)) = decoder.push(byte) {
+                    let vm = usize::from(channel.vm().expect("a VM's"));
+                    arrived[vm] += 1;
+                    since[vm] = [0; 4];
+                    for other in (0..4).filter(|&other| written[other] != arrived[other]) {
+                        since[other][vm] += 1;
+                        // What was encoded before the other had bytes.
+                        if since[other][vm] > usize::from(TURN) + 64 {
+                            result = Err(TestCaseError::fail(format!("{other} waits for {vm}")));
+                        }
+                    }
+                }
+                true
+            });
+            result?;
+        }
+    }
 
     /// Accepted bytes arrive once and in order, for any input and any speed of the line.
     #[test]
