@@ -2,7 +2,8 @@
 //!
 //! No CPU waits for the line while it holds the console's lock. Each VM's output is queued in a ring of its own, and
 //! a full ring shows the guest a busy UART. Log lines that do not fit are dropped and counted. Operator messages are
-//! never dropped: the sender retries, and releases the lock in between.
+//! never dropped: the sender retries, and releases the lock in between. No guest makes a CPU do that: the only
+//! messages that guests cause are changes of their VM's state, for which there is always room.
 
 use core::fmt::{self, Write};
 
@@ -118,7 +119,8 @@ pub fn flush() {
     }
 }
 
-/// Sends the operator a message. Waits for room if necessary, with the console unlocked.
+/// Sends the operator a message. Waits for room if necessary, with the console unlocked; never to send
+/// [`Event::Vm`].
 pub fn event(event: &Event) {
     let listening = loop {
         let mut console = CONSOLE.lock();

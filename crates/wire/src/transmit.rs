@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use heapless::Deque;
 
-use crate::{Channel, Encoder, Event, MAX_FRAME, frame};
+use crate::{Channel, Encoder, Event, MAX_FRAME, VmState, frame};
 
 /// The most bytes that the encoder makes of one step: a channel's selection, or a frame's end and the escaped byte before it.
 const STEP: usize = 4;
@@ -13,6 +13,9 @@ const STEP: usize = 4;
 /// at the latest after `TURN`.
 const LINES_TURN: u16 = 192;
 const TURN: u16 = 256;
+
+/// Changes of a VM's state that are kept until they are sent; the last one of more replaces the one before.
+const CHANGES: usize = 4;
 
 /// The longest line of the log; the rest of a longer one is cut off.
 pub const MAX_LINE: usize = 256;
@@ -23,9 +26,11 @@ pub struct Full;
 
 /// Queues for a line that carries Stile's records and the consoles of `VMS` virtual machines.
 ///
-/// Stile's records have priority, except the state of a VM, which follows what the VM wrote before. Records share `OWN` bytes, part of
-/// which the log leaves to messages; each VM has `RING` bytes. VMs with bytes to send take turns of a bounded number of bytes, so that
-/// none silences another by sending without end.
+/// Stile's records have priority. They share `OWN` bytes, half of which the log leaves to messages. Each VM has `RING` bytes. VMs with
+/// bytes to send take turns of a bounded number of bytes, so that none silences another by sending without end.
+///
+/// The state of a VM follows what the VM wrote before, and is sent in the VM's turn. Guests change it as often as they like, so it takes no
+/// room among the records: the VM's number of resets, if not sent yet, is replaced.
 #[derive(Debug)]
 pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     encoder: Encoder,
@@ -38,7 +43,9 @@ pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     /// Whether its encoding has begun.
     begun: bool,
     rings: [Deque<u8, RING>; VMS],
-    /// VMs whose rings are not empty: bit n is VM n.
+    /// Each VM's changes of state, oldest first.
+    changes: [Deque<Change, CHANGES>; VMS],
+    /// VMs with bytes or changes of state to send: bit n is VM n.
     waiting: u128,
     /// Bytes that each VM has written, and those of them that were encoded. They wrap.
     written: [u32; VMS],
@@ -61,34 +68,36 @@ enum Kind {
 struct Head {
     kind: Kind,
     length: u16,
-    /// The record follows this many bytes of this VM; an invalid VM: no constraint.
-    vm: u8,
-    after: u32,
 }
 
 impl Head {
     /// No record.
-    const NONE: Self = Self { kind: Kind::Log, length: 0, vm: 0, after: 0 };
+    const NONE: Self = Self { kind: Kind::Log, length: 0 };
     /// Bytes that it takes.
-    const SIZE: usize = 8;
+    const SIZE: usize = 3;
 
     fn bytes(self) -> [u8; Self::SIZE] {
-        let ([l0, l1], [a0, a1, a2, a3]) = (self.length.to_le_bytes(), self.after.to_le_bytes());
-        [u8::from(self.kind == Kind::Frame), l0, l1, self.vm, a0, a1, a2, a3]
+        let [l0, l1] = self.length.to_le_bytes();
+        [u8::from(self.kind == Kind::Frame), l0, l1]
     }
 
-    fn from_bytes([kind, l0, l1, vm, a0, a1, a2, a3]: [u8; Self::SIZE]) -> Self {
+    fn from_bytes([kind, l0, l1]: [u8; Self::SIZE]) -> Self {
         let kind = if kind == 0 { Kind::Log } else { Kind::Frame };
-        Self { kind, length: u16::from_le_bytes([l0, l1]), vm, after: u32::from_le_bytes([a0, a1, a2, a3]) }
+        Self { kind, length: u16::from_le_bytes([l0, l1]) }
     }
 }
 
-/// [`Head::vm`]: none.
-const NO_VM: u8 = u8::MAX;
+/// A change of a VM's state that is not sent yet.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    state: VmState,
+    /// It follows the VM's byte with this number.
+    after: u32,
+}
 
 impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RING, OWN> {
-    /// Room that the log leaves to messages.
-    const RESERVE: usize = MAX_FRAME + Head::SIZE;
+    /// Room that the log, to which guests add lines, leaves to messages.
+    const RESERVE: usize = OWN / 2;
 
     /// With nothing to send. All of it is zero: a static takes no room in an image.
     pub const fn new() -> Self {
@@ -100,6 +109,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             record: Head::NONE,
             begun: false,
             rings: [const { Deque::new() }; VMS],
+            changes: [const { Deque::new() }; VMS],
             waiting: 0,
             written: [0; VMS],
             encoded_of: [0; VMS],
@@ -109,18 +119,43 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
-    /// Appends a message to the operator.
+    /// Appends a message to the operator. There is always room for a change of a VM's state.
     ///
     /// # Errors
     /// [`Full`]: nothing was appended.
     pub fn event(&mut self, event: &Event) -> Result<(), Full> {
+        if let Event::Vm { vm, state } = *event
+            && usize::from(vm) < VMS
+        {
+            self.change(usize::from(vm), state);
+            return Ok(());
+        }
+        self.message(event)
+    }
+
+    fn message(&mut self, event: &Event) -> Result<(), Full> {
         let mut buffer = [0; MAX_FRAME];
         let Some(bytes) = frame::pack(event, &mut buffer) else {
             debug_assert!(false, "a message does not fit into a frame");
             return Ok(());
         };
-        let vm = if let Event::Vm { vm, .. } = event { *vm } else { NO_VM };
-        self.push(Kind::Frame, vm, bytes, 0)
+        self.push(Kind::Frame, bytes, 0)
+    }
+
+    /// Notes the state of a VM, to be sent after what it has written.
+    fn change(&mut self, vm: usize, state: VmState) {
+        let change = Change { state, after: self.written[vm] };
+        let changes = &mut self.changes[vm];
+        let is_full = changes.is_full();
+        match changes.back_mut() {
+            // It keeps its place: a guest that writes and resets all the time would postpone it forever.
+            Some(last) if matches!((last.state, state), (VmState::Restarted(_), VmState::Restarted(_))) => last.state = state,
+            Some(last) if is_full => *last = change,
+            _ => {
+                let _ = changes.push_back(change);
+            }
+        }
+        self.waiting |= 1 << vm;
     }
 
     /// Appends a line to the log, or counts it as dropped if space is insufficient.
@@ -128,7 +163,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         if self.dropped != 0 {
             let mut note = Line::default();
             let _ = writeln!(note, "({} lines dropped)", self.dropped);
-            if self.push(Kind::Log, NO_VM, &note.0, Self::RESERVE).is_err() {
+            if self.push(Kind::Log, &note.0, Self::RESERVE).is_err() {
                 self.dropped = self.dropped.saturating_add(1);
                 return;
             }
@@ -139,13 +174,13 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             line.0.pop();
             let _ = line.0.push(b'\n');
         }
-        if self.push(Kind::Log, NO_VM, &line.0, Self::RESERVE).is_err() {
+        if self.push(Kind::Log, &line.0, Self::RESERVE).is_err() {
             self.dropped = 1;
         }
     }
 
-    /// Appends a record if `reserve` bytes are left after it. It follows what `vm` has written.
-    fn push(&mut self, kind: Kind, vm: u8, bytes: &[u8], reserve: usize) -> Result<(), Full> {
+    /// Appends a record if `reserve` bytes are left after it.
+    fn push(&mut self, kind: Kind, bytes: &[u8], reserve: usize) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -153,8 +188,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         if free < Head::SIZE + bytes.len() + reserve {
             return Err(Full);
         }
-        let after = self.written.get(usize::from(vm)).copied().unwrap_or(0);
-        let head = Head { kind, length: bytes.len() as u16, vm, after };
+        let head = Head { kind, length: bytes.len() as u16 };
         for byte in head.bytes().iter().chain(bytes) {
             // There is room.
             let _ = self.own.push_back(*byte);
@@ -207,19 +241,21 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
         // Send some bytes of one VM before the next: each change of the channel costs bytes on the line.
         let Some(vm) = self.next_waiting() else { return };
-        self.take_turn(vm);
-        let mut over = false;
-        while !over && self.encoded.capacity() - self.encoded.len() >= STEP {
-            let Some(byte) = self.rings[vm].pop_front() else { break };
-            self.encoded_of[vm] = self.encoded_of[vm].wrapping_add(1);
-            let encoded = &mut self.encoded;
-            self.encoder.byte(Channel::console(vm as u8), byte, &mut |byte| {
-                let _ = encoded.push_back(byte);
-            });
-            self.sent += 1;
-            over = self.sent >= TURN || self.sent >= LINES_TURN && byte == b'\n';
+        if self.turn != vm {
+            (self.turn, self.sent) = (vm, 0);
         }
-        if self.rings[vm].is_empty() {
+        let mut over = match self.pop_change(vm) {
+            // There is room: all records are encoded.
+            Some(state) => {
+                let before = self.own.len();
+                let _ = self.message(&Event::Vm { vm: vm as u8, state });
+                self.sent += (self.own.len() - before) as u16;
+                self.encode_records();
+                self.sent >= TURN
+            }
+            None => self.encode_bytes(vm),
+        };
+        if self.rings[vm].is_empty() && self.changes[vm].is_empty() {
             self.waiting &= !(1 << vm);
             over = true;
         }
@@ -228,25 +264,35 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
-    /// Makes it a VM's turn, which begins unless it already is.
-    fn take_turn(&mut self, vm: usize) {
-        if self.turn != vm {
-            (self.turn, self.sent) = (vm, 0);
-        }
+    /// Takes a VM's next change of state, if the bytes before it are encoded.
+    fn pop_change(&mut self, vm: usize) -> Option<VmState> {
+        let is_due = self.changes[vm].front().is_some_and(|change| change.after == self.encoded_of[vm]);
+        is_due.then(|| self.changes[vm].pop_front().map(|change| change.state)).flatten()
     }
 
-    /// The first VM with bytes to send from [`turn`](Self::turn) on.
+    /// Encodes bytes of a VM up to its next change of state, as far as they fit. Returns whether its turn is over.
+    fn encode_bytes(&mut self, vm: usize) -> bool {
+        let next = self.changes[vm].front().map(|change| change.after);
+        while self.encoded.capacity() - self.encoded.len() >= STEP && next != Some(self.encoded_of[vm]) {
+            let Some(byte) = self.rings[vm].pop_front() else { break };
+            self.encoded_of[vm] = self.encoded_of[vm].wrapping_add(1);
+            let encoded = &mut self.encoded;
+            self.encoder.byte(Channel::console(vm as u8), byte, &mut |byte| {
+                let _ = encoded.push_back(byte);
+            });
+            self.sent += 1;
+            if self.sent >= TURN || self.sent >= LINES_TURN && byte == b'\n' {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The first VM with something to send from [`turn`](Self::turn) on.
     fn next_waiting(&self) -> Option<usize> {
         let from_turn = self.waiting & u128::MAX << self.turn;
         let next = if from_turn != 0 { from_turn } else { self.waiting };
         (next != 0).then_some(next.trailing_zeros() as usize)
-    }
-
-    /// The VM whose bytes precede this record.
-    fn is_held_by(&self, head: &Head) -> Option<usize> {
-        let vm = usize::from(head.vm);
-        let ahead = head.after.wrapping_sub(*self.encoded_of.get(vm)?);
-        (1..=RING as u32).contains(&ahead).then_some(vm)
     }
 
     /// Takes the next record's head.
@@ -258,7 +304,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         Some(Head::from_bytes(bytes))
     }
 
-    /// Encodes Stile's records. Returns whether any of them was; if one is held up by bytes of a VM, it is that VM's turn.
+    /// Encodes Stile's records, as far as they fit. Returns whether any of them was encoded.
     fn encode_records(&mut self) -> bool {
         let mut any = false;
         while self.encoded.capacity() - self.encoded.len() >= 2 * STEP {
@@ -267,16 +313,12 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
                 (self.record, self.begun) = (head, false);
             }
             let (head, begun) = (self.record, self.begun);
-            if !begun && let Some(vm) = self.is_held_by(&head) {
-                self.take_turn(vm);
-                return any;
-            }
             any = true;
             let encoded = &mut self.encoded;
             let mut sink = |byte| {
                 let _ = encoded.push_back(byte);
             };
-            let Head { kind, length: left, .. } = head;
+            let Head { kind, length: left } = head;
             if !begun && kind == Kind::Frame {
                 self.encoder.begin_frame(&mut sink);
             }

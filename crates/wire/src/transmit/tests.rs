@@ -52,8 +52,12 @@ fn read(line: &[u8]) -> Seen {
     seen
 }
 
-fn numbered(vm: u8) -> Event {
-    Event::Vm { vm, state: VmState::Exited(u32::from_le_bytes([crate::DLE; 4])) }
+fn numbered(n: u8) -> Event {
+    Event::Uploaded { tag: n.into(), next: u32::from_le_bytes([crate::DLE; 4]) }
+}
+
+fn restarted(vm: usize, resets: u32) -> Event {
+    Event::Vm { vm: vm as u8, state: VmState::Restarted(resets) }
 }
 
 #[test]
@@ -90,7 +94,7 @@ fn the_state_of_a_vm_comes_after_its_bytes() {
     let mut transmitter = Small::new();
     let mut line = Vec::new();
     b"before".iter().for_each(|byte| transmitter.guest(1, *byte));
-    assert_eq!(transmitter.event(&numbered(1)), Ok(()));
+    assert_eq!(transmitter.event(&Event::Vm { vm: 1, state: VmState::PoweredOff }), Ok(()));
     let mut later = b"after, for ever".iter().cycle();
     for _ in 0..200 {
         if transmitter.has_room(1) {
@@ -149,6 +153,63 @@ fn a_vm_that_never_stops_leaves_others_their_turns() {
     assert!(got[0] > 49_000 && got[2] > 49_000, "{got:?}");
 }
 
+/// Eight guests that print and reset as often as they may, at 115,200 baud. No CPU waits to report a reset, all numbers of resets are
+/// recent, and the operator gets an answer.
+#[test]
+fn guests_that_print_and_reset_keep_no_cpu_waiting() {
+    const LINE_PER_RESET: usize = 115;
+    let mut transmitter = Transmitter::<64, 2048, 4096>::new();
+    let (mut decoder, mut seen, mut answers) = (Decoder::new(), [0; 8], 0);
+    for n in 1..=2000 {
+        for vm in 0..8 {
+            while transmitter.has_room(vm) {
+                transmitter.guest(vm, b'x');
+            }
+            assert_eq!(transmitter.event(&restarted(vm, n)), Ok(()), "a CPU waits for the line after {n} resets");
+        }
+        if n % 10 == 0 {
+            assert_eq!(transmitter.event(&numbered(0)), Ok(()), "an answer waits for guests");
+        }
+        transmitter.drain(LINE_PER_RESET, |byte| {
+            match decoder.push(byte).and_then(|item| item.event()) {
+                Some(Ok(Event::Vm { vm, state: VmState::Restarted(resets) })) => {
+                    let last = core::mem::replace(&mut seen[usize::from(vm)], resets);
+                    assert!(resets > last);
+                }
+                Some(Ok(event)) => {
+                    assert_eq!(event, numbered(0));
+                    answers += 1;
+                }
+                Some(Err(error)) => panic!("{error}"),
+                None => {}
+            }
+            true
+        });
+    }
+    // A number of resets follows at most 2048 bytes of its VM: eight turns of each.
+    let recent = (8 * 2048 + 4096) / LINE_PER_RESET as u32;
+    assert!(seen.iter().all(|&resets| resets > 2000 - recent), "{seen:?}");
+    assert!(answers >= 199, "{answers}");
+}
+
+/// States of a VM arrive in order. Only a number of resets is replaced by the next one, and the last of many.
+#[test]
+fn the_last_state_of_a_vm_arrives() {
+    let mut transmitter = Small::new();
+    let mut line = Vec::new();
+    transmitter.guest(0, b'x');
+    let states = [VmState::Restarted(1), VmState::Restarted(2), VmState::Paused, VmState::Resumed, VmState::Restarted(3)];
+    for state in states.into_iter().chain([VmState::Restarted(4), VmState::Exited(5), VmState::PoweredOff]) {
+        assert_eq!(transmitter.event(&Event::Vm { vm: 0, state }), Ok(()));
+    }
+    transmitter.drain(usize::MAX, |byte| {
+        line.push(byte);
+        true
+    });
+    let arrived = [VmState::Restarted(2), VmState::Paused, VmState::Resumed, VmState::PoweredOff];
+    assert_eq!(read(&line).events, arrived.map(|state| Event::Vm { vm: 0, state }));
+}
+
 #[test]
 fn a_turn_ends_with_a_line() {
     let mut transmitter = Transmitter::<2, 2048, 1600>::new();
@@ -179,14 +240,14 @@ proptest! {
     /// Whatever others write, at any speed of the line: while a VM has bytes to send, each other one sends a turn at most before it.
     #[test]
     fn each_has_its_share(
-        steps in prop::collection::vec((0..5usize, 0..600usize, prop::bool::weighted(0.1), 1..300usize), 1..200),
+        steps in prop::collection::vec((0..5usize, 0..600usize, prop::bool::weighted(0.1), 1..300usize, any::<bool>()), 1..200),
         ends in any::<[bool; 4]>(),
     ) {
         let mut transmitter = Transmitter::<4, 512, 1600>::new();
         let mut decoder = Decoder::new();
         // Bytes that each VM has written, and that arrived; those of others since a VM's last one, or since it has bytes to send.
         let (mut written, mut arrived, mut since) = ([0; 4], [0; 4], [[0; 4]; 4]);
-        for (vm, count, all, taken) in steps {
+        for (vm, count, all, taken, resets) in steps {
             let writers = if all { 0..4 } else { vm.min(3)..vm.min(3) + 1 };
             for vm in writers {
                 for n in 0..count {
@@ -197,6 +258,9 @@ proptest! {
                         transmitter.guest(vm, if ends[vm] && n % 7 == 0 { b'\n' } else { b'x' });
                         written[vm] += 1;
                     }
+                }
+                if resets {
+                    prop_assert_eq!(transmitter.event(&restarted(vm, 1)), Ok(()));
                 }
             }
             let mut result = Ok(());
