@@ -437,7 +437,7 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'st
         assert_eq!(memory::available() + rest, all, "memory is missing after {cycle} cycles");
         let mut config = configuration[number].clone();
         config.memory = (1 + random(4)) * (2 << 20);
-        config.vcpus = 1 + random(8) as u8;
+        config.vcpus = if cycle % 16 == 0 { stile_board::MAX_VCPUS as u8 } else { 1 + random(8) as u8 };
         assert!(retire::claim(number) && !retire::claim(number));
         if random(8) == 0 {
             // One that can't be made leaves nothing behind.

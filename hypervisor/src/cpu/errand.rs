@@ -10,14 +10,27 @@ use super::schedule::{SCHEDULE, Schedule, id, slice_is_over};
 use super::wake::wake_sleepers;
 use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
+use crate::vm::Vcpu;
 use crate::vm::power::{self, Step};
 
 /// Runs a piece of the loaded vCPU's errand, and takes the interrupts that became pending; then `apply` carries out
-/// the scheduler's decision. Returns whether there is a vCPU to run.
+/// the scheduler's decision. Returns whether there is a vCPU to run. `load` loads the vCPU again after its reset.
 #[cold]
-pub fn run(cpu: &mut Cpu, apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>, Switch, u64) -> bool) -> bool {
+pub fn run(
+    cpu: &mut Cpu,
+    load: impl FnOnce(&mut Cpu, &'static Vcpu),
+    apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>, Switch, u64) -> bool,
+) -> bool {
     let vcpu = cpu.vcpu();
     let step = power::run_errand(vcpu.vm());
+    if step == Step::Reset {
+        // Its registers, of which this CPU has some, belong to the state that is reset.
+        if let Some(loaded) = cpu.unload() {
+            cpu.power_down(loaded);
+        }
+        power::reset_first(vcpu.vm());
+        load(cpu, vcpu);
+    }
     if step == Step::Enter {
         // An unpublished vCPU gets no notifications; `run` takes pending requests after publication.
         SCHEDULE.lock().sleepers.cancel(vcpu.id);
@@ -35,8 +48,8 @@ pub fn run(cpu: &mut Cpu, apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>
             schedule.scheduler.block(me, now)
         }
         Step::Off => schedule.scheduler.off(me, now),
-        Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
-        Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
+        Step::More | Step::Reset | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
+        Step::More | Step::Reset | Step::Enter => schedule.scheduler.pick_next(me, now),
     };
     apply(cpu, schedule, switch, now)
 }

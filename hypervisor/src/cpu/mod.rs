@@ -257,7 +257,7 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
         runs = if !runs {
             idle(cpu)
         } else if cpu.vcpu().vm().power.has_errand() {
-            errand::run(cpu, apply)
+            errand::run(cpu, |cpu, vcpu| load_vcpu(cpu, vcpu, false), apply)
         } else {
             wait_on(cpu)
         };

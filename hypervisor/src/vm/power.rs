@@ -7,8 +7,8 @@
 //! registers, so that its time can be stopped ([`Platform::hold_time`]); its interrupts become pending as for
 //! sleeping vCPUs.
 //!
-//! Restart work that grows with the VM's memory is an errand of its first vCPU, run in bounded pieces
-//! ([`run_errand`]), scheduled and charged as guest time.
+//! A reset is an errand of the VM's first vCPU, run in bounded pieces ([`run_errand`]), scheduled and charged as guest
+//! time. The CPU that starts the VM resets only that vCPU.
 
 use core::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use stile_wire::{Answer, Event, VmState};
 
 pub use super::end::End;
 use super::power_state::{ENDING, PAUSING, State};
-use super::{Vm, retire, shut_down};
+use super::{Vcpu, Vm, retire, shut_down};
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::console::{self, log_of};
@@ -29,6 +29,8 @@ use crate::device::alarm;
 pub enum Step {
     /// Run another piece.
     More,
+    /// Call [`reset_first`] with the vCPU unloaded, then run another piece.
+    Reset,
     /// Wait until this time, in ticks of the counter.
     Wait(u64),
     /// The errand is complete: enter the guest.
@@ -41,16 +43,15 @@ pub enum Step {
 /// than the VM is charged for.
 const RESTART_INTERVAL_MS: u64 = 10;
 
+/// Number of vCPUs that a piece of an errand resets. A reset writes some pages of each.
+const RESET_AT_ONCE: usize = 8;
+
 /// Starts a VM that was just created, or that is off and being reset.
 pub fn start(vm: &'static Vm) {
-    reset(vm);
     let asked = {
         // A concurrent `end` either comes before this, or finds the vCPU on.
         let mut state = vm.power.state.lock();
-        if let Some(first) = vm.vcpus.first() {
-            first.arch.set_start(&vm.start);
-            cpu::start(first);
-        }
+        start_first(vm);
         match core::mem::replace(&mut *state, State::On) {
             State::Starting(asked) => asked,
             _ => None,
@@ -64,8 +65,22 @@ pub fn start(vm: &'static Vm) {
 /// Runs a bounded piece of the VM's errand. Its first vCPU is loaded on this CPU.
 pub fn run_errand(vm: &'static Vm) -> Step {
     let power = &vm.power;
+    let next = power.next_reset.load(Ordering::Relaxed);
+    if next == 0 {
+        return Step::Reset;
+    }
+    if next < vm.vcpus.len() {
+        let end = vm.vcpus.len().min(next + RESET_AT_ONCE);
+        vm.vcpus[next..end].iter().for_each(|vcpu| reset_vcpu(vcpu));
+        power.next_reset.store(end, Ordering::Relaxed);
+        return Step::More;
+    }
     if matches!(*power.state.lock(), State::Destroying(_)) {
         return if vm.clear_ram() { Step::Off } else { Step::More };
+    }
+    if !power.reload.load(Ordering::Relaxed) {
+        power.errand.store(false, Ordering::Relaxed);
+        return Step::Enter;
     }
     if !vm.is_filling() && !vm.drain_files() {
         return Step::More;
@@ -126,7 +141,7 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
             return Answer::WrongState;
         }
         // RAM is initialized as after a reset. The exit status depends on the VM's next end only.
-        vm.power.errand.store(true, Ordering::Relaxed);
+        vm.power.reload.store(true, Ordering::Relaxed);
         vm.power.failed.store(false, Ordering::Relaxed);
         *state = State::Starting(None);
     }
@@ -205,29 +220,46 @@ pub fn destroy(vm: &'static Vm) -> Answer {
         if *state != State::Off {
             return Answer::WrongState;
         }
-        vm.power.errand.store(true, Ordering::Relaxed);
         *state = State::Destroying(false);
     }
-    reset(vm);
     let mut state = vm.power.state.lock();
-    if let Some(first) = vm.vcpus.first() {
-        first.arch.set_start(&vm.start);
-        cpu::start(first);
-    }
+    start_first(vm);
     *state = State::Destroying(true);
     Answer::Done
 }
 
-/// Resets all state but RAM. All vCPUs are off.
-fn reset(vm: &'static Vm) {
+/// Starts the first vCPU of a VM that is off. Its errand resets the VM.
+fn start_first(vm: &'static Vm) {
+    vm.power.next_reset.store(0, Ordering::Relaxed);
+    vm.power.errand.store(true, Ordering::Relaxed);
+    if let Some(first) = vm.vcpus.first() {
+        // It is loaded before the errand: it must refer to nothing of its previous life.
+        reset_vcpu(first);
+        first.arch.set_start(&vm.start);
+        cpu::start(first);
+    }
+}
+
+/// Resets all state of a VM but RAM and its other vCPUs. Its first vCPU runs its errand on this CPU, which has none of
+/// its registers.
+pub fn reset_first(vm: &'static Vm) {
+    if vm.power.tear_down.swap(false, Ordering::Relaxed) {
+        vm.arch.tear_down();
+    }
     vm.devices.reset();
     alarm::set(vm.number, None);
     vm.rewind_fill();
     vm.arch.reset();
-    for vcpu in &vm.vcpus {
-        vcpu.arch.reset();
-        vcpu.stolen.reset();
+    if let Some(first) = vm.vcpus.first() {
+        reset_vcpu(first);
+        first.arch.set_start(&vm.start);
     }
+    vm.power.next_reset.store(1, Ordering::Relaxed);
+}
+
+fn reset_vcpu(vcpu: &Vcpu) {
+    vcpu.arch.reset();
+    vcpu.stolen.reset();
 }
 
 /// Advances a VM that is ending, being paused or being destroyed, once its last vCPU is off or put.
@@ -259,8 +291,6 @@ pub fn settle(vm: &'static Vm) {
             return;
         }
         vm.power.change.store(0, Ordering::Release);
-        // Frees memory that only a running VM needs, before the VM is reported as off.
-        vm.arch.tear_down();
         let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end.is_reset());
         vm.power.resets.store(resets, Ordering::Relaxed);
         let most = match vm.on_reset {
@@ -269,7 +299,12 @@ pub fn settle(vm: &'static Vm) {
             OnReset::Stop => 0,
         };
         let restarts = (end == End::Restart || end == End::Reset && resets <= most).then_some(resets);
-        vm.power.errand.store(restarts.is_some(), Ordering::Relaxed);
+        vm.power.reload.store(restarts.is_some(), Ordering::Relaxed);
+        vm.power.tear_down.store(restarts.is_some(), Ordering::Relaxed);
+        if restarts.is_none() {
+            // Frees memory that only a running VM needs, before the VM is reported as off.
+            vm.arch.tear_down();
+        }
         *state = if restarts.is_some() { State::Starting(None) } else { State::Ended };
         (end, restarts)
     };

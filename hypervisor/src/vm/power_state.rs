@@ -1,6 +1,6 @@
 //! Power state of a VM, which [`super::power`] changes.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use stile_lock::TicketLock;
 
@@ -47,8 +47,15 @@ pub struct Power {
     pub(super) held: AtomicBool,
     /// It ended other than by its guest's power-off or success status.
     pub(super) failed: AtomicBool,
-    /// Its first vCPU has an errand: memory is not yet in its reset state.
+    /// Its first vCPU has an errand: the VM is not yet in its reset state.
     pub(super) errand: AtomicBool,
+    /// The next vCPU that the errand resets; the first one is reset with the VM. Written by the CPU that starts the VM,
+    /// and then by the one that runs its errand.
+    pub(super) next_reset: AtomicUsize,
+    /// The errand frees memory of the previous life ([`VmPart::tear_down`](crate::arch::contract::VmPart::tear_down)).
+    pub(super) tear_down: AtomicBool,
+    /// The errand initializes RAM.
+    pub(super) reload: AtomicBool,
     /// Time of the last start, in ticks of the counter.
     pub(super) started: AtomicU64,
     /// Number of resets by its guest. Written with the state locked.
@@ -57,14 +64,17 @@ pub struct Power {
 
 impl Power {
     /// A VM that was created and is about to be [started](super::power::start); until then the machine does not end.
-    /// `errand`: whether the first start has an errand.
-    pub fn new(errand: bool) -> Power {
+    /// `reload`: whether the first start initializes RAM.
+    pub fn new(reload: bool) -> Power {
         Power {
             state: TicketLock::new(State::Starting(None)),
             change: AtomicU8::new(0),
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            errand: AtomicBool::new(errand),
+            errand: AtomicBool::new(false),
+            next_reset: AtomicUsize::new(0),
+            tear_down: AtomicBool::new(false),
+            reload: AtomicBool::new(reload),
             started: AtomicU64::new(0),
             resets: AtomicU32::new(0),
         }

@@ -21,7 +21,8 @@
 //! ```text
 //! boot     first CPU: memory, line, block ── start::others ──▶ each other CPU: PhysicalCpu::join
 //!          then crate::start: Host::apply_mitigations, VmPart::new, VcpuPart::new
-//! VM       VmPart::reset, VcpuPart::reset (each), VcpuPart::set_start (the first) ── runs ── record_off (each), tear_down
+//! VM       VcpuPart::reset, set_start, load, power_down (the first) ── VmPart::reset, VcpuPart::reset (each),
+//!          VcpuPart::set_start, load (the first) ── runs ── record_off (each), tear_down
 //! end      the VM is off, nothing finds it, PhysicalCpu::forget_vms (each CPU); then it is dropped, and its memory is another's
 //! vCPU     load ─▶ (take_interrupts ─▶ entry ─▶ exit)* ─▶ put, or power_down if it is off
 //! ```
@@ -30,7 +31,7 @@
 //!
 //! - *Ownership.* A CPU's block belongs to its CPU: no other refers to it. From `load` to the end of `put` or
 //!   `power_down` a vCPU's registers belong to the CPU that has it loaded; while it is off, to the holder of the lock
-//!   that keeps it off. Other CPUs access a vCPU through atomics and locks.
+//!   that keeps it off, and while its VM is reset, to the CPU that resets it. Other CPUs access a vCPU through atomics and locks.
 //! - *Locks.* Methods that say so are called with the schedule locked: they take no lock that is elsewhere held while
 //!   the schedule is being locked, send nothing to the console, and are short.
 //! - *Interrupts* are masked in Stile from exit to entry. Methods do not unmask them, except

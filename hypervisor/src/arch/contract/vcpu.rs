@@ -21,7 +21,8 @@ pub trait VcpuPart: Sized {
     /// Index in its VM.
     fn index(&self) -> usize;
 
-    /// Resets the vCPU, which is off, with its VM.
+    /// Resets the vCPU, which is off, with its VM. The first one is also reset before it is loaded to reset the VM, and
+    /// again with it, while its registers are dropped ([`PhysicalCpu::power_down`](super::PhysicalCpu::power_down)).
     fn reset(&self);
 
     /// Forwards requests to a vCPU that runs without being published. Returns false if it does not: then it must be
@@ -34,7 +35,7 @@ pub trait VcpuPart: Sized {
     /// enabled. No effect where guests cannot enable it.
     fn show_stolen_time(&self, _vm: &'static crate::vm::Vm, _nanoseconds: u64) {}
 
-    /// Sets the start of the VM's first vCPU, which is off, after [`VcpuPart::reset`].
+    /// Sets the start of the VM's first vCPU after [`VcpuPart::reset`], in the same state.
     /// [`Platform::can_start`](super::Platform) has accepted the mode.
     fn set_start(&self, start: &Start);
 }

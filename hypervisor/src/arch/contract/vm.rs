@@ -22,7 +22,7 @@ pub trait VmPart: Sized {
         arena: &'static Arena,
     ) -> Result<Self, &'static str>;
 
-    /// Resets the part. All vCPUs are off.
+    /// Resets the part. No vCPU is loaded; the first one runs the reset as its errand, the others are off.
     fn reset(&self);
 
     /// Maps a filled part of the VM's RAM. Called by any CPU; other vCPUs of the VM may run.
@@ -37,7 +37,7 @@ pub trait VmPart: Sized {
     /// Invalidates translations of unmapped RAM on all CPUs.
     fn complete_unmap(&self);
 
-    /// Frees memory that only a running VM needs. All vCPUs are off.
+    /// Frees memory that only a running VM needs. All vCPUs are off, or as for [`VmPart::reset`], which follows then.
     fn tear_down(&self);
 
     /// Time at which the VM's PCI functions can be used again after [`VmPart::tear_down`], in ticks of the counter.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stile_blob::{Mitigations, Mode, Techniques};
 use stile_ledger::{Row, RowId};
 use stile_paging::frames::Piece;
-use stile_sched::VcpuId;
+use stile_sched::{State, VcpuId};
 use stile_trace::Recorder;
 use stile_wire::{Decoded, Level};
 
@@ -120,8 +120,18 @@ pub static KICKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Bit mask of [confined](PhysicalCpu::is_confined) CPUs.
 pub static CONFINED: AtomicU64 = AtomicU64::new(0);
 
+/// vCPUs that were reset since an errand took interrupts.
+static RESET: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the first vCPU of a VM has a CPU, and so is charged for what this CPU does.
+fn is_charged(vm: u8) -> bool {
+    let first = VcpuId::new(vm, 0).unwrap();
+    matches!(cpu::SCHEDULE.lock().scheduler.state(first), State::Running(_))
+}
+
 /// State of a VM.
 pub struct Vm {
+    number: u8,
     on: AtomicU64,
     /// Number of resets.
     pub lives: AtomicU64,
@@ -133,17 +143,18 @@ pub struct Vm {
 
 impl VmPart for Vm {
     fn new(
-        _number: usize,
+        number: usize,
         _config: &stile_blob::Vm<'_>,
         _pieces: &[Piece],
         _techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let table = arena.allocate::<u64>()?.write(0);
-        Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
+        Ok(Vm { number: number as u8, on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
     }
 
     fn reset(&self) {
+        assert!(is_charged(self.number), "another VM pays for a reset");
         self.on.store(1, Ordering::Relaxed);
         self.lives.fetch_add(1, Ordering::Relaxed);
     }
@@ -166,6 +177,7 @@ impl VmPart for Vm {
 
 /// State of a vCPU.
 pub struct Vcpu {
+    vm: u8,
     pub index: usize,
     /// Its register, while it is not loaded.
     pub saved: AtomicU64,
@@ -180,7 +192,7 @@ impl VcpuPart for Vcpu {
 
     fn new(id: VcpuId, _of: usize, _techniques: Techniques, _arena: &'static Arena) -> Result<Vcpu, &'static str> {
         let index = usize::from(id.vcpu());
-        Ok(Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) })
+        Ok(Vcpu { vm: id.vm(), index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) })
     }
 
     fn index(&self) -> usize {
@@ -188,6 +200,11 @@ impl VcpuPart for Vcpu {
     }
 
     fn reset(&self) {
+        assert!(self.index == 0 || is_charged(self.vm), "another VM pays for the reset of a vCPU");
+        assert!(self.loaded.lock().unwrap().is_none(), "its registers are on a CPU");
+        if self.index != 0 {
+            assert!(RESET.fetch_add(1, Ordering::Relaxed) < 8, "an exit resets many vCPUs");
+        }
         self.pending.store(false, Ordering::Relaxed);
     }
 
@@ -378,7 +395,9 @@ impl PhysicalCpu for Cpu {
         cpu::take_resched(self);
     }
 
-    fn poll_interrupts(&mut self) {}
+    fn poll_interrupts(&mut self) {
+        RESET.store(0, Ordering::Relaxed);
+    }
 
     fn load(&mut self, vcpu: &'static vm::Vcpu, _switched: bool) {
         let before = vcpu.arch.loaded.lock().unwrap().replace(self.index);

@@ -462,7 +462,7 @@ impl VcpuPart for Vcpu {
         // From the previous boot.
         let _ = self.requests.take();
         self.redistributor.lock().reset();
-        // SAFETY: the vCPU is off, and its VM is being reset, so that nothing else accesses it.
+        // SAFETY: the vCPU is loaded nowhere, and its VM is being reset, so that nothing else accesses it.
         if let Some(nested) = &mut unsafe { self.context() }.nested {
             nested.forget_shadow();
         }
@@ -496,7 +496,8 @@ impl Vcpu {
 
     /// Sets the initial state of a vCPU that is off.
     pub fn set_entry(&self, pc: u64, argument: u64) {
-        // SAFETY: the vCPU is off, and the lock of the power table, or the VM being off, excludes concurrent calls.
+        // SAFETY: the vCPU is loaded nowhere, and the lock of the power table, or the VM being reset, excludes
+        // concurrent calls.
         unsafe { self.context() }.reset(1 << 31 | mpidr(self.index), pc, argument);
     }
 }

@@ -290,13 +290,13 @@ impl VcpuPart for Vcpu {
         if self.index == 0 {
             self.pages.set_virtual_wire();
         }
-        // SAFETY: the vCPU is off, and only the VM's start resets it.
+        // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.events.reset(self.index == 0);
         self.direct.reset();
         self.watch.set(None);
         self.kept.reset();
-        // SAFETY: the vCPU is off, and only the VM's start resets it.
+        // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
         }
@@ -307,7 +307,7 @@ impl VcpuPart for Vcpu {
     }
 
     fn set_start(&self, start: &Start) {
-        // SAFETY: the vCPU is off, and the VM being off excludes concurrent calls.
+        // SAFETY: the vCPU is loaded nowhere, and the VM being reset excludes concurrent calls.
         let context = unsafe { self.context() };
         context.reset(start);
         context.tsc_offset = 0;
