@@ -23,6 +23,12 @@ const OWN: usize = 4096;
 /// holds, so that output that remains implies a full FIFO or a pending transmit interrupt.
 const BATCH: usize = 256;
 
+/// Maximum number of bytes received, and one of commands executed, for an interrupt: a UART with more to receive
+/// interrupts again.
+const RECEIVED_AT_ONCE: usize = 32;
+/// Free part of Stile's output ring, in bytes, without which nothing is received: room for the answer to a command.
+const ANSWER: usize = 1024;
+
 struct Console {
     transmitter: Transmitter<MAX_VMS, RING, OWN>,
     decoder: Decoder,
@@ -30,6 +36,8 @@ struct Console {
     limits: [RateLimit; MAX_VMS],
     /// Output is queued; the transmit interrupt is enabled.
     blocked: bool,
+    /// There is no room for an answer; the receive interrupt is disabled.
+    deaf: bool,
     /// UART interrupts are enabled.
     listening: bool,
 }
@@ -39,6 +47,7 @@ static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
     decoder: Decoder::new(),
     limits: [const { RateLimit::new() }; MAX_VMS],
     blocked: false,
+    deaf: false,
     listening: false,
 });
 
@@ -55,12 +64,23 @@ impl Console {
     /// Sends as much as the UART accepts, and enables its transmit interrupt if output remains. Returns whether
     /// output remains.
     fn drain(&mut self) -> bool {
+        let before = (self.blocked, self.deaf);
         let waits = self.transmitter.drain(BATCH, Arch::try_send);
-        if self.listening && waits != self.blocked {
-            self.blocked = waits;
-            Arch::set_interrupts(true, waits);
+        if self.listening {
+            (self.blocked, self.deaf) = (waits, !self.has_room_for_answer());
+            if (self.blocked, self.deaf) != before {
+                self.select_interrupts();
+            }
         }
         waits
+    }
+
+    fn has_room_for_answer(&self) -> bool {
+        self.transmitter.has_room_for_messages(ANSWER)
+    }
+
+    fn select_interrupts(&self) {
+        Arch::set_interrupts(!self.deaf, self.blocked);
     }
 }
 
@@ -78,25 +98,34 @@ pub fn send(vm: usize, byte: u8) -> bool {
     console.transmitter.has_room(vm)
 }
 
-/// Handles a UART interrupt. Calls `input` for everything that arrived, after the console's lock was released.
+/// Handles a UART interrupt. Calls `input` for a bounded part of what arrived, after the console's lock was released.
 pub fn interrupt(mut input: impl FnMut(Input)) {
-    loop {
-        let mut console = CONSOLE.lock();
-        let Some(byte) = Arch::try_receive() else {
-            console.blocked = console.transmitter.drain(BATCH, Arch::try_send);
-            Arch::set_interrupts(true, console.blocked);
-            return;
+    for _ in 0..RECEIVED_AT_ONCE {
+        let item = {
+            let mut console = CONSOLE.lock();
+            let Some(byte) = console.has_room_for_answer().then(Arch::try_receive).flatten() else { break };
+            match console.decoder.push(byte) {
+                Some(Item::Byte(channel, byte)) => channel.vm().map(|vm| Input::Guest(usize::from(vm), byte)),
+                Some(item) => item.command().and_then(Result::ok).map(Input::Command),
+                None => None,
+            }
         };
-        let item = match console.decoder.push(byte) {
-            Some(Item::Byte(channel, byte)) => channel.vm().map(|vm| Input::Guest(usize::from(vm), byte)),
-            Some(item) => item.command().and_then(Result::ok).map(Input::Command),
-            None => None,
-        };
-        drop(console);
-        if let Some(item) = item {
-            input(item);
+        let Some(item) = item else { continue };
+        let is_command = matches!(item, Input::Command(_));
+        input(item);
+        if is_command {
+            break;
         }
     }
+    let mut console = CONSOLE.lock();
+    console.drain();
+    // Clears the interrupt, and requests the next one if bytes are left.
+    console.select_interrupts();
+}
+
+/// Whether there is room for the answer to a command. If not, a UART interrupt follows when there is.
+pub fn has_room_for_answer() -> bool {
+    CONSOLE.lock().has_room_for_answer()
 }
 
 /// Enables reception, and transmission by interrupts.

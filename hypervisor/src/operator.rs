@@ -19,6 +19,7 @@ pub fn console_interrupt() {
     if commanded {
         watch::begin();
     }
+    report::advance();
     for vm in vm::all() {
         vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
     }
@@ -32,7 +33,7 @@ fn take(input: Input) {
                 vm.devices.uart.receive(byte, |level| Arch::set_line(vm, Line::Uart, level));
             }
         }
-        Input::Command(Command::Ledger) => report::send(),
+        Input::Command(Command::Ledger) => report::begin(),
         Input::Command(Command::Stop { vm }) => {
             if let Some(vm) = vm::get(usize::from(vm)) {
                 power::end(vm, End::Off);

@@ -9,7 +9,7 @@ use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_sched::CpuId;
 use stile_trace::{Kind, Record};
-use stile_wire::{Answer, Decoder, Event, VmState};
+use stile_wire::{Answer, Channel, Command, Decoder, Event, VmState};
 
 use crate::arch::contract::Host;
 use crate::arch::devices::Device;
@@ -173,6 +173,8 @@ fn is_paused(vm: usize) -> bool {
 }
 
 static PAUSED: [AtomicBool; VCPUS.len()] = [const { AtomicBool::new(false) }; VCPUS.len()];
+/// Totals of ledgers that the operator got while the machine ran.
+static TOTALS: AtomicU64 = AtomicU64::new(0);
 /// Samples by idle CPUs.
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
 /// VMs that were created while the machine ran, and destroyed.
@@ -403,6 +405,23 @@ fn an_idle_cpu_answers(machine: &mut Simulation) {
     SAMPLES.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The operator gets all ledgers of the running machine, in pieces.
+fn ledgers_are_sent_in_pieces(machine: &mut Simulation) {
+    let vcpus = vm::all().map(|vm| vm.vcpus.len() as u64).sum::<u64>();
+    let count = |from: usize| {
+        let messages = messages(from);
+        let rows = messages.iter().filter(|event| matches!(event, Event::LedgerRow(_) | Event::LedgerTotal(_))).count();
+        (rows, messages.contains(&Event::LedgerEnd))
+    };
+    let from = fake::LINE.lock().unwrap().len();
+    report::begin();
+    assert!(count(from).0 <= 17, "an exit sends many rows");
+    machine.run_until(|| count(from).1);
+    let totals = messages(from).iter().filter(|event| matches!(event, Event::LedgerTotal(_))).count() as u64;
+    assert_eq!(totals, vcpus);
+    TOTALS.fetch_add(totals, Ordering::Relaxed);
+}
+
 /// VMs are destroyed and created while others run: all memory is returned and cleared, and no state of a VM reaches the next one with its number.
 fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
@@ -593,6 +612,7 @@ fn vms_live_and_end() {
         }
     }
     traces_come_and_go(&mut machine);
+    ledgers_are_sent_in_pieces(&mut machine);
     vms_come_and_go(&mut machine, &configuration, files);
     a_cpu_that_does_not_answer_is_found(&mut machine);
     each_allocation_fails(&mut machine, &configuration, files);
@@ -646,6 +666,46 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     assert!(messages.contains(&Event::Vm { vm: VM, state: VmState::Restarted(1000) }));
 }
 
+/// An interrupt receives a bounded number of bytes and one command, and none without room for an answer.
+#[test]
+fn an_exit_receives_a_bounded_part_of_the_input() {
+    let _turn = take_line();
+    console::listen();
+    let mut command = Vec::new();
+    stile_wire::Encoder::new().command(&Command::TraceStop, &mut |byte| command.push(byte));
+    let mut typed = Vec::new();
+    stile_wire::Encoder::new().bytes(Channel::console(1), &[b'x'; 1000], &mut |byte| typed.push(byte));
+    fake::INPUT.lock().unwrap().extend(typed.iter().chain(&command).chain(&command));
+    let (mut bytes, mut commands) = (0, 0);
+    while !fake::INPUT.lock().unwrap().is_empty() {
+        let before = fake::INPUT.lock().unwrap().len();
+        let mut executed = 0;
+        console::interrupt(|input| match input {
+            console::Input::Guest(vm, byte) => {
+                assert_eq!((vm, byte), (1, b'x'));
+                bytes += 1;
+            }
+            console::Input::Command(_) => executed += 1,
+        });
+        let taken = before - fake::INPUT.lock().unwrap().len();
+        assert!((1..=32).contains(&taken) && executed <= 1, "{taken} {executed}");
+        commands += executed;
+    }
+    assert_eq!((bytes, commands), (1000, 2));
+    fake::BUSY.store(true, Ordering::SeqCst);
+    (0..1000).for_each(|n| console::log!("line {n}"));
+    while console::has_room_for_answer() {
+        console::event(&Event::CounterFrequency { hz: 1 });
+    }
+    fake::INPUT.lock().unwrap().extend(&command);
+    console::interrupt(|_| panic!("its answer would wait for the line"));
+    assert_eq!(fake::INPUT.lock().unwrap().len(), command.len());
+    fake::BUSY.store(false, Ordering::SeqCst);
+    console::flush();
+    console::interrupt(|_| commands += 1);
+    assert_eq!(commands, 3);
+}
+
 /// Checks the messages to the operator: every VM ended once more than it was restarted, and every account is square.
 fn check_messages(vcpus: usize) {
     let mut decoder = Decoder::new();
@@ -690,6 +750,6 @@ fn check_messages(vcpus: usize) {
     assert!(resets > STEPS / 600, "{resets}");
     assert_eq!(samples, SAMPLES.load(Ordering::Relaxed));
     assert!(samples > STEPS as u64 / 5_000, "{samples}");
-    assert_eq!(totals, vcpus);
+    assert_eq!(totals, vcpus + TOTALS.load(Ordering::Relaxed) as usize);
     assert_eq!(end, Some(0));
 }

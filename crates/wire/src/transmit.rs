@@ -206,6 +206,11 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
+    /// Whether `bytes` bytes of messages have room.
+    pub fn has_room_for_messages(&self, bytes: usize) -> bool {
+        self.own.capacity() - self.own.len() >= bytes
+    }
+
     /// Whether there is space for another byte of a VM's console.
     pub fn has_room(&self, vm: usize) -> bool {
         self.rings.get(vm).is_some_and(|ring| !ring.is_full())

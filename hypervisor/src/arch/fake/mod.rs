@@ -2,7 +2,7 @@
 //! are idle, and tests generate the interrupts.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -244,6 +244,9 @@ pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// Makes the serial line reject output.
 pub static BUSY: AtomicBool = AtomicBool::new(false);
 
+/// Bytes to receive from the serial line.
+pub static INPUT: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
+
 impl SerialLine for Arch {
     fn try_send(byte: u8) -> bool {
         if BUSY.load(Ordering::SeqCst) {
@@ -254,7 +257,7 @@ impl SerialLine for Arch {
     }
 
     fn try_receive() -> Option<u8> {
-        None
+        INPUT.lock().unwrap().pop_front()
     }
 
     fn set_interrupts(_receive: bool, _send: bool) {}
