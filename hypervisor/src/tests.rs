@@ -251,13 +251,29 @@ fn exit(cpu: &mut Cpu) {
     cpu::leave(cpu, row);
 }
 
+const RINGS: usize = CPUS * size_of::<stile_trace::Ring>();
+
+/// Leaves something in the memory from which the next trace takes its rings.
+fn dirty_rings() -> *const u8 {
+    let block = memory::take_aligned(RINGS as u64, align_of::<stile_trace::Ring>() as u64).unwrap();
+    let rings = Arch::physical(block.start);
+    // SAFETY: the block was just allocated, so that nothing else refers to it.
+    unsafe { rings.write_bytes(0xff, RINGS) };
+    memory::free(block);
+    rings
+}
+
 /// The operator traces the machine repeatedly: every exit is in a record or counted as dropped, and other operations continue.
 fn traces_come_and_go(machine: &mut Simulation) {
     for tag in 0..TRACES {
         let from = fake::LINE.lock().unwrap().len();
         let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
         DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
+        let rings = dirty_rings();
         trace::start(tag);
+        // SAFETY: the rings are in the fake memory, which is never freed.
+        let rings = unsafe { std::slice::from_raw_parts(rings, RINGS) };
+        assert!(rings.iter().all(|&byte| byte == 0xff), "one exit clears the rings of all CPUs");
         // A second one is refused; the same one was not heard.
         [tag, tag + 1].into_iter().for_each(trace::start);
         let steps = if tag % 4 == 3 { 16 * stile_trace::SLOTS } else { 4_000 };
@@ -416,7 +432,11 @@ fn ledgers_are_sent_in_pieces(machine: &mut Simulation) {
     let from = fake::LINE.lock().unwrap().len();
     report::begin();
     assert!(count(from).0 <= 17, "an exit sends many rows");
-    machine.run_until(|| count(from).1);
+    let mut seen = from;
+    machine.run_until(|| {
+        let end = fake::LINE.lock().unwrap().len();
+        count(core::mem::replace(&mut seen, end)).1
+    });
     let totals = messages(from).iter().filter(|event| matches!(event, Event::LedgerTotal(_))).count() as u64;
     assert_eq!(totals, vcpus);
     TOTALS.fetch_add(totals, Ordering::Relaxed);

@@ -25,6 +25,8 @@ use crate::{console, memory, report, vm};
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Rings of the CPUs during a trace.
 static RINGS: [AtomicPtr<Ring>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+/// Bit mask of CPUs whose rings are clear: each CPU clears its own before it records.
+static CLEAR: AtomicU64 = AtomicU64::new(0);
 /// Bit mask of recording CPUs.
 static RECORDING: AtomicU64 = AtomicU64::new(0);
 static COUNTS: [Counts; MAX_CPUS] = [const { Counts::new() }; MAX_CPUS];
@@ -100,8 +102,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     let online = SCHEDULE.lock().scheduler.online();
     let size = (online.len() * size_of::<Ring>()) as u64;
     let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
-    // SAFETY: the block is in the direct map and was just allocated, so that nothing else refers to it.
-    unsafe { Arch::physical(memory.start).write_bytes(0, size as usize) };
+    CLEAR.store(0, Ordering::Relaxed);
     let mut cpus = 0;
     for (number, cpu) in online.iter().map(|cpu| cpu.index()).enumerate() {
         let ring = Arch::physical(memory.start + (number * size_of::<Ring>()) as u64).cast::<Ring>();
@@ -146,9 +147,10 @@ fn pass(cpu: &Cpu) {
     if !cpu.recorder.is_on() {
         // With the lock held the trace cannot end before this CPU's bit is set.
         let trace = TRACE.lock();
-        // SAFETY: a ring lives as long as the trace, which ends only when no CPU records; `fetch` checks that with
-        // the trace locked.
-        let Some(ring) = (unsafe { RINGS[index].load(Ordering::Acquire).as_ref() }) else { return };
+        let at = RINGS[index].load(Ordering::Acquire);
+        if at.is_null() {
+            return;
+        }
         RECORDING.fetch_or(bit, Ordering::SeqCst);
         drop(trace);
         if !WANTED.load(Ordering::SeqCst) {
@@ -156,6 +158,11 @@ fn pass(cpu: &Cpu) {
             RECORDING.fetch_and(!bit, Ordering::AcqRel);
             return;
         }
+        // SAFETY: the ring is memory of the trace, which ends only when no CPU records; `fetch` checks that with the trace
+        // locked. Nothing refers to it until its bit is set.
+        unsafe { Arch::zero(at.cast(), size_of::<Ring>()) };
+        CLEAR.fetch_or(bit, Ordering::Release);
+        let Some(ring) = ring_of(index) else { return };
         cpu.recorder.begin(ring, &COUNTS[index]);
         cpu.recorder.put(record_of(cpu, Kind::Begin));
     }
@@ -165,6 +172,16 @@ fn pass(cpu: &Cpu) {
     {
         cpu::request_resched(me);
     }
+}
+
+/// The ring of a CPU, once it is clear. The caller has the trace locked, or records on that CPU.
+fn ring_of(cpu: usize) -> Option<&'static Ring> {
+    if CLEAR.load(Ordering::Acquire) >> cpu & 1 == 0 {
+        return None;
+    }
+    // SAFETY: a ring lives as long as the trace, which ends with the trace locked and only when no CPU records. All
+    // accesses to a clear ring are atomic.
+    unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }
 }
 
 /// Creates a record with the current time.
@@ -299,8 +316,7 @@ impl Trace {
     /// empty.
     fn discard(&mut self) -> bool {
         for cpu in bits(self.cpus) {
-            // SAFETY: the ring lives as long as `self`; all accesses are atomic.
-            let Some(ring) = (unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }) else { continue };
+            let Some(ring) = ring_of(cpu) else { continue };
             let side = &mut self.sides[cpu];
             let mut any = false;
             while let Some(words) = ring.0[side.position].take() {
@@ -316,8 +332,7 @@ impl Trace {
     }
 
     fn piece_of(&mut self, cpu: usize) -> Option<Event> {
-        // SAFETY: the ring lives as long as `self`; all accesses are atomic.
-        let ring = unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }?;
+        let ring = ring_of(cpu)?;
         let side = &mut self.sides[cpu];
         let mut bytes = heapless::Vec::<u8, { Records::MOST }>::new();
         let first = side.sent;
