@@ -105,7 +105,10 @@ fn lookup(tree: &Tree, from: usize, path: &[String], depth: u32) -> BTreeSet<(us
     if module.items.contains(name) && !is_module {
         found.insert((from, name.clone()));
     }
-    for &child in module.children.get(name).into_iter().flatten().filter(|_| is_module) {
+    // Of alternative modules (`cfg_attr(..., path = ...)`), those that do not know the name are not meant.
+    let children = module.children.get(name).filter(|_| is_module).map_or(&[][..], Vec::as_slice);
+    let is_known = children.iter().any(|&child| knows(tree, child, &rest[0]));
+    for &child in children.iter().filter(|&&child| !is_known || knows(tree, child, &rest[0])) {
         let path = [&["self".to_owned()], rest].concat();
         found.extend(resolve(tree, child, &path, depth - 1));
     }

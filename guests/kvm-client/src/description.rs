@@ -14,7 +14,7 @@
 //! Numbers are in bytes; places are bytes from the beginning of RAM. `el2`: the VM has virtual EL2.
 //! `long`: a PC's VM starts in 64-bit mode, with page tables there.
 
-use crate::Error;
+use crate::error::Error;
 
 /// A VM to make.
 #[derive(Default)]

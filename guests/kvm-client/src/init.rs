@@ -3,7 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{CHILD, Error, arch};
+use crate::arch;
+use crate::error::Error;
+
+/// The argument with which this program runs a single VM.
+pub const CHILD: &str = "vm";
 
 /// Time for a newly booted kernel to become idle, so that its work is not measured.
 const SETTLE: Duration = Duration::from_secs(5);

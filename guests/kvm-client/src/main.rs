@@ -9,6 +9,7 @@
 mod arch;
 mod cpu;
 mod description;
+mod error;
 mod init;
 mod memory;
 #[cfg(target_arch = "aarch64")]
@@ -17,18 +18,12 @@ mod vm;
 
 use std::process::ExitCode;
 
-/// An error, as a sentence.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// The argument with which this program runs a single VM.
-const CHILD: &str = "vm";
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.as_slice() {
-        [word, name] if word == CHILD => vm::run(name),
+        [word, name] if word == init::CHILD => vm::run(name),
         #[cfg(target_arch = "aarch64")]
-        [word, count] if word == syscalls::WORD => count.parse().map_err(Error::from).and_then(syscalls::measure),
+        [word, count] if word == syscalls::WORD => count.parse().map_err(error::Error::from).and_then(syscalls::measure),
         names => init::run(names),
     };
     match result {

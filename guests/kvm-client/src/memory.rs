@@ -1,6 +1,6 @@
 //! The VM's RAM.
 
-use crate::Error;
+use crate::error::Error;
 
 /// The largest block that both the host's memory and the second stage can use here.
 const BLOCK: usize = 2 << 20;

@@ -3,7 +3,8 @@
 
 use std::arch::asm;
 
-use crate::{Error, cpu};
+use crate::cpu;
+use crate::error::Error;
 
 /// The argument's name; its value is the number of system calls to measure.
 pub const WORD: &str = "syscalls";

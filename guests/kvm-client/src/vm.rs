@@ -8,9 +8,10 @@ use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::Kvm;
 
 use crate::arch::{self, Devices};
+use crate::cpu;
 use crate::description::Description;
+use crate::error::Error;
 use crate::memory::Ram;
-use crate::{Error, cpu};
 
 /// Runs a VM until it ends.
 pub fn run(name: &str) -> Result<(), Error> {

@@ -21,6 +21,7 @@ pub mod mmu;
 pub mod probe;
 pub mod psci;
 pub mod smp;
+mod start;
 pub mod sysreg;
 pub mod timer;
 pub mod uart;

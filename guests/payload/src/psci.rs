@@ -1,6 +1,6 @@
 //! PSCI calls (Power State Coordination Interface, DEN0022).
 
-use crate::{encode, machine, smp};
+use crate::{encode, entry, machine};
 
 /// Function identifiers: the 32-bit form, and the 64-bit form of those that take addresses or CPUs.
 #[allow(missing_docs)]
@@ -57,9 +57,9 @@ pub fn conduit() -> u32 {
     if machine::at_el2() { encode::SMC } else { encode::hvc(0) }
 }
 
-/// Turns a CPU on at the guest's start code, which calls [`smp::secondary`].
+/// Turns a CPU on at the guest's start code.
 pub fn cpu_on(cpu: usize, context: u64) -> i64 {
-    call(id::CPU_ON, [cpu as u64, smp::start_address(), context])
+    call(id::CPU_ON, [cpu as u64, entry::start_address(), context])
 }
 
 /// Whether a CPU is on (0), off (1) or pending on (2).

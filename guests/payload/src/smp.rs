@@ -33,14 +33,6 @@ pub fn this() -> usize {
     mrs!("MPIDR_EL1") as usize & (MAX_CPUS - 1)
 }
 
-/// The entry address of secondary CPUs.
-pub fn start_address() -> u64 {
-    unsafe extern "C" {
-        fn secondary_start();
-    }
-    secondary_start as *const () as u64
-}
-
 pub(crate) fn arrived(entry: &Entry) {
     let cpu = &CPUS[this()];
     *cpu.entry.lock() = Some(*entry);

@@ -11,6 +11,7 @@ mod tests;
 use console::println;
 use machine::out8;
 use pc::{console, exception, lapic, machine, others};
+use tests::test::{On, is_guest};
 
 /// Multiboot's word to a kernel, in EAX.
 const MULTIBOOT: u32 = 0x2bad_b002;
@@ -54,7 +55,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
     for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(tests::tasks::ALL).chain(device::ALL) {
-        if *on == tests::On::Stile && !tests::is_guest() {
+        if *on == On::Stile && !is_guest() {
             println!("SKIP {name}: there is no hypervisor");
             continue;
         }
@@ -66,7 +67,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
             }
         }
     }
-    if tests::is_guest() {
+    if is_guest() {
         failed += apic::run();
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));

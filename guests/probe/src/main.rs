@@ -22,7 +22,8 @@
 mod arch;
 mod arguments;
 mod measure;
-mod operations;
+mod operation;
+mod run;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {

@@ -7,7 +7,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{DeviceFd, VmFd};
 
-use crate::Error;
+use crate::error::Error;
 
 // The GIC's attributes, which are passed by address.
 static DISTRIBUTOR: u64 = 0x0800_0000;

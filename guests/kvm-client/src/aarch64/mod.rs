@@ -1,23 +1,20 @@
 //! Arm: a GICv3, a PL011.
 
+mod board;
 mod gic;
 mod uart;
 mod vcpu;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use kvm_ioctls::{DeviceFd, Kvm, VcpuExit, VcpuFd, VmFd};
 
-use crate::Error;
 use crate::description::Description;
+use crate::error::Error;
+use board::CLOCK;
 use uart::Uart;
 
-/// Start of RAM in the VM.
-pub const RAM: u64 = 0x4000_0000;
-
-/// The address of the board's clock, which is not emulated: without its identification, a driver ignores it.
-const CLOCK: Range<u64> = 0x0901_0000..0x0901_1000;
+pub use board::RAM;
 
 /// Prepares the host: its KVM is built in.
 pub fn prepare_host() -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kvm_ioctls::VmFd;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Its address range.
 pub const PLACE: Range<u64> = 0x0900_0000..0x0900_1000;

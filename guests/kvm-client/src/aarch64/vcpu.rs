@@ -3,9 +3,9 @@
 use kvm_bindings::{KVM_ARM_VCPU_HAS_EL2, KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, kvm_vcpu_init};
 use kvm_ioctls::{VcpuFd, VmFd};
 
-use super::RAM;
-use crate::Error;
+use super::board::RAM;
 use crate::description::Description;
+use crate::error::Error;
 
 /// KVM's identifiers of core registers (Linux, "The Definitive KVM API Documentation", KVM_SET_ONE_REG): 64
 /// bits, by offset in words.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The modules in order of dependency, with their parameters. The emulator requires page-aligned
 /// posted-interrupt descriptors, which KVM's are not.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config};
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
-use crate::Error;
 use crate::description::Description;
+use crate::error::Error;
 pub use host::prepare as prepare_host;
 use stats::Stats;
 use uart::Uart;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use kvm_ioctls::VcpuFd;
 
-use crate::Error;
+use crate::error::Error;
 
 /// `_IO(KVMIO, 0xce)`.
 const KVM_GET_STATS_FD: libc::c_int = 0xaece;

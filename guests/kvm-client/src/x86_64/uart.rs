@@ -7,7 +7,7 @@ use kvm_ioctls::VmFd;
 use vm_superio::serial::NoEvents;
 use vm_superio::{Serial, Trigger};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Its ports.
 pub const PORTS: std::ops::Range<u16> = 0x3f8..0x400;

@@ -3,8 +3,8 @@
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment};
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
-use crate::Error;
 use crate::description::Description;
+use crate::error::Error;
 
 /// Multiboot's magic number in EAX (Multiboot Specification 0.6.96, "Machine state").
 const MULTIBOOT: u64 = 0x2bad_b002;

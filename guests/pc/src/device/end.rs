@@ -2,10 +2,12 @@
 
 use core::arch::x86_64::__cpuid_count as cpuid;
 
-use super::{DEVICE, put, run::Block};
+use super::code::put;
+use super::memory::DEVICE;
+use super::run::Block;
 use crate::emulator::tables::{PAGE, root, set_root, write};
-use crate::tests::check;
 use crate::tests::firmware::ram;
+use crate::tests::test::check;
 
 /// A second mapping of the first GiB, by one page.
 const AGAIN: u64 = 2 << 30;

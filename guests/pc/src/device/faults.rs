@@ -2,10 +2,11 @@
 
 use core::arch::asm;
 
-use super::{DEVICE, run};
+use super::memory::DEVICE;
+use super::run;
 use crate::emulator::tables::{PAGE, Place, Root, WINDOW, map_to, write};
 use crate::exception::catch;
-use crate::tests::check;
+use crate::tests::test::check;
 
 const DIVIDE: u64 = 0;
 const DEVICE_NOT_AVAILABLE: u64 = 7;

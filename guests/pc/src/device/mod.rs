@@ -1,15 +1,21 @@
 //! Instructions on device memory must have the same effects as on RAM: emulation must equal the processor.
 
+mod agrees;
+mod code;
 mod end;
 mod faults;
+mod flags;
+pub mod memory;
 mod run;
 mod stack;
 mod system;
 
-use core::array::from_fn;
-
-use crate::emulator::tables::{PAGE, Place, Root, WINDOW, frame, map_to, write};
-use crate::tests::{On, Test, check};
+use crate::emulator::tables::{PAGE, Place, Root, WINDOW, map_to, write};
+use crate::tests::test::{On, Test, check};
+use agrees::agrees;
+use code::put;
+use flags::{ALL_FLAGS, CF, DF, NO_AF, OF, ZF};
+use memory::{DEVICE, fill, ram, same};
 use run::Block;
 
 /// All of them, in order.
@@ -28,90 +34,6 @@ pub const ALL: &[Test] = &[
     ("device_far_jump", On::Stile, system::far_jump),
     ("device_faults", On::Stile, faults::all),
 ];
-
-/// The device memory.
-pub const DEVICE: u64 = 0xff00_0000;
-
-#[repr(C, align(8192))]
-struct Ram([u8; 16384]);
-static mut RAM: Ram = Ram([0; 16384]);
-
-/// RAM used for comparison.
-pub fn ram() -> u64 {
-    &raw const RAM as u64
-}
-
-/// Iterates over memory at two addresses: offsets, and the number of bytes per access, as each access to a
-/// device exits.
-fn parts(a: u64, b: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    let mut next = 0;
-    core::iter::from_fn(move || {
-        (next < bytes).then(|| {
-            let n = next;
-            let size = if ((a + n) | (b + n)).is_multiple_of(8) && bytes - n >= 8 { 8 } else { 1 };
-            next += size;
-            (n, size)
-        })
-    })
-}
-
-fn fill(at: u64, bytes: u64) {
-    let byte = |n: u64| (n * 37 + 11) as u8;
-    for (n, size) in parts(at, at, bytes) {
-        // SAFETY: memory of the tests.
-        unsafe {
-            match size {
-                8 => ((at + n) as *mut u64).write_volatile(u64::from_le_bytes(from_fn(|k| byte(n + k as u64)))),
-                _ => ((at + n) as *mut u8).write_volatile(byte(n)),
-            }
-        }
-    }
-}
-
-/// Whether memory is equal at both addresses.
-pub fn same(a: u64, b: u64, bytes: u64) -> bool {
-    // SAFETY: memory of the tests.
-    let read = |at: u64, size| unsafe {
-        match size {
-            8 => (at as *const u64).read_volatile(),
-            _ => (at as *const u8).read_volatile().into(),
-        }
-    };
-    parts(a, b, bytes).all(|(n, size)| read(a + n, size) == read(b + n, size))
-}
-
-/// Writes an instruction and RET where code of the tests is.
-pub fn put(instruction: &[u8]) -> u64 {
-    let code = frame(0);
-    write(code, instruction);
-    write(code + instruction.len() as u64, &[0xc3]);
-    code
-}
-
-const CF: u64 = 1;
-const ZF: u64 = 1 << 6;
-const OF: u64 = 1 << 11;
-const DF: u64 = 1 << 10;
-/// All status flags, and those without AF.
-const ALL_FLAGS: u64 = 0x8d5;
-const NO_AF: u64 = 0x8c5;
-
-/// Executes an instruction with the operand at RDI in RAM and in the device, with RSI at another offset of
-/// the same memory. Returns whether all registers and memory are equal afterwards.
-fn agrees(instruction: &[u8], flags: u64, before: &Block, wide: bool) -> bool {
-    const PART: u64 = 256;
-    let code = put(instruction);
-    let mut blocks = [*before; 2];
-    for (block, base) in blocks.iter_mut().zip([ram(), DEVICE]) {
-        fill(base, 2 * PART);
-        (block.rdi, block.rsi) = (base + 64, base + PART);
-        block.run(code, wide);
-        block.rdi -= base;
-        block.rsi -= base;
-        block.flags &= flags | DF;
-    }
-    blocks[0] == blocks[1] && same(ram(), DEVICE, 2 * PART)
-}
 
 /// All with [RDI]: and the status flags that are defined.
 const INSTRUCTIONS: &[(&[u8], u64)] = &[

@@ -1,8 +1,9 @@
 //! A stack in a device.
 
+use super::code::put;
+use super::memory::{DEVICE, fill, ram, same};
 use super::run::run_on_stack;
-use super::{DEVICE, fill, put, ram, same};
-use crate::tests::check;
+use crate::tests::test::check;
 
 /// PUSH, POP, PUSHF, POPF, CALL, RET, RETF, ENTER and LEAVE, with their results in RAX.
 const CODE: &[u8] = &[

@@ -2,10 +2,12 @@
 
 use core::arch::asm;
 
+use super::agrees::agrees;
+use super::flags::ALL_FLAGS;
+use super::memory::DEVICE;
 use super::run::Block;
-use super::{ALL_FLAGS, DEVICE, agrees};
 use crate::emulator::tables::write;
-use crate::tests::check;
+use crate::tests::test::check;
 
 fn agree(instruction: &[u8]) -> bool {
     agrees(instruction, ALL_FLAGS, &Block::new(), false)

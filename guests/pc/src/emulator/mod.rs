@@ -1,13 +1,15 @@
 //! Instructions that access the local APIC's memory-mapped registers, modified in every possible way:
 //! emulation must observe each change immediately, despite its cache.
 
+mod code;
 mod second;
 pub mod tables;
 
 use core::arch::{asm, global_asm};
 
 use crate::exception::catch;
-use crate::tests::{On, Test, check};
+use crate::tests::test::{On, Test, check};
+use code::{BACK, LOAD, LOAD_BYTE, TASK_PRIORITY, VERSION, VERSION_IS, put, run};
 use tables::{APIC, FRAMES, PAGE, Root, WINDOW, frame, map, map_quietly, write};
 
 global_asm!(include_str!("modes.s"));
@@ -27,36 +29,9 @@ pub const ALL: &[Test] = &[
     ("mmio_more_code_than_any_cache_holds", On::Stile, more_than_a_cache),
 ];
 
-/// Offsets of registers, and the value of the version register.
-const VERSION: u64 = 0x30;
-const TASK_PRIORITY: u64 = 0x80;
-const VERSION_IS: u64 = 0x0106_0014;
-
-/// MOV EAX, [RDI] and others, and JMP R11, the return.
-const LOAD: [u8; 2] = [0x8b, 0x07];
-const LOAD_BYTE: [u8; 2] = [0x8a, 0x07];
-const BACK: [u8; 3] = [0x41, 0xff, 0xe3];
-
 /// Maps the memory that the tests need.
 pub fn setup() {
     tables::setup();
-}
-
-/// Calls the code at an address with RDI and RAX; returns RAX.
-fn run(code: u64, rdi: u64, rax: u64) -> u64 {
-    let out;
-    // SAFETY: the code is one of the tests', which accesses the local APIC, RAX and RSI, and returns by R11.
-    // The port in DX is unused.
-    unsafe {
-        asm!("lea r11, [rip + 2f]", "jmp rsi", "2:", inout("rsi") code => _, in("rdi") rdi, inout("rax") rax => out, in("edx") 0x80, out("r11") _, options(nostack))
-    };
-    out
-}
-
-/// Writes an instruction at the start of a frame, and the way back.
-fn put(index: usize, offset: u64, instruction: &[u8]) {
-    write(frame(index) + offset, instruction);
-    write(frame(index) + offset + instruction.len() as u64, &BACK);
 }
 
 fn widths_and_registers(_: u64) -> Result<(), &'static str> {
@@ -175,13 +150,13 @@ fn page_remapped_unseen(_: u64) -> Result<(), &'static str> {
         map(Root::First, 0, Some(0));
         run(WINDOW + START, 0, 0);
         map_quietly(Root::First, 0, Some(1));
-        right &= run(WINDOW + CODE, crate::device::DEVICE, 5) == expected;
+        right &= run(WINDOW + CODE, crate::device::memory::DEVICE, 5) == expected;
     }
     put(1, CODE, &[0x0f, 0x0b]);
     map(Root::First, 0, Some(0));
     run(WINDOW + START, 0, 0);
     map_quietly(Root::First, 0, Some(1));
-    let fault = catch!("jmp rsi", "rsi" = WINDOW + CODE, "rdi" = crate::device::DEVICE);
+    let fault = catch!("jmp rsi", "rsi" = WINDOW + CODE, "rdi" = crate::device::memory::DEVICE);
     map(Root::First, 0, Some(0));
     check!(right, "what the tables lead to does not run");
     check!(fault == Some((6, 0)), "UD2 does not run");

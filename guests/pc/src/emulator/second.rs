@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::tables::{APIC, WINDOW, frame};
-use super::{LOAD, LOAD_BYTE, VERSION, VERSION_IS, put, run};
+use super::code::{LOAD, LOAD_BYTE, VERSION, VERSION_IS, put, run};
+use super::tables::{APIC, PAGE, WINDOW, frame};
 use crate::others;
-use crate::tests::{check, firmware};
+use crate::tests::firmware;
+use crate::tests::test::check;
 
 /// The opcode that the second vCPU must write into frame 3; [`NOTHING`], or both alternately.
 static WANTED: AtomicU64 = AtomicU64::new(NOTHING);
@@ -72,7 +73,7 @@ pub fn written_by_another_vcpu(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     put(3, 0, &LOAD);
-    let code = WINDOW + 3 * super::PAGE;
+    let code = WINDOW + 3 * PAGE;
     for _ in 0..8 {
         for (opcode, expected) in [(LOAD_BYTE[0], !0xff | 0x14), (LOAD[0], VERSION_IS)] {
             check!(want(opcode.into()), "the other vCPU does not answer");
@@ -89,7 +90,7 @@ pub fn written_while_it_runs(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     put(3, 0, &LOAD);
-    let code = WINDOW + 3 * super::PAGE;
+    let code = WINDOW + 3 * PAGE;
     check!(want(BOTH), "the other vCPU does not answer");
     for _ in 0..300 {
         let value = run(code, APIC + VERSION, u64::MAX);

@@ -2,11 +2,11 @@
 
 use common::fail::Outcome;
 use common::random::Random;
-use pc::lapic;
 
 use crate::cpu::{self, run};
 use crate::memory::{self, Target};
-use crate::window;
+use crate::odd::odd;
+use crate::{board, phase_machine, window};
 
 const LOCAL: u64 = 0xfee0_0000;
 const IO: u64 = 0xfec0_0000;
@@ -29,11 +29,11 @@ fn any(random: &mut Random, base: u64) -> u64 {
 /// The phase "apics".
 pub fn registers() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for round in crate::share(900) {
+        let mut random = phase_machine::random();
+        for round in phase_machine::share(900) {
             once(&mut random);
             if round % 16 == 0 {
-                mask_inputs();
+                board::mask_inputs();
                 cpu::restore();
             }
         }
@@ -44,8 +44,8 @@ pub fn registers() -> Outcome {
 /// The phase "bases": the page over RAM, the I/O APIC, the program, the end of the addresses; all modes, and changes between them.
 pub fn bases() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(150) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(150) {
             base_once(&mut random);
         }
         Ok(())
@@ -58,13 +58,6 @@ pub fn once(random: &mut Random) -> u64 {
     let address = window::wild(any(random, base), random.below(4) == 0);
     memory::access(random, address, if base == IO { Target::IoApic } else { Target::LocalApic });
     1
-}
-
-/// Masks the I/O APIC's inputs, so that none resets the machine.
-pub fn mask_inputs() {
-    for input in 0..24 {
-        lapic::io_route(input, 0, lapic::IO_MASKED);
-    }
 }
 
 /// Another base, accesses there, and an MSR of the x2APIC's.
@@ -87,7 +80,7 @@ pub fn base_once(random: &mut Random) -> u64 {
     registers[6] = address;
     run(&[0x8b, 0x06], registers);
     // And an MSR of the x2APIC's.
-    registers = crate::odd(random);
+    registers = odd(random);
     registers[1] = 0x800 + random.below(0x40);
     run(&[0x0f, 0x32], registers);
     if registers[1] != 0x830 {

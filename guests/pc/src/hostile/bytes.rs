@@ -6,13 +6,13 @@ use pc::lapic::{self, command};
 use pc::machine;
 
 use crate::cpu::{self, Frame, selector};
-use crate::window;
+use crate::{layout, phase_machine, window};
 
 /// The phase.
 pub fn run() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for round in crate::share(1_500) {
+        let mut random = phase_machine::random();
+        for round in phase_machine::share(1_500) {
             once(&mut random);
             if round % 64 == 0 {
                 cpu::restore();
@@ -20,7 +20,7 @@ pub fn run() -> Outcome {
         }
         Ok(())
     })?;
-    let mut random = crate::random();
+    let mut random = phase_machine::random();
     let sandbox = window::sandbox();
     for _ in 0..400 {
         let (code, registers) = any(&mut random);
@@ -51,7 +51,7 @@ fn one_shot(count: u16) {
 
 /// Code and registers, of which half point into the page of data that user mode has.
 fn any(random: &mut Random) -> ([u8; 24], [u64; 16]) {
-    let data = window::user_data(cpu::this());
+    let data = layout::user_data(cpu::this());
     let code = core::array::from_fn(|n| {
         // An operation size, a repetition, or the second table of opcodes before, more often than by chance.
         if n % 4 == 0 && random.below(3) == 0 { random.pick(&[0x0f, 0x66, 0xf3, 0x48, 0xf0, 0xc5, 0x0f]) } else { random.bits() as u8 }

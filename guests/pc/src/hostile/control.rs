@@ -5,14 +5,15 @@ use common::fail::{Fail, Outcome};
 use common::random::Random;
 
 use crate::cpu::{self, selector};
-use crate::window;
+use crate::odd::odd;
+use crate::{phase_machine, window};
 
 const GENERAL_PROTECTION: u64 = 13;
 
 fn noise() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(300) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(300) {
             once(&mut random);
         }
         Ok(())
@@ -104,7 +105,7 @@ pub fn run() -> Outcome {
 
 /// Any value for a control, debug or extended control register.
 pub fn once(random: &mut Random) -> u64 {
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     let control = match random.below(6) {
         // mov cr0, rsi: protection, paging and write protection stay.
         0 => {

@@ -9,7 +9,7 @@ use common::fail::Outcome;
 use pc::machine::{rdmsr, wrmsr};
 use pc::{lapic, others};
 
-use crate::window;
+use crate::layout;
 
 /// Maximum number of CPUs used.
 pub const MAX_CPUS: usize = 4;
@@ -215,7 +215,7 @@ pub fn restore() {
         core::arch::asm!("cli", "mov dr7, {}", in(reg) 0x400u64, options(nostack));
         core::arch::asm!("mov cr0, {}", in(reg) CR0, options(nostack));
         // First without global pages and PCIDs, to flush their TLB entries.
-        core::arch::asm!("mov cr3, {}", in(reg) window::root(), options(nostack));
+        core::arch::asm!("mov cr3, {}", in(reg) layout::root(), options(nostack));
         core::arch::asm!("mov cr4, {}", in(reg) CR4, options(nostack));
         wrmsr(EFER, rdmsr(EFER) & !1 | 1 << 11);
         core::arch::asm!("mov cr8, {}", in(reg) 0u64, options(nostack));
@@ -321,7 +321,7 @@ pub fn kernel(code: &[u8], registers: [u64; 16]) -> Frame {
 /// The frame of user code, at the same offset, in the window visible to user mode. Interrupts are enabled.
 pub fn user(code: &[u8], registers: [u64; 16]) -> Frame {
     place(code);
-    let (rip, rsp) = (window::user_code(this()), window::user_data(this()) + 4096);
+    let (rip, rsp) = (layout::user_code(this()), layout::user_data(this()) + 4096);
     Frame { registers, rip, cs: selector::USER_CODE, flags: 0x202, rsp, ss: selector::USER_DATA }
 }
 
@@ -345,7 +345,7 @@ pub fn enter_in(root: u64, frame: Frame) -> End {
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack)) };
     let end = enter(&frame);
     // SAFETY: the root is the program's own, which maps all of it.
-    unsafe { core::arch::asm!("mov cr3, {}", in(reg) window::root(), options(nostack)) };
+    unsafe { core::arch::asm!("mov cr3, {}", in(reg) layout::root(), options(nostack)) };
     end
 }
 

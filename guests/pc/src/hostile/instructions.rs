@@ -4,6 +4,8 @@ use common::fail::Outcome;
 use common::random::Random;
 
 use crate::cpu::{self, selector};
+use crate::odd::odd;
+use crate::{layout, phase_machine};
 
 /// Single instructions; RSI holds an address of the guest's own.
 const LIST: [&[u8]; 45] = [
@@ -59,8 +61,8 @@ const PAUSES: [u8; 8] = [0xf3, 0x90, 0xf3, 0x90, 0xf3, 0x90, 0xf3, 0x90];
 /// The phase.
 pub fn run() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(6) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(6) {
             for code in LIST {
                 try_one(&mut random, code);
             }
@@ -75,9 +77,9 @@ pub fn run() -> Outcome {
 
 /// Tries one by the kernel, and in user mode in both kinds of code.
 fn try_one(random: &mut Random, code: &[u8]) {
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     registers[1] = random.below(4);
-    registers[6] = crate::window::user_data(cpu::this());
+    registers[6] = layout::user_data(cpu::this());
     // Single steps, after the shadow of STI, MOV SS or none.
     let mut stream = [0x90u8; 16];
     let before: &[u8] = [&[][..], &[0x8e, 0xd0], &[0xfb]][random.below(3) as usize];

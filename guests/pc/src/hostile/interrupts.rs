@@ -5,18 +5,18 @@ use common::random::Random;
 use pc::lapic::{self, command, register};
 use pc::machine;
 
-use crate::cpu;
+use crate::{cpu, phase_machine};
 
 /// The phase "interrupts": messages of every kind but INIT and startup, to everybody, with interrupts on; lines and levels.
 pub fn storm() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
+        let mut random = phase_machine::random();
         // Half of them by MSRs.
         if cpu::this() % 2 == 1 {
             lapic::set_base(lapic::base() | lapic::X2);
             lapic::enable();
         }
-        for _ in crate::share(1_500) {
+        for _ in phase_machine::share(1_500) {
             once(&mut random);
         }
         cpu::drain();
@@ -38,8 +38,8 @@ fn send(to: u32, command: u32) {
 /// The phase "timers".
 pub fn timers() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(200) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(200) {
             timer_once(&mut random);
         }
         Ok(())

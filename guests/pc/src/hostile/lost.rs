@@ -8,11 +8,11 @@ use common::fail::Outcome;
 use pc::console::println;
 use pc::others;
 
-use crate::cpu;
+use crate::{arguments, cpu};
 
 /// Runs the last CPU's final function, if it is not the only CPU.
 pub fn run() {
-    let Some(how) = crate::argument("last") else { return };
+    let Some(how) = arguments::argument("last") else { return };
     if cpu::count() < 2 {
         return;
     }

@@ -3,8 +3,9 @@
 use common::fail::Outcome;
 use common::random::Random;
 
-use crate::cpu;
+use crate::odd::odd;
 use crate::window;
+use crate::{cpu, phase_machine};
 
 /// Accesses at [RSI], with RCX = 2 for strings and RDI = RSI.
 pub const ACCESSES: [&[u8]; 33] = [
@@ -78,7 +79,7 @@ pub fn access(random: &mut Random, address: u64, target: Target) {
     let accesses = random.pick(&ACCESSES);
     let spared = target == Target::LocalApic && accesses == JUMP || target != Target::Nowhere && THROUGH.contains(&accesses);
     let code = if spared { ACCESSES[0] } else { accesses };
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     (registers[1], registers[6], registers[7]) = (2, address, address);
     let frame = if random.below(3) == 0 { cpu::user(code, registers) } else { cpu::kernel(code, registers) };
     cpu::enter(&cpu::watched(frame));
@@ -87,8 +88,8 @@ pub fn access(random: &mut Random, address: u64, target: Target) {
 /// The phase "memory".
 pub fn wild() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(700) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(700) {
             wild_once(&mut random);
         }
         Ok(())
@@ -98,8 +99,8 @@ pub fn wild() -> Outcome {
 /// The phase "tables": entries of any kind, so that walks lead anywhere. Loads only, as a store could reach the guest's own memory.
 pub fn tables() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(400) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(400) {
             tables_once(&mut random);
         }
         window::mend();
@@ -123,7 +124,7 @@ pub fn tables_once(random: &mut Random) -> u64 {
         _ => random.bits() | 1,
     };
     let linear = window::rubbish(random.below(3) as usize, entry) + random.below(1 << 20);
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     registers[6] = linear;
     // movzx, mov; fetches are in user mode, so that no kernel code is affected.
     let code = random.pick(&[&[0x0f, 0xb6, 0x06][..], &[0x48, 0x8b, 0x06]]);

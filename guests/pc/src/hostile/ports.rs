@@ -5,7 +5,8 @@ use common::random::Random;
 use pc::{console, machine};
 
 use crate::cpu::{self, run};
-use crate::window;
+use crate::odd::odd;
+use crate::{layout, phase_machine, window};
 
 /// Whether writes to a port are avoided: it ends the machine, or is used for output. (The keyboard
 /// controller's, the reset register, PM1a, the sleep control, the test device's exit port.)
@@ -29,8 +30,8 @@ fn port(random: &mut Random) -> u16 {
 /// IN and OUT by DX and by an immediate.
 pub fn noise() -> Outcome {
     let outcome = cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(2_500) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(2_500) {
             once(&mut random, false);
         }
         Ok(())
@@ -42,8 +43,8 @@ pub fn noise() -> Outcome {
 /// INS and OUTS, repeated or not, at addresses that end, with any count and direction.
 pub fn strings() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(150) {
+        let mut random = phase_machine::random();
+        for _ in phase_machine::share(150) {
             string_once(&mut random);
         }
         Ok(())
@@ -52,7 +53,7 @@ pub fn strings() -> Outcome {
 
 /// IN or OUT by DX. `spares_uart`: not to the UART.
 pub fn once(random: &mut Random, spares_uart: bool) -> u64 {
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     let port = port(random);
     registers[2] = random.bits() << 16 | u64::from(port);
     let write = random.below(2) == 1;
@@ -97,13 +98,13 @@ fn renumber_8259s() {
 pub fn string_once(random: &mut Random) -> u64 {
     let port = random.pick(&[0x80u16, 0x40, 0x71, 0xe0, 0x21, 0x511, 0x2005, 0x5678]);
     let port = if has_8259(port) && cpu::this() != 0 { 0x80 } else { port };
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     registers[2] = port.into();
     registers[1] = match random.below(4) {
         0 => u64::MAX,
         _ => random.below(600),
     };
-    let data = window::user_data(cpu::this());
+    let data = layout::user_data(cpu::this());
     // In the last present page, across its end or from its beginning down, non-canonical, at a device,
     // unmapped.
     let address = match random.below(6) {

@@ -6,7 +6,7 @@ use common::fail::Outcome;
 use pc::lapic::{self, command};
 use pc::others;
 
-use crate::cpu;
+use crate::{cpu, phase_machine};
 
 /// The page that they start in.
 const PAGE: u32 = 0x20;
@@ -55,7 +55,7 @@ pub fn run() -> Outcome {
     if cpu::count() < 2 {
         return Ok(());
     }
-    let mut random = crate::random();
+    let mut random = phase_machine::random();
     let write = |address: u64, bytes: &[u8]| {
         for (n, &byte) in bytes.iter().enumerate() {
             // SAFETY: an otherwise unused page of RAM below 1 MiB.

@@ -4,6 +4,8 @@ use common::fail::Outcome;
 use common::random::Random;
 
 use crate::cpu::{self, run};
+use crate::odd::odd;
+use crate::phase_machine;
 
 const RDMSR: &[u8] = &[0x0f, 0x32];
 const WRMSR: &[u8] = &[0x0f, 0x30];
@@ -17,7 +19,7 @@ const SPARED: [u32; 3] = [APIC_BASE, EFER, 0x830];
 /// Reads and writes each register of the two ranges that bitmaps have, and others.
 pub fn msrs() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
+        let mut random = phase_machine::random();
         let ranges = (0..0x2000).chain(0xc000_0000..0xc000_2000);
         // Most don't exist: one in eight of those is accessed.
         let there = |register: u32| register & 0x1fff < 0x200 || register & !0xff == 0x800 || register & 0x1fff == 0x6e0;
@@ -25,15 +27,15 @@ pub fn msrs() -> Outcome {
             if !there(register) && random.below(8) != 0 {
                 continue;
             }
-            let mut registers = crate::odd(&mut random);
+            let mut registers = odd(&mut random);
             registers[1] = register.into();
             run(RDMSR, registers);
             if !SPARED.contains(&register) {
                 run(WRMSR, registers);
             }
         }
-        for _ in crate::share(200) {
-            let mut registers = crate::odd(&mut random);
+        for _ in phase_machine::share(200) {
+            let mut registers = odd(&mut random);
             registers[1] = random.bits();
             if !SPARED.contains(&(registers[1] as u32)) {
                 run(RDMSR, registers);
@@ -47,10 +49,10 @@ pub fn msrs() -> Outcome {
 /// Leaves and subleaves, by the kernel and in user mode.
 pub fn cpuid() -> Outcome {
     cpu::on_all(|| {
-        let mut random = crate::random();
+        let mut random = phase_machine::random();
         for base in [0, 0x4000_0000, 0x4000_0100, 0x8000_0000, 0xc000_0000, 0xffff_fff0u64] {
             for leaf in base..base + 0x22 {
-                let mut registers = crate::odd(&mut random);
+                let mut registers = odd(&mut random);
                 registers[0] = leaf | random.bits() << 32;
                 registers[1] = random.odd();
                 run(CPUID, registers);
@@ -70,7 +72,7 @@ pub fn once(random: &mut Random) -> u64 {
         2 => 0x800 + random.below(0x40),
         _ => random.below(0x500),
     };
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     registers[1] = register;
     run(RDMSR, registers);
     if !SPARED.contains(&(register as u32)) {
@@ -84,7 +86,7 @@ pub fn once(random: &mut Random) -> u64 {
 /// A leaf of CPUID, by the kernel or in user mode.
 pub fn cpuid_once(random: &mut Random) -> u64 {
     let base = random.pick(&[0, 0, 0x4000_0000, 0x4000_0100, 0x8000_0000, 0xc000_0000, 0xffff_fff0u64]);
-    let mut registers = crate::odd(random);
+    let mut registers = odd(random);
     registers[0] = (base + random.below(0x22)) | random.bits() << 32;
     registers[1] = random.below(70);
     if random.below(2) == 0 {

@@ -9,7 +9,9 @@ use common::soak::{self, Kind, Machine, Plan, State};
 use pc::lapic::{self, command};
 use pc::{machine, others};
 
-use crate::{Pc, apic, bytes, control, cpu, instructions, interrupts, memory, ports, registers, window};
+use crate::odd::odd;
+use crate::phase_machine::Pc;
+use crate::{apic, arguments, board, bytes, control, cpu, instructions, interrupts, memory, ports, registers, window};
 
 const KINDS: [Kind; 18] = [
     Kind { name: "msrs", weight: 120, run: registers::once },
@@ -41,15 +43,15 @@ impl Machine for Pc {
 
 /// Runs the plan of the command line.
 pub fn run(operations: u64) -> Outcome {
-    let plan = Plan { seed: crate::number("seed", 1), operations, resets: crate::number("resets", 0) };
-    crate::restore_board();
+    let plan = Plan { seed: arguments::number("seed", 1), operations, resets: arguments::number("resets", 0) };
+    board::restore();
     soak::begin::<Pc>(&plan)?;
     cpu::start_others()?;
     cpu::give_others(work);
     work()?;
     // The others are off from now on.
     lapic::send(0, command::OTHERS | command::INIT | command::ASSERT);
-    crate::restore_board();
+    board::restore();
     soak::finish::<Pc>(&KINDS, &plan)
 }
 
@@ -71,7 +73,7 @@ fn port(random: &mut Random) -> u64 {
     let is_first = cpu::this() == 0;
     let count = ports::once(random, !is_first);
     if is_first {
-        crate::restore_console();
+        board::restore_console();
     }
     count
 }
@@ -79,7 +81,7 @@ fn port(random: &mut Random) -> u64 {
 fn apics(random: &mut Random) -> u64 {
     let count = apic::once(random);
     if random.below(16) == 0 {
-        apic::mask_inputs();
+        board::mask_inputs();
     }
     // Its own page may be unmapped.
     count
@@ -103,7 +105,7 @@ fn unmasked(random: &mut Random) -> u64 {
 /// HLT with interrupts enabled, ended at the latest by the watchdog: sti; hlt.
 fn halt(random: &mut Random) -> u64 {
     cpu::restore();
-    let registers = crate::odd(random);
+    let registers = odd(random);
     cpu::enter(&cpu::watched(cpu::kernel(&[0xfb, 0xf4], registers)));
     1
 }

@@ -6,7 +6,7 @@ use common::random::Random;
 use pc::tasks::selector::*;
 use pc::tasks::{Machine, at, descriptor, task_gate, word};
 
-use crate::cpu;
+use crate::{cpu, phase_machine};
 
 /// Addresses of TSSs: RAM and its end, the I/O APIC, parts of the local APIC without its command register,
 /// device memory, unmapped memory, and the end of the address space.
@@ -68,7 +68,7 @@ fn spoil(machine: &Machine, random: &mut Random, paging: bool) {
 
 /// The phase.
 pub fn run() -> Outcome {
-    let mut random = crate::random();
+    let mut random = phase_machine::random();
     let root = root();
     // SAFETY: an unused page below 1 MiB. Code in virtual-8086 mode finds UD2.
     unsafe { ((0x900u64 << 4) as *mut u16).write_volatile(0x0b0f) };

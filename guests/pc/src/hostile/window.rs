@@ -5,10 +5,8 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 
 use crate::cpu::{self, MAX_CPUS, Page};
+use crate::layout::root;
 
-/// The memory of user mode: the second entry of the top-level table. Each CPU has four pages: its code, its
-/// data, and two not-present ones.
-const USER: u64 = 1 << 39;
 /// Any physical address, a window for each CPU: the entries from the third on.
 const WILD: u64 = 2 << 39;
 const OWN_ENTRY: u64 = 2;
@@ -21,7 +19,6 @@ const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 unsafe extern "C" {
-    static mut level_4: [u64; 512];
     static mut level_2: [u64; 4 * 512];
 }
 
@@ -49,21 +46,6 @@ fn table(index: usize) -> *mut u64 {
 fn set(table: *mut u64, index: usize, value: u64) {
     // SAFETY: a table of this module, or the program's top one.
     unsafe { table.add(index).write_volatile(value) };
-}
-
-/// CR3 of the program.
-pub fn root() -> u64 {
-    &raw const level_4 as u64
-}
-
-/// Where user mode finds a CPU's code.
-pub fn user_code(cpu: usize) -> u64 {
-    USER + (cpu as u64 * 4) * 4096
-}
-
-/// Address of user mode's data page. The next page is not present.
-pub fn user_data(cpu: usize) -> u64 {
-    user_code(cpu) + 4096
 }
 
 /// Makes the windows.
@@ -147,7 +129,7 @@ pub fn map_last(page: Option<u64>) {
 }
 
 /// An address space for kernel code: the program is read-only, except for the CPUs' blocks; so the code can
-/// write only its stack or its registers' window, [`user_data`]. Returns CR3. For one CPU.
+/// write only its stack or its registers' window, [`crate::layout::user_data`]. Returns CR3. For one CPU.
 pub fn sandbox() -> u64 {
     let [top, third, second, first, next] = core::array::from_fn(|n| table(SANDBOX + n));
     set(top, 0, third as u64 | PRESENT | WRITABLE);

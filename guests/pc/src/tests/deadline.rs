@@ -3,8 +3,8 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::check;
 use super::firmware::cpus;
+use super::test::check;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};

@@ -4,7 +4,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{check, is_guest};
+use super::test::{check, is_guest};
 use crate::exception::{self, COUNTS, catch};
 use crate::lapic::{self as apic, register};
 

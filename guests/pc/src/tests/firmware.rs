@@ -2,7 +2,8 @@
 
 use core::arch::asm;
 
-use super::{GENERAL_PROTECTION, check, is_guest};
+use super::test::{check, is_guest};
+use super::vector::GENERAL_PROTECTION;
 use crate::console::println;
 use crate::exception::{self, catch};
 use crate::lapic as apic;

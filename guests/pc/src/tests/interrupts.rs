@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{check, is_guest};
+use super::test::{check, is_guest};
 use crate::exception::{self, COUNTS, PLACES, take};
 use crate::lapic::{self as apic, command, register};
 use crate::machine::{cli, out8, rdmsr, sti, ticks, wrmsr};

@@ -8,7 +8,9 @@ mod paging;
 mod registers;
 mod smp;
 pub mod tasks;
+pub mod test;
 mod user;
+mod vector;
 
 pub use deadline::{many as many_deadlines, migrate_repeatedly, stop_pit};
 pub use firmware::{reset_by_a_line, sleep, wake};
@@ -20,19 +22,8 @@ use core::arch::x86_64::__cpuid_count as cpuid;
 use crate::console::println;
 use crate::exception::catch;
 use crate::machine::{in8, out8};
-
-/// A test: its name, the machines that it applies to, and the function, whose argument is the address of
-/// Multiboot's information.
-pub type Test = (&'static str, On, fn(u64) -> Result<(), &'static str>);
-
-/// Where a test can pass.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum On {
-    /// Every PC, including one without a hypervisor, which validates the test.
-    Any,
-    /// Stile only: it tests Stile's own devices, or features hidden from guests.
-    Stile,
-}
+use test::{On, Test, check};
+use vector::{GENERAL_PROTECTION, UNDEFINED};
 
 /// All tests, in the order in which they run.
 pub const ALL: &[Test] = &[
@@ -99,25 +90,6 @@ pub const ALL: &[Test] = &[
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),
 ];
-
-/// Whether this runs under a hypervisor; if not, tests of Stile's own features are skipped.
-pub fn is_guest() -> bool {
-    cpuid(1, 0).ecx & 1 << 31 != 0
-}
-
-const UNDEFINED: u64 = 6;
-const GENERAL_PROTECTION: u64 = 13;
-
-/// Returns an error unless a condition holds.
-macro_rules! check {
-    ($condition:expr, $why:literal) => {
-        if !$condition {
-            return Err($why);
-        }
-    };
-}
-
-pub(crate) use check;
 
 fn multiboot_information(info: u64) -> Result<(), &'static str> {
     // SAFETY: the loader put its information there, and the first GiB is mapped.

@@ -3,7 +3,8 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
 
-use super::{GENERAL_PROTECTION, check};
+use super::test::check;
+use super::vector::GENERAL_PROTECTION;
 use crate::exception::catch;
 
 pc::assembly!("tests/paging.s");

@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::__cpuid_count as cpuid;
 
-use super::{GENERAL_PROTECTION, check, is_guest};
+use super::test::{check, is_guest};
+use super::vector::GENERAL_PROTECTION;
 use crate::exception::catch;
 use crate::lapic::{self as apic, ENABLED, X2, register};
 use crate::machine::{rdmsr, ticks, wrmsr};

@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-use super::check;
+use super::test::check;
 use crate::machine::{rdmsr, wrmsr};
 
 const EFER: u32 = 0xc000_0080;

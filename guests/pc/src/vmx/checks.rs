@@ -3,9 +3,9 @@
 
 use pc::console::println;
 
-use crate::code;
 use crate::field::{self, entry, exit, pin, primary, secondary};
-use crate::vmcs::{Done, VIRTUAL_NMIS, enable, enable_ept, fresh, get, may, misc, page, run, set};
+use crate::test::is_guest;
+use crate::vmcs::{Done, VIRTUAL_NMIS, code, enable, enable_ept, fresh, get, may, misc, page, run, set};
 
 /// The expected result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ fn host_pat() -> bool {
 
 /// Whether rules that Bochs 3.0 does not check are tested: a hypervisor checks them.
 fn is_checked() -> bool {
-    crate::is_guest()
+    is_guest()
 }
 
 /// As in privilege level 3.

@@ -4,8 +4,8 @@ use pc::console::println;
 
 use crate::field;
 use crate::memory::{ADDRESS, INDEX, WRITE_BACK};
-use crate::vmcs::{EPT, Page, Registers, enable_ept, fresh, invept, page, poke, run, set};
-use crate::{Outcome, check, code};
+use crate::test::{Outcome, check};
+use crate::vmcs::{EPT, Page, Registers, code, enable_ept, fresh, invept, page, poke, run, set};
 
 /// Pages that L2 reads, in one table.
 const PAGES: u64 = 64;

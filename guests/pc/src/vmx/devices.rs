@@ -5,8 +5,8 @@ use pc::lapic;
 use crate::exits::VMCALL;
 use crate::field::{self, pin};
 use crate::memory::{ADDRESS, INDEX, LARGE, LINEAR_VALID, QUALIFICATION, TRANSLATION, WRITE_BACK};
-use crate::vmcs::{EPT, Registers, enable, enable_ept, fresh, get, invept, page, poke, run, set};
-use crate::{Outcome, Test, check, code, same};
+use crate::test::{Outcome, Test, check, same};
+use crate::vmcs::{EPT, Registers, code, enable, enable_ept, fresh, get, invept, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("devices_by_ept", by_ept),

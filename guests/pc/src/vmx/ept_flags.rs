@@ -5,8 +5,8 @@ use core::arch::asm;
 use crate::exits::VMCALL;
 use crate::field;
 use crate::memory::{ADDRESS, INDEX, LARGE, LINEAR_VALID, QUALIFICATION, TRANSLATION, WRITE_BACK};
-use crate::vmcs::{EPT, capability, enable_ept, fresh, get, invept, page, poke, run, set};
-use crate::{Outcome, Test, code, same};
+use crate::test::{Outcome, Test, is_guest, same};
+use crate::vmcs::{EPT, capability, code, enable_ept, fresh, get, invept, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("ept_accessed_and_dirty", both),
@@ -119,7 +119,7 @@ fn paging_structures() -> Outcome {
     set(field::GUEST_CR3, ADDRESS);
     same!(run(&mut [0; 8], false), Ok(48), "the exit if it can't be written");
     // Bochs 3.0 does not report the read.
-    let read = if crate::is_guest() { 1 } else { get(field::EXIT_QUALIFICATION) & 1 };
+    let read = if is_guest() { 1 } else { get(field::EXIT_QUALIFICATION) & 1 };
     same!(get(field::EXIT_QUALIFICATION) & QUALIFICATION, read | 2 | 5 << 3 | LINEAR_VALID, "the qualification");
     same!(get(field::GUEST_PHYSICAL), ADDRESS, "the guest-physical address");
     // Without flags it is read.

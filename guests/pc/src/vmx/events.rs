@@ -7,8 +7,8 @@ use pc::lapic;
 
 use crate::exits::{VMCALL, area};
 use crate::field::{self, pin, primary};
-use crate::vmcs::{AREA, VIRTUAL_NMIS, enable, fresh, get, misc, page, run, set};
-use crate::{Outcome, Test, check, code, same};
+use crate::test::{Outcome, Test, check, is_guest, same};
+use crate::vmcs::{AREA, VIRTUAL_NMIS, code, enable, fresh, get, misc, page, run, set};
 
 pub const ALL: &[Test] = &[
     ("injected_interrupts", interrupts),
@@ -260,7 +260,7 @@ fn interrupted_launch() -> Outcome {
 
 /// INIT is blocked in VMX root operation, and exits from L2.
 fn init() -> Outcome {
-    if !crate::is_guest() {
+    if !is_guest() {
         // Bochs 3.0 drops it.
         return Outcome::Skip("the processor drops a blocked INIT");
     }

@@ -6,8 +6,8 @@ use pc::machine::rdmsr;
 
 use crate::field::{self, entry, exit, primary};
 use crate::instructions::{SCRATCH_MSR, set_scratch};
-use crate::vmcs::{self, AREA, Done, EPT, Registers, allowed, enable, fresh, get, page, poke, run, set, vmread};
-use crate::{Outcome, Test, check, code, same};
+use crate::test::{Outcome, Test, check, is_guest, same};
+use crate::vmcs::{self, AREA, Done, EPT, Registers, allowed, code, enable, fresh, get, page, poke, run, set, vmread};
 
 pub const ALL: &[Test] = &[
     ("registers_cross", registers_cross),
@@ -291,7 +291,7 @@ fn msr_areas_fail() -> Outcome {
     // IA32_FS_BASE, IA32_GS_BASE, a reserved bit, a value that is not canonical, the microcode's, an MSR that does not exist.
     let wrong = [(0xc000_0100, 0), (0xc000_0101, 0), (1 << 32 | MSR, 0), (MSR, 1 << 63), (0x79, 0), (0x4000_0000, 0)];
     // Bochs ignores writes to MSRs that it does not know.
-    let count = if crate::is_guest() { wrong.len() } else { 4 };
+    let count = if is_guest() { wrong.len() } else { 4 };
     for (msr, value) in wrong.into_iter().take(count) {
         fresh(code!("nop"));
         area(0, MSR, 5);

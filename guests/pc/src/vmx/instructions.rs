@@ -6,11 +6,11 @@ use pc::exception::catch;
 use pc::machine::wrmsr;
 
 use crate::field::{self, secondary};
+use crate::test::{Outcome, Test, check, is_guest, same};
 use crate::vmcs::{
-    self, Done, FIRST, SECOND, VMXON, allowed, capability, get, invept, invvpid, misc, page, poke, revision, run, set, vmclear,
+    self, Done, FIRST, SECOND, VMXON, allowed, capability, code, get, invept, invvpid, misc, page, poke, revision, run, set, vmclear,
     vmlaunch_only, vmptrld, vmptrst, vmread, vmresume_only, vmwrite, vmxoff, vmxon,
 };
-use crate::{Outcome, Test, check, code, same};
 
 /// Before VMX operation, which the last of these enters.
 pub const BEFORE: &[Test] = &[("capabilities", capabilities), ("operation_outside", outside), ("operation_vmxon", enter)];
@@ -81,7 +81,7 @@ fn outside() -> Outcome {
     check!(catch!("vmlaunch") == UNDEFINED, "VMLAUNCH");
     check!(catch!("vmresume") == UNDEFINED, "VMRESUME");
     check!(catch!("vmxoff") == UNDEFINED, "VMXOFF");
-    check!(catch!("vmcall") == UNDEFINED || crate::is_guest(), "VMCALL");
+    check!(catch!("vmcall") == UNDEFINED || is_guest(), "VMCALL");
     check!(catch!("invept rax, [rsi]", "rsi" = &at) == UNDEFINED, "INVEPT");
     check!(catch!("invvpid rax, [rsi]", "rsi" = &at) == UNDEFINED, "INVVPID");
     Outcome::Pass

@@ -4,8 +4,8 @@ use core::arch::asm;
 
 use crate::exits::{VMCALL, go};
 use crate::field::{self, primary, secondary};
-use crate::vmcs::{BITMAP, BITMAP_B, Done, enable, fresh, get, misc, page, poke, run, set};
-use crate::{Outcome, Test, check, code, same};
+use crate::test::{Outcome, Test, check, same};
+use crate::vmcs::{BITMAP, BITMAP_B, Done, code, enable, fresh, get, misc, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("controls", controls),

@@ -14,50 +14,17 @@ mod instructions;
 mod intercepts;
 mod memory;
 mod strings;
+mod test;
 mod timer;
 mod vmcs;
 
 use pc::console::{self, println};
 use pc::exception;
 use pc::machine::{self, out8, rdmsr, wrmsr};
+use test::Outcome;
 
 pc::program!();
 pc::assembly!("vmx/run.s");
-
-/// A test's result.
-pub enum Outcome {
-    /// It passes.
-    Pass,
-    /// The processor lacks what is tested.
-    Skip(&'static str),
-    /// It fails.
-    Fail(&'static str),
-}
-
-/// A test.
-pub type Test = (&'static str, fn() -> Outcome);
-
-/// Fails unless a condition holds.
-#[macro_export]
-macro_rules! check {
-    ($condition:expr, $why:literal) => {
-        if !$condition {
-            return $crate::Outcome::Fail($why);
-        }
-    };
-}
-
-/// Fails unless a value is the expected one, and prints both.
-#[macro_export]
-macro_rules! same {
-    ($found:expr, $expected:expr, $why:literal) => {{
-        let (found, expected) = ($found, $expected);
-        if found != expected {
-            pc::console::println!("{}: {:#x?}, not {:#x?}", $why, found, expected);
-            return $crate::Outcome::Fail($why);
-        }
-    }};
-}
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
@@ -117,11 +84,6 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     console::drain();
     machine::off()
-}
-
-/// Whether this runs under a hypervisor.
-pub fn is_guest() -> bool {
-    core::arch::x86_64::__cpuid_count(1, 0).ecx & 1 << 31 != 0
 }
 
 /// Allows VMXON in IA32_FEATURE_CONTROL, if the firmware has not.

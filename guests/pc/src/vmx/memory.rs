@@ -2,8 +2,8 @@
 
 use crate::exits::VMCALL;
 use crate::field::{self, secondary};
-use crate::vmcs::{Done, EPT, Page, capability, enable, enable_ept, fresh, get, invept, page, poke, run, set};
-use crate::{Outcome, Test, code, same};
+use crate::test::{Outcome, Test, is_guest, same};
+use crate::vmcs::{Done, EPT, Page, capability, code, enable, enable_ept, fresh, get, invept, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("ept_identity", identity),
@@ -99,7 +99,7 @@ fn misconfigurations() -> Outcome {
         ADDRESS | LARGE | WRITE_BACK | 7 | 1 << 12,
     ];
     // Bochs 3.0 does not check the last ones.
-    let count = if crate::is_guest() { entries.len() } else { entries.len() - 1 };
+    let count = if is_guest() { entries.len() } else { entries.len() - 1 };
     for entry in entries.into_iter().take(count) {
         if !fresh_ept(code!("mov eax, [0x2000123]"), entry) {
             return ABSENT;

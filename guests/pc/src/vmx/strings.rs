@@ -7,8 +7,8 @@ use crate::events::resume_at;
 use crate::exits::VMCALL;
 use crate::field::{self, primary};
 use crate::memory::{ADDRESS, INDEX, LARGE, LINEAR_VALID, QUALIFICATION, TRANSLATION, WRITE_BACK};
-use crate::vmcs::{BITMAP, BITMAP_B, Done, EPT, Registers, enable, enable_ept, fresh, get, invept, page, poke, run, set};
-use crate::{Outcome, Test, code, same};
+use crate::test::{Outcome, Test, is_guest, same};
+use crate::vmcs::{BITMAP, BITMAP_B, Done, EPT, Registers, code, enable, enable_ept, fresh, get, invept, page, poke, run, set};
 
 pub const ALL: &[Test] =
     &[("strings_of_ports", elements), ("strings_that_exit", exits), ("strings_that_fault", faults), ("strings_and_ept", second_stage)];
@@ -97,7 +97,7 @@ fn elements() -> Outcome {
     let high = 5 << 32;
     let (exit, found) = with(code!(".byte 0x67", "rep insb"), registers(high | 2, port, high | AT));
     same!((exit, after(&found), bytes(AT)), (VMCALL, (0, high | AT, AT + 2), [0x88, 0x88, 0x77, 4]), "REP INSB by EDI");
-    if !crate::is_guest() {
+    if !is_guest() {
         return Outcome::Pass;
     }
     let (exit, found) = with(code!("rep outsd", "mov ecx, 3", "mov edx, 0xe2", "rep insw"), registers(1, WORD, AT));
@@ -199,7 +199,7 @@ fn second_stage() -> Outcome {
     map([FIRST | 2, 0]);
     same!(run(&mut registers(1, port, ADDRESS + 5), false), Ok(49), "OUTSB from a misconfigured page");
     same!(get(field::GUEST_PHYSICAL), ADDRESS + 5, "its address");
-    if crate::is_guest() {
+    if is_guest() {
         // A device of L1's: its local APIC.
         const APIC: u64 = 0xfee0_0000;
         const VERSION: u64 = 0x30;

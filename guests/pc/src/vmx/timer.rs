@@ -7,8 +7,8 @@ use pc::lapic;
 
 use crate::exits::VMCALL;
 use crate::field::{self, exit, pin};
-use crate::vmcs::{enable, fresh, get, misc, page, run, set};
-use crate::{Outcome, Test, check, code, same};
+use crate::test::{Outcome, Test, check, same};
+use crate::vmcs::{code, enable, fresh, get, misc, page, run, set};
 
 pub const ALL: &[Test] = &[
     ("timer_that_has_expired", expired),

@@ -212,7 +212,6 @@ fn choose(control: u64, wanted: u32) -> u64 {
 pub static CODE: AtomicU64 = AtomicU64::new(0);
 
 /// The address of code for L2. It ends with VMCALL.
-#[macro_export]
 macro_rules! code {
     ($($line:literal),+ $(,)?) => {{
         let address: u64;
@@ -223,6 +222,7 @@ macro_rules! code {
         address
     }};
 }
+pub(crate) use code;
 
 /// Makes a fresh VMCS current that would run `code` in 64-bit mode at privilege level 0, and exits only where it has to.
 pub fn fresh(code: u64) {

@@ -17,6 +17,7 @@ pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;
 pub use platform::Platform;
+pub use second::start as start_second;
 pub use uart::print;
 
 /// Main program of the first CPU, with the address of the device tree.
@@ -25,13 +26,8 @@ extern "C" fn main(tree: u64) -> ! {
     uart::set_base(platform.uart);
     gic::setup_distributor(&platform);
     gic::setup_cpu(0);
-    crate::operations::run_all(&platform);
+    crate::run::run_all(&platform);
     psci::system_off(platform.smc)
-}
-
-/// Turns the second CPU on. Returns whether there is one.
-pub fn start_second(platform: &Platform) -> bool {
-    platform.cpus > 1 && second::start(platform)
 }
 
 /// Powers the machine off, by any available conduit.

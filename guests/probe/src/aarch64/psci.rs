@@ -26,9 +26,9 @@ fn call(smc: bool, function: u32, arguments: [u64; 3]) -> i64 {
     if smc { call!("smc #0", function, arguments) } else { call!("hvc #0", function, arguments) }
 }
 
-/// Turns the second CPU on.
-pub fn start_second(platform: &Platform) -> bool {
-    call(platform.smc, CPU_ON, [1, super::start::second_start(), 0]) == 0
+/// Turns the second CPU on at an address.
+pub fn start_second(platform: &Platform, entry: u64) -> bool {
+    call(platform.smc, CPU_ON, [1, entry, 0]) == 0
 }
 
 /// Powers the machine off, by SMC or HVC.

@@ -45,9 +45,12 @@ const ARRIVAL: u64 = 100;
 
 const TO_FIRST: u64 = gic::sgi_to(gic::REPLY, 0);
 
-/// Turns the second CPU on.
+/// Turns the second CPU on. Returns whether there is one.
 pub fn start(platform: &Platform) -> bool {
-    let started = psci::start_second(platform);
+    unsafe extern "C" {
+        fn second_start();
+    }
+    let started = platform.cpus > 1 && psci::start_second(platform, second_start as *const () as u64);
     if started {
         wait_for(&PLAYED, Role::None);
     }

@@ -27,11 +27,3 @@ core::arch::global_asm!(
     main = sym super::main,
     second = sym super::second::main,
 );
-
-/// The entry address of the second CPU.
-pub fn second_start() -> u64 {
-    unsafe extern "C" {
-        fn second_start();
-    }
-    second_start as *const () as u64
-}

@@ -4,8 +4,9 @@
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::cpu::{note_absent, out8, rdmsr, wrmsr};
+use super::cpu::{note_absent, rdmsr, wrmsr};
 use super::interrupts;
+use super::ports::out8;
 
 /// IA32_APIC_BASE.
 pub const BASE: u32 = 0x1b;

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use super::cpu::{in8, out8};
+use super::ports::{in8, out8};
 
 /// Its transmit register.
 const DATA: u16 = 0x3f8;

@@ -1,6 +1,6 @@
 //! Loops between two reads of the time-stamp counter.
 
-use super::cpu;
+use super::{cpu, ports};
 
 /// The ticks of `n` iterations of a loop. The loop itself has two instructions per iteration: see
 /// [`crate::measure::net_ticks`].
@@ -42,14 +42,14 @@ const END: usize = 0x5354_0002;
 /// Begins what is measured: once the host has nothing else to do.
 pub fn begin_section() {
     cpu::pause(PASSED_ON);
-    cpu::out8(MARK, 1);
+    ports::out8(MARK, 1);
     hint(BEGIN);
 }
 
 /// Ends what is measured.
 pub fn end_section() {
     hint(END);
-    cpu::out8(MARK, 2);
+    ports::out8(MARK, 2);
 }
 
 fn hint(address: usize) {

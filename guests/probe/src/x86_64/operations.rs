@@ -1,9 +1,10 @@
 //! A PC's operations. Those of xAPIC mode are first: x2APIC mode can't be left.
 
 use super::measure::loop_ticks;
-use super::{Platform, apic, console, cpu, interrupts};
+use super::platform::Platform;
+use super::{apic, console, cpu, interrupts, ports};
 use crate::measure::{all_ticks, net_ticks};
-use crate::operations::{Needs, Operation};
+use crate::operation::{Needs, Operation};
 
 const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operation {
     Operation { name, needs: Needs::One, seldom: 1, run, net: net_ticks }
@@ -69,12 +70,12 @@ fn port_read(_platform: &Platform, n: u64) -> u64 {
 fn port_read_pic(_platform: &Platform, n: u64) -> u64 {
     const MASK: u16 = 0x21;
     const ALL_BUT_ONE: u8 = 0xfb;
-    cpu::out8(MASK, ALL_BUT_ONE);
-    if cpu::in8(MASK) != ALL_BUT_ONE {
+    ports::out8(MASK, ALL_BUT_ONE);
+    if ports::in8(MASK) != ALL_BUT_ONE {
         cpu::note_absent();
     }
     let ticks = read_port(MASK, n);
-    cpu::out8(MASK, 0xff);
+    ports::out8(MASK, 0xff);
     ticks
 }
 

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use super::{Platform, apic, cpu, interrupts};
+use super::platform::Platform;
+use super::{apic, cpu, interrupts};
 
 /// Where it begins, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;

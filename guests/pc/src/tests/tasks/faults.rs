@@ -3,9 +3,9 @@
 use pc::tasks::selector::*;
 use pc::tasks::{End, Machine, Run, at, descriptor, task_gate, word};
 
-use super::{LAST, paged};
+use super::paged::{LAST, paged};
 use crate::lapic;
-use crate::tests::check;
+use crate::tests::test::check;
 
 const DOUBLE_FAULT: u32 = 8;
 const INVALID_TASK: u32 = 10;

@@ -1,9 +1,11 @@
 //! Hardware task switches, which exist outside of long mode only: emulation must equal the processor.
 
 mod faults;
+mod paged;
 
 use crate::lapic;
-use crate::tests::{On, Test, check};
+use crate::tests::test::{On, Test, check};
+use paged::{LAST, PAGES, paged};
 use pc::tasks::selector::*;
 use pc::tasks::{Machine, NT, at, task_gate, word};
 
@@ -29,9 +31,6 @@ pub const ALL: &[Test] = &[
 
 /// CR0.TS in a record.
 const TASK_SWITCHED: u32 = 1 << 3;
-const PG: u32 = 1 << 31;
-const PSE: u32 = 1 << 4;
-const PAE: u32 = 1 << 5;
 
 fn called(_: u64) -> Result<(), &'static str> {
     for program in [at!(main_call), at!(main_call_gate)] {
@@ -137,59 +136,6 @@ fn by_an_interrupt(_: u64) -> Result<(), &'static str> {
     check!(run.notes[0].tr == OTHER && run.notes[0].eflags == 2 | NT, "the other task");
     check!(machine.main()[word::EFLAGS] & IF != 0 && run.notes[1].ecx == 0, "the main task does not go on where it was");
     Ok(())
-}
-
-#[repr(C, align(4096))]
-struct Table([u32; 1024]);
-const EMPTY: Table = Table([0; 1024]);
-/// Two roots, a table below each, and a page below that.
-static mut ROOTS: [Table; 2] = [EMPTY; 2];
-static mut MIDDLE: [Table; 2] = [EMPTY; 2];
-static mut LAST: [Table; 2] = [EMPTY; 2];
-static mut PAGES: [Table; 2] = [EMPTY; 2];
-
-unsafe extern "C" {
-    /// Four tables of pages of 2 MiB, which are where they are.
-    static level_2: u8;
-}
-
-const OPEN: u32 = 0b11;
-
-/// Builds two identity-mapped address spaces, each with its own page at 1 GiB. Returns CR3 of both.
-fn tables(pae: bool) -> [u32; 2] {
-    // SAFETY: these tests alone use the tables, and no program runs.
-    unsafe {
-        [0, 1].map(|n| {
-            let (root, middle) = (&raw mut ROOTS[n].0, &raw mut MIDDLE[n].0);
-            let (last, page) = (&raw mut LAST[n].0, &raw mut PAGES[n].0);
-            (*last)[0] = page as u32 | OPEN;
-            (*last)[1] = 0;
-            (*page)[0] = 0x1111 * (n as u32 + 1);
-            if pae {
-                *root = [0; 1024];
-                for entry in 0..4 {
-                    (*root)[2 * entry] = &raw const level_2 as u32 + 4096 * entry as u32 + 1;
-                }
-                (*root)[2] = middle as u32 | 1;
-                (*middle)[0] = last as u32 | OPEN;
-            } else {
-                for entry in 0..1024 {
-                    (*root)[entry] = (entry as u32) << 22 | 1 << 7 | OPEN;
-                }
-                (*root)[256] = last as u32 | OPEN;
-            }
-            root as u32
-        })
-    }
-}
-
-fn paged(other: u32, pae: bool) -> (Machine, [u32; 2]) {
-    let roots = tables(pae);
-    let mut machine = Machine::new(other);
-    machine.control = [if pae { PAE } else { PSE }, roots[0], PG];
-    machine.main()[word::CR3] = roots[0];
-    machine.other()[word::CR3] = roots[1];
-    (machine, roots)
 }
 
 fn with_other_tables(_: u64) -> Result<(), &'static str> {

@@ -6,7 +6,7 @@ mod two_cpus;
 
 use super::measure::net_of_pairs;
 use crate::measure::{all_ticks, net_ticks};
-use crate::operations::{Needs, Operation};
+use crate::operation::{Needs, Operation};
 
 /// All operations.
 pub const OPERATIONS: [Operation; 15] = [

@@ -3,6 +3,8 @@
 use payload::prelude::*;
 use payload::uart::put;
 
+use crate::virt;
+
 /// DLE, the byte with which such a carrier might escape; others, just in case.
 const ESCAPES: [u8; 4] = [0x10, 0x1B, 0x00, 0xFF];
 
@@ -15,7 +17,7 @@ fn line(bytes: impl IntoIterator<Item = u8>) {
 }
 
 pub fn run() -> Outcome {
-    let mut random = crate::random();
+    let mut random = virt::random();
     line(0..=255);
     for escape in ESCAPES {
         // Each byte after the escape byte, twice escaped, and a frame of random bytes.

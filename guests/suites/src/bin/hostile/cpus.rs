@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicI64, Ordering::*};
 
+use payload::entry;
 use payload::prelude::*;
 use payload::psci::{self, id};
 
@@ -20,7 +21,7 @@ pub fn once(random: &mut payload::random::Random) -> u64 {
         }
         2 => {
             // An invalid target, or one that is on.
-            psci::call(id::CPU_ON, [random.odd() | 1 << 8, smp::start_address(), random.odd()]);
+            psci::call(id::CPU_ON, [random.odd() | 1 << 8, entry::start_address(), random.odd()]);
         }
         3 => {
             psci::call(id::AFFINITY_INFO, [random.odd(), random.odd(), random.odd()]);

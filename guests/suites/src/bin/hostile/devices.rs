@@ -6,6 +6,8 @@ use payload::prelude::*;
 use payload::random::Random;
 use payload::{console, probe};
 
+use crate::virt;
+
 /// Whether a write is avoided because its effect would be taken for a failure.
 pub fn spares(address: u64, size: u32) -> bool {
     let end = address + (1 << size);
@@ -21,8 +23,8 @@ pub fn spares(address: u64, size: u32) -> bool {
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(8_000) {
+        let mut random = virt::random();
+        for _ in virt::share(8_000) {
             once(&mut random);
         }
         Ok(())

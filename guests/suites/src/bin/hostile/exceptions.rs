@@ -6,6 +6,8 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
+use crate::virt;
+
 /// HLT with the immediates by which debuggers and emulators are called. On QEMU itself they may work, and end it.
 const CALLS: [u32; 4] = [0xF000, 0xF001, 0xE000, 0x3C];
 
@@ -15,11 +17,11 @@ const STACK: [u32; 7] = [0xD500_40BF, 0x9100_003F, 0xA9BF_0FE2, 0xA9BF_0FE2, 0xF
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(400) {
+        let mut random = virt::random();
+        for _ in virt::share(400) {
             once(&mut random);
         }
-        for _ in crate::share(100) {
+        for _ in virt::share(100) {
             stack_nowhere(&mut random);
         }
         Ok(())

@@ -5,6 +5,8 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
+use crate::virt;
+
 /// Functions that are avoided: they would end the run, or this CPU's part in it. CPU_ON has its own phase.
 fn ends(function: u32) -> bool {
     // PSCI, both widths: CPU_SUSPEND, CPU_OFF, CPU_ON, SYSTEM_OFF, SYSTEM_RESET, CPU_FREEZE, CPU_DEFAULT_SUSPEND,
@@ -23,7 +25,7 @@ fn call(word: u32, function: u64, random: &mut Random) {
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         // Each owner: architecture, CPU, SiP, OEM, standard, standard hypervisor, vendor hypervisor, applications, trusted OS.
         let owners = [0, 1, 2, 3, 4, 5, 6, 0x30, 0x32, 0x3F];
         for owner in owners.into_iter().skip(smp::this()).step_by(machine::cpus()) {
@@ -33,7 +35,7 @@ pub fn run() -> Outcome {
                 }
             }
         }
-        for _ in crate::share(1_000) {
+        for _ in virt::share(1_000) {
             once(&mut random);
         }
         Ok(())

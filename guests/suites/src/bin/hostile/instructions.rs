@@ -5,6 +5,8 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
+use crate::{restore, virt};
+
 /// Single instructions; x1 holds an address of the guest's own.
 const LIST: [u32; 18] = [
     0x04BF_5020, // rdvl x0, #1
@@ -43,11 +45,11 @@ fn computes(random: &mut Random) -> u32 {
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(300) {
+        let mut random = virt::random();
+        for _ in virt::share(300) {
             once(&mut random);
         }
-        crate::restore_cpu();
+        restore::restore_cpu();
         Ok(())
     })
 }

@@ -8,13 +8,15 @@ use payload::random::Random;
 use payload::timer::{ENABLE, Timer};
 use payload::{instruction, psci};
 
+use crate::virt;
+
 static ROUNDS_LEFT: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
 /// SGIs to everybody and SPIs that move about, of all priorities, with interrupts unmasked and handlers that make more of them.
 pub fn storm() -> Outcome {
     static READY: smp::Barrier = smp::Barrier::new();
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         for intid in 0..16 {
             gic::set(Bits::Enable, intid);
         }
@@ -69,7 +71,7 @@ pub fn once(random: &mut Random) -> u64 {
 /// Timers that are always due, not stopped by their handlers; deadlines moved at random.
 pub fn timers() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         let this = smp::this();
         for timer in Timer::ALL {
             gic::set(Bits::Enable, timer.intid());
@@ -113,7 +115,7 @@ pub fn binary_points() -> Outcome {
         return Ok(());
     }
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         let this = 1 << smp::this();
         for (intid, priority) in [(1, 0x80), (2, 0x40)] {
             gic::set(Bits::Enable, intid);

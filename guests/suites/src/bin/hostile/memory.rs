@@ -7,6 +7,8 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
+use crate::virt;
+
 /// Accesses through x1 for which `encode` has no function.
 const OTHERS: [u32; 34] = [
     0x8800_7C22, // stxr w0, w2, [x1]
@@ -91,8 +93,8 @@ pub fn data_access(random: &mut Random) -> u32 {
 /// Loads, stores, atomics, cache maintenance and fetches at unmapped addresses.
 pub fn wild() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
-        for _ in crate::share(1_000) {
+        let mut random = virt::random();
+        for _ in virt::share(1_000) {
             wild_once(&mut random);
         }
         Ok(())
@@ -116,7 +118,7 @@ pub fn wild_once(random: &mut Random) -> u64 {
 
 /// Entries of the top table made of rubbish: walks lead anywhere. Loads only, as a store could reach the guest's own memory.
 pub fn tables() -> Outcome {
-    let mut random = crate::random();
+    let mut random = virt::random();
     for _ in 0..500 {
         tables_once(&mut random);
     }

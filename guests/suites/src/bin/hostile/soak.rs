@@ -8,9 +8,10 @@ use payload::gic::Bits;
 use payload::prelude::*;
 use payload::random::Random;
 use payload::timer::Timer;
-use payload::{board, psci, uart};
+use payload::{board, entry, psci, uart};
 
-use crate::{Virt, bursts, cpus, devices, exceptions, hypercalls, instructions, interrupts, lost, memory, pages, sysregs, waiting};
+use crate::virt::Virt;
+use crate::{bursts, cpus, devices, exceptions, hypercalls, instructions, interrupts, lost, memory, pages, restore, sysregs, waiting};
 
 const KINDS: [Kind; 25] = [
     Kind { name: "sysregs", weight: 60, run: sysregs::registers_once },
@@ -60,7 +61,7 @@ impl Machine for Virt {
 /// Runs the plan of the boot arguments.
 pub fn run(operations: u64) -> Outcome {
     let plan = Plan { seed: machine::number("seed", 1), operations, resets: machine::number("resets", 0) };
-    crate::restore()?;
+    restore::restore()?;
     soak::begin::<Virt>(&plan)?;
     let last = if machine::has("lost") && machine::cpus() > 1 { machine::cpus() - 1 } else { machine::cpus() };
     for cpu in 1..last {
@@ -95,13 +96,13 @@ fn work() -> Outcome {
 
 /// Disables all interrupts of this CPU.
 fn console_only() {
-    crate::restore_cpu();
+    restore::restore_cpu();
     uart::init();
 }
 
 /// Restores a state of this CPU in which interrupts are delivered.
 fn prepare() {
-    crate::restore_cpu();
+    restore::restore_cpu();
     gic::reset_cpu();
     irq::set_hook(hook);
     for intid in (0..16).chain(Timer::ALL.map(Timer::intid)) {
@@ -172,7 +173,7 @@ fn waiting_once(random: &mut Random) -> u64 {
         // Standby, or power-down with this CPU's start as its way back.
         let odd = random.odd();
         let state = random.pick(&[0, 0, 1 << 16, odd]);
-        psci::call(psci::id::CPU_SUSPEND, [state, smp::start_address(), random.odd()]);
+        psci::call(psci::id::CPU_SUSPEND, [state, entry::start_address(), random.odd()]);
         Timer::Virtual.stop();
     }
     let waited = wait::now() - start;

@@ -6,6 +6,8 @@ use payload::prelude::*;
 use payload::probe::{self, MAX_WORDS};
 use payload::random::Random;
 
+use crate::{restore, virt};
+
 /// Registers that are not written, because the guest could not continue.
 fn ruins(register: Sysreg) -> bool {
     match (register.op0, register.op1, register.crn, register.crm, register.op2) {
@@ -58,11 +60,11 @@ fn encodings(op0: u32) -> impl Iterator<Item = Sysreg> {
 /// All registers.
 pub fn registers() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         for op0 in [2, 3] {
             let words = |register: Sysreg| [register.read(0), if ruins(register) { NOP } else { register.write(1) }];
             run_all(encodings(op0), words, || random.odd());
-            crate::restore_cpu();
+            restore::restore_cpu();
         }
         Ok(())
     })
@@ -128,12 +130,12 @@ fn operand(random: &mut Random, nowhere: u64) -> u64 {
 /// addresses.
 pub fn instructions() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
         let encodings = encodings(1).filter(|register| !forgets(*register));
         let words = |register: Sysreg| [register.write(1), register.write(31)];
         run_all(encodings, words, || operand(&mut random, nowhere));
-        crate::restore_cpu();
+        restore::restore_cpu();
         Ok(())
     })
 }

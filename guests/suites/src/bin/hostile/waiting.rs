@@ -7,12 +7,14 @@ use payload::probe;
 use payload::random::Random;
 use payload::timer::Timer;
 
+use crate::virt;
+
 /// `wfet x1` and `wfit x1` (FEAT_WFxT).
 const WITH_TIMEOUT: [u32; 2] = [0xD503_1001, 0xD503_1021];
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        let mut random = crate::random();
+        let mut random = virt::random();
         gic::set(Bits::Enable, Timer::Virtual.intid());
         irq::set_hook(|_| Timer::Virtual.stop());
         for _ in 0..400 {

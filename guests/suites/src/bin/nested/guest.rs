@@ -8,17 +8,9 @@ use payload::prelude::*;
 
 use crate::stage2::{self, Stage2};
 
-/// HCR_EL2 of a running L2: E2H, RW, AMO, IMO, FMO, SWIO, VM. DC: cacheable memory without a first stage.
-pub const HCR: u64 = 1 << 34 | 1 << 31 | 1 << 12 | 0b111 << 3 | 1 << 1 | 1;
-/// HCR_EL2.TGE.
-pub const TGE: u64 = 1 << 27;
-/// L2's physical address of its code.
-pub const CODE: u64 = 0x8000_0000;
-/// L2's physical address of its vectors, in the same page: each is an HVC with [`VECTOR`] plus the vector's
-/// number.
-pub const VECTORS: u64 = CODE + 0x800;
-/// L2's physical address of a page of data.
-pub const DATA: u64 = 0x8020_0000;
+pub use crate::hcr::{HCR, TGE};
+pub use crate::layout::{CODE, DATA, VECTORS};
+
 /// The immediate of the HVC in L2's first exception vector.
 pub const VECTOR: u64 = 0x100;
 /// SPSR_EL2: EL1h, all masked.

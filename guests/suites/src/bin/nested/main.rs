@@ -12,10 +12,13 @@ mod debug;
 mod enter;
 mod fine;
 mod guest;
+mod hcr;
+mod layout;
 mod lists;
 mod lives;
 mod memory;
 mod reset;
+mod restore;
 mod soak;
 mod stage2;
 mod timers;
@@ -25,7 +28,6 @@ mod wild;
 use payload::entry::Entry;
 use payload::harness::Harness;
 use payload::prelude::*;
-use payload::timer::Timer;
 
 payload::program!(main);
 
@@ -48,31 +50,10 @@ fn main(entry: &Entry) -> ! {
             bounds::TESTS,
             wild::TESTS,
         ] {
-            harness.run(prepare, tests);
+            harness.run(restore::prepare, tests);
         }
     } else {
         harness.record("el2", Err(Fail::new(format_args!("there is no EL2"))));
     }
     harness.end()
-}
-
-/// Each test finds EL2 so.
-fn prepare() {
-    gic::reset();
-    restore();
-}
-
-/// Restores this CPU's EL2 state after a test.
-fn restore() {
-    msr!("HCR_EL2", payload::entry::HCR);
-    lists::reset();
-    for timer in Timer::ALL {
-        timer.stop();
-    }
-    msr!("CPTR_EL2", 3 << 20);
-    msr!("MDCR_EL2", 0);
-    msr!("HSTR_EL2", 0);
-    msr!("CNTVOFF_EL2", 0);
-    fine::restore();
-    debug::restore();
 }

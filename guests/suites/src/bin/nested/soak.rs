@@ -14,6 +14,7 @@ use payload::psci;
 use payload::random::Random;
 
 use crate::guest::Guest;
+use crate::restore;
 use crate::stage2::Stage2;
 use crate::wild::Wild;
 
@@ -84,7 +85,7 @@ impl Machine for Virt {
 /// Runs the plan of the boot arguments.
 pub fn run(operations: u64) -> Outcome {
     let plan = Plan { seed: machine::number("seed", 1), operations, resets: machine::number("resets", 0) };
-    crate::prepare();
+    restore::prepare();
     smp::start_all()?;
     soak::begin::<Virt>(&plan)?;
     let stage2 = Stage2::new(90);
@@ -104,7 +105,7 @@ pub fn run(operations: u64) -> Outcome {
         });
         check!(back, "CPU {cpu} does not come back: AFFINITY_INFO {}", psci::affinity_info(cpu));
     }
-    crate::prepare();
+    restore::prepare();
     for own in OWN.iter().filter_map(|own| *own.lock()) {
         Wild::with(Random::new(0), own.canary).check()?;
     }
@@ -120,7 +121,7 @@ fn work() -> Outcome {
 
 fn prepare() {
     gic::reset_cpu();
-    crate::restore();
+    restore::restore();
     for intid in [26, 27, 28, 30].into_iter().chain(0..16) {
         gic::set(Bits::Enable, intid);
     }
@@ -147,7 +148,7 @@ fn with(random: &mut Random, operation: impl FnOnce(&mut Wild, Own)) -> u64 {
 fn registers(random: &mut Random) -> u64 {
     with(random, |wild, _| (0..8).for_each(|_| wild.register()));
     // Restores HCR_EL2, for any values of the other registers.
-    crate::restore();
+    restore::restore();
     8
 }
 

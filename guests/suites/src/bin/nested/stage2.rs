@@ -6,7 +6,8 @@ use payload::instruction;
 use payload::mmu::Table;
 use payload::prelude::*;
 
-use crate::guest::CODE;
+use crate::hcr::HCR;
+use crate::layout::CODE;
 
 /// Entry attributes: normal memory, inner shareable, accessed.
 pub const NORMAL: u64 = 0xF << 2 | 3 << 8 | 1 << 10;
@@ -136,7 +137,7 @@ pub fn forget_all() {
 
 /// With HCR_EL2.TGE clear: EL1's TLB maintenance would mean the host's translations otherwise.
 pub fn with_guest_regime(code: impl FnOnce()) {
-    msr!("HCR_EL2", crate::guest::HCR);
+    msr!("HCR_EL2", HCR);
     instruction!("dsb ishst");
     code();
     instruction!("dsb ish");

@@ -16,8 +16,9 @@ use payload::random::{Random, mix};
 use payload::timer::Timer;
 
 use crate::guest::{self, Guest, code};
+use crate::restore::restore;
 use crate::stage2::{self, NORMAL, READ, Stage2};
-use crate::{fine, lists, restore};
+use crate::{fine, lists};
 
 pub const TESTS: &[Test] = payload::tests![
     wild_registers,

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use payload::harness::Test;
 use payload::prelude::*;
 use payload::psci::{self, id};
-use payload::tests;
+use payload::{entry, tests};
 
 pub const TESTS: &[Test] = tests![
     on_bad_target,
@@ -37,7 +37,7 @@ fn others() -> impl Iterator<Item = usize> {
 
 fn on_bad_target() -> Outcome {
     for target in [machine::cpus() as u64, 0x80, 0x1_0000, 1 << 32, 0xFF_00FF_FFFF, u64::MAX] {
-        let result = psci::call(id::CPU_ON, [target, smp::start_address(), 0]);
+        let result = psci::call(id::CPU_ON, [target, entry::start_address(), 0]);
         check!(result == psci::INVALID_PARAMETERS, "CPU_ON of {target:#x} returned {result}");
     }
     Ok(())
@@ -77,7 +77,7 @@ fn on_32_bit() -> Outcome {
     turn_off(1)?;
     check_eq!(psci::call(id::AFFINITY_INFO_32, [1, 0, 0]), psci::OFF, "AFFINITY_INFO");
     let before = smp::arrivals(1);
-    check_eq!(psci::call(id::CPU_ON_32, [1, smp::start_address(), 77]), psci::SUCCESS, "CPU_ON");
+    check_eq!(psci::call(id::CPU_ON_32, [1, entry::start_address(), 77]), psci::SUCCESS, "CPU_ON");
     check!(wait::until(|| smp::arrivals(1) > before), "CPU 1 does not come up");
     check_eq!(smp::entry(1).map_or(0, |entry| entry.x0), 77, "context");
     Ok(())

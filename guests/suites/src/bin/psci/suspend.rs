@@ -6,8 +6,8 @@ use payload::gic::Bits;
 use payload::harness::Test;
 use payload::prelude::*;
 use payload::psci::{self, id};
-use payload::tests;
 use payload::timer::Timer;
+use payload::{entry, tests};
 
 pub const TESTS: &[Test] = tests![standby, standby_with_pending, invalid_state, power_down];
 
@@ -61,7 +61,7 @@ fn power_down() -> Outcome {
         }
         gic::reset_cpu();
         arm(2_000);
-        let result = psci::call(id::CPU_SUSPEND, [1 << 16, smp::start_address(), CONTEXT]);
+        let result = psci::call(id::CPU_SUSPEND, [1 << 16, entry::start_address(), CONTEXT]);
         Timer::Virtual.stop();
         check!(result == psci::SUCCESS || result == psci::INVALID_PARAMETERS, "CPU_SUSPEND to power-down returned {result}");
         skip!("power-down is taken as a standby, or refused")

@@ -6,7 +6,8 @@ use payload::prelude::*;
 use payload::tests;
 use payload::uart::pl031::*;
 
-use crate::{identification, listen};
+use crate::identification::identification;
+use crate::listen::listen;
 
 pub const TESTS: &[Test] = tests![clock_identification, clock_counts, clock_set, clock_interrupt];
 

@@ -8,7 +8,7 @@ use payload::prelude::*;
 use payload::uart::{self, pl011::*};
 use payload::{instruction, tests};
 
-use crate::listen;
+use crate::listen::listen;
 
 pub const TESTS: &[Test] = tests![receive_empty, receive_line];
 

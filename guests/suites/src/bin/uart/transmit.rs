@@ -7,7 +7,8 @@ use payload::prelude::*;
 use payload::tests;
 use payload::uart::{self, pl011::*};
 
-use crate::{identification, listen};
+use crate::identification::identification;
+use crate::listen::listen;
 
 pub const TESTS: &[Test] =
     tests![uart_identification, uart_registers, uart_idle, uart_off_and_on, transmit_interrupt, transmit_interrupt_masked, loopback];
