@@ -16,52 +16,70 @@ pub fn linux_arch(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// A recognized type of file that is not a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileType {
+    /// Its name, with an article.
+    pub name: &'static str,
+    /// Option that gives such a file to an Arm VM as a disk.
+    pub advice: Option<&'static str>,
+}
+
+/// Advice for a qcow2 image.
+const QCOW2: Option<&str> = Some("use --disk FILE");
+/// Advice for an image of a disk or a file system. Any file could be one, so `--disk` does not detect the format.
+const RAW: Option<&str> = Some("use --disk FILE,format=raw");
+/// Advice for images that `--disk` does not read.
+const CONVERT: Option<&str> = Some("convert it to qcow2 and use --disk");
+
 /// Types by signature at an offset, more specific ones first. A signature that could occur in code has at
 /// least four bytes.
-const SIGNATURES: [(usize, &[u8], &str); 31] = [
-    (40, b"_FVH", "UEFI firmware, which a VM has no flash for"),
-    (0, b"MZ", "an EFI or Windows program"),
-    (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image"),
-    (0, &[0xd0, 0x0d, 0xfe, 0xed], "a device tree or a U-Boot FIT image"),
-    (0, b"ANDROID!", "an Android boot image"),
-    (0, b"070701", "an initial RAM file system, for --initrd"),
-    (0, b"070702", "an initial RAM file system, for --initrd"),
-    (0, b"QFI\xfb", "a qcow2 disk image, and VMs have no disks"),
-    (0, b"KDMV", "a VMDK disk image, and VMs have no disks"),
-    (0, b"vhdxfile", "a VHDX disk image, and VMs have no disks"),
-    (0, b"conectix", "a VHD disk image, and VMs have no disks"),
-    (64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI disk image, and VMs have no disks"),
-    (512, b"EFI PART", "a disk image, and VMs have no disks"),
-    (0x8001, b"CD001", "a CD image, and VMs have no drives"),
-    (0, b"hsqs", "a file system (squashfs), and VMs have no disks"),
-    (0, b"XFSB", "a file system (XFS), and VMs have no disks"),
-    (0x1_0040, b"_BHRfS_M", "a file system (btrfs), and VMs have no disks"),
-    (0, b"LUKS\xba\xbe", "an encrypted disk (LUKS), and VMs have no disks"),
-    (0, b"!<arch>\n", "a package or a library"),
-    (0, &[0xed, 0xab, 0xee, 0xdb], "a package (RPM)"),
-    (257, b"ustar", "an archive (tar)"),
-    (0, b"PK\x03\x04", "an archive (ZIP)"),
-    (0, b"7z\xbc\xaf\x27\x1c", "an archive (7z)"),
-    (0, b"Rar!", "an archive (RAR)"),
-    (0, b"\x89PNG", "a picture"),
-    (0, b"GIF8", "a picture"),
-    (0, b"\xff\xd8\xff", "a picture"),
-    (0, b"%PDF", "a PDF document"),
-    (0, b"\0asm", "a WebAssembly program"),
-    (0, &[0xcf, 0xfa, 0xed, 0xfe], "a program for macOS"),
-    (0, b"#!", "a script"),
+const SIGNATURES: [(usize, &[u8], &str, Option<&str>); 31] = [
+    (40, b"_FVH", "UEFI firmware", None),
+    (0, b"MZ", "an EFI or Windows program", None),
+    (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image", None),
+    (0, &[0xd0, 0x0d, 0xfe, 0xed], "a device tree or a U-Boot FIT image", None),
+    (0, b"ANDROID!", "an Android boot image", None),
+    (0, b"070701", "an initial RAM file system, for --initrd", None),
+    (0, b"070702", "an initial RAM file system, for --initrd", None),
+    (0, b"QFI\xfb", "a qcow2 disk image", QCOW2),
+    (0, b"KDMV", "a VMDK disk image", CONVERT),
+    (0, b"vhdxfile", "a VHDX disk image", CONVERT),
+    (0, b"conectix", "a VHD disk image", CONVERT),
+    (64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI disk image", CONVERT),
+    (512, b"EFI PART", "a disk image", RAW),
+    (0x8001, b"CD001", "a CD image", RAW),
+    (0, b"hsqs", "a file system (squashfs)", RAW),
+    (0, b"XFSB", "a file system (XFS)", RAW),
+    (0x1_0040, b"_BHRfS_M", "a file system (btrfs)", RAW),
+    (0, b"LUKS\xba\xbe", "an encrypted disk (LUKS)", RAW),
+    (0, b"!<arch>\n", "a package or a library", None),
+    (0, &[0xed, 0xab, 0xee, 0xdb], "a package (RPM)", None),
+    (257, b"ustar", "an archive (tar)", None),
+    (0, b"PK\x03\x04", "an archive (ZIP)", None),
+    (0, b"7z\xbc\xaf\x27\x1c", "an archive (7z)", None),
+    (0, b"Rar!", "an archive (RAR)", None),
+    (0, b"\x89PNG", "a picture", None),
+    (0, b"GIF8", "a picture", None),
+    (0, b"\xff\xd8\xff", "a picture", None),
+    (0, b"%PDF", "a PDF document", None),
+    (0, b"\0asm", "a WebAssembly program", None),
+    (0, &[0xcf, 0xfa, 0xed, 0xfe], "a program for macOS", None),
+    (0, b"#!", "a script", None),
 ];
 
-/// The type of a file that is certainly not a kernel, with its article.
-pub fn name(bytes: &[u8]) -> Option<&'static str> {
-    if let Some((_, _, name)) = SIGNATURES.iter().find(|(offset, magic, _)| has(bytes, *offset, magic)) {
-        return Some(name);
-    }
-    match () {
-        () if is_ext(bytes) => Some("a file system (ext2 to ext4), and VMs have no disks"),
-        () if is_mbr(bytes) => Some("a disk image or a boot sector, and VMs have no disks"),
-        () if is_text(bytes) => Some("a text file"),
-        () => None,
+impl FileType {
+    /// The type of a file that is certainly not a kernel.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        if let Some(&(_, _, name, advice)) = SIGNATURES.iter().find(|(offset, magic, ..)| has(bytes, *offset, magic)) {
+            return Some(Self { name, advice });
+        }
+        match () {
+            () if is_ext(bytes) => Some(Self { name: "a file system (ext2 to ext4)", advice: RAW }),
+            () if is_mbr(bytes) => Some(Self { name: "a disk image or a boot sector", advice: RAW }),
+            () if is_text(bytes) => Some(Self { name: "a text file", advice: None }),
+            () => None,
+        }
     }
 }
 
@@ -106,6 +124,10 @@ fn is_text(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn name(bytes: &[u8]) -> Option<&'static str> {
+        FileType::of(bytes).map(|kind| kind.name)
+    }
 
     #[test]
     fn texts_are_distinguished_from_code() {

@@ -6,7 +6,8 @@ use std::ops::Range;
 use stile_board::map;
 
 use super::bytes::{double_word, word};
-use super::{Compression, KernelError, Segment, elf, file_type, pe};
+use super::file_type::{self, FileType};
+use super::{Compression, KernelError, Segment, elf, pe};
 use crate::config::units;
 
 /// Maximum size of an unpacked kernel in bytes: a larger file is a decompression bomb.
@@ -54,7 +55,7 @@ pub struct Kernel {
     pub zboot: bool,
     /// Its compression.
     pub compression: Option<Compression>,
-    /// Where it starts: a guest-physical address.
+    /// Entry point: a guest-physical address.
     pub entry: u64,
     /// Its parts: at least one, in the order of their addresses.
     pub segments: Vec<Segment>,
@@ -140,7 +141,7 @@ impl Kernel {
         Ok(Self { format, zboot: false, compression, entry: map::FIRMWARE_BASE, segments: vec![segment], size_known: true, contents })
     }
 
-    /// Bytes of the memory for firmware: 0 if it is none.
+    /// Size in bytes of the memory for firmware; 0 for other kernels.
     pub fn firmware_size(&self) -> u64 {
         if self.format == Format::Firmware { self.segments.iter().map(|segment| segment.mem_len).sum() } else { 0 }
     }
@@ -163,7 +164,9 @@ impl Kernel {
         match ImageHeader::parse(contents)? {
             Some(_) => check_whole(contents, pe::end(contents)),
             None if contents.starts_with(&object::elf::ELFMAG) => Err(KernelError::NotForXen("an ELF program".to_owned())),
-            None => Err(KernelError::NotForXen(file_type::name(contents).unwrap_or("a file without an Image header").to_owned())),
+            None => {
+                Err(KernelError::NotForXen(FileType::of(contents).map_or("a file without an Image header", |kind| kind.name).to_owned()))
+            }
         }
     }
 
@@ -204,8 +207,8 @@ pub(super) fn check_whole(file: &[u8], expected: Option<u64>) -> Result<(), Kern
     }
 }
 
-/// Where the first volume of UEFI firmware is, if the file is any: at its beginning, or behind a page whose first instruction is a branch there
-/// (`B`), as in EDK2's builds for execution at address 0.
+/// The first volume of UEFI firmware, if the file is firmware: at its beginning, or behind a page whose first
+/// instruction is a branch there (`B`), as in EDK2's builds for execution at address 0.
 fn firmware_volume(bytes: &[u8]) -> Option<Range<usize>> {
     let is_branch = word(bytes, 0).is_some_and(|first| first >> 26 == 0b000101);
     let start =
@@ -271,8 +274,9 @@ fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
     if let Some(arch) = file_type::linux_arch(bytes) {
         return Err(KernelError::Architecture { kind: "a Linux image", arch: arch.to_owned() });
     }
-    match file_type::name(bytes) {
-        Some(name) => Err(KernelError::NoKernel(name)),
+    match FileType::of(bytes) {
+        Some(FileType { name, advice: Some(advice) }) => Err(KernelError::Disk { name, advice }),
+        Some(FileType { name, advice: None }) => Err(KernelError::NoKernel(name)),
         None => Ok(()),
     }
 }

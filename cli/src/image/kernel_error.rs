@@ -1,4 +1,4 @@
-//! Why a file can't be booted.
+//! Reasons for which a file can't be booted.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::Compression;
 use crate::config::units;
 
-/// Why a file can't be booted.
+/// Reason for which a file can't be booted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -32,6 +32,14 @@ pub enum KernelError {
     /// Not a kernel.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),
+    /// Not a kernel, but a disk's contents.
+    #[error("it is {name}, not a kernel: {advice}")]
+    Disk {
+        /// Its type, with an article.
+        name: &'static str,
+        /// Option that gives it to a VM as a disk.
+        advice: &'static str,
+    },
     /// Unsupported compression.
     #[error("it is compressed with {0}; expected gzip, zstd, xz, lz4 or none")]
     UnknownCompression(String),

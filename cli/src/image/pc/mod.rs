@@ -12,9 +12,10 @@ mod pvh;
 use std::borrow::Cow;
 
 use super::assemble::{Error, VmFiles, VmPlan};
+use super::file_type::{self, FileType};
 use super::kernel::UNPACK_LIMIT;
 use super::layout::Layout;
-use super::{Compression, KernelError, file_type};
+use super::{Compression, KernelError};
 use crate::config::{KernelSource, VmConfig};
 
 pub use linux::is_linux;
@@ -84,9 +85,9 @@ fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&
 
 /// Names the kind of a file that no boot protocol starts, with its article.
 fn describe(file: &[u8]) -> String {
-    match (file_type::linux_arch(file), file_type::name(file)) {
+    match (file_type::linux_arch(file), FileType::of(file)) {
         (Some(arch), _) => format!("a Linux image for {arch}"),
-        (None, Some(name)) => name.to_owned(),
+        (None, Some(kind)) => kind.name.to_owned(),
         (None, None) if file.starts_with(&object::elf::ELFMAG) => "an ELF file with neither of the two headers".to_owned(),
         (None, None) => "a file of an unknown type".to_owned(),
     }
@@ -128,7 +129,7 @@ mod tests {
         arm[56..60].copy_from_slice(b"ARM\x64");
         assert_eq!(describe(&arm), "a Linux image for AArch64");
         assert_eq!(describe(b"# Stile\n"), "a text file");
-        assert_eq!(describe(b"QFI\xfb\0\0\0\x03"), "a qcow2 disk image, and VMs have no disks");
+        assert_eq!(describe(b"QFI\xfb\0\0\0\x03"), "a qcow2 disk image");
         assert_eq!(describe(b"\x7fELF\x02\x01"), "an ELF file with neither of the two headers");
         assert_eq!(describe(&[0xfa, 0xf4]), "a file of an unknown type");
     }

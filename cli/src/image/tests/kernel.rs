@@ -263,6 +263,7 @@ fn refusals() {
         ("qcow2", with(0, b"QFI\xfb")),
         ("archive", with(257, b"ustar")),
         ("disk", with(512, b"EFI PART")),
+        ("VMDK", with(0, b"KDMV")),
         ("ELF of x86-64", elf_with(18, &[62, 0])),
         ("ELF of RISC-V", elf_with(18, &[243, 0])),
         ("ELF of an unknown machine", elf_with(18, &[0xff, 0xfe])),
