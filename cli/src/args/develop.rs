@@ -31,7 +31,8 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
-    /// Measure what a guest of a hypervisor in a VM costs (L2 of L1), and name its exits; peers, on Arm: stile-nv, kvm.
+    /// Measure the cost of a guest of a hypervisor in a VM (L2 of L1), and name its exits; peers, on Arm: stile-nv,
+    /// kvm.
     #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
     pub nested: bool,
     /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
@@ -40,7 +41,7 @@ pub struct BenchArgs {
     /// Measure Stile with each exit-path technique disabled in turn, to show its gain.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,
-    /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: what operations cost, and what CPUs share.
+    /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: cost of operations, and sharing between CPUs.
     #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "history", "full", "iterations", "no_counts"])]
     pub scale: bool,
     /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default.
@@ -49,14 +50,15 @@ pub struct BenchArgs {
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Leave out what the emulator's plugin counts: exits, system-register accesses, barriers, loads and stores.
+    /// Leave out the counts of the emulator's plugin: exits, system-register accesses, barriers, loads and stores.
     #[arg(long)]
     pub no_counts: bool,
     /// Draw the figures into a file, as a picture.
     #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
     pub svg: Option<PathBuf>,
-    /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with --nested, those of
-    /// docs/nested-measurements.md and docs/nested-exits.md, or docs/nested-vmx-measurements.md; with --scale, those of docs/bench-scale.md.
+    /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with
+    /// --nested, those of docs/nested-measurements.md and docs/nested-exits*.md, or docs/nested-vmx-measurements.md;
+    /// with --scale, those of docs/bench-scale.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
     /// Measure nothing: show the figures and budgets that the repository has kept, over its commits; with --svg also as curves.
@@ -68,10 +70,10 @@ pub struct BenchArgs {
     /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
     #[arg(long, value_name = "MODEL")]
     pub cpu: Option<String>,
-    /// Measure what real work costs, too: a second table, which takes an hour or more.
+    /// Measure the cost of real work, too: a second table, which takes an hour or more.
     #[arg(long, conflicts_with_all = ["ablate", "update"])]
     pub full: bool,
-    /// How often each operation runs; those that wait run less often.
+    /// Number of iterations; operations that wait run less often.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub iterations: u32,
 }
@@ -112,10 +114,10 @@ pub struct SoakArgs {
     /// Add each round to the totals in this file.
     #[arg(long, value_name = "FILE")]
     pub totals: Option<PathBuf>,
-    /// Where rounds that fail leave their configuration, consoles and ledger; target/soak by default.
+    /// Folder for the configurations, consoles and ledgers of failed rounds; target/soak by default.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// Keep what all rounds leave.
+    /// Keep the files of all rounds.
     #[arg(long)]
     pub keep_all: bool,
 }
@@ -126,7 +128,7 @@ pub struct FuzzArgs {
     /// The targets; all of them, in turn, by default.
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// How long each target runs.
+    /// Duration of each target.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: u32,
     /// Replace the kept corpora by the fewest inputs that reach as much.
@@ -148,7 +150,7 @@ pub struct CompletionsArgs {
 /// `stile man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Where to write the pages; it is created if it doesn't exist.
+    /// Folder for the pages; it is created if it doesn't exist.
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
