@@ -1,9 +1,12 @@
-//! The pages of the documentation stay short, and their links lead somewhere.
+//! The pages of the documentation stay short and narrow, and their links lead somewhere.
 
 use std::path::{Path, PathBuf};
 
 /// Maximum number of lines of a page. Longer ones must be split: by use, internals and measurements, for example.
-const MAX_LINES: usize = 230;
+const MAX_LINES: usize = 200;
+
+/// Maximum number of characters of a line of prose.
+const MAX_COLUMNS: usize = 120;
 
 /// The pages in the repository's root and in the folders that have some.
 fn pages() -> Vec<PathBuf> {
@@ -39,6 +42,42 @@ fn pages_are_short() {
         let lines = std::fs::read_to_string(&page).expect("a page").lines().count();
         assert!(lines <= MAX_LINES, "{} has {lines} lines, more than {MAX_LINES}: split it", page.display());
     }
+}
+
+/// Whether a line can't be wrapped: a row of a table, code, or a link.
+fn is_wide(line: &str) -> bool {
+    line.starts_with('|') || line.starts_with("    ") || line.contains("](") || line.contains("://")
+}
+
+/// The lines of prose that are too long, by number.
+fn long_lines(text: &str) -> Vec<usize> {
+    let mut is_code = false;
+    let mut long = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        is_code ^= line.trim_start().starts_with("```");
+        if !is_code && !is_wide(line) && line.chars().count() > MAX_COLUMNS {
+            long.push(number);
+        }
+    }
+    long
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+    let named = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| repository.join(name));
+    let docs = pages().into_iter().filter(|page| page.parent() == Some(&repository.join("docs")));
+    for page in named.into_iter().chain(docs) {
+        let long = long_lines(&std::fs::read_to_string(&page).expect("a page"));
+        assert!(long.is_empty(), "{}: lines of more than {MAX_COLUMNS} columns: {long:?}", page.display());
+    }
+}
+
+#[test]
+fn long_lines_are_found() {
+    let long = "word ".repeat(30);
+    let text = format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n{long}[a](b.md)\n- {long}\n");
+    assert_eq!(long_lines(&text), [1, 8]);
 }
 
 #[test]
