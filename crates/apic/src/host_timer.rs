@@ -114,8 +114,9 @@ impl HostTimer {
         true
     }
 
-    /// Takes the guest's deadline back into `apic`: before its local vector, mode or counter changes, or it leaves the CPU. Returns whether an
-    /// interrupt was posted: an expiry that the CPU has not taken yet. The caller sees to it that the guest gets it.
+    /// Takes the guest's deadline back into `apic`: before its local vector, mode or counter changes, or it leaves the
+    /// CPU. Returns whether an interrupt was posted: an expiry that the CPU has not taken yet. The caller sees to it
+    /// that the guest gets it.
     pub fn reclaim(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>) -> bool {
         let form = core::mem::take(&mut self.form);
         if form != Form::PassedThrough {
@@ -139,8 +140,8 @@ impl HostTimer {
         posted
     }
 
-    /// Whether the hypervisor's own deadline has expired, and the loaded vCPU's. Both false while the timer is passed through: its interrupts are
-    /// then the guest's.
+    /// Whether the hypervisor's own deadline has expired, and the loaded vCPU's. Both false while the timer is passed
+    /// through: its interrupts are then the guest's.
     pub fn due(&self, now: u64, apic: Option<&LocalApic<'_>>) -> (bool, bool) {
         let guest = match self.form {
             Form::Relayed => apic.and_then(LocalApic::timer_deadline),

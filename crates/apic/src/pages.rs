@@ -218,9 +218,10 @@ impl Pages {
         self.set(word, self.get(word) | 1 << (vector & 31));
     }
 
-    /// Returns the word of IRR that has `vector` at bit `vector % 32`, for an owner whose processor delivers interrupts and which reports the vector
-    /// to it itself; `None` if the interrupt can't be delivered this way. The word of TMR is [`IRR_TO_TMR`](Self::IRR_TO_TMR) bytes before it: if
-    /// the bit is set there, the interrupt must be posted instead.
+    /// Returns the word of IRR that has `vector` at bit `vector % 32`, for an owner whose processor delivers interrupts
+    /// and which reports the vector to it itself; `None` if the interrupt can't be delivered this way. The word of TMR
+    /// is [`IRR_TO_TMR`](Self::IRR_TO_TMR) bytes before it: if the bit is set there, the interrupt must be posted
+    /// instead.
     pub fn requests_word(&self, vector: u8) -> Option<&AtomicU32> {
         self.registers.get(word_of(offset::IRR, vector) as usize >> 2).filter(|_| vector >= 16)
     }

@@ -1,5 +1,5 @@
-//! A physical timer that goes back and forth between the hypervisor and its guest, against a plain timer: the guest gets the same interrupts,
-//! none early and none lost.
+//! A physical timer that goes back and forth between the hypervisor and its guest, against a plain timer: the guest
+//! gets the same interrupts, none early and none lost.
 
 use std::collections::BTreeSet;
 

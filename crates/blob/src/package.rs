@@ -30,12 +30,12 @@ pub struct Package<'a> {
     pub files: Files<'a>,
 }
 
-/// Why a package was refused.
+/// Reason for refusing a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackageError {
-    /// It is none, was cut off, or was made for another version of Stile.
+    /// Not a package, truncated, or made for another version of Stile.
     Form,
-    /// Its checksum is wrong.
+    /// Wrong checksum.
     Checksum,
     /// The configuration violates this rule.
     Rule(Rule),
@@ -102,7 +102,7 @@ fn checksum(length: [u8; 4], config: &[u8]) -> u32 {
 pub struct Checksum(crc::Digest<'static, u32>);
 
 impl Checksum {
-    /// Of nothing.
+    /// Checksum of no bytes.
     pub fn new() -> Checksum {
         Checksum(CRC.digest())
     }
@@ -124,8 +124,8 @@ impl Default for Checksum {
     }
 }
 
-/// Encodes a package of `vm` with `files` appended to its loads, whichever virtual machine they name. `find` returns the offset of a file that
-/// the machine's blob has.
+/// Encodes a package of `vm` with `files` appended to its loads, whichever virtual machine they name. `find` returns
+/// the offset of a file that the machine's blob has.
 ///
 /// # Errors
 /// Any error of [`Package::parse`]; [`PackageError::Form`] also if there are too many files.

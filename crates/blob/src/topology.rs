@@ -42,7 +42,8 @@ impl Topology {
         (threads, threads + cores)
     }
 
-    /// Whether identifiers that count from 0 are those of this arrangement on x86-64: all that is below another level must be a power of two.
+    /// Whether identifiers that count from 0 are those of this arrangement on x86-64: all that is below another level
+    /// must be a power of two.
     pub const fn fits_apic_ids(self) -> bool {
         let threads_fit = self.threads.is_power_of_two() || self.cores == 1 && self.sockets == 1;
         let cores_fit = self.cores.is_power_of_two() || self.sockets == 1;

@@ -51,8 +51,8 @@ pub mod features {
 
 /// Model-specific registers of Stile's own, in the range that is reserved for software (40000000H to 400000FFH).
 pub mod msr {
-    /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, and in bit 0 whether this vCPU writes to the physical
-    /// x2APIC's ICR. Written with 1 or 0: it does from now on, or not.
+    /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, and in bit 0 whether this vCPU
+    /// writes to the physical x2APIC's ICR. Written with 1 or 0: it does from now on, or not.
     pub const IPI_CONTROL: u32 = 0x4000_00f0;
     /// Takes what a virtual x2APIC's ICR takes, also while that is the physical one.
     pub const IPI_COMMAND: u32 = 0x4000_00f1;
@@ -102,7 +102,8 @@ pub mod port {
     pub const TEST_WORD: u16 = 0xe0;
     /// The first port beyond it.
     pub const TEST_WORD_END: u16 = TEST_WORD + 4;
-    /// Test port: makes the next VM entry of the writing vCPU fail, which no other guest action can: 0 by an entry control, 1 by guest state.
+    /// Test port: makes the next VM entry of the writing vCPU fail, which no other guest action can: 0 by an entry
+    /// control, 1 by guest state.
     pub const TEST_ENTRY: u16 = 0xe8;
     /// Interrupt lines that test programs drive: one port per line.
     pub const TEST_LINES: u16 = 0x2000;

@@ -1,6 +1,6 @@
-//! QEMU's fw_cfg device: "QEMU Firmware Configuration (fw_cfg) Device" (QEMU's documentation, docs/specs/fw_cfg). A 16-bit port selects an
-//! item, and the next port reads its bytes in sequence; numbers are little-endian. Only the items that small kernels use exist: no files, no
-//! DMA.
+//! QEMU's fw_cfg device: "QEMU Firmware Configuration (fw_cfg) Device" (QEMU's documentation, docs/specs/fw_cfg). A
+//! 16-bit port selects an item, and the next port reads its bytes in sequence; numbers are little-endian. Only the
+//! items that small kernels use exist: no files, no DMA.
 
 #[cfg(test)]
 mod tests;

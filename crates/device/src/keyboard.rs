@@ -1,8 +1,8 @@
-//! A PC's keyboard controller, at ports 0x60 and 0x64 (IBM, *Personal System/2 Hardware Interface Technical Reference*, "Keyboard and Auxiliary
-//! Device Controller"; Intel 8042), and port 0x92 (fast A20 and reset).
+//! A PC's keyboard controller, at ports 0x60 and 0x64 (IBM, *Personal System/2 Hardware Interface Technical Reference*,
+//! "Keyboard and Auxiliary Device Controller"; Intel 8042), and port 0x92 (fast A20 and reset).
 //!
-//! No keyboard is attached: bytes sent to it time out. The controller resets the machine. The A20 bit reads back, but address line 20 is always
-//! enabled. It raises no interrupts.
+//! No keyboard is attached: bytes sent to it time out. The controller resets the machine. The A20 bit reads back, but
+//! address line 20 is always enabled. It raises no interrupts.
 
 #[cfg(test)]
 mod tests;

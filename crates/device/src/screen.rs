@@ -1,5 +1,6 @@
-//! The CRT controller of a PC's text screen, at ports 0x3d4 and 0x3d5, and its status at 0x3da (IBM, *Video Graphics Array*, "CRT Controller
-//! Registers"). Its registers keep their values; kernels that write to the screen's memory read back the cursor position.
+//! The CRT controller of a PC's text screen, at ports 0x3d4 and 0x3d5, and its status at 0x3da (IBM, *Video Graphics
+//! Array*, "CRT Controller Registers"). Its registers keep their values; kernels that write to the screen's memory read
+//! back the cursor position.
 //!
 //! No screen is emulated, and its memory is RAM.
 

@@ -1,9 +1,10 @@
-//! A PC's serial port: the 16550 UART (*TL16C550C Asynchronous Communications Element*, SLLS177, "Principles of Operation"). `OUT2` gates its
-//! interrupt, as on a PC.
+//! A PC's serial port: the 16550 UART (*TL16C550C Asynchronous Communications Element*, SLLS177, "Principles of
+//! Operation"). `OUT2` gates its interrupt, as on a PC.
 //!
-//! Transmission takes no time, as in [`crate::pl011`], unless the caller has signalled back pressure ([`Uart16550::set_tx_full`]). There are
-//! no line errors, and the modem inputs are asserted. A byte without room in the FIFO stays with the caller. The receiver's time-out and
-//! trigger level are not modelled: each byte raises the interrupt when it arrives.
+//! Transmission takes no time, as in [`crate::pl011`], unless the caller has signalled back pressure
+//! ([`Uart16550::set_tx_full`]). There are no line errors, and the modem inputs are asserted. A byte without room in
+//! the FIFO stays with the caller. The receiver's time-out and trigger level are not modelled: each byte raises the
+//! interrupt when it arrives.
 
 use heapless::Deque;
 

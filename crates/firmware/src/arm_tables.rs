@@ -11,7 +11,8 @@ use crate::srat::{self, Affinity};
 use crate::table::{HEADER, table};
 use crate::{MAX_CPUS, Memory};
 
-/// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one has one for each CPU.
+/// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one
+/// has one for each CPU.
 const REDISTRIBUTOR: u64 = 2 << 16;
 
 /// Contents of the tables. Numbers of interrupts are INTIDs.

@@ -19,8 +19,8 @@ const LEVEL: u32 = 4;
 /// The property of `/chosen` with the time at which Stile was started, in seconds since 1970: two cells.
 pub const TIME: &str = "stile,time";
 
-/// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. `time`: now, in seconds since 1970, if firmware knows it.
-/// Returns the tree's length; `None` without room.
+/// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. `time`: now, in seconds since
+/// 1970, if firmware knows it. Returns the tree's length; `None` without room.
 pub fn describe(
     tables: &ArmTables,
     time: Option<u64>,

@@ -28,7 +28,8 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
     if !in_range || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    // Years begin in March here, so that February's last day is a year's last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    // Years begin in March here, so that February's last day is a year's last (Howard Hinnant, "chrono-Compatible
+    // Low-Level Date Algorithms").
     let (year, month, day) = (u64::from(year), u64::from(month), u64::from(day));
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

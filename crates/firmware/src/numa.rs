@@ -80,8 +80,8 @@ impl Numa {
         self.memory.iter().find(|(range, _)| range.contains(&address)).map(|&(_, node)| node)
     }
 
-    /// The memory on the nodes of these CPUs, given by their hardware identifiers. Empty if all memory is equally near: on a machine without
-    /// nodes, if a CPU has no node, and if the CPUs' nodes have all memory or none.
+    /// The memory on the nodes of these CPUs, given by their hardware identifiers. Empty if all memory is equally near:
+    /// on a machine without nodes, if a CPU has no node, and if the CPUs' nodes have all memory or none.
     pub fn near(&self, cpus: &[u64]) -> Vec<Range<u64>, MAX_RANGES> {
         if cpus.iter().any(|&cpu| self.of_cpu(cpu).is_none()) {
             return Vec::new();

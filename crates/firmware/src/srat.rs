@@ -16,7 +16,8 @@ pub enum Affinity {
     Uid(u32),
 }
 
-/// Calls `visit` with each enabled entry of a table, and its node (proximity domain). Entries of other kinds, and malformed ones, are skipped.
+/// Calls `visit` with each enabled entry of a table, and its node (proximity domain). Entries of other kinds, and
+/// malformed ones, are skipped.
 pub fn visit(table: &[u8], mut visit: impl FnMut(Affinity, u32)) {
     let mut rest = table.get(HEADER + 12..).unwrap_or(&[]);
     while let [kind, length, ..] = *rest

@@ -72,11 +72,11 @@ impl Typer {
 /// The tables that a GITS_BASER register can place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// Of devices.
+    /// Device table.
     Devices,
-    /// Of collections.
+    /// Collection table.
     Collections,
-    /// None, or one that is not needed here.
+    /// Unimplemented, or not used here.
     Other,
 }
 
@@ -125,11 +125,11 @@ pub const fn place_table(table: u64, pages: PageSize) -> u64 {
 /// Reason for an ITS rejecting a table's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misplaced {
-    /// Its pages have another size: it may take one of [`PAGE_SIZES`].
+    /// Another page size; one of [`PAGE_SIZES`] may be accepted.
     PageSize,
-    /// It would not see what is in the caches.
+    /// Not cache-coherent.
     Shareability,
-    /// Other bits are not what was written: the table would be elsewhere, or of another size.
+    /// Other bits read back differently: another address or size.
     Other,
 }
 

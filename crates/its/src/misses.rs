@@ -34,7 +34,8 @@ impl Misses {
         Self { began: AtomicU64::new(0), count: AtomicU32::new(0) }
     }
 
-    /// Handles a miss of an LPI that missed `of_lpi` times before. `runs`: a vCPU of its VM runs on another CPU. `period`, in ticks: a time slice.
+    /// Handles a miss of an LPI that missed `of_lpi` times before. `runs`: a vCPU of its VM runs on another CPU.
+    /// `period`, in ticks: a time slice.
     pub fn add(&self, of_lpi: u32, runs: bool, now: u64, period: u64) -> Action {
         if now.wrapping_sub(self.began.load(Ordering::Relaxed)) >= period {
             self.began.store(now, Ordering::Relaxed);

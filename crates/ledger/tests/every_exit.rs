@@ -196,8 +196,8 @@ fn every_wait_and_id_register() {
     assert_eq!(rows.len(), 64);
 }
 
-/// The function identifier's owner and call type are its upper half: each is tried with each number that begins or ends a range, and those in
-/// use with every number.
+/// The function identifier's owner and call type are its upper half: each is tried with each number that begins or ends
+/// a range, and those in use with every number.
 #[test]
 fn every_function_identifier() {
     let mut names = Names::of(&aarch64::CATALOGUE);

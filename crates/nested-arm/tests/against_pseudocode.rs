@@ -1,5 +1,5 @@
-//! `AT` of both stages against the Arm ARM's pseudocode. Tables lie in a few pages and mostly lead to each other, so that random walks reach
-//! every level and every fault.
+//! `AT` of both stages against the Arm ARM's pseudocode. Tables lie in a few pages and mostly lead to each other, so
+//! that random walks reach every level and every fault.
 
 mod pseudocode;
 

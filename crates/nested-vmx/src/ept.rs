@@ -68,9 +68,9 @@ pub const ACCESSED_DIRTY: u64 = 1 << 6;
 /// Walks after which entries that change all the time are given up. L1 then gets a violation, as of a translation that was cached.
 const ATTEMPTS: usize = 16;
 
-/// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`. If the pointer enables accessed and
-/// dirty flags, sets them ("Accessed and Dirty Flags for EPT"). A page that is not dirty is returned without write permission, so that the next
-/// write faults.
+/// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`. If the pointer
+/// enables accessed and dirty flags, sets them ("Accessed and Dirty Flags for EPT"). A page that is not dirty is
+/// returned without write permission, so that the next write faults.
 ///
 /// # Errors
 /// The exit that L1 gets.

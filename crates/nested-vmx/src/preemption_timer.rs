@@ -1,5 +1,5 @@
-//! The VMX-preemption timer of L1 (SDM, "VMX-Preemption Timer"). To L1 it counts as long as L2 runs, also while L0 handles exits that L1 does
-//! not see: the processor's timer is set at each entry to L2 to what is left.
+//! The VMX-preemption timer of L1 (SDM, "VMX-Preemption Timer"). To L1 it counts as long as L2 runs, also while L0
+//! handles exits that L1 does not see: the processor's timer is set at each entry to L2 to what is left.
 
 /// A timer that counts down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
 //! Shadow extended page tables of one virtual processor: from L2's addresses to the machine's, combined from L1's tables and L0's.
 //!
-//! They act as a large TLB: filled at L2's EPT violations, emptied by the INVEPT that L1 must execute after a change of its tables. INVEPT is
-//! local to a processor, as the shadows are. Frames are allocated in order and freed only all together, when none is left: that bounds each operation.
+//! They act as a large TLB: filled at L2's EPT violations, emptied by the INVEPT that L1 must execute after a change of
+//! its tables. INVEPT is local to a processor, as the shadows are. Frames are allocated in order and freed only all
+//! together, when none is left: that bounds each operation.
 
 use crate::ept::Rights;
 

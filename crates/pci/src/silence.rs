@@ -6,8 +6,9 @@ use crate::register::{BRIDGE_ROM, CLASS, COMMAND, HEADER, ID, ROM};
 /// Class and subclass of host bridges: they are the bus, and have nothing to turn off.
 const HOST_BRIDGE: u32 = 0x0600;
 
-/// Stops a function from decoding and accessing anything, in any state that firmware left: memory, I/O, bus mastering and the expansion ROM are
-/// off. A bridge then forwards nothing in either direction, which stops the functions behind it, too.
+/// Stops a function from decoding and accessing anything, in any state that firmware left: memory, I/O, bus mastering
+/// and the expansion ROM are off. A bridge then forwards nothing in either direction, which stops the functions behind
+/// it, too.
 pub fn silence(space: &mut impl ConfigSpace) {
     if space.read(ID) & 0xffff == 0xffff || space.read(CLASS) >> 16 == HOST_BRIDGE {
         return;

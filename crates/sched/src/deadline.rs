@@ -96,8 +96,9 @@ impl Sleepers {
         self.restore_ranks(Some(parent));
     }
 
-    /// Restores the order and rank of a node and its ancestors after a change of one of its children. A rank that changes exceeds by one that of the
-    /// changed child, before or after: the greatest rank bounds the number of visited nodes.
+    /// Restores the order and rank of a node and its ancestors after a change of one of its children. A rank that
+    /// changes exceeds by one that of the changed child, before or after: the greatest rank bounds the number of
+    /// visited nodes.
     fn restore_ranks(&mut self, from: Option<VcpuId>) {
         let mut next = from;
         while let Some(vcpu) = next {

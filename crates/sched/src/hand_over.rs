@@ -4,8 +4,9 @@ use crate::vcpu::Link;
 use crate::{CpuId, Scheduler, State, VcpuId};
 
 impl Scheduler {
-    /// Does what [`wake`](Self::wake) of `to` at `woken` and then [`block`](Self::block) at `now` do, if the result is that `to` replaces the
-    /// running vCPU: a vCPU wakes another one of its VM, which belongs to this CPU, and blocks. No other vCPU waits here, and no VM has a cap.
+    /// Does what [`wake`](Self::wake) of `to` at `woken` and then [`block`](Self::block) at `now` do, if the result is
+    /// that `to` replaces the running vCPU: a vCPU wakes another one of its VM, which belongs to this CPU, and blocks.
+    /// No other vCPU waits here, and no VM has a cap.
     ///
     /// Returns the replaced vCPU. `None`: another case; nothing has changed.
     #[inline]

@@ -338,8 +338,8 @@ impl Scheduler {
         Switch { next, contended: next.is_some() && waits, kick }
     }
 
-    /// Completes a switch of a CPU where vCPUs wait while others are idle: migrates one, unless `kick` was to get one. If more of them could
-    /// go, [`deadline`](Self::deadline) is now: a switch kicks at most one CPU.
+    /// Completes a switch of a CPU where vCPUs wait while others are idle: migrates one, unless `kick` was to get one.
+    /// If more of them could go, [`deadline`](Self::deadline) is now: a switch kicks at most one CPU.
     #[cold]
     #[inline(never)]
     fn switch_and_spread(&mut self, cpu: CpuId, next: Option<Next>, kick: Option<CpuId>, now: u64) -> Switch {

@@ -1,8 +1,9 @@
 //! Shares: virtual time, by which competing VMs are scheduled on a CPU.
 //!
-//! Each CPU runs start-time fair queueing over the VMs that want it. A VM's virtual time there advances with each tick that one of its vCPUs
-//! runs, by 1 / (weight × part), where `part` is the number of its ready vCPUs here divided by that on all CPUs. Ready vCPUs on CPUs that no
-//! other VM wants count, too: the VM is served there. A VM that begins to compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
+//! Each CPU runs start-time fair queueing over the VMs that want it. A VM's virtual time there advances with each tick
+//! that one of its vCPUs runs, by 1 / (weight × part), where `part` is the number of its ready vCPUs here divided by
+//! that on all CPUs. Ready vCPUs on CPUs that no other VM wants count, too: the VM is served there. A VM that begins to
+//! compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
 
 use crate::cap::Cap;
 use crate::id::{VMS, VmSet};

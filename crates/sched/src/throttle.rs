@@ -4,8 +4,8 @@ use crate::id::VMS;
 use crate::{CpuId, Scheduler};
 
 impl Scheduler {
-    /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a throttled VM's next period begins.
-    /// In the past if it has more vCPUs for idle CPUs.
+    /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a
+    /// throttled VM's next period begins. In the past if it has more vCPUs for idle CPUs.
     ///
     /// [`u64::MAX`]: never.
     #[inline]
@@ -45,8 +45,8 @@ impl Scheduler {
         self.vms[vm & (VMS - 1)].cap.as_ref().is_none_or(|cap| cap.has_time(now))
     }
 
-    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up. Grants are needed only while a VM has a cap: a VM gets
-    /// and loses its cap while none of its vCPUs runs or waits.
+    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up. Grants are needed only
+    /// while a VM has a cap: a VM gets and loses its cap while none of its vCPUs runs or waits.
     #[inline(never)]
     pub(crate) fn begin_grant(&mut self, cpu: CpuId, vm: usize, now: u64) -> bool {
         let grant = match &mut self.vms[vm & (VMS - 1)].cap {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_ras_syndrome_says_is_not_the_vcpus() {
+    fn severity_follows_aet() {
         for (aet, expected) in [
             (0, Severity::Uncontainable),
             (1, Severity::Contained),

@@ -27,7 +27,8 @@ impl Slot {
         Slot { first: AtomicU64::new(1), second: AtomicU64::new(0) }
     }
 
-    /// Writes a record, of which the first word is not 0. Returns false, having written nothing, if the slot is not free. For the writer only.
+    /// Writes a record, of which the first word is not 0. Returns false, having written nothing, if the slot is not
+    /// free. For the writer only.
     #[inline]
     pub fn put(&self, [first, second]: [u64; 2]) -> bool {
         // The reader has read what is overwritten.

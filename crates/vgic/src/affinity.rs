@@ -1,9 +1,10 @@
-//! Affinities of vCPUs and of the CPUs that they run on. A guest that sends physical SGIs names their targets by the affinities that it sees.
+//! Affinities of vCPUs and of the CPUs that they run on. A guest that sends physical SGIs names their targets by the
+//! affinities that it sees.
 
 use stile_board::mpidr;
 
-/// Whether each of a VM's vCPUs has one CPU only, with the same affinity. `cpus`: bitmap of the CPUs of each vCPU; `affinity`: that of a CPU,
-/// if it exists; `is_taken`: whether SGIs taken on a CPU are another VM's.
+/// Whether each of a VM's vCPUs has one CPU only, with the same affinity. `cpus`: bitmap of the CPUs of each vCPU;
+/// `affinity`: that of a CPU, if it exists; `is_taken`: whether SGIs taken on a CPU are another VM's.
 pub fn is_on_cpus_of_its_affinities(
     cpus: impl Iterator<Item = u64>,
     affinity: impl Fn(usize) -> Option<u64>,

@@ -99,8 +99,9 @@ impl Redistributor {
         self.block.acknowledged[intid as usize % BLOCK].priority()
     }
 
-    /// Whether an SGI to this vCPU may be one that another vCPU can't send by the physical ICC_SGI1R_EL1 or ICC_SGI0R_EL1: it is enabled, and one of
-    /// the hypervisor's own (`reserved`), or of group 0, which no physical SGI is.
+    /// Whether an SGI to this vCPU may be one that another vCPU can't send by the physical ICC_SGI1R_EL1 or
+    /// ICC_SGI0R_EL1: it is enabled, and one of the hypervisor's own (`reserved`), or of group 0, which no physical SGI
+    /// is.
     pub fn needs_trapped_sgis(&self, reserved: u32) -> bool {
         self.block.enabled & ((1 << SGIS) - 1) & (reserved | !self.block.group1) != 0
     }

@@ -1,8 +1,8 @@
-//! Priorities as a physical GIC keeps them and shows them to the hypervisor. Arm GIC Architecture Specification, Interrupt prioritization and
-//! Software accesses of interrupt priority.
+//! Priorities as a physical GIC keeps them and shows them to the hypervisor. Arm GIC Architecture Specification,
+//! Interrupt prioritization and Software accesses of interrupt priority.
 //!
-//! With two security states (GICD_CTLR.DS = 0) a non-secure access sees a priority shifted left by one bit: one bit fewer is kept than the CPU
-//! interface has, and a binary point of group 1 splits one bit further left.
+//! With two security states (GICD_CTLR.DS = 0) a non-secure access sees a priority shifted left by one bit: one bit
+//! fewer is kept than the CPU interface has, and a binary point of group 1 splits one bit further left.
 
 /// The priority masked only by a disabled group or an active priority: no guest's interrupt has it in hardware.
 pub const HIGHEST: u8 = 0;
@@ -15,8 +15,8 @@ pub struct HostPriorities {
 }
 
 impl HostPriorities {
-    /// `kept`: what is read after 0xff was written, the same for GICR_IPRIORITYR and ICC_PMR_EL1. `two_states`: GICD_CTLR.DS is clear. `None` if a
-    /// GIC can't be like that, or keeps no priority below the highest one.
+    /// `kept`: what is read after 0xff was written, the same for GICR_IPRIORITYR and ICC_PMR_EL1. `two_states`:
+    /// GICD_CTLR.DS is clear. `None` if a GIC can't be like that, or keeps no priority below the highest one.
     pub const fn new(kept: u8, two_states: bool) -> Option<Self> {
         if kept == 0 || kept.leading_ones() + kept.trailing_zeros() != u8::BITS {
             return None;
@@ -40,8 +40,8 @@ impl HostPriorities {
         if kept == HIGHEST { self.first() } else { kept }
     }
 
-    /// ICC_RPR_EL1 once an interrupt of a guest's priority is active. `mask`: [`Vmcr::group_priority_mask`](crate::Vmcr::group_priority_mask) of
-    /// the binary point.
+    /// ICC_RPR_EL1 once an interrupt of a guest's priority is active. `mask`:
+    /// [`Vmcr::group_priority_mask`](crate::Vmcr::group_priority_mask) of the binary point.
     pub const fn running(self, priority: u8, mask: u8) -> u8 {
         self.of_guest(priority) & if self.two_states { mask << 1 } else { mask }
     }

@@ -1,7 +1,8 @@
 //! Late SGIs: taken on a physical CPU after the direct vCPU that they were sent to has left it.
 //!
-//! A sender's write of ICC_SGI1R_EL1 is complete before the vCPU ceases to be direct, but the architecture does not say when the SGI is pending at
-//! the other CPU. So SGIs that are found pending belong to the vCPU that was direct there last, and another one becomes direct only after a while.
+//! A sender's write of ICC_SGI1R_EL1 is complete before the vCPU ceases to be direct, but the architecture does not say
+//! when the SGI is pending at the other CPU. So SGIs that are found pending belong to the vCPU that was direct there
+//! last, and another one becomes direct only after a while.
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ pub struct Owner {
 
 const NOBODY: u16 = u16::MAX;
 
-/// To whom SGIs belong that are pending at a CPU. Written by that CPU, and by the one that [forgets](LateSgis::forget) a VM.
+/// Owner of the SGIs pending at a CPU. Written by that CPU, and by the one that [forgets](LateSgis::forget) a VM.
 #[derive(Debug)]
 pub struct LateSgis {
     owner: AtomicU16,
@@ -76,8 +77,8 @@ mod tests {
         arrives: u64,
     }
 
-    /// Random vCPUs of three VMs take turns on one CPU, and receive SGIs up to [`SETTLE`] after they were sent: each reaches only the vCPU that it
-    /// was sent to.
+    /// Random vCPUs of three VMs take turns on one CPU, and receive SGIs up to [`SETTLE`] after they were sent: each
+    /// reaches only the vCPU that it was sent to.
     #[test]
     fn no_sgi_reaches_another_vcpu() {
         let mut state = 0x1234_5678_9abc_def1u64;

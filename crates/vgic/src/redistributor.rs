@@ -40,8 +40,8 @@ pub struct Redistributor {
     pub(crate) interface: CpuInterface,
 }
 
-/// Runs a statement for each list register of a set, in ascending order. Its number is a constant in each copy: an access to the register is no
-/// branch by number.
+/// Runs a statement for each list register of a set, in ascending order. Its number is a constant in each copy: an
+/// access to the register is no branch by number.
 macro_rules! for_each_list_register {
     ($set:expr, $n:ident => $each:expr) => {
         for_each_list_register!(($set), $n => $each, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)

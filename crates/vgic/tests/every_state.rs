@@ -106,8 +106,8 @@ fn key(machine: &Machine) -> u64 {
     key.0.finish()
 }
 
-/// Visits every state that `depth` of the operations lead to. Returns how many there are, in how many of them list registers were short, and
-/// how many operations led to the last new one.
+/// Visits every state that `depth` of the operations lead to. Returns how many there are, in how many of them list
+/// registers were short, and how many operations led to the last new one.
 fn explore(list_registers: usize, split: bool, nests: bool, ops: &[Op], depth: usize) -> (usize, usize, usize) {
     let replay = |path: &[Op]| {
         let mut machine = machine(list_registers, split, nests);

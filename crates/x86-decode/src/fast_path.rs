@@ -42,8 +42,9 @@ impl Form {
 }
 
 impl Decoded {
-    /// Returns the instruction's effect, if it loads or stores 32 bits at the guest-physical address `exit` and uses none of the registers in
-    /// the bitmap `without`. `general` holds the general registers by number; those in `without` need not be valid.
+    /// Returns the instruction's effect, if it loads or stores 32 bits at the guest-physical address `exit` and uses
+    /// none of the registers in the bitmap `without`. `general` holds the general registers by number; those in
+    /// `without` need not be valid.
     #[inline]
     pub fn fast_path(&self, general: &[u64; 16], without: u16, exit: u64) -> Option<FastAccess> {
         let Form { kind, base, register, base_mask, registers } = self.form;

@@ -16,9 +16,9 @@
 //!   BSF, BSR, TZCNT, LZCNT, POPCNT;
 //! - MOVS, STOS, LODS, CMPS, SCAS, INS, OUTS, alone and repeated;
 //! - JMP, CALL and RET, also to another code segment of the same privilege;
-//! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves (MOVLPS, MOVHPS, ...), those
-//!   of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each
-//!   width, PMINUB, PMAXUB, PMINSW, PMAXSW;
+//! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves
+//!   (MOVLPS, MOVHPS, ...), those of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR
+//!   (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each width, PMINUB, PMAXUB, PMINSW, PMAXSW;
 //! - FNSTCW, FLDCW, FNSTSW, STMXCSR, LDMXCSR;
 //! - LDS, LES, LFS, LGS, LSS, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW; CLFLUSH, CLFLUSHOPT and CLWB (without effect).
 //!

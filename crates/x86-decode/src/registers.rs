@@ -58,8 +58,8 @@ pub trait OtherRegisters {
         0
     }
 
-    /// Loads a segment register with a checked descriptor. Without one, in real and virtual-8086 mode, the base follows from the selector, and
-    /// limit and rights are preserved.
+    /// Loads a segment register with a checked descriptor. Without one, in real and virtual-8086 mode, the base follows
+    /// from the selector, and limit and rights are preserved.
     fn set_segment(&mut self, _: SegmentName, _selector: u16, _: Option<&Descriptor>) {}
 
     /// Loads LDTR or TR with a checked descriptor.

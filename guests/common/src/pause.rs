@@ -19,8 +19,8 @@ impl<H: Fn() -> u64, R: Fn() -> u64> Clocks<H, R> {
         (before.wrapping_sub(held), after.wrapping_sub(held))
     }
 
-    /// Waits until the running clock has got ahead by more than the slack. Returns by how much. Losing the CPU, or an emulator's host losing
-    /// it, moves both.
+    /// Waits until the running clock has got ahead by more than the slack. Returns by how much. Losing the CPU, or an
+    /// emulator's host losing it, moves both.
     pub fn wait(&self) -> u64 {
         let mut first = self.ahead().1;
         loop {

@@ -358,8 +358,8 @@ fn end_by_the_apic() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Sends random messages to random physical CPUs, of all kinds but SMI, and writes random values to all descriptors, for a while. Interrupts
-/// stay masked here: the guest's own CPUs receive unexpected ones, too.
+/// Sends random messages to random physical CPUs, of all kinds but SMI, and writes random values to all descriptors,
+/// for a while. Interrupts stay masked here: the guest's own CPUs receive unexpected ones, too.
 fn storm() -> ! {
     const TURNS: u64 = 60_000;
     cli();

@@ -7,8 +7,8 @@
 //!
 //! Interrupt handlers have about twenty instructions, so that the hypervisor dominates the measurement.
 //!
-//! Boot arguments: `n=4096`, the number of iterations; `only=eoi,ipi`, the selected operations; `endless`, to run the first of them forever,
-//! as a load beside another VM.
+//! Boot arguments: `n=4096`, the number of iterations; `only=eoi,ipi`, the selected operations; `endless`, to run the
+//! first of them forever, as a load beside another VM.
 //!
 //! The interface of an architecture: [`arch::OPERATIONS`], the macro `arch::loop_ticks`, marks for counting
 //! plugins ([`arch::begin_section`], [`arch::end_section`]), a console ([`arch::print`]), a second CPU

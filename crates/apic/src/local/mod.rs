@@ -24,8 +24,8 @@ pub enum Effect {
     End(u8),
     /// [`LocalApic::timer_deadline`] may have changed.
     Timer,
-    /// No effect: the write concerns the timer, which is passed through. The caller must call [`HostTimer::reclaim`](crate::HostTimer::reclaim),
-    /// and then [`LocalApic::write`] again.
+    /// No effect: the write concerns the timer, which is passed through. The caller must call
+    /// [`HostTimer::reclaim`](crate::HostTimer::reclaim), and then [`LocalApic::write`] again.
     Reclaim {
         /// The register.
         offset: u32,

@@ -172,7 +172,8 @@ impl LocalApic<'_> {
         if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
-    /// Delays the timer's next expiry by `ticks` units of `now`, for which the vCPU was paused. Must not be called while its deadline is lent.
+    /// Delays the timer's next expiry by `ticks` units of `now`, for which the vCPU was paused. Must not be called
+    /// while its deadline is lent.
     pub fn hold_timer(&mut self, by: u64) {
         self.timer.hold(by);
     }

@@ -6,7 +6,7 @@ fn answer(keyboard: &mut Keyboard, command: u8) -> Option<u8> {
 }
 
 #[test]
-fn whoever_waits_for_room_or_for_silence_goes_on() {
+fn status_bits_let_drivers_proceed() {
     let mut keyboard = Keyboard::new();
     assert_eq!(keyboard.read(COMMAND) & 0b11, 0);
     assert_eq!(answer(&mut keyboard, command::TEST), Some(TEST_PASSED));
@@ -26,7 +26,7 @@ fn the_mode_is_kept() {
 }
 
 #[test]
-fn nobody_answers_for_a_keyboard() {
+fn no_keyboard_answers() {
     let mut keyboard = Keyboard::new();
     keyboard.write(DATA, 0xff);
     assert_eq!(keyboard.read(COMMAND) & (status::OUTPUT_FULL | status::TIME_OUT), status::OUTPUT_FULL | status::TIME_OUT);

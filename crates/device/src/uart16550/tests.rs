@@ -60,7 +60,7 @@ fn received_bytes_interrupt_at_once() {
 
 proptest! {
     #[test]
-    fn the_line_is_what_the_changes_say(accesses in prop::collection::vec((0..10_u16, any::<u8>(), 0..4_u8), 1..200)) {
+    fn irq_matches_reported_changes(accesses in prop::collection::vec((0..10_u16, any::<u8>(), 0..4_u8), 1..200)) {
         let mut uart = Uart16550::new();
         let mut line = false;
         for (offset, value, what) in accesses {

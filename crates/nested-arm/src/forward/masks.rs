@@ -181,7 +181,8 @@ impl Masks {
         // ISR_EL1, LORID_EL1, MIDR_EL1, MPIDR_EL1, REVIDR_EL1, ERRIDR_EL1, ERXFR_EL1, ERXPFGF_EL1;
         let read_only = 1 << 2 | 0b11 << 9 | 0b11 << 14 | 1 << 18 | 1 << 21 | 0b11 << 25 | 1 << 28 | 1 << 40 | 1 << 42 | 1 << 46;
         self.without(false, Hfgwtr, read_only, 0);
-        // DBGAUTHSTATUS_EL1, OSLSR_EL1, PMMIR_EL1, PMSIDR_EL1, TRCAUTHSTATUS, TRCID, TRCOSLSR, TRCSTATR, TRBIDR_EL1, PMCEIDn_EL0, PMBIDR_EL1.
+        // DBGAUTHSTATUS_EL1, OSLSR_EL1, PMMIR_EL1, PMSIDR_EL1, TRCAUTHSTATUS, TRCID, TRCOSLSR, TRCSTATR, TRBIDR_EL1,
+        // PMCEIDn_EL0, PMBIDR_EL1.
         let read_only = 1 << 6 | 1 << 9 | 1 << 22 | 1 << 30 | 1 << 34 | 1 << 40 | 1 << 43 | 1 << 47 | 1 << 51 | 1 << 58 | 1 << 63;
         self.without(false, Hdfgwtr, read_only, 0);
     }

@@ -1,5 +1,5 @@
-//! The Arm ARM's pseudocode for `AT` of both stages, transcribed plainly: `AArch64.S1Walk`, `AArch64.S2Walk` and what they call, for 48 bits
-//! and without the extensions that L1 does not have.
+//! The Arm ARM's pseudocode for `AT` of both stages, transcribed plainly: `AArch64.S1Walk`, `AArch64.S2Walk` and what
+//! they call, for 48 bits and without the extensions that L1 does not have.
 
 use std::collections::BTreeMap;
 

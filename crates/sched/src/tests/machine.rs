@@ -131,7 +131,8 @@ impl Machine {
         let _ = self.act(cpu, operation);
     }
 
-    /// The running vCPU wakes another one and blocks, a tick later: in one operation where it is possible, if `at_once`. Returns whether it was.
+    /// The running vCPU wakes another one and blocks, a tick later: in one operation where it is possible, if
+    /// `at_once`. Returns whether it was.
     pub(super) fn hand_over(&mut self, cpu: CpuId, to: VcpuId, at_once: bool) -> bool {
         let woken = self.now;
         self.now += 1;

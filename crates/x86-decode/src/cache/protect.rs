@@ -6,8 +6,9 @@ use stile_x86_walk::{GuestMemory, PAGE, trail};
 
 /// Write-protects guest pages.
 pub trait Protector {
-    /// Ensures that any write to this guest-physical page, by any processor or device, leads to a call of [`Protect::forget`] before it takes
-    /// effect. False if the page cannot be protected; the instruction is then not cached.
+    /// Ensures that any write to this guest-physical page, by any processor or device, leads to a call of
+    /// [`Protect::forget`] before it takes effect. False if the page cannot be protected; the instruction is then not
+    /// cached.
     fn protect(&mut self, page: u64) -> bool;
 }
 

@@ -377,7 +377,8 @@ fn vectors(avx: bool) -> Vec<Form> {
     forms.into_iter().filter(|form| avx || form.vex.is_none()).collect()
 }
 
-/// Arithmetic of vector and MMX registers with memory. Each opcode has a form with 66 and one without, which is MMX's, but for the last ones.
+/// Arithmetic of vector and MMX registers with memory. Each opcode has a form with 66 and one without, which is MMX's,
+/// but for the last ones.
 fn combinations(avx: bool) -> Vec<Form> {
     const OPCODES: [[u8; 2]; 26] = [
         [0x0f, 0xdb],

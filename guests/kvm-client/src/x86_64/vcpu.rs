@@ -9,8 +9,8 @@ use crate::error::Error;
 /// Multiboot's magic number in EAX (Multiboot Specification 0.6.96, "Machine state").
 const MULTIBOOT: u64 = 0x2bad_b002;
 
-/// CPUID leaf 1, ECX: x2APIC, TSC deadline, and that there is a hypervisor, which KVM leaves to the VMM. Without the last, Linux neither looks
-/// for KVM's clock nor trusts the TSC deadline of a CPU with the emulated one's microcode.
+/// CPUID leaf 1, ECX: x2APIC, TSC deadline, and that there is a hypervisor, which KVM leaves to the VMM. Without the
+/// last, Linux neither looks for KVM's clock nor trusts the TSC deadline of a CPU with the emulated one's microcode.
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
 const HYPERVISOR: u32 = 1 << 31;

@@ -76,7 +76,8 @@ const INSTRUCTIONS: &[(&[u8], u64)] = &[
     // PUSH RBX; MOV RBX, RDI; XLAT; POP RBX. CLFLUSH.
     (&[0x53, 0x48, 0x89, 0xfb, 0xd7, 0x5b], ALL_FLAGS),
     (&[0x0f, 0xae, 0x3f], ALL_FLAGS),
-    // FNINIT; FNSTCW [RDI]; FNSTSW [RDI + 2]; STMXCSR [RDI + 4]; XOR byte [RDI + 1], 3; FLDCW [RDI]; FNSTCW [RDI + 8]; LDMXCSR [RDI + 4]; FNINIT.
+    // FNINIT; FNSTCW [RDI]; FNSTSW [RDI + 2]; STMXCSR [RDI + 4]; XOR byte [RDI + 1], 3; FLDCW [RDI]; FNSTCW [RDI + 8];
+    // LDMXCSR [RDI + 4]; FNINIT.
     (
         &[
             0xdb, 0xe3, 0xd9, 0x3f, 0xdd, 0x7f, 2, 0x0f, 0xae, 0x5f, 4, 0x80, 0x77, 1, 3, 0xd9, 0x2f, 0xd9, 0x7f, 8, 0x0f, 0xae, 0x57, 4,

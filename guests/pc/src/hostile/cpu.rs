@@ -265,9 +265,9 @@ extern "C" fn interrupted(_vector: u64) {
     lapic::end();
 }
 
-/// An event with the vector of an exception from 16 on, where nothing was tried. The program's own code causes none of these exceptions, but
-/// their vectors are an APIC's, too: a phase has made an entry of the I/O APIC, an LVT or an IPI of random bits. Returns whether it was such an
-/// interrupt, which is ended then.
+/// An event with the vector of an exception from 16 on, where nothing was tried. The program's own code causes none of
+/// these exceptions, but their vectors are an APIC's, too: a phase has made an entry of the I/O APIC, an LVT or an IPI
+/// of random bits. Returns whether it was such an interrupt, which is ended then.
 #[unsafe(no_mangle)]
 extern "C" fn stray(vector: u64) -> u32 {
     const PAGE: u64 = 0xfee0_0000;

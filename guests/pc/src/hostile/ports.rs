@@ -80,8 +80,9 @@ fn has_8259(port: u16) -> bool {
     (0x1d..0x22).contains(&(port & 0xff7f))
 }
 
-/// Programs the 8259s, whose first vector may have been overwritten, with vectors that are not exceptions': the handler can't distinguish an
-/// exception from an interrupt with its vector. Two CPUs that do so concurrently could mix up their sequences.
+/// Programs the 8259s, whose first vector may have been overwritten, with vectors that are not exceptions': the handler
+/// can't distinguish an exception from an interrupt with its vector. Two CPUs that do so concurrently could mix up
+/// their sequences.
 fn renumber_8259s() {
     for (port, first) in [(0x20, 0x30), (0xa0, 0x38)] {
         // SAFETY: the 8259s are the guest's own. ICW1 to ICW4, and a mask of nothing.

@@ -327,8 +327,8 @@ fn try_many(rounds: u64, seed: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The other CPUs sleep without a deadline, and are woken again and again to work for a while: a vCPU of another VM beside one of them has its CPU
-/// for itself in between.
+/// The other CPUs sleep without a deadline, and are woken again and again to work for a while: a vCPU of another VM
+/// beside one of them has its CPU for itself in between.
 pub fn migrate_repeatedly() {
     const TIMES: u64 = 400;
     const WORK: u64 = 150_000;

@@ -1,5 +1,5 @@
-//! Rules of a VM entry (Intel SDM volume 3, "Checks on VMX Controls and Host-State Area", "Checks on the Guest State Area"): for each a VMCS
-//! that enters, except for one change.
+//! Rules of a VM entry (Intel SDM volume 3, "Checks on VMX Controls and Host-State Area", "Checks on the Guest State
+//! Area"): for each a VMCS that enters, except for one change.
 
 use pc::console::println;
 

@@ -80,8 +80,8 @@ pub fn setup() {
     write(SPURIOUS, ON);
 }
 
-/// Makes this CPU's ICR the physical one, where a hypervisor offers that: Stile with `ipi = "direct"`. Returns the address of the posted-interrupt
-/// descriptor of the CPU with an identifier.
+/// Makes this CPU's ICR the physical one, where a hypervisor offers that: Stile with `ipi = "direct"`. Returns the
+/// address of the posted-interrupt descriptor of the CPU with an identifier.
 pub fn send_directly(cpu: u64) -> Option<u64> {
     const FEATURES: u32 = 0x4000_0001;
     const CONTROL: u32 = 0x4000_00f0;

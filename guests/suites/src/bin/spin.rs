@@ -1,7 +1,8 @@
 //! Never yields: interrupts masked, an endless loop without a single instruction that could exit.
 //!
-//! Boot arguments: `interface`: its CPU interface masks all interrupts, too, once the vCPU has had its CPU for itself for a while. `unreachable`: a
-//! second CPU does that and waits, and the first one reads without end which interrupts are pending there.
+//! Boot arguments: `interface`: its CPU interface masks all interrupts, too, once the vCPU has had its CPU for itself
+//! for a while. `unreachable`: a second CPU does that and waits, and the first one reads without end which interrupts
+//! are pending there.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Hypercalls: every function of the ranges that the SMC Calling Convention names, others at random, with odd arguments, and every kind of call.
+//! Hypercalls: every function of the ranges that the SMC Calling Convention names, others at random, with odd
+//! arguments, and every kind of call.
 
 use payload::encode::{SMC, hvc};
 use payload::prelude::*;

@@ -1,8 +1,8 @@
-//! Programs that no hypervisor would run. Checks only that control returns to L1 with its memory unchanged: L2 may read anything that it finds,
-//! and writes nothing outside its own page.
+//! Programs that no hypervisor would run. Checks only that control returns to L1 with its memory unchanged: L2 may read
+//! anything that it finds, and writes nothing outside its own page.
 //!
-//! Registers that L1 itself needs are excluded: those of its translations and vectors, HCR_EL2.E2H, and HCR_EL2.IMO, without which an L2 may
-//! wait forever.
+//! Registers that L1 itself needs are excluded: those of its translations and vectors, HCR_EL2.E2H, and HCR_EL2.IMO,
+//! without which an L2 may wait forever.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
