@@ -1,7 +1,7 @@
 //! Attribution of instructions and exits.
 //!
-//! Instructions at EL2, and at EL0 under EL2, belong to the hypervisor or host. Those at EL1 and EL0 belong to a world: the machine that the second
-//! stage of translation makes of the machine.
+//! Instructions at EL2, and at EL0 under EL2, belong to the hypervisor or host. Those at EL1 and EL0 belong to a world:
+//! a second stage of translation, that is, a VM.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,16 +30,16 @@ pub enum Level {
 }
 
 impl Level {
-    /// Whether there is no guest at it.
+    /// Whether only hypervisors and hosts run at it.
     const fn is_above(self) -> bool {
         matches!(self, Self::El2 | Self::HostEl0)
     }
 }
 
-/// Why a world was left.
+/// Reason for leaving a world.
 #[derive(Debug, Clone, Copy)]
 pub enum Reason {
-    /// By the syndrome, and for an abort the intermediate physical address.
+    /// A synchronous exception: its syndrome, and the intermediate physical address of an abort.
     Synchronous(u64, u64),
     /// IRQ.
     Irq,
@@ -50,7 +50,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// By the vector's offset in the table ("AArch64 exception vector table"), `ESR_EL2` and `HPFAR_EL2`.
+    /// Decodes the vector's offset in the table ("AArch64 exception vector table"), `ESR_EL2` and `HPFAR_EL2`.
     pub const fn new(vector: u64, esr: u64, hpfar: u64) -> Self {
         // HPFAR_EL2.FIPA is bits 51:12 of the address, in bits 43:4.
         const FIPA: u64 = 0x0000_0fff_ffff_fff0;
@@ -62,7 +62,7 @@ impl Reason {
         }
     }
 
-    /// Its name in a report. Aborts are told apart by 64 KiB of address, which is a device's size.
+    /// Its name in a report. Aborts are distinguished by 64 KiB of address, the size of a device.
     fn name(self) -> String {
         let (esr, address) = match self {
             Self::Synchronous(esr, address) => (Esr(esr), address),
@@ -79,7 +79,7 @@ impl Reason {
     }
 }
 
-/// A register's name; those that only a hypervisor uses have theirs from the ledger.
+/// Name of a register. Registers of hypervisors only have the ledger's name.
 fn register(reg: SysReg) -> String {
     let name = register_name([reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()]);
     name.map_or_else(|| reg.to_string(), str::to_owned)
@@ -90,7 +90,7 @@ fn register(reg: SysReg) -> String {
 pub struct Tally([AtomicU64; KINDS]);
 
 impl Tally {
-    /// So many more of each kind. Nobody else adds to it at the same time, or some are lost.
+    /// Adds counts of each kind. Not atomic: concurrent additions are lost.
     #[inline]
     pub fn add(&self, counts: &[u32; KINDS]) {
         for (sum, count) in self.0.iter().zip(counts) {
@@ -105,12 +105,12 @@ impl Tally {
     }
 }
 
-/// Where something runs.
+/// Exception level and world of executed instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The Exception level.
     pub level: Level,
-    /// The world at EL1 and EL0. Of no use to what runs above.
+    /// The world at EL1 and EL0; not meaningful for code above.
     pub world: World,
 }
 
@@ -157,11 +157,11 @@ pub struct Section {
     el2: Counts,
     /// Exits of the guest.
     exits: u64,
-    /// Exits of everybody else: of a host's kernel at EL1, of a hypervisor that is a guest.
+    /// Exits of other worlds: of a host's kernel at EL1, of a hypervisor that is a guest.
     other_exits: u64,
     /// The guest's exits by reason.
     reasons: BTreeMap<String, u64>,
-    /// Everybody else's exits by reason.
+    /// Exits of other worlds by reason.
     other_reasons: BTreeMap<String, u64>,
     /// Counts at EL2 on the CPUs that had the guest loaded, if they are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +188,7 @@ pub struct Summary {
 }
 
 impl Account {
-    /// An empty account, which counts sharing if `sharing` is present.
+    /// Returns an empty account, which counts sharing if `sharing` is present.
     #[cfg(not(test))]
     pub fn new(sharing: Option<Sharing>) -> Self {
         Self { sharing, ..Self::default() }
@@ -200,13 +200,13 @@ impl Account {
         if let Some((_, tally)) = self.places.iter().find(|(other, _)| *other == place) {
             return tally;
         }
-        // There are few, and they are needed to the end.
+        // Leaked: there are few, and they are used until the run ends.
         let tally: &'static Tally = Box::leak(Box::default());
         self.places.push((place, tally));
         tally
     }
 
-    /// A world is left for EL2.
+    /// Records an exception from a world to EL2.
     pub fn exit(&mut self, world: World, reason: Reason) {
         let index = self.exits.iter().position(|(other, _)| *other == world).unwrap_or_else(|| {
             self.exits.push((world, BTreeMap::new()));
@@ -215,7 +215,7 @@ impl Account {
         *self.exits[index].1.entry(reason.name()).or_default() += 1;
     }
 
-    /// A section begins, in a guest.
+    /// Begins a section, at the mark of a guest.
     pub fn begin(&mut self, guest: World) -> Result<(), String> {
         if self.open.is_some() {
             return Err("a section begins in another one".into());
@@ -226,7 +226,7 @@ impl Account {
         Ok(())
     }
 
-    /// The section ends, in a guest.
+    /// Ends the section, at the mark of a guest.
     pub fn end(&mut self, guest: World) -> Result<Section, String> {
         let start = self.open.take().ok_or("a section ends that did not begin")?;
         if start.guest != guest {
@@ -267,7 +267,7 @@ impl Account {
         Ok(section)
     }
 
-    /// The end.
+    /// Ends the run, and writes its counts.
     pub fn run(&self) -> Run {
         let ran = |level, world| {
             let found = self.places.iter().find(|(place, _)| *place == Place { level, world });

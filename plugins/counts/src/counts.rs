@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::decode::KINDS;
 
-/// How many, by kind.
+/// Numbers of instructions by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub(crate) instructions: u64,

@@ -7,19 +7,19 @@ pub enum Kind {
     Instruction,
     /// MRS.
     SysregRead,
-    /// MSR of a register. (MSR of an immediate sets a field of PSTATE, and is none.)
+    /// MSR of a register. (MSR of an immediate sets a field of PSTATE, and is not counted.)
     SysregWrite,
     /// DSB, DMB, ISB and SB.
     Barrier,
     /// TLBI, AT, DC, IC and the prediction restrictions.
     Maintenance,
-    /// An instruction that loads. One that does both, an atomic one, is a load and a store.
+    /// An instruction that loads. An atomic one is both a load and a store.
     Load,
     /// An instruction that stores.
     Store,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const KINDS: usize = 7;
 
 /// Returns the kinds of an instruction, besides [`Kind::Instruction`].
@@ -53,16 +53,16 @@ const fn is_copy(word: u32) -> bool {
     field(word, 27, 3) == 0b011 && bit(word, 24)
 }
 
-/// Instructions of a block that run together or not at all: one that may trap, and those before it that lead to it.
+/// Instructions of a block that all run or do not run: one that may trap, and those before it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The index in the block of the last of them.
+    /// Index in the block of the last instruction.
     pub last: usize,
-    /// How many of each kind there are among them.
+    /// Their number by kind.
     pub counts: [u32; KINDS],
 }
 
-/// Divides a block. An instruction is none where it is not one of A64's (AArch32 has shorter ones; it is never outside of guests).
+/// Divides a block. An instruction is `None` if it has not 32 bits (AArch32, which only guests use).
 pub fn stretches(block: &[Option<u32>]) -> Vec<Stretch> {
     let mut stretches = Vec::new();
     let mut counts = [0; KINDS];
@@ -79,12 +79,12 @@ pub fn stretches(block: &[Option<u32>]) -> Vec<Stretch> {
     stretches
 }
 
-/// Whether the next instruction surely runs after this one, with nothing in between: arithmetic, which can't trap.
+/// Whether the next instruction always follows this one: arithmetic, which can't trap.
 const fn falls_through(word: u32) -> bool {
     match field(word, 25, 4) {
         // Data processing, immediate.
         0b1000 | 0b1001 => true,
-        // Data processing, register; but of those with one or two sources some authenticate pointers.
+        // Data processing, register; except those with one or two sources, some of which authenticate pointers.
         0b0101 | 0b1101 => field(word, 21, 8) != 0b1101_0110,
         _ => false,
     }
@@ -98,7 +98,7 @@ const fn system(word: u32) -> &'static [Kind] {
         // DSB with nXS, DSB, DMB, ISB, SB.
         0 if !read && crn == 3 && matches!(op2, 1 | 4..=7) => &[Kind::Barrier],
         0 => &[],
-        // SYS. (SYSL reads what such an instruction returns; there is none that maintains anything.)
+        // SYS. (SYSL, which returns a result, has no maintenance operations.)
         1 if !read && matches!(crn, 7..=9) => &[Kind::Maintenance],
         1 => &[],
         _ if read => &[Kind::SysregRead],
@@ -135,7 +135,7 @@ const fn load_or_store(word: u32) -> Access {
         // Structures of vectors.
         (0b00, _) if vector => load_if(bit(word, 22)),
         (0b00, _) => exclusive(word),
-        // "Load register (literal)"; of its forms one only prefetches.
+        // "Load register (literal)", without its prefetch.
         (0b01, false) if !vector && field(word, 30, 2) == 3 => Access::None,
         (0b01, false) => Access::Load,
         (0b01, true) => ordered_or_tag(word),
@@ -196,7 +196,7 @@ const fn atomic(word: u32) -> Access {
     }
 }
 
-/// "SVE encodings": loads and prefetches, of which there are none in hypervisors, are not told apart.
+/// "SVE encodings": loads and prefetches are not distinguished; hypervisors have none of the latter.
 const fn scalable_vector(word: u32) -> Access {
     match field(word, 29, 3) {
         0b100..=0b110 => Access::Load,
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_block_is_divided_where_it_may_be_left() {
-        // add; ldr; add; add: the last one is followed by nothing. Then something of AArch32's.
+        // add; ldr; add; add: no instruction follows the last one. Then an AArch32 instruction.
         let [add, ldr] = [0x9100_0400, 0xf940_0020].map(Some);
         assert_eq!(
             stretches(&[add, ldr, add, add]),

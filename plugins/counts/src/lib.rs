@@ -1,18 +1,19 @@
-//! A plugin of QEMU's for AArch64 machines that counts crossings, and what runs outside of guests: instructions, system-register
-//! reads and writes, barriers, maintenance operations, loads and stores.
+//! A QEMU plugin for AArch64 machines that counts exits and, outside of guests, instructions, system-register reads and
+//! writes, barriers, maintenance operations, loads and stores.
 //!
-//! It writes a JSON object a line into the file that its argument `out` names: for each section that a guest marks ([`BEGIN`], [`END`]),
-//! and one for the whole run. With `verify=on` it holds what it assumes of each translated block against the registers, each time that
-//! one runs, which takes long. With `sharing=on` a section also has what EL2 does on the CPUs that have the guest loaded: its instructions, its
-//! atomic writes, those to cache lines that EL2 writes on other CPUs, failed stores-exclusive, and YIELDs, at which CPUs wait for others.
+//! It writes a JSON object a line into the file that its argument `out` names: for each section that a guest marks
+//! ([`BEGIN`], [`END`]), and one for the whole run. With `verify=on` it checks its assumptions about each translated
+//! block against the registers each time that the block runs, which is slow. With `sharing=on` a section also has
+//! counts at EL2 on the CPUs that have the guest loaded: its instructions, its atomic writes, those to cache lines that
+//! EL2 writes on other CPUs, failed stores-exclusive, and YIELDs, which CPUs execute while they wait for others.
 //!
-//! The figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`). Guests must be in AArch64 state:
-//! the emulator does not show the Exception level of those that aren't.
+//! The figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`). Guests must
+//! be in AArch64 state: for AArch32 the emulator does not show the Exception level.
 
 mod account;
 mod counts;
 mod decode;
-// The tests run without the emulator, and so without its functions.
+// The tests run without the emulator, whose functions are missing.
 #[cfg(not(test))]
 mod plugin;
 #[cfg(not(test))]
@@ -20,7 +21,7 @@ mod qemu;
 mod sharing;
 mod world;
 
-/// `HINT #126`: a section begins. Unallocated hints do nothing, anywhere, and never trap.
+/// `HINT #126`: a section begins. Unallocated hints have no effect, and never trap.
 pub const BEGIN: u32 = hint(126);
 
 /// `HINT #127`: the section ends.

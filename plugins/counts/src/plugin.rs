@@ -13,7 +13,7 @@ use crate::sharing::Sharing;
 use crate::world::World;
 use crate::{BEGIN, END};
 
-/// The version of the interface that the plugin is written for.
+/// Version of the interface that the plugin requires.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 3;
 
@@ -30,9 +30,9 @@ struct State {
     account: Account,
     additions: HashMap<(Place, [u32; KINDS]), &'static Addition>,
     output: File,
-    /// Whether an error was written: one is enough.
+    /// Whether an error was written; further ones are dropped.
     failed: bool,
-    /// If that is verified: whether the last block ran at EL1 or EL0 under it.
+    /// With `verify=on`: whether the last block ran at EL1, or at EL0 under it.
     below: bool,
 }
 
@@ -51,9 +51,9 @@ struct Assumed {
 /// The registers that are read.
 struct Registers {
     pstate: Register,
-    /// None on a machine without EL2.
+    /// `None` on a machine without EL2.
     el2: Option<El2>,
-    /// General registers: X0 to X30, and none for XZR.
+    /// General registers X0 to X30, and `None` for XZR.
     general: [Option<Register>; 32],
 }
 
@@ -112,13 +112,13 @@ extern "C" fn on_cpu(_id: Id, _cpu: c_uint) {
         qemu::registers([c"cpsr", c"HCR_EL2", c"VTTBR_EL2", c"VBAR_EL2", c"ESR_EL2", c"HPFAR_EL2"]);
     let el2 = || Some(El2 { hcr: hcr?, vttbr: vttbr?, vbar: vbar?, esr: esr?, hpfar: hpfar? });
     match pstate {
-        // It fails only if an earlier CPU has set them: to the same.
+        // Fails only if another CPU has set them, to equal values.
         Some(pstate) => drop(plugin.registers.set(Registers { pstate, el2: el2(), general: general_registers() })),
         None => plugin.error("the emulator shows no register called cpsr"),
     }
 }
 
-/// X0 to X30, and none for XZR.
+/// X0 to X30, and `None` for XZR.
 fn general_registers() -> [Option<Register>; 32] {
     let registers = qemu::registers([
         c"x0", c"x1", c"x2", c"x3", c"x4", c"x5", c"x6", c"x7", c"x8", c"x9", c"x10", c"x11", c"x12", c"x13", c"x14", c"x15", c"x16",
@@ -127,10 +127,8 @@ fn general_registers() -> [Option<Register>; 32] {
     std::array::from_fn(|number| registers.get(number).copied().flatten())
 }
 
-/// Instructs the emulator what to count when a block runs that it translates. The CPU is in the state then in which the block runs.
-///
-/// That tells where it always runs: a block that was translated in one translation regime, and so Exception level, never runs in another;
-/// and it belongs to a page of memory, which other worlds can't have but after it was written, and so is translated again.
+/// Instruments a translated block. The CPU's state at translation is its state at every execution: blocks are cached per
+/// translation regime, and pages are retranslated when written.
 extern "C" fn on_block(_id: Id, block: Block<'_>) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
@@ -160,7 +158,7 @@ extern "C" fn on_block(_id: Id, block: Block<'_>) {
     }
 }
 
-/// Instructs the emulator what to count of CPUs' sharing when a block of EL2's runs. (The status of a store-exclusive that ends a block is not
+/// Instruments a translated block of EL2 to count sharing. (The status of a store-exclusive that ends a block is not
 /// read: the next block may run on another CPU first.)
 fn count_sharing(instructions: &[qemu::Instruction<'_>], words: &[Option<u32>]) {
     for stretch in decode::stretches(words) {
@@ -192,7 +190,7 @@ extern "C" fn on_atomic(_: c_uint, _: c_uint, address: u64, (): &'static ()) {
     with_sharing(|sharing, loaded| sharing.wrote(loaded, address));
 }
 
-/// Runs after a store-exclusive, whose status is in this register.
+/// Counts a failed store-exclusive; its status is in this register.
 extern "C" fn on_status(_: c_uint, number: &'static usize) {
     let Some(plugin) = PLUGIN.get() else { return };
     let register = plugin.registers.get().and_then(|registers| *registers.general.get(*number)?);
@@ -202,12 +200,12 @@ extern "C" fn on_status(_: c_uint, number: &'static usize) {
     }
 }
 
-/// Counts something at EL2 for the world whose second stage is loaded.
+/// Counts an event at EL2 for the world whose second stage is loaded.
 fn with_sharing(count: impl FnOnce(&mut Sharing, World)) {
     let Some(plugin) = PLUGIN.get() else { return };
     let vttbr = plugin.registers.get().and_then(|registers| registers.el2.as_ref()?.vttbr.read());
     let Some(vttbr) = vttbr else { return plugin.error(UNREADABLE) };
-    // EL2 of a host with VHE leaves HCR_EL2.VM clear; which world is loaded is in VTTBR_EL2 all the same.
+    // At EL2 of a host with VHE, HCR_EL2.VM is clear; VTTBR_EL2 is still the loaded world's.
     if let Some(sharing) = &mut plugin.state().account.sharing {
         count(sharing, World::new(1, vttbr));
     }
@@ -222,7 +220,7 @@ extern "C" fn on_vector(_: c_uint, vector: &'static u64) {
     let Some(el2) = plugin.registers.get().and_then(|registers| registers.el2.as_ref()) else { return };
     let values = || Some((el2.hcr.read()?, el2.vttbr.read()?, el2.esr.read()?, el2.hpfar.read()?));
     let Some((hcr, vttbr, esr, hpfar)) = values() else { return plugin.error(UNREADABLE) };
-    // From the host's own EL0: a system call, or the like.
+    // From the host's own EL0, such as a system call.
     if hcr & HCR_TGE == 0 {
         plugin.state().account.exit(World::new(hcr, vttbr), Reason::new(*vector, esr, hpfar));
     }
@@ -253,8 +251,8 @@ extern "C" fn on_end_of_run(_id: Id, _: *mut c_void) {
     plugin.write(&Line::Run(run));
 }
 
-/// Verifies that a block runs where it was translated for, and that EL2 is reached from below through its vectors only. (The latter where
-/// there is one CPU: with several, another one's block may have run before.)
+/// Verifies that a block runs in the state in which it was translated, and that EL2 is entered from below only through
+/// its vectors. (The latter only with one CPU: with several, another one's block may have run before.)
 extern "C" fn on_block_run(_: c_uint, assumed: &'static Assumed) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
@@ -274,7 +272,7 @@ const UNREADABLE: &str = "this emulator's registers can't be read";
 const HCR_TGE: u64 = 1 << 27;
 
 impl Plugin {
-    /// Where the CPU is that runs, or for which something is translated.
+    /// Exception level and world of the current CPU.
     fn place(&self) -> Option<Place> {
         let registers = self.registers.get()?;
         let (hcr, vttbr) = match &registers.el2 {
@@ -292,7 +290,7 @@ impl Plugin {
         Some(Place { level, world })
     }
 
-    /// The offset of the vector at this address, if it is one for exceptions from lower Exception levels.
+    /// Offset of the vector at this address, if exceptions from lower Exception levels enter there.
     fn vector(&self, address: u64) -> Option<u64> {
         let table = self.registers.get()?.el2.as_ref()?.vbar.read()?;
         let offset = address.wrapping_sub(table);
@@ -321,7 +319,7 @@ impl Plugin {
 impl State {
     fn addition(&mut self, place: Place, counts: [u32; KINDS]) -> &'static Addition {
         let account = &mut self.account;
-        // Leaked: translated code may use it to the end. There are few that differ.
+        // Leaked: translated code may use it until the emulator ends. Few values differ.
         self.additions.entry((place, counts)).or_insert_with(|| Box::leak(Box::new(Addition { tally: account.tally(place), counts })))
     }
 }

@@ -1,17 +1,17 @@
-//! The emulator's plugin interface, version 3 and later, as far as it is needed: QEMU's documentation, "QEMU TCG Plugins". The header is in
-//! no package of Debian's, so the declarations are written down here.
+//! The used part of the emulator's plugin interface, version 3 and later (QEMU's documentation, "QEMU TCG Plugins"). No
+//! Debian package has the header, so the declarations are here.
 //!
-//! All `unsafe` of the plugin but its entry is in this file. What the functions take are handles that the emulator gave, which are valid as long as the
-//! types here can be had: blocks and instructions during the translation that they are passed to, all others for ever.
+//! All `unsafe` of the plugin except its entry is in this file. Functions take handles from the emulator, which outlive
+//! the types here: blocks and instructions during their translation, all others for ever.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 
-/// The plugin's number, which the emulator gives it.
+/// Number that the emulator assigns to the plugin.
 pub type Id = u64;
 
-/// Function that the emulator calls before an instruction, or a block, runs, with the data that was given with it. (It passes the number of a CPU,
-/// too; where one thread runs all CPUs it is that of the one for which the block was translated, and so of no use.)
+/// Function that the emulator calls before an instruction, or a block, runs, with the registered data. (The number of
+/// the CPU is unusable: if one thread runs all CPUs, it is that of the CPU for which the block was translated.)
 pub type Callback<T> = extern "C" fn(c_uint, &'static T);
 type RawCallback = extern "C" fn(c_uint, *mut c_void);
 /// Function that the emulator calls for a memory access of an instruction, with facts about it, the virtual address and the data.
@@ -70,7 +70,7 @@ unsafe extern "C" {
     fn qemu_plugin_get_registers() -> *mut Array;
     fn qemu_plugin_read_register(register: *mut RawRegister, to: *mut Array) -> c_int;
 
-    // GLib's, which the emulator is linked with.
+    // Of GLib, which the emulator links.
     fn g_array_free(array: *mut Array, free_elements: c_int) -> *mut c_char;
     safe fn g_byte_array_new() -> *mut Array;
     fn g_byte_array_free(array: *mut Array, free_bytes: c_int) -> *mut u8;
@@ -86,26 +86,26 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether an AArch64 machine is emulated, and not a program's.
+    /// Whether the emulator runs an AArch64 machine, not a user program.
     pub fn is_aarch64_machine(&self) -> bool {
         // SAFETY: the emulator passes a string that lives as long as the information.
         self.is_system && unsafe { CStr::from_ptr(self.target) } == c"aarch64"
     }
 }
 
-/// The arguments that the emulator was given for the plugin.
+/// Arguments of the plugin on the emulator's command line.
 ///
 /// # Safety
-/// They are `count` strings, as the emulator passes them.
+/// `arguments` has `count` strings, as the emulator passes them.
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<String> {
     let argument = |index| {
-        // SAFETY: there are so many pointers to strings, as the caller promises.
+        // SAFETY: the caller promises `count` pointers to strings.
         unsafe { CStr::from_ptr(*arguments.add(index)) }.to_string_lossy().into_owned()
     };
     (0..usize::try_from(count).unwrap_or(0)).map(argument).collect()
 }
 
-/// Has functions called: when a CPU is made, when a block is translated, and at the end.
+/// Registers callbacks: for the creation of a CPU, the translation of a block, and the end.
 pub fn register(id: Id, cpu: extern "C" fn(Id, c_uint), block: extern "C" fn(Id, Block<'_>), end: extern "C" fn(Id, *mut c_void)) {
     qemu_plugin_register_vcpu_init_cb(id, cpu);
     qemu_plugin_register_vcpu_tb_trans_cb(id, block);
@@ -113,7 +113,7 @@ pub fn register(id: Id, cpu: extern "C" fn(Id, c_uint), block: extern "C" fn(Id,
     unsafe { qemu_plugin_register_atexit_cb(id, end, std::ptr::null_mut()) };
 }
 
-/// How many CPUs there are.
+/// Number of CPUs.
 pub fn cpus() -> usize {
     usize::try_from(qemu_plugin_num_vcpus()).unwrap_or(0)
 }
@@ -137,7 +137,7 @@ impl Block<'_> {
         (0..count).map(|index| Instruction(unsafe { qemu_plugin_tb_get_insn(self.0, index) }, PhantomData))
     }
 
-    /// Has a function called each time before it runs, which may read registers.
+    /// Registers a callback before each execution, which may read registers.
     pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
         let (callback, data) = raw(callback, data);
         // SAFETY: a handle of this translation, and the function's own data.
@@ -149,7 +149,7 @@ impl Block<'_> {
 pub struct Instruction<'a>(*mut RawInstruction, PhantomData<&'a mut RawInstruction>);
 
 impl Instruction<'_> {
-    /// Its bits; none if there aren't 32.
+    /// Its bits; `None` if there are not 32.
     pub fn word(&self) -> Option<u32> {
         let mut bytes = [0; 4];
         // SAFETY: a handle of this translation, and the size is that of the bytes.
@@ -157,19 +157,20 @@ impl Instruction<'_> {
         (size == bytes.len()).then_some(u32::from_le_bytes(bytes))
     }
 
-    /// Has a function called each time before it runs, which may read registers.
+    /// Registers a callback before each execution, which may read registers.
     pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
         self.register(callback, data, READS_REGISTERS);
     }
 
-    /// Has a function called each time before it runs, which doesn't read registers: that is faster.
+    /// Registers a callback before each execution, which does not read registers: faster.
     pub fn call_blind<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
         self.register(callback, data, NO_REGISTERS);
     }
 
-    /// Has a function called for each of its writes to memory, which may read registers.
+    /// Registers a callback for each of its writes to memory, which may read registers.
     pub fn call_for_writes<T: Sync>(&self, callback: AccessCallback<T>, data: &'static T) {
-        // SAFETY: a reference is passed as a pointer is. The function gets the data of its own type, to which all threads may have references.
+        // SAFETY: a reference is passed as a pointer is. The function gets the data of its own type, to which all
+        // threads may have references.
         let callback = unsafe { std::mem::transmute::<AccessCallback<T>, RawAccessCallback>(callback) };
         let data = std::ptr::from_ref(data).cast_mut().cast();
         // SAFETY: a handle of this translation, and the function's own data.
@@ -200,7 +201,7 @@ unsafe impl Send for Register {}
 unsafe impl Sync for Register {}
 
 impl Register {
-    /// Its value on the CPU whose thread this is; none where registers can't be read.
+    /// Its value on this thread's CPU; `None` in a callback that can't read registers.
     pub fn read(self) -> Option<u64> {
         let array = g_byte_array_new();
         // SAFETY: the emulator appends the value to the array, which is this function's own.
@@ -215,7 +216,7 @@ impl Register {
     }
 }
 
-/// The registers with these names, of the CPU whose thread this is.
+/// The registers with these names, of this thread's CPU.
 pub fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
     // SAFETY: it is called when a CPU is made.
     let array = unsafe { qemu_plugin_get_registers() };

@@ -1,5 +1,5 @@
-//! Sharing between CPUs: what EL2 does on the CPUs that have a world's second stage loaded, and which cache lines it writes atomically that EL2
-//! writes atomically with another world loaded, too.
+//! Sharing between CPUs: counts at EL2 while a world's second stage is loaded, and its atomic writes to cache lines
+//! that EL2 also writes atomically with another world loaded.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,9 @@ use crate::world::World;
 /// Bytes of a cache line, as a power of two.
 const LINE_SHIFT: u32 = 6;
 
-/// Counts at EL2 by the world whose second stage is loaded. A world that has its CPUs to itself is a way to tell these from the others, which
-/// the emulator does not: where one thread runs all CPUs, it passes callbacks the number of the CPU for which a block was translated.
+/// Counts at EL2 by the world whose second stage is loaded. A world with dedicated CPUs identifies those CPUs. The
+/// emulator does not: if one thread runs all CPUs, callbacks get the number of the CPU for which a block was
+/// translated.
 #[derive(Debug, Default, Clone)]
 pub struct Sharing(HashMap<World, Loaded>);
 
@@ -33,32 +34,32 @@ pub struct Part {
     el2: Counts,
     /// Atomic writes: stores-exclusive, and instructions that load and store.
     atomics: u64,
-    /// Those to a cache line that was in the same time written atomically with another world loaded.
+    /// Those to cache lines that were also written atomically with another world loaded in the section.
     shared: u64,
     /// Stores-exclusive that did not store.
     failed: u64,
-    /// YIELDs: how often a CPU looked again while it waited for another one.
+    /// YIELDs: polls of a CPU that waits for another one.
     spins: u64,
 }
 
 impl Sharing {
-    /// These instructions run at EL2.
+    /// Counts instructions at EL2.
     pub fn ran(&mut self, loaded: World, counts: &[u32; KINDS]) {
         let sums = &mut self.0.entry(loaded).or_default().counts;
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
     }
 
-    /// An atomic write.
+    /// Counts an atomic write.
     pub fn wrote(&mut self, loaded: World, address: u64) {
         *self.0.entry(loaded).or_default().lines.entry(address >> LINE_SHIFT).or_default() += 1;
     }
 
-    /// A store-exclusive did not store.
+    /// Counts a failed store-exclusive.
     pub fn failed(&mut self, loaded: World) {
         self.0.entry(loaded).or_default().failed += 1;
     }
 
-    /// A CPU waits for another one.
+    /// Counts a poll of a CPU that waits for another one.
     pub fn spun(&mut self, loaded: World) {
         self.0.entry(loaded).or_default().spins += 1;
     }
@@ -96,7 +97,7 @@ mod tests {
         let mut sharing = Sharing::default();
         sharing.ran(GUEST, &[100; KINDS]);
         sharing.wrote(GUEST, 0x8000);
-        // Before the section: shared no more.
+        // Only before the section.
         sharing.wrote(OTHER, 0x9000);
         let before = sharing.clone();
         sharing.ran(GUEST, &[7, 1, 0, 0, 0, 2, 3]);

@@ -1,4 +1,4 @@
-//! Software at EL1 and EL0, told apart by its second stage.
+//! Software at EL1 and EL0, identified by its second stage.
 
 /// System at EL1 and EL0: the table of the second stage of translation, if that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,10 +10,10 @@ impl World {
         self.0
     }
 
-    /// With no hypervisor.
+    /// Returns the world without a hypervisor.
     pub const BARE: Self = Self(None);
 
-    /// By `HCR_EL2` and `VTTBR_EL2`. (Neither the VMID nor CnP counts: the one may change while the VM lives.)
+    /// Decodes `HCR_EL2` and `VTTBR_EL2`. (VMID and CnP are ignored: the VMID can change during the VM's life.)
     pub const fn new(hcr: u64, vttbr: u64) -> Self {
         const VM: u64 = 1;
         const BADDR: u64 = 0x0000_ffff_ffff_fffe;
