@@ -9,13 +9,13 @@ use super::number::{number, ratio};
 use super::record::Record;
 use stile::config::ablation;
 
-/// The name of the base: by way of the second vectors, as all ablations, but with nothing ablated.
+/// Name of the base: the second vectors, which all ablations use, with nothing ablated.
 pub const NOTHING: &str = "nothing";
 
 /// The name of the last one, with everything ablated.
 pub const ALL: &str = "all";
 
-/// Everything that is measured, in the order in which tables show it: names, and what to switch on.
+/// All ablations in the order of tables: names, and the switches that they set.
 fn ablations() -> Vec<(&'static str, Ablation)> {
     let mut all = Ablation::default();
     let mut ablations = vec![(NOTHING, all)];
@@ -29,7 +29,7 @@ fn ablations() -> Vec<(&'static str, Ablation)> {
     ablations
 }
 
-/// The place of an ablation in that order.
+/// Position of an ablation in that order.
 pub fn position(name: &str) -> Option<usize> {
     ablations().iter().position(|(known, _)| *known == name)
 }
@@ -69,21 +69,21 @@ pub struct Row<'r> {
     pub operation: &'r str,
     /// Instructions without any ablation.
     pub ordinary: f64,
-    /// The instructions of the second vectors, which no difference has in it.
+    /// Instructions of the second vectors, which the differences exclude.
     pub vectors: f64,
     /// Instructions that each ablation adds, by its name.
     pub more: Vec<(&'r str, f64)>,
 }
 
 impl Row<'_> {
-    /// Cost of the operation with everything ablated, and in how many runs.
+    /// Cost of the operation with everything ablated, and the number of runs.
     pub fn without_any(&self) -> Option<(f64, f64)> {
         let (_, more) = self.more.iter().find(|(name, _)| *name == ALL)?;
         Some((self.ordinary + more, (self.ordinary + more) / self.ordinary))
     }
 }
 
-/// The rows for the operations that were measured in every way.
+/// Rows of the operations that were measured with every ablation.
 pub fn rows(records: &[Record]) -> Vec<Row<'_>> {
     let of = |figure: &Figure, name: Option<&str>| {
         let found = |record: &&Record| record.figure.operation == figure.operation && record.ablation.as_deref() == name;

@@ -14,7 +14,7 @@ use stile::cargo;
 use stile::config::Arch;
 use stile::emulator;
 
-/// The tests: names, and the architecture whose budgets each is about.
+/// The tests: names and architectures.
 pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_64", Arch::X86_64)];
 
 /// Iterations of each operation: few, because the figures are exact.
@@ -71,7 +71,7 @@ pub struct Budgets {
 /// Measures every operation that has a budget on an architecture.
 ///
 /// # Errors
-/// The operations that exceed their budgets, and by how much; or what can't be built or run.
+/// The operations that exceed their budgets, and by how much; or a build or run that failed.
 pub fn test(arch: Arch) -> Result<(), String> {
     let failures = measure(platform::of(arch)).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -111,7 +111,7 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
 /// Reads the repository's budgets.
 ///
 /// # Errors
-/// The file can't be read, or is not as it should be.
+/// The file can't be read, or is malformed.
 pub fn read() -> Result<Budgets> {
     let path = cargo::repository().join("bench/budgets.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_the_budget_passes() {
+    fn costs_within_the_budget_pass() {
         assert!(broken(|_, _| ()).is_empty());
         assert!(broken(|figure, outside| (figure.instructions, outside.sysreg_reads) = (20.0, 1.0)).is_empty());
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_fails() {
+    fn missing_counts_fail() {
         let figure = Figure { exits: None, outside: None, ..figure() };
         assert_eq!(exceeded("max", &figure, Some(&BUDGET)).len(), 4);
     }

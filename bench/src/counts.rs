@@ -13,7 +13,7 @@ use stile::exit;
 const PACKAGE: &str = "stile-counts";
 const LIBRARY: &str = "stile_counts";
 
-/// Builds the plugin, and returns where it is.
+/// Builds the plugin, and returns its path.
 ///
 /// # Errors
 /// It doesn't compile.
@@ -27,28 +27,28 @@ pub fn build() -> Result<PathBuf> {
 /// The plugin, and the counters that it enables.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin<'a> {
-    /// Where it is.
+    /// Its path.
     pub path: &'a Path,
     /// Whether sections have [`Section::sharing`], too.
     pub sharing: bool,
 }
 
 impl<'a> Plugin<'a> {
-    /// The plugin without what takes long to count.
+    /// Plugin without the slow sharing counters.
     pub fn new(path: &'a Path) -> Self {
         Self { path, sharing: false }
     }
 
     /// The emulator's arguments that load the plugin, which writes into `output`.
     pub fn arguments(&self, output: &Path) -> [String; 2] {
-        // A comma ends a value; two are one in it.
+        // Two commas stand for one in a value.
         let value = |path: &Path| path.display().to_string().replace(',', ",,");
         let sharing = if self.sharing { ",sharing=on" } else { "" };
         ["-plugin".into(), format!("{},out={}{sharing}", value(self.path), value(output))]
     }
 }
 
-/// How many there were.
+/// Numbers of instructions by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct Counts {
     /// Instructions.
@@ -115,7 +115,7 @@ pub struct Sharing {
     pub shared: u64,
     /// Failed stores-exclusive.
     pub failed: u64,
-    /// YIELDs: how often a CPU looked again while it waited for another one.
+    /// YIELDs: polls of CPUs that wait for another one.
     pub spins: u64,
 }
 
@@ -126,11 +126,11 @@ pub struct Run {
     pub el2: Counts,
     /// Counts at EL0 of a host whose kernel is at EL2.
     pub host_el0: Counts,
-    /// Those whose EL1 it was, or which EL2 let run there.
+    /// Software at EL1 and EL0, by second stage.
     pub worlds: Vec<World>,
 }
 
-/// One of those: a VM, or a host whose kernel is at EL1.
+/// Software at EL1 and EL0: a VM, or a host whose kernel is at EL1.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct World {
     /// Address of the second-stage table, if any.
@@ -145,12 +145,12 @@ pub struct World {
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// All that the plugin wrote.
+/// The plugin's output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
-    /// In the order of their ends.
+    /// The sections, in the order of their ends.
     pub sections: Vec<Section>,
-    /// The run, if it ended well.
+    /// The run, if it completed.
     pub run: Option<Run>,
 }
 
@@ -165,7 +165,7 @@ enum Line {
 /// Reads the plugin's lines.
 ///
 /// # Errors
-/// There are none; one of them is an error of the plugin's.
+/// There are no lines, or one reports an error of the plugin.
 pub fn parse(text: &str) -> Result<Output> {
     ensure!(!text.is_empty(), exit::lacking("the emulator's plugin counted nothing"));
     let mut output = Output::default();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told() {
+    fn errors_are_reported() {
         assert!(parse("").is_err());
         assert!(parse("{\"error\":\"no register\"}\n").unwrap_err().to_string().contains("no register"));
         assert!(parse("{}\n").is_err());

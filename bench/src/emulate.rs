@@ -13,13 +13,13 @@ use super::{counts, probe, vmx};
 use stile::emulator::Machine;
 use stile::exit;
 
-/// How long a run may take: emulators on busy machines are slow, and KVM as L0 takes some minutes on idle ones.
+/// Time-out of a run: emulators on busy machines are slow, and KVM as L0 takes minutes on idle ones.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How long the emulator may take to end after its line is closed.
+/// Time-out for the emulator's end after its line is closed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Arguments of the emulator for a kernel that asks it for random numbers and the date: the same ones each time.
+/// Arguments of the emulator that fix the random numbers and the date that it gives to a kernel.
 pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"];
 
 /// Output of a run.
@@ -38,9 +38,9 @@ pub struct Output {
 pub enum Next {
     /// The machine keeps running.
     GoOn,
-    /// These bytes go to it, over the serial line.
+    /// Bytes are sent over the serial line.
     Send(Vec<u8>),
-    /// It is ended.
+    /// The machine is ended.
     End,
 }
 

@@ -12,7 +12,7 @@ pub fn write<T: Serialize>(values: &[T]) -> Result<String> {
     values.iter().map(|value| Ok(serde_json::to_string(value)? + "\n")).collect()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads the output of [`write`].
 ///
 /// # Errors
 /// A line is malformed; the message has its number.

@@ -1,6 +1,7 @@
-//! `stile bench`: what operations cost under Stile, and under its peers on the same emulated machine.
+//! `stile bench`: cost of operations under Stile and its peers, on the same emulated machine.
 //!
-//! The emulator counts instructions (QEMU's `-icount`, Bochs' counter), so the same build gives the same figures each time. Instructions are not cycles.
+//! The emulator counts instructions (QEMU's `-icount`, Bochs' counter), so the same build gives the same figures each
+//! time. Instructions are not cycles.
 
 mod ablation;
 pub mod budgets;
@@ -51,7 +52,7 @@ pub fn probe_image() -> Result<Vec<u8>> {
 
 /// Builds the file system of a kernel whose KVM runs the probe, and returns it with the numbers of vCPUs for its boot arguments.
 /// # Errors
-/// A name that there isn't; something can't be built.
+/// Unknown name; failed build.
 pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
     let operations = platform::of(Arch::Aarch64).choose(&names).map_err(exit::usage)?;
@@ -62,7 +63,7 @@ pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Ve
 /// many VMs: one after the other, or groups of two at a time.
 ///
 /// # Errors
-/// A name that there isn't; something can't be built or fetched.
+/// Unknown name; failed build or fetch.
 pub fn nested_probe_of_pc(operations: &[&str], iterations: u32, vms: usize, grouping: Grouping) -> Result<(PathBuf, Vec<u8>, String)> {
     let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
     let operations = platform::of(Arch::X86_64).choose(&names).map_err(exit::usage)?;
@@ -72,7 +73,7 @@ pub fn nested_probe_of_pc(operations: &[&str], iterations: u32, vms: usize, grou
 /// Measures, and prints a table.
 ///
 /// # Errors
-/// A name that there isn't; something can't be built, fetched or run; the file can't be written.
+/// Unknown name; failed build, fetch or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     let arch = Arch::named(&args.arch).map_err(exit::usage)?;
     if args.nested {
@@ -102,7 +103,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build(arch)?;
-    // Real work can't be told from the rest of a run without it.
+    // Without it, real work is indistinguishable from the rest of a run.
     let plugin = if !platform.has_plugin || args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));

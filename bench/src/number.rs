@@ -19,7 +19,7 @@ pub fn short(value: f64) -> String {
     number(if value >= 100.0 { value.round() } else { value })
 }
 
-/// How often `base` goes into `value`; nothing if that makes no sense.
+/// Quotient of `value` and `base`; empty if it is undefined.
 pub fn ratio(value: f64, base: f64) -> String {
     let ratio = value / base;
     let digits = if ratio < 0.95 {

@@ -63,8 +63,8 @@ pub static AARCH64: [Operation; 15] = [
     operation("ipi_shared", Needs::Shared, None),
 ];
 
-/// A PC's operations, in the order in which tables show them. Where the name does not say so, the local APIC is in x2APIC mode, but for
-/// `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
+/// A PC's operations, in the order of tables. Unless the name says otherwise, the local APIC is in x2APIC mode, except
+/// for `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
 pub static X86_64: [Operation; 21] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmcall", Needs::One, Some(60)),
@@ -89,7 +89,7 @@ pub static X86_64: [Operation; 21] = [
     operation("ipi_direct", Needs::Two, None),
 ];
 
-/// Those of `all` with these names; all without names.
+/// The operations of `all` with these names; all without names.
 ///
 /// # Errors
 /// Unknown name; the message lists the valid ones.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Replaces what is between a page's marks of this name, which say which command writes there.
+/// Replaces the text between a page's marks of this name, which name the command that writes it.
 ///
 /// # Errors
 /// The page does not have them.

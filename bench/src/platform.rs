@@ -15,9 +15,9 @@ pub struct Platform {
     pub arch: Arch,
     /// Operations of the probe, in the order of tables.
     pub operations: &'static [Operation],
-    /// Those that Stile is compared with.
+    /// Hosts that Stile is compared with.
     pub peers: &'static [Host],
-    /// Whether the emulator can load the plugin that counts what runs outside of the guest.
+    /// Whether the emulator can load the plugin that counts instructions outside of the guest.
     pub has_plugin: bool,
     /// The file of the picture, from the repository's folder.
     pub picture: &'static str,
@@ -54,7 +54,7 @@ pub static PLATFORMS: [Platform; 2] = [
     },
 ];
 
-/// The one of an architecture.
+/// The platform of an architecture.
 pub fn of(arch: Arch) -> &'static Platform {
     let [aarch64, x86_64] = &PLATFORMS;
     match arch {
@@ -63,12 +63,12 @@ pub fn of(arch: Arch) -> &'static Platform {
     }
 }
 
-/// The one that has a CPU model.
+/// The platform that has a CPU model.
 pub fn of_cpu(model: &str) -> &'static Platform {
     of(if bochs::MODELS.contains(&model) { Arch::X86_64 } else { Arch::Aarch64 })
 }
 
-/// Files and settings that a machine is started with.
+/// Files and settings of a machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The CPUs' model.
@@ -80,12 +80,12 @@ pub struct Start<'a> {
 }
 
 impl Platform {
-    /// The model of the CPUs in the picture, and of those that are measured unless another one is asked for.
+    /// CPU model of the picture, and default of measurements.
     pub const fn cpu(&self) -> &'static str {
         self.arch.default_cpu_model()
     }
 
-    /// Stile, and then those that it is compared with.
+    /// Stile, followed by its peers.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
         [Host::Stile].into_iter().chain(self.peers.iter().copied())
     }
@@ -98,7 +98,7 @@ impl Platform {
         operation::choose(self.operations, names)
     }
 
-    /// Which peers the words of `--against` name; all without words.
+    /// The peers that the words of `--against` name; all without words.
     ///
     /// # Errors
     /// Unknown name; the message lists the valid ones.
@@ -119,7 +119,7 @@ impl Platform {
         Ok(hosts)
     }
 
-    /// Returns the requirements of operations, each with its operations: those of one requirement share a run.
+    /// Returns the operations by requirement: those of one requirement share a run.
     pub fn groups(operations: &[Operation]) -> Vec<(Needs, Vec<Operation>)> {
         [Needs::One, Needs::Two, Needs::Shared]
             .into_iter()
@@ -139,7 +139,7 @@ impl Platform {
             Arch::Aarch64 => vec!["-append".into(), arguments.clone()],
             Arch::X86_64 => Vec::new(),
         };
-        // The last one of several options wins.
+        // The last of several options takes effect.
         self.machine(start, vec!["virtualization=off".into()], Boot::Multiboot(arguments), extra)
     }
 

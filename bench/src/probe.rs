@@ -1,4 +1,4 @@
-//! The probe: built, made into a flat image, and what it prints.
+//! The probe: its build, its image, and its output.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub const MEMORY: u64 = 64 << 20;
 /// Start of the probe's lines about a failure.
 const FAILURE: &str = "probe: ";
 
-/// Builds the probe, and returns what every host starts: on Arm its memory from the header of an arm64 Image on, on a PC the ELF file.
+/// Builds the probe. Returns the image that every host starts: on Arm an arm64 Image, on a PC the ELF file.
 ///
 /// # Errors
 /// It doesn't compile.
@@ -46,7 +46,7 @@ fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
     Ok(flat)
 }
 
-/// The probe's boot arguments: which operations, and how often each.
+/// The probe's boot arguments: operations, and the number of iterations.
 pub fn arguments(operations: &[Operation], iterations: u32) -> String {
     let names: Vec<_> = operations.iter().map(|operation| operation.name).collect();
     format!("n={iterations} only={}", names.join(","))
@@ -64,15 +64,15 @@ pub struct Line {
     pub operation: String,
     /// Instructions of one operation, if the host supports it.
     pub instructions: Option<f64>,
-    /// How many ran.
+    /// Number of iterations.
     pub iterations: Option<u64>,
-    /// How many exits there were, if the host said so in the line before.
+    /// Number of exits, if the host reports it in the line before.
     pub exits: Option<u64>,
-    /// Why it was not measured.
+    /// Reason if it was not measured.
     pub skipped: Option<String>,
 }
 
-/// The probe's lines in a console's output. Everything else there, such as a kernel's messages, is passed over.
+/// The probe's lines in a console's output. Other lines, such as a kernel's messages, are ignored.
 ///
 /// # Errors
 /// The output has none, or the probe reports a failure.
@@ -94,7 +94,7 @@ pub fn lines(output: &[u8]) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Whether the probe has said all that it will say: a whole line of each of these operations, or that it failed.
+/// Whether the output is complete: a whole line for each of these operations, or a failure.
 pub fn is_over(output: &[u8], operations: &[Operation]) -> bool {
     let text = String::from_utf8_lossy(output);
     let whole = || text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_is_over_when_each_operation_has_a_whole_line() {
+    fn output_is_complete_with_a_whole_line_for_each_operation() {
         let operations = operation::choose(&operation::AARCH64, &["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
         let output = b"(XEN) DOM1: {\"operation\":\"eoi\",\"skipped\":\"not here\"}\r\n{\"operation\":\"hyp_call\",\"instructions\":2.0,\"iterations\":1}\n";
         assert!(is_over(output, &operations));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told() {
+    fn failures_are_reported() {
         assert!(lines(b"probe: panicked at ...\n").unwrap_err().to_string().contains("panicked"));
         assert!(lines(b"Kernel panic\n").unwrap_err().to_string().contains("Kernel panic"));
     }

@@ -1,11 +1,11 @@
-//! Figures as they are written down: a line of JSON each, which says where the figure is from.
+//! Stored figures: a line of JSON each, with host, architecture and CPU model.
 
 use serde::{Deserialize, Serialize};
 
 use super::host::Figure;
 use stile::config::Arch;
 
-/// A figure, and what it is of.
+/// A figure and its origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The host's name.
@@ -30,7 +30,7 @@ fn is_default(arch: &Arch) -> bool {
 }
 
 impl Record {
-    /// Whether both are figures of the same thing.
+    /// Whether both records have the same origin and operation.
     pub fn is_of_same(&self, other: &Self) -> bool {
         (&self.host, self.arch, &self.cpu, self.level, &self.ablation, &self.figure.operation)
             == (&other.host, other.arch, &other.cpu, other.level, &other.ablation, &other.figure.operation)

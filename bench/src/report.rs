@@ -1,4 +1,4 @@
-//! The figures of all hosts beside each other: a table for people, and records for programs.
+//! Comparison of all hosts: a table for people, and records for programs.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -10,7 +10,7 @@ use super::platform::Platform;
 use super::record::Record;
 use super::vmx_table;
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug)]
 pub struct Results<'a> {
     platform: &'static Platform,
@@ -20,17 +20,18 @@ pub struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Nothing measured yet.
+    /// Returns a report without measurements.
     pub fn new(platform: &'static Platform, cpu: &'a str, operations: &'a [Operation]) -> Self {
         Self { platform, cpu, operations, hosts: Vec::new() }
     }
 
-    /// Adds what was measured under a host.
+    /// Adds the figures of a host.
     pub fn add(&mut self, host: Host, figures: Vec<Figure>) {
         self.hosts.push((host, figures));
     }
 
-    /// Renders a table with a row for each operation: the first host's figures and exits, then the others' with their ratio to the first host's.
+    /// Renders a table with a row for each operation: the first host's figures and exits, then the others' with their
+    /// ratio to the first host's.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -79,17 +80,17 @@ impl<'a> Results<'a> {
         (!table.is_empty()).then(|| format!("Exits by reason, per operation.\n{table}"))
     }
 
-    /// The table of what runs outside of the guest, if it was counted.
+    /// The table of events outside of the guest, if they were counted.
     pub fn crossings(&self) -> Option<String> {
         crossings::table(self.operations, &self.hosts)
     }
 
-    /// The table of what the processor was asked for on a PC, if it was counted.
+    /// The table of privileged operations of a PC's hypervisor, if they were counted.
     pub fn vmx(&self) -> Option<String> {
         vmx_table::table(self.operations, &self.hosts)
     }
 
-    /// Every figure, with where it is from.
+    /// Every figure with its origin.
     pub fn records(&self) -> Vec<Record> {
         let record = |host: &Host, figure: &Figure| Record {
             host: host.name().to_owned(),

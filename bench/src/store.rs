@@ -22,7 +22,7 @@ pub fn read<T: DeserializeOwned>(repository: &Path, file: &str) -> Result<Vec<T>
     json_lines::read(&text(repository, file)?).with_context(|| format!("reading {file}"))
 }
 
-/// Puts new values in the place of those old ones that `same` says they replace.
+/// Replaces the old values for which `same` holds by new ones.
 pub fn replace<T>(values: &mut Vec<T>, new: Vec<T>, same: impl Fn(&T, &T) -> bool) {
     values.retain(|old| !new.iter().any(|new| same(old, new)));
     values.extend(new);

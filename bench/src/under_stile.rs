@@ -50,19 +50,19 @@ pub struct Output {
     pub vmx: Vec<vmx::Section>,
 }
 
-/// How long a VM runs.
+/// End of a VM's run.
 #[derive(Clone, Copy)]
 pub enum Until<'a> {
     /// Until the VM ends itself.
     ItEnds,
-    /// Until this function returns true for the console's complete output. Stile is then told to end the VM.
+    /// Until this function returns true for the console's complete output. Then the VM is ended.
     Said(&'a dyn Fn(&[u8]) -> bool),
 }
 
 /// Runs a machine of [`machine`], with further arguments for the emulator, and counts with the plugin if there is one.
 ///
 /// # Errors
-/// The files are not what they should be, the emulator fails, or Stile does not end well.
+/// Malformed files, a failure of the emulator, or an abnormal end of Stile.
 pub fn run(
     hypervisor: &Hypervisor,
     config: &MachineConfig,
@@ -123,7 +123,7 @@ impl Output {
     /// The exits by reason.
     ///
     /// # Errors
-    /// Exits that no row of the ledger has.
+    /// Exits without a row of the ledger.
     pub fn exits(&self) -> Result<BTreeMap<String, u64>> {
         ensure!(self.account.difference() == 0, "{} exits are not in the ledger", self.account.difference());
         let reasons = self.account.reasons(catalogue(self.arch));
@@ -137,14 +137,14 @@ fn row_name(reason: &str, sub: &str) -> String {
     if sub == "other" { reason.to_owned() } else { format!("{reason}: {sub}") }
 }
 
-/// A command as it goes over the serial line.
+/// Encodes a command for the serial line.
 fn command(command: &Command) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder::new().command(command, &mut |byte| bytes.push(byte));
     bytes
 }
 
-/// Returns the VM's console output in the bytes that the serial line has delivered so far.
+/// Returns the VM's console output in the bytes received from the serial line.
 fn console_of(line: &[u8]) -> Vec<u8> {
     let mut decoder = Decoder::new();
     let byte = |byte: &u8| match decoder.push(*byte)? {

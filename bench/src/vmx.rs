@@ -1,4 +1,4 @@
-//! Counts of the emulated PC (`emulator/bochs/instrument.cc`): events that hardware charges for and instruction counts do not
+//! Counts of the emulated PC (`emulator/bochs/instrument.cc`): events that are costly on hardware and that instruction counts do not
 //! show.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Section {
     /// Exits by basic reason.
     exits: BTreeMap<u16, u64>,
-    /// Those of the VMCS that runs the guest with the marks.
+    /// Exits of the VMCS that runs the guest with the marks.
     marker_exits: BTreeMap<u16, u64>,
     /// All instructions.
     all_instructions: u64,
@@ -37,7 +37,7 @@ pub struct Vmx {
 /// Reads the emulator's lines: a section each.
 ///
 /// # Errors
-/// A line is none.
+/// Malformed line.
 pub fn parse(text: &str) -> Result<Vec<Section>> {
     text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("the emulator counted {line}"))).collect()
 }
@@ -48,7 +48,7 @@ impl Section {
         self.exits.values().sum()
     }
 
-    /// All instructions, of guests, too.
+    /// All instructions, including those of guests.
     pub const fn all_instructions(&self) -> u64 {
         self.all_instructions
     }
@@ -63,7 +63,7 @@ impl Section {
         self.instructions
     }
 
-    /// The exits of the VMCS that runs the guest with the marks, and those of others: of L2, and of its L1.
+    /// Exits of the VMCS that runs the guest with the marks, and of all others.
     pub fn by_level(&self) -> [BTreeMap<u16, u64>; 2] {
         let mut others = self.exits.clone();
         for (reason, count) in &mut others {
@@ -73,7 +73,7 @@ impl Section {
         [self.marker_exits.clone(), others]
     }
 
-    /// How many more exits there are than in another one.
+    /// Difference of exits to an earlier section.
     pub fn more_exits(&self, before: &Self) -> i64 {
         self.exits() as i64 - before.exits() as i64
     }
@@ -97,7 +97,7 @@ mod tests {
     const TWICE: &str = r#"{"exits":{"10":128,"1":2},"marker_exits":{"10":127},"all_instructions":9600,"instructions":6400,"vmcs_reads":512,"vmcs_writes":130,"msr_writes":3}"#;
 
     #[test]
-    fn what_is_at_the_edges_is_in_no_figure() {
+    fn costs_at_the_edges_are_excluded() {
         let [once, twice] = <[Section; 2]>::try_from(parse(&format!("{ONCE}\n{TWICE}\n")).unwrap()).unwrap();
         assert_eq!((once.exits(), twice.more_exits(&once)), (66, 64));
         assert_eq!(twice.by_level(), [BTreeMap::from([(10, 127)]), BTreeMap::from([(1, 2), (10, 1)])]);

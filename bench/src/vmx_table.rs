@@ -1,4 +1,4 @@
-//! The table of what operations ask of the processor of an emulated PC.
+//! Table of operations' accesses to VMCS fields and MSRs on an emulated PC.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -6,7 +6,7 @@ use super::host::{Figure, Host};
 use super::number::number;
 use super::operation::Operation;
 
-/// A row for each operation and host; none if nothing was counted.
+/// Returns a row for each operation and host; `None` if nothing was counted.
 pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -1,4 +1,4 @@
-//! Which shared libraries a program needs, and where they are in a directory of unpacked packages.
+//! Shared libraries of programs in a directory of unpacked packages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use stile::config::Arch;
 
-/// Where Debian's packages put libraries. The dynamic linker is in both, and programs ask for it in the first.
+/// Directories of libraries in Debian's packages. The dynamic linker is in both; programs refer to the first.
 const fn directories(arch: Arch) -> [&'static str; 2] {
     match arch {
         Arch::Aarch64 => ["usr/lib", "usr/lib/aarch64-linux-gnu"],
@@ -17,7 +17,7 @@ const fn directories(arch: Arch) -> [&'static str; 2] {
     }
 }
 
-/// The paths, relative to `tree`, of the dynamic linker and all libraries that these programs of it need, directly or not.
+/// Paths, relative to `tree`, of the dynamic linker and of all direct and indirect libraries of these programs.
 ///
 /// # Errors
 /// A program is not an ELF file; a library is missing.

@@ -1,7 +1,8 @@
-//! `stile bench --full`: what real work costs a guest: Debian's programs on Debian's kernel, under Stile, under KVM, and with no hypervisor.
+//! `stile bench --full`: cost of real work in a guest: Debian's programs on Debian's kernel, under Stile, under KVM,
+//! and without a hypervisor.
 //!
-//! On Arm each piece of work runs twice, the second time twice as long. What the second run cost more is the work's cost: the boot, the pause
-//! after it, and the end, are in both. On a PC it runs once, and tells the emulator where it begins and ends.
+//! On Arm each piece of work runs twice, the second time twice as long. The difference is the work's cost: the boot,
+//! the pause after it and the end are in both. On a PC it runs once, between two marks for the emulator.
 
 mod libraries;
 mod report;
@@ -20,7 +21,7 @@ use stile::config::Arch;
 use under::{Counts, Job};
 pub use work::{Work, choose};
 
-/// Measures the work under these hosts, on Arm with the emulator's plugin, tells `progress` what runs, and returns the figures.
+/// Measures the work under these hosts, on Arm with the emulator's plugin, reports each run to `progress`, and returns the figures.
 ///
 /// # Errors
 /// Something can't be built, fetched or run; a guest does not do its work.
@@ -34,7 +35,7 @@ pub fn measure(
 ) -> Result<Results> {
     let mut results = Results::new(cpu);
     for work in work {
-        progress(format!("{}: what it needs", work.name));
+        progress(format!("{}: programs and files", work.name));
         let system = system::build(arch, work)?;
         for host in hosts {
             let run = |units: u32| -> Result<Counts> {
@@ -45,7 +46,7 @@ pub fn measure(
             let figure = match host {
                 _ if arch == Arch::X86_64 => Figure::of_each(&run(work.units)?, work.units),
                 Host::Stile | Host::Without(_) | Host::Native if work.is_boot() => Figure::whole(&run(1)?),
-                // One boot more of the guest: the host's is in both.
+                // One more boot of the guest; the host's boot is in both.
                 Host::Kvm(_) if work.is_boot() => Figure::difference(&run(1)?, &run(2)?, 1)?,
                 _ => Figure::difference(&run(work.units)?, &run(2 * work.units)?, work.units)?,
             };

@@ -11,13 +11,13 @@ use super::work::Work;
 use crate::host::Host;
 use crate::number::number;
 
-/// How many reasons of exits a row of the table names.
+/// Number of exit reasons in a row of the table.
 const REASONS: usize = 4;
 
 /// Cost of a unit of work under a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// How many units were measured.
+    /// Number of measured units.
     units: u32,
     /// Exits by reason.
     exits: BTreeMap<String, f64>,
@@ -28,12 +28,12 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Of a run that is one unit as a whole.
+    /// Returns the cost of a run that is one unit as a whole.
     pub fn whole(counts: &Counts) -> Self {
         Self::of_each(counts, 1)
     }
 
-    /// Of one of `units` that are all that was counted.
+    /// Returns the cost of one of `units`, the only counted work.
     pub fn of_each(counts: &Counts, units: u32) -> Self {
         let each = |count: u64| count as f64 / f64::from(units);
         Self {
@@ -47,7 +47,7 @@ impl Figure {
     /// Returns the cost of the `units` by which the second run exceeds the first.
     ///
     /// # Errors
-    /// It cost nothing.
+    /// The difference is zero.
     pub fn difference(first: &Counts, second: &Counts, units: u32) -> anyhow::Result<Self> {
         let per_unit = |first: u64, second: u64| (second as f64 - first as f64) / f64::from(units);
         let of = |counts: &Counts, reason: &str| counts.exits.get(reason).copied().unwrap_or(0);
@@ -77,7 +77,7 @@ impl Figure {
     }
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug)]
 pub struct Results {
     cpu: String,
@@ -94,7 +94,7 @@ struct Line<'a> {
     level: u8,
     vcpus: u8,
     units: u32,
-    /// These are for a unit.
+    /// Figures of one unit.
     instructions: f64,
     instructions_hypervisor: f64,
     exits: f64,
@@ -102,12 +102,12 @@ struct Line<'a> {
 }
 
 impl Results {
-    /// Nothing measured yet.
+    /// Returns a report without measurements.
     pub fn new(cpu: &str) -> Self {
         Self { cpu: cpu.to_owned(), rows: Vec::new() }
     }
 
-    /// Adds what work costs under a host.
+    /// Adds the cost of work under a host.
     pub fn add(&mut self, work: &'static Work, host: Host, figure: Figure) {
         self.rows.push((work, host, figure));
     }
@@ -166,7 +166,7 @@ impl Results {
     }
 }
 
-/// To a hundredth; large ones to a tenth, with commas between the thousands.
+/// Formats a number to a hundredth; large ones to a tenth, with commas between the thousands.
 fn rounded(value: f64) -> String {
     // Rounds to 0 first: a difference of runs can be a little less than nothing.
     let value = if value.abs() < 0.005 { 0.0 } else { value };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_runs_have_is_no_cost() {
+    fn common_costs_are_subtracted() {
         let first = counts(1_000, 100, &[("boot", 40), ("timer", 10)]);
         let second = counts(1_500, 120, &[("boot", 40), ("timer", 20), ("kick", 5)]);
         let figure = Figure::difference(&first, &second, 10).unwrap();

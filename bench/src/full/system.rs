@@ -1,4 +1,4 @@
-//! The guest that works: one of Debian's kernels, and a root file system in memory with just what the work needs.
+//! The guest of real work: a kernel of Debian, and a minimal root file system in memory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,12 +32,12 @@ const COMPILE: &str = include_str!("compile.c");
 /// Directories of the root file system; those of programs and libraries are added.
 const DIRECTORIES: [&str; 10] = ["dev", "proc", "root", "sys", "tmp", "usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin"];
 
-/// Fetches and builds what the work needs.
+/// Fetches and builds the guest's files.
 ///
 /// # Errors
-/// Something can't be fetched or built, or is not where it is expected.
+/// A file can't be fetched or built, or is not at its expected path.
 pub fn build(arch: Arch, work: &Work) -> Result<System> {
-    // The module that sends IPIs without exits is for this one; KVM's host on a PC is the same.
+    // The module that sends IPIs without exits requires this kernel; KVM's host on a PC has the same one.
     let kernel = if arch == Arch::X86_64 { DebianKernel::V6_1 } else { DebianKernel::Newest };
     let kernel = debian::kernel_for(arch, kernel, Freshness::Weekly)?.kernel;
     let kernel = fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
@@ -61,7 +61,7 @@ pub fn build(arch: Arch, work: &Work) -> Result<System> {
     for link in ["bin", "lib", "lib64", "sbin"] {
         archive.link(link, &format!("usr/{link}"));
     }
-    // The kernel opens this one before anything is mounted.
+    // The kernel opens this device before it mounts any file system.
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.file("usr/bin/busybox", 0o755, &busybox);
     archive.link("usr/bin/sh", "busybox");

@@ -1,4 +1,4 @@
-//! The work that is measured: what a guest does, with which of Debian's programs, and how it is counted.
+//! Measured work: a guest's programs, and the unit in which they are counted.
 
 use stile::config::Arch;
 
@@ -22,7 +22,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// Whether it is measured on an architecture: the boot only where the emulator counts whole runs; and a compiler is for its own machine.
+    /// Whether it is measured on an architecture: the boot only where the emulator counts whole runs; and a compiler is
+    /// for its own machine.
     pub fn is_for(&self, arch: Arch) -> bool {
         arch == Arch::Aarch64 || !self.is_boot() && self.name != "compile"
     }
@@ -68,7 +69,7 @@ run() { taskset $(nproc) redis-benchmark -h 127.0.0.1 -t get -c 1 -n $units -q; 
 ";
 
 /// One client that reads small values over loopback, a request at a time, on the last CPU, and the server with one thread on the first.
-/// memcached looks up the user that it runs as.
+/// memcached requires an entry for its user.
 const MEMCACHED: &str = "
 prepare() {
     mkdir -p /etc

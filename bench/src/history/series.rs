@@ -13,7 +13,7 @@ pub struct Selection<'a> {
     pub operations: &'a [String],
     /// The architecture.
     pub arch: Arch,
-    /// The CPU model, of which there may be several.
+    /// The CPU model.
     pub cpu: &'a str,
 }
 
@@ -61,7 +61,7 @@ pub struct Series {
     pub steps: Vec<Step>,
 }
 
-/// A kept figure: what all versions of the file have.
+/// A kept figure: the fields that all versions of the file have.
 #[derive(Debug, Deserialize)]
 struct Kept {
     host: String,

@@ -28,7 +28,7 @@ pub struct Figure {
     /// VMX instructions outside of the guest, where they are counted.
     #[serde(flatten)]
     pub vmx: Option<Vmx>,
-    /// How many were measured.
+    /// Number of measured operations.
     pub iterations: u64,
 }
 

@@ -37,7 +37,7 @@ impl Kvm {
         })
     }
 
-    /// The kernel's parameter that asks for the mode.
+    /// The kernel parameter that selects the mode.
     const fn parameter(self) -> &'static str {
         match self {
             Self::Vhe | Self::V6_12 => "",
@@ -150,7 +150,7 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
     archive(&linux::build(client::PROGRAM)?, probe, operations, iterations)
 }
 
-/// How a host runs several VMs.
+/// Order of several VMs on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
     /// One after the other.
@@ -159,7 +159,7 @@ pub enum Grouping {
     Pairs,
 }
 
-/// The kernel and the file system of a PC's host that runs the probe in so many VMs or groups of them, and its boot arguments.
+/// Kernel, file system and boot arguments of a PC's host that runs the probe in a number of VMs or groups of VMs.
 ///
 /// # Errors
 /// Something can't be built or fetched.

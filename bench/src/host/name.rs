@@ -1,4 +1,4 @@
-//! The hosts, and what they are called.
+//! The hosts and their names.
 
 use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, IpiAccess, Techniques, TimerAccess};
 

@@ -18,12 +18,12 @@ pub struct Request<'a> {
     pub cpu: &'a str,
     /// The operations.
     pub operations: &'a [Operation],
-    /// How often each runs; some run less often.
+    /// Number of iterations; slow operations divide it.
     pub iterations: u32,
-    /// The plugin that counts exits and what runs outside of the guest; nothing without it.
+    /// The plugin that counts exits and instructions outside of the guest; they are not counted without it.
     pub plugin: Option<&'a Path>,
     /// The techniques of the VM, under Stile.
     pub techniques: Techniques,
-    /// Told before each run: which host, and what is measured.
+    /// Receives the host and the operations before each run.
     pub progress: &'a dyn Fn(String),
 }

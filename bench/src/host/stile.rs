@@ -58,7 +58,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
 pub struct Together {
     /// Cost of each; `iterations` is how many times more an operation ran in the second run.
     pub figures: Vec<Figure>,
-    /// How many more exits the second run had, by reason.
+    /// Additional exits of the second run, by reason.
     pub exits: BTreeMap<String, i64>,
 }
 
@@ -104,7 +104,7 @@ struct Run {
 
 /// Runs the probe with operations that need the same CPUs.
 fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
-    let needs = operations.first().context("there is no such operation")?.needs;
+    let needs = operations.first().context("unknown operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
     // `ipi_direct` needs direct IPIs, which are disabled by default.

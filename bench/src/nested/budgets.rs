@@ -15,7 +15,8 @@ use stile::config::Arch;
 /// The tests: names, and the hypervisor that each is about.
 pub const TESTS: [(&str, L1); 3] = [("nested/probe-as-l2", L1::Kvm), ("nested/nvhe-probe-as-l2", L1::KvmNvhe), ("nested/xen", L1::Xen)];
 
-/// Measures every operation that has a budget in a VM of this hypervisor's. The error says which ones cost more, and by how much.
+/// Measures every operation with a budget in a VM of this hypervisor. The error names those that exceed it, and the
+/// excess.
 ///
 /// # Errors
 /// That, or why nothing can be measured.

@@ -1,4 +1,5 @@
-//! `stile bench --nested --full`: a whole Debian as L2, from its start to a shell that turns it off, beside the same Debian as L1.
+//! `stile bench --nested --full`: a whole Debian as L2, from its start to a shell that turns it off, compared with the
+//! same Debian as L1.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +37,7 @@ pub struct Boots {
     as_l1: u64,
     /// Instructions as a VM of KVM's in a VM of Stile's, all that L1 does for it included.
     as_l2: u64,
-    /// Those of the latter that ran in Stile.
+    /// The part of the latter in Stile.
     stile: u64,
     /// Exits of L2, and of L1 for it, by reason.
     exits: BTreeMap<String, u64>,
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_l1_does_without_an_l2_is_none_of_its() {
+    fn l1_overhead_is_subtracted() {
         let (with, without) = (run(30, &[(0x1000, 500, 7), (0x2000, 900, 5)]), run(10, &[(0x1000, 400, 3)]));
         let boots = Boots::of("max", &run(20, &[(0x1000, 1000, 1)]), &with, &without);
         assert_eq!((boots.as_l1, boots.as_l2, boots.stile), (1020, 1020, 20));

@@ -61,7 +61,7 @@ pub struct Request<'a> {
     pub cpu: &'a str,
     /// The operations.
     pub operations: &'a [Operation],
-    /// Told before each run: what runs under what, and on how many CPUs.
+    /// Receives the setup and the number of CPUs before each run.
     pub progress: &'a dyn Fn(String),
 }
 
@@ -95,7 +95,7 @@ impl L0 {
         }
     }
 
-    /// How it makes a VM's EL2.
+    /// Its emulation of a VM's EL2.
     const fn way(self) -> Nested {
         match self {
             Self::Nv2 | Self::Kvm => Nested::Nv2,
@@ -103,7 +103,7 @@ impl L0 {
         }
     }
 
-    /// Runs L1 until it turns its machine off, or, under Stile only, until it has said enough.
+    /// Runs L1 until it turns its machine off, or, under Stile only, until its output is complete.
     ///
     /// # Errors
     /// Something can't be built, fetched or run; the account of Stile and that of the emulator differ.

@@ -13,7 +13,7 @@ use stile::debian::{self, Freshness};
 use stile::image::VmFiles;
 use stile::l2::vm::vm;
 
-/// How often each operation runs in a round. So few that the fewest instructions of all rounds are those of one without a tick of L1's.
+/// Iterations of each operation in a round: few, so that some round has no timer tick of L1.
 const ITERATIONS: u32 = 128;
 
 /// The memory of an L1 in bytes.

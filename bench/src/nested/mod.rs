@@ -25,10 +25,10 @@ use stile::{cargo, exit, out};
 /// The CPUs that operations need, and L1 has.
 const CPUS: [u8; 2] = [1, 2];
 
-/// Measures what L2 does, and prints what it costs and which exits it takes.
+/// Measures operations of L2, and prints their costs and exits.
 ///
 /// # Errors
-/// As those of `stile bench`.
+/// See `stile bench`.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     let cpu = args.cpu.as_deref().unwrap_or(platform::of(Arch::Aarch64).cpu());
     let operations = operations::choose(&args.only).map_err(exit::usage)?;

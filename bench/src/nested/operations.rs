@@ -5,23 +5,23 @@ use crate::operation::{self, AARCH64, Needs, Operation};
 /// A system call of a program of L1's, which KVM's client makes: the return from it is an ERET that traps at virtual EL2.
 pub const SYSCALL: Operation = Operation { name: "l1_syscall", needs: Needs::One, aim: None };
 
-/// Those of L2 that are measured if none are named.
+/// Operations of L2 that are measured by default.
 const DEFAULT: [&str; 7] = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "ipi_self", "ipi", "timer", "eoi"];
 
-/// All that can be measured, in the order of the tables.
+/// All operations, in the order of the tables.
 pub fn all() -> Vec<Operation> {
     AARCH64.into_iter().chain([SYSCALL]).collect()
 }
 
-/// The operations with these names, or those of the tables.
+/// The operations with these names, or the default ones.
 ///
 /// # Errors
-/// A name that there isn't, or an operation that L1 could not be made to run as it must: a sentence.
+/// A sentence: unknown name, or an operation that L1 cannot run.
 pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
     let default = || DEFAULT.iter().chain([&SYSCALL.name]).map(|&name| name.to_owned()).collect();
     let operations = operation::choose(&all(), &if names.is_empty() { default() } else { names.to_vec() })?;
     match operations.iter().find(|operation| operation.needs == Needs::Shared) {
-        Some(other) => Err(format!("{} needs vCPUs that share a CPU, and who shares one is L1's to decide", other.name)),
+        Some(other) => Err(format!("{} needs vCPUs that share a CPU, which L1 does not guarantee", other.name)),
         None => Ok(operations),
     }
 }

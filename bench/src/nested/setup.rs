@@ -1,4 +1,4 @@
-//! Which hypervisor runs under which.
+//! Pairs of a host (L0) and a guest hypervisor (L1).
 
 use anyhow::{Context, Result, ensure};
 
@@ -9,7 +9,7 @@ use crate::counts::Section;
 use crate::operation::Operation;
 use crate::probe;
 
-/// A hypervisor, and what it runs under.
+/// A guest hypervisor and its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
     /// The hypervisor in the VM.
@@ -19,7 +19,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// All of them, in the order of the tables.
+    /// All setups, in the order of the tables.
     pub fn all() -> impl Iterator<Item = Self> {
         L1::ALL.into_iter().flat_map(|l1| l1.hosts().iter().map(move |&l0| Self { l1, l0 }))
     }
@@ -49,7 +49,7 @@ impl Setup {
         self.figures(request.cpu, &output, &operations)
     }
 
-    /// Of each operation, the round with the fewest instructions.
+    /// Returns each operation's round with the fewest instructions.
     fn figures(self, cpu: &str, output: &Output, operations: &[Operation]) -> Result<Vec<Figure>> {
         let lines = probe::lines(&output.console)?;
         let measured: Vec<_> =

@@ -21,7 +21,7 @@ pub fn terminal(figures: &[Figure], cpu: &str) -> String {
     text
 }
 
-/// The table of what operations cost in these setups, for a page.
+/// The table of operations' costs in these setups, for a page.
 pub fn costs_page(figures: &[Figure], setups: &[Setup], title: impl Fn(Setup) -> String) -> String {
     page::markdown(&costs(figures, setups, title))
 }
@@ -56,7 +56,7 @@ fn costs(figures: &[Figure], setups: &[Setup], title: impl Fn(Setup) -> String) 
     [heading].into_iter().chain(operations(figures, setups).into_iter().map(row)).collect()
 }
 
-/// A row for each reason: those of L2, and then those of L1; a column for each operation.
+/// A row for each reason, those of L2 first; a column for each operation.
 fn exits(figures: &[Figure], setup: Setup) -> Vec<Vec<String>> {
     let operations = operations(figures, &[setup]);
     let mut rows = vec![vec!["exit".to_owned()]];

@@ -1,4 +1,5 @@
-//! The limits of what operations cost and share on a machine of busy CPUs (`bench/budgets.toml`, table `scale`), and the test that holds Stile to them.
+//! Limits of operations' cost and sharing on a machine of busy CPUs (`bench/budgets.toml`, table `scale`), and the test
+//! that enforces them.
 
 use anyhow::Result;
 
@@ -16,10 +17,11 @@ const CPUS: [u32; 2] = [2, 8];
 /// Maximum ratio of an operation's costs on the larger and the smaller machine.
 const GROWTH: f64 = 1.1;
 
-/// Measures every operation that has a limit. The error says which ones share more with other CPUs, or cost more where there are more CPUs.
+/// Measures every operation with a limit. The error names those that share more with other CPUs, or cost more on a
+/// larger machine.
 ///
 /// # Errors
-/// See above; or that something can't be built or run.
+/// An exceeded limit; a failed build or run.
 pub fn test() -> Result<(), String> {
     let failures = run().map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -34,7 +36,7 @@ fn run() -> Result<Vec<String>> {
     Ok(limits.iter().flat_map(|(name, shared)| failures(name, *shared, &figures)).collect())
 }
 
-/// Which limits an operation exceeds. `shared` is the most atomic writes of one to lines that others write.
+/// The limits that an operation exceeds. `shared` is its maximum number of atomic writes to lines that others write.
 fn failures(name: &str, shared: f64, figures: &[Figure]) -> Vec<String> {
     let [few, many] = CPUS.map(|cpus| figures.iter().find(|figure| figure.operation == name && figure.cpus == cpus));
     let Some((few, many)) = few.zip(many) else { return vec![format!("{name} was not measured")] };

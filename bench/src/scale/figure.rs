@@ -20,13 +20,13 @@ pub struct Figure {
     pub instructions: f64,
     /// Atomic writes: a lock is one.
     pub atomics: f64,
-    /// Those to cache lines that other CPUs write atomically, too.
+    /// Atomic writes to cache lines that other CPUs also write atomically.
     pub shared: f64,
     /// Failed stores-exclusive.
     pub failed: f64,
-    /// How often a CPU looked again while it waited for a lock.
+    /// Polls while waiting for a lock.
     pub spins: f64,
-    /// How many were measured.
+    /// Number of measured operations.
     pub iterations: u64,
 }
 
@@ -47,12 +47,12 @@ impl Figure {
         }
     }
 
-    /// Where it stands among others: by model, operation and number of CPUs.
+    /// Sort key: model, operation and number of CPUs.
     pub fn place(&self) -> impl Ord + use<> {
         (self.cpu.clone(), OPERATIONS.iter().position(|name| *name == self.operation), self.operation.clone(), self.cpus)
     }
 
-    /// Whether both are figures of the same thing.
+    /// Whether both are figures of the same operation, machine and model.
     pub fn is_of_same(&self, other: &Self) -> bool {
         self.place() == other.place()
     }

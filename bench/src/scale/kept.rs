@@ -1,4 +1,4 @@
-//! The figures that the repository keeps (`bench/scale.jsonl`), and what is generated from them in `docs/`.
+//! The figures that the repository keeps (`bench/scale.jsonl`), and the pages in `docs/` that are generated from them.
 
 use std::path::Path;
 

@@ -14,12 +14,12 @@ use crate::under_stile::{self, Until};
 use stile::config::{Arch, MachineConfig, VmConfig};
 use stile::image::{Hypervisor, VmFiles};
 
-/// The machine's time slice. The emulator runs all CPUs in turn, until the next timer of any of them expires or they wait for each other: with
-/// a short slice it changes CPUs often.
+/// The machine's time slice. The emulator runs all CPUs in turn, until the next timer of any of them expires or they
+/// wait for each other: with a short slice it changes CPUs often.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// How often an operation runs; those that wait run less often. A switch runs while the others do only if there are enough for several of the
-/// emulator's turns, which are shorter with more CPUs; an IPI takes some of them.
+/// Iterations of an operation; waiting ones run less often. Switches must take several turns of the emulator, so that
+/// the other CPUs run meanwhile; turns are shorter with more CPUs. An IPI takes some turns itself.
 const fn iterations(needs: Needs, cpus: u32) -> u32 {
     match needs {
         Needs::One => 1024,
@@ -38,7 +38,7 @@ const ENDS: &str = "only=nothing";
 pub struct Tools {
     /// The probe's program.
     pub probe: Vec<u8>,
-    /// Where the emulator's plugin is.
+    /// Path of the emulator's plugin.
     pub plugin: PathBuf,
     /// Stile.
     pub hypervisor: Hypervisor,
@@ -47,7 +47,7 @@ pub struct Tools {
 /// Measures operations that need the same CPUs on a machine of `cpus` CPUs.
 ///
 /// # Errors
-/// The emulator fails, or something was not counted.
+/// The emulator fails, or a count is missing.
 pub fn measure(tools: &Tools, cpu: &str, cpus: u32, needs: Needs, operations: &[Operation]) -> Result<Vec<Figure>> {
     let config = machine(cpu, cpus, needs);
     let measured = probe::arguments(operations, iterations(needs, cpus));
@@ -77,8 +77,8 @@ fn is_quiet(cpus: u32, needs: Needs) -> bool {
     cpus == needs.cpus()
 }
 
-/// A machine with the probe's VM on the first CPUs, and a busy VM on each other CPU. It always has several VMs, so that shares are accounted
-/// on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
+/// A machine with the probe's VM on the first CPUs, and a busy VM on each other CPU. It always has several VMs, so that
+/// shares are accounted on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
 fn machine(cpu: &str, cpus: u32, needs: Needs) -> MachineConfig {
     let own = probe::vm(needs, Techniques::default());
     let own = VmConfig { cpus: (1 << needs.cpus()) - 1, pinned: needs == Needs::Two, ..own };

@@ -1,7 +1,8 @@
-//! `stile bench --scale`: what operations of two CPUs cost while all others are busy, over the number of CPUs.
+//! `stile bench --scale`: cost of operations of two CPUs while all others are busy, by number of CPUs.
 //!
-//! The probe's VM has dedicated CPUs; each other CPU has a VM of two vCPUs that wake each other forever, so that it schedules all the time.
-//! The emulator's plugin counts what Stile executes on the probe's CPUs, and which cache lines it writes there that it also writes elsewhere.
+//! The probe's VM has dedicated CPUs; each other CPU has a VM of two vCPUs that wake each other forever, so that it
+//! schedules continually. The emulator's plugin counts Stile's instructions on the probe's CPUs, and its writes there
+//! to cache lines that it also writes elsewhere.
 
 pub mod budgets;
 mod figure;
@@ -21,13 +22,13 @@ use stile::config::Arch;
 use stile::progress::Task;
 use stile::{cargo, emulator, exit, out};
 
-/// The numbers of CPUs that are measured unless others are asked for.
+/// Default numbers of CPUs.
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Measures, and prints a table.
 ///
 /// # Errors
-/// A name that there isn't; something can't be built or run; a file can't be written.
+/// Unknown name; failed build or run; a file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     let platform = platform::of(Arch::Aarch64);
     let names: Vec<_> = if args.only.is_empty() { OPERATIONS.map(str::to_owned).to_vec() } else { args.only.clone() };

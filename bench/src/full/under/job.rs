@@ -1,4 +1,4 @@
-//! A run, and what is counted of it.
+//! A run, and its counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Job<'a> {
     pub arch: Arch,
     /// Work of the guest.
     pub work: &'a Work,
-    /// How much of it.
+    /// Amount of work.
     pub units: u32,
     /// The guest's files.
     pub system: &'a System,
@@ -41,7 +41,7 @@ pub struct Counts {
     pub hypervisor: u64,
 }
 
-/// The plugin's reason, an abort's with what is at its address.
+/// Names the plugin's reason; an abort with the device at its address.
 fn named(reason: &str) -> String {
     let address = reason.split_once(" abort 0x").and_then(|(_, address)| u64::from_str_radix(address, 16).ok());
     let name = match address {
@@ -93,7 +93,7 @@ impl Counts {
     }
 }
 
-/// Whether the guest's console says that the work is done.
+/// Whether the guest's console reports the end of the work.
 pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
     let text = String::from_utf8_lossy(console);
     let done = job.work.is_boot() || text.contains(&system::confirmation(job.work, job.units));
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aborts_are_named_by_what_is_there() {
+    fn aborts_are_named_after_devices() {
         let names = ["IRQ", "data abort 0x9000000", "data abort 0x80a0000", "data abort 0x40790000", "instruction abort 0x42000000"];
         assert_eq!(names.map(named), ["IRQ", "UART", "GIC", "second-stage fault", "second-stage fault"]);
         assert_eq!(named("data abort 0xa000000"), "data abort 0xa000000");

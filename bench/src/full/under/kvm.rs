@@ -12,7 +12,7 @@ use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
 use stile::l2::linux;
 
-/// The host's memory in bytes: the guest's, and the host's own, in which the guest's files are three times.
+/// The host's memory in bytes: the guest's, and the host's own, which holds the guest's files three times.
 const MEMORY: u64 = system::MEMORY + (1 << 30);
 
 /// Runs the work; repeats the boot `units` times.

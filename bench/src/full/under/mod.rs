@@ -1,4 +1,4 @@
-//! A guest's run under each kind of host, and what is counted there.
+//! A guest's run under each kind of host, and its counts.
 
 mod job;
 mod kvm;

@@ -38,7 +38,7 @@ fn file(content: &[u8]) -> Result<tempfile::NamedTempFile> {
 
 fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.arch, job.work, job.units, IpiAccess::Trapped);
-    // The emulator fills in where the initial RAM file system is.
+    // The emulator adds the address of the initial RAM file system.
     let tree = dtb::build(&Description {
         el2: false,
         memory: system::MEMORY,
@@ -60,7 +60,7 @@ fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
         cpus: job.work.vcpus.into(),
         nodes: Vec::new(),
         memory: system::MEMORY,
-        // The last one of several wins.
+        // The last one takes effect.
         machine: vec!["virtualization=off".into()],
         smmu: false,
         firmware: None,

@@ -1,4 +1,4 @@
-//! The guest under Stile: exits are what its ledger counts.
+//! The guest under Stile, whose ledger counts exits.
 
 use anyhow::{Result, ensure};
 use stile_blob::{Interrupts, Techniques};
@@ -24,7 +24,7 @@ pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     confirm(job, &output.console)?;
     let exits = output.exits()?;
     if job.arch == Arch::X86_64 {
-        // The ledger is of the whole run.
+        // The ledger covers the whole run.
         return Counts::of_section(&output.vmx);
     }
     let counts = Counts::of(output.counts.as_ref())?;

@@ -11,7 +11,7 @@ use stile::debian::{self, Freshness};
 use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
 
-/// The host's file system, and the names of the VMs to start. What is in their memory is what is there under Stile.
+/// The host's file system, and the names of the VMs to start. Their memory has the same contents as under Stile.
 pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let vm = |(needs, operations): (Needs, Vec<Operation>)| -> Result<Planned> {
         let bootargs = probe::arguments(&operations, iterations);

@@ -19,7 +19,8 @@ use tree::Machine;
 /// The machine's memory, in bytes.
 const MEMORY: u64 = 4 * probe::MEMORY;
 
-/// Where the probe's image waits for Xen to copy it. QEMU has Xen at the start of RAM, and the device tree in its middle.
+/// Address of the probe's image until Xen copies it. QEMU puts Xen at the start of RAM, and the device tree in its
+/// middle.
 const PROBE: u64 = stile_board::map::RAM_BASE + MEMORY / 4 * 3;
 
 /// Measures in three runs: with one virtual CPU, with two that have a physical CPU each, and with two that share one.

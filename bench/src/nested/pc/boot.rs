@@ -45,7 +45,7 @@ impl Boot {
         [heading].into_iter().chain(self.boot_exits.iter().map(row)).collect()
     }
 
-    /// How the boot exceeds its budget: the most exits by reason.
+    /// Exits by reason that exceed the boot's budget.
     pub fn exceeded(&self, budget: &BTreeMap<String, u64>) -> Vec<String> {
         let sentence = |(reason, count): (&String, &u64)| {
             let most = budget.get(reason).copied().unwrap_or(0);

@@ -13,7 +13,8 @@ use stile::emulator;
 /// The test's name.
 pub const TEST: &str = "pc/nested/probe-as-l2";
 
-/// Measures every operation that has a budget in a VM of KVM's, and L1's boot. The error says which ones cost more, and by how much.
+/// Measures every operation with a budget in a VM of KVM, and L1's boot. The error names those that exceed it, and the
+/// excess.
 ///
 /// # Errors
 /// That, or why nothing can be measured.

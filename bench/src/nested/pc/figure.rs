@@ -7,7 +7,7 @@ use stile_ledger::x86_64::key;
 
 use crate::vmx::{Section, Vmx};
 
-/// Exits of one reason that are fewer of an operation are those of a tick.
+/// Minimum number of exits of a reason per operation: fewer are those of timer ticks.
 const FEW: f64 = 0.1;
 
 /// Cost of one operation of L2.
@@ -30,12 +30,12 @@ pub struct Figure {
     pub l2_exits: BTreeMap<String, f64>,
     /// Exits of L1 to Stile, by reason.
     pub l1_exits: BTreeMap<String, f64>,
-    /// How many were measured.
+    /// Number of measured operations.
     pub iterations: u64,
 }
 
 impl Figure {
-    /// Of so many operations of L2, between which the emulator counted this.
+    /// Returns the figure of a number of operations of L2 from the emulator's counts.
     pub fn new([l1, cpu, operation]: [&str; 3], instructions: f64, iterations: u64, section: &Section) -> Self {
         let [l2_exits, l1_exits] = section.by_level();
         let each = |exits: BTreeMap<u16, u64>| {

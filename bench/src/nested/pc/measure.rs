@@ -14,10 +14,10 @@ use stile::image::VmFiles;
 use stile::l2::vm::vm;
 use stile::programs::Programs;
 
-/// How often each operation runs in a round: few enough that a round without a tick of L1's is likely.
+/// Iterations of each operation in a round: few, so that a round without a timer tick of L1 is likely.
 const ITERATIONS: u32 = 64;
 
-/// Rounds, of which the one with the fewest instructions counts.
+/// Number of rounds. The one with the fewest instructions counts.
 const ROUNDS: usize = 6;
 
 /// The memory of KVM's L1 in bytes, and of the test guest.
@@ -43,7 +43,7 @@ pub fn measure(cpu: &str, operations: &[Operation]) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Of each operation, the round with the fewest instructions.
+/// Returns each operation's round with the fewest instructions.
 fn least(l1: &str, cpu: &str, operations: &[Operation], output: &Output) -> Result<Vec<Figure>> {
     let lines = probe::lines(&output.console)?;
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line.operation.as_str(), line.instructions?, line.iterations?))).collect();
@@ -65,7 +65,7 @@ fn run_guest(cpu: &str) -> Result<Output> {
     under_stile(cpu, vm("l1", KernelSource::File(path.into()), GUEST_MEMORY, 1), &files)
 }
 
-/// Boots L1, which runs the probe in so many VMs, one after the other, and turns its machine off.
+/// Boots L1, which runs the probe in a number of VMs, one after the other, and turns its machine off.
 ///
 /// # Errors
 /// Something can't be built, fetched or run; exits that are not in the ledger.

@@ -17,10 +17,10 @@ use stile::config::Arch;
 use stile::progress::Task;
 use stile::{cargo, emulator, exit, out};
 
-/// Measures what L2 does and L1's boot, and prints what they cost and which exits they take.
+/// Measures operations of L2 and L1's boot, and prints their costs and exits.
 ///
 /// # Errors
-/// As those of `stile bench`.
+/// See `stile bench`.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     if args.full || args.l1.iter().any(|l1| l1 != KVM) || args.against.iter().any(|peer| peer != "none") {
         return Err(exit::usage(format!("on {}, --nested has no --full, no peers, and no L1 but {KVM}", Arch::X86_64.name())));

@@ -10,7 +10,8 @@ pub const EPT_VIOLATION: Operation = Operation { name: "ept_violation", needs: N
 /// L1's tick while L2 runs.
 const HOST_INTERRUPT: Operation = Operation { name: "host_interrupt", needs: Needs::One, aim: None };
 
-/// Those of the probe that are measured in L2, with the most instructions that they are to cost; in the order of the tables.
+/// Operations of the probe that are measured in L2, with their maximum numbers of instructions, in the order of the
+/// tables.
 const CHOSEN: [(&str, Option<u32>); 8] = [
     ("cpuid", Some(3000)),
     ("vmcall", Some(3150)),
@@ -31,7 +32,7 @@ pub fn all() -> Vec<Operation> {
 /// The operations with these names; all without names.
 ///
 /// # Errors
-/// A name that there isn't: a sentence.
+/// A sentence: unknown name.
 pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
     operation::choose(&all(), names)
 }

@@ -37,7 +37,7 @@ pub fn costs(figures: &[Figure]) -> Vec<Vec<String>> {
     [heading.to_vec()].into_iter().chain(figures.iter().map(row)).collect()
 }
 
-/// A row for each reason: those of L2, and then those of L1; a column for each operation.
+/// A row for each reason, those of L2 first; a column for each operation.
 pub fn exits(figures: &[Figure]) -> Vec<Vec<String>> {
     let mut rows = vec![vec!["exit".to_owned()]];
     rows[0].extend(figures.iter().map(|figure| figure.operation.clone()));
