@@ -1,4 +1,7 @@
 //! The order of Debian's package versions (Debian Policy Manual, "Version").
+//!
+//! Crate debversion would add chrono, num-bigint and regular expressions, and parse each version into an owned value to
+//! compare it. Versions here are compared once, and come from signed lists.
 
 use std::cmp::Ordering;
 
