@@ -117,7 +117,7 @@ fn machines_are_listed_until_they_end() {
 #[test]
 fn a_detached_machine_goes_on_without_the_command() {
     let world = World::new(b"");
-    // One that is not detached leaves the scripts behind.
+    // A machine that is not detached leaves the scripts behind.
     Machine::start(&world, "web").end();
     let output = world.run(&["--detach", "--name", "back"]).output().expect("it runs");
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "back\n"), "{output:?}");

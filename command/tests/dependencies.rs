@@ -31,7 +31,7 @@ struct Metadata {
 struct Package {
     name: String,
     license: Option<String>,
-    /// None for the packages of the repository.
+    /// `None` for the packages of the repository.
     source: Option<String>,
 }
 

@@ -61,7 +61,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     killed.wait().expect("it ends");
     assert!(!is_empty(&world.tmp()));
 
-    // One that runs at the same time keeps its files, and removes them itself.
+    // A concurrent command keeps its files, and removes them itself.
     let (status, said) = end(&world.stile(&["check", "--kernel", "kernel"]).output().expect("it starts"));
     assert_eq!(status, 0, "{said}");
     assert_eq!(directories(), 1, "of the two runs one was killed");

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use stile::cargo;
 use stile::config::Arch;
 
-/// One run of cargo.
+/// A run of cargo.
 pub struct Check {
     /// The test's name.
     pub name: &'static str,

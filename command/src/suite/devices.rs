@@ -42,7 +42,7 @@ fn with_disk(scenario: Scenario, disk: Disk) -> Scenario {
     Scenario { disk: Some(Contents::Halves(disk)), ..scenario }
 }
 
-/// Debian reads a disk that is assigned to it, writes what it read, and reads that again; a VM beside it computes.
+/// Debian copies data on its assigned disk and reads the copy, beside a VM that computes.
 fn assigned_disk(programs: &Programs) -> Result<Scenario> {
     let disk = Disk { half: 16 << 20 };
     let read = |skip| format!("dd if=/dev/vda bs=1M count=16 skip={skip} iflag=direct | sha256sum");
@@ -82,7 +82,7 @@ fn reset_in_flight() -> Scenario {
     Scenario { expect, ..with_disk(scenario, disk) }
 }
 
-/// A guest has a function access what is not its memory, and resets while an access is under way. That is blocked, reported, and does
+/// A guest makes a function access foreign memory, and resets during an access. That is blocked, reported, and does
 /// nothing to its neighbour.
 fn blocked_dma(programs: &Programs) -> Result<Scenario> {
     let config = format!(
@@ -106,7 +106,7 @@ fn blocked_dma(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]) })
 }
 
-/// So many requests of 4 KiB, read or written one after the other.
+/// Number of requests of 4 KiB, read or written one after the other.
 const REQUESTS: u64 = 4000;
 
 /// A VM that makes [`REQUESTS`], and few others.
@@ -128,7 +128,7 @@ fn with_requests(name: &str, cpus: u32, vm: &str) -> Scenario {
 fn request_budget() -> Scenario {
     const INSTRUCTIONS: f64 = 170.0;
     let scenario = with_requests("budgets/assigned-disk", 1, "");
-    // The copy at the end, and what the kernel reads when it finds the disk, are some requests more.
+    // The copy at the end, and the kernel's reads when it probes the disk, are a few more requests.
     let rows = vec![("device", REQUESTS..=REQUESTS + 100, INSTRUCTIONS / 1000.0)];
     Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }.flag("--icount")
 }
@@ -152,7 +152,7 @@ fn network() -> Scenario {
     Scenario { expect, ..device(scenario, &["-netdev", "user,id=net", "-device", &card]) }
 }
 
-/// Two VMs of a configuration file reach each other by a bridge. One of them has a disk, too.
+/// Two VMs of a configuration file reach each other by a bridge. One of them also has a disk.
 fn bridge() -> Scenario {
     let disk = Disk { half: 1 << 20 };
     let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
@@ -192,7 +192,7 @@ fn nvme() -> Scenario {
     Scenario { expect, ..device(scenario, &drive) }
 }
 
-/// A VM with a function that can't be had: nothing starts, and it is said why.
+/// A VM with an unavailable function: nothing starts, and the reason is reported.
 fn refused(name: &str, why: &str) -> Scenario {
     let config = "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n".to_owned();
     let expect = Expect { status: exit::LACKING, notes: vec![why.into(), "can't run here".into()], ..Expect::default() };

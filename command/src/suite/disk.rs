@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// The contents of the disk.
 #[derive(Debug, Clone, Copy)]
 pub enum Contents {
-    /// As the type says.
+    /// A system's disk.
     Halves(Disk),
     /// A FAT file system with this `startup.nsh`, which UEFI's shell executes.
     Script(&'static str),

@@ -13,7 +13,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/ipi/{name}"), "--exits") }
     };
     Ok(vec![
-        // Identifiers of vCPUs are not those of their CPUs. Waits of the tests before direct interrupts are on exit, and few others.
+        // Identifiers of vCPUs differ from those of their CPUs. The tests' waits exit before direct interrupts are
+        // enabled; few other exits occur.
         tests("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
         // vCPUs take turns: notifications become wake-ups.
         tests("shared", 2, "vcpus = 3"),

@@ -105,8 +105,8 @@ fn start(image: &Path) -> Result<(Child, ChildStdout), String> {
     Ok((child, output))
 }
 
-/// Follows the guest until it has written `wanted` numbers, or for a while if `wanted` is 0. Returns the numbers found at start, and the last
-/// one reported.
+/// Follows the guest until it has written `wanted` numbers, or for a while if `wanted` is 0. Returns the numbers found
+/// at start, and the last one reported.
 fn watch(lines: ChildStdout, numbers: Option<u64>, a_while: Duration) -> Result<Option<(u64, u64)>, String> {
     let Some(numbers) = numbers else {
         thread::sleep(a_while);
@@ -130,7 +130,7 @@ fn watch(lines: ChildStdout, numbers: Option<u64>, a_while: Duration) -> Result<
     Err("the run ended by itself".into())
 }
 
-/// The processes that a process started, and those that they started.
+/// All descendants of a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = |pid: u32| -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

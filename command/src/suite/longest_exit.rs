@@ -2,10 +2,12 @@
 
 use stile::config::Arch;
 
-/// The most instructions that an exit may take. It bounds what an exit adds to the time for which a vCPU that is ready waits for its CPU.
+/// Maximum number of instructions of an exit. It bounds an exit's part of the time for which a ready vCPU waits for its
+/// CPU.
 pub const BOUND: f64 = 200_000.0;
 
-/// Instructions in a nanosecond of a machine with one CPU: with `--icount` on QEMU; on Bochs, whose counter ticks 100 million times a second.
+/// Instructions in a nanosecond of a machine with one CPU: with `--icount` on QEMU; on Bochs, whose counter ticks 100
+/// million times a second.
 const fn instructions(arch: Arch) -> f64 {
     match arch {
         Arch::Aarch64 => 1.0,

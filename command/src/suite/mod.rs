@@ -1,7 +1,7 @@
 //! `stile test`: the whole test suite.
 //!
-//! [`checks`] need no emulator and run first, then the scenarios ([`table`]). Each scenario is a separate `stile run`, as a user would start
-//! it.
+//! [`checks`] need no emulator and run first, then the scenarios ([`table`]). Each scenario is a separate `stile run`,
+//! as a user would start it.
 
 mod checks;
 mod devices;
@@ -38,7 +38,7 @@ use stile_bench::{budgets, nested as nested_bench, scale};
 
 use scenario::Scenario;
 
-/// How many tests ended in which way.
+/// Numbers of tests by outcome.
 #[derive(Debug, Default)]
 struct Count {
     passed: usize,
@@ -66,7 +66,7 @@ impl Count {
 /// Runs or lists the tests. The status is [`exit::FAILURE`] if one failed, or if none was chosen.
 ///
 /// # Errors
-/// The tests can't be prepared: something is missing, or the guests don't compile.
+/// Preparation fails: a program is missing, or the guests do not compile.
 pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
@@ -168,7 +168,7 @@ fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) -> Resu
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                // A poisoned lock means that another worker panicked: the scope will, too.
+                // A poisoned lock means that another worker panicked: the scope will panic, too.
                 while let Some(scenario) = next.lock().ok().and_then(|mut next| next.next()) {
                     let start = Instant::now();
                     let result = scenario.run();
@@ -187,7 +187,7 @@ fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) -> Resu
     state.into_inner().map_or(Ok(()), |(_, shown)| shown)
 }
 
-/// Whether `name` has `pattern` in it, where `*` stands for anything.
+/// Whether `name` contains `pattern`, in which `*` matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = name;
     pattern.split('*').all(|part| match rest.find(part) {

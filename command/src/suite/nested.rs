@@ -16,7 +16,7 @@ pub fn starts() -> Vec<Scenario> {
             let scenario = Scenario::new(format!("nested/kvm-starts-on-{vcpus}"), &format!("--nested --vcpus {vcpus} --exits"));
             let start = "dmesg | grep -o 'VHE mode initialized successfully'; nproc";
             let mut output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
-            // As documented: KVM's client and its VM are in the small Debian system.
+            // As docs/nested.md states, the small Debian system contains KVM's client and a VM.
             let by_hand = if vcpus == 1 { "; kvm-client vm debian" } else { "" };
             output.extend((vcpus == 1).then(|| "Hello from a VM in a VM".into()));
             let scenario = scenario.with("--exec", format!("{start}{by_hand}"));
@@ -76,7 +76,7 @@ type L1Config = [&'static str; 2];
 const VHE: L1Config = ["--nested --kernel debian", "loglevel=4"];
 const TRAP_BY_TRAP: L1Config = ["--nested=nv --kernel debian", "loglevel=4"];
 const NVHE: L1Config = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=nvhe"];
-/// The host is not trusted: KVM keeps EL2 for itself, with HCR_EL2.E2H set, and gives the host's kernel at EL1 a second stage, too.
+/// Protected KVM: it keeps EL2 for itself, with HCR_EL2.E2H set, and the host's kernel at EL1 has a second stage, too.
 const PROTECTED: L1Config = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=protected"];
 const VHE_6_12: L1Config = ["--nested --kernel debian:6.12", "loglevel=4"];
 const NVHE_6_1: L1Config = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
@@ -90,7 +90,7 @@ fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], l1: L1Config, rows: &
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
-/// Conformance suites as L2 under Debian's KVM: what passes at L1 passes at L2, as far as that KVM supports it.
+/// Conformance suites as L2 under Debian's KVM: the tests that pass at L1 pass at L2, as far as that KVM supports them.
 ///
 /// # Errors
 /// KVM's client can't be built, or a file can't be read or written.

@@ -54,8 +54,8 @@ pub fn probes() -> Result<Vec<Scenario>> {
     let ipi = Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone };
     let hosts = [
         Host { name: "long/two-vcpus-of-l2-pc", vms: 2, ..ipi },
-        // Of these the suite runs one with several vCPUs and L2s.
-        // L1's vCPUs take turns on one CPU, and with them their L2s.
+        // One of these kernels also runs with several vCPUs and L2s. L1's vCPUs take turns on one CPU, and with them
+        // their L2s.
         Host { name: "long/two-l2s-on-one-cpu-pc", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
     ];

@@ -1,17 +1,17 @@
 //! The output of a run, as text that grows.
 
-/// Output without terminal control sequences, of which dialogs are full.
+/// Output without terminal control sequences.
 #[derive(Default)]
 pub struct Output {
     text: String,
-    /// Length of the complete lines in `text`. What follows is made of `last`.
+    /// Length of the complete lines in `text`. The rest is the text of `last`.
     complete: usize,
     /// The bytes of the last line, which may not be complete.
     last: Vec<u8>,
 }
 
 impl Output {
-    /// Adds bytes. Costs as much as they and the last line are long: a guest that prints all the time must not be stopped by who reads it.
+    /// Adds bytes. Linear in the added bytes and the last line, so that a chatty guest is not throttled.
     pub fn push(&mut self, bytes: &[u8]) {
         self.text.truncate(self.complete);
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
@@ -27,7 +27,7 @@ impl Output {
         self.text.push_str(&plain(&self.last));
     }
 
-    /// All of it. The last line may change when there is more.
+    /// The complete text. The last line may change when bytes are added.
     pub fn text(&self) -> &str {
         &self.text
     }

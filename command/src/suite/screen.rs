@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The emulator's control socket and a picture of the screen, in the scenario's directory.
 const SOCKET: &str = "qmp.sock";
 const PICTURE: &str = "screen.ppm";
-/// How long the emulator may take to answer.
+/// Time-out for the emulator's answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Gives the machine a frame buffer, and the emulator a control socket in `dir`.

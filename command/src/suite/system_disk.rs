@@ -19,7 +19,8 @@ const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 /// MD5 of the file on the disk, the output of `seq 1 200000`.
 const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
 
-/// Starts the system on a disk's partition, writes a file on it, and ends by Ctrl-C; another machine finds it, has a network, and ends by a power-off.
+/// Starts the system on a disk's partition, writes a file on it, and ends by Ctrl-C; another machine finds it, has a
+/// network, and ends by a power-off.
 pub fn test() -> Result<(), String> {
     let base = base()?;
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
@@ -62,7 +63,7 @@ pub fn base() -> Result<PathBuf, String> {
     if age.is_some_and(|age| age < FRESH) {
         return Ok(file);
     }
-    // Those of other scripts, too.
+    // Including those of other scripts.
     for old in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
         if old.file_name().as_encoded_bytes().starts_with(b"test-") {
             std::fs::remove_file(old.path()).map_err(|error| format!("removing {}: {error}", old.path().display()))?;

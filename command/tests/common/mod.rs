@@ -16,7 +16,7 @@ pub struct World {
 }
 
 impl World {
-    /// One whose emulator prints these bytes on its serial line.
+    /// Returns a machine whose emulator prints these bytes on its serial line.
     pub fn new(line: &[u8]) -> Self {
         let world = Self { dir: tempfile::tempdir().expect("a directory") };
         fs::write(world.path("line"), line).expect("a file");

@@ -37,7 +37,7 @@ pub fn edges(tree: &Tree) -> Edges {
     edges
 }
 
-/// The modules that a path names; none where it names something else.
+/// The modules that a path names; none if it names another item.
 fn modules_at(tree: &Tree, from: usize, path: &[String]) -> Vec<usize> {
     let mut modules = vec![from];
     for (position, segment) in path.iter().enumerate() {
@@ -105,7 +105,7 @@ fn lookup(tree: &Tree, from: usize, path: &[String], depth: u32) -> BTreeSet<(us
     if module.items.contains(name) && !is_module {
         found.insert((from, name.clone()));
     }
-    // Of alternative modules (`cfg_attr(..., path = ...)`), those that do not know the name are not meant.
+    // Of alternative modules (`cfg_attr(..., path = ...)`), only those that know the name count.
     let children = module.children.get(name).filter(|_| is_module).map_or(&[][..], Vec::as_slice);
     let is_known = children.iter().any(|&child| knows(tree, child, &rest[0]));
     for &child in children.iter().filter(|&&child| !is_known || knows(tree, child, &rest[0])) {

@@ -64,8 +64,8 @@ fn crates_have_no_import_cycles() {
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
-/// Uses of a back end outside it are not imports: they go through the contract (`arch/contract`), and the compiler lets nothing else of them
-/// through `arch/mod.rs`.
+/// Uses of a back end outside it are not imports: they go through the contract (`arch/contract`), and the compiler lets
+/// nothing else of them through `arch/mod.rs`.
 #[test]
 fn the_hypervisor_has_no_import_cycles() {
     let sources = repository().join("hypervisor/src");
