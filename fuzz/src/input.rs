@@ -54,7 +54,8 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Eight bytes, most of them 0 or 0xff: the first byte says which. Takes fewer bytes of the input for likely values.
+    /// Eight bytes, most of them 0 or 0xff: the first byte selects them. Takes fewer bytes of the input for likely
+    /// values.
     pub fn value(&mut self) -> u64 {
         match self.byte() {
             kind @ 0..64 => 1 << kind,
@@ -78,7 +79,7 @@ impl<'a> Input<'a> {
         if limit <= 256 { usize::from(self.byte()) % limit } else { usize::from(self.half()) % limit }
     }
 
-    /// One of `choices`, which is not empty.
+    /// A value out of `choices`, which is not empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

@@ -1,4 +1,4 @@
-//! Marks: named places that a target passes, by which the tests see that a corpus reaches what the target is for.
+//! Marks: named places that a target passes, which show the tests that a corpus reaches the code under test.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

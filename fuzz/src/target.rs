@@ -10,7 +10,7 @@ pub struct Target {
     pub name: &'static str,
     /// Takes any bytes; panics on a fault.
     pub run: fn(&[u8]),
-    /// Inputs in addition to the corpus, in the formats as they are now.
+    /// Inputs in addition to the corpus, in the current formats.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Mutated inputs that the tests run.
     pub mutations: u32,

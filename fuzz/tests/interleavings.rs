@@ -170,7 +170,7 @@ mod startup {
         pub power: Power,
         /// The registers, accessed exclusively by the CPU that resets or uses them.
         pub registers: super::Watched,
-        /// How often it was started, and the page of the last time.
+        /// Number of starts, and the page of the last one.
         pub starts: AtomicU32,
         pub page: AtomicU32,
     }

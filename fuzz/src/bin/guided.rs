@@ -1,5 +1,5 @@
-//! libFuzzer on the target that STILE_FUZZ_TARGET names. `stile fuzz` builds this program, with coverage instrumentation and `cfg(fuzzing)`,
-//! and runs it.
+//! libFuzzer on the target that STILE_FUZZ_TARGET names. `stile fuzz` builds this program, with coverage
+//! instrumentation and `cfg(fuzzing)`, and runs it.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(unexpected_cfgs, reason = "`stile fuzz` sets it")]
 
@@ -35,7 +35,7 @@ mod fuzzer {
     }
 }
 
-/// The names of all targets: what a build without the fuzzer is good for.
+/// Prints the names of all targets, without the fuzzer.
 #[cfg(not(fuzzing))]
 fn main() {
     for target in stile_fuzz::TARGETS {

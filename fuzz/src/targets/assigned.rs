@@ -140,7 +140,7 @@ fn function(bytes: &[u8]) {
     }
 }
 
-/// One fault repeated, and one at another page each time.
+/// A repeated fault, and faults at a different page each time.
 fn records() -> Vec<Vec<u8>> {
     let record = |page: u32| {
         let words = [0x10_0000_0010_u64, 1 << 35, u64::from(page) << 12, 0];
@@ -196,7 +196,8 @@ fn places(bytes: &[u8]) {
         match check_place(written, read) {
             Ok(()) => {
                 reach("placed");
-                // Where the hardware looks: valid, one level, this address, as many pages of the same size, coherent.
+                // The register as the hardware reads it: valid, one level, this address, as many pages of the same
+                // size, coherent.
                 const PLACE: u64 = 0b11 << 62 | 0x0000_ffff_ffff_f000 | 0b1111 << 8 | 0xff;
                 assert_eq!(read & PLACE, written & PLACE);
             }

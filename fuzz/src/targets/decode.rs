@@ -20,7 +20,7 @@ use crate::input::Input;
 use crate::marks::reach;
 use crate::target::{Target, none};
 
-/// Any bytes, decoded and executed on any state: the emulator returns, within a bound of accesses, and changes only what it may.
+/// Any bytes, decoded and executed on any state: the emulator returns, within a bound of accesses, and changes only the permitted state.
 pub const INSTRUCTIONS: Target = Target {
     name: "decode",
     run: instructions,

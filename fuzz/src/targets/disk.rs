@@ -17,7 +17,7 @@ pub const DISK: Target = Target {
     marks: &["system", "no kernel", "other architecture", "no partitions", "no file system"],
 };
 
-/// Sectors of the FAT file system, and where it begins.
+/// Sectors of the FAT file system, and its first sector.
 const SECTORS: u16 = 13;
 const START: u8 = 2;
 
@@ -70,7 +70,7 @@ fn disks() -> Vec<Vec<u8>> {
 
 fn disk(bytes: &[u8]) {
     let Ok(mut file) = tempfile::tempfile() else { return };
-    // Large enough for what a superblock or a table of a small disk names.
+    // Large enough for the sizes in a superblock or a table of a small disk.
     if file.write_all(bytes).is_err() || file.set_len(1 << 20).is_err() {
         return;
     }

@@ -98,8 +98,8 @@ impl Memory for Pages {
     }
 }
 
-/// Memory with tables: the input is a list of places, each with bytes to put there. A table's checksum is corrected, so that mutations reach
-/// its contents.
+/// Memory with tables: the input is a list of places, each with bytes to put there. A table's checksum is corrected, so
+/// that mutations reach its contents.
 pub fn pages(input: &mut Input<'_>) -> Pages {
     let mut memory = vec![0; LEN as usize];
     while !input.is_empty() {
@@ -198,7 +198,7 @@ fn tree() -> vm_fdt::FdtWriterResult<Vec<u8>> {
     fdt.finish()
 }
 
-/// Reads what the hypervisor reads of a board, in the same way.
+/// Reads a board as the hypervisor does.
 fn device_tree(bytes: &[u8]) {
     let Ok(tree) = device_tree::parse(bytes) else { return reach("malformed") };
     reach("tree");

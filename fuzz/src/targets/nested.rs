@@ -15,7 +15,7 @@ use crate::input::Input;
 use crate::marks::reach;
 use crate::target::{Target, none};
 
-/// Accesses of virtual EL2 to registers, its instructions, its returns, and what L2's exits become under any of its controls.
+/// Accesses of virtual EL2 to registers, its instructions, its returns, and L2's exits under any of its controls.
 pub const REGISTERS: Target = Target {
     name: "nested-registers",
     run: registers,
@@ -68,7 +68,7 @@ fn registers(bytes: &[u8]) {
                     reach("tlbi");
                     if let Scope::Va { start, bytes, .. } | Scope::Ipa { start, bytes: Some(bytes), .. } = found.scope {
                         reach("tlbi range");
-                        // Of a range with a reserved granule nothing is invalidated.
+                        // A range with a reserved granule invalidates nothing.
                         assert!((bytes >= 4096 || bytes == 0) && start.is_multiple_of(4096), "{:x?}", found.scope);
                     }
                 }

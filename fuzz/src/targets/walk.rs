@@ -140,7 +140,7 @@ fn aarch64(bytes: &[u8]) {
             break;
         }
         let (low, target, high) = (input.half(), input.byte(), input.byte());
-        // A table or page, unless the bits that the next line flips say otherwise.
+        // A table or page, unless the bits that the next line flips change that.
         let descriptor = 0x7ff ^ u64::from(low & 0xfff) | (u64::from(target) % PAGES) << 12 | u64::from(low >> 12) << 51;
         let descriptor = if high > 200 { descriptor ^ input.value() } else { descriptor };
         words.insert(((number / SLOTS) % PAGES) << 12 | (number % SLOTS) << 3, descriptor);
