@@ -1,4 +1,4 @@
-//! Budgets of VMs: how much they may exit, and what they use of it.
+//! Budgets of VMs: limits of their exits, and their use.
 
 use std::fmt;
 
@@ -68,20 +68,20 @@ pub struct Usage {
     pub limit: u64,
     /// The amount used.
     pub used: u64,
-    /// How often the limit began to be exceeded.
+    /// Number of times that the limit began to be exceeded.
     pub violations: u64,
     /// While it is exceeded: the row that grew most since it was last kept.
     pub cause: Option<Growth>,
 }
 
-/// How a row of the ledger grew.
+/// Growth of a row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     /// The reason.
     pub reason: String,
     /// The sub-reason.
     pub sub: String,
-    /// Its part of what is limited, while the limit was kept.
+    /// Its share of the limited quantity, while the limit was kept.
     pub before: u64,
     /// Its part now.
     pub now: u64,

@@ -15,7 +15,7 @@ use crate::{exit, out};
 /// Makes a machine that is not emulated by this command.
 ///
 /// # Errors
-/// The configuration has a mistake, or has what only an emulated machine has; something can't be fetched or built.
+/// A mistake in the configuration, a setting that only emulated machines support, or a failed fetch or build.
 pub fn machine(args: &MachineArgs) -> Result<Machine> {
     let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
     let config = machine::configure(args)?;
@@ -29,7 +29,7 @@ pub fn machine(args: &MachineArgs) -> Result<Machine> {
 /// Makes the image, and prints how to start it.
 ///
 /// # Errors
-/// The configuration has a mistake; something can't be fetched, built or written.
+/// A mistake in the configuration; a failed fetch, build or write.
 pub fn build(args: &BuildArgs) -> Result<u8> {
     let machine = machine(&args.machine)?;
     let path = args.output.display();

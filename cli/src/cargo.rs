@@ -63,7 +63,7 @@ pub fn cargo_for(arch: Arch, subcommand: &str, dir: &Path) -> Command {
     command
 }
 
-/// Where the compiler's libraries are.
+/// Folder of the compiler's libraries.
 pub fn sysroot() -> Option<PathBuf> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::null()).output().ok()?;
     let path = String::from_utf8(output.stdout).ok()?;
@@ -75,7 +75,7 @@ fn has_linker(libraries: &Path) -> bool {
     std::fs::read_dir(libraries).into_iter().flatten().flatten().any(|host| host.path().join("bin/rust-lld").exists())
 }
 
-/// One line of cargo's `--message-format=json`.
+/// A line of cargo's `--message-format=json`.
 #[derive(Deserialize)]
 struct Message {
     reason: String,

@@ -16,7 +16,7 @@ use crate::machine::{self, Options};
 use crate::progress::Task;
 use crate::{exit, image, out};
 
-/// How long Stile may take to take the next few KiB: an emulated line may be slow.
+/// Time-out for the acknowledgement of one piece: an emulated line may be slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The result, as `--json` shows it.

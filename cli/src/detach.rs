@@ -14,10 +14,11 @@ use crate::{exit, out};
 /// Set in the environment of the new process: the machine's name.
 const DETACHED: &str = "STILE_DETACHED";
 
-/// How often the new process is looked at while it starts.
+/// Interval at which the new process is polled while it starts.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// In the process that [`detach`] starts: leaves the caller's session, so that its end does not end the machine. Returns the machine's name.
+/// In the process that [`detach`] starts: leaves the caller's session, so that its end does not end the machine.
+/// Returns the machine's name.
 pub fn detached() -> Option<String> {
     let name = std::env::var(DETACHED).ok()?;
     // It fails for the leader of a process group, which a process that was started by another one is not.

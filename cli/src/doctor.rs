@@ -8,7 +8,7 @@ use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::{cache, cargo, debian, emulator, exit, out};
 
-/// A check: its subject, and the result or what is missing.
+/// A check: its subject, and its result or the missing part.
 struct Finding {
     what: &'static str,
     found: Result<String, String>,
@@ -59,7 +59,10 @@ pub fn doctor() -> Result<u8> {
             out::line(format_args!("  {:<18} {about}", item.name()))?;
         }
         if cached.is_empty() {
-            out::line(format_args!("  nothing yet: `stile run` fetches what it needs, `stile fetch --arch {}` everything", arch.name()))?;
+            out::line(format_args!(
+                "  nothing yet: `stile run` fetches the files that it needs, `stile fetch --arch {}` all files",
+                arch.name()
+            ))?;
         }
     }
     if findings[1].found.is_ok() {

@@ -46,7 +46,7 @@ Exit status:
 /// An error with the command's exit status.
 #[derive(Debug)]
 pub struct Failure {
-    /// One of the statuses of this module.
+    /// A status of this module.
     pub status: u8,
     /// The message to the user.
     pub message: String,
@@ -65,7 +65,7 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Failure { status: USAGE, message: message.into() }.into()
 }
 
-/// An error for something that the host lacks ([`LACKING`]).
+/// An error for a missing program or file of the host ([`LACKING`]).
 pub fn lacking(message: impl Into<String>) -> anyhow::Error {
     Failure { status: LACKING, message: message.into() }.into()
 }

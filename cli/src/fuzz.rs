@@ -97,7 +97,7 @@ fn build() -> Result<PathBuf> {
     guided.map(|(_, path)| path).context("cargo built no fuzzer")
 }
 
-/// Where the fuzzer is built, and works.
+/// Folder in which the fuzzer is built and runs.
 fn directory() -> PathBuf {
     cargo::repository().join("target/fuzz")
 }

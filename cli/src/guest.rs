@@ -23,7 +23,7 @@ pub struct Guest {
     pub name: String,
     /// If Stile made its root file system.
     pub system: Option<System>,
-    /// How much it may exit.
+    /// Limits of its exits.
     #[serde(default)]
     pub budget: Budget,
     /// If it is a Stile: its VMs, at least one.

@@ -29,7 +29,7 @@ pub fn better(mut error: Error) -> Error {
             let hint = ELSEWHERE.iter().find(|(words, _)| words.contains(&&word[..])).map(|(_, hint)| *hint);
             let is_like = |guess: String| config::similar(&word, [guess.trim_start_matches('-')]).is_some();
             if hint.is_some() || !guess.is_some_and(is_like) {
-                // The usage names the guess, too.
+                // The usage also names the guess.
                 error.remove(ContextKind::SuggestedArg);
                 error.remove(ContextKind::Usage);
             }

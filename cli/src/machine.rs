@@ -126,7 +126,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
 /// Fetches, builds and plans one VM of a configuration.
 ///
 /// # Errors
-/// As [`make`].
+/// See [`make`].
 pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) -> Result<(VmPlan, Guest)> {
     let files = files(config.arch, vm, options, Freshness::Weekly)?;
     let plan = plan(config.arch, vm, &files, options.seed)?;
@@ -174,7 +174,7 @@ fn classify(error: image::Error) -> anyhow::Error {
 
 fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
     let mut inner = Vec::new();
-    // The first parameters: those of the disk's own boot loader.
+    // The parameters of the disk's boot loader come first.
     let mut parameters = String::new();
     let (kernel, bundled, linux) = match &vm.kernel {
         KernelSource::File(path) => {

@@ -14,10 +14,10 @@ use crate::control::name;
 use crate::control::protocol::{Reply, Request, State};
 use crate::{exit, out};
 
-/// How often a VM's state is asked for while it changes.
+/// Interval at which a VM's state is polled while it changes.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long Stile may take to carry out what it has accepted: one exit of each vCPU, and its memory's reset.
+/// Time-out for an accepted change: one exit of each vCPU, and the reset of the VM's memory.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The result, as `--json` shows it.
@@ -27,7 +27,7 @@ struct Done<'a> {
     vm: &'a str,
     /// The new state.
     state: State,
-    /// Of `stop`: whether the power was turned off, not by the guest.
+    /// After `stop`: whether Stile, not the guest, turned the power off.
     #[serde(skip_serializing_if = "Option::is_none")]
     forced: Option<bool>,
 }
@@ -77,7 +77,7 @@ impl Target {
         Ok(matches!(self.connection.receive_or_end()?, Some(Reply::Refused { .. }) | None))
     }
 
-    /// Asks for a change. The error says why it is refused.
+    /// Requests a change. The error is the reason of a refusal.
     fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
         self.connection.send(&Request::Control { vm: self.vm.clone(), action })?;
         match self.connection.receive_or_end()? {

@@ -38,7 +38,7 @@ impl Programs {
     /// The path of one.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No program of this name.
     pub fn path(&self, name: &str) -> Result<String> {
         let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
         Ok(path.display().to_string())

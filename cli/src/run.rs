@@ -24,7 +24,7 @@ const UEFI_MEMORY: u64 = 128 << 20;
 /// machine runs: from then on, they end the machine first.
 ///
 /// # Errors
-/// The configuration has a mistake; something can't be fetched, built or started.
+/// A mistake in the configuration; a failed fetch, build or start.
 pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let detached = detach::detached();
     if args.detach && detached.is_none() {

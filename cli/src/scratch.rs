@@ -1,4 +1,4 @@
-//! The command's directory for temporary files: removed when the command ends, also by a signal; where it was killed, by the next one.
+//! The command's directory for temporary files: removed when the command ends, also by a signal; after SIGKILL, by the next command.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,7 +24,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the directory in `temp`, and removes those of commands that were killed.
+    /// Makes the directory in `temp`, and removes directories of killed commands.
     ///
     /// # Errors
     /// It can't be made.
@@ -43,7 +43,7 @@ impl Scratch {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -78,7 +78,7 @@ fn sweep(temp: &Path) {
     }
 }
 
-/// Ends the command when a signal asks for it, for as long as this lives; its temporary files go.
+/// Ends the command, and removes its temporary files, at a signal during the lifetime of this value.
 #[derive(Debug)]
 pub struct EndBySignal {
     signals: Handle,

@@ -31,7 +31,7 @@ const NETBOOT: &str = "stile.efi";
 /// Writes a disk image, a CD-ROM image, or a program for network boot, and prints how to use it.
 ///
 /// # Errors
-/// The configuration has a mistake; something can't be fetched, built or written; for a CD-ROM, xorriso is missing.
+/// A mistake in the configuration; a failed fetch, build or write; for a CD-ROM, xorriso is missing.
 pub fn image(args: &ImageArgs) -> Result<u8> {
     let machine = build::machine(&args.machine)?;
     if machine.config.arch != Arch::Aarch64 {

@@ -31,10 +31,10 @@ pub struct DiskCreateArgs {
     /// The image to write, in the format qcow2: it must not exist.
     #[arg(value_name = "FILE.qcow2")]
     pub file: PathBuf,
-    /// Further packages of Debian, such as openssh-server,redis; what they depend on is included.
+    /// Further packages of Debian, such as openssh-server,redis; their dependencies are included.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::package_name)]
     pub packages: Vec<String>,
-    /// The disk's size. The image is as large as what is on it, and grows up to this.
+    /// The disk's size. The image is as large as its contents, and grows up to this.
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = values::size)]
     pub size: u64,
     /// A public key that may log in as root, instead of those in ~/.ssh; can be given several times.

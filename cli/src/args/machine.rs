@@ -1,4 +1,4 @@
-//! Which machine, and the commands that need nothing else.
+//! Selection of a machine, and the commands that need no other arguments.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::config::{Arch, Flags, KernelSource};
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 
-/// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
+/// A machine: a file, one VM by flags, or a file with one VM and flags that change it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MachineArgs {
     /// The configuration of a machine (TOML).
@@ -17,14 +17,14 @@ pub struct MachineArgs {
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`, `debian-xen`; or
-    /// UEFI firmware: a file, or `debian-edk2`, which starts what is on the disks.
+    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`,
+    /// `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks' boot loaders.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
     /// The VM's initial RAM file system: a file, `busybox` or `none`.
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<String>,
-    /// The kernel's command line. With the busybox system it is added to what that needs.
+    /// The kernel's command line. With the busybox system it is added to that system's parameters.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
     /// The VM's virtual CPUs, 1 to 64.
@@ -42,13 +42,13 @@ pub struct MachineArgs {
     /// Keep each vCPU on one physical CPU.
     #[arg(long)]
     pub pinned: bool,
-    /// Give the VM an EL2 or VMX of its own, for a hypervisor in it; on Arm: nv2, or one of the ways nv and off.
-    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
+    /// Give the VM its own EL2 or VMX, for a hypervisor in it. The mode is for Arm: nv2 (default), nv or off.
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
     pub nested: Option<String>,
     /// Consequence of the VM's reset.
     #[arg(long, value_name = "restart|restart:N|stop")]
     pub on_reset: Option<String>,
-    /// How long a vCPU runs while another waits for its CPU, such as 5ms.
+    /// Time slice of a vCPU while another waits for its CPU, such as 5ms.
     #[arg(long, value_name = "TIME")]
     pub slice: Option<String>,
     /// Mitigations of speculative-execution attacks: those that the CPU needs, none, or all that it can execute.
@@ -75,13 +75,13 @@ pub struct MachineArgs {
 impl MachineArgs {
     /// The settings as the configuration takes them.
     pub fn flags(&self) -> Flags {
-        // With nothing said at all there is one VM, with Debian's newest kernel.
+        // Without any argument there is one VM, with Debian's newest kernel.
         let alone = self.config.is_none();
-        // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
+        // By default, each vCPU of a VM without a file has a CPU. An invalid number is reported for --vcpus only.
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
         // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
-        // A command needs the system that runs it; and where it ends in a reset, the run must end.
+        // A command requires Debian, and must end the run even if it resets the VM.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
         // The nested Stile of a VM has it in its own VM.
         let stile = self.kernel.as_deref().is_some_and(|kernel| kernel.split(':').next() == Some(KernelSource::STILE));
@@ -112,7 +112,7 @@ impl MachineArgs {
 /// `stile check`.
 #[derive(Debug, Default, Args)]
 pub struct CheckArgs {
-    /// Which machine.
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
 }
@@ -120,10 +120,10 @@ pub struct CheckArgs {
 /// `stile build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Which machine.
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// Where to write the image.
+    /// Path of the image.
     #[arg(long, short, value_name = "IMAGE")]
     pub output: PathBuf,
 }
@@ -139,10 +139,10 @@ pub struct FetchArgs {
 /// `stile image`.
 #[derive(Debug, Args)]
 pub struct ImageArgs {
-    /// Which machine.
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// Where to write the image: of a disk, or with --iso of a CD-ROM.
+    /// Path of the image: of a disk, or with --iso of a CD-ROM.
     #[arg(long, short, value_name = "FILE", required_unless_present = "netboot")]
     pub output: Option<PathBuf>,
     /// Write a CD-ROM image instead of a disk's.

@@ -46,7 +46,7 @@ pub enum Command {
     /// Show the console of a VM of a machine that runs, from another terminal, and type to it.
     #[command(after_help = ATTACH_TABLE)]
     Attach(AttachArgs),
-    /// Show where the time of a machine's VMs goes while it runs: guest, Stile, waiting; exits per second by reason.
+    /// Show the time of a running machine's VMs: guest, Stile, waiting; exits per second by reason.
     Top(TopArgs),
     /// Record every exit and entry of a machine for a while, and write them for Perfetto's viewer or as JSON.
     Trace(TraceArgs),
@@ -68,7 +68,7 @@ pub enum Command {
     Create(CreateArgs),
     /// Destroy a VM of a machine that runs: its memory is cleared and free again.
     Destroy(DestroyArgs),
-    /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
+    /// Describe a machine: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
     Build(BuildArgs),
@@ -78,11 +78,11 @@ pub enum Command {
     Disk(DiskArgs),
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
     Fetch(FetchArgs),
-    /// Show what is installed, what is missing, and which features the emulator's CPUs have.
+    /// Show installed and missing programs, and the features of the emulator's CPUs.
     Doctor,
     /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
     Test(TestArgs),
-    /// Measure what operations cost under Stile, and under its peers on the same emulated machine.
+    /// Measure the cost of operations under Stile and its peers, on the same emulated machine.
     Bench(BenchArgs),
     /// Print the script with which a shell completes this command, for example `stile completions bash`.
     Completions(CompletionsArgs),

@@ -18,10 +18,10 @@ pub struct VmArgs {
 /// `stile stop`.
 #[derive(Debug, Args)]
 pub struct StopArgs {
-    /// Which VM.
+    /// The VM.
     #[command(flatten)]
     pub target: VmArgs,
-    /// How many seconds the guest has after its power button is pressed, before the power is turned off.
+    /// Seconds from the press of the power button until the power is turned off.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub grace: u32,
     /// Turn the power off immediately.
@@ -35,7 +35,7 @@ pub struct CreateArgs {
     /// The machine.
     #[arg(value_name = "NAME")]
     pub machine: String,
-    /// A configuration with one [[vm]]; what it says of the machine does not count.
+    /// A configuration with one [[vm]]; its settings of the machine are ignored.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Print a JSON object: machine, vm, its state, and how many bytes were sent.
@@ -46,7 +46,7 @@ pub struct CreateArgs {
 /// `stile destroy`.
 #[derive(Debug, Args)]
 pub struct DestroyArgs {
-    /// Which VM.
+    /// The VM.
     #[command(flatten)]
     pub target: VmArgs,
     /// Turn the power off before.

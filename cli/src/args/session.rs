@@ -1,4 +1,4 @@
-//! Commands that show consoles, and the list of what runs.
+//! Commands that show consoles, and the list of running machines.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub struct SessionArgs {
     /// Write each console, Stile's log, the emulator's own messages and the events into files in this directory.
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
-    /// Print the account of all exits at the end: by vm or by vcpu; all: with rows under 0.1 %, too; json: for programs. Several with commas.
-    /// For a board that continues to run, the account when the user leaves.
+    /// Print the account of all exits at the end: by vm or by vcpu; all: with rows under 0.1 %, too; json: for
+    /// programs. Several with commas. For a board that continues to run, the account when the user leaves.
     #[arg(long, value_name = "WORDS", num_args = 0..=1, require_equals = true, default_missing_value = "vm", value_parser = Shown::parse)]
     pub exits: Option<Shown>,
     /// Don't show Stile's own log.
@@ -34,7 +34,7 @@ pub struct SessionArgs {
 /// `stile run`.
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
-    /// Which machine.
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// Presentation of the session.

@@ -26,7 +26,7 @@ pub struct TopArgs {
     /// The order.
     #[arg(long, value_name = "ORDER", value_enum, default_value_t)]
     pub sort: Order,
-    /// Show only VMs with this text in their names, or in those of a reason for which they exited.
+    /// Show only VMs whose name, or the name of one of their exit reasons, contains this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
     /// The interval in seconds.
@@ -43,7 +43,7 @@ pub struct TraceArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// How long to record, in seconds.
+    /// Duration of the recording, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = amount)]
     pub seconds: f64,
     /// Write only this VM's events.
@@ -55,7 +55,7 @@ pub struct TraceArgs {
     /// The file's format.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub format: crate::trace::Format,
-    /// Print a JSON object instead of text: what was recorded, dropped and lost.
+    /// Print a JSON object instead of text: recorded, dropped and lost events.
     #[arg(long)]
     pub json: bool,
 }
@@ -69,7 +69,7 @@ pub struct ReportArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// How long to record a machine, in seconds [default: 1].
+    /// Duration of a recording, in seconds [default: 1].
     #[arg(long, value_name = "SECONDS", value_parser = amount)]
     pub seconds: Option<f64>,
     /// Record only this VM's events.

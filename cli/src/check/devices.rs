@@ -1,4 +1,4 @@
-//! Explanation of a virtual machine's devices: what each is, its path, and why.
+//! Description of a virtual machine's devices: type, path, and the reason for it.
 
 use crate::config::MachineConfig;
 use crate::disk::network::Network;
@@ -32,12 +32,12 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     facts
 }
 
-/// Where a network leads to.
+/// Destination of a network.
 fn describe(machine: &MachineConfig, network: &Network) -> String {
     if let Some(bridge) = &network.bridge {
         let on_it = |vm: &&crate::config::VmConfig| vm.networks.iter().any(|other| other.bridge.as_ref() == Some(bridge));
         let names: Vec<&str> = machine.vms.iter().filter(on_it).map(|vm| &vm.name[..]).collect();
-        return format!("bridge {bridge} of {}, and nobody else", names.join(", "));
+        return format!("bridge {bridge} of {}, and no other VM", names.join(", "));
     }
     let ports: Vec<String> = network.forwards.iter().map(|forward| format!("{} leads to {}", forward.host, forward.guest)).collect();
     match &ports[..] {

@@ -5,7 +5,7 @@ use stile_blob::{Interrupts, Nested};
 use super::affinity::{cpus_of_vm, rivals};
 use crate::config::{MachineConfig, VmConfig};
 
-/// Explains what becomes of `interrupts = "direct"` of the `index`th virtual machine, and why.
+/// Explains the effect of `interrupts = "direct"` in the `index`th virtual machine.
 pub fn explain(config: &MachineConfig, index: usize) -> String {
     if let Some(why) = refusal(config, index) {
         return format!("virtual, although direct ones are asked for: {why}");
@@ -17,7 +17,7 @@ pub fn explain(config: &MachineConfig, index: usize) -> String {
     }
 }
 
-/// The reason why the interrupts of the `index`th virtual machine, which asks for direct ones, are virtual; if there is one.
+/// Reason for which the `index`th virtual machine, which requests direct interrupts, has virtual ones; if any.
 pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct;

@@ -1,4 +1,4 @@
-//! Explains what follows from `ipi = "direct"`.
+//! Explains the effect of `ipi = "direct"`.
 
 use stile_blob::{ApicVirtualization, BinaryPoint, Interrupts, TimerAccess};
 
@@ -6,7 +6,7 @@ use super::affinity::{cpus_of, cpus_of_vm};
 use super::interrupts;
 use crate::config::{Arch, MachineConfig};
 
-/// Explains whether `ipi = "direct"` of the `index`th virtual machine is in force, and what follows: a line each.
+/// Explains whether `ipi = "direct"` of the `index`th virtual machine is in force, and its consequences: a line each.
 pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
     match config.arch {
         Arch::Aarch64 => explain_arm(config, index),

@@ -74,7 +74,7 @@ fn footprint(config: &MachineConfig) -> String {
     format!("{all}: {cpu} per CPU, {vcpu} per vCPU; and a VM's tables")
 }
 
-/// Which vCPUs may run on each physical CPU.
+/// vCPUs by physical CPU.
 fn cpus(text: &mut String, config: &MachineConfig) {
     line(text, "\nPhysical CPUs, and the vCPUs that may run on each");
     let present = config.present_cpus();

@@ -137,7 +137,7 @@ fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
     fact("decoded", decoded);
 }
 
-/// How vCPUs are arranged.
+/// Topology of vCPUs.
 fn topology(of: Topology) -> String {
     let [sockets, cores, threads] =
         [(of.sockets, "socket"), (of.cores, "core"), (of.threads, "thread")].map(|(n, what)| units::plural(n.into(), what));

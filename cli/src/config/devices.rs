@@ -95,8 +95,8 @@ pub fn resolve(
     (drives, networks.iter().filter_map(|network| network.resolve(mistakes)).collect())
 }
 
-/// Assigns an unused PCI function to each of a machine's disks and networks. Functions of the `index`th virtual machine's disks and networks
-/// follow those that its configuration names.
+/// Assigns an unused PCI function to each of a machine's disks and networks. Functions of the `index`th virtual
+/// machine's disks and networks follow those that its configuration names.
 pub fn assign(vms: &mut [super::VmConfig], mistakes: &mut Vec<Mistake>) {
     let named: Vec<u8> = vms.iter().flat_map(|vm| &vm.functions).map(|function| function.device()).collect();
     let mut free = (1..DEVICES).filter(|device| !named.iter().any(|other| u16::from(*other) == *device));

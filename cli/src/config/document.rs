@@ -68,7 +68,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     Some(draft)
 }
 
-/// A mistake in the syntax, in the parser's words where those help.
+/// Returns a mistake in the syntax, with the parser's message if it is helpful.
 fn syntax(text: &str, error: &toml::de::Error) -> Mistake {
     let Some(span) = error.span() else {
         return Mistake::new(Place::File, error.message());

@@ -3,7 +3,7 @@
 
 use super::Place;
 
-/// A value and where it was given.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given<T> {
     pub value: T,
@@ -48,7 +48,7 @@ impl Draft {
 /// A virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmDraft {
-    /// Where it begins.
+    /// Place of its start.
     pub place: Place,
     pub name: Option<Given<String>>,
     pub kernel: Option<Given<String>>,
@@ -88,7 +88,7 @@ pub struct VmDraft {
 /// A virtual machine that a virtual machine starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainDraft {
-    /// Where it begins.
+    /// Place of its start.
     pub place: Place,
     pub kernel: Option<Given<String>>,
     pub append: Option<Given<String>>,
@@ -99,7 +99,7 @@ pub struct DomainDraft {
 /// A PCI function that a virtual machine owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionDraft {
-    /// Where it begins.
+    /// Place of its start.
     pub place: Place,
     pub function: Option<Given<String>>,
 }
@@ -107,7 +107,7 @@ pub struct FunctionDraft {
 /// A disk of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskDraft {
-    /// Where it begins.
+    /// Place of its start.
     pub place: Place,
     /// The image's path.
     pub file: Option<Given<String>>,
@@ -120,7 +120,7 @@ pub struct DiskDraft {
 /// A network of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkDraft {
-    /// Where it begins.
+    /// Place of its start.
     pub place: Place,
     /// Ports of this machine, and the virtual machine's that they lead to.
     pub forwards: Vec<Given<String>>,

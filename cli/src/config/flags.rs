@@ -110,7 +110,7 @@ impl Flags {
     }
 }
 
-/// Replaces a setting by a flag's value, if it was given; then says its name.
+/// Replaces a setting by a flag's value, if present, and returns the flag's name.
 fn over<T: Clone>(setting: &mut Option<Given<T>>, value: &Option<T>, flag: &'static str) -> Option<&'static str> {
     let value = value.clone()?;
     *setting = Some(Given::new(value, Place::Flag(flag)));

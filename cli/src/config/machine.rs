@@ -41,13 +41,13 @@ pub struct MachineConfig {
     pub cpu_model: String,
     /// Time slice of a vCPU while another one waits for the same CPU: 100 µs to 1 s.
     pub slice: Duration,
-    /// Which mitigations of speculative-execution attacks are applied.
+    /// Mitigations of speculative-execution attacks.
     pub mitigations: Mitigations,
     /// 1 to [`stile_board::MAX_VMS`] of them.
     pub vms: Vec<VmConfig>,
 }
 
-/// One virtual machine.
+/// A virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmConfig {
     /// Unique; 1 to 32 of `[a-z0-9-]`.
@@ -70,7 +70,7 @@ pub struct VmConfig {
     pub pinned: bool,
     /// Its share of CPU time.
     pub share: Share,
-    /// How much it may exit.
+    /// Limits of its exits.
     pub budget: Budget,
     /// The effect of a reset.
     pub on_reset: OnReset,
@@ -172,9 +172,9 @@ impl Arch {
 pub enum KernelSource {
     /// A file that was there when the configuration was read.
     File(PathBuf),
-    /// One of Debian's.
+    /// A kernel of Debian.
     Debian(DebianKernel),
-    /// That of the system on the first disk, with its initial RAM file system.
+    /// The kernel of the system on the first disk, with its initial RAM file system.
     Disk,
     /// Stile itself, with the machine that it runs in the virtual machine.
     Stile(Box<MachineConfig>),
@@ -198,7 +198,7 @@ pub enum DebianKernel {
     Installer,
     /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
     Xen,
-    /// `debian-edk2`: no kernel but UEFI firmware, which starts what is on the disks.
+    /// `debian-edk2`: UEFI firmware instead of a kernel, which starts the disks' boot loaders.
     Edk2,
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, path::Path};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-/// Where a setting was given.
+/// Place of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the file, at these bytes of it.
@@ -168,7 +168,7 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// A file with nearly the name of `path`, beside where it should be: written as `path` is.
+/// A file in the same folder with a similar name, relative to the same folder as `path`.
 pub(super) fn file_like(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

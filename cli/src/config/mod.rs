@@ -67,7 +67,7 @@ impl MachineConfig {
     /// Reads the configuration from the `text` of a file called `name`, whose relative paths are taken from `folder`.
     ///
     /// # Errors
-    /// As [`MachineConfig::load`].
+    /// See [`MachineConfig::load`].
     pub fn from_text(name: &str, text: &str, folder: &Path, flags: &Flags) -> Result<Self, Mistakes> {
         let mut mistakes = Vec::new();
         let config = document::draft(text, &mut mistakes).and_then(|mut draft| {
@@ -83,7 +83,7 @@ impl MachineConfig {
     /// Makes the configuration of one virtual machine from the command line alone.
     ///
     /// # Errors
-    /// As [`MachineConfig::load`].
+    /// See [`MachineConfig::load`].
     pub fn from_flags(flags: &Flags) -> Result<Self, Mistakes> {
         let mut mistakes = Vec::new();
         let mut draft = draft::Draft::with_one_vm();

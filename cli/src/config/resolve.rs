@@ -48,7 +48,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_VMS}")));
     }
     let mut vms: Vec<VmConfig> = Vec::new();
-    // The mistakes of those that are too many would be too many, too.
+    // Mistakes of excess VMs would only add noise.
     for (index, vm_draft) in draft.vms.iter().take(MAX_VMS).enumerate() {
         if let (Arch::X86_64, [function, ..]) = (arch, &vm_draft.functions[..]) {
             let what = "PCI functions can't be assigned on x86_64 yet";

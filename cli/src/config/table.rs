@@ -72,7 +72,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// A string; `wanted` says what is expected of it.
+    /// A string; `wanted` describes the expected text.
     pub fn string(&mut self, key: &'static str, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
         let value = self.get(key)?;
         match value.get_ref() {

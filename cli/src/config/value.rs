@@ -356,7 +356,7 @@ pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -
     one_of(given, "unknown level of APIC virtualization", &ApicVirtualization::WORDS, mistakes)
 }
 
-/// One of a few words, in ascending order of effect.
+/// A word out of a few, in ascending order of effect.
 fn one_of<T: Copy>(given: &Given<String>, none: &str, words: &[(&'static str, T)], mistakes: &mut Vec<Mistake>) -> Option<T> {
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == given.value) {
         return Some(*value);

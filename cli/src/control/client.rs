@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 use super::directory::Directory;
 use super::protocol::{self, Reply, Request, Status, VERSION};
 
-/// How long a machine may take to answer.
+/// Time-out for a machine's answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A connection to a machine.
@@ -74,7 +74,7 @@ impl Connection {
     /// Receives a reply. Returns `None` if none arrives within the time of [`Connection::set_patience`] and `may_be` allows that.
     ///
     /// # Errors
-    /// As [`Connection::receive`].
+    /// See [`Connection::receive`].
     pub fn receive_for(&mut self, may_be: bool) -> Result<Option<Reply>> {
         // Part of a reply that was read would be lost with the time-out.
         if may_be && self.replies.buffer().is_empty() && !self.has_input()? {
@@ -96,7 +96,7 @@ impl Connection {
     /// The machine's state.
     ///
     /// # Errors
-    /// As [`Connection::receive`].
+    /// See [`Connection::receive`].
     pub fn status(&mut self) -> Result<Status> {
         self.send(&Request::Status)?;
         loop {

@@ -20,7 +20,7 @@ const EXTENSION: &str = "sock";
 /// The lock file.
 const LOCK: &str = ".lock";
 
-/// How often a name is generated before giving up.
+/// Maximum number of generated names.
 const ATTEMPTS: u32 = 100;
 
 /// The user's directory of control sockets.
@@ -65,7 +65,7 @@ impl Directory {
     /// Opens a directory of control sockets at a path.
     ///
     /// # Errors
-    /// As [`Directory::open`].
+    /// See [`Directory::open`].
     pub fn at(path: PathBuf) -> Result<Self> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error).with_context(|| format!("creating {}", path.display()))?,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_told_from_those_who_are() {
+    fn stale_sockets_are_detected() {
         let (_dir, directory) = directory();
         assert!(directory.connect("web").unwrap_err().to_string().ends_with("no machine runs"));
         let _claim = directory.claim(Some("db")).unwrap();

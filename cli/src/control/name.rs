@@ -5,7 +5,7 @@ use stile_blob::{MAX_NAME_LEN, is_name};
 /// Checks a name by the rule for VMs: [`is_name`].
 ///
 /// # Errors
-/// A sentence that says what a name may be.
+/// A sentence that describes valid names.
 pub fn check(name: &str) -> Result<String, String> {
     if is_name(name) { Ok(name.to_owned()) } else { Err(format!("expected 1 to {MAX_NAME_LEN} characters of a to z, 0 to 9 and -")) }
 }

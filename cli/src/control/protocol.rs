@@ -1,7 +1,7 @@
 //! Messages between a machine and the clients of its control socket: JSON objects, one a line.
 //!
-//! A client begins with [`Request::Hello`]. The server answers each request with one reply, in order; [`Reply::Output`], [`Reply::State`] and
-//! [`Reply::Ended`] may be sent at any time after [`Request::Attach`].
+//! A client begins with [`Request::Hello`]. The server answers each request with one reply, in order;
+//! [`Reply::Output`], [`Reply::State`] and [`Reply::Ended`] may be sent at any time after [`Request::Attach`].
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub enum Request {
         /// The VM's name.
         vm: String,
     },
-    /// Changes the state of a VM. Answered by [`Reply::Done`] once Stile has accepted it; [`Request::State`] tells when it is carried out.
+    /// Changes the state of a VM. Answered by [`Reply::Done`] once Stile has accepted it; [`Request::State`] reports its completion.
     Control {
         /// The VM's name.
         vm: String,

@@ -1,10 +1,10 @@
-//! A sample of the live ledger, as clients of the control socket get it, and what happened between two.
+//! A sample of the live ledger in the format of the control socket, and the difference of two samples.
 
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Usage;
 
-/// The ledgers of all vCPUs of a machine. Each vCPU's is of one moment; those of different vCPUs are some milliseconds apart.
+/// The ledgers of all vCPUs of a machine. Each vCPU's ledger is a snapshot; those of different vCPUs are some milliseconds apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Ticks per second.
@@ -28,7 +28,7 @@ pub struct VmSample {
 /// A vCPU's ledger. Times are ticks, since the machine was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VcpuSample {
-    /// When the sample was taken.
+    /// Time of the sample.
     pub now: u64,
     /// Exits that the vector counted.
     pub exits_taken: u64,

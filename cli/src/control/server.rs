@@ -20,10 +20,10 @@ const WAITING: usize = 1024;
 /// Clients that may be connected at a time.
 const CLIENTS: usize = 64;
 
-/// How long a client may take to say which protocol it speaks.
+/// Time-out for a client's protocol version.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// How long the last reply may take.
+/// Time-out for the last reply.
 const FINISH: Duration = Duration::from_secs(1);
 
 /// A client's number, unique among those of a machine.
@@ -103,7 +103,7 @@ fn accept(listener: &UnixListener, peer_uid: PeerUid, report: &(impl Fn(Message)
     }
 }
 
-/// One of [`CLIENTS`] places, free again when dropped.
+/// A place out of [`CLIENTS`], freed when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A server whose clients seem to be of this user, what they do, and a function that connects.
+    /// A server that takes its clients for this user's, their requests, and a function that connects.
     fn serve_as(uid: PeerUid) -> (tempfile::TempDir, Receiver<Message>, impl Fn() -> (BufReader<UnixStream>, UnixStream)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");

@@ -46,12 +46,12 @@ impl Apt {
         Self::new_for(Arch::Aarch64, root, suite, mirror)
     }
 
-    /// As [`Apt::new`], for the packages of an architecture.
+    /// Like [`Apt::new`], for the packages of an architecture.
     pub fn new_for(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
         Self::with(arch, &root.join(suite), suite, mirror, false)
     }
 
-    /// As [`Apt::new`], with the suite's source packages, too.
+    /// Like [`Apt::new`], with the suite's source packages.
     pub fn with_sources(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
         Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, true)
     }
@@ -143,7 +143,7 @@ impl Apt {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("apt-get");
-        // LC_ALL: messages that are shown when something fails are the ones that people can search for.
+        // LC_ALL: untranslated error messages can be searched for.
         command.env("APT_CONFIG", &self.config).env("LC_ALL", "C.UTF-8").args(args).stdin(Stdio::null());
         command
     }

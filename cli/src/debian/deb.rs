@@ -19,7 +19,7 @@ pub struct Wanted {
     pub required: bool,
 }
 
-/// One of the two archives in a package.
+/// An archive in a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The files to install.

@@ -1,4 +1,4 @@
-//! Which Debian mirror to use: the one that this machine's own apt sources name.
+//! Selection of a Debian mirror: the one in this machine's apt sources.
 
 use std::env;
 use std::process::Command;
@@ -75,7 +75,7 @@ mod tests {
     use super::{pick, pick_security};
 
     #[test]
-    fn the_main_archive_is_told_from_others() {
+    fn the_main_archive_is_distinguished() {
         let targets = "https://tools.example|stable|Tools|Tools\n\
             http://mirror.example/debian-security|bookworm-security|Debian|Debian-Security\n\
             http://mirror.example/debian|bookworm|Debian|Debian\n";

@@ -43,7 +43,7 @@ pub struct Kernel {
     pub about: String,
 }
 
-/// One of Debian's kernels for Arm.
+/// A kernel of Debian for Arm.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
@@ -51,10 +51,10 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
     kernel_for(Arch::Aarch64, kernel, freshness)
 }
 
-/// One of Debian's kernels.
+/// A kernel of Debian.
 ///
 /// # Errors
-/// Those of [`kernel`]; the installer, Xen and firmware are not available for x86-64.
+/// See [`kernel`]; the installer, Xen and firmware are not available for x86-64.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
     if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2) {
         return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
@@ -90,7 +90,7 @@ pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
 /// The statically linked busybox.
 ///
 /// # Errors
-/// As [`busybox`].
+/// See [`busybox`].
 pub fn busybox_for(arch: Arch, freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(arch, Item::Busybox, freshness)?.dir.join("busybox"))
 }

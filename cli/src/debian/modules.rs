@@ -1,4 +1,4 @@
-//! Which modules of Debian's kernels are drivers of PCI functions, or needed by one.
+//! Modules of Debian's kernels that are drivers of PCI functions, and their dependencies.
 
 use super::deb::Wanted;
 

@@ -49,10 +49,10 @@ pub enum Item {
     KvmHost6_1,
 }
 
-/// When to check for a newer version.
+/// Condition for a check for a newer version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// When the stored one is a week old; without the network it is used nevertheless.
+    /// The stored file is a week old. Without a network it is used nevertheless.
     Weekly,
     /// Now.
     Check,
@@ -162,7 +162,7 @@ pub struct Stored {
     pub package: String,
     /// The package's version.
     pub version: String,
-    /// When the mirror was last asked, in seconds since 1970.
+    /// Time of the last request to the mirror, in seconds since 1970.
     checked: u64,
     /// The SHA-256 of each file, by name. Empty in a cache of an earlier version.
     #[serde(default)]
@@ -191,7 +191,7 @@ pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
     read(&directory(arch).ok()?.join(item.name()), item.wanted()).intact()
 }
 
-/// Where the items of an architecture are.
+/// Folder of an architecture's items.
 pub(super) fn directory(arch: Arch) -> Result<PathBuf> {
     Ok(cache::dir()?.join(match arch {
         Arch::Aarch64 => "debian",

@@ -30,14 +30,14 @@ pub struct Vm<'a> {
     pub disk: &'a Path,
     /// The archive to unpack onto it.
     pub archive: &'a Path,
-    /// How many packages are in the archive.
+    /// Number of packages in the archive.
     pub packages: usize,
 }
 
-/// A VM that says nothing for so long hangs. The longest silence, of an emulator beside four others on two CPUs, was two minutes.
-const SILENCE: Duration = Duration::from_secs(30 * 60);
+/// Maximum time without output of the VM. The longest one observed was two minutes, with five emulators on two CPUs.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// How many lines of the VM's console an error shows.
+/// Number of lines of the VM's console in an error.
 const SHOWN: usize = 20;
 
 /// Shares of the whole time in percent: when unpacking has ended, and when preparing has.
@@ -63,7 +63,7 @@ pub fn run(vm: &Vm<'_>) -> Result<()> {
     let mut last = VecDeque::new();
     let mut done = 0;
     let end = loop {
-        let line = match lines.recv_timeout(SILENCE) {
+        let line = match lines.recv_timeout(OUTPUT_TIMEOUT) {
             Ok(line) => String::from_utf8_lossy(&line).trim_end().to_owned(),
             Err(mpsc::RecvTimeoutError::Timeout) => break "it has said nothing for 30 minutes".to_owned(),
             Err(mpsc::RecvTimeoutError::Disconnected) => break "it ended early".to_owned(),

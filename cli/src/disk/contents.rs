@@ -1,4 +1,4 @@
-//! Reading an image's contents: QEMU's program says where they are in the file.
+//! Reads an image's contents, by the map of QEMU's `qemu-img`.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ const MOST_CHUNKS: usize = 128;
 struct Extent {
     start: u64,
     length: u64,
-    /// Where it is in the file; none for zeroes, and for compressed data.
+    /// Its offset in the file; `None` for zeroes and compressed data.
     offset: Option<u64>,
     zero: bool,
 }

@@ -44,7 +44,7 @@ pub(super) const BASE: [&str; 15] = [
 /// Creates a disk.
 ///
 /// # Errors
-/// The file exists; no such package; something is missing on this machine; a package can't be fetched or configured.
+/// The file exists; unknown package; a missing program on this machine; a package can't be fetched or configured.
 pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let target = Target::check(&args.file)?;
     let hostname = match &args.hostname {
@@ -91,7 +91,7 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Where the finished image goes.
+/// Path of the finished image.
 struct Target<'a> {
     file: &'a Path,
     directory: PathBuf,
@@ -148,7 +148,7 @@ fn hostname(file: &Path) -> String {
     if is_name(&name) { name } else { "debian".to_owned() }
 }
 
-/// Public keys that may log in: those in the given files, or else in `~/.ssh`.
+/// Public keys for log-ins: from the given files, or else from `~/.ssh`.
 fn keys(files: &[PathBuf]) -> Result<String> {
     let mut keys = String::new();
     for file in files {

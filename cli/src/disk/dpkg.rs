@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Where the database is, relative to the root.
+/// Path of the database, relative to the root.
 pub const DIRECTORY: &str = "var/lib/dpkg";
 
 /// A package's control information.

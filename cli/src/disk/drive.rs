@@ -63,7 +63,8 @@ impl Drive {
     /// Checks that the image can be used, and returns its format.
     ///
     /// # Errors
-    /// It is missing, no file, not accessible, in use, damaged, or of another format: the error says what to do.
+    /// The file is missing, not regular, not accessible, in use, damaged, or of another format. The error includes the
+    /// remedy.
     pub fn check(&self) -> Result<&'static str> {
         let name = self.file.display();
         let refuse = |what: String| Err(exit::usage(format!("disk: {name} {what}")));
@@ -143,7 +144,7 @@ fn about(file: &Path, format: Option<&str>) -> Result<About> {
     Ok(serde_json::from_slice(&qemu_img::run(&options, &[file])?)?)
 }
 
-/// QEMU's message, and what to do about it.
+/// QEMU's message, and its remedy.
 fn remedy(message: &str, format: Option<&str>) -> String {
     let message = message.lines().next().unwrap_or_default();
     let remedy = match message {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let says = |drive: Drive| format!("{:#}", drive.check().unwrap_err());
         let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None };

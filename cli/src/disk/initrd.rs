@@ -11,7 +11,8 @@ use crate::initramfs::cpio::Archive;
 /// The first program of a disk's own.
 pub const DISK: &str = include_str!("initrd.sh");
 
-/// Modules for a virtio disk on PCI with an ext4 file system, in the order in which they are loaded. Some kernels have some of them built in.
+/// Modules for a virtio disk on PCI with an ext4 file system, in the order in which they are loaded. Some kernels have
+/// some of them built in.
 const MODULES: [&str; 12] = [
     "virtio",
     "virtio_ring",
@@ -36,7 +37,7 @@ pub fn build(busybox: &[u8], root: &Root, init: &str, files: &[(&str, String)]) 
     for directory in ["bin", "dev", "mnt", "modules", "proc", "root", "sys"] {
         archive.directory(directory);
     }
-    // The kernel opens this device before anything is mounted.
+    // The kernel opens this device before it mounts any file system.
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.file("bin/busybox", 0o755, busybox);
     archive.file("init", 0o755, init.as_bytes());

@@ -54,7 +54,7 @@ impl Network {
         Ok(Self { forwards: forwards.collect::<Result<_, _>>()?, bridge })
     }
 
-    /// Checks that nothing else uses the ports.
+    /// Checks that the ports are free.
     ///
     /// # Errors
     /// A port is in use, or reserved for root.

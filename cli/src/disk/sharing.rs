@@ -10,10 +10,10 @@ use super::drive::Drive;
 use crate::config::MachineConfig;
 use crate::exit;
 
-/// Checks that no image that a VM may write is another disk, too.
+/// Checks that an image that a VM may write is no other disk.
 ///
 /// # Errors
-/// There is one: the error says whose it is, and what to do.
+/// Two disks have the same image. The error names the VMs and the remedy.
 pub fn check(machine: &MachineConfig) -> Result<()> {
     let mut used: Vec<(&str, &Drive)> = Vec::new();
     for vm in &machine.vms {
@@ -31,7 +31,7 @@ pub fn check(machine: &MachineConfig) -> Result<()> {
     Ok(())
 }
 
-/// The names of other VMs than the `index`th one that have an image, too.
+/// Names of other VMs than the `index`th one that have the same image.
 pub fn others<'m>(machine: &'m MachineConfig, index: usize, drive: &Drive) -> Vec<&'m str> {
     let has_it = |vm: &crate::config::VmConfig| vm.disks.iter().any(|other| is_same(&other.file, &drive.file));
     let others = machine.vms.iter().enumerate().filter(|(other, vm)| *other != index && has_it(vm));

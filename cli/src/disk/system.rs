@@ -15,7 +15,7 @@ const LONGEST: usize = 2047;
 /// The console of Stile's VMs.
 const CONSOLE: &str = "console=ttyAMA0";
 
-/// Reads what starts the system on `drive`; its parameters are also those that Stile's machine needs.
+/// Reads kernel, initrd and parameters of the system on `drive`, and adds the parameters for Stile's machine.
 ///
 /// # Errors
 /// The disk has no file system that can be read, or no kernel for arm64: the error names `--kernel`.
@@ -32,10 +32,11 @@ pub fn boot(drive: &Drive) -> Result<Files> {
     Ok(Files { parameters, ..files })
 }
 
-/// The parameters of the disk's own boot loader, and what Stile's machine needs besides: the console, and an end when the kernel panics.
+/// The parameters of the disk's boot loader, and those for Stile's machine: the console, and a reset when the kernel
+/// panics.
 fn parameters(own: &str, read_only: bool) -> String {
     let mut words: Vec<&str> = own.split_whitespace().collect();
-    // The last console is where the system's own output goes.
+    // The system's own output goes to the last console.
     let console = words.iter().rfind(|word| word.starts_with("console=")).is_some_and(|last| last.starts_with(CONSOLE));
     if !console {
         words.push(CONSOLE);

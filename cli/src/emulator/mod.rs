@@ -37,7 +37,7 @@ impl Machine {
     /// Starts the machine on `image`. The thread that calls this must outlive the emulator.
     ///
     /// # Errors
-    /// The emulator, or something that it needs, can't be started.
+    /// The emulator, or a program that it needs, can't be started.
     pub fn start(&self, image: &Path) -> Result<(Emulator, Pipes)> {
         match self {
             Self::Arm(board) => Emulator::start(board, image),

@@ -17,7 +17,7 @@ use crate::exit;
 /// A running emulator. Dropping it kills and reaps the process.
 pub struct Emulator {
     child: Child,
-    /// Whether an exit status says that the emulator ended as it should.
+    /// Whether an exit status is that of a normal end of the emulator.
     is_success: fn(ExitStatus) -> bool,
     /// Files that must be there while it runs.
     _files: Option<Box<dyn Any>>,
@@ -66,7 +66,7 @@ impl Emulator {
         &mut self.child
     }
 
-    /// Whether a status that [`Emulator::wait`] gave says that the emulator ended as it should.
+    /// Whether a status from [`Emulator::wait`] is that of a normal end.
     pub fn is_success(&self, status: ExitStatus) -> bool {
         (self.is_success)(status)
     }

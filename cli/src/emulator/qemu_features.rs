@@ -1,4 +1,4 @@
-//! Features of the emulator's CPU models, asked of the CPUs themselves.
+//! Features of the emulator's CPU models, read from the CPUs' registers.
 //!
 //! A program of a few instructions reads the identification registers at EL2 and writes them to the board's UART.
 

@@ -46,13 +46,13 @@ pub struct VmPlan {
     pub initrd: Option<Vec<u8>>,
     /// The device tree, or another boot information.
     pub dtb: Vec<u8>,
-    /// Where the latter two are.
+    /// Addresses of the latter two.
     pub layout: Layout,
     /// The first vCPU's initial mode.
     pub mode: Mode,
     /// The guest-physical address of RAM's first byte.
     pub ram_base: u64,
-    /// Further bytes, and where they go.
+    /// Further bytes and their addresses.
     pub more: Vec<(u64, Vec<u8>)>,
 }
 
@@ -65,7 +65,7 @@ pub struct Image {
     pub hypervisor_len: usize,
 }
 
-/// Why no image was made.
+/// Reason for which an image can't be assembled.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A kernel can't be booted.
@@ -160,14 +160,14 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
 }
 
-/// The least memory for EDK2: it takes 64 MiB at RAM's end for itself, and what it starts needs some, too.
+/// Minimum memory for EDK2: it takes 64 MiB at RAM's end for itself; the started program needs the rest.
 const FIRMWARE_MEMORY: u64 = 256 << 20;
 
 /// Checks that a virtual machine with firmware has nothing that excludes firmware.
 fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str> {
     let wrong = [
-        (files.initrd.is_some(), "takes no initial RAM file system; expected none: what it starts brings its own"),
-        (!files.bootargs.is_empty(), "takes no command line; expected none: what it starts brings its own"),
+        (files.initrd.is_some(), "takes no initial RAM file system; expected none: the system that it starts has its own"),
+        (!files.bootargs.is_empty(), "takes no command line; expected none: the system that it starts has its own"),
         (vm.techniques.nested != Nested::Off, "does not work with an EL2 of the virtual machine's own; expected nested = false"),
         (vm.memory < FIRMWARE_MEMORY, "needs at least 256M of memory"),
     ];
@@ -178,7 +178,7 @@ fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str
 struct Behind {
     /// From the first byte.
     domains: Vec<Range<u64>>,
-    /// Where that ends.
+    /// Its end.
     end: u64,
 }
 

@@ -23,7 +23,7 @@ pub struct Description<'a> {
     pub el2: bool,
     /// The kernel's command line.
     pub bootargs: &'a str,
-    /// Where the initial RAM file system is: guest-physical addresses.
+    /// Guest-physical addresses of the initial RAM file system.
     pub initrd: Option<Range<u64>>,
     /// The seed of the guest's random numbers.
     pub seed: [u8; SEED_LEN],
@@ -38,7 +38,7 @@ pub struct Description<'a> {
 /// Bytes of [`Description::seed`]: eight for the kernel's place in its address space, the rest for its random number generator.
 pub const SEED_LEN: usize = 40;
 
-/// The console's node: the first serial port, and where the kernel prints.
+/// Node of the console: the first serial port, to which the kernel prints.
 const CONSOLE: &str = "/pl011@9000000";
 
 const GIC: u32 = 1;
@@ -169,7 +169,8 @@ const fn phandle(vcpu: usize) -> u32 {
     FIRST_CPU + vcpu as u32
 }
 
-/// How the CPUs are arranged (Linux, Documentation/devicetree/bindings/cpu/cpu-topology.txt). Sockets contain clusters, of which each has one.
+/// Topology of the CPUs (Linux, Documentation/devicetree/bindings/cpu/cpu-topology.txt). Each socket contains one
+/// cluster.
 fn cpu_map(fdt: &mut FdtWriter, topology: Topology) -> FdtWriterResult<()> {
     let map = fdt.begin_node("cpu-map")?;
     let mut vcpus = 0..;
@@ -207,7 +208,7 @@ fn psci(fdt: &mut FdtWriter, method: &str) -> FdtWriterResult<()> {
     fdt.end_node(psci)
 }
 
-/// The node of the CPUs' timers; `el2`: those of EL2 are all there.
+/// Node of the CPUs' timers; `el2`: with those of EL2.
 pub fn timer(fdt: &mut FdtWriter, el2: bool) -> FdtWriterResult<()> {
     let timer = fdt.begin_node("timer")?;
     string_list(fdt, "compatible", &["arm,armv8-timer", "arm,armv7-timer"])?;

@@ -12,13 +12,13 @@ use object::{U16, U32, U64};
 
 use super::bytes::word;
 
-/// Where an Image names the place of this header.
+/// Offset in an Image of this header's offset.
 const HEADER_AT: usize = 0x3c;
 /// Room for it (boot.S).
 const ROOM: usize = 256;
 /// Bytes of a page: sections begin at one, in the file as in memory.
 pub const PAGE: usize = 4096;
-/// Data directories up to that of relocations, of which there are none.
+/// Number of data directories up to that of relocations, which is empty.
 const DIRECTORIES: usize = IMAGE_DIRECTORY_ENTRY_BASERELOC + 1;
 
 /// Writes the PE header of an image whose UEFI entry point is at offset `entry`: the first page holds the headers, one section the rest.

@@ -28,7 +28,7 @@ pub struct Hypervisor {
     pub functions: Vec<Function>,
 }
 
-/// Why a file is not Stile's hypervisor.
+/// Reason for which a file is not Stile's hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HypervisorError {
     /// It can't be read as an ELF file.

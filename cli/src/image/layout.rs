@@ -1,4 +1,4 @@
-//! Where in RAM the device tree and the initial RAM file system go.
+//! Placement of the device tree and the initial RAM file system in RAM.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub const INITRD_ALIGN: u64 = 64 << 10;
 /// Kernels before 4.2 find the device tree only this near to themselves.
 const NEAR: u64 = 512 << 20;
 
-/// Where everything but the kernel is: guest-physical addresses.
+/// Guest-physical addresses of everything except the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The device tree: in whole pages.
@@ -26,7 +26,7 @@ pub struct Layout {
     pub initrd: Option<Range<u64>>,
 }
 
-/// There is too little RAM.
+/// Too little RAM.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "the kernel ({}){} and the device tree ({}) do not fit into {} of RAM; expected at least {}",

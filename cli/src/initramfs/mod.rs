@@ -62,7 +62,7 @@ pub const fn kernel_arguments(arch: Arch) -> &'static str {
     }
 }
 
-/// Added where only a command's output matters: the kernel prints warnings and errors only.
+/// Added if only a command's output matters: the kernel prints warnings and errors only.
 pub const QUIET_ARGUMENTS: &str = "quiet";
 
 const INIT: &str = include_str!("init.sh");
@@ -75,7 +75,7 @@ pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<
     for directory in DIRECTORIES {
         archive.directory(directory);
     }
-    // The kernel opens this device before anything is mounted.
+    // The kernel opens this device before it mounts any file system.
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.file("bin/busybox", 0o755, busybox);
     archive.link("bin/sh", "busybox");

@@ -27,13 +27,13 @@ pub struct Vm<'a> {
     pub memory: u64,
     /// Files of the host and the addresses in the VM (guest-physical addresses) that they are loaded to.
     pub loads: &'a [(&'a str, u64)],
-    /// Where the first vCPU starts: a guest-physical address.
+    /// Guest-physical entry point of the first vCPU.
     pub entry: u64,
-    /// Where the device tree is: a guest-physical address.
+    /// Guest-physical address of the device tree.
     pub tree: u64,
     /// Whether it has an EL2 of its own.
     pub el2: bool,
-    /// Where its page tables are, if it is a PC that starts in 64-bit mode: a guest-physical address.
+    /// Guest-physical address of the page tables of a PC that starts in 64-bit mode.
     pub long: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub struct Planned {
     pub arch: Arch,
     /// Name, vCPUs, RAM, and whether it has an EL2.
     pub config: VmConfig,
-    /// The layout, and what is in memory.
+    /// The layout, and the contents of memory.
     pub plan: VmPlan,
 }
 

@@ -1,7 +1,8 @@
 //! A sample as OpenMetrics text.
 //!
-//! Counters are the ledger's, which begins with the VM: they outlive resets, power-offs and pauses, and the command that reads them. A destroyed
-//! VM's series end. Those of a VM that is created under its name begin at 0, which `rate()` recognizes.
+//! Counters are the ledger's, which begins with the VM: they outlive resets, power-offs and pauses, and the command
+//! that reads them. A destroyed VM's series end. Those of a VM that is created under its name begin at 0, which
+//! `rate()` recognizes.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! A strict reader of OpenMetrics text 1.0, for tests: of what [`stile metrics`](super) writes, not of exemplars, time stamps and histograms.
+//! A strict reader of OpenMetrics text 1.0, for tests: of the output of [`stile metrics`](super), without exemplars, time
+//! stamps and histograms.
 
 use std::collections::HashSet;
 
@@ -137,7 +138,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
 }
 
-/// A value up to its closing quote, and what follows.
+/// A value up to its closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     loop {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_forbids_is_an_error() {
+    fn forbidden_syntax_is_an_error() {
         let gauge = |lines: &str| format!("# HELP a Help.\n# TYPE a gauge\n{lines}# EOF\n");
         assert_eq!(parse(&gauge("a 1\n")).unwrap().len(), 1);
         for (text, why) in [

@@ -9,7 +9,7 @@ use tiny_http::{Header, Method, Request, Response, Server};
 use super::exposition::{CONTENT_TYPE, scrape};
 use crate::control::source::Source;
 
-/// How often the machine's end is looked for.
+/// Interval at which the machine's end is polled.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Scrapes within this time share a sample, because each sample makes every vCPU exit.

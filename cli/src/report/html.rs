@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The fewest bars of a histogram: few wide ones would look like many values.
+/// Minimum number of bars of a histogram: few wide ones would look like many values.
 const FEWEST: u32 = 6;
 
 /// Counts of values, by their number of bits: a bar for each doubling.

@@ -50,7 +50,7 @@ pub enum Kind {
         interrupt: u32,
         /// The targets.
         targets: Vec<u8>,
-        /// Where it arrived.
+        /// Arrivals at the targets.
         #[serde(default)]
         arrivals: Vec<Arrival>,
     },
@@ -61,9 +61,9 @@ pub enum Kind {
     },
     /// The CPU records from now on.
     Begin,
-    /// The CPU records no more.
+    /// The CPU stopped recording.
     End,
-    /// Of a later version.
+    /// A kind of a later version.
     #[serde(other)]
     Other,
 }
@@ -77,7 +77,7 @@ pub struct Exit {
     pub reason: String,
     /// The sub-reason.
     pub sub: String,
-    /// Why the scheduler chose next, if it did.
+    /// Reason of the scheduler's choice, if any.
     #[serde(default)]
     pub left_for: Option<String>,
 }

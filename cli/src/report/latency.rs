@@ -62,7 +62,7 @@ struct State<'i> {
 }
 
 impl Latencies {
-    /// Those of a trace.
+    /// Latencies of a trace.
     pub fn of(input: &Input) -> Self {
         let mut state = State::default();
         input.events.iter().for_each(|event| state.pass(event));
@@ -108,7 +108,7 @@ impl<'i> State<'i> {
                     let cause = if arrival.via == "kick" { Cause::Kicked } else { Cause::Scheduled };
                     self.found(cause, arrival.after_ticks);
                 }
-                // One to itself has no way to go.
+                // An interrupt to the sender itself has no latency.
                 let others = targets.iter().filter(|target| **target != event.vcpu).count();
                 self.found.unseen += others.saturating_sub(arrivals.len()) as u64;
             }
@@ -150,7 +150,7 @@ mod tests {
         let found = of(&[
             "{t:1,'cpu':0,'vcpu':0,'event':'ipi','interrupt':3,'targets':[0,1,2,3],'arrivals':[{'vcpu':1,'after_ticks':9,'via':'kick'},{'vcpu':2,'after_ticks':4,'via':'scheduler'}]}",
             "{t:2,'cpu':0,'vcpu':0,'event':'ipi','interrupt':3,'targets':[1],'arrivals':[{'vcpu':1,'after_ticks':5,'via':'kick'}]}",
-            // As written before arrivals were.
+            // Traces of earlier versions have no arrivals.
             "{t:3,'cpu':0,'vcpu':0,'event':'ipi','interrupt':3,'targets':[1]}",
         ]);
         assert_eq!(found, Latencies { of: [(Cause::Kicked, vec![5, 9]), (Cause::Scheduled, vec![4])].into(), unseen: 2 });

@@ -17,7 +17,7 @@ use crate::trace::Recorder;
 use crate::{exit, out};
 use input::Input;
 
-/// How long a machine is recorded if nothing is said, in seconds.
+/// Default duration of a recording, in seconds.
 const SECONDS: f64 = 1.0;
 
 /// Writes the page.

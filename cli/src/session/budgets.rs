@@ -11,16 +11,16 @@ use crate::guest::Guest;
 /// The session among the sampler's clients; others are counted from 0.
 pub const WATCHER: ClientId = ClientId::MAX;
 
-/// Time between samples, each of which makes every vCPU exit.
+/// Time between samples. Each makes every vCPU exit.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The budgets of the machine's VMs.
 #[derive(Debug, Default)]
 pub struct Budgets {
-    /// Of VMs that have one.
+    /// Budgets of the VMs that have one.
     of: Vec<(String, Budget)>,
     watch: Watch,
-    /// When the last sample was asked for.
+    /// Time of the last request of a sample.
     asked: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl Budgets {
         budgets
     }
 
-    /// There is another VM.
+    /// Adds a VM.
     pub fn add(&mut self, guest: &Guest) {
         if !guest.budget.is_empty() {
             self.of.push((guest.name.clone(), guest.budget));
@@ -44,12 +44,12 @@ impl Budgets {
         self.of.retain(|(name, _)| name != vm);
     }
 
-    /// When the next sample is due; never without a budget.
+    /// Time of the next sample; `None` without a budget.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         (!self.of.is_empty()).then(|| self.asked.map_or(now, |asked| asked + INTERVAL))
     }
 
-    /// A sample is asked for.
+    /// Records the request of a sample.
     pub fn ask(&mut self, now: Instant) {
         self.asked = Some(now);
     }

@@ -1,11 +1,11 @@
-//! One VM's console: its identity and state.
+//! A VM's console: its identity and state.
 
 use super::System;
 use super::line::Leaf;
 use super::marks::{Filter, Show};
 use super::tail::Tail;
 
-/// One VM's console.
+/// A VM's console.
 pub struct Console {
     /// Index of the console's line, and number of the VM on that line.
     pub line: usize,

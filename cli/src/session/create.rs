@@ -57,7 +57,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sends again what was lost.
+    /// Resends lost pieces.
     pub(super) fn upload_again(&mut self) {
         let commands = self.upload.as_mut().map(|upload| upload.again(Instant::now())).unwrap_or_default();
         self.send_all(&commands);
@@ -67,7 +67,7 @@ impl Session<'_> {
         commands.iter().for_each(|command| self.command_to(0, command));
     }
 
-    /// Stile has made the VM, and starts it next. False if the message is about something else.
+    /// Handles a message about the VM's creation. Returns false for other messages.
     pub(super) fn created(&mut self, line: usize, tag: u32) -> bool {
         if self.upload(line, tag).is_none() {
             return false;

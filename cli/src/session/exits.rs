@@ -65,7 +65,7 @@ pub struct Exits {
 /// Takes the name of a destroyed VM, and the accounts of its vCPUs.
 type Gone = (String, Vec<(u8, Account)>);
 
-/// Whether there can be such a vCPU. What a guest sends may look like the messages of a Stile in its VM.
+/// Whether the number of a vCPU is possible. A guest can imitate the messages of a Stile in its VM.
 pub fn exists(vm: u8, vcpu: u8) -> bool {
     usize::from(vm) < MAX_VMS && usize::from(vcpu) < MAX_VCPUS
 }
@@ -173,7 +173,7 @@ impl Exits {
         Ok(value)
     }
 
-    /// The accounts of the VMs, or of each vCPU, with the VMs' names; those of VMs that are destroyed last.
+    /// The accounts of the VMs, or of each vCPU, with the VMs' names; destroyed VMs come last.
     fn accounts<'n>(&'n self, names: &'n [String], by_vcpu: bool) -> Vec<(&'n str, Option<u8>, Account)> {
         let gone = self.gone.iter().flat_map(|(name, vcpus)| vcpus.iter().map(move |(vcpu, account)| (name.as_str(), *vcpu, account)));
         if by_vcpu {

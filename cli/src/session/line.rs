@@ -1,4 +1,4 @@
-//! Stile's serial lines: the emulated machine's, and in it those of Stiles that run in its VMs, whose consoles they are.
+//! Serial lines: that of the emulated machine, and those of Stiles in its VMs, which are the VMs' consoles.
 
 use stile_wire::{Channel, Command, Encoder};
 
@@ -9,11 +9,11 @@ use super::outcome::Story;
 use super::tail::Tail;
 use crate::config::Arch;
 
-/// One line.
+/// A serial line.
 pub struct Line {
     /// The name of the VM whose Stile writes to it; empty for the machine's own.
     pub name: String,
-    /// That VM: its line, and its number there.
+    /// The containing VM: its line, and its number there.
     parent: Option<(usize, u8)>,
     pub demux: Demux,
     encoder: Encoder,
@@ -46,7 +46,7 @@ pub struct Leaf<'g> {
     pub line: usize,
     /// Its number there.
     pub vm: u8,
-    /// Its name, prefixed with those of the VMs that contain it.
+    /// Its name, prefixed with the names of the VMs that contain it.
     pub name: String,
     /// Its guest.
     pub guest: &'g Guest,
@@ -141,7 +141,7 @@ pub fn to_console(lines: &mut [Line], line: usize, vm: u8, bytes: &[u8]) -> Vec<
     wrap(lines, Some((line, vm)), bytes.to_vec())
 }
 
-/// Encodes what a VM's console takes, from the inner line to the machine's own.
+/// Encodes input of a VM's console, from the inner line to the machine's.
 fn wrap(lines: &mut [Line], mut at: Option<(usize, u8)>, mut encoded: Vec<u8>) -> Vec<u8> {
     while let Some((line, vm)) = at {
         let Line { encoder, parent, .. } = &mut lines[line];

@@ -80,7 +80,7 @@ impl Lines {
         out
     }
 
-    /// Whether [`Lines::prompt`] has something to write.
+    /// Whether [`Lines::prompt`] has output.
     pub fn has_prompt(&self, vm: usize) -> bool {
         let shown = self.open.filter(|(open, _)| *open == vm).map_or(0, |(_, shown)| shown);
         self.partial.get(vm).is_some_and(|line| line.len() > shown)

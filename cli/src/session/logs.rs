@@ -33,7 +33,7 @@ struct Files {
     events: Log,
 }
 
-/// One file.
+/// A log file.
 #[derive(Debug)]
 struct Log {
     path: PathBuf,

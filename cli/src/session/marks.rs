@@ -103,7 +103,7 @@ impl Filter {
             let mut text = std::mem::replace(&mut self.held, rest);
             text.truncate(at);
             if self.state == State::Status {
-                // The kernel's statuses are a byte; anything else was not printed by our program.
+                // The kernel's statuses are bytes; other numbers are not from our program.
                 self.status = std::str::from_utf8(&text).ok().and_then(|digits| digits.trim().parse().ok());
             } else {
                 self.push(&mut parts, text);

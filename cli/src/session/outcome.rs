@@ -8,7 +8,7 @@ use stile_wire::{Crash, CrashReason, Event, VmState};
 use crate::exit;
 use crate::out::Unwritable;
 
-/// Why the run ended.
+/// Reason of the run's end.
 #[derive(Debug)]
 pub enum End {
     /// The emulator ended; its exit status in words if it is a failure.
@@ -57,7 +57,7 @@ impl Fate {
 /// The course of the run according to Stile's messages.
 #[derive(Debug, Clone, Default)]
 pub struct Story {
-    /// One for each VM.
+    /// States by VM.
     pub fates: Vec<Fate>,
     /// Number of restarts, by VM index.
     pub restarts: BTreeMap<usize, u32>,
@@ -68,7 +68,7 @@ pub struct Story {
 }
 
 impl Story {
-    /// A run of `vms` VMs, none of which has started.
+    /// A run of `vms` VMs before their start.
     pub fn of(vms: usize) -> Self {
         Self { fates: vec![Fate::default(); vms], ..Self::default() }
     }

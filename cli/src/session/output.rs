@@ -57,7 +57,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Processes parts of a VM's output, some of which are shown.
+    /// Processes parts of a VM's output, and shows some of them.
     pub(super) fn show(&mut self, vm: usize, parts: Vec<Part>) -> io::Result<()> {
         for part in parts {
             let (Part::Shown(text) | Part::Hidden(text)) = &part;

@@ -1,4 +1,4 @@
-//! Fetches a trace from the machine's own Stile in pieces, and what their rows are for at the end.
+//! Fetches a trace from the machine's own Stile in pieces, and the meaning of their rows at the end.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::control::server::ClientId;
 /// Time without an answer after which a command is repeated: a frame was lost.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How long records are fetched after the end: a slow line would take minutes for full rings.
+/// Maximum time of fetching records after the end: full rings take minutes on a slow line.
 const REST: Duration = Duration::from_secs(10);
 
 /// Time after a piece with which all rings were empty.
@@ -30,11 +30,11 @@ struct Trace {
     client: Option<ClientId>,
     tag: u32,
     phase: Phase,
-    /// When the last piece was asked for.
+    /// Time of the last request of a piece.
     asked: Instant,
-    /// When the next command is due.
+    /// Time of the next command.
     due: Instant,
-    /// Time at which remaining records are dropped: the machine was told to stop recording.
+    /// Time at which remaining records are dropped, after the request to stop.
     discard_at: Option<Instant>,
     /// Records that were sent by each CPU so far.
     sent: [u32; stile_board::MAX_CPUS],
@@ -52,7 +52,7 @@ enum Phase {
     Starting { again: bool },
     /// An earlier trace, of an ended process, is being stopped.
     Clearing,
-    /// Records are arriving. The machine may have been told to stop recording.
+    /// Records are arriving, perhaps after the request to stop.
     Fetching,
     /// The names of rows are arriving.
     Naming,
@@ -89,7 +89,7 @@ impl Tracer {
         Some(Steps { commands: vec![Command::TraceStart { tag }], replies: Vec::new() })
     }
 
-    /// The client wants no more records. False if it has no trace.
+    /// Ends the client's trace. False if it has none.
     pub fn stop(&mut self, client: ClientId, now: Instant) -> Option<Steps> {
         let trace = self.0.as_mut().filter(|trace| trace.client == Some(client))?;
         trace.discard_at.get_or_insert(now + REST);

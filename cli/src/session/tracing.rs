@@ -20,7 +20,7 @@ impl Session<'_> {
         }
     }
 
-    /// A client wants no more of it.
+    /// Ends a client's trace.
     pub(super) fn stop_trace(&mut self, id: ClientId) {
         match self.tracer.stop(id, Instant::now()) {
             Some(steps) => self.traced(steps),
@@ -40,7 +40,7 @@ impl Session<'_> {
         self.traced(steps);
     }
 
-    /// A message of Stile's, most of which are about something else.
+    /// Handles a message of Stile; most are unrelated.
     pub(super) fn take_for_trace(&mut self, event: &Event) {
         let steps = self.tracer.take(event, &self.lines[0].exits, Instant::now());
         self.traced(steps);

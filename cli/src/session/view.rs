@@ -163,8 +163,7 @@ impl<'a> View<'a> {
         self.out.flush()
     }
 
-    /// Whether [`View::idle`] has something to write. Never without a keyboard user, so that output does not
-    /// depend on timing.
+    /// Whether [`View::idle`] has output. Never without a keyboard user, so that output does not depend on timing.
     pub fn has_prompt(&self) -> bool {
         matches!(&self.mode, Mode::Named { lines, prompts: true } if lines.has_prompt(self.focus()))
     }

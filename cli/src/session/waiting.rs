@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::control::server::ClientId;
 
-/// The most requests that are waited for. A Stile that answers none, or whose answers are lost, must not make them pile up.
+/// Maximum number of pending requests: those without an answer must not accumulate.
 const MOST: usize = 256;
 
-/// The requests, by the index of the line that they were sent on and their tag. A Stile answers only what it was asked: one in a VM is a guest.
+/// Pending requests by the index of their line and their tag. Answers without a matching request are ignored: a nested
+/// Stile is untrusted.
 #[derive(Debug)]
 pub struct Waiting {
     next: u32,
@@ -16,7 +17,7 @@ pub struct Waiting {
 }
 
 impl Default for Waiting {
-    /// No requests. The first tag is a random number: Stile may still work for an ended process, under a tag of that process.
+    /// No requests. The first tag is random, because Stile may still answer requests of an ended process.
     fn default() -> Waiting {
         Waiting { next: RandomState::new().build_hasher().finish() as u32, requests: BTreeMap::new() }
     }
@@ -68,7 +69,7 @@ mod tests {
 
     #[test]
     fn two_processes_have_different_tags() {
-        // One of 2^32 pairs is equal.
+        // Equal with a probability of 2^-32.
         assert_ne!((Waiting::default().tag(), Waiting::default().tag()), (Waiting::default().tag(), Waiting::default().tag()));
     }
 

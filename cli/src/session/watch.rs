@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::budget::{Budget, CPU, Growth, Kind, Usage};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 
-/// Rows, and their parts of what is limited.
+/// Rows, and their shares of the limited quantity.
 type Parts = BTreeMap<(String, String), u64>;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Watch {
                 news.extend(self.hold(&vm.name, kind, limit, &interval, sample.counter_hz));
             }
         }
-        // Of VMs that are destroyed.
+        // Drops the state of destroyed VMs.
         self.watched.retain(|(vm, _), _| budget_of(vm).is_some());
         self.last = sample.clone();
         news
@@ -77,7 +77,7 @@ fn interval(earlier: &VmSample, later: &VmSample) -> Option<VcpuSample> {
     (same && !later.vcpus.is_empty()).then(|| later.since(Some(earlier)).sum())
 }
 
-/// `amount` per `ticks`, in units of which `unit` ticks are one.
+/// `amount` per `ticks`, in units of `unit` ticks.
 fn rate(amount: u64, unit: u64, ticks: u64) -> u64 {
     let rate = u128::from(amount) * u128::from(unit) / u128::from(ticks.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)

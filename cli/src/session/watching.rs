@@ -11,7 +11,7 @@ use super::outcome::Fate;
 use crate::control::sample::Sample;
 
 impl Session<'_> {
-    /// When the next sample is due. Not before a VM runs: firmware may read the serial line until then.
+    /// Time of the next sample. None before a VM runs: until then, firmware may read the serial line.
     pub(super) fn budgets_due(&self, now: Instant) -> Option<Instant> {
         self.budgets.due(now).filter(|_| self.lines[0].story.fates.contains(&Fate::Running))
     }

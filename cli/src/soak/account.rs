@@ -33,7 +33,7 @@ impl Account {
         let mut account = Self::default();
         for line in events.lines() {
             let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
-            // Those of a Stile in a VM are not this one's.
+            // Messages of a Stile in a VM are ignored.
             if line.get("stile").is_none() {
                 account.take(&line["event"]);
             }

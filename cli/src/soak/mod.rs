@@ -110,7 +110,7 @@ pub fn soak(args: &SoakArgs) -> Result<u8> {
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..args.jobs).map(|_| scope.spawn(|| campaign.work())).collect();
-        // A worker that panicked has said so.
+        // A worker's panic has been printed.
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Ok(())))
     })?;
     let Campaign { summary, task, start, .. } = campaign;

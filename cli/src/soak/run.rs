@@ -20,9 +20,9 @@ use crate::programs::Programs;
 /// thousand operations a second.
 const PATIENCE: u64 = 600;
 const SLOWEST: u64 = 250;
-/// How long a round may take without telling of more operations: it tells a hundred times.
+/// Maximum time without a progress report; a round reports 100 times.
 const STALL: Duration = Duration::from_secs(900);
-/// How often the consoles are looked at.
+/// Interval at which the consoles are polled.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Runs a round in a directory, which keeps its output. Calls `tell` periodically with the number of operations so far. Returns `None` if

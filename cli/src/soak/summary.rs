@@ -32,7 +32,7 @@ pub struct Summary {
     exits: u64,
     kinds: BTreeMap<String, u64>,
     longest: Option<(Longest, Round)>,
-    /// The neighbour's least share, as a part of what each vCPU should have, in percent.
+    /// The neighbour's minimum share, in percent of each vCPU's fair share.
     share: Option<(u64, Round)>,
 }
 

@@ -17,7 +17,7 @@ use super::verdict::Outcome;
 pub struct Count {
     /// Number of complete rounds.
     pub rounds: u64,
-    /// Of these, those that failed.
+    /// Number of failed rounds.
     pub failed: u64,
     /// Operations of the attacking guests.
     pub operations: u64,

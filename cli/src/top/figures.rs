@@ -8,7 +8,7 @@ use crate::control::sample::{RowSample, Sample, VcpuSample};
 /// A VM, a vCPU or a reason, in the time between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Of the VM.
+    /// Name of the VM.
     pub vm: String,
     /// The vCPU; `None` for the sum of the VM's vCPUs.
     pub vcpu: Option<usize>,
@@ -22,7 +22,7 @@ pub struct Figures {
     pub exits_per_second: f64,
     /// Exits since the machine was started.
     pub exits_taken: u64,
-    /// Of these, exits in no row: 0 unless Stile has a bug.
+    /// Exits without a row: 0 unless Stile has a bug.
     pub unaccounted: i64,
     /// The rows, most time first.
     pub rows: Vec<RowFigures>,
@@ -52,7 +52,7 @@ pub struct RowFigures {
 /// The order of VMs and vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
-    /// As configured.
+    /// In the order of the configuration.
     Name,
     /// Most exits first.
     Exits,
@@ -85,7 +85,8 @@ impl Order {
     }
 }
 
-/// The figures of all VMs, or of all vCPUs, between two samples. `filter`: only those with this text in their names, or in those of a reason.
+/// The figures of all VMs, or of all vCPUs, between two samples. `filter`: only those with this text in their names, or
+/// in those of a reason.
 pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, filter: &str) -> Vec<Figures> {
     let between = later.since(earlier);
     let hz = later.counter_hz.max(1) as f64;

@@ -1,4 +1,4 @@
-//! `stile top`: where the time of a running machine's VMs goes, from samples of the live ledger.
+//! `stile top`: time of a running machine's VMs, from samples of the live ledger.
 
 mod figures;
 mod screen;

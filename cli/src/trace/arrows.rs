@@ -18,8 +18,8 @@ struct Target {
     others: Vec<i64>,
 }
 
-/// Finds the arrows. `posts`: the processor may deliver an interrupt to a vCPU that runs without an exit. If such a target exits for another
-/// reason next, the arrival is not in the trace.
+/// Finds the arrows. `posts`: the processor may deliver an interrupt to a vCPU that runs without an exit. If such a
+/// target exits for another reason next, the arrival is not in the trace.
 pub fn find(trace: &Trace, posts: bool) -> Vec<Arrow> {
     let mut targets: BTreeMap<(u8, u8), Target> = BTreeMap::new();
     for (index, event) in trace.events.iter().enumerate() {
@@ -65,7 +65,7 @@ pub fn members(first: u8, set: u32) -> impl Iterator<Item = u8> {
     (0..32).filter(move |bit| set >> bit & 1 != 0).map(move |bit| first.saturating_add(bit))
 }
 
-/// When the exit that sent an interrupt was over: its record follows on the same CPU.
+/// End of the exit that sent an interrupt: its record follows on the same CPU.
 fn sent_by(events: &[Event], from: usize) -> i64 {
     let Some((ipi, rest)) = events.get(from..).and_then(|events| events.split_first()) else { return i64::MIN };
     let exit = rest.iter().take_while(|event| event.cpu == ipi.cpu).find(|event| event.exit().is_some());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain model looks at every event for every interrupt.
+        /// A plain model: examines every event for every interrupt.
         #[test]
         fn arrows_are_those_of_a_search_through_all_events(trace in traces()) {
             let name = |event: &Event| event.exit().map(|(row, ..)| trace.name(event, row).1);

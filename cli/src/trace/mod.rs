@@ -53,7 +53,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Connects to a running machine, of which `vm` is wanted, or all.
+    /// Connects to a running machine, for events of `vm` or of all VMs.
     ///
     /// # Errors
     /// The machine or VM does not exist.
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_that_is_printed_tells_of_what_is_missing() {
+    fn the_summary_reports_lost_records() {
         let mut trace = example::example();
         let (file, counts) = (Path::new("t.trace"), std::mem::take(&mut trace.counts));
         let (exits, events) = (trace.exits(), trace.events.len());

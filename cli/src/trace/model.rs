@@ -47,7 +47,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Of a CPU's record.
+    /// Converts a CPU's record.
     pub fn new(cpu: u8, record: &Record, start: u64) -> Self {
         let at = extend(record.ticks, start).wrapping_sub(start).cast_signed();
         Self { cpu, at, vcpu: vcpu_of(record.vcpu), kind: record.kind }
@@ -62,7 +62,7 @@ impl Event {
         }
     }
 
-    /// When what it tells was over.
+    /// End of the recorded event.
     pub fn end(&self) -> i64 {
         self.exit().map_or(self.at, |(_, took, _)| self.at.saturating_add(took.into()))
     }
@@ -102,7 +102,7 @@ impl Via {
     }
 }
 
-/// Why a vCPU was left, by the number of the hypervisor's `Leave`.
+/// Reason for which a vCPU was left, by the number of the hypervisor's `Leave`.
 pub fn why(number: u8) -> &'static str {
     ["reschedule", "timer", "wait", "yield", "off"].get(usize::from(number)).copied().unwrap_or("?")
 }

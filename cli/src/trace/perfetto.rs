@@ -80,7 +80,7 @@ fn tracks(trace: &Trace) -> Vec<TracePacket> {
 struct Writer<'t> {
     trace: &'t Trace,
     packets: Vec<TracePacket>,
-    /// By CPU: the vCPU whose slice is open, and the end of what was written last.
+    /// By CPU: the vCPU whose slice is open, and the end of the last written event.
     running: BTreeMap<u8, (Option<(u8, u8)>, i64)>,
 }
 
@@ -167,7 +167,7 @@ impl Writer<'_> {
     }
 
     fn push(&mut self, at: i64, track: u64, kind: i32, event: TrackEvent) {
-        // The first events may be a little before the answer that says when the trace began.
+        // The first events may precede the answer with the trace's start.
         let timestamp = self.trace.nanoseconds(at).saturating_add(1_000_000_000).max(0).cast_unsigned();
         self.packets.push(TracePacket {
             timestamp: Some(timestamp),

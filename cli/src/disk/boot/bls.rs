@@ -3,8 +3,7 @@
 use super::entry::{Entry, key_and_value};
 
 /// Reads a file of `loader/entries`: its version, and the entry. None if it is for another architecture, or has no kernel.
-///
-/// Variables in options (`$kernelopts`) are GRUB's: `variable` looks them up.
+/// Variables in options (`$kernelopts`) are GRUB's: `variable` returns their values.
 pub fn parse(text: &str, variable: impl Fn(&str) -> String) -> Option<(String, Entry)> {
     let mut entry = Entry::default();
     let mut version = String::new();

@@ -1,6 +1,6 @@
 //! Entries of boot loaders' menus, as their configuration files describe them.
 
-/// An entry of a boot loader's menu. Paths are those of the file, not resolved.
+/// An entry of a boot loader's menu. Paths are as in the file, not resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The kernel.

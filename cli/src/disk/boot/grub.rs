@@ -64,7 +64,7 @@ fn items(text: &str, variables: &mut HashMap<String, String>) -> Vec<Item> {
                     }
                 };
                 let title = words.next().unwrap_or_default().to_owned();
-                // Debian's is a variable that is empty where GRUB does not know the option.
+                // Debian uses a variable that is empty if GRUB does not know the option.
                 let id = words.skip_while(|word| *word != "--id" && !word.is_empty()).nth(1).unwrap_or_default().to_owned();
                 item = Some(Item { place, title, id, ..Item::default() });
             }

@@ -34,7 +34,7 @@ pub struct Files {
     pub initrd: Option<Vec<u8>>,
     /// The kernel's parameters.
     pub parameters: String,
-    /// For the user: where they are.
+    /// Their place, for messages.
     pub about: String,
 }
 
@@ -47,10 +47,10 @@ struct Place {
     volume: Volume,
 }
 
-/// Finds what starts the system on a disk.
+/// Finds the kernel, initrd and parameters of the system on a disk.
 ///
 /// # Errors
-/// There is nothing that could be started: the error says what the disk has instead.
+/// No bootable system; the error describes the disk's contents.
 pub fn find(disk: Contents) -> Result<Files, String> {
     let (places, others) = places(disk)?;
     let found = [from_bls, from_extlinux, from_grub, from_names].into_iter().find_map(|source| source(&places, &others));
@@ -88,7 +88,7 @@ pub fn find(disk: Contents) -> Result<Files, String> {
     Ok(Files { kernel, initrd: Some(initrd).filter(|initrd| !initrd.is_empty()), parameters: entry.options, about })
 }
 
-/// A partition without a file system that is read: its name, `root=...`, and what it has instead.
+/// A partition without a supported file system: its name, `root=...`, and its contents.
 type Other = (String, String, String);
 
 /// The disk's file systems, in the order of the partitions.
@@ -119,7 +119,8 @@ fn places(disk: Contents) -> Result<(Vec<Place>, Vec<Other>), String> {
     Ok((places, others))
 }
 
-/// Returns the entry that each kind of configuration file starts: GRUB's, extlinux's, and the Boot Loader Specification's. `environment` is GRUB's.
+/// Returns the entry that each kind of configuration file starts: GRUB's, extlinux's, and the Boot Loader
+/// Specification's. `environment` is GRUB's.
 pub fn entries(text: &str, environment: &str) -> [Option<Entry>; 3] {
     let bls = bls::parse(text, |name| variable(environment, name)).map(|(_, entry)| entry);
     [grub::parse(text, environment), extlinux::parse(text), bls].map(|entry| entry.map(|entry| absolute("/boot/extlinux/", entry)))
@@ -133,7 +134,7 @@ fn variable(environment: &str, name: &str) -> String {
 /// An entry, the index of the file system that its paths refer to, and its source.
 type Found = Option<(usize, Entry, String)>;
 
-/// The directories that boot loaders look into: the root of a file system, for one of `/boot`, and `/boot`.
+/// The directories that boot loaders search: the root of a file system (if it is `/boot`), and `/boot`.
 const DIRECTORIES: [&str; 2] = ["/", "/boot/"];
 
 /// Each directory of each file system.

@@ -1,4 +1,4 @@
-//! Disks with file systems of `mke2fs` and the FAT crate: what is found on them.
+//! Systems found on disks with file systems of `mke2fs` and the FAT crate.
 
 use std::fs;
 use std::io::{Seek, Write};
@@ -152,7 +152,7 @@ fn extlinux_and_bare_kernels_are_found() {
 }
 
 #[test]
-fn disks_that_start_nothing_say_what_they_have() {
+fn unbootable_disks_are_described() {
     let says = |bytes: &[u8]| found(bytes).unwrap_err();
     assert_eq!(says(&[0; 1 << 16]), "has neither partitions nor an ext4 file system, but no known file system");
     let mut xfs = vec![0; 1 << 20];

@@ -1,4 +1,4 @@
-//! A CD-ROM that boots Stile, or something else, with GRUB.
+//! A CD-ROM that boots Stile, or another kernel, with GRUB.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ pub const PACKAGES: &str = "grub-common grub-pc-bin xorriso mtools";
 pub enum Boot {
     /// Multiboot, with this command line. Stile's image includes its virtual machines: no modules are loaded.
     Multiboot(String),
-    /// As Linux, with this command line and this initial RAM file system.
+    /// By the Linux boot protocol, with this command line and this initial RAM file system.
     Linux(String, PathBuf),
 }
 

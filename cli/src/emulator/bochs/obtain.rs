@@ -17,7 +17,7 @@ use crate::{cache, exit};
 
 /// Debian's release with the tested version.
 const SUITE: &str = "trixie";
-/// That version.
+/// The version.
 pub const VERSION: &str = "3.0";
 /// The package of the compiler that builds it, and of make.
 pub const PACKAGES: &str = "g++ make";

@@ -35,7 +35,7 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
     bytes.0
 }
 
-/// Which PC the tables describe.
+/// The PC that the tables describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"): without PIT, 8259 and fixed

@@ -53,8 +53,8 @@ pub fn vectors() -> Vec<u8> {
     (0..256).flat_map(|vector| (POINTER + entry(vector)).to_le_bytes()).collect()
 }
 
-/// The data area, as far as kernels and the services read it: the first serial port, the extended data area, the equipment word and the base
-/// memory in KiB.
+/// The data area, as far as kernels and the services read it: the first serial port, the extended data area, the
+/// equipment word and the base memory in KiB.
 pub fn data_area() -> Vec<u8> {
     const SERIAL_PORT: usize = 0x00;
     const EXTENDED_DATA: usize = 0x0e;

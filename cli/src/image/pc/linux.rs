@@ -115,7 +115,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
 fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>) -> Option<Vec<u8>> {
     const NO_PARTICULAR_LOADER: u8 = 0xff;
     let mut bytes = vec![0; (TABLES_PAGE + TABLES) * PAGE];
-    // The setup header, as long as it says itself.
+    // The setup header, whose length is in it.
     let end = 0x202 + usize::from(*file.get(field::HEADER_END)?);
     bytes.get_mut(HEADER..end)?.copy_from_slice(file.get(HEADER..end)?);
     bytes[field::LOADER] = NO_PARTICULAR_LOADER;

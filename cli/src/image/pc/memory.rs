@@ -23,7 +23,7 @@ pub fn memory(ram: u64) -> Vec<Memory> {
     map.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, kind)| Memory { range, kind }).collect()
 }
 
-/// Where RAM below the devices ends: boot protocols have addresses of 32 bits.
+/// End of RAM below the devices: boot protocols have 32-bit addresses.
 pub fn lowest(ram: u64) -> u64 {
     pc::ram(ram)[0].end
 }

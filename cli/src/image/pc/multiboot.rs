@@ -64,7 +64,7 @@ fn recognise(file: &[u8], header: usize) -> Result<Kernel, KernelError> {
     Ok(Kernel { format: Format::Multiboot, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() })
 }
 
-/// Where in the file its Multiboot header is.
+/// Offset of the Multiboot header in the file.
 fn multiboot_header(file: &[u8]) -> Option<usize> {
     (0..file.len().min(SEARCHED)).step_by(4).find(|&at| {
         let words = (word(file, at), word(file, at + 4), word(file, at + 8));

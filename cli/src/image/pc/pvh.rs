@@ -1,4 +1,5 @@
-//! Kernels with an entry point for PVH: an ELF note names it (Xen, "x86/HVM direct boot ABI" (docs/misc/pvh), and xen/include/public/elfnote.h).
+//! Kernels with an entry point for PVH: an ELF note names it (Xen, "x86/HVM direct boot ABI" (docs/misc/pvh), and
+//! xen/include/public/elfnote.h).
 
 use std::ops::Range;
 
