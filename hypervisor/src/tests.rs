@@ -365,6 +365,7 @@ impl Simulation {
         let result = catch_unwind(AssertUnwindSafe(|| if idle { cpu::run_for_tests(cpu) } else { exit(cpu) }));
         self.idle[n] = match result {
             Ok(()) => {
+                assert!(cpu::timer_is_in_time(&self.cpus[n]), "a vCPU is entered, and the timer would be late for something");
                 if self.cpus[n].traced.get() {
                     trace::trace_enter(&self.cpus[n]);
                 }

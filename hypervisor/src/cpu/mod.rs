@@ -33,9 +33,11 @@ pub use loaded::Loaded;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;
 pub use resched::*;
+#[cfg(test)]
+pub use schedule::timer_is_in_time;
 #[allow(unused_imports, reason = "not every architecture counts in slices")]
 pub use schedule::{SCHEDULE, Schedule, remove_vm, setup, slice};
-use schedule::{id, next_deadline, set_timer, share, slice_is_over};
+use schedule::{advance_timer, id, next_deadline, set_timer, share, slice_is_over};
 pub use wake::*;
 use wake::{tell_of_woken, wake_sleepers};
 
@@ -63,7 +65,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     ledger.account(row, ticks);
     ledger.taken += taken;
     unpublish(vcpu);
-    take_resched(cpu);
+    let requested = take_resched(cpu);
 
     // Interrupts that are already pending end the wait before it starts.
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
@@ -71,12 +73,16 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     ring::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     if reason == Leave::Wait
-        && let Some(next) = hand_over(cpu, &mut schedule, now)
+        && let Some((next, deadline)) = hand_over(cpu, &mut schedule, now)
     {
-        let sleeper = next_deadline(&schedule, cpu);
+        // The timer is set for this CPU's other deadlines, unless the request stands for an alarm.
+        let deadline = if requested { next_deadline(&schedule, cpu) } else { deadline };
         drop(schedule);
         load_vcpu(cpu, next, true);
-        share(cpu, false, sleeper, now);
+        // The slice timer and the traps of waiting instructions stay as the slice that ended early needed them: the
+        // next vCPU often hands the CPU back, and would set both again. Otherwise the timer's interrupt, or a wait
+        // that traps, reaches `share`, which resets them.
+        advance_timer(cpu, deadline);
         return run(cpu, true);
     }
     tell_of_woken(&mut schedule, cpu);
@@ -109,17 +115,18 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
 }
 
 /// Puts the loaded vCPU, which waits, if the one that it woke replaces it: see [`Scheduler::hand_over`](stile_sched::Scheduler::hand_over).
-/// Returns that one, to be loaded. The wake-up need not have been told to the scheduler.
+/// Returns that one, to be loaded, and the deadline of the vCPU that was put. The wake-up need not have been told to the
+/// scheduler.
 #[inline(always)]
-fn hand_over(cpu: &mut Cpu, schedule: &mut Schedule, now: u64) -> Option<&'static Vcpu> {
+fn hand_over(cpu: &mut Cpu, schedule: &mut Schedule, now: u64) -> Option<(&'static Vcpu, Option<u64>)> {
     let (to, woken) = cpu.woken?;
     let vm = cpu.vcpu().vm();
     let from = schedule.scheduler.hand_over(id(cpu), to, woken, now)?;
     cpu.woken = None;
-    put(cpu, schedule, from, true);
+    let deadline = put(cpu, schedule, from, true);
     schedule.sleepers.cancel(to);
     // It is of the same VM.
-    Some(vm.vcpus[usize::from(to.vcpu())])
+    Some((vm.vcpus[usize::from(to.vcpu())], deadline))
 }
 
 /// Ends the slice of `vcpu`, and publishes the stolen time of it and of the next one.
@@ -198,10 +205,10 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
-/// Puts the loaded vCPU, `old`, which another one replaces. If it `sleeps`, its timers' deadline is set.
+/// Puts the loaded vCPU, `old`, which another one replaces. If it `sleeps`, its timers' deadline is set, and returned.
 #[inline(always)]
-fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) {
-    let Some(loaded) = cpu.unload() else { return };
+fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) -> Option<u64> {
+    let loaded = cpu.unload()?;
     cpu.slice_end = None;
     let vcpu = loaded.vcpu();
     let deadline = cpu.put(loaded, sleeps);
@@ -211,6 +218,7 @@ fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) {
     if let Some(deadline) = deadline {
         schedule.sleepers.set(id(cpu), old, deadline);
     }
+    deadline
 }
 
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.

@@ -77,6 +77,24 @@ pub fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     }
 }
 
+/// Programs this CPU's timer for `deadline`, unless it expires before: its interrupt then sets it again.
+#[inline(always)]
+pub fn advance_timer(cpu: &mut Cpu, deadline: Option<u64>) {
+    if let Some(at) = deadline
+        && cpu.deadline.is_none_or(|set| at < set)
+    {
+        set_timer(cpu, deadline);
+    }
+}
+
+/// Whether this CPU's timer expires no later than anything that it has to do, or a reschedule request will set it.
+#[cfg(test)]
+pub fn timer_is_in_time(cpu: &Cpu) -> bool {
+    let wanted = next_deadline(&SCHEDULE.lock(), cpu).into_iter().chain(cpu.slice_end).min();
+    let slice_ends = cpu.slice_end.is_none() || cpu.waiting_trapped;
+    super::needs_resched(cpu) || slice_ends && wanted.is_none_or(|at| cpu.deadline.is_some_and(|set| set <= at))
+}
+
 /// Removes a VM. All its vCPUs are off, and none is started again.
 pub fn remove_vm(vm: u8) {
     let mut schedule = SCHEDULE.lock();

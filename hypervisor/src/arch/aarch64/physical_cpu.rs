@@ -66,8 +66,9 @@ impl PhysicalCpu for Cpu {
         let vm = vcpu.vm();
         self.show_id_registers(&vm.arch.id_registers);
         vm.arch.load_second_stage(vm.number, vcpu.arch.index, self.index);
+        let waiting_trapped = self.waiting_trapped;
         let (context, frame, fp_trapped) = self.registers();
-        context.load(switched, fp_trapped);
+        context.load(switched, waiting_trapped, fp_trapped);
         context::copy_general_registers(&context.general, &mut frame.x);
         // The next list registers belong to this interface, and its timer lines to these timers.
         isb();

@@ -60,7 +60,8 @@ pub fn resume(cpu: &mut Cpu) {
 /// Has the scheduler decide again after a while.
 fn retry_later(cpu: &mut Cpu, doublings: u32) {
     let at = timer::now() + (ticks(RETRY_US) << doublings);
-    cpu.deadline = Some(at);
+    // What else this CPU has to do may be earlier.
+    cpu.deadline = Some(cpu.deadline.map_or(at, |set| set.min(at)));
     timer::set_deadline(cpu.deadline);
 }
 

@@ -33,8 +33,9 @@ impl Nested {
         self.mpidr = mpidr;
     }
 
-    /// Loads the vCPU's nested state.
-    pub fn load(&mut self) {
+    /// Loads the vCPU's nested state. `waiting_traps`: whether WFI and WFE trap on this CPU for the scheduler.
+    pub fn load(&mut self, waiting_traps: bool) {
+        self.waiting_traps = waiting_traps;
         if self.nv_mode.redirects() {
             write_sysreg!(VNCR_EL2, &raw const self.page as u64);
         }

@@ -110,5 +110,7 @@ pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!(CNTHCTL_EL2, EL1_TIMERS);
     }
-    write_sysreg!(HCR_EL2, nested.base.hcr | read_sysreg!(HCR_EL2) & VSE);
+    // The scheduler's traps of WFI and WFE belong to the CPU.
+    let waiting = if nested.waiting_traps { traps::WAITING } else { 0 };
+    write_sysreg!(HCR_EL2, nested.base.hcr | waiting | read_sysreg!(HCR_EL2) & VSE);
 }

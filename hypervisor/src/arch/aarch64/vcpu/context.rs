@@ -56,10 +56,10 @@ impl VcpuContext {
         }
     }
 
-    /// Loads all registers but the general ones and the interrupt state. `turns`: another vCPU was loaded before;
-    /// `fp_trapped`: see [`fp::State::load`].
+    /// Loads all registers but the general ones and the interrupt state. `switched`: another vCPU was loaded before;
+    /// `waiting_traps`: WFI and WFE trap on this CPU; `fp_trapped`: see [`fp::State::load`].
     #[inline(always)]
-    pub fn load(&mut self, switched: bool, fp_trapped: &mut bool) {
+    pub fn load(&mut self, switched: bool, waiting_traps: bool, fp_trapped: &mut bool) {
         write_sysreg!(ELR_EL2, self.pc);
         write_sysreg!(SPSR_EL2, self.pstate);
         write_sysreg!(VMPIDR_EL2, self.mpidr);
@@ -79,7 +79,7 @@ impl VcpuContext {
         // Registers that L1 traps for its guest would trap here as well.
         self.fp.load(switched && self.nested.is_none(), fp_trapped);
         if let Some(nested) = &mut self.nested {
-            nested.load();
+            nested.load(waiting_traps);
         }
     }
 
