@@ -78,7 +78,8 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         // The timer is set for this CPU's other deadlines, unless the request stands for an alarm.
         let deadline = if requested { next_deadline(&schedule, cpu) } else { deadline };
         drop(schedule);
-        load_vcpu(cpu, next, true);
+        assign(cpu, next);
+        cpu.load_beside(next);
         // The slice timer and the traps of waiting instructions stay as the slice that ended early needed them: the
         // next vCPU often hands the CPU back, and would set both again. Otherwise the timer's interrupt, or a wait
         // that traps, reaches `share`, which resets them.
@@ -224,16 +225,17 @@ fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) -> Opt
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
 #[inline(never)]
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
-    load_vcpu(cpu, vm::vcpu(which), switched);
+    let vcpu = vm::vcpu(which);
+    assign(cpu, vcpu);
+    cpu.load(vcpu, switched);
 }
 
-/// [`load`], also for a switch between vCPUs of a VM.
+/// Makes `vcpu`, which is loaded next, this CPU's.
 #[inline(always)]
-fn load_vcpu(cpu: &mut Cpu, vcpu: &'static Vcpu, switched: bool) {
+fn assign(cpu: &mut Cpu, vcpu: &'static Vcpu) {
     vcpu.wake_up();
     cpu.vcpu = Some(vcpu);
     cpu.rows = vcpu.ledger_rows();
-    cpu.load(vcpu, switched);
 }
 
 /// Prepares a vCPU for entry: the one that the scheduler selected, if it `runs`, otherwise the next one.

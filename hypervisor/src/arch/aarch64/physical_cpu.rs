@@ -14,6 +14,27 @@ use crate::arch::contract::PhysicalCpu;
 use crate::cpu::Loaded;
 use crate::vm::Vcpu;
 
+impl Cpu {
+    /// Loads the registers and interrupt state of a vCPU whose second stage is loaded.
+    #[inline(always)]
+    fn load_state(&mut self, vcpu: &'static Vcpu, switched: bool) {
+        let waiting_trapped = self.waiting_trapped;
+        let (context, frame, fp_trapped) = self.registers();
+        context.load(switched, waiting_trapped, fp_trapped);
+        context::copy_general_registers(&context.general, &mut frame.x);
+        // The next list registers belong to this interface, and its timer lines to these timers. Also completes
+        // invalidations of the instruction cache.
+        isb();
+        interrupts::load(self, vcpu);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_special(&mut self, vcpu: &'static Vcpu) {
+        self.load(vcpu, true);
+    }
+}
+
 impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn this_index() -> usize {
@@ -66,14 +87,18 @@ impl PhysicalCpu for Cpu {
         let vm = vcpu.vm();
         self.show_id_registers(&vm.arch.id_registers);
         vm.arch.load_second_stage(vm.number, vcpu.arch.index, self.index);
-        let waiting_trapped = self.waiting_trapped;
-        let (context, frame, fp_trapped) = self.registers();
-        context.load(switched, waiting_trapped, fp_trapped);
-        context::copy_general_registers(&context.general, &mut frame.x);
-        // The next list registers belong to this interface, and its timer lines to these timers.
-        isb();
-        interrupts::load(self, vcpu);
+        self.load_state(vcpu, switched);
         nested::load_second_stage(self);
+    }
+
+    #[inline(always)]
+    fn load_beside(&mut self, vcpu: &'static Vcpu) {
+        // With an EL2 or direct interrupts, a vCPU may have a second stage of its own.
+        if vcpu.arch.special {
+            return self.load_special(vcpu);
+        }
+        vcpu.vm().arch.keep_second_stage(vcpu.vm().number, vcpu.arch.index, self.index);
+        self.load_state(vcpu, true);
     }
 
     #[inline(always)]

@@ -50,6 +50,12 @@ pub trait PhysicalCpu {
     /// state may differ from that after the last `load`.
     fn load(&mut self, vcpu: &'static Vcpu, switched: bool);
 
+    /// [`PhysicalCpu::load`] of a vCPU whose VM had another one loaded, which was put for it just now.
+    #[inline(always)]
+    fn load_beside(&mut self, vcpu: &'static Vcpu) {
+        self.load(vcpu, true);
+    }
+
     /// Saves the registers and interrupt state of the loaded vCPU, so that another CPU can load it once the schedule
     /// is unlocked. If it `sleeps`, returns the next expiry of its timers: 0 if an interrupt is pending. The schedule
     /// is locked.

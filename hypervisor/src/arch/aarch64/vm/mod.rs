@@ -362,6 +362,19 @@ impl Vm {
         }
     }
 
+    /// [`Vm::load_second_stage`] for another vCPU of a VM whose second stage is in force on this CPU, with its VMID, ID
+    /// registers and CNTVOFF_EL2. No other one of the VM's vCPUs has a second stage of its own.
+    ///
+    /// The vCPU that was put just now ran with them, so that they are the VM's own. They stay valid while a vCPU is
+    /// loaded: a rollover carries the VMIDs in force over, and [`Vm::hold_time`] finds no vCPU loaded.
+    #[inline(always)]
+    pub fn keep_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
+        LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS].store(vcpu as u8, Ordering::Relaxed);
+        // As in `load_second_stage`. VTTBR_EL2 was not written, and the caller's ISB precedes the guest.
+        // SAFETY: invalidating caches and TLBs affects performance only.
+        unsafe { core::arch::asm!("tlbi vmalle1", "ic iallu", "dsb nsh", options(nostack, preserves_flags)) };
+    }
+
     /// Restores the VM's own second-stage root after that of one of its vCPUs ([`place`]). The VMID is the same.
     pub fn load_own_root(&self) {
         write_sysreg!(VTTBR_EL2, read_sysreg!(VTTBR_EL2) & !ROOT | self.root);
