@@ -7,7 +7,7 @@ use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
 use crate::arch::aarch64::vcpu::registers::El1;
-use crate::arch::aarch64::vcpu::{context, traps};
+use crate::arch::aarch64::vcpu::traps;
 use crate::arch::aarch64::vm::second_stage;
 use crate::arch::aarch64::{boot, emulation, exit, handler, nested};
 use crate::arch::contract::PhysicalCpu;
@@ -19,9 +19,10 @@ impl Cpu {
     #[inline(always)]
     fn load_state(&mut self, vcpu: &'static Vcpu, switched: bool) {
         let waiting_trapped = self.waiting_trapped;
-        let (context, frame, fp_trapped) = self.registers();
+        let (context, _, fp_trapped) = self.registers();
         context.load(switched, waiting_trapped, fp_trapped);
-        context::copy_general_registers(&context.general, &mut frame.x);
+        let general = &raw mut context.general;
+        self.enter_from(general);
         // The next list registers belong to this interface, and its timer lines to these timers. Also completes
         // invalidations of the instruction cache.
         isb();
@@ -106,7 +107,7 @@ impl PhysicalCpu for Cpu {
         let vcpu = loaded.vcpu();
         let pending = interrupts::put(self, vcpu);
         let context = loaded.context();
-        context::copy_general_registers(&self.frame.x, &mut context.general);
+        self.store_general(&mut context.general);
         context.put();
         interrupts::stop_timers(context.el1[El1::CntvCtl as usize] | context.el1[El1::CntpCtl as usize]);
         if !sleeps {

@@ -27,44 +27,44 @@
 //@traced    stp     x2, x0, [sp, #{SINCE}]  // and Recorder::before
 .endm
 
-// Caller-saved registers (AAPCS64, General-purpose registers), and x19, which is stored in the same pair as x18.
-.macro save_caller_saved
-    stp     x4, x5, [sp, #{X} + 8 * 4]
-    stp     x6, x7, [sp, #{X} + 8 * 6]
-    stp     x8, x9, [sp, #{X} + 8 * 8]
-    stp     x10, x11, [sp, #{X} + 8 * 10]
-    stp     x12, x13, [sp, #{X} + 8 * 12]
-    stp     x14, x15, [sp, #{X} + 8 * 14]
-    stp     x16, x17, [sp, #{X} + 8 * 16]
-    stp     x18, x19, [sp, #{X} + 8 * 18]
-    str     x30, [sp, #{X} + 8 * 30]
+// \base: the CPU's block, or a vCPU's registers in memory. Caller-saved registers (AAPCS64, General-purpose registers), and x19, which is stored in the same pair as x18.
+.macro save_caller_saved base=sp
+    stp     x4, x5, [\base, #{X} + 8 * 4]
+    stp     x6, x7, [\base, #{X} + 8 * 6]
+    stp     x8, x9, [\base, #{X} + 8 * 8]
+    stp     x10, x11, [\base, #{X} + 8 * 10]
+    stp     x12, x13, [\base, #{X} + 8 * 12]
+    stp     x14, x15, [\base, #{X} + 8 * 14]
+    stp     x16, x17, [\base, #{X} + 8 * 16]
+    stp     x18, x19, [\base, #{X} + 8 * 18]
+    str     x30, [\base, #{X} + 8 * 30]
 .endm
-.macro save_callee_saved
-    stp     x20, x21, [sp, #{X} + 8 * 20]
-    stp     x22, x23, [sp, #{X} + 8 * 22]
-    stp     x24, x25, [sp, #{X} + 8 * 24]
-    stp     x26, x27, [sp, #{X} + 8 * 26]
-    stp     x28, x29, [sp, #{X} + 8 * 28]
+.macro save_callee_saved base=sp
+    stp     x20, x21, [\base, #{X} + 8 * 20]
+    stp     x22, x23, [\base, #{X} + 8 * 22]
+    stp     x24, x25, [\base, #{X} + 8 * 24]
+    stp     x26, x27, [\base, #{X} + 8 * 26]
+    stp     x28, x29, [\base, #{X} + 8 * 28]
 .endm
-.macro restore_caller_saved
-    ldr     x30, [sp, #{X} + 8 * 30]
-    ldp     x18, x19, [sp, #{X} + 8 * 18]
-    ldp     x16, x17, [sp, #{X} + 8 * 16]
-    ldp     x14, x15, [sp, #{X} + 8 * 14]
-    ldp     x12, x13, [sp, #{X} + 8 * 12]
-    ldp     x10, x11, [sp, #{X} + 8 * 10]
-    ldp     x8, x9, [sp, #{X} + 8 * 8]
-    ldp     x6, x7, [sp, #{X} + 8 * 6]
-    ldp     x4, x5, [sp, #{X} + 8 * 4]
-    ldp     x2, x3, [sp, #{X} + 8 * 2]
-    ldp     x0, x1, [sp, #{X} + 8 * 0]
+.macro restore_caller_saved base=sp
+    ldr     x30, [\base, #{X} + 8 * 30]
+    ldp     x18, x19, [\base, #{X} + 8 * 18]
+    ldp     x16, x17, [\base, #{X} + 8 * 16]
+    ldp     x14, x15, [\base, #{X} + 8 * 14]
+    ldp     x12, x13, [\base, #{X} + 8 * 12]
+    ldp     x10, x11, [\base, #{X} + 8 * 10]
+    ldp     x8, x9, [\base, #{X} + 8 * 8]
+    ldp     x6, x7, [\base, #{X} + 8 * 6]
+    ldp     x4, x5, [\base, #{X} + 8 * 4]
+    ldp     x2, x3, [\base, #{X} + 8 * 2]
+    ldp     x0, x1, [\base, #{X} + 8 * 0]
 .endm
-.macro restore_callee_saved
-    ldp     x28, x29, [sp, #{X} + 8 * 28]
-    ldp     x26, x27, [sp, #{X} + 8 * 26]
-    ldp     x24, x25, [sp, #{X} + 8 * 24]
-    ldp     x22, x23, [sp, #{X} + 8 * 22]
-    ldp     x20, x21, [sp, #{X} + 8 * 20]
+.macro restore_callee_saved base=sp
+    ldp     x28, x29, [\base, #{X} + 8 * 28]
+    ldp     x26, x27, [\base, #{X} + 8 * 26]
+    ldp     x24, x25, [\base, #{X} + 8 * 24]
+    ldp     x22, x23, [\base, #{X} + 8 * 22]
+    ldp     x20, x21, [\base, #{X} + 8 * 20]
 .endm
 
 // Adds this exit to a line of the ledger: \row = its address, \ticks = how long it took.
@@ -244,7 +244,23 @@ call_stub exit_irq, handle_irq
 call_stub exit_fiq, handle_fiq
 call_stub exit_serror, handle_serror
 call_stub exit_smc, handle_smc
-call_stub exit_wfx, handle_wfx
+
+// WFI and WFE, which always leave the vCPU: its registers go straight to memory, where another CPU may load them.
+.global exit_wfx
+exit_wfx:
+    ldr     x0, [sp, #{GENERAL}]
+    str     x2, [sp, #{SINCE}]
+    ldp     x2, x3, [sp, #{X} + 8 * 0]
+    save_caller_saved x0
+    stp     x2, x3, [x0, #{X} + 8 * 0]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
+    save_callee_saved x0
+    stp     x2, x3, [x0, #{X} + 8 * 2]
+    str     x0, [sp, #{REGISTERS}]
+    mov     x0, sp
+    bl      handle_wfx
+    b       leave_this_vcpu_stored
+
 call_stub_full exit_other, handle_other
 call_stub_full exit_sysreg_full, handle_sysreg
 call_stub_full exit_data_abort_full, handle_data_abort
@@ -333,10 +349,13 @@ exit_data_abort:
     tbnz    x1, #20, exit_data_abort_full // ISS.SRT is x16 or above
 call_stub exit_data_abort_low, handle_data_abort
 
-// Another vCPU may be next: everything goes into the frame, from which `switch` moves it.
+// Another vCPU may be next: everything goes into the frame, from which `put` moves it.
 leave_this_vcpu:
     save_callee_saved
 leave_this_vcpu_saved:
+    mov     x1, sp
+    str     x1, [sp, #{REGISTERS}]
+leave_this_vcpu_stored:
 //@traced    mov     x1, x0
 //@traced    mov     x0, sp
 //@traced    bl      trace_leave             // returns the outcome
@@ -345,6 +364,13 @@ leave_this_vcpu_saved:
     bl      leave_vcpu
 //@traced    mov     x0, sp
 //@traced    bl      trace_enter
+// Enters the loaded vCPU, whose registers are in the frame or in its context.
+enter_loaded:
+    ldr     x0, [sp, #{REGISTERS}]
+    restore_callee_saved x0
+    restore_caller_saved x0
+    return_to_guest
+
 enter_full:
     restore_callee_saved
     restore_caller_saved
@@ -354,7 +380,7 @@ enter_full:
 .global enter_guest
 enter_guest:
     mov     sp, x0
-    b       enter_full
+    b       enter_loaded
 
 // An exception at EL2. The stack may be what is wrong, so the registers go to this CPU's emergency area.
 fatal_exit:

@@ -34,6 +34,8 @@ core::arch::global_asm!(
     include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
     X = const cpu::X,
     SINCE = const cpu::SINCE,
+    GENERAL = const cpu::GENERAL,
+    REGISTERS = const cpu::REGISTERS,
     VCPU = const cpu::VCPU,
     VCPU_ID = const offset_of!(Vcpu, id),
     RECORD_SLOT = const cpu::RECORD_SLOT,
@@ -180,6 +182,6 @@ pub fn enter(cpu: &mut Cpu) -> ! {
     if read_sysreg!(VBAR_EL2) == Vectors::Ordinary.address() {
         write_sysreg!(VBAR_EL2, vectors::base());
     }
-    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its `registers` are its own.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
 }

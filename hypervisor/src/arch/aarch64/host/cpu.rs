@@ -7,10 +7,11 @@ use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
 use super::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::vcpu::context::copy_general_registers;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
-/// x0 to x30 of the loaded vCPU, as far as the exit path saved them.
+/// x0 to x30 of the loaded vCPU, as far as the exit path saved them here: see [`Cpu::registers_at`].
 #[repr(C)]
 pub struct Frame {
     /// By register number. The stub determines which are valid: see `exit.S`.
@@ -67,6 +68,10 @@ pub struct Cpu {
     pub rows: *mut Row,
     /// Exits counted by the vectors since the vCPU was loaded.
     pub taken: u64,
+    /// x0 to x30 of the loaded vCPU in its context, where an exit by WFI stores them.
+    general: *mut [u64; 31],
+    /// Where all of the loaded vCPU's x0 to x30 are, when it is loaded and when it is left: in its context, or in `frame`.
+    registers: *const [u64; 31],
     /// ID registers as the loaded vCPU reads them.
     id_view: *const [u64; 64],
     /// The loaded vCPU.
@@ -100,6 +105,10 @@ pub const X: usize = offset_of!(Cpu, frame.x);
 pub const SINCE: usize = offset_of!(Cpu, since);
 /// Offset of `rows`, for `exit.S`.
 pub const ROWS: usize = offset_of!(Cpu, rows);
+/// Offset of `general`, for `exit.S`.
+pub const GENERAL: usize = offset_of!(Cpu, general);
+/// Offset of `registers`, for `exit.S`.
+pub const REGISTERS: usize = offset_of!(Cpu, registers);
 /// Offset of `taken`, for `exit.S`.
 pub const TAKEN: usize = offset_of!(Cpu, taken);
 /// Offset of `id_view`, for `exit.S`.
@@ -145,6 +154,27 @@ impl Cpu {
         cpu.mpidr = affinity();
         write_sysreg!(TPIDR_EL2, &raw const *cpu as u64);
         cpu
+    }
+
+    /// Has `general`, the registers of the vCPU that is being loaded, entered from there.
+    #[inline(always)]
+    pub fn enter_from(&mut self, general: *mut [u64; 31]) {
+        self.general = general;
+        self.registers = general;
+    }
+
+    /// x0 to x30 of the loaded vCPU, in a handler that leaves it or after that. Null until a vCPU is loaded.
+    #[inline(always)]
+    pub fn registers_at(&self) -> *const [u64; 31] {
+        self.registers
+    }
+
+    /// Stores x0 to x30 of the loaded vCPU, which was left and is being put, to its context.
+    #[inline(always)]
+    pub fn store_general(&self, to: &mut [u64; 31]) {
+        if core::ptr::eq(self.registers, &raw const self.frame.x) {
+            copy_general_registers(&self.frame.x, to);
+        }
     }
 
     /// Sets the values, by CRm and op2, with which `exit.S` answers reads of ID registers.

@@ -23,7 +23,7 @@ pub struct VcpuContext {
     pub el1: [u64; EL1_REGISTERS],
     /// Pointer-authentication keys.
     pub keys: [u64; KEYS],
-    /// x0 to x30. While the vCPU is loaded they are in the CPU, or in its frame.
+    /// x0 to x30. While the vCPU is loaded they are in the CPU, in its frame, or here ([`Cpu::registers_at`](crate::arch::aarch64::host::cpu::Cpu::registers_at)).
     pub general: [u64; 31],
     /// Breakpoints and watchpoints, once the guest has used them.
     pub debug: debug::Debug,
