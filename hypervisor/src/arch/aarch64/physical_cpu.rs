@@ -18,11 +18,9 @@ impl Cpu {
     /// Loads the registers and interrupt state of a vCPU whose second stage is loaded.
     #[inline(always)]
     fn load_state(&mut self, vcpu: &'static Vcpu, switched: bool) {
-        let waiting_trapped = self.waiting_trapped;
-        let (context, _, fp_trapped) = self.registers();
-        context.load(switched, waiting_trapped, fp_trapped);
-        let general = &raw mut context.general;
-        self.enter_from(general);
+        let (context, cpu) = self.with_context();
+        context.load(switched, cpu.waiting_trapped, &mut cpu.fp_trapped, &mut cpu.keys_trapped);
+        cpu.enter_from(&raw mut context.general);
         // The next list registers belong to this interface, and its timer lines to these timers. Also completes
         // invalidations of the instruction cache.
         isb();

@@ -11,6 +11,7 @@ mod debug;
 mod el0;
 mod exceptions;
 mod id;
+mod keys;
 mod memory;
 mod mmio;
 mod moves;
@@ -23,6 +24,8 @@ payload::program!(main);
 
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("regs", entry);
+    // Before tests that write keys.
+    harness.run(gic::reset, keys::TESTS);
     harness.run(gic::reset, id::TESTS);
     harness.run(gic::reset, absent::TESTS);
     harness.run(gic::reset, moves::TESTS);

@@ -58,17 +58,20 @@ fn move_state(context: &mut VcpuContext) {
     } else {
         registers::save::<false>(&mut context.el1);
     }
+    // Not in the context, which keeps those of a vCPU that has not used them: then the CPU's are another one's.
+    let mut keys = [0; registers::KEYS];
     if have.pauth {
-        registers::save_keys(&mut context.keys);
+        registers::save_keys(&mut keys);
     }
     between(context);
+    between(&mut keys);
     if have.vhe {
         registers::load::<true>(&context.el1);
     } else {
         registers::load::<false>(&context.el1);
     }
     if have.pauth {
-        registers::load_keys(&context.keys);
+        registers::load_keys(&keys);
     }
 }
 

@@ -24,6 +24,8 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x07 => return grant_fp(cpu, esr, reason::FP.other()),
         0x19 => return grant_fp(cpu, esr, reason::SVE.other()),
         0x1d => reason::SME.other(),
+        // An instruction that uses a pointer-authentication key, for the first time.
+        0x09 if grant_keys(cpu) => return Outcome::again(reason::PAUTH.other()),
         0x09 | 0x1c => reason::PAUTH.other(),
         0x0e => reason::ILLEGAL.other(),
         0x1a => reason::NESTED.other(),
@@ -39,11 +41,17 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
 }
 
 fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
-    let (context, _, trapped) = cpu.registers();
-    if !context.fp.grant(trapped) {
+    let (context, cpu) = cpu.with_context();
+    if !context.fp.grant(&mut cpu.fp_trapped) {
         inject::undefined(Esr(esr));
     }
     Outcome::again(row)
+}
+
+/// Grants the pointer-authentication keys to the loaded vCPU, which then retries. Returns false if it has them.
+pub(super) fn grant_keys(cpu: &mut Cpu) -> bool {
+    let (context, cpu) = cpu.with_context();
+    context.keys.grant(&mut cpu.keys_trapped)
 }
 
 /// Handles a physical SError that was taken from a guest. It is this vCPU's: errors of earlier vCPUs were attributed

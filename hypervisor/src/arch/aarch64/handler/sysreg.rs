@@ -7,6 +7,7 @@ use stile_sysreg::syndrome::Esr;
 use stile_sysreg::trapped::{self, Answer, Class};
 use stile_vgic::{ListRegisters, SgiRegister};
 
+use super::other::grant_keys;
 use super::skip_instruction;
 use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -51,6 +52,9 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
         return Outcome::done(rows::id_register(reg.crm(), reg.op2()));
     }
     let row = cpu.loaded().ledger().row_for(reason::SYSREG, key::sysreg(esr.iss()));
+    if is_key(reg) && grant_keys(cpu) {
+        return Outcome::again(row);
+    }
     let class = trapped::classify(reg);
     match class.answer() {
         Answer::ReadZeroWriteIgnored => {
@@ -63,6 +67,11 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
         Answer::Emulate => emulate(cpu, esr, reg, class, register),
     }
     Outcome::again(row)
+}
+
+/// Whether the register is half of a pointer-authentication key: AP<x>Key<half>_EL1.
+fn is_key(reg: SysReg) -> bool {
+    (reg.op0(), reg.op1(), reg.crn()) == (3, 0, 2) && matches!(reg.crm(), 1..=3)
 }
 
 /// ICC_DIR_EL1.
@@ -119,7 +128,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         // Falls back to virtual interrupts; the guest retries the access.
         Class::Gic if direct::is_here(cpu.vcpu()) => direct::leave_for_handler(cpu),
         Class::Debug | Class::OsLock => {
-            let (context, frame, _) = cpu.registers();
+            let (context, Cpu { frame, .. }) = cpu.with_context();
             let debug = &mut context.debug;
             if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
                 // Granted permanently: the guest retries the access, which no longer traps.

@@ -88,6 +88,8 @@ pub struct Cpu {
     pub waiting_trapped: bool,
     /// FP, SIMD and SVE registers trap.
     pub fp_trapped: bool,
+    /// Pointer-authentication keys trap. False at boot (`traps::setup`).
+    pub keys_trapped: bool,
     /// CPU number.
     pub index: usize,
     /// Words that are accessed while the block is borrowed.

@@ -1,7 +1,8 @@
 //! Load and put of a vCPU's registers. Nothing here runs at exit or entry: EL1's registers stay those of the loaded
 //! vCPU while Stile runs, because EL2 does not use them.
 
-use super::registers::{self, EL1_REGISTERS, KEYS};
+use super::keys::Keys;
+use super::registers::{self, EL1_REGISTERS};
 use super::{debug, fp, serror, traps};
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -21,10 +22,10 @@ pub struct VcpuContext {
     pub serror: bool,
     /// Registers of EL1 and EL0, in the order of [`registers::El1`].
     pub el1: [u64; EL1_REGISTERS],
-    /// Pointer-authentication keys.
-    pub keys: [u64; KEYS],
     /// x0 to x30. While the vCPU is loaded they are in the CPU, in its frame, or here ([`Cpu::registers_at`](crate::arch::aarch64::host::cpu::Cpu::registers_at)).
     pub general: [u64; 31],
+    /// Pointer-authentication keys, once the guest has used them.
+    pub keys: Keys,
     /// Breakpoints and watchpoints, once the guest has used them.
     pub debug: debug::Debug,
     /// FP, SIMD and SVE registers.
@@ -46,20 +47,22 @@ impl VcpuContext {
         self.mpidr = mpidr;
         self.serror = false;
         self.el1 = registers::reset_values();
-        self.keys = [0; KEYS];
+        self.keys.reset();
         self.debug.reset();
         self.fp.reset();
         if let Some(nested) = &mut self.nested {
             nested.reset(mpidr);
             // L1 accesses these registers without a trap, in the page, which has the current values.
             self.debug.share();
+            // L1 may change these traps for its guest, and authenticates return addresses of its own (`nested/eret.rs`).
+            self.keys.share();
         }
     }
 
     /// Loads all registers but the general ones and the interrupt state. `switched`: another vCPU was loaded before;
-    /// `waiting_traps`: WFI and WFE trap on this CPU; `fp_trapped`: see [`fp::State::load`].
+    /// `waiting_traps`: WFI and WFE trap on this CPU; `fp_trapped`, `keys_trapped`: see [`fp::State::load`], [`Keys::load`].
     #[inline(always)]
-    pub fn load(&mut self, switched: bool, waiting_traps: bool, fp_trapped: &mut bool) {
+    pub fn load(&mut self, switched: bool, waiting_traps: bool, fp_trapped: &mut bool, keys_trapped: &mut bool) {
         write_sysreg!(ELR_EL2, self.pc);
         write_sysreg!(SPSR_EL2, self.pstate);
         write_sysreg!(VMPIDR_EL2, self.mpidr);
@@ -72,9 +75,7 @@ impl VcpuContext {
         } else {
             registers::load::<false>(&self.el1);
         }
-        if have.pauth {
-            registers::load_keys(&self.keys);
-        }
+        self.keys.load(keys_trapped);
         self.debug.load();
         // Registers that L1 traps for its guest would trap here as well.
         self.fp.load(switched && self.nested.is_none(), fp_trapped);
@@ -98,9 +99,7 @@ impl VcpuContext {
         } else {
             registers::save::<false>(&mut self.el1);
         }
-        if have.pauth {
-            registers::save_keys(&mut self.keys);
-        }
+        self.keys.put();
         self.debug.put();
         self.fp.put();
     }

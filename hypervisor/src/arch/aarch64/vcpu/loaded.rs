@@ -1,6 +1,6 @@
 //! AArch64 accessors of a loaded vCPU.
 
-use crate::arch::aarch64::host::cpu::{Cpu, Frame};
+use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::nested::state::Nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::cpu::Loaded;
@@ -21,13 +21,13 @@ impl<'cpu> Loaded<'cpu> {
 }
 
 impl Cpu {
-    /// Registers in memory, registers in the frame, and whether FP registers trap.
+    /// Registers in memory, and the block.
     #[inline(always)]
-    pub fn registers(&mut self) -> (&mut VcpuContext, &mut Frame, &mut bool) {
+    pub fn with_context(&mut self) -> (&mut VcpuContext, &mut Cpu) {
         // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it; the registers are not part of
         // the block.
         let context = unsafe { self.vcpu().arch.context() };
-        (context, &mut self.frame, &mut self.fp_trapped)
+        (context, self)
     }
 
     /// The block, and the nested state of the loaded vCPU, if it has an EL2. Handlers of such vCPUs start with this

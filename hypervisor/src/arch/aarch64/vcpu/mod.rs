@@ -5,6 +5,7 @@ pub mod debug;
 pub mod fp;
 pub mod id_registers;
 pub mod inject;
+pub mod keys;
 mod loaded;
 pub mod registers;
 pub mod serror;

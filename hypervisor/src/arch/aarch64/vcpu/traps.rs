@@ -75,6 +75,13 @@ pub fn set_waiting_traps(on: bool) {
     // Synchronized by the following exception return (Arm ARM, Context synchronization event).
 }
 
+/// Sets whether pointer-authentication keys, and the instructions that use them, trap on this CPU, which has FEAT_PAuth.
+pub fn set_key_traps(on: bool) {
+    let rest = read_sysreg!(HCR_EL2) & !(hcr::APK | hcr::API);
+    write_sysreg!(HCR_EL2, if on { rest } else { rest | hcr::APK | hcr::API });
+    // Synchronized by the following exception return, as above.
+}
+
 /// HFGWTR_EL2.ICC_IGRPENn_EL1.
 const GROUP_ENABLES: u64 = 1 << 39;
 
@@ -185,7 +192,7 @@ pub fn hcrx(have: &Features) -> u64 {
 /// channels; ID registers of SPE and TRBE.
 pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 5 | 1 << 10];
 
-/// Sets the traps of this CPU. They are common to all vCPUs, except HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
+/// Sets the traps of this CPU. They are common to all vCPUs, except HCR_EL2.TWI, TWE, APK and API, and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
     write_sysreg!(HCR_EL2, hcr(have));
