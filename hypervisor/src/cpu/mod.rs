@@ -225,7 +225,11 @@ fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) -> Opt
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
 #[inline(never)]
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
-    let vcpu = vm::vcpu(which);
+    load_vcpu(cpu, vm::vcpu(which), switched);
+}
+
+/// [`load`], of a vCPU that was looked up before.
+fn load_vcpu(cpu: &mut Cpu, vcpu: &'static Vcpu, switched: bool) {
     assign(cpu, vcpu);
     cpu.load(vcpu, switched);
 }

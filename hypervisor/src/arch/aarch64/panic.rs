@@ -73,8 +73,12 @@ pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     let is_wfx = read_sysreg!(ESR_EL2) >> 26 & 0x3f == 0x01;
     let stores_to_context = is_wfx && cpu.vcpu.is_some_and(|vcpu| !vcpu.arch.has_el2);
     let stored = cpu.registers_at();
-    // SAFETY: not null, and so the frame, or the context of a vCPU, which exists for as long as it is loaded.
-    let registers = if stores_to_context && !stored.is_null() { unsafe { &*stored } } else { &cpu.frame.x };
+    let registers = if stores_to_context && !stored.is_null() {
+        // SAFETY: not null, and so the frame, or the context of a vCPU, which exists for as long as it is loaded.
+        unsafe { &*stored }
+    } else {
+        &cpu.frame.x
+    };
     for (n, value) in registers.iter().enumerate() {
         write!(out, "  x{n:<2} {value:#018x}{}", if n % 4 == 3 || n == 30 { "\n" } else { "" })?;
     }

@@ -413,7 +413,7 @@ impl PhysicalCpu for Cpu {
         self.power_down(vcpu);
         saved.store(self.register, Ordering::Relaxed);
         // Some guests have set a timer.
-        (sleeps && (self.register >> 8) % 4 == 0).then(|| Arch::now() + 200_000)
+        (sleeps && (self.register >> 8).is_multiple_of(4)).then(|| Arch::now() + 200_000)
     }
 
     fn power_down(&mut self, vcpu: Loaded<'static>) {

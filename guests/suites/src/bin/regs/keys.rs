@@ -47,10 +47,10 @@ fn own_keys() -> Outcome {
     }
     smp::on_all(|| {
         let this = smp::this() as u64;
-        let mine = |n: u64| (this + 1) << 32 | (n + 1) * 0x0101;
+        let mine = |n: u64| ((this + 1) << 32) | ((n + 1) * 0x0101);
         // Others write theirs meanwhile.
         wait::spin(3_000 * this);
-        let unkeyed = if this % 2 == 0 { Some(code()) } else { None };
+        let unkeyed = if this.is_multiple_of(2) { Some(code()) } else { None };
         check_keys(|_| 0, "before they are written")?;
         for (n, key) in KEYS.iter().enumerate() {
             probe::one(key.write(0), mine(n as u64));
