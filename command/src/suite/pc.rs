@@ -86,6 +86,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             memory_above_devices(),
             pvh(programs)?,
             vmx(programs)?,
+            vmx_without_delivery(programs)?,
         ])
         .collect())
 }
@@ -94,6 +95,13 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 fn vmx(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new("pc/nested/vmx", "--arch x86_64 --nested --memory 64M --exits").with("--kernel", programs.path("vmx")?);
     Ok(Scenario { expect: passed(), ..scenario })
+}
+
+/// The tests of L1's priorities, on a processor without virtual-interrupt delivery.
+fn vmx_without_delivery(programs: &Programs) -> Result<Scenario> {
+    let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nnested = true\nappend = \"only=priority\"\n", programs.path("vmx")?);
+    let config = Some(config(1, &apic("registers"), &vm));
+    Ok(Scenario { config, expect: passed(), ..Scenario::new("pc/nested/vmx-without-delivery", "--exits") })
 }
 
 /// Debian's kernels, with vCPUs and physical CPUs.

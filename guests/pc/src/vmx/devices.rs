@@ -13,6 +13,8 @@ pub const ALL: &[Test] = &[
     ("devices_and_memory", and_memory),
     ("devices_without_ept", without_ept),
     ("devices_that_interrupt", that_interrupt),
+    ("priority_that_falls", priority),
+    ("priority_that_falls_in_x2apic_mode", x2apic_priority),
 ];
 
 /// The local APIC's page, and its version.
@@ -131,4 +133,55 @@ fn that_interrupt() -> Outcome {
         same!((get(field::EXIT_INTERRUPTION), get(field::GUEST_RIP)), (1 << 31 | VECTOR, start + 2), "the interrupt, and RIP");
     }
     Outcome::Pass
+}
+
+/// L2 lowers the TPR below an interrupt for L1, which exits before the next instruction. `command`: the register of commands in RSI, or none.
+fn lower(start: u64, command: u64) -> Outcome {
+    const VECTOR: u64 = 0x41;
+    const TO_SELF: u64 = 1 << 18;
+    fresh(start);
+    check!(enable(field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPTS), "exits by external interrupts");
+    check!(enable(field::EXIT_CONTROLS, field::exit::ACKNOWLEDGE_INTERRUPT), "acknowledgement at exits");
+    let mut registers = registers(command, 0);
+    registers[0] = VECTOR | TO_SELF;
+    same!(run(&mut registers, false), Ok(1), "the exit");
+    lapic::end();
+    same!(get(field::EXIT_INTERRUPTION), 1 << 31 | VECTOR, "the interrupt");
+    // RBX has the address behind the last write of CR8.
+    same!(get(field::GUEST_RIP), registers[3], "RIP");
+    Outcome::Pass
+}
+
+/// By MOV to CR8.
+fn priority() -> Outcome {
+    lapic::enable();
+    let start = code!(
+        "mov ecx, 15",
+        "mov cr8, rcx",
+        "lea rbx, [rip + 3f]",
+        "mov [rsi], eax",
+        "sti",
+        "xor ecx, ecx",
+        "mov cr8, rcx",
+        "3: nop",
+        "nop",
+    );
+    lower(start, APIC + COMMAND)
+}
+
+/// The interrupt was pending before the entry: a processor without virtual-interrupt delivery has a TPR threshold for it.
+fn x2apic_priority() -> Outcome {
+    if core::arch::x86_64::__cpuid(1).ecx & 1 << 21 == 0 {
+        return Outcome::Skip("there is no x2APIC mode");
+    }
+    let base = lapic::base();
+    lapic::set_base(base | lapic::ENABLED | lapic::X2);
+    lapic::enable();
+    lapic::write(lapic::register::TPR, 0xf0);
+    lapic::send(lapic::id(), 0x41);
+    let outcome = lower(code!("lea rbx, [rip + 3f]", "sti", "xor ecx, ecx", "mov cr8, rcx", "3: nop", "nop"), 0);
+    lapic::set_base(base & !lapic::ENABLED);
+    lapic::set_base(base);
+    lapic::enable();
+    outcome
 }

@@ -57,7 +57,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         }
         basic::WBINVD => _ = skip_instruction(),
         basic::MWAIT | basic::MONITOR => inject::undefined(),
-        basic::CONTROL_REGISTER => control_register(cpu, vmx),
+        basic::CONTROL_REGISTER => return control_register(cpu, vmx, row),
         IO => return port(cpu, vmx, row),
         RDMSR | WRMSR => return msr(cpu, vmx, row, reason == WRMSR),
         EPT_VIOLATION => return violation(cpu, vmx, row),
@@ -242,17 +242,19 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
 }
 
 /// Handles an access to a control register that L1 does not intercept.
-fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
+fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let number = qualification as usize >> 8 & 0xf;
     let value = if number == gpr::RSP { vmcs::read(Field::GUEST_RSP) } else { cpu.frame.registers[number] };
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
         (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => _ = skip_instruction(),
-        // The TPR is L1's.
+        // The TPR is L1's: a lower one may unblock an interrupt, and VMCS01's TPR threshold must not exceed it.
         (8, 0) if value >> 4 == 0 => {
-            cpu.apic().set_task_priority((value as u8) << 4);
             skip_instruction();
+            cpu.apic().set_task_priority((value as u8) << 4);
+            to_vmcs01(cpu);
+            return go_on(cpu, vmx, Outcome::again(row));
         }
         (8, 1) => {
             let priority = u64::from(cpu.apic().task_priority() >> 4);
@@ -265,6 +267,7 @@ fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
         }
         _ => inject::general_protection(),
     }
+    Outcome::again(row)
 }
 
 /// Handles IN or OUT at a port that L1 passes to L2: the device is L1's.
