@@ -5,7 +5,7 @@ mod processor;
 
 use std::sync::atomic::Ordering;
 
-use processor::{Event, Processor, apic, compare, pages};
+use processor::{Away, Event, Processor, apic, compare, pages};
 use proptest::prelude::*;
 use stile_apic::is_kept;
 use stile_apic::offset::*;
@@ -14,6 +14,12 @@ fn event() -> impl Strategy<Value = Event> {
     // A vector is always either edge- or level-triggered, as in hardware.
     let vector = || prop_oneof![4 => 0x10_u8..0x60, 1 => 0x10_u8..=0xff];
     let edge = |vector: u8| if vector.is_multiple_of(5) { vector ^ 1 } else { vector };
+    let away = prop_oneof![
+        Just(Away::Take),
+        Just(Away::End),
+        any::<u8>().prop_map(Away::Priority),
+        vector().prop_map(move |vector| Away::Message(edge(vector))),
+    ];
     prop_oneof![
         4 => vector().prop_map(|vector| Event::Message(vector, vector % 5 == 0)),
         2 => vector().prop_map(move |vector| Event::SelfIpi(edge(vector))),
@@ -24,6 +30,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Wait),
         1 => any::<u8>().prop_map(Event::Priority),
         1 => Just(Event::Exit),
+        1 => prop::collection::vec(away, 1..8).prop_map(Event::Away),
     ]
 }
 
@@ -32,6 +39,16 @@ proptest! {
     fn virtualized_and_emulated_delivery_agree(events in prop::collection::vec(event(), 1..150), posted: bool) {
         compare(events, posted, [pages(), pages()]);
     }
+}
+
+/// An EOI and a lower TPR, while the processor does not run the guest, unblock interrupts at once.
+#[test]
+fn interrupts_are_unblocked_without_an_entry() {
+    use Event::{Message, Take};
+    let requests = [Message(0x51, false), Take, Message(0x41, false)];
+    let ended = Event::Away(vec![Away::End, Away::Take, Away::End]);
+    let lowered = Event::Away(vec![Away::Priority(0xf0), Away::Message(0x31), Away::Priority(0), Away::Take]);
+    compare(requests.into_iter().chain([ended, lowered]), false, [pages(), pages()]);
 }
 
 /// A register write performed by APIC virtualization ("APIC-Write VM Exits") has the effects of an emulated

@@ -266,12 +266,21 @@ impl<'a> LocalApic<'a> {
     }
 
     /// Whether virtual-interrupt delivery will deliver an interrupt at the next entry, with interrupts
-    /// enabled ("Evaluation of Pending Virtual Interrupts"). `requested` is RVI; PPR is in the page. Returns
-    /// false if the VMCS fields are not up to date, or the APIC is off.
+    /// enabled ("Evaluation of Pending Virtual Interrupts"). `requested` is RVI; PPR is in the page, where only the
+    /// processor updates it: TPR and ISR must not have changed since this exit. Returns false if the VMCS fields are
+    /// not up to date, or the APIC is off.
     #[inline(always)]
     pub fn will_deliver(&self, requested: u8) -> bool {
         let priority = self.pages.get(offset::PPR) as u8;
         requested >> 4 > priority >> 4 && !self.changed && !self.pages.has_posted() && self.pages.enabled()
+    }
+
+    /// As [`will_deliver`](Self::will_deliver), at any time: with the priority of TPR and of the interrupt in service,
+    /// whatever PPR is. `interrupts` is "Guest Interrupt Status" after [`take_status`](Self::take_status).
+    #[inline(always)]
+    pub fn can_deliver(&self, interrupts: u16) -> bool {
+        let [requested, serving] = interrupts.to_le_bytes();
+        requested >> 4 > self.pages.priority_over(Some(serving)) >> 4 && self.pages.enabled()
     }
 
     /// The vector to deliver now. Only without virtual-interrupt delivery, like

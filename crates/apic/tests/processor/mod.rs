@@ -140,6 +140,45 @@ pub enum Event {
     Priority(u8),
     /// An exit and entry for another reason.
     Exit,
+    /// An exit, and work of the owner before the entry, while the processor leaves PPR as it is: it runs a guest of the guest's.
+    Away(Vec<Away>),
+}
+
+/// Work of the owner on the APIC of a guest that does not run.
+#[derive(Clone, Debug)]
+pub enum Away {
+    /// Interrupts are taken.
+    Take,
+    End,
+    Priority(u8),
+    /// A message from another processor.
+    Message(u8),
+}
+
+impl Processor {
+    fn work(&mut self, away: &Away, model: &mut LocalApic<'_>) {
+        match *away {
+            Away::Take => {
+                let taken = if self.apic.is_pending() { self.apic.acknowledge() } else { None };
+                assert_eq!(taken, model.acknowledge());
+            }
+            Away::End => assert_eq!(self.apic.write(EOI, 0, 0), model.end()),
+            Away::Priority(value) => {
+                self.apic.set_task_priority(value);
+                model.set_task_priority(value);
+            }
+            Away::Message(vector) => {
+                model.pages().receive(fixed(vector, false));
+                self.apic.pages().receive(fixed(vector, false));
+            }
+        }
+        if let Some(status) = self.apic.take_status() {
+            [self.requesting, self.serving] = status.interrupts.to_le_bytes();
+            self.exits = status.exits.unwrap_or(self.exits);
+        }
+        let status = u16::from_le_bytes([self.requesting, self.serving]);
+        assert_eq!(self.apic.can_deliver(status), model.pending().is_some(), "{away:?}");
+    }
 }
 
 /// Performs the events on the model and on the processor, with these pages. Panics if they differ.
@@ -198,6 +237,10 @@ pub fn compare(events: impl IntoIterator<Item = Event>, posted: bool, pages: [&'
                 model.set_task_priority(value);
             }
             Event::Exit => processor.enter(),
+            Event::Away(work) => {
+                work.iter().for_each(|away| processor.work(away, &mut model));
+                processor.enter();
+            }
         }
         assert_eq!(processor.recognized(), model.pending());
         assert_eq!(processor.apic.will_deliver(processor.requesting), model.pending().is_some());

@@ -1,5 +1,8 @@
 //! Accesses of L2 to devices of L1, with L1's EPT and without: instructions, their other operands, and what the devices do.
 
+use core::sync::atomic::Ordering;
+
+use pc::exception::{self, PLACES};
 use pc::lapic;
 
 use crate::exits::VMCALL;
@@ -13,6 +16,7 @@ pub const ALL: &[Test] = &[
     ("devices_and_memory", and_memory),
     ("devices_without_ept", without_ept),
     ("devices_that_interrupt", that_interrupt),
+    ("interrupts_that_an_eoi_unblocks", unblocked),
     ("priority_that_falls", priority),
     ("priority_that_falls_in_x2apic_mode", x2apic_priority),
 ];
@@ -21,6 +25,7 @@ pub const ALL: &[Test] = &[
 const APIC: u64 = 0xfee0_0000;
 const VERSION: u64 = 0x30;
 const TPR: u64 = 0x80;
+const EOI: u64 = 0xb0;
 const COMMAND: u64 = 0x300;
 const IO_APIC: u64 = 0xfec0_0000;
 /// L2's addresses of a large page of devices, and of one of memory.
@@ -50,6 +55,12 @@ fn registers(rsi: u64, rdi: u64) -> Registers {
 fn word(at: u64) -> u32 {
     // SAFETY: memory that is otherwise unused, or a device's register without effects of reads.
     unsafe { (at as *const u32).read_volatile() }
+}
+
+/// Writes a register of the local APIC by its page: L2's RDMSR, to learn the mode, would exit.
+fn store(register: u64, value: u32) {
+    // SAFETY: the page is mapped, and the tests' interrupts are the only ones.
+    unsafe { ((APIC + register) as *mut u32).write_volatile(value) };
 }
 
 fn by_ept() -> Outcome {
@@ -184,4 +195,33 @@ fn x2apic_priority() -> Outcome {
     lapic::set_base(base);
     lapic::enable();
     outcome
+}
+
+/// L2 takes L1's interrupts. In the handler of one, L1 runs, before the handler's EOI unblocks another.
+fn unblocked() -> Outcome {
+    const FIRST: u8 = 0x51;
+    const SECOND: u8 = 0x41;
+    const CPUID: u64 = 10;
+    lapic::enable();
+    exception::handle(SECOND, Some(|_| store(EOI, 0)));
+    exception::handle(
+        FIRST,
+        Some(|_| {
+            store(COMMAND, u32::from(SECOND) | lapic::command::SELF);
+            // SAFETY: it only exits. L1 keeps the general registers that have anything.
+            unsafe { core::arch::asm!("push rbx", "cpuid", "pop rbx", out("eax") _, out("ecx") _, out("edx") _, clobber_abi("C")) };
+            store(EOI, 0);
+        }),
+    );
+    let start = code!("nop", "nop", "nop");
+    fresh(start);
+    set(field::GUEST_RFLAGS, 2 | 1 << 9);
+    lapic::send(0, u32::from(FIRST) | lapic::command::SELF);
+    let mut registers = [0; 8];
+    same!(run(&mut registers, false), Ok(CPUID), "the exit in the handler");
+    set(field::GUEST_RIP, get(field::GUEST_RIP) + 2);
+    same!(run(&mut registers, true), VMCALL, "the next exit");
+    same!((exception::take(FIRST), exception::take(SECOND)), (1, 1), "the interrupts");
+    same!(PLACES[usize::from(SECOND)].load(Ordering::SeqCst), start, "where the second one interrupted");
+    Outcome::Pass
 }

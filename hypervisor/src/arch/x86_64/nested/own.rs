@@ -120,8 +120,9 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
         return Some(Event::External);
     }
     let is_pending = if cpu.apic_level >= ApicVirtualization::Delivery {
-        let requested = vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u8;
-        cpu.apic().will_deliver(requested)
+        // PPR in the page is that of L1's last exit.
+        let interrupts = vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u16;
+        cpu.apic().can_deliver(interrupts)
     } else {
         cpu.apic().pending().is_some()
     };
@@ -156,7 +157,11 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
         to_vmcs01(cpu);
     }
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
-    let told = if matches!(event, Event::Init | Event::Nmi) || acknowledges { acknowledge(cpu, event) } else { 0 };
+    let takes = matches!(event, Event::Init | Event::Nmi) || acknowledges;
+    let told = if takes { acknowledge(cpu, event) } else { 0 };
+    if takes && told == 0 && event == Event::Interrupt {
+        return None;
+    }
     vmx.enter_vmcs02(cpu);
     let exit = Exit { reason, event: told, ..Exit::default() };
     Some(forward::forward(cpu, vmx, &exit))
