@@ -8,7 +8,7 @@ use pc::lapic;
 use crate::exits::{VMCALL, area};
 use crate::field::{self, pin, primary};
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{AREA, VIRTUAL_NMIS, code, enable, fresh, get, misc, page, run, set};
+use crate::vmcs::{AREA, BITMAP, VIRTUAL_NMIS, code, enable, fresh, get, misc, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("injected_interrupts", interrupts),
@@ -20,6 +20,7 @@ pub const ALL: &[Test] = &[
     ("interrupt_window", interrupt_window),
     ("nmi_window", nmi_window),
     ("monitor_trap", monitor_trap),
+    ("monitor_trap_of_completed_instructions", completed),
     ("wakes_from_hlt", wakes),
     ("launch_that_is_interrupted", interrupted_launch),
     ("init_in_vmx_operation", init),
@@ -208,6 +209,41 @@ fn monitor_trap() -> Outcome {
     set(field::ENTRY_INTERRUPTION, VALID | 7 << 8);
     same!(run(&mut [0; 8], false), Ok(37), "a pending trap");
     same!(get(field::GUEST_RIP), start, "no instruction is done");
+    Outcome::Pass
+}
+
+/// Instructions that exit to the hypervisor, but not to L1.
+fn completed() -> Outcome {
+    const APIC_BASE: u64 = 0x1b;
+    const APIC_TPR: u64 = 0xfee0_0080;
+    /// The scratch register of the serial port.
+    const PORT: u64 = 0x3ff;
+    lapic::enable();
+    let (memory, base) = (page(AREA), lapic::base());
+    let (port, msr, device) = (code!("out 0x80, al", "nop"), code!("wrmsr", "nop"), code!("mov eax, [rsi]", "nop"));
+    let (string, repeated) = (code!("outsb", "nop"), code!("rep outsb", "nop"));
+    // The code, and addresses after the two steps; RAX, RCX, RDX and RSI.
+    let rows = [
+        (port, [port + 2, port + 3], [0, 0, 0, memory]),
+        (msr, [msr + 2, msr + 3], [base, APIC_BASE, 0, memory]),
+        (device, [device + 2, device + 3], [0, 0, 0, APIC_TPR]),
+        (string, [string + 1, string + 2], [0, 0, PORT, memory]),
+        (repeated, [repeated, repeated + 2], [0, 2, PORT, memory]),
+    ];
+    // Bochs performs several elements at once.
+    let count = if crate::is_guest() { rows.len() } else { rows.len() - 1 };
+    for (start, steps, [rax, rcx, rdx, rsi]) in rows.into_iter().take(count) {
+        fresh(start);
+        if !enable(field::PRIMARY_CONTROLS, primary::MONITOR_TRAP | primary::MSR_BITMAPS) {
+            return Outcome::Skip("there is no monitor trap flag, or no MSR bitmap");
+        }
+        (0..512).for_each(|word| poke(BITMAP, word, 0));
+        set(field::MSR_BITMAP, page(BITMAP));
+        let mut registers = [rax, rcx, rdx, 0, 0, rsi, 0, 0];
+        for (launched, step) in [false, true].into_iter().zip(steps) {
+            same!((run(&mut registers, launched), get(field::GUEST_RIP)), (Ok(37), step), "the exit, and RIP");
+        }
+    }
     Outcome::Pass
 }
 

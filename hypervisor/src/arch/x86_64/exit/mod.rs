@@ -175,6 +175,7 @@ pub mod basic {
     pub const RDMSR: usize = 31;
     pub const WRMSR: usize = 32;
     pub const MWAIT: u64 = 36;
+    pub const MONITOR_TRAP: u64 = 37;
     pub const PAUSE: u64 = 40;
     pub const MONITOR: u64 = 39;
     /// TPR below threshold.

@@ -1,7 +1,7 @@
 //! Accesses of L2 to devices of L1, which L1 maps into L2's memory: Stile emulates the instruction with L2's memory.
 
 use stile_ledger::RowId;
-use stile_x86_decode::{Code, CodeSize, Fault, Refusal as Undecoded, execute};
+use stile_x86_decode::{Code, CodeSize, Fault, Outcome as Done, Refusal as Undecoded, execute};
 
 use super::end;
 use super::forward;
@@ -96,7 +96,13 @@ fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, address: u64, access: Access, reaso
         return Err(forward::forward_access(cpu, vmx, &exit, linear, physical));
     }
     match done {
-        Ok(done) => complete::finish(done, decoded.code_size().advance(rip, decoded.len())),
+        Ok(done) => {
+            let is_complete = !matches!(done, Done::Changed);
+            complete::finish(done, decoded.code_size().advance(rip, decoded.len()));
+            if is_complete {
+                vmx.trap_completed();
+            }
+        }
         Err(fault) => return Err(raise(cpu, vmx, row, fault)),
     }
     to_vmcs01(cpu);

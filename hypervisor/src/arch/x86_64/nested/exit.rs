@@ -7,6 +7,7 @@ use stile_x86_walk::GuestMemory;
 use super::forward::{self, Exit};
 use super::rows::own_row;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, Violation};
+use super::state::GuestVmx;
 use super::{device, enter, operand, own};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::{Outcome, basic};
@@ -35,7 +36,10 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
-            Violation::Device(address) => own::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address)),
+            Violation::Device(address) => {
+                let outcome = own::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address));
+                trap(cpu, vmx, outcome)
+            }
         },
         EXTERNAL_INTERRUPT => own::interrupt(cpu, vmx),
         _ => {
@@ -48,7 +52,10 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
             };
             match intercepts::verdict(&asked, &vmx.vmcs12, &OfL2(cpu)) {
                 Verdict::Forward => forward::forward(cpu, vmx, &exit),
-                Verdict::Keep | Verdict::SecondStage => own::handle(cpu, vmx, reason),
+                Verdict::Keep | Verdict::SecondStage => {
+                    let outcome = own::handle(cpu, vmx, reason);
+                    trap(cpu, vmx, outcome)
+                }
             }
         }
     };
@@ -57,6 +64,20 @@ extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
         vmx.continue_timer(cpu);
     }
     outcome
+}
+
+/// Exits to L1 if the instruction that Stile has completed is to be trapped.
+fn trap(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
+    if !vmx.traps {
+        return outcome;
+    }
+    if outcome.has(Outcome::LEAVE_BIT) || !vmx.in_l2 {
+        // The next entry injects it.
+        vmx.traps = false;
+        return outcome;
+    }
+    vmx.take_trap();
+    forward::forward(cpu, vmx, &Exit { reason: basic::MONITOR_TRAP, ..Exit::default() })
 }
 
 /// Operands of L2 that L1's intercepts depend on.

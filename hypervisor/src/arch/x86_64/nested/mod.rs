@@ -5,6 +5,7 @@
 //! VMCS, even if the vCPU is in L2: exits of L2 arrive here first ([`exit`]), and [`enter::resume_l2`] returns to L2.
 
 mod complete;
+mod completion;
 mod control_registers;
 mod device;
 mod end;

@@ -13,7 +13,7 @@ use super::state::{GuestVmx, to_vmcs01};
 use super::string_io;
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::handler::{self, skip_instruction};
+use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
@@ -52,10 +52,10 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         }
         // The processor waits in HLT, and every physical interrupt exits.
         HLT => {
-            skip_instruction();
+            vmx.skip_instruction();
             vmcs::write(Field::GUEST_ACTIVITY, HALTED);
         }
-        basic::WBINVD => _ = skip_instruction(),
+        basic::WBINVD => vmx.skip_instruction(),
         basic::MWAIT | basic::MONITOR => inject::undefined(),
         basic::CONTROL_REGISTER => return control_register(cpu, vmx, row),
         IO => return port(cpu, vmx, row),
@@ -82,6 +82,11 @@ pub fn interrupt(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Outcome {
 /// Resumes after an exit whose handler ran with VMCS01, which is current.
 fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if outcome.has(Outcome::LEAVE_BIT) {
+        return outcome;
+    }
+    // The trap precedes interrupts.
+    if vmx.traps {
+        vmx.enter_vmcs02(cpu);
         return outcome;
     }
     if let Some(entry) = interrupt_l1(cpu, vmx) {
@@ -253,10 +258,10 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let value = if number == gpr::RSP { vmcs::read(Field::GUEST_RSP) } else { cpu.frame.registers[number] };
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
-        (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => _ = skip_instruction(),
+        (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => vmx.skip_instruction(),
         // The TPR is L1's: a lower one may unblock an interrupt, and VMCS01's TPR threshold must not exceed it.
         (8, 0) if value >> 4 == 0 => {
-            skip_instruction();
+            vmx.skip_instruction();
             cpu.apic().set_task_priority((value as u8) << 4);
             to_vmcs01(cpu);
             return go_on(cpu, vmx, Outcome::again(row));
@@ -268,7 +273,7 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
             } else {
                 cpu.frame.registers[number] = priority;
             }
-            skip_instruction();
+            vmx.skip_instruction();
         }
         _ => inject::general_protection(),
     }
@@ -286,7 +291,7 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
             Err(outcome) => outcome,
         };
     }
-    skip_instruction();
+    vmx.skip_instruction();
     to_vmcs01(cpu);
     let mask = u64::MAX >> (64 - 8 * size.min(4));
     if is_in {
@@ -303,11 +308,11 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
 }
 
 /// Handles L2's WRMSR of IA32_DEBUGCTL: entries and exits load it, so it is L2's own. VMCS02 is current.
-fn write_debugctl(value: u64) {
+fn write_debugctl(vmx: &mut GuestVmx, value: u64) {
     const BTF: u64 = 1 << 1;
     if value & !(LBR | BTF) == 0 {
         vmcs::write(Field::GUEST_DEBUGCTL, value & !LBR);
-        skip_instruction();
+        vmx.skip_instruction();
     } else {
         inject::general_protection();
     }
@@ -322,7 +327,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
         return Outcome::again(row);
     }
     if write && register == instructions::msr::DEBUGCTL {
-        write_debugctl(value);
+        write_debugctl(vmx, value);
         to_vmcs01(cpu);
         return go_on(cpu, vmx, Outcome::again(row));
     }
@@ -335,7 +340,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
                 cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
                 cpu.frame.registers[gpr::RDX] = value >> 32;
             }
-            skip_instruction();
+            vmx.skip_instruction();
         }
         None => inject::general_protection(),
     }

@@ -54,6 +54,8 @@ pub struct GuestVmx {
     pub launching: bool,
     /// VMCS02 may have an event to inject at its next entry.
     pub may_inject: bool,
+    /// An exit of the monitor trap flag is pending, after an instruction that the exit being handled has completed.
+    pub traps: bool,
     /// L1's RFLAGS at the entry to L2, for an entry that fails.
     pub l1_flags: u64,
     /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
@@ -87,6 +89,7 @@ impl GuestVmx {
             l1_launched: false,
             launching: false,
             may_inject: false,
+            traps: false,
             l1_flags: 0,
             unsaved: None,
             own_window: false,

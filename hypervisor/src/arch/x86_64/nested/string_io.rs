@@ -13,7 +13,6 @@ use super::raise::raise;
 use super::state::{GuestVmx, to_vmcs01};
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
@@ -28,7 +27,7 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     let string = StringIo::new(qualification, InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32));
     let (index, count) = (register(cpu, string.index()), register(cpu, StringIo::COUNT));
     if string.is_over(count) {
-        skip_instruction();
+        vmx.skip_instruction();
         return Err(Outcome::again(row));
     }
     let context = context(cpu);
@@ -60,9 +59,10 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     set_register(cpu, StringIo::COUNT, count);
     set_register(cpu, string.index(), string.next_index(index, vmcs::read(Field::GUEST_RFLAGS)));
     if is_last {
-        skip_instruction();
+        vmx.skip_instruction();
     } else {
         inject::pause();
+        vmx.trap_completed();
     }
     to_vmcs01(cpu);
     Ok(())
