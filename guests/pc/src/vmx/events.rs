@@ -231,7 +231,7 @@ fn completed() -> Outcome {
         (repeated, [repeated, repeated + 2], [0, 2, PORT, memory]),
     ];
     // Bochs performs several elements at once.
-    let count = if crate::is_guest() { rows.len() } else { rows.len() - 1 };
+    let count = if is_guest() { rows.len() } else { rows.len() - 1 };
     for (start, steps, [rax, rcx, rdx, rsi]) in rows.into_iter().take(count) {
         fresh(start);
         if !enable(field::PRIMARY_CONTROLS, primary::MONITOR_TRAP | primary::MSR_BITMAPS) {

@@ -7,7 +7,7 @@ use pc::machine::rdmsr;
 use crate::field::{self, entry, exit, primary};
 use crate::instructions::{SCRATCH_MSR, set_scratch};
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{self, AREA, Done, EPT, Registers, allowed, code, enable, fresh, get, page, poke, run, set, vmread};
+use crate::vmcs::{self, AREA, BITMAP, Done, EPT, Registers, allowed, code, enable, fresh, get, page, poke, run, set, vmread};
 
 pub const ALL: &[Test] = &[
     ("registers_cross", registers_cross),
@@ -22,6 +22,7 @@ pub const ALL: &[Test] = &[
     ("efer_of_l2", efer),
     ("msr_areas", msr_areas),
     ("msr_areas_that_fail", msr_areas_fail),
+    ("msr_areas_that_fail_undo", msr_areas_undo),
     ("time_stamp_in_msr_area", time_stamp),
     ("segments_that_l2_changed", changed_segments),
     ("many_entries", many),
@@ -306,6 +307,32 @@ fn msr_areas_fail() -> Outcome {
         set(field::ENTRY_MSR_LOADS, 0);
         same!(run(&mut [0; 8], true), Err(Done::Fail(5)), "VMRESUME after an entry that failed");
     }
+    Outcome::Pass
+}
+
+/// What the first entries of a list that fails have loaded does not reach L2.
+fn msr_areas_undo() -> Outcome {
+    const SYSENTER_ESP: u64 = 0x175;
+    const OLD: u64 = 0x1111;
+    let start = code!("mov ecx, 0x175", "rdmsr");
+    fresh(code!("nop"));
+    if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
+        return Outcome::Skip("there is no MSR bitmap");
+    }
+    (0..512).for_each(|word| poke(BITMAP, word, 0));
+    set(field::MSR_BITMAP, page(BITMAP));
+    set(field::GUEST_SYSENTER_ESP, OLD);
+    same!(run(&mut [0; 8], false), VMCALL, "the first exit");
+    area(0, SYSENTER_ESP, 0x2222);
+    area(1, 1 << 32 | MSR, 0);
+    set(field::ENTRY_MSR_LOADS, 2);
+    set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
+    same!(run(&mut [0; 8], true), Ok(0x8000_0022), "the exit");
+    set(field::ENTRY_MSR_LOADS, 0);
+    set(field::GUEST_RIP, start);
+    let mut registers = [0; 8];
+    same!((run(&mut registers, true), registers[0]), (VMCALL, OLD), "what L2 reads");
+    same!(get(field::GUEST_SYSENTER_ESP), OLD, "the field");
     Outcome::Pass
 }
 

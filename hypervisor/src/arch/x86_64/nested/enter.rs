@@ -48,7 +48,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         (false, false) => return fail(InstructionError::ResumeNotLaunched),
         _ => {}
     }
-    if vmx.unsaved.is_some() && vmx.vmcs12.changed_groups().intersects(MIXED) {
+    // The MSR-load list overwrites fields of VMCS02 that VMCS12 keeps if the list fails.
+    if vmx.unsaved.is_some() && (vmx.vmcs12.changed_groups().intersects(MIXED) || vmx.vmcs12.get32(Field::ENTRY_MSR_LOADS) != 0) {
         vmx.save_rest(cpu);
     }
     match check(cpu, vmx) {
@@ -105,9 +106,10 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
 }
 
-/// Fails an entry after loading guest state. VMCS02 is current.
+/// Fails an entry after loading guest state: the next one loads it again. VMCS02 is current.
 #[cold]
 fn fail_late(cpu: &mut Cpu, vmx: &mut GuestVmx, failure: EntryFailure) -> Outcome {
+    vmx.vmcs12.touch();
     let (reason, qualification) = failure.exit().unwrap_or_default();
     let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
     forward::refused(cpu, vmx, &exit)
