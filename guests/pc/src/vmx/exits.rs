@@ -7,7 +7,7 @@ use pc::machine::rdmsr;
 use crate::field::{self, entry, exit, primary};
 use crate::instructions::{SCRATCH_MSR, set_scratch};
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{self, AREA, BITMAP, Done, EPT, Registers, allowed, code, enable, fresh, get, page, poke, run, set, vmread};
+use crate::vmcs::{self, AREA, BITMAP, Done, EPT, Registers, allowed, code, enable, enable_ept, fresh, get, page, poke, run, set, vmread};
 
 pub const ALL: &[Test] = &[
     ("registers_cross", registers_cross),
@@ -25,6 +25,7 @@ pub const ALL: &[Test] = &[
     ("msr_areas_that_fail_undo", msr_areas_undo),
     ("time_stamp_in_msr_area", time_stamp),
     ("segments_that_l2_changed", changed_segments),
+    ("instruction_pointer_that_wraps", wraps),
     ("many_entries", many),
 ];
 
@@ -333,6 +334,36 @@ fn msr_areas_undo() -> Outcome {
     let mut registers = [0; 8];
     same!((run(&mut registers, true), registers[0]), (VMCALL, OLD), "what L2 reads");
     same!(get(field::GUEST_SYSENTER_ESP), OLD, "the field");
+    Outcome::Pass
+}
+
+/// An instruction of 32-bit code ends at 4 GiB: the next one is at 0.
+fn wraps() -> Outcome {
+    const MEMORY: u64 = 32 << 20;
+    const LAST: u64 = 0xffff_ffff;
+    const LARGE_ALL: u64 = 1 << 7 | 6 << 3 | 7;
+    /// Code of 32 bits.
+    const CODE_32: u64 = 0xc09b;
+    const TABLE: usize = EPT + 3;
+    fresh(code!("nop"));
+    if !enable_ept() {
+        return Outcome::Skip("there is no EPT");
+    }
+    // The last large page below 4 GiB is memory.
+    (0..512).for_each(|word| poke(TABLE, word, 0));
+    poke(TABLE, 511, MEMORY | LARGE_ALL);
+    poke(EPT + 1, 3, page(TABLE) | 7);
+    // SAFETY: the memory, and that at 0, is otherwise unused: `in al, dx`, and `vmcall`.
+    unsafe {
+        asm!("mov byte ptr [{}], 0xec", "mov dword ptr [{}], 0xc1010f", in(reg) MEMORY + (2 << 20) - 1, in(reg) 0_u64);
+    }
+    set(field::GUEST_CS_RIGHTS, CODE_32);
+    set(field::GUEST_RIP, LAST);
+    let mut registers = [0, 0, 0x80, 0, 0, 0, 0, 0];
+    let found = (run(&mut registers, false), get(field::GUEST_RIP));
+    poke(EPT + 1, 3, 0);
+    vmcs::invept(1, [get(field::EPT_POINTER), 0]);
+    same!(found, (VMCALL, 0), "the exit, and RIP");
     Outcome::Pass
 }
 

@@ -27,9 +27,9 @@ pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, exit_reason, vmcs::read(Field::EXIT_QUALIFICATION))
 }
 
-/// Recovers from an entry that failed because 32-bit code advanced beyond 4 GiB, for which exits do not check: RIP
-/// wraps around, as in the processor. Returns whether that was the cause.
-fn wrap() -> bool {
+/// Whether 32-bit code has advanced beyond 4 GiB, for which handlers of exits do not check and with which an entry fails: RIP then wraps
+/// around, as in the processor.
+pub fn wrap() -> bool {
     let next = vmcs::read(Field::GUEST_RIP);
     let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();
     if wraps {

@@ -3,7 +3,7 @@
 use stile_nested_vmx::Field;
 
 use super::state::GuestVmx;
-use crate::arch::x86_64::handler::skip_instruction;
+use crate::arch::x86_64::handler::{skip_instruction, wrap};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::primary;
 use crate::arch::x86_64::interrupts::window::VALID;
@@ -12,10 +12,11 @@ use crate::arch::x86_64::interrupts::window::VALID;
 const PENDING: u64 = VALID | 7 << 8;
 
 impl GuestVmx {
-    /// Skips an instruction that is done. VMCS02 is current.
+    /// Skips an instruction that is done. RIP wraps around at once: L1 may read it before L2's next entry. VMCS02 is current.
     #[inline]
     pub fn skip_instruction(&mut self) {
         skip_instruction();
+        wrap();
         self.trap_completed();
     }
 
