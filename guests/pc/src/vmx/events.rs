@@ -87,6 +87,12 @@ fn nmis() -> Outcome {
     set(field::ENTRY_INTERRUPTION, VALID | 2 << 8 | 2);
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(exception::take(2), 1, "the number of NMIs");
+    // Without virtual NMIs it may be injected while NMIs are blocked.
+    fresh(code!("nop"));
+    set(field::GUEST_INTERRUPTIBILITY, 1 << 3);
+    set(field::ENTRY_INTERRUPTION, VALID | 2 << 8 | 2);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit after an NMI while NMIs are blocked");
+    same!(exception::take(2), 1, "the number of NMIs");
     Outcome::Pass
 }
 

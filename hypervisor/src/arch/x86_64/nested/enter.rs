@@ -100,6 +100,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         vmcs::write(Field::ENTRY_ERROR_CODE, vmx.vmcs12.get(Field::ENTRY_ERROR_CODE));
         vmcs::write(Field::ENTRY_LENGTH, vmx.vmcs12.get(Field::ENTRY_LENGTH));
         vmcs::write(Field::ENTRY_INTERRUPTION, event);
+        vmx.unblock_injected_nmi(event);
     }
     let outcome = Outcome::again(row);
     // Pending interrupts of L1 precede L2's first instruction: checked at entry.
@@ -220,6 +221,8 @@ pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
 /// Handles an entry to L2 that failed because of invalid guest state, or an MSR of L1's list.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
     let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), ..Exit::default() };
+    // VMCS02 may differ by what the entry needed.
+    vmx.vmcs12.touch();
     let outcome = forward::refused(cpu, vmx, &exit);
     // If that was a VMLAUNCH, VMCS02 is not launched.
     vmx.vmcs02().clear();
