@@ -207,6 +207,8 @@ pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
+    vmx.own_window = false;
+    vmx.timer = None;
     vmx.save_rest(cpu);
     vmx.drop_vmcs02(vmx.current);
     vmx.vmcs12.touch();

@@ -14,6 +14,7 @@ impl GuestVmx {
     /// Starts L1's timer at its entry to L2, if activated. VMCS02 is current.
     pub fn start_timer(&mut self, cpu: &Cpu) {
         if self.vmcs12.get32(Field::PIN_CONTROLS) & pin::PREEMPTION_TIMER == 0 {
+            self.timer = None;
             return;
         }
         let value = self.vmcs12.get32(Field::PREEMPTION_TIMER);
