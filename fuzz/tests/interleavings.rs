@@ -140,7 +140,7 @@ mod invalidations {
 
 /// INIT and startup messages of a PC's vCPU.
 mod startup {
-    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use loom::sync::atomic::{AtomicU32, Ordering};
 
     pub struct DeadlockCheck;
 
@@ -591,6 +591,65 @@ fn a_startup_message_is_neither_lost_nor_obeyed_twice() {
         assert!(starts == stops && starts >= 1, "{starts} starts, turned off {stops} times");
         assert!(vcpu.arch.events.is_on() && !vcpu.arch.events.init());
         assert!(matches!(vcpu.page.load(Ordering::Relaxed), 5 | 6));
+    });
+}
+
+/// INIT that is blocked turns the vCPU off when it no longer is, and a startup message before that is lost, for every order.
+#[test]
+fn a_blocked_init_waits_and_loses_the_startup_message() {
+    use startup::{Vcpu, init, start_up};
+
+    model(3, || {
+        let vcpu = Arc::new(Vcpu::new());
+        vcpu.arch.events.block_init(true);
+        let sender = {
+            let vcpu = vcpu.clone();
+            thread::spawn(move || {
+                init(&vcpu);
+                let was_on = vcpu.arch.events.is_on();
+                start_up(&vcpu, 5);
+                was_on
+            })
+        };
+        vcpu.arch.events.block_init(false);
+        let mut is_on = vcpu.exit();
+        let was_on = sender.join().unwrap();
+        if vcpu.starts.load(Ordering::Acquire) == 0 {
+            is_on = is_on && vcpu.exit();
+        }
+        if vcpu.starts.load(Ordering::Relaxed) == 0 {
+            assert!(was_on && !is_on && !vcpu.arch.events.is_on(), "INIT is lost");
+            start_up(&vcpu, 6);
+            assert_eq!(vcpu.page.load(Ordering::Relaxed), 6);
+        }
+        assert_eq!(vcpu.starts.load(Ordering::Relaxed), 1);
+        assert!(vcpu.arch.events.is_on() && !vcpu.arch.events.init());
+    });
+}
+
+/// What one CPU does while INIT is blocked: the vCPU counts as on, takes INIT once, and ignores a startup message.
+#[test]
+fn a_vcpu_that_blocks_init_ignores_startup_messages() {
+    use startup::{Vcpu, init, start_up};
+
+    model(3, || {
+        let vcpu = Vcpu::new();
+        let events = &vcpu.arch.events;
+        events.block_init(true);
+        init(&vcpu);
+        start_up(&vcpu, 5);
+        assert!(events.is_on() && events.has_blocked_init() && vcpu.exit());
+        // An exit of its guest takes it.
+        events.drop_init();
+        assert!(events.is_on() && !events.has_blocked_init());
+        init(&vcpu);
+        start_up(&vcpu, 5);
+        events.block_init(false);
+        assert!(!events.is_on() && !vcpu.exit() && !events.is_on());
+        assert_eq!(vcpu.starts.load(Ordering::Relaxed), 0);
+        start_up(&vcpu, 6);
+        assert!(events.is_on() && vcpu.exit());
+        assert_eq!((vcpu.starts.load(Ordering::Relaxed), vcpu.page.load(Ordering::Relaxed)), (1, 6));
     });
 }
 

@@ -1,7 +1,7 @@
 //! Events of a vCPU other than APIC interrupts: NMI, the 8259s' interrupt, INIT and SIPI (the manual, "MP
 //! Initialization Protocol", "Nonmaskable Interrupt (NMI)").
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
@@ -40,15 +40,17 @@ const OFF: u32 = 0;
 const ON: u32 = 1 << 9;
 /// [`Events::phase`]: INIT was received while on; being powered off.
 const ENDING: u32 = 1 << 10;
-/// Flag of the phase: a SIPI was received as well, with the page in bits 7:0.
+/// Flag of [`ENDING`]: a SIPI was received as well, with the page in bits 7:0.
 const STARTS: u32 = 1 << 8;
+/// Flag of [`ON`]: INIT is blocked, and SIPI is ignored: the vCPU is in VMX operation ("Event Blocking").
+const BLOCKS: u32 = 1 << 11;
+/// Flag of [`BLOCKS`]: INIT was received.
+const RECEIVED: u32 = 1 << 12;
 
 /// Pending events of one vCPU.
 pub struct Events {
     waiting: AtomicU32,
     phase: AtomicU32,
-    /// INIT is blocked: the vCPU is in VMX operation ("Event Blocking").
-    blocks_init: AtomicBool,
     /// Whether only these events end its wait.
     pub deadlock: DeadlockCheck,
 }
@@ -56,38 +58,44 @@ pub struct Events {
 impl Events {
     /// Events of a vCPU that is off.
     pub const fn new() -> Events {
-        Events {
-            waiting: AtomicU32::new(0),
-            phase: AtomicU32::new(OFF),
-            blocks_init: AtomicBool::new(false),
-            deadlock: DeadlockCheck::new(),
-        }
+        Events { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), deadlock: DeadlockCheck::new() }
     }
 
     /// Resets to no pending events, with the vCPU on or off.
     pub fn reset(&self, on: bool) {
         self.waiting.store(0, Ordering::Relaxed);
         self.phase.store(if on { ON } else { OFF }, Ordering::Relaxed);
-        self.blocks_init.store(false, Ordering::Relaxed);
         self.deadlock.end();
     }
 
-    /// Blocks INIT, which stays pending, or unblocks it. Called by the vCPU's own CPU.
+    /// Blocks INIT, which stays pending, or unblocks it. One that was received before is not blocked. Called by the
+    /// vCPU's own CPU.
     pub fn block_init(&self, on: bool) {
-        self.blocks_init.store(on, Ordering::Relaxed);
+        let _ = self.change(|phase| match phase {
+            ON if on => Some(ON | BLOCKS),
+            _ if on || phase & BLOCKS == 0 => None,
+            // Its sender has made it pending, or is about to.
+            _ if phase & RECEIVED != 0 => Some(ENDING),
+            _ => Some(ON),
+        });
+    }
+
+    /// Whether INIT is blocked.
+    fn blocks_init(&self) -> bool {
+        self.phase.load(Ordering::Acquire) & BLOCKS != 0
     }
 
     /// Whether a blocked INIT is pending. It exits from a guest of the vCPU.
     #[inline]
     pub fn has_blocked_init(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) & INIT != 0 && self.blocks_init.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) & INIT != 0 && self.blocks_init()
     }
 
-    /// Drops a blocked INIT, which has caused an exit. A SIPI since then is lost: the vCPU did not wait for one.
+    /// Drops a blocked INIT, which has caused an exit.
     pub fn drop_init(&self) {
         self.clear(INIT);
         // An INIT of now is one with that, as its sender has seen the phase.
-        let _ = self.change(|phase| (phase & ENDING != 0).then_some(ON));
+        let _ = self.change(|phase| (phase & RECEIVED != 0).then_some(phase & !RECEIVED));
     }
 
     /// Whether any event is pending.
@@ -99,7 +107,7 @@ impl Events {
     /// Whether INIT is pending and not blocked: the vCPU must be left ([`leave`]).
     #[inline]
     pub fn init(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) & INIT != 0 && !self.blocks_init.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::SeqCst) & INIT != 0 && !self.blocks_init()
     }
 
     /// Whether an event is pending that does not depend on RFLAGS.IF.
@@ -154,8 +162,13 @@ pub fn watch(vcpu: &'static Vcpu) {
 
 /// Sends INIT to a vCPU, which handles it later: the sender may hold the lock of the device that raised it.
 pub fn init(vcpu: &'static Vcpu) {
-    let before = vcpu.arch.events.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
-    if before == Some(ON) {
+    let before = vcpu.arch.events.change(|phase| match phase {
+        _ if vcpu.arch.index == 0 => Some(phase),
+        OFF => Some(OFF),
+        _ if phase & BLOCKS != 0 => Some(phase | RECEIVED),
+        _ => Some(ENDING),
+    });
+    if before.is_some_and(|phase| phase & !BLOCKS == ON) {
         vcpu.arch.events.raise(INIT);
         cpu::notify(vcpu);
     }
@@ -174,7 +187,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
 
 /// Restarts the first vCPU, which runs here, in real mode at a page: INIT followed by SIPI.
 pub fn restart(vcpu: &'static Vcpu, page: u8) {
-    let before = vcpu.arch.events.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
+    let before = vcpu.arch.events.change(|phase| (phase & ON != 0).then_some(ENDING | STARTS | u32::from(page)));
     if before.is_some() {
         vcpu.arch.events.raise(INIT);
         cpu::notify(vcpu);
@@ -216,7 +229,6 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT since the phase change applies to the new start. The 8259s' state is kept.
     vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
-    vcpu.arch.events.block_init(false);
     // SAFETY: the vCPU was off, and its phase makes this the only code to start it.
     let (apic, context, vmx) = unsafe { (vcpu.arch.apic(), vcpu.arch.context(), vcpu.arch.vmx()) };
     apic.init();
