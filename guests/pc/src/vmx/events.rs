@@ -21,6 +21,7 @@ pub const ALL: &[Test] = &[
     ("nmi_window", nmi_window),
     ("monitor_trap", monitor_trap),
     ("monitor_trap_of_completed_instructions", completed),
+    ("int1_keeps_dr6", int1),
     ("wakes_from_hlt", wakes),
     ("launch_that_is_interrupted", interrupted_launch),
     ("init_in_vmx_operation", init),
@@ -249,6 +250,31 @@ fn completed() -> Outcome {
         for (launched, step) in [false, true].into_iter().zip(steps) {
             same!((run(&mut registers, launched), get(field::GUEST_RIP)), (Ok(37), step), "the exit, and RIP");
         }
+    }
+    Outcome::Pass
+}
+
+/// INT1 of L2 is no debug exception with a cause: DR6 and DR7.GD stay.
+fn int1() -> Outcome {
+    const DEBUG: u8 = 1;
+    const CAUSE: u64 = 0xffff_0ff1;
+    const INITIAL: u64 = 0xffff_0ff0;
+    const GD: u64 = 1 << 13 | 0x400;
+    exception::handle(DEBUG, Some(|_| {}));
+    let start = code!(".byte 0xf1", "nop");
+    fresh(start);
+    set(field::GUEST_DR7, GD);
+    // SAFETY: no breakpoint is on; the tests use no debug register.
+    unsafe { core::arch::asm!("mov dr6, {}", in(reg) CAUSE) };
+    let exit = run(&mut [0; 8], false);
+    let found: u64;
+    // SAFETY: as above.
+    unsafe { core::arch::asm!("mov {0}, dr6", "mov dr6, {1}", out(reg) found, in(reg) INITIAL) };
+    same!((exit, exception::take(DEBUG)), (VMCALL, 1), "the exit, and the number of exceptions");
+    same!(PLACES[usize::from(DEBUG)].load(Ordering::SeqCst), start + 1, "where it returns");
+    same!(found, CAUSE, "DR6");
+    if get(field::EXIT_CONTROLS) & 1 << 2 != 0 {
+        same!(get(field::GUEST_DR7), GD, "DR7");
     }
     Outcome::Pass
 }

@@ -33,7 +33,7 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     }
     inject::block_nmis_if_iret(event);
     let interrupted = inject::was_delivering().then(|| vmcs::read(Field::VECTORING));
-    if event & (TYPE | 0xff) == HARDWARE_EXCEPTION | DEBUG {
+    if is_debug(event) {
         debug(vmcs::read(Field::EXIT_QUALIFICATION));
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
@@ -46,6 +46,11 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     }
     let row = if event as u8 == ALIGNMENT as u8 { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
     resume_or_leave(cpu, row)
+}
+
+/// Whether an intercepted exception has the side effects of a debug exception ([`debug`]): INT1 has its vector, but no cause.
+pub fn is_debug(event: u64) -> bool {
+    event & (TYPE | 0xff) == HARDWARE_EXCEPTION | DEBUG
 }
 
 /// Side effects of a debug exception: sets the cause in DR6, clears DR7.GD and the branch-step flag ("Debug

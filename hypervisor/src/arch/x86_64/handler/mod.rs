@@ -15,7 +15,7 @@ mod other;
 mod task;
 
 pub use entry::{fail as fail_entry, wrap};
-pub use exception::{BITMAP as EXCEPTIONS, debug, resume_or_leave};
+pub use exception::{BITMAP as EXCEPTIONS, debug, is_debug, resume_or_leave};
 pub use interrupt::{handle_interrupt, idle as idle_interrupt};
 pub use msr::{Kept, handle_rdmsr, handle_wrmsr};
 

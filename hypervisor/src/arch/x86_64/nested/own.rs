@@ -236,13 +236,12 @@ pub fn refresh_offset(cpu: &Cpu, vmx: &mut GuestVmx) {
 
 /// Handles an intercepted exception whose delivery might recur endlessly, or an NMI.
 fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
-    const DEBUG: u64 = 1;
     let event = vmcs::read(Field::EXIT_INTERRUPTION);
     if event & TYPE == NMI {
         return Outcome::again(row);
     }
     inject::block_nmis_if_iret(event);
-    if event as u8 == DEBUG as u8 {
+    if handler::is_debug(event) {
         handler::debug(vmcs::read(Field::EXIT_QUALIFICATION));
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
