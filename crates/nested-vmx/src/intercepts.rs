@@ -6,7 +6,7 @@ mod table;
 
 pub use bitmaps::{MSR_BITMAP_WORDS, intercepts_msr, intercepts_port, msr_bit};
 pub use control_registers::intercepts_control_register;
-pub use table::{Condition, condition};
+pub use table::{Condition, condition, is_absent_instruction};
 
 use crate::field::Field;
 use crate::vmcs12::Vmcs12;

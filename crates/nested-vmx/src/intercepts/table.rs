@@ -121,3 +121,27 @@ static CONDITIONS: [Condition; COUNT] = {
 pub fn condition(reason: u16) -> Condition {
     CONDITIONS.get(usize::from(reason)).copied().unwrap_or(Never)
 }
+
+/// Exit reasons of instructions that no guest's CPUID reports, but that exit on processors that have them, some whatever the controls
+/// are: L0 raises #UD in their place.
+const ABSENT_INSTRUCTIONS: &[(u16, &str)] = &[
+    (60, "ENCLS"),
+    (63, "XSAVES"),
+    (64, "XRSTORS"),
+    (65, "PCONFIG"),
+    (67, "UMWAIT"),
+    (68, "TPAUSE"),
+    (69, "LOADIWKEY"),
+    (70, "ENCLV"),
+    (72, "ENQCMD, PASID translation"),
+    (73, "ENQCMDS, PASID translation"),
+    (76, "SEAMCALL"),
+    (77, "TDCALL"),
+    (78, "RDMSRLIST"),
+    (79, "WRMSRLIST"),
+];
+
+/// Whether an instruction that no guest has causes this exit reason.
+pub fn is_absent_instruction(reason: u64) -> bool {
+    ABSENT_INSTRUCTIONS.iter().any(|&(absent, _)| u64::from(absent) == reason)
+}

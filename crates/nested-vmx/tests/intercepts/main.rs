@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stile_nested_vmx::controls::{pin, primary, secondary};
-use stile_nested_vmx::intercepts::{Exit, MSR_BITMAP_WORDS, Operands, Verdict, msr_bit, verdict};
+use stile_nested_vmx::intercepts::{Exit, MSR_BITMAP_WORDS, Operands, Verdict, is_absent_instruction, msr_bit, verdict};
 use stile_nested_vmx::{Field, Vmcs12};
 
 /// L2's registers, and words of L1's memory that are not 0.
@@ -95,6 +95,21 @@ fn controls_decide() {
         assert_eq!(of(reason, &none), Verdict::Keep, "{reason}");
     }
     assert_eq!([48, 49].map(|reason| of(reason, &none)), [Verdict::SecondStage; 2]);
+}
+
+/// L1 sees no exit of an instruction that it does not have, and what is no instruction raises no #UD.
+#[test]
+fn instructions_that_no_guest_has() {
+    let none = Vmcs12::new();
+    let absent: Vec<u16> = (0..=u16::MAX).filter(|&reason| is_absent_instruction(reason.into())).collect();
+    assert_eq!(absent, [60, 63, 64, 65, 67, 68, 69, 70, 72, 73, 76, 77, 78, 79]);
+    for reason in absent {
+        assert_eq!(of(reason, &none), Verdict::Keep, "{reason}");
+    }
+    // Sub-page permissions, bus locks, an instruction that takes too long; the failure of an entry.
+    for reason in [66, 74, 75, 1 << 31 | 77] {
+        assert!(!is_absent_instruction(reason), "{reason}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Rare exits.
 
 use stile_ledger::x86_64::{self as rows, reason};
+use stile_nested_vmx::intercepts::is_absent_instruction;
 use stile_wire::CrashReason;
 
 use super::task;
@@ -56,6 +57,10 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         basic::TASK_SWITCH => task::switch(cpu),
         _ => {
             let row = cpu.loaded().ledger().row_for(reason::UNKNOWN, reason as u32);
+            if is_absent_instruction(reason) {
+                inject::undefined();
+                return Outcome::again(row);
+            }
             crash(cpu, row, CrashReason::UnknownExit, reason, 0)
         }
     }

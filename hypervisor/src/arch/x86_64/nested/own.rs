@@ -2,12 +2,15 @@
 
 use stile_ledger::RowId;
 use stile_nested_vmx::Field;
+use stile_nested_vmx::intercepts::is_absent_instruction;
+use stile_x86_decode::Fault;
 
 use super::device;
 use super::end::unsupported;
 use super::forward::{self, Exit};
 use super::merge::LBR;
 use super::of_l1;
+use super::raise::raise;
 use super::rows::own_row;
 use super::state::{GuestVmx, to_vmcs01};
 use super::string_io;
@@ -65,6 +68,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         basic::RDPMC => inject::general_protection(),
         // Spurious, as for L1.
         basic::INIT => {}
+        _ if is_absent_instruction(reason) => return raise(cpu, vmx, row, Fault::InvalidOpcode),
         _ => return unsupported(cpu, reason, 0),
     }
     Outcome::again(row)
