@@ -353,8 +353,6 @@ call_stub exit_data_abort_low, handle_data_abort
 leave_this_vcpu:
     save_callee_saved
 leave_this_vcpu_saved:
-    mov     x1, sp
-    str     x1, [sp, #{REGISTERS}]
 leave_this_vcpu_stored:
 //@traced    mov     x1, x0
 //@traced    mov     x0, sp
@@ -367,6 +365,8 @@ leave_this_vcpu_stored:
 // Enters the loaded vCPU, whose registers are in the frame or in its context.
 enter_loaded:
     ldr     x0, [sp, #{REGISTERS}]
+    mov     x1, sp
+    str     x1, [sp, #{REGISTERS}]  // the next exit that leaves stores them in the frame, unless it is by WFI
     restore_callee_saved x0
     restore_caller_saved x0
     return_to_guest
