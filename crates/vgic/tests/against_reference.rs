@@ -72,6 +72,20 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Operations that let timers come and go on one vCPU while other interrupts wait.
+fn timer_op() -> impl Strategy<Value = Op> {
+    let v = 0;
+    prop_oneof![
+        6 => (prop::sample::select(&model::HW_PPIS[..]), any::<bool>()).prop_map(move |(intid, high)| Op::Timer { v, intid, high }),
+        2 => prop::sample::select(&SGIS[..]).prop_map(move |intid| Op::Sgi { v, register: SgiRegister::Sgi1r, targets: 1 << v, intid }),
+        1 => any::<bool>().prop_map(move |high| Op::Level { intid: PPI, v, high }),
+        1 => (prop::sample::select(&model::HW_PPIS[..]), priority()).prop_map(move |(intid, value)| Op::Priority { v, intid, value }),
+        3 => Just(Op::Acknowledge { v }),
+        3 => Just(Op::End { v }),
+        2 => (0..8usize).prop_map(move |which| Op::Deactivate { v, which }),
+    ]
+}
+
 fn list_registers() -> impl Strategy<Value = usize> {
     prop_oneof![
         2 => Just(1),
@@ -94,6 +108,20 @@ proptest! {
     ) {
         let mut machine = Machine::new(VCPUS, cpus, list_registers, np_counts_active);
         set_up(&mut machine);
+        apply_all_and_read(&mut machine, ops);
+    }
+
+    /// An interrupt that was chosen for a list register may turn out not to be pending any more.
+    #[test]
+    fn timers_come_and_go(
+        list_registers in 1..=4usize,
+        split in any::<bool>(),
+        np_counts_active in any::<bool>(),
+        ops in prop::collection::vec(timer_op(), 1..100),
+    ) {
+        let mut machine = Machine::new(VCPUS, 1, list_registers, np_counts_active);
+        set_up(&mut machine);
+        machine.set_vmcr(0, u64::from(split) << 9, 1 << 9);
         apply_all_and_read(&mut machine, ops);
     }
 }

@@ -435,6 +435,45 @@ fn more_active_interrupts_than_list_registers() {
     }
 }
 
+/// The interrupts chosen for free list registers turn out not to be pending any more: the next one takes their place.
+#[test]
+fn an_interrupt_waits_behind_timers_whose_condition_went_away() {
+    let mut machine = machine(4);
+    machine.set_vmcr(0, Vmcr::VEOIM, Vmcr::VEOIM);
+    for (intid, priority) in [(3, 0x40), (4, 0x40), (27, 0x60), (30, 0x60), (5, 0xa0)] {
+        let offset = 0x400 + (intid & !3);
+        let shift = intid % 4 * 8;
+        let old = machine.reference.read(0, offset) & !(0xff << shift);
+        machine.write_redistributor(0, offset, old | priority << shift);
+    }
+    // Two list registers stay active, two are pending; the timers and SGI 5 wait in software.
+    for intid in [1, 2] {
+        send_sgi(&mut machine, 0, intid, 0b01);
+        assert_eq!(machine.acknowledge(0), Some(intid as u32));
+        machine.end(0);
+    }
+    send_sgi(&mut machine, 0, 3, 0b01);
+    send_sgi(&mut machine, 0, 4, 0b01);
+    for intid in [27, 30] {
+        machine.set_timer(0, intid, true);
+        machine.settle();
+    }
+    send_sgi(&mut machine, 0, 5, 0b01);
+    assert_ne!(maintenance(&mut machine, 0) & Maintenance::NPIE, 0);
+    for intid in [27, 30] {
+        machine.set_timer(0, intid, false);
+    }
+    for intid in [3, 4] {
+        assert_eq!(machine.acknowledge(0), Some(intid));
+        machine.end(0);
+        machine.deactivate(0, 2);
+    }
+    machine.settle();
+    machine.check();
+    assert_eq!(machine.acknowledge(0), Some(5));
+    assert_eq!(interface(&mut machine, 0).physical_active, 0);
+}
+
 #[test]
 fn an_spi_made_active_by_a_write_ends_like_any_other() {
     let mut machine = machine(4);

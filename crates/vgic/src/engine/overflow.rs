@@ -82,6 +82,11 @@ impl Redistributor {
             kick |= self.fold(distributor, n, lr, lrs);
         }
 
+        // An interrupt that is chosen must be pending: with no list register pending afterwards, the maintenance interrupt
+        // for that stays asserted, and the hypervisor disables it, although others wait.
+        for i in Bits(self.slots.held & self.block.line) {
+            self.slots.sample(&mut self.block, i, lrs);
+        }
         let candidates = self.candidates(distributor, lrs.vmcr());
         let Candidates { live, dead, active, .. } = &candidates;
         let count = self.slots.all.count_ones() as usize;

@@ -113,14 +113,22 @@ impl Slots {
         }
     }
 
+    /// Withdraws PPI `i` of `block`, whose physical interrupt has fired, if the condition went away before the guest
+    /// acknowledged it.
+    #[inline(always)]
+    pub fn sample<L: ListRegisters>(&self, block: &mut Block, i: usize, lrs: &L) {
+        if lrs.physical_line(i as u32) == Some(false) {
+            block.line &= !(1 << i);
+        }
+    }
+
     /// Puts interrupt `i` of `block` into list register `n`. Returns false if it has no state to put there.
     pub fn place<L: ListRegisters>(&mut self, block: &mut Block, i: usize, n: usize, terms: Terms, lrs: &mut L) -> bool {
         let bit = 1 << i;
         let private = block.entry[i].intid() < BLOCK as u32;
         let held = if private { self.held & bit } else { 0 };
-        if held & block.line != 0 && lrs.physical_line(i as u32) == Some(false) {
-            // The condition went away before the guest acknowledged it.
-            block.line &= !bit;
+        if held & block.line != 0 {
+            self.sample(block, i, lrs);
         }
 
         let active = block.active & bit != 0;

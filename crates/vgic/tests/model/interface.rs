@@ -7,6 +7,7 @@ use stile_vgic::{ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr};
 
 use super::cpu::Cpu;
 use super::physical::Physical;
+use super::{HW_PPI_MASK, HW_PPIS};
 
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -15,6 +16,9 @@ pub struct Interface {
     /// Shortcuts of the loaded vCPU.
     pub shortcuts: Option<Rc<Shortcuts>>,
     pub maintenance: Maintenance,
+    /// Enables that the hypervisor has cleared since the engine set `maintenance`, because their causes stayed asserted
+    /// after it had handled them.
+    pub withdrawn: u32,
     pub eoi_count: u32,
     /// Physical PPIs that are active.
     pub physical_active: u32,
@@ -40,6 +44,7 @@ impl Interface {
             lr: vec![ListRegister::INVALID; list_registers],
             shortcuts: None,
             maintenance: Maintenance::default(),
+            withdrawn: 0,
             eoi_count: 0,
             physical_active: 0,
             physical_lines: 0,
@@ -80,6 +85,11 @@ impl Interface {
         *lr = ListRegister(lr.0 & !ListRegister::PENDING | ListRegister::ACTIVE);
         self.cpu.acknowledge(lr.priority(), lr.group1());
         Some((lr.intid(), lr.group1()))
+    }
+
+    /// Whether interrupt `intid` is in a list register.
+    pub fn holds(&self, intid: u32) -> bool {
+        self.lr.iter().any(|lr| !lr.invalid() && lr.intid() == intid)
     }
 
     fn find_active(&self, intid: u32) -> Option<usize> {
@@ -143,15 +153,44 @@ impl Interface {
 
     /// Whether the maintenance interrupt is asserted (ICH_MISR_EL2 not zero).
     pub fn needs_maintenance(&self) -> bool {
-        let on = |enable| self.maintenance.0 & enable != 0;
+        self.lr.iter().any(|lr| lr.eoi_asserted()) || self.asserted() != 0
+    }
+
+    /// Disables the causes that the engine has handled and that remain asserted, as the hypervisor does.
+    pub fn withdraw_asserted(&mut self) {
+        self.withdrawn |= self.asserted();
+    }
+
+    /// The enables in ICH_HCR_EL2.
+    fn enables(&self) -> u32 {
+        self.maintenance.0 & !self.withdrawn
+    }
+
+    /// The enables whose cause is asserted.
+    fn asserted(&self) -> u32 {
         let pending = |lr: &ListRegister| lr.pending() && (self.np_counts_active || !lr.active());
-        self.lr.iter().any(|lr| lr.eoi_asserted())
-            || on(Maintenance::LRENPIE) && self.eoi_count != 0
-            || on(Maintenance::NPIE) && !self.lr.iter().any(pending)
-            || on(Maintenance::VGRP0EIE) && self.cpu.enabled(false)
-            || on(Maintenance::VGRP0DIE) && !self.cpu.enabled(self.vgrp0d_follows_group1)
-            || on(Maintenance::VGRP1EIE) && self.cpu.enabled(true)
-            || on(Maintenance::VGRP1DIE) && !self.cpu.enabled(true)
+        let causes = [
+            (Maintenance::LRENPIE, self.eoi_count != 0),
+            (Maintenance::NPIE, !self.lr.iter().any(pending)),
+            (Maintenance::VGRP0EIE, self.cpu.enabled(false)),
+            (Maintenance::VGRP0DIE, !self.cpu.enabled(self.vgrp0d_follows_group1)),
+            (Maintenance::VGRP1EIE, self.cpu.enabled(true)),
+            (Maintenance::VGRP1DIE, !self.cpu.enabled(true)),
+        ];
+        let on = causes.iter().filter(|(_, asserted)| *asserted).fold(0, |all, (enable, _)| all | enable);
+        self.enables() & on
+    }
+
+    /// Whether a physical PPI whose condition went away is active for one that waits in software.
+    pub fn has_lowered_line_in_software(&self) -> bool {
+        let lowered = self.physical_active & !self.physical_lines & HW_PPI_MASK;
+        HW_PPIS.iter().any(|&intid| lowered >> intid & 1 != 0 && !self.holds(intid))
+    }
+
+    /// Whether the hypervisor's WFI asks the engine no further: all list registers are empty, and no maintenance
+    /// interrupt is enabled.
+    pub fn is_empty(&self) -> bool {
+        self.enables() == 0 && self.lr.iter().all(|lr| lr.invalid() && !lr.eoi_asserted())
     }
 }
 
@@ -181,6 +220,7 @@ impl ListRegisters for Interface {
     fn set_maintenance(&mut self, enables: Maintenance) {
         assert_ne!(self.maintenance, enables, "must be called on changes only");
         self.maintenance = enables;
+        self.withdrawn = 0;
     }
 
     fn take_eoi_count(&mut self) -> u32 {
