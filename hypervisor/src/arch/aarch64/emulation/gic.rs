@@ -7,6 +7,7 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::arch::aarch64::host::timer;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::interrupts::{direct, place};
@@ -247,19 +248,21 @@ fn sync_own(cpu: &Cpu) {
     finish(vcpu, cpu.index, delivery);
 }
 
-/// Polls between checks for interrupts of this CPU.
-const LOOKS: u32 = 1000;
+/// Waits for other CPUs that end for a pending interrupt of this CPU, per second: 50 us. Two vCPUs that read each other's
+/// state interrupt each other, and must not give up before either has answered.
+const WAITS_PER_SECOND: u64 = 20_000;
 
 /// Waits until other CPUs have synchronized their list registers, and serves their requests meanwhile, since they may
-/// wait for this CPU in the same way. Returns whether all have. Ends early if the VM is being stopped, or, after
-/// [`LOOKS`] polls, if an interrupt for this CPU is pending: the exit is bounded even if a guest with direct
-/// interrupts prevents its CPU from answering.
+/// wait for this CPU in the same way. Returns whether all have. Ends early if the VM is being stopped, or, after a time,
+/// if an interrupt for this CPU is pending: the exit is bounded even if a guest with direct interrupts prevents its CPU
+/// from answering. The time is in ticks because a poll may take the locks of all vCPUs.
 fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) -> bool {
-    let mut looks = 0;
+    let start = timer::now();
+    let patience = timer::frequency() / WAITS_PER_SECOND;
     while !done() {
-        looks += 1;
         // ISR_EL1: an interrupt is pending for EL2.
-        if vcpu.vm().power.is_ending() || looks > LOOKS && read_sysreg!(ISR_EL1) != 0 {
+        let is_interrupted = || read_sysreg!(ISR_EL1) != 0 && timer::now().wrapping_sub(start) > patience;
+        if vcpu.vm().power.is_ending() || is_interrupted() {
             return false;
         }
         let requests = vcpu.arch.requests.take();
