@@ -82,8 +82,15 @@ impl Nested {
         Stage2::decode(vtcr, vttbr, hcr, sctlr, vm.arch.pa_bits())
     }
 
-    /// Loads L2's second stage. Returns false if it has no shadow.
-    pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
+    /// Loads L2's second stage. If there is no shadow for it, loads an empty one, never L1's: each of L2's accesses faults.
+    pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) {
+        if !self.try_load_shadow(vm, cpu) {
+            second_stage::leave();
+        }
+    }
+
+    /// Loads L2's shadow. Returns false if it has none.
+    fn try_load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
         let registers = self.stage2_registers();
         let current = match self.shadow {
             Some(current) if current.is_of(registers) => current,
