@@ -16,8 +16,6 @@
 //! Reference Manual for A-profile architecture*, DDI 0487; sections are cited by name.
 #![no_std]
 #![forbid(unsafe_code)]
-// Set to run `tests/fill_race.rs` with loom.
-#![allow(unexpected_cfgs, reason = "`loom` is known to Cargo.toml and that test only")]
 
 #[cfg(test)]
 extern crate std;

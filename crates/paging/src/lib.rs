@@ -11,8 +11,6 @@
 //! its sections are cited by name.
 #![no_std]
 #![forbid(unsafe_code)]
-// Set to run `tests/vmid_interleavings.rs`.
-#![allow(unexpected_cfgs, reason = "`loom` is known to Cargo.toml and that test only")]
 
 #[cfg(test)]
 extern crate std;

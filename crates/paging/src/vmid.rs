@@ -5,18 +5,15 @@
 //! a new VMID at its next load. A VM loaded on some CPU at that moment can't switch: its VMID is carried over
 //! into the new generation.
 //!
-//! `tests/vmid_interleavings.rs` checks the order of the steps in all interleavings.
+//! `fuzz/tests/interleavings/vmids.rs` checks the order of the steps in all interleavings.
 //!
 //! VMID 0 is the host's: `VTTBR_EL2` holds it on a CPU with no VM loaded.
 //!
 //! Loading a VMID of the current generation, nearly every load, takes no lock ([`Vmids::try_load`]).
 //! Assigning a VMID needs the caller's lock around the [`VmidPool`].
 
-#[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-#[cfg(loom)]
-use loom::sync::atomic::AtomicU64;
 
 /// The width of VMIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +74,6 @@ pub struct VmidSlot(AtomicU64);
 
 impl VmidSlot {
     /// An empty slot.
-    #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(Tagged::NONE.0))
@@ -125,7 +121,6 @@ pub struct VmidPool<const CPUS: usize> {
 
 impl<const CPUS: usize> Vmids<CPUS> {
     /// No VMID is loaded.
-    #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         // With more CPUs, carried-over VMIDs could use up the 8-bit range.
@@ -214,19 +209,9 @@ impl<const CPUS: usize> Vmids<CPUS> {
     }
 }
 
-#[cfg(not(loom))]
 impl<const CPUS: usize> Default for Vmids<CPUS> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Loom's atomics can't be made in constants.
-#[cfg(loom)]
-impl<const CPUS: usize> Default for Vmids<CPUS> {
-    fn default() -> Self {
-        let loaded = core::array::from_fn(|_| Loaded(AtomicU64::new(Tagged::NONE.0)));
-        Self { generation: AtomicU64::new(1), loaded }
     }
 }
 

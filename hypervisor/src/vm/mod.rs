@@ -6,6 +6,7 @@
 
 mod create;
 mod end;
+mod epoch;
 mod first_touch;
 pub mod power;
 mod power_state;

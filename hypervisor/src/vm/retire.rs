@@ -9,13 +9,14 @@
 //! A CPU whose guest has direct interrupts may never take the request. Retirement does not wait for it: it refers
 //! only to its own guest's VM, and can no longer look up the retired one ([`PhysicalCpu::is_confined`]).
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use stile_board::{MAX_CPUS, MAX_VMS};
+use stile_board::MAX_VMS;
 use stile_lock::TicketLock;
 use stile_sched::CpuId;
 use stile_wire::{Event, VmState};
 
+use super::epoch::Epochs;
 use super::{Vm, shut_down, unpublish};
 use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
@@ -30,7 +31,7 @@ struct Leaving {
     known: bool,
     /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
-    /// The epoch that each CPU must have [seen](SEEN).
+    /// The epoch that each CPU must have seen.
     epoch: u64,
 }
 
@@ -38,10 +39,8 @@ struct Leaving {
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
-/// Number of retirements begun.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-/// Value of the epoch when each CPU last held no reference. Written with the list locked.
-static SEEN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+/// Accessed with the list locked.
+static EPOCHS: Epochs = Epochs::new();
 /// Bit mask of numbers in use, also by VMs that are being created or retired.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -72,8 +71,7 @@ fn add(number: usize, vm: Option<*mut Vm>) {
     let online = SCHEDULE.lock().scheduler.online();
     {
         let mut leaving = LEAVING.lock();
-        // A CPU that sees this epoch can no longer look up the VM.
-        let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
+        let epoch = EPOCHS.begin();
         let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
     }
@@ -100,12 +98,8 @@ fn pass(cpu: &Cpu) {
     let online = SCHEDULE.lock().scheduler.online();
     let next = {
         let mut leaving = LEAVING.lock();
-        SEEN[cpu.index % MAX_CPUS].store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
-        // Each VM on the list was removed from lookups before: a CPU that is found confined now holds no reference to
-        // it, and cannot obtain one.
-        fence(Ordering::SeqCst);
-        let waited_for = online.iter().filter(|cpu| !Cpu::is_confined(cpu.index()));
-        let oldest = waited_for.map(|cpu| SEEN[cpu.index()].load(Ordering::Relaxed)).min().unwrap_or(0);
+        EPOCHS.see(cpu.index);
+        let oldest = EPOCHS.seen_by_all(online.iter().map(CpuId::index), Cpu::is_confined);
         let ready = leaving.iter().position(|leaving| leaving.epoch <= oldest);
         ready.map(|index| leaving.swap_remove(index))
     };

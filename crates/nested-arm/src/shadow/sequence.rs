@@ -11,13 +11,11 @@
 //!   change before its maintenance (Arm ARM, "TLB maintenance instructions": `DSB`), so that walk sees the
 //!   change.
 //!
-//! `tests/fill_race.rs` tries all orders of the steps, and finds the race if the comparison is omitted.
+//! `tests/fill_race.rs` tries all orders of the steps, `fuzz/tests/interleavings/fills.rs` those of the memory accesses. Both
+//! find the race if the comparison is omitted.
 
-#[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-#[cfg(loom)]
-use loom::sync::atomic::AtomicU64;
 
 /// The number of invalidations of one VM's shadows.
 #[derive(Debug, Default)]
@@ -29,7 +27,6 @@ pub struct Observed(u64);
 
 impl Invalidations {
     /// No invalidation yet.
-    #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))

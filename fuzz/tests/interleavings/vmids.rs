@@ -1,31 +1,37 @@
-//! Loads on two CPUs around the beginning of a generation, in all orders that the memory model allows (with
-//! at most three preemptions). Runs separately, with loom's atomics in the crate: `RUSTFLAGS="--cfg loom"
-//! cargo test -p stile-paging --release --test vmid_interleavings`.
-#![allow(unexpected_cfgs, reason = "see the crate")]
-#![cfg(loom)]
+//! Loads on two CPUs around the beginning of a generation of VMIDs.
+
+use std::sync::Arc;
 
 use loom::model::Builder;
-use loom::sync::{Arc, Mutex};
+use loom::sync::Mutex;
 use loom::thread;
-use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+
+mod vmid {
+    include!(concat!(env!("OUT_DIR"), "/vmid.rs"));
+}
+
+use vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+
+/// The greatest VMID: few run out sooner.
+const LAST_VMID: u16 = 15;
 
 const CPUS: usize = 2;
 const VMS: usize = 4;
 
 /// The TLBs of all CPUs, and the VMID that each CPU has loaded.
 struct Tlbs {
-    owners: [Option<usize>; 256],
+    owners: [Option<usize>; LAST_VMID as usize + 1],
     loaded: [Option<(u16, usize)>; CPUS],
 }
 
 impl Tlbs {
     fn new() -> Self {
-        Self { owners: [None; 256], loaded: [None; CPUS] }
+        Self { owners: [None; LAST_VMID as usize + 1], loaded: [None; CPUS] }
     }
 
     /// Loaded VMIDs allocate new entries immediately.
     fn flush(&mut self) {
-        self.owners = [None; 256];
+        self.owners = [None; LAST_VMID as usize + 1];
         for (vmid, vm) in self.loaded.into_iter().flatten() {
             self.owners[usize::from(vmid)] = Some(vm);
         }
@@ -54,7 +60,7 @@ type Load = (usize, bool);
 impl System {
     /// The VMs in `before` hold the first VMIDs; all other VMIDs but `left` are used up.
     fn new(before: &[usize], left: usize) -> Self {
-        let vmids = Vmids::default();
+        let vmids = Vmids::new();
         let mut pool = VmidPool::new(VmidBits::Eight);
         let mut tlbs = Tlbs::new();
         let slots = [(); VMS].map(|()| VmidSlot::default());
@@ -64,7 +70,7 @@ impl System {
             vmids.put(cpu);
         };
         before.iter().for_each(|&vm| load(0, vm, &slots[vm]));
-        for n in 0..255 - before.len() - left {
+        for n in 0..usize::from(LAST_VMID) - before.len() - left {
             load(n % CPUS, usize::MAX, &VmidSlot::default());
         }
         Self { vmids, pool: Mutex::new(pool), slots, tlbs: Mutex::new(tlbs) }

@@ -1,6 +1,14 @@
 //! Lock-free exchanges in all orders that the memory model allows, with loom. The code is Stile's own, with loom's atomics (`build.rs`);
 //! docs/proofs.md lists the exchanges. `--cfg loom` is not needed.
 #![allow(dead_code, reason = "parts of Stile's files are not tested here")]
+#![allow(unused_doc_comments, reason = "statics become invocations of a macro")]
+
+mod fills;
+mod places;
+mod retirement;
+mod samples;
+mod traces;
+mod vmids;
 
 use std::sync::Arc;
 
