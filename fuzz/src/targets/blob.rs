@@ -21,9 +21,9 @@ pub const BLOB: Target = Target {
 /// An image, as `stile` looks for the names of its VMs.
 pub const IMAGE: Target = Target { name: "image", run: image, seeds: blobs, mutations: 500, marks: &["vm"] };
 
-/// Blobs that the writer makes, small and large, and a damaged one.
-fn blobs() -> Vec<Vec<u8>> {
-    let vm = |name, mode| Vm {
+/// A small VM.
+pub fn vm(name: &'static str, mode: Mode) -> Vm<'static> {
+    Vm {
         name,
         memory: 8 * map::RAM_GRANULE,
         ram_base: if mode == Mode::Reset { map::RAM_BASE } else { 0 },
@@ -40,7 +40,11 @@ fn blobs() -> Vec<Vec<u8>> {
         on_reset: OnReset::Stop,
         techniques: Techniques::default(),
         functions: heapless::Vec::new(),
-    };
+    }
+}
+
+/// Blobs that the writer makes, small and large, and a damaged one.
+pub fn blobs() -> Vec<Vec<u8>> {
     let mut pc = vm("pc", Mode::Long { tables: 0x2000 });
     (pc.entry, pc.info) = (0x10_0000, 0x1000);
     let function = |start, name: &str| Function { start, len: 16, name: name.to_owned() };
@@ -88,29 +92,12 @@ fn check(blob: &Blob<'_>) {
     assert!(blob.vms.len() != 0);
     assert!((100..=1_000_000).contains(&blob.settings.slice_us));
     for vm in blob.vms.clone() {
-        assert!((1..=32).contains(&vm.name.len()) && vm.name.is_ascii());
-        assert!(vm.memory > 0 && vm.memory.is_multiple_of(map::RAM_GRANULE));
-        let ram = vm.ram_base..vm.ram_base.checked_add(vm.memory).expect("RAM does not wrap");
-        assert!(ram.end <= 1 << 38);
-        assert!((1..=stile_board::MAX_VCPUS).contains(&usize::from(vm.vcpus)));
-        assert!(vm.share.weight != 0 && vm.share.cap != Some(0));
-        let firmware = map::FIRMWARE_BASE..map::FIRMWARE_BASE + vm.firmware;
-        assert!(firmware.end <= map::FIRMWARE_MAX && (firmware.is_empty() || ram.start == map::RAM_BASE));
-        assert!(ram.contains(&vm.entry) || firmware.contains(&vm.entry));
-        assert!(ram.contains(&vm.info) && vm.info.is_multiple_of(8));
-        if let Mode::Long { tables } = vm.mode {
-            assert!(ram.contains(&tables) && tables.is_multiple_of(4096));
+        check_vm(&vm);
+        for load in vm.loads.iter().filter(|load| load.len != 0) {
+            reach("file");
+            assert_eq!(blob.file(load).expect("a file lies in the blob").len() as u64, load.len);
         }
-        for load in &vm.loads {
-            let end = load.gpa.checked_add(load.mem_len).expect("a load does not wrap");
-            let inside = |range: &Range<u64>| range.start <= load.gpa && end <= range.end;
-            assert!((inside(&ram) || inside(&firmware)) && load.len <= load.mem_len);
-            if load.len != 0 {
-                reach("file");
-                assert_eq!(blob.file(load).expect("a file lies in the blob").len() as u64, load.len);
-            }
-        }
-        let first = blob.files().contents(&vm.loads, ram.start, ram.start + 4096);
+        let first = blob.files().contents(&vm.loads, vm.ram_base, vm.ram_base + 4096);
         assert!(first.len > 0 && first.len <= 4096);
     }
     for (start, name) in blob.symbols.iter() {
@@ -118,6 +105,28 @@ fn check(blob: &Blob<'_>) {
         assert!(name.is_empty() || blob.symbols.lookup(start) == Some((name, 0)));
     }
     let _ = blob.symbols.lookup(u32::MAX);
+}
+
+/// Checks the hypervisor's assumptions on a VM.
+pub fn check_vm(vm: &Vm<'_>) {
+    assert!((1..=32).contains(&vm.name.len()) && vm.name.is_ascii());
+    assert!(vm.memory > 0 && vm.memory.is_multiple_of(map::RAM_GRANULE));
+    let ram = vm.ram_base..vm.ram_base.checked_add(vm.memory).expect("RAM does not wrap");
+    assert!(ram.end <= 1 << 38);
+    assert!((1..=stile_board::MAX_VCPUS).contains(&usize::from(vm.vcpus)));
+    assert!(vm.share.weight != 0 && vm.share.cap != Some(0));
+    let firmware = map::FIRMWARE_BASE..map::FIRMWARE_BASE + vm.firmware;
+    assert!(firmware.end <= map::FIRMWARE_MAX && (firmware.is_empty() || ram.start == map::RAM_BASE));
+    assert!(ram.contains(&vm.entry) || firmware.contains(&vm.entry));
+    assert!(ram.contains(&vm.info) && vm.info.is_multiple_of(8));
+    if let Mode::Long { tables } = vm.mode {
+        assert!(ram.contains(&tables) && tables.is_multiple_of(4096));
+    }
+    for load in &vm.loads {
+        let end = load.gpa.checked_add(load.mem_len).expect("a load does not wrap");
+        let inside = |range: &Range<u64>| range.start <= load.gpa && end <= range.end;
+        assert!((inside(&ram) || inside(&firmware)) && load.len <= load.mem_len);
+    }
 }
 
 fn image(bytes: &[u8]) {

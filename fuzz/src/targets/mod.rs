@@ -11,10 +11,12 @@ mod devices;
 mod disk;
 mod efi;
 mod firmware;
+mod flash;
 mod interrupts;
 mod kernel;
 mod line;
 mod nested;
+mod package;
 mod sampler;
 mod vmx;
 mod walk;
@@ -42,6 +44,7 @@ pub const ALL: &[Target] = &[
     firmware::ACPI,
     firmware::DEVICE_TREE,
     firmware::MULTIBOOT,
+    flash::FLASH,
     interrupts::APIC,
     interrupts::APIC_VIRTUALIZED,
     interrupts::IO_APIC,
@@ -53,6 +56,7 @@ pub const ALL: &[Target] = &[
     line::TO_STILE,
     nested::INTERRUPTS,
     nested::REGISTERS,
+    package::PACKAGE,
     sampler::SAMPLER,
     vmx::ENTRIES,
     vmx::EXITS,
