@@ -56,11 +56,16 @@ pub fn bpr1() -> u64 {
     mrs!("S3_0_C12_C12_3")
 }
 
+/// Writes ICC_BPR1_EL1, whether or not group 1 uses it.
+pub fn write_bpr1(value: u64) {
+    msr!("S3_0_C12_C12_3", value);
+}
+
 /// Sets the binary point of group 1. If group 1 uses group 0's, sets ICC_BPR0_EL1, whose value is one less
 /// for the same split.
 pub fn set_bpr1(point: u64) {
     if ctlr() & CTLR_CBPR == 0 {
-        msr!("S3_0_C12_C12_3", point);
+        write_bpr1(point);
     } else {
         msr!("S3_0_C12_C8_3", point.saturating_sub(1));
     }

@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = tests![
     preemption,
     no_preemption_by_equals,
     binary_point_groups,
+    binary_point_out_of_range,
     nested_handlers,
 ];
 
@@ -142,6 +143,31 @@ fn binary_point_groups() -> Outcome {
     icc::eoir1(spi(0));
     pend(0);
     expect::all(&[spi(1), spi(0)])
+}
+
+/// A reserved binary point, with an interrupt active and one of higher priority pending: without `binary_point = "common"`
+/// it ends QEMU.
+fn binary_point_out_of_range() -> Outcome {
+    if !machine::is_stile() {
+        skip!("the interface is the emulator's own");
+    }
+    if icc::ctlr() & icc::CTLR_CBPR == 0 {
+        skip!("the VM has a binary point of its own");
+    }
+    icc::set_bpr1(0);
+    let before = icc::bpr1();
+    prepare(0, 0x80);
+    prepare(1, 0x40);
+    pend(0);
+    expect::acknowledge(spi(0))?;
+    icc::write_bpr1(8);
+    pend(1);
+    expect::acknowledge(spi(1))?;
+    check_eq!(icc::bpr1(), before, "ICC_BPR1_EL1 after 8");
+    check_eq!(icc::rpr(), 0x40, "ICC_RPR_EL1");
+    icc::eoir1(spi(1));
+    icc::eoir1(spi(0));
+    expect::nothing()
 }
 
 /// Each handler makes an interrupt of higher priority pending and unmasks interrupts.
