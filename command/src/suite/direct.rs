@@ -104,7 +104,7 @@ fn switched(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("direct/trusted-switched", "--exits") })
 }
 
-/// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
+/// A guest masks all interrupts at its CPU interface, and spins: the operator's requests still regain its CPU.
 fn masked(programs: &Programs) -> Result<Scenario> {
     const UP: &str = "spin: interrupts";
     let mut steps = off_on_reset_pause(UP);

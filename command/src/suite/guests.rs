@@ -106,7 +106,7 @@ fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(vec![one("regs", &["--mitigations", "all"], "mitigated")?, one("psci", &["--mitigations", "all", "--nested"], "mitigated-el2")?])
 }
 
-/// VMs that do what they must not, of one architecture as of the other.
+/// Misbehaving VMs beside a neighbour.
 fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
     let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?, limited_resets(programs)?];
     // An emulated PC has no four CPUs to lose time with.
@@ -118,7 +118,8 @@ fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// The hostile guest where less is the processor's: with one vCPU, without its help for APICs, and with each scheme for instructions.
+/// The hostile guest with fewer processor features: with one vCPU, without APIC virtualization, and with each scheme of
+/// the decode cache.
 fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
     let ways = [
         ("alone", 1, "apic_virtualization = \"delivery\"\ndecode_cache = \"off\""),
@@ -133,7 +134,7 @@ fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
     ways.into_iter().map(scenario).collect()
 }
 
-/// The suite of a hypervisor where each access to EL2's registers traps.
+/// The suite of a hypervisor with FEAT_NV alone: each access to an EL2 register traps.
 fn trap_by_trap(programs: &Programs) -> Result<Scenario> {
     let mut trapping = one_suite("nested", "stile", "max", 2, programs.path("nested")?);
     trapping.name = "guest/nested/nv".into();
@@ -148,7 +149,7 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
 }
 
-/// As many VMs as there may be, on two CPUs. (An emulator with more CPUs than its machine spends its time on spinning for locks.)
+/// Maximum number of VMs, on two CPUs. (An emulator with more CPUs than its host spins for locks most of the time.)
 fn most_vms(programs: &Programs) -> Result<Scenario> {
     let psci = programs.path("psci")?;
     let vm = |number| format!("[[vm]]\nname = \"vm-{number}\"\nkernel = \"{psci}\"\nmemory = \"8M\"\nappend = \"stile only=version\"\n");
@@ -158,7 +159,7 @@ fn most_vms(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(format!("[machine]\ncpus = 2\n{config}")), expect, ..Scenario::new("share/64-vms", "--exits") })
 }
 
-/// A hypervisor with a guest that waits, where Stile has waits trap.
+/// A hypervisor with a waiting guest, while Stile traps waits.
 fn trapped_waits(programs: &Programs) -> Result<Scenario> {
     let config = format!(
         "[[vm]]\nkernel = \"{}\"\nnested = true\nvcpus = 2\nmemory = \"64M\"\nappend = \"stile only=l2\"\n\
@@ -282,7 +283,7 @@ fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String>
     ))
 }
 
-/// One VM tries to break out, at EL1 or virtual EL2; the other one's checksums must stay right.
+/// A VM tries to break out, at EL1 or virtual EL2; its neighbour's checksums must stay correct.
 fn hostile_neighbour(cpus: u32, other: Other, programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(cpus, other, programs)?;
     let expect = Expect {
@@ -314,7 +315,7 @@ fn full_shadows(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-full-shadows", "--icount --exits") })
 }
 
-/// One VM never yields; the other one must end nevertheless.
+/// A VM never yields; its neighbour must complete.
 fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(cpus, Other::new("spin", 2, ""), programs)?;
     let expect =
@@ -356,7 +357,8 @@ fn limited_resets(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
 }
 
-/// One VM resets for ever, and has much to load each time: the other one, on the same CPU, gets its half by the count of instructions.
+/// A VM with a large image resets for ever: its neighbour on the same CPU gets half of it, by the count of
+/// instructions.
 fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
     const PADDING: u64 = 40 << 20;
     let initrd = cargo::repository().join("target/padding");
@@ -414,7 +416,7 @@ fn capped_share(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/cap", "--icount --exits") })
 }
 
-/// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.
+/// The operator makes Stile panic while a vCPU runs: it prints the place, and the run ends with the panic's status.
 fn panic_report(programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(1, Other::new("spin", 1, ""), programs)?;
     let (guest, call) = match programs.arch {

@@ -86,7 +86,7 @@ fn cycles(programs: &Programs) -> Result<Scenario> {
         // No exit follows.
         Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin","vcpu":null"#, r#""unaccounted":0"#]).agrees(),
         Step::new("", "metrics m/spin --once", &[r#"stile_vm_state{vm="spin",state="paused"} 1"#, "# EOF"]).agrees(),
-        // One that exits all the time.
+        // A VM that exits continually.
         Step::new(
             "",
             "top m/neighbour --once --json --vcpus --interval 0.1",

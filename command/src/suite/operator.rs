@@ -9,39 +9,39 @@ use stile::metrics::parse::parse;
 /// The machine's name in [`Step::words`].
 pub const MACHINE: &str = "m";
 
-/// How long a command of the operator's may take.
+/// Time-out of a command.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A command and its expected outcome.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// It is given once standard output has this, of what was written since the step before ended.
-    pub after: &'static str,
+    /// Text of standard output, since the previous step, that triggers the command.
+    pub trigger: &'static str,
     /// The words after `stile`.
     pub words: Vec<&'static str>,
     /// The exit status.
     pub status: u8,
-    /// Texts that its output or its messages have in them.
-    pub says: Vec<&'static str>,
+    /// Texts expected in its output or messages.
+    pub expected: Vec<&'static str>,
     /// The command's JSON or metrics contain as many exits as one of the accounts at the end.
     pub agrees: bool,
-    /// A file that it writes, and what must be true of it: the error is a sentence.
+    /// A file that it writes, and a check of its contents: the error is a sentence.
     pub writes: Option<(&'static str, Check)>,
     /// The words to try instead if the expectations are not met, as on a machine that was slow.
     pub otherwise: Vec<&'static str>,
 }
 
-/// Looks at a file.
+/// Checks the contents of a file.
 pub type Check = fn(&[u8]) -> Result<(), String>;
 
 impl Step {
     /// A command that succeeds; its words are separated by spaces.
-    pub fn new(after: &'static str, words: &'static str, says: &[&'static str]) -> Self {
+    pub fn new(trigger: &'static str, words: &'static str, expected: &[&'static str]) -> Self {
         Self {
-            after,
+            trigger,
             words: words.split_whitespace().collect(),
             status: 0,
-            says: says.to_vec(),
+            expected: expected.to_vec(),
             agrees: false,
             writes: None,
             otherwise: Vec::new(),
@@ -76,7 +76,7 @@ impl Step {
         }
     }
 
-    /// Gives the command of these words in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
+    /// Gives the command of these words in the directory `runtime`, with the control sockets. Returns the output; the error is a report for people.
     fn give(&self, words: &[&str], runtime: &Path) -> Result<String, String> {
         let what = words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -87,7 +87,7 @@ impl Step {
         if output.status.code() != Some(self.status.into()) {
             return Err(format!("`stile {what}` ended with {}, expected {}: {said}", output.status, self.status));
         }
-        if let Some(text) = self.says.iter().find(|text| !said.contains(**text)) {
+        if let Some(text) = self.expected.iter().find(|text| !said.contains(**text)) {
             return Err(format!("`stile {what}` did not say {text:?}: {said}"));
         }
         if let Some((file, check)) = self.writes {
@@ -98,7 +98,7 @@ impl Step {
     }
 }
 
-/// The exits that JSON of `stile top` names first, or all that `stile metrics` names.
+/// The first number of exits in the JSON of `stile top`, or the sum in `stile metrics`.
 fn exits_taken(said: &str) -> Option<String> {
     if let Some((_, after)) = said.split_once(r#""exits_taken":"#) {
         return after.split(|char: char| !char.is_ascii_digit()).next().map(str::to_owned);
@@ -108,11 +108,11 @@ fn exits_taken(said: &str) -> Option<String> {
     Some(exits.map(|series| series.value).sum::<f64>().to_string())
 }
 
-/// The steps that are left, and what they have found.
+/// The remaining steps, and the problems found.
 #[derive(Debug)]
 pub struct Operator<'s> {
     rest: std::slice::Iter<'s, Step>,
-    /// Where the output begins that the next step looks at.
+    /// Start of the output that the next step examines.
     from: usize,
     /// Lines that the accounts at the end must have.
     accounts: Vec<String>,
@@ -126,16 +126,16 @@ impl<'s> Operator<'s> {
         Self { rest: steps.iter(), from: 0, accounts: Vec::new(), problems: Vec::new() }
     }
 
-    /// Takes the next step if its text is in the output by now. `output` only grows; `runtime` is where the control sockets are.
-    pub fn look(&mut self, output: &str, runtime: &Path) {
-        self.look_and(output, |step| step.take(runtime));
+    /// Takes the next step if its trigger is in the output. `output` only grows; `runtime` has the control sockets.
+    pub fn poll(&mut self, output: &str, runtime: &Path) {
+        self.poll_with(output, |step| step.take(runtime));
     }
 
-    fn look_and(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<String, String>) {
+    fn poll_with(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<String, String>) {
         let Some(step) = self.rest.as_slice().first() else { return };
-        let Some(at) = output.get(self.from..).and_then(|new| new.find(step.after)) else {
+        let Some(at) = output.get(self.from..).and_then(|new| new.find(step.trigger)) else {
             // Complete lines are not searched again: a guest may print all the time.
-            let end = output.len().saturating_sub(step.after.len());
+            let end = output.len().saturating_sub(step.trigger.len());
             let lines = output.as_bytes()[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
             self.from = self.from.max(lines);
             return;
@@ -149,7 +149,7 @@ impl<'s> Operator<'s> {
             Err(problem) => self.problems.push(problem),
         }
         // Output received while the command ran counts for the next step, too, which may wait for it.
-        self.from += at + step.after.len();
+        self.from += at + step.trigger.len();
         self.rest.next();
     }
 
@@ -158,7 +158,7 @@ impl<'s> Operator<'s> {
         let missing = self.accounts.iter().filter(|account| !accounts.contains(account.as_str()));
         self.problems.extend(missing.map(|account| format!("no account at the end says {account:?}")));
         if let Some(step) = self.rest.next() {
-            self.problems.push(format!("the output never had {:?}, for `stile {}`", step.after, step.words.join(" ")));
+            self.problems.push(format!("the output never had {:?}, for `stile {}`", step.trigger, step.words.join(" ")));
         }
         self.problems
     }
@@ -173,7 +173,7 @@ mod tests {
         let steps = [Step::new("wörd", "", &[]), Step::new("wörd", "", &[])];
         let mut operator = Operator::new(&steps);
         for output in ["", "a wö", "a wörd w", "a wörd wörd", "a wörd wörd wörd"] {
-            operator.look_and(output, |_| Ok(String::new()));
+            operator.poll_with(output, |_| Ok(String::new()));
         }
         assert_eq!(operator.conclude(""), [""; 0]);
     }
@@ -186,7 +186,7 @@ mod tests {
         for said in [r#"[{"vm":"a","exits_taken":12,"unaccounted":0}]"#, metrics] {
             let conclude = |accounts: &str| {
                 let mut operator = Operator::new(&steps);
-                operator.look_and("", |_| Ok(said.into()));
+                operator.poll_with("", |_| Ok(said.into()));
                 operator.conclude(accounts)
             };
             assert_eq!(conclude("exits counted 12, exits taken 12, difference 0\n"), [""; 0]);
@@ -198,9 +198,9 @@ mod tests {
     fn steps_wait_for_their_text_and_must_all_be_taken() {
         let steps = [Step::new("a", "", &[]), Step::new("a", "", &[])];
         let mut operator = Operator::new(&steps);
-        operator.look_and("b", |_| unreachable!());
-        operator.look_and("ba", |_| Err("wrong".into()));
-        operator.look_and("bab", |_| unreachable!());
+        operator.poll_with("b", |_| unreachable!());
+        operator.poll_with("ba", |_| Err("wrong".into()));
+        operator.poll_with("bab", |_| unreachable!());
         assert_eq!(operator.problems, ["wrong"]);
         assert!(operator.conclude("").iter().any(|problem| problem.contains("never had \"a\"")));
     }

@@ -16,7 +16,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let suites = machines.map(|(cpu, vcpus, smp)| {
         let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
         let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
-        // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
+        // With several CPUs a tick is not an instruction, so that the guest can't detect exits by ticks.
         let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi", "tscdeadline"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
@@ -130,7 +130,7 @@ fn pvh(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect: passed(), ..scenario.with("--initrd", program).with("--append", "one two") })
 }
 
-/// A program that sleeps, as ACPI's S3 is, and wakes where it said.
+/// A program that enters ACPI's S3, and wakes at its waking vector.
 fn sleep(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
     let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
@@ -156,7 +156,7 @@ fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), input: Some(("send a line", "hello\n")), expect, ..Scenario::new("pc/life/reset-by-a-line", "") })
 }
 
-/// A VM that nothing can wake any more: a message says so, and the VM keeps its state.
+/// A deadlocked VM is reported, and keeps its state.
 fn deadlock(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/deadlock", "--arch x86_64 --memory 64M --vcpus 2 --exits --append deadlock");
     let output = vec!["deadlock from here on: true".into()];

@@ -1,4 +1,4 @@
-//! One scenario: a `stile run`, and its expected outcome.
+//! A scenario: a `stile run`, and its expected outcome.
 
 use std::io::{BufReader, Read, Write};
 use std::ops::RangeInclusive;
@@ -23,15 +23,15 @@ use stile::programs::PASSED;
 /// The last line of the ledger when nothing was missed.
 pub const NO_DIFFERENCE: &str = "difference 0";
 
-/// How long a scenario may take by default, in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one, and 200 beside
-/// four other emulators on two CPUs.
+/// Default time-out of a scenario in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one,
+/// and 200 beside four other emulators on two CPUs.
 pub const TIMEOUT: u32 = 600;
 
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
 
-/// How much longer than its `--timeout`, which begins with the emulator, a run may take before it is ended from outside: it may have to fetch
-/// a kernel or to build the hypervisor first.
+/// Additional time of a run after its `--timeout`, which begins with the emulator, before it is ended from outside: it
+/// may have to fetch a kernel or to build the hypervisor first.
 const GRACE: Duration = Duration::from_secs(300);
 
 /// A scenario.
@@ -171,7 +171,7 @@ impl Scenario {
                 let _ = keyboard.write_all(text.as_bytes());
                 input = None;
             }
-            operator.look(out.text(), dir.path());
+            operator.poll(out.text(), dir.path());
             let is_noted = || String::from_utf8_lossy(&err).contains(self.expect.signal_note);
             if signal.is_some() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
                 send(&child, signal.take());

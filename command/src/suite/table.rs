@@ -10,7 +10,7 @@ use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns};
 use stile::config::Arch;
 use stile::exit;
 
-/// The kernels, and the start of what `uname -r` says in each; nothing if it changes with Debian's archive.
+/// The kernels, and the start of each one's `uname -r`; empty if it changes with Debian's archive.
 const KERNELS: [(&str, &str); 3] = [("debian:6.1", "6.1."), ("debian:6.12", "6.12."), ("debian", "")];
 
 /// CPU models: with everything, with VHE, and Armv8.0.
@@ -63,7 +63,7 @@ fn boots() -> Vec<Scenario> {
     KERNELS.into_iter().flat_map(|kernel| CPUS.map(|cpu| one(kernel, cpu))).collect()
 }
 
-/// Debian's installer asks for the language.
+/// Debian's installer shows its first question, the language.
 fn installer() -> Scenario {
     let expect = Expect { status: exit::LEFT, output: vec!["Select a language".into()], signal: Some(Signal::INT), ..Expect::default() };
     Scenario { timeout: 900, expect, ..Scenario::new("boot/debian-installer", "--kernel debian-installer --memory 1G --vcpus 2") }

@@ -240,7 +240,7 @@ pub enum Command {
         /// Drop a CPU's records instead, after [`Command::TraceStop`].
         discard: bool,
     },
-    /// Tell what a row of a vCPU's ledger is for, of which a record has the number.
+    /// Requests the meaning of a row number in a trace record.
     TraceRow {
         /// The virtual machine, from 0. Untrusted input.
         vm: u8,
