@@ -14,6 +14,8 @@
 //! timeout* interrupt for each character that arrives, as if the line fell silent after it. Single
 //! key strokes therefore arrive immediately.
 
+use stile_snapshot::device::Pl011 as Saved;
+
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
 
@@ -278,6 +280,47 @@ impl Pl011 {
     /// The interrupt line's level, `UARTINTR`.
     pub const fn irq(&self) -> bool {
         self.line.level()
+    }
+
+    /// Exports the state.
+    pub fn save(&self) -> Saved {
+        let mut rx = self.rx.clone();
+        let count = rx.len() as u8;
+        Saved {
+            raw: self.raw,
+            mask: self.mask,
+            line_control: self.line_control,
+            control: self.control,
+            level_select: self.level_select,
+            low_power: self.low_power,
+            baud_integer: self.baud_integer,
+            baud_fraction: self.baud_fraction,
+            dma: self.dma,
+            received: core::array::from_fn(|_| rx.pop().unwrap_or(0)),
+            count,
+            full: self.tx_full,
+        }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts. Returns the interrupt line's level.
+    pub fn restore(&mut self, from: &Saved) -> bool {
+        *self = Self::new();
+        self.line_control = from.line_control & mask::LCR_H;
+        self.control = from.control & mask::CR;
+        self.level_select = from.level_select & mask::IFLS;
+        self.low_power = from.low_power & mask::ILPR;
+        self.baud_integer = from.baud_integer & mask::IBRD;
+        self.baud_fraction = from.baud_fraction & mask::FBRD;
+        self.dma = from.dma & mask::DMACR;
+        self.mask = from.mask & int::ALL;
+        let received = from.received.get(..from.count.into()).unwrap_or(&from.received);
+        received.iter().for_each(|&byte| {
+            self.put_received(byte);
+        });
+        let _ = self.set_tx_full(from.full);
+        self.raw = from.raw & int::ALL;
+        let _ = self.update_line();
+        self.irq()
     }
 
     #[inline]

@@ -9,6 +9,8 @@
 //! The counter is enabled at reset. On the hardware, `RTCCR` enables it permanently; a guest that
 //! does not write `RTCCR` would otherwise see time stand still.
 
+use stile_snapshot::device::Pl031 as Saved;
+
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
 
@@ -116,6 +118,30 @@ impl Pl031 {
     /// The interrupt line's level, `RTCINTR`.
     pub const fn irq(&self) -> bool {
         self.line.level()
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> Saved {
+        let Self { ahead, matching, loaded, raw, mask, alarm, .. } = *self;
+        Saved { ahead, matching, loaded, raw, mask, alarm }
+    }
+
+    /// Imports a state at `now`, of which only what a guest could have produced counts. Returns the interrupt line's
+    /// level.
+    pub fn restore(&mut self, from: &Saved, now: u64) -> bool {
+        let Saved { ahead, matching, loaded, raw, mask, alarm } = *from;
+        *self = Self { ahead, matching, loaded, raw: raw & INT, mask: mask & INT, alarm: None, line: Line::LOW };
+        match alarm {
+            // It passed meanwhile.
+            Some(alarm) if alarm <= now => {
+                self.alarm = Some(alarm);
+                self.catch_up(now);
+            }
+            Some(_) => self.set_alarm(now),
+            None => {}
+        }
+        let _ = self.update_line();
+        self.irq()
     }
 
     const fn counter(&self, now: u64) -> u32 {

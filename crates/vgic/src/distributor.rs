@@ -210,6 +210,11 @@ impl Distributor {
         self.home[b][i] == vcpu && u64::from(self.routes[b][i]) == mpidr(vcpu.into())
     }
 
+    /// The vCPU on which SPI `i` of block `b` is resident or active, if it is.
+    pub(crate) fn home_of(&self, b: usize, i: usize) -> u8 {
+        self.home[b][i]
+    }
+
     /// Records that SPI `i` of block `b` is resident or active on vCPU `vcpu`.
     pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u8) {
         self.home[b][i] = vcpu;

@@ -86,6 +86,7 @@ mod late;
 mod lr;
 mod mmio;
 mod redistributor;
+mod saved;
 mod sgi;
 mod shortcuts;
 

@@ -64,7 +64,7 @@ macro_rules! for_each_list_register {
 }
 
 /// SGIs are edge-triggered, PPIs level-sensitive until configured otherwise.
-const EDGE: u32 = (1 << SGIS) - 1;
+pub(crate) const EDGE: u32 = (1 << SGIS) - 1;
 
 impl Redistributor {
     /// The reset state, for a vCPU that is not loaded.

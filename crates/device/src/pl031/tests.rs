@@ -130,3 +130,33 @@ proptest! {
         rtc.read(offset, now);
     }
 }
+
+proptest! {
+    /// A copy made later goes on as the original would have: an alarm that passed meanwhile is raised.
+    #[test]
+    fn a_copy_goes_on(steps in prop::collection::vec((0u32..0x24, 0u32..40), 0..30), wait in 0u64..100) {
+        let (mut rtc, mut now) = (Pl031::new(0, 0), 0);
+        for (offset, value) in steps {
+            now += 1;
+            rtc.write(offset, value, now);
+        }
+        let saved = rtc.save();
+        now += wait;
+        let mut copy = Pl031::new(0, 0);
+        let level = copy.restore(&saved, now);
+        rtc.expire(now);
+        prop_assert_eq!(level, rtc.irq());
+        prop_assert_eq!((copy.save(), copy.deadline()), (rtc.save(), rtc.deadline()));
+        prop_assert_eq!(copy.read(offset::DR, now), rtc.read(offset::DR, now));
+    }
+
+    #[test]
+    fn a_hostile_state_is_reduced(words in any::<[u32; 5]>(), alarm in any::<Option<u64>>(), now in any::<u64>()) {
+        let [ahead, matching, loaded, raw, mask] = words;
+        let mut rtc = Pl031::new(0, 0);
+        let level = rtc.restore(&Saved { ahead, matching, loaded, raw, mask, alarm }, now);
+        prop_assert_eq!(level, rtc.read(offset::MIS, now) != 0);
+        prop_assert!(rtc.deadline().is_none_or(|deadline| deadline > now));
+        rtc.expire(u64::MAX);
+    }
+}

@@ -93,6 +93,13 @@ impl PowerTable {
         self.present().iter().filter(|&&state| state != PowerState::Off).count()
     }
 
+    /// Sets whether a vCPU is on, for a VM that does not run.
+    pub fn set_on(&mut self, vcpu: usize, on: bool) {
+        if let Some(state) = self.present_mut().get_mut(vcpu) {
+            *state = if on { PowerState::On } else { PowerState::Off };
+        }
+    }
+
     /// Whether a vCPU that has called `CPU_OFF` is still off. Its state in other components, such as the distributor, is
     /// removed only in this case and under the table's lock: a `CPU_ON` may have intervened, whose caller updates those components
     /// after releasing the lock and before the vCPU can run.

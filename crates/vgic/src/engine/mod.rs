@@ -257,7 +257,7 @@ impl Redistributor {
     }
 
     /// Folds list register `n`, which reads as `lr`, back into software state.
-    fn fold<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister, lrs: &L) -> Kick {
+    pub(crate) fn fold<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister, lrs: &L) -> Kick {
         match block_of(lr.intid()) {
             None => {
                 self.slots.fold(&mut self.block, n, lr, lrs);

@@ -1,0 +1,49 @@
+//! State of devices.
+
+use serde::{Deserialize, Serialize};
+
+/// A PL011. Fields are registers unless stated otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pl011 {
+    /// UARTRIS.
+    pub raw: u32,
+    /// UARTIMSC.
+    pub mask: u32,
+    /// UARTLCR_H.
+    pub line_control: u32,
+    /// UARTCR.
+    pub control: u32,
+    /// UARTIFLS.
+    pub level_select: u32,
+    /// UARTILPR.
+    pub low_power: u32,
+    /// UARTIBRD.
+    pub baud_integer: u32,
+    /// UARTFBRD.
+    pub baud_fraction: u32,
+    /// UARTDMACR.
+    pub dma: u32,
+    /// Received characters, oldest first.
+    pub received: [u8; 32],
+    /// Number of received characters.
+    pub count: u8,
+    /// The transmitter appeared full.
+    pub full: bool,
+}
+
+/// A PL031.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pl031 {
+    /// Offset of the counter from the time of day, modulo 2^32 seconds.
+    pub ahead: u32,
+    /// RTCMR.
+    pub matching: u32,
+    /// RTCLR.
+    pub loaded: u32,
+    /// RTCRIS.
+    pub raw: u32,
+    /// RTCIMSC.
+    pub mask: u32,
+    /// Time of day at which the counter next equals RTCMR, if the guest has set it.
+    pub alarm: Option<u64>,
+}
