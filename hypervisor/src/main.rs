@@ -27,6 +27,7 @@ mod panic;
 mod report;
 mod sample;
 mod screen;
+mod snapshot;
 mod stacks;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ mod upload;
 mod vm;
 mod wall_clock;
 mod watch;
+mod window;
 
 use core::ops::Range;
 

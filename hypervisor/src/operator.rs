@@ -7,7 +7,7 @@ use crate::arch::contract::Platform;
 use crate::console::Input;
 use crate::device::Line;
 use crate::vm::power::{self, End};
-use crate::{console, report, sample, trace, upload, vm, watch};
+use crate::{console, report, sample, snapshot, trace, upload, vm, watch, window};
 
 /// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
 pub fn console_interrupt() {
@@ -44,7 +44,16 @@ fn take(input: Input) {
         Input::Command(Command::SampleRows { tag, from }) => sample::send_rows(tag, from),
         Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
         Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
-        Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),
+        Input::Command(Command::UploadWindow { tag, offset, length }) => upload::take_window(tag, offset, length),
+        Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc, upload::start),
+        Input::Command(Command::OpenWindow { tag }) => window::open(tag),
+        Input::Command(Command::CloseWindow) => window::close(),
+        Input::Command(Command::SaveState { tag, vm, part }) => snapshot::save_state(tag, vm, part),
+        Input::Command(Command::SaveMemory { tag, vm, from }) => snapshot::save_memory(tag, vm, from),
+        Input::Command(Command::Restore { tag, crc }) => upload::create(tag, crc, power::begin_restore),
+        Input::Command(Command::RestoreState { tag, vm, part, length }) => snapshot::restore_state(tag, vm, part, length),
+        Input::Command(Command::RestoreMemory { tag, vm, from, length }) => snapshot::restore_memory(tag, vm, from, length),
+        Input::Command(Command::RestoreEnd { tag, vm }) => snapshot::restore_end(tag, vm),
         Input::Command(Command::TraceStart { tag }) => trace::start(tag),
         Input::Command(Command::TraceStop) => trace::stop(),
         Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),

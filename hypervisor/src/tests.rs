@@ -8,6 +8,7 @@ use stile_blob::{Blob, Files, OnReset, Settings, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_sched::CpuId;
+use stile_snapshot::pages::{Builder, WINDOW};
 use stile_trace::{Kind, Record};
 use stile_wire::{Answer, Channel, Command, Decoder, Event, VmState};
 
@@ -551,6 +552,68 @@ fn each_allocation_fails(machine: &mut Simulation, configuration: &[stile_blob::
     TOUCHES[2].store(0, Ordering::Relaxed);
 }
 
+/// A VM is saved and destroyed; another one gets its state and continues with its memory and registers.
+fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
+    let (number, mut window) = (1, vec![0; WINDOW]);
+    let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
+    DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
+    let vm = vm::get(number).unwrap();
+    assert!(vm.save_state(0, &mut window).is_err() && vm.save_memory(0, &mut window).is_err(), "it runs");
+    machine
+        .run_until(|| vm.arch.lives.load(Ordering::Relaxed) == LIVES[number].load(Ordering::Relaxed) && power::pause(vm) == Answer::Done);
+    machine.run_until(|| vm.save_state(0, &mut window).is_ok());
+    let (mut states, mut pieces) = (Vec::new(), Vec::new());
+    loop {
+        let (length, more) = vm.save_state(states.len(), &mut window).unwrap();
+        states.push(window[..length].to_vec());
+        if !more {
+            break;
+        }
+    }
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let (length, next) = vm.save_memory(at, &mut window).unwrap();
+        pieces.push(window[..length].to_vec());
+        from = next;
+    }
+    assert!(vm.save_state(states.len(), &mut window).is_err(), "no such part");
+    assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");
+    let registers = |vm: &vm::Vm| vm.vcpus.iter().map(|vcpu| vcpu.arch.saved.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    let before = registers(vm);
+    let config = stile_blob::Vm { vcpus: vm.vcpus.len() as u8, ..configuration[number].clone() };
+    destroy(machine, number);
+    assert!(retire::claim(number));
+    let vm = vm::create(number, &config, files).unwrap();
+    CREATED.fetch_add(1, Ordering::Relaxed);
+    power::begin_restore(vm);
+    assert_eq!((power::pause(vm), power::resume(vm), power::turn_on(vm)), (Answer::WrongState, Answer::WrongState, Answer::WrongState));
+    for (part, state) in states.iter().enumerate() {
+        assert!(vm.restore_state(part, &[]).is_err() && vm.restore_state(part, state).is_ok());
+    }
+    for piece in &pieces {
+        let (mut done, mut all) = (0, false);
+        while !all {
+            (done, all) = vm.restore_memory(done, piece).unwrap();
+        }
+    }
+    // A page where there is no RAM, and one in a block that was not begun.
+    for address in [0, RAM_BASE + (2 << 20)] {
+        let mut builder = Builder::new();
+        builder.page(&mut window[..], address);
+        let length = builder.finish(&mut window[..]);
+        assert!(vm.restore_memory(0, &window[..length]).is_err());
+    }
+    assert_eq!((power::end_restore(vm), power::end_restore(vm)), (Answer::Done, Answer::WrongState));
+    assert_eq!(registers(vm), before);
+    // `use_memory` compares: the file as the guest left it, and the number of its touches.
+    LIVES[number].store(vm.arch.lives.load(Ordering::Relaxed), Ordering::Relaxed);
+    assert_eq!(power::resume(vm), Answer::Done);
+    DONE[0].fetch_add(2, Ordering::Relaxed);
+    DONE[1].fetch_add(1, Ordering::Relaxed);
+    let touches = TOUCHES[number].load(Ordering::Relaxed);
+    machine.run_until(|| TOUCHES[number].load(Ordering::Relaxed) > touches + 10);
+}
+
 /// A CPU does not answer: it is found, and is one like others once it answers.
 fn a_cpu_that_does_not_answer_is_found(machine: &mut Simulation) {
     // CPU 0 is the one that gets the operator's commands here.
@@ -637,6 +700,7 @@ fn vms_live_and_end() {
     vms_come_and_go(&mut machine, &configuration, files);
     a_cpu_that_does_not_answer_is_found(&mut machine);
     each_allocation_fails(&mut machine, &configuration, files);
+    a_snapshot_becomes_another_vm(&mut machine, &configuration, files);
     a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
     let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();
     let all_off = catch_unwind(|| vm::all().for_each(|vm| power::end(vm, End::Off)));

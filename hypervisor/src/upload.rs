@@ -9,8 +9,8 @@ use stile_wire::{Answer, Event, Piece, VmState};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
-use crate::vm::{self, power, retire};
-use crate::{arena, console, image, memory};
+use crate::vm::{self, Vm, power, retire};
+use crate::{arena, console, image, memory, window};
 
 /// A package in transfer.
 struct Upload {
@@ -29,6 +29,9 @@ static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
 
 /// Interval of acknowledgements, in bytes: the operator may send twice as many before it waits.
 const ACK_INTERVAL: u32 = 4 << 10;
+
+/// Maximum number of bytes taken from the window at once, at some ten instructions for the checksum of each.
+const AT_ONCE: usize = 16 << 10;
 
 /// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress.
 pub fn begin(tag: u32, vm: u8, size: u32) {
@@ -50,10 +53,22 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
 
 /// Receives a piece, if it is the next one; otherwise requests the next one from the operator.
 pub fn take(tag: u32, offset: u32, piece: &Piece) {
+    receive(tag, offset, piece.bytes());
+}
+
+/// Receives the first `length` bytes of the window, as [`take`] does.
+pub fn take_window(tag: u32, offset: u32, length: u32) {
+    window::with(|bytes| {
+        if let Some(bytes) = bytes.get(..length as usize).filter(|bytes| bytes.len() <= AT_ONCE) {
+            receive(tag, offset, bytes);
+        }
+    });
+}
+
+fn receive(tag: u32, offset: u32, bytes: &[u8]) {
     let told = {
         let mut upload = UPLOAD.lock();
         let Some(upload) = upload.as_mut().filter(|upload| upload.tag == tag) else { return };
-        let bytes = piece.bytes();
         let before = upload.next;
         if offset == before && bytes.len() <= (upload.size - before) as usize {
             // SAFETY: `begin` reserved `size` bytes from `at` on for this package, the piece ends within them, and nothing else refers
@@ -70,8 +85,14 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
     }
 }
 
-/// Creates and starts the VM. The package becomes part of the VM, or is freed.
-pub fn create(tag: u32, crc: u32) {
+/// Starts a VM that was created.
+pub fn start(vm: &'static Vm) {
+    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Started });
+    power::start(vm);
+}
+
+/// Creates the VM, and calls `then` for it. The package becomes part of the VM, or is freed.
+pub fn create(tag: u32, crc: u32, then: impl FnOnce(&'static Vm)) {
     let Some(upload) = UPLOAD.lock().take_if(|upload| upload.tag == tag) else {
         return console::refuse(tag, format_args!("the transfer was abandoned: another one began meanwhile"));
     };
@@ -81,9 +102,8 @@ pub fn create(tag: u32, crc: u32) {
         return console::refuse(tag, format_args!("{why}"));
     }
     console::event(&Event::Answer { tag, answer: Answer::Done });
-    console::event(&Event::Vm { vm: number as u8, state: VmState::Started });
     if let Some(vm) = vm::get(number) {
-        power::start(vm);
+        then(vm);
     }
 }
 

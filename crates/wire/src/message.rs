@@ -153,6 +153,36 @@ pub enum Event {
         /// Meaning of the row; `None` if it does not exist.
         row: Option<Row>,
     },
+    /// The answer to [`Command::OpenWindow`]; the other one is [`Event::Refused`].
+    Window {
+        /// The command's tag.
+        tag: u32,
+        /// Physical address.
+        address: u64,
+        /// Size in bytes.
+        size: u32,
+    },
+    /// The answer to [`Command::SaveState`] and [`Command::SaveMemory`]: a part is in the window. The other one is
+    /// [`Event::Refused`].
+    Saved {
+        /// The command's tag.
+        tag: u32,
+        /// The command's part or address.
+        at: u64,
+        /// Bytes in the window; 0 if there is nothing to save there.
+        length: u32,
+        /// The next part or address; `None` after the last.
+        next: Option<u64>,
+    },
+    /// The answer to [`Command::RestoreState`] and [`Command::RestoreMemory`]; the other one is [`Event::Refused`].
+    Restored {
+        /// The command's tag.
+        tag: u32,
+        /// Number of entries of a piece that are restored, of a state 1.
+        done: u32,
+        /// Whether these are all.
+        all: bool,
+    },
 }
 
 impl Event {
@@ -248,6 +278,77 @@ pub enum Command {
         vcpu: u8,
         /// The row's number. Untrusted input.
         number: u16,
+    },
+    /// Allocate a window of memory that the operator accesses, too. Answered by [`Event::Window`] or [`Event::Refused`].
+    OpenWindow {
+        /// Returned with the answer.
+        tag: u32,
+    },
+    /// Clear and free the window.
+    CloseWindow,
+    /// As [`Command::UploadData`], for bytes in the window.
+    UploadWindow {
+        /// That of [`Command::Upload`].
+        tag: u32,
+        /// Where they begin in the package.
+        offset: u32,
+        /// Their number. Untrusted input.
+        length: u32,
+    },
+    /// Put a part of a paused virtual machine's state into the window: answered by [`Event::Saved`] or [`Event::Refused`].
+    SaveState {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// The part, from 0. Untrusted input.
+        part: u16,
+    },
+    /// Put a piece of a paused virtual machine's RAM (crate `snapshot`) into the window: answered by [`Event::Saved`] or
+    /// [`Event::Refused`].
+    SaveMemory {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// Guest-physical address. Untrusted input.
+        from: u64,
+    },
+    /// As [`Command::Create`], but the virtual machine does not start: a snapshot follows.
+    Restore {
+        /// That of [`Command::Upload`].
+        tag: u32,
+        /// CRC-32 (ISO-HDLC) of the package.
+        crc: u32,
+    },
+    /// Take a part of the state from the window: answered by [`Event::Restored`] or [`Event::Refused`].
+    RestoreState {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// The part, from 0. Untrusted input.
+        part: u16,
+        /// Bytes in the window. Untrusted input.
+        length: u32,
+    },
+    /// Take a piece of RAM from the window: answered by [`Event::Restored`] or [`Event::Refused`].
+    RestoreMemory {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// Number of the piece's entries that are restored already. Untrusted input.
+        from: u32,
+        /// Bytes in the window. Untrusted input.
+        length: u32,
+    },
+    /// The snapshot is complete: the virtual machine is paused from here on. Answered by [`Event::Answer`].
+    RestoreEnd {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
     },
 }
 

@@ -35,6 +35,12 @@ impl Clock {
         set_alarm(model.deadline());
     }
 
+    /// Calls `act` with the model and the time of day. Does not set the interrupt line.
+    #[allow(dead_code, reason = "not every architecture has snapshots")]
+    pub fn inspect<T>(&self, act: impl FnOnce(&mut Model, u64) -> T) -> T {
+        act(&mut self.model.lock(), wall_clock::seconds())
+    }
+
     /// Reads the register at `offset` for the guest.
     pub fn read(&self, offset: u32) -> u32 {
         self.model.lock().read(offset, wall_clock::seconds())

@@ -9,7 +9,7 @@ use crate::arch::models::{UART_DATA, Uart as Model};
 use crate::console;
 
 /// Input backlog for a guest that does not read, in bytes.
-const BACKLOG: usize = 1024;
+pub const BACKLOG: usize = 1024;
 
 struct State {
     model: Model,
@@ -79,6 +79,13 @@ impl Uart {
             }
             ((), state.refill().or(irq))
         });
+    }
+
+    /// Calls `act` with the model and the input that waits for its FIFO, and updates the copy of the flags. Does not set the
+    /// interrupt line.
+    #[allow(dead_code, reason = "not every architecture has snapshots")]
+    pub fn inspect<T>(&self, act: impl FnOnce(&mut Model, &mut Deque<u8, BACKLOG>) -> T) -> T {
+        self.with(|_| {}, |state| (act(&mut state.model, &mut state.backlog), None))
     }
 
     /// Called when the serial line accepted output: the transmitter may have room again. `set_line` sets

@@ -13,6 +13,7 @@ mod power_state;
 mod ram;
 pub mod retire;
 mod shut_down;
+pub mod snapshot;
 mod stolen;
 mod turns;
 

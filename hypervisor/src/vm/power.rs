@@ -19,7 +19,7 @@ pub use super::end::End;
 use super::power_state::{ENDING, PAUSING, State};
 use super::{Vcpu, Vm, retire, shut_down};
 use crate::arch::Arch;
-use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
+use crate::arch::contract::{Counter, Platform, Snapshots, VcpuPart, VmPart};
 use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
@@ -109,7 +109,7 @@ pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
         match &mut *state {
-            State::On | State::Pausing | State::Telling | State::Paused(_) => *state = State::Ending(end),
+            State::On | State::Pausing | State::Telling | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
             State::Starting(asked) if asked.is_none_or(End::is_reset) => {
                 *asked = Some(end);
                 return;
@@ -240,6 +240,50 @@ fn start_first(vm: &'static Vm) {
     }
 }
 
+/// Makes a VM that was just created ready for a snapshot: its first start is a [`resume`].
+pub fn begin_restore(vm: &'static Vm) {
+    reset_first(vm);
+    vm.vcpus.iter().skip(1).for_each(|vcpu| reset_vcpu(vcpu));
+    let asked = {
+        let mut state = vm.power.state.lock();
+        vm.power.held.store(true, Ordering::Release);
+        match core::mem::replace(&mut *state, State::Restoring(Arch::now())) {
+            State::Starting(asked) => asked,
+            _ => None,
+        }
+    };
+    if let Some(asked) = asked {
+        end(vm, asked);
+    }
+}
+
+/// Completes the restoration of a snapshot: the VM is paused from here on.
+pub fn end_restore(vm: &'static Vm) -> Answer {
+    let since = {
+        let mut state = vm.power.state.lock();
+        let State::Restoring(since) = *state else { return Answer::WrongState };
+        Arch::complete(vm);
+        for (index, vcpu) in vm.vcpus.iter().enumerate().filter(|&(index, _)| Arch::is_on(vm, index)) {
+            debug_assert_eq!(usize::from(vcpu.id.vcpu()), index);
+            // Held, so that it is parked.
+            cpu::start(vcpu);
+        }
+        *state = State::Telling;
+        since
+    };
+    report_pause(vm, since);
+    Answer::Done
+}
+
+/// Reports that a VM, in [`State::Telling`], is paused since this time.
+fn report_pause(vm: &'static Vm, since: u64) {
+    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
+    let mut state = vm.power.state.lock();
+    if *state == State::Telling {
+        *state = State::Paused(since);
+    }
+}
+
 /// Resets all state of a VM but RAM and its other vCPUs. Its first vCPU runs its errand on this CPU, which has none of
 /// its registers.
 pub fn reset_first(vm: &'static Vm) {
@@ -278,12 +322,7 @@ pub fn settle(vm: &'static Vm) {
                 *state = State::Telling;
                 let since = Arch::now();
                 drop(state);
-                console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
-                let mut state = vm.power.state.lock();
-                if *state == State::Telling {
-                    *state = State::Paused(since);
-                }
-                return;
+                return report_pause(vm, since);
             }
             _ => return,
         };

@@ -20,6 +20,8 @@ pub enum State {
     Telling,
     /// All vCPUs are put, since this time in ticks of the counter.
     Paused(u64),
+    /// A snapshot is being restored into it: no vCPU has run. Its time continues at this time in ticks of the counter.
+    Restoring(u64),
     /// Its vCPUs are being stopped.
     Ending(End),
     /// All its vCPUs are off; its end is being reported to the operator.
@@ -107,7 +109,7 @@ impl Power {
     #[allow(dead_code)]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();
-        if matches!(*state, State::On | State::Pausing | State::Telling | State::Paused(_)) {
+        if matches!(*state, State::On | State::Pausing | State::Telling | State::Paused(_) | State::Restoring(_)) {
             act();
         }
     }

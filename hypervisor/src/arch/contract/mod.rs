@@ -9,6 +9,7 @@
 //! | [`SerialLine`] | `Arch` | the operator's line |
 //! | [`Failure`] | `Arch` | what a CPU can still say when Stile has failed |
 //! | [`Platform`] | `Arch` | the machine that guests see |
+//! | [`Snapshots`] | `Arch` | the state of VMs at rest |
 //! | [`Layout`] | `Arch` | Stile's address space; not in the fake back end, which has none |
 //! | [`PhysicalCpu`] | `Cpu` | a CPU: kicks, its timer, the vCPU that is loaded |
 //! | [`VmPart`] | `Vm` | second stage and interrupt controller of a VM |
@@ -51,6 +52,7 @@ mod host;
 mod layout;
 mod line;
 mod platform;
+mod snapshot;
 mod vcpu;
 mod vm;
 
@@ -64,12 +66,19 @@ pub use host::Host;
 pub use layout::Layout;
 pub use line::SerialLine;
 pub use platform::Platform;
+pub use snapshot::Snapshots;
 pub use vcpu::VcpuPart;
 pub use vm::VmPart;
 
 /// Fails to compile unless the back end is complete.
 const _: () = {
-    const fn is_complete<Arch: Host + Counter + SerialLine + Failure + Platform, Cpu: PhysicalCpu, Vm: VmPart, Vcpu: VcpuPart>() {}
+    const fn is_complete<
+        Arch: Host + Counter + SerialLine + Failure + Platform + Snapshots,
+        Cpu: PhysicalCpu,
+        Vm: VmPart,
+        Vcpu: VcpuPart,
+    >() {
+    }
     is_complete::<super::Arch, super::Cpu, super::Vm, super::Vcpu>();
     #[cfg(target_os = "none")]
     {

@@ -15,7 +15,7 @@ use stile_sched::{State, VcpuId};
 use stile_trace::Recorder;
 use stile_wire::{Decoded, Level};
 
-use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
+use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, Snapshots, VcpuPart, VmPart};
 use crate::arena::Arena;
 use crate::cpu::{self, Leave, Loaded};
 use crate::device::{Line, Optional};
@@ -369,6 +369,42 @@ impl Platform for Arch {
 
     fn decoded(vm: &vm::Vm) -> Decoded {
         Decoded { vm: vm.number as u8, ..Decoded::default() }
+    }
+}
+
+/// A part for each vCPU: its register, and whether it is on.
+impl Snapshots for Arch {
+    fn obstacle(vm: &vm::Vm) -> Option<&'static str> {
+        (vm.name == "three").then_some("this VM can't be saved")
+    }
+
+    fn parts(vm: &vm::Vm) -> usize {
+        vm.vcpus.len()
+    }
+
+    fn save(vm: &'static vm::Vm, part: usize, _since: u64, to: &mut [u8]) -> Option<usize> {
+        let vcpu = &vm.vcpus.get(part)?.arch;
+        assert_eq!(*vcpu.loaded.lock().unwrap(), None, "a vCPU of a paused VM is loaded");
+        stile_snapshot::encode(&(vcpu.saved.load(Ordering::Relaxed), Self::is_on(vm, part)), to)
+    }
+
+    fn restore(vm: &'static vm::Vm, part: usize, _since: u64, from: &[u8]) -> Result<(), &'static str> {
+        let vcpu = vm.vcpus.get(part).ok_or("no such vCPU")?;
+        let (register, on): (u64, bool) = stile_snapshot::decode(from).ok_or("no record")?;
+        vcpu.arch.saved.store(register, Ordering::Relaxed);
+        let (bit, states) = (1 << part, &vm.arch.on);
+        if on {
+            states.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            states.fetch_and(!bit, Ordering::Relaxed)
+        };
+        Ok(())
+    }
+
+    fn complete(_vm: &'static vm::Vm) {}
+
+    fn is_on(vm: &vm::Vm, vcpu: usize) -> bool {
+        vm.arch.on.load(Ordering::Relaxed) >> vcpu & 1 != 0
     }
 }
 

@@ -1,5 +1,7 @@
 //! CPU features, detected on the boot CPU; secondaries must have the same ones.
 
+use core::sync::atomic::{AtomicU16, Ordering};
+
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::once::Once;
 
@@ -61,6 +63,8 @@ pub struct Features {
 }
 
 static FEATURES: Once<Features> = Once::new();
+/// See [`vector_length`].
+static VECTOR_LENGTH: AtomicU16 = AtomicU16::new(0);
 
 /// Features of the boot CPU.
 #[inline(always)]
@@ -124,4 +128,23 @@ pub fn enable_fp_for_el2() {
         write_sysreg!(ZCR_EL2, 0xf); // ZCR_EL2.LEN
     }
     isb();
+    if have.sve {
+        let bytes: u64;
+        // SAFETY: RDVL reads the vector length, which EL2 can access from here on.
+        unsafe {
+            core::arch::asm!(
+                ".arch_extension sve",
+                "rdvl {}, #1",
+                ".arch_extension nosve",
+                out(reg) bytes,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        VECTOR_LENGTH.store(bytes as u16, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of an SVE vector; 0 without SVE.
+pub fn vector_length() -> u16 {
+    VECTOR_LENGTH.load(Ordering::Relaxed)
 }

@@ -9,6 +9,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use stile_ledger::RowId;
+use stile_sched::CpuId;
 use stile_vgic::{HostPriorities, ListRegisters};
 
 use super::interface::Interface;
@@ -20,8 +21,8 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, gic, redistributor, timer};
 use crate::arch::aarch64::vcpu::traps::{self, CpuInterface};
-use crate::cpu::{self, Leave, Outcome};
-use crate::vm::Vcpu;
+use crate::cpu::{self, Leave, Outcome, SCHEDULE};
+use crate::vm::{Vcpu, Vm};
 
 /// The first wait before another attempt, in microseconds; it doubles with each that fails.
 const RETRY_US: u64 = 100;
@@ -81,6 +82,21 @@ fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
         }
     }
     delivery::pull(cpu);
+}
+
+/// Makes late SGIs of a VM, none of whose vCPUs is loaded, pending for its vCPUs.
+pub fn collect_late(vm: &Vm) {
+    if vm.vcpus.iter().all(|vcpu| vcpu.arch.direct.is_none()) {
+        return;
+    }
+    for cpu in SCHEDULE.lock().scheduler.online().iter().map(CpuId::index) {
+        // A CPU on which another VM's vCPU is direct has that one as its owner.
+        let owner = trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner());
+        if let Some(of) = owner.filter(|owner| usize::from(owner.vm) == vm.number).and_then(find) {
+            let strays = redistributor::strays(cpu);
+            (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
+        }
+    }
 }
 
 fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPriorities) -> bool {

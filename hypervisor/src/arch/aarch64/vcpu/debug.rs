@@ -1,11 +1,13 @@
 //! Breakpoints and watchpoints. Most guests never use them: their registers trap until the first access, and move at
 //! load and put from then on.
 
+use stile_snapshot::aarch64::{BREAKPOINTS, Debug as Saved};
+
 use super::traps;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
-const MOST: usize = 16;
+const MOST: usize = BREAKPOINTS;
 
 /// OS lock while no vCPU is loaded: unlocked, as a booted guest leaves it.
 const LOCKED_ON_PUT: bool = false;
@@ -53,6 +55,18 @@ impl Debug {
     /// Whether the registers are granted.
     pub fn in_use(&self) -> bool {
         self.in_use
+    }
+
+    /// Exports the registers of a vCPU that is not loaded.
+    pub fn save(&self) -> Saved {
+        let Debug { in_use, os_lock, bvr, bcr, wvr, wcr } = *self;
+        Saved { in_use, os_lock, bvr, bcr, wvr, wcr }
+    }
+
+    /// Imports the registers of a vCPU that is not loaded. The guest could have written any values.
+    pub fn restore(&mut self, from: &Saved) {
+        let Saved { in_use, os_lock, bvr, bcr, wvr, wcr } = *from;
+        *self = Debug { in_use, os_lock, bvr, bcr, wvr, wcr };
     }
 
     /// Loads the registers, if granted.

@@ -3,6 +3,8 @@
 //! On a shared CPU they are loaded at first use, which many turns end without. A vCPU that used them gets them
 //! without a trap in its next turns.
 
+use stile_snapshot::aarch64::{fill, trimmed};
+
 use super::traps;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
@@ -78,6 +80,19 @@ impl State {
     /// Drops the registers of a powered-off vCPU.
     pub fn abandon(&mut self) {
         self.live = false;
+    }
+
+    /// Exports the registers of a vCPU that is not loaded: FPCR, FPSR, ZCR_EL1, vectors, and predicates, both without
+    /// trailing zeros.
+    pub fn saved(&self) -> (u64, u64, u64, &[u8], &[u8]) {
+        (self.fpcr, self.fpsr, self.zcr, trimmed(&self.z), trimmed(&self.p))
+    }
+
+    /// Imports what [`saved`](Self::saved) returns, on a CPU with the same vector length. The guest could have written
+    /// any values. Returns false if there are too many bytes.
+    pub fn restore(&mut self, (fpcr, fpsr, zcr, z, p): (u64, u64, u64, &[u8], &[u8])) -> bool {
+        (self.fpcr, self.fpsr, self.zcr) = (fpcr, fpsr, zcr);
+        fill(&mut self.z, z) && fill(&mut self.p, p)
     }
 
     /// Whether the registers are in the CPU.

@@ -27,6 +27,16 @@ impl Keys {
         self.in_use = features::get().pauth;
     }
 
+    /// Values of a vCPU that is not loaded: zero before its first use.
+    pub const fn saved(&self) -> [u64; KEYS] {
+        self.values
+    }
+
+    /// Replaces the values of a vCPU that is not loaded. Keys that are all zero are not in use yet.
+    pub fn restore(&mut self, values: &[u64; KEYS]) {
+        *self = Keys { in_use: features::get().pauth && *values != [0; KEYS], values: *values };
+    }
+
     /// Handles a trapped access by the loaded vCPU, which then retries. Returns false if the keys were granted already.
     /// `trapped`: whether keys trap on this CPU.
     pub fn grant(&mut self, trapped: &mut bool) -> bool {

@@ -323,7 +323,14 @@ impl Vm {
         self.held_time.load(Ordering::Relaxed)
     }
 
-    /// Sets the offset of its virtual counter. None of its vCPUs is loaded, and it has no EL2.
+    /// Sets its virtual counter to read `count` when the physical one reads `at`. None of its vCPUs is loaded, and it has
+    /// no EL2.
+    pub fn set_virtual_count(&self, count: u64, at: u64) {
+        self.held_time.store(at.wrapping_sub(count), Ordering::Relaxed);
+        self.vmid.forget();
+    }
+
+    /// Adds to the offset of its virtual counter. None of its vCPUs is loaded, and it has no EL2.
     pub fn hold_time(&self, ticks: u64) {
         self.held_time.fetch_add(ticks, Ordering::Relaxed);
         // A CPU that still has the table reloads it, together with the offset.

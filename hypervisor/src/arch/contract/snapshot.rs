@@ -1,0 +1,30 @@
+//! Snapshots of VMs.
+
+use crate::vm::Vm;
+
+/// State of a VM at rest, in parts: records (crate `snapshot`) that its back end encodes and decodes. All methods are
+/// called with the VM's power state locked, which keeps its vCPUs off every CPU.
+pub trait Snapshots {
+    /// Why no snapshot of a VM can be made, and what to do instead.
+    fn obstacle(vm: &Vm) -> Option<&'static str>;
+
+    /// Number of parts.
+    fn parts(vm: &Vm) -> usize;
+
+    /// Encodes a part of a paused VM into `to`. `since`: when the VM was paused, in ticks of the counter. Returns the
+    /// record's length; `None` if there is no such part.
+    fn save(vm: &'static Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize>;
+
+    /// Decodes a part, untrusted input, into a VM that has not run since its reset. Parts come in their order. `since`:
+    /// when the VM's time continues, in ticks of the counter.
+    ///
+    /// # Errors
+    /// The part can't be of a VM like this one. The VM must not run.
+    fn restore(vm: &'static Vm, part: usize, since: u64, from: &[u8]) -> Result<(), &'static str>;
+
+    /// All parts were restored: makes state that depends on several of them consistent.
+    fn complete(vm: &'static Vm);
+
+    /// Whether a vCPU of a restored VM is on.
+    fn is_on(vm: &Vm, vcpu: usize) -> bool;
+}
