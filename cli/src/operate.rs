@@ -33,14 +33,16 @@ struct Done<'a> {
 }
 
 /// A VM of a machine that runs.
-struct Target {
-    connection: Connection,
-    vm: String,
+pub(crate) struct Target {
+    /// The machine.
+    pub(crate) connection: Connection,
+    /// The VM's name.
+    pub(crate) vm: String,
 }
 
 impl Target {
     /// Connects to the machine of a VM, given as `NAME/VM`, or `NAME` if it has only one.
-    fn open(target: &str) -> Result<Self> {
+    pub(crate) fn open(target: &str) -> Result<Self> {
         let (machine, vm) = name::split(target);
         let mut connection = Connection::open(&Directory::open()?, machine)?;
         let vm = match vm {
@@ -57,7 +59,7 @@ impl Target {
     }
 
     /// The VM's state. Off, too, once its machine has ended.
-    fn state(&mut self) -> Result<State> {
+    pub(crate) fn state(&mut self) -> Result<State> {
         if self.connection.send(&Request::State { vm: self.vm.clone() }).is_err() {
             return Ok(State::Off);
         }
@@ -78,7 +80,7 @@ impl Target {
     }
 
     /// Requests a change. The error is the reason of a refusal.
-    fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
+    pub(crate) fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
         self.connection.send(&Request::Control { vm: self.vm.clone(), action })?;
         match self.connection.receive_or_end()? {
             // The machine ends with its last VM.
@@ -89,7 +91,7 @@ impl Target {
     }
 
     /// Waits until the VM is in a wanted state, which is returned; `None` once the time is up.
-    fn wait(&mut self, limit: Duration, is_wanted: impl Fn(State) -> bool) -> Result<Option<State>> {
+    pub(crate) fn wait(&mut self, limit: Duration, is_wanted: impl Fn(State) -> bool) -> Result<Option<State>> {
         let end = Instant::now() + limit;
         loop {
             let state = self.state()?;
@@ -104,19 +106,19 @@ impl Target {
     }
 
     /// Asks for a change that Stile carries out before it answers.
-    fn change(&mut self, action: Action) -> Result<()> {
+    pub(crate) fn change(&mut self, action: Action) -> Result<()> {
         // Before the request, which is refused for an unknown VM without saying that this is a mistake of the user's.
         self.state()?;
         self.ask(action)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be {}", self.name(), participle(action)))
     }
 
     /// The name of the VM, qualified by that of its machine.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.connection.name, self.vm)
     }
 
     /// Reports the end of a command.
-    fn report(&self, json: bool, state: State, what: &str, forced: Option<bool>) -> Result<u8> {
+    pub(crate) fn report(&self, json: bool, state: State, what: &str, forced: Option<bool>) -> Result<u8> {
         if json {
             let done = Done { machine: &self.connection.name, vm: &self.vm, state, forced };
             out::line(serde_json::to_string(&done).context("writing JSON")?)?;
@@ -203,10 +205,20 @@ pub fn restart(args: &VmArgs) -> Result<u8> {
 pub fn destroy(args: &DestroyArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
     let state = target.state()?;
+    if !is(state, State::Off) && !args.force {
+        bail!("{} is {}: stop it before, or use --force", target.name(), state.name());
+    }
+    remove(&mut target)?;
+    target.report(args.target.json, State::Destroyed, "is destroyed", None)
+}
+
+/// Turns a VM off and destroys it.
+///
+/// # Errors
+/// It can't be destroyed.
+pub(crate) fn remove(target: &mut Target) -> Result<()> {
+    let state = target.state()?;
     if !is(state, State::Off) {
-        if !args.force {
-            bail!("{} is {}: stop it before, or use --force", target.name(), state.name());
-        }
         // It may have turned itself off in this moment.
         let _ = target.ask(Action::Off)?;
         if target.wait(LIMIT, |state| is(state, State::Off))?.is_none() {
@@ -221,7 +233,20 @@ pub fn destroy(args: &DestroyArgs) -> Result<u8> {
         }
         thread::sleep(INTERVAL);
     }
-    target.report(args.target.json, State::Destroyed, "is destroyed", None)
+    Ok(())
+}
+
+/// Pauses a VM. Returns its state then: it may have turned itself off before.
+///
+/// # Errors
+/// It does not run.
+pub(crate) fn hold(target: &mut Target) -> Result<State> {
+    target.change(Action::Pause)?;
+    // Each vCPU stops at its next exit.
+    match target.wait(LIMIT, |state| state != State::Running)? {
+        Some(state) => Ok(state),
+        None => bail!("{} is not paused within {} s", target.name(), LIMIT.as_secs()),
+    }
 }
 
 /// Pauses a VM.
@@ -230,11 +255,7 @@ pub fn destroy(args: &DestroyArgs) -> Result<u8> {
 /// The machine or VM does not exist, or the VM does not run.
 pub fn pause(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
-    target.change(Action::Pause)?;
-    // Each vCPU stops at its next exit. It may have turned the VM off before.
-    let Some(state) = target.wait(LIMIT, |state| state != State::Running)? else {
-        bail!("{} is not paused within {} s", target.name(), LIMIT.as_secs());
-    };
+    let state = hold(&mut target)?;
     target.report(args.json, state, &format!("is {}", state.name()), None)
 }
 

@@ -9,7 +9,7 @@ use crate::config::{Arch, DebianKernel};
 use crate::debian::{self, Freshness};
 use crate::detach;
 use crate::disk::functions::Functions;
-use crate::emulator::{self, Board, Boot, Pc};
+use crate::emulator::{self, Board, Boot, Pc, SharedMemory};
 use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
@@ -76,11 +76,17 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
             emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone(), counts: None })
         }
     };
+    let claim = session::claim(detached.as_deref().or(args.session.name.as_deref()))?;
+    // Only clients of the control socket save VMs.
+    let memory = match &machine {
+        emulator::Machine::Arm(board) if claim.is_some() => SharedMemory::new(board).context("making the machine's memory")?,
+        emulator::Machine::Arm(_) | emulator::Machine::Pc(_) => None,
+    };
     let request = Request {
         arch: machine.arch(),
-        source: Source::Emulator { machine, image: file.path().to_owned() },
+        source: Source::Emulator { machine, image: file.path().to_owned(), memory },
         guests,
-        claim: session::claim(detached.as_deref().or(args.session.name.as_deref()))?,
+        claim,
         logs: args.session.log.clone(),
         timeout: args.session.timeout,
         exits: args.session.exits,

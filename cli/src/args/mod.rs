@@ -15,7 +15,7 @@ use crate::session::{ATTACH_TABLE, KEY_TABLE};
 pub use develop::{BenchArgs, CompletionsArgs, FuzzArgs, ManArgs, SoakArgs, TestArgs};
 pub use disk::{DiskArgs, DiskCommand, DiskCreateArgs};
 pub use machine::{BuildArgs, CheckArgs, FetchArgs, ImageArgs, MachineArgs};
-pub use operate::{CreateArgs, DestroyArgs, StopArgs, VmArgs};
+pub use operate::{CreateArgs, DestroyArgs, MigrateArgs, RestoreArgs, SaveArgs, StopArgs, VmArgs};
 pub use session::{AttachArgs, ConnectArgs, PsArgs, RunArgs, SessionArgs};
 pub use watch::{MetricsArgs, ReportArgs, TopArgs, TraceArgs};
 
@@ -68,6 +68,12 @@ pub enum Command {
     Create(CreateArgs),
     /// Destroy a VM of a machine that runs: its memory is cleared and free again.
     Destroy(DestroyArgs),
+    /// Save a VM's memory and state into a file. It continues afterwards, unless it was paused.
+    Save(SaveArgs),
+    /// Restore a saved VM in a machine that runs, and let it continue.
+    Restore(RestoreArgs),
+    /// Move a VM to another machine on this computer: it continues there.
+    Migrate(MigrateArgs),
     /// Describe a machine: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.

@@ -53,3 +53,39 @@ pub struct DestroyArgs {
     #[arg(long)]
     pub force: bool,
 }
+
+/// `stile save`.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// The file for the snapshot; one that is there is replaced once the snapshot is complete.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `stile restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The machine.
+    #[arg(value_name = "NAME")]
+    pub machine: String,
+    /// The file with the snapshot.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print a JSON object: machine, vm and its state.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// The machine that the VM moves to, on this computer.
+    #[arg(value_name = "OTHER")]
+    pub to: String,
+}

@@ -59,6 +59,18 @@ pub enum Request {
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
     },
+    /// Saves a paused VM. Answered by some [`Reply::Progress`], and [`Reply::Done`].
+    Save {
+        /// The VM's name.
+        vm: String,
+        /// An empty file, which the machine's process writes.
+        file: PathBuf,
+    },
+    /// Creates a VM from a snapshot, and lets it run. Answered as [`Request::Create`].
+    Restore {
+        /// The file, which the machine's process reads.
+        file: PathBuf,
+    },
     /// Begins a trace: [`Reply::TraceStarted`], then [`Reply::TraceRecords`].
     Trace,
     /// Ends the trace: [`Reply::TraceEnded`] follows the rest of the records.

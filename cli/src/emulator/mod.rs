@@ -4,6 +4,7 @@ pub mod bochs;
 mod process;
 pub mod qemu;
 mod qemu_features;
+mod shared;
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ pub use bochs::{Boot, Pc};
 pub use process::{Emulator, Pipes};
 pub use qemu::{Board, OLDEST, PACKAGE, PROGRAM, installed};
 pub use qemu_features::{Features, MODELS, features};
+pub use shared::SharedMemory;
 
 use crate::config::Arch;
 
@@ -43,6 +45,16 @@ impl Machine {
             Self::Arm(board) => Emulator::start(board, image),
             Self::Pc(pc) => bochs::start(pc, image),
         }
+    }
+
+    /// Starts the machine with its RAM in memory that this process has access to, if given.
+    ///
+    /// # Errors
+    /// As [`Machine::start`].
+    pub fn start_with(&self, image: &Path, memory: Option<&SharedMemory>) -> Result<(Emulator, Pipes)> {
+        let (Self::Arm(board), Some(memory)) = (self, memory) else { return self.start(image) };
+        let extra = [&memory.arguments()[..], &board.extra[..]].concat();
+        Emulator::start(&Board { extra, ..board.clone() }, image)
     }
 
     /// The emulator's command line, to be shown.

@@ -39,6 +39,11 @@ impl Budgets {
         }
     }
 
+    /// The budget of a VM.
+    pub fn of(&self, vm: &str) -> Budget {
+        self.of.iter().find(|(name, _)| name == vm).map(|(_, budget)| *budget).unwrap_or_default()
+    }
+
     /// Removes a destroyed VM.
     pub fn remove(&mut self, vm: &str) {
         self.of.retain(|(name, _)| name != vm);

@@ -21,6 +21,7 @@ impl Session<'_> {
             Message::Gone(id) => {
                 control.remove(id);
                 self.forget_trace(id);
+                self.forget_transfer(id);
             }
             Message::Request(id, request) => self.request(id, request),
         }
@@ -64,6 +65,8 @@ impl Session<'_> {
                 self.reply_to(id, |_| Reply::Image { path });
             }
             Request::Create { guest, package } => self.create(id, *guest, &package),
+            Request::Save { vm, file } => self.save(id, &vm, &file),
+            Request::Restore { file } => self.restore(id, &file),
             Request::Trace => self.trace(id),
             Request::TraceStop => self.stop_trace(id),
             Request::Control { vm, action } => self.control(id, &vm, action),

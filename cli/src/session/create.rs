@@ -18,15 +18,13 @@ use crate::control::server::ClientId;
 impl Session<'_> {
     /// Begins to send a VM to Stile.
     pub(super) fn create(&mut self, id: ClientId, guest: Guest, package: &Path) {
-        if self.upload.is_some() {
-            return self.refuse(id, "another VM is being created: try again");
+        if self.upload.is_some() || self.transfer.is_some() {
+            return self.refuse(id, "another VM is being created or saved: try again");
         }
         if self.names.contains(&guest.name) {
             return self.refuse(id, format!("the machine has a VM called {}", guest.name));
         }
-        let fates = &self.lines[0].story.fates;
-        let number = fates.iter().position(|fate| *fate == Fate::Destroyed).unwrap_or(fates.len());
-        let Some(vm) = u8::try_from(number).ok().filter(|_| number < MAX_VMS) else {
+        let Some(vm) = self.free_number() else {
             return self.refuse(id, format!("the machine has {MAX_VMS} VMs already"));
         };
         let package = match fs::read(package) {
@@ -39,6 +37,13 @@ impl Session<'_> {
         let (upload, command) = Upload::begin(id, guest, vm, tag, package, Instant::now());
         self.upload = Some(upload);
         self.command_to(0, &command);
+    }
+
+    /// The number for a new VM.
+    pub(super) fn free_number(&self) -> Option<u8> {
+        let fates = &self.lines[0].story.fates;
+        let number = fates.iter().position(|fate| *fate == Fate::Destroyed).unwrap_or(fates.len());
+        u8::try_from(number).ok().filter(|_| number < MAX_VMS)
     }
 
     /// The VM that is being created, if a message is about it.
@@ -72,7 +77,17 @@ impl Session<'_> {
         if self.upload(line, tag).is_none() {
             return false;
         }
-        let Some(Upload { client, guest, vm, .. }) = self.upload.take() else { return false };
+        let Some(Upload { client, guest, vm, package, .. }) = self.upload.take() else { return false };
+        self.packages.insert(guest.name.clone(), package);
+        self.add_vm(guest, vm);
+        if let Some(control) = &mut self.control {
+            control.reply(client, Reply::Done);
+        }
+        true
+    }
+
+    /// Adds a VM that Stile has created.
+    pub(super) fn add_vm(&mut self, guest: Guest, vm: u8) {
         let number = usize::from(vm);
         let console = self.consoles.len();
         let own = &mut self.lines[0];
@@ -88,10 +103,6 @@ impl Session<'_> {
         self.view.add(&guest.name);
         self.budgets.add(&guest);
         self.names.push(guest.name);
-        if let Some(control) = &mut self.control {
-            control.reply(client, Reply::Done);
-        }
-        true
     }
 
     /// Stile does not make the VM.

@@ -18,10 +18,12 @@ mod marks;
 mod outcome;
 mod output;
 mod sampler;
+mod snapshots;
 mod tail;
 mod terminal;
 mod tracer;
 mod tracing;
+mod transfer;
 mod typing;
 mod upload;
 mod view;
@@ -29,6 +31,7 @@ mod waiting;
 mod watch;
 mod watching;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -50,7 +53,7 @@ pub use tracer::records;
 use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
 use crate::control::server;
-use crate::emulator::{Emulator, Machine, Pipes};
+use crate::emulator::{Emulator, Machine, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
 use budgets::Budgets;
@@ -62,6 +65,7 @@ use line::Line;
 use logs::Logs;
 use outcome::End;
 use tracer::Tracer;
+use transfer::Transfer;
 use upload::Upload;
 use view::View;
 
@@ -90,6 +94,8 @@ pub enum Source {
         machine: Machine,
         /// The image's file.
         image: PathBuf,
+        /// Its RAM, if this process has access to it.
+        memory: Option<SharedMemory>,
     },
     /// A board at a serial line, which starts and ends without this command.
     Serial {
@@ -104,7 +110,7 @@ impl Source {
     /// The command that starts the machine by hand, or the board's device.
     fn describe(&self) -> String {
         match self {
-            Self::Emulator { machine, image } => machine.command_line(image),
+            Self::Emulator { machine, image, .. } => machine.command_line(image),
             Self::Serial { name, .. } => name.clone(),
         }
     }
@@ -117,10 +123,20 @@ impl Source {
         }
     }
 
+    /// The machine's RAM, if this process has access to it.
+    fn into_memory(self) -> Option<SharedMemory> {
+        match self {
+            Self::Emulator { memory, .. } => memory,
+            Self::Serial { .. } => None,
+        }
+    }
+
     /// Starts the emulator, if any, and returns the line's ends.
     fn start(&self) -> Result<(Option<Emulator>, Pipes)> {
         match self {
-            Self::Emulator { machine, image } => machine.start(image).map(|(emulator, pipes)| (Some(emulator), pipes)),
+            Self::Emulator { machine, image, memory } => {
+                machine.start_with(image, memory.as_ref()).map(|(emulator, pipes)| (Some(emulator), pipes))
+            }
             Self::Serial { serial, .. } => Ok((None, serial.pipes()?)),
         }
     }
@@ -209,7 +225,10 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         heard: false,
         leaving: Vec::new(),
         upload: None,
+        transfer: None,
+        packages: BTreeMap::new(),
         image: request.source.image(),
+        memory: request.source.into_memory(),
         logs,
         view,
         keys: Keys::default(),
@@ -281,6 +300,12 @@ struct Session<'a> {
     leaving: Vec<Leaving>,
     /// The VM that is being created.
     upload: Option<Upload>,
+    /// The VM that is being saved or restored.
+    transfer: Option<Transfer>,
+    /// Packages of VMs that were created, by name.
+    packages: BTreeMap<String, Vec<u8>>,
+    /// The machine's RAM, if this process has access to it.
+    memory: Option<SharedMemory>,
     /// The file that the machine was started with.
     image: Option<PathBuf>,
     consoles: Vec<Console>,

@@ -88,6 +88,7 @@ impl Session<'_> {
         }
         if is_of_watching(event) {
             // They are many, and not of the run.
+            self.transferred(line, event);
             return Ok(());
         }
         self.logs.event(&self.lines[line].name, event, &self.lines[line].exits);
@@ -98,6 +99,9 @@ impl Session<'_> {
         if matches!(event, Event::Hello { .. }) && line == 0 && self.emulator.is_none() {
             // The board was reset.
             self.lines[0].story = Story::of(self.lines[0].vms.len());
+        }
+        if self.transferred(line, event) {
+            return Ok(());
         }
         if let Event::Answer { tag, answer } = *event
             && !self.created(line, tag)
@@ -182,6 +186,7 @@ impl Session<'_> {
             if is_in && !console.gone {
                 console.gone = true;
                 self.budgets.remove(&self.names[index]);
+                self.packages.remove(&self.names[index]);
                 self.names[index].clear();
                 self.view.end_line(index)?;
             }
@@ -212,5 +217,8 @@ const fn is_of_watching(event: &Event) -> bool {
             | Event::TraceCpu { .. }
             | Event::TraceFetched { .. }
             | Event::TraceRow { .. }
+            | Event::Window { .. }
+            | Event::Saved { .. }
+            | Event::Restored { .. }
     )
 }

@@ -28,7 +28,8 @@ pub struct Upload {
     pub vm: u8,
     /// Tag of the upload's commands.
     pub tag: u32,
-    package: Vec<u8>,
+    /// The package.
+    pub package: Vec<u8>,
     /// Bytes that Stile has, and bytes that were sent.
     arrived: u32,
     sent: u32,

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use stile_board::MAX_VMS;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{devices, direct, firmware, ipi, long, nested, operated, pc, traced};
+use super::{devices, direct, firmware, ipi, long, nested, operated, pc, snapshots, traced};
 use stile::config::{Arch, ablation};
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -81,6 +81,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(firmware::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
+    scenarios.extend(snapshots::all(&programs)?);
     scenarios.extend(traced::all(&programs)?);
     scenarios.extend(direct::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;

@@ -21,6 +21,7 @@ mod output;
 mod pc;
 mod scenario;
 mod screen;
+mod snapshots;
 mod system_disk;
 mod table;
 mod traced;

@@ -1,0 +1,209 @@
+//! VMs that are saved and restored while the machine runs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+
+use stile_blob::{Blob, Package};
+use stile_board::MAX_VMS;
+use stile_wire::{Answer, Command, Event};
+
+use super::line::Vm;
+use super::outcome::Fate;
+use super::transfer::{Next, Restoring, Saving, Transfer};
+use super::{Session, line};
+use crate::config::Arch;
+use crate::control::protocol::Reply;
+use crate::control::server::ClientId;
+use crate::guest::Guest;
+use crate::image;
+use crate::snapshot::{Reader, Writer, whole_package};
+
+impl Session<'_> {
+    /// Begins to save a paused VM into a file, which exists.
+    pub(super) fn save(&mut self, id: ClientId, name: &str, file: &Path) {
+        match self.begin_save(id, name, file) {
+            Ok(tag) => self.command_to(0, &Command::OpenWindow { tag }),
+            Err(why) => self.refuse(id, why),
+        }
+    }
+
+    fn begin_save(&mut self, id: ClientId, name: &str, file: &Path) -> Result<u32, String> {
+        self.check_transfers()?;
+        let tag = self.new_tag()?;
+        let (line, vm) = line::find(&self.lines, &self.names, name).ok_or_else(|| format!("there is no VM called {name}"))?;
+        if line != 0 {
+            return Err(format!("{name} is inside another VM: save that one"));
+        }
+        let Vm::Console(console) = self.lines[0].vms[usize::from(vm)] else {
+            return Err(format!("{name} runs a Stile; VMs with `nested` can't be saved yet"));
+        };
+        if self.fate(console) != Fate::Paused {
+            return Err(format!("{name} is not paused"));
+        }
+        let guest = Guest { name: name.to_owned(), system: None, budget: self.budgets.of(name), inner: Vec::new() };
+        let image = self.image.as_ref().map(fs::read).transpose().map_err(|error| format!("reading the machine's image: {error}"))?;
+        let blob = image.as_deref().and_then(image::blob).and_then(|blob| Blob::parse(blob).ok());
+        let files = blob.as_ref().map(Blob::files).unwrap_or_default();
+        let (vm_config, files) = match self.packages.get(name) {
+            Some(package) => {
+                Package::parse(package, files).map(|package| (package.vm, package.files)).map_err(|error| error.to_string())?
+            }
+            None => {
+                let config = blob.as_ref().and_then(|blob| blob.vms.clone().find(|vm| vm.name == name));
+                (
+                    config
+                        .ok_or("the image that the machine was started with is not on this computer, so that the VM's files are unknown")?,
+                    files,
+                )
+            }
+        };
+        let package = whole_package(&vm_config, files).map_err(|error| error.to_string())?;
+        let file = OpenOptions::new().write(true).open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let writer =
+            Writer::new(BufWriter::new(file), &guest, &vm_config, &package).map_err(|error| format!("writing the file: {error}"))?;
+        let ram = (vm_config.ram_base, vm_config.ram_base + vm_config.memory);
+        self.transfer = Some(Transfer::Saving(Box::new(Saving::new(id, tag, vm, writer, ram))));
+        Ok(tag)
+    }
+
+    /// Begins to restore a VM from a file.
+    pub(super) fn restore(&mut self, id: ClientId, file: &Path) {
+        match self.begin_restore(id, file) {
+            Ok(tag) => self.command_to(0, &Command::OpenWindow { tag }),
+            Err(why) => self.refuse(id, why),
+        }
+    }
+
+    fn begin_restore(&mut self, id: ClientId, file: &Path) -> Result<u32, String> {
+        self.check_transfers()?;
+        let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
+        if self.names.contains(&reader.guest.name) {
+            return Err(format!("the machine has a VM called {}", reader.guest.name));
+        }
+        let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
+        let tag = self.new_tag()?;
+        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new(id, tag, vm, reader))));
+        Ok(tag)
+    }
+
+    /// Whether a transfer can begin.
+    fn check_transfers(&self) -> Result<(), String> {
+        if self.control.as_ref().is_some_and(|control| control.arch() == Arch::X86_64) {
+            return Err("VMs on x86-64 can't be saved or restored yet".into());
+        }
+        if self.memory.is_none() {
+            return Err("snapshots need a machine whose memory this computer shares: one of `stile run` without `nodes` and without memory options of \
+                        QEMU"
+                .into());
+        }
+        if self.transfer.is_some() || self.upload.is_some() {
+            return Err("another VM is being saved, restored or created: try again".into());
+        }
+        Ok(())
+    }
+
+    fn new_tag(&mut self) -> Result<u32, String> {
+        Ok(self.control.as_mut().ok_or("the machine has no control socket")?.waiting().tag())
+    }
+
+    /// Handles an answer of Stile to a transfer's command. False if it is about something else.
+    pub(super) fn transferred(&mut self, line: usize, event: &Event) -> bool {
+        let (Event::Window { tag, .. }
+        | Event::Saved { tag, .. }
+        | Event::Restored { tag, .. }
+        | Event::Uploaded { tag, .. }
+        | Event::Answer { tag, .. }
+        | Event::Refused { tag, .. }) = *event
+        else {
+            return false;
+        };
+        if line != 0 || self.transfer.as_ref().is_none_or(|transfer| transfer.tag() != tag) {
+            return false;
+        }
+        if matches!(&self.transfer, Some(Transfer::Restoring(restoring)) if restoring.is_creating())
+            && matches!(event, Event::Answer { .. })
+        {
+            self.add_restored();
+        }
+        let next = self.advance(event);
+        let Some(transfer) = &self.transfer else { return true };
+        let client = transfer.client();
+        match next {
+            Ok(Next::Send(command)) => {
+                let progress = progress(transfer);
+                self.command_to(0, &command);
+                if let Some(control) = &mut self.control {
+                    control.reply(client, progress);
+                }
+            }
+            Ok(Next::Complete) => {
+                self.end_transfer();
+                if let Some(control) = &mut self.control {
+                    control.reply(client, Reply::Done);
+                }
+            }
+            Err(why) => {
+                self.end_transfer();
+                self.refuse(client, why);
+            }
+        }
+        true
+    }
+
+    fn advance(&mut self, event: &Event) -> Result<Next, String> {
+        let (Some(transfer), Some(memory)) = (&mut self.transfer, &self.memory) else { return Err("the transfer was abandoned".into()) };
+        match (transfer, event) {
+            (_, Event::Refused { why, .. }) => Err(String::from_utf8_lossy(why.bytes()).into_owned()),
+            (_, Event::Answer { answer, .. }) if *answer != Answer::Done => Err("the VM is gone, or was stopped".into()),
+            (Transfer::Saving(saving), Event::Window { address, .. }) => Ok(saving.opened(*address)),
+            (Transfer::Saving(saving), Event::Saved { length, next, .. }) => {
+                let complete = |file: BufWriter<File>| file.into_inner().map_err(|error| error.into_error())?.sync_all();
+                saving.saved((*length, *next), memory, complete).map_err(|error| format!("writing the file: {error}"))
+            }
+            (Transfer::Restoring(restoring), Event::Window { address, .. }) => Ok(restoring.opened(*address)),
+            (Transfer::Restoring(restoring), Event::Uploaded { next, .. }) => {
+                restoring.uploaded(*next, memory).map_err(|error| format!("the machine's memory: {error}"))
+            }
+            (Transfer::Restoring(restoring), Event::Answer { .. }) => restoring.done(memory).map_err(|error| error.to_string()),
+            (Transfer::Restoring(restoring), Event::Restored { done, all, .. }) => {
+                restoring.restored(*done, *all, memory).map_err(|error| error.to_string())
+            }
+            (Transfer::Saving(_) | Transfer::Restoring(_), _) => Err("Stile gave another answer than was asked for".into()),
+        }
+    }
+
+    /// Adds the VM that Stile has created for a snapshot.
+    fn add_restored(&mut self) {
+        let Some(Transfer::Restoring(restoring)) = &self.transfer else { return };
+        let (guest, vm, package) = (restoring.guest().clone(), restoring.vm, restoring.package().to_vec());
+        self.packages.insert(guest.name.clone(), package);
+        self.add_vm(guest, vm);
+    }
+
+    fn end_transfer(&mut self) {
+        self.transfer = None;
+        self.command_to(0, &Command::CloseWindow);
+    }
+
+    /// A client disconnected: ends its transfer.
+    pub(super) fn forget_transfer(&mut self, id: ClientId) {
+        if self.transfer.as_ref().is_some_and(|transfer| transfer.client() == id) {
+            self.end_transfer();
+        }
+    }
+}
+
+fn progress(transfer: &Transfer) -> Reply {
+    match transfer {
+        Transfer::Saving(saving) => {
+            let (at, end) = saving.ram;
+            Reply::Progress { done: at, all: end.max(at) }
+        }
+        Transfer::Restoring(restoring) => {
+            let (bytes, pieces) = restoring.progress;
+            Reply::Progress { done: u64::from(bytes) + (u64::from(pieces) << 16), all: 0 }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Snapshots on their way between Stile and a file: the steps of each, one command at a time.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+
+use stile_wire::{Action, Command};
+
+use crate::control::server::ClientId;
+use crate::emulator::SharedMemory;
+use crate::guest::Guest;
+use crate::snapshot::{self, Reader, Section, Writer};
+
+/// Bytes of a package that Stile takes at once.
+const CHUNK: usize = 16 << 10;
+
+/// A snapshot on its way.
+#[derive(Debug)]
+pub enum Transfer {
+    /// From Stile.
+    Saving(Box<Saving<BufWriter<File>>>),
+    /// To Stile.
+    Restoring(Box<Restoring<BufReader<File>>>),
+}
+
+impl Transfer {
+    /// The client that asked for it.
+    pub fn client(&self) -> ClientId {
+        match self {
+            Self::Saving(saving) => saving.client,
+            Self::Restoring(restoring) => restoring.client,
+        }
+    }
+
+    /// The tag of its commands.
+    pub fn tag(&self) -> u32 {
+        match self {
+            Self::Saving(saving) => saving.tag,
+            Self::Restoring(restoring) => restoring.tag,
+        }
+    }
+}
+
+/// What follows an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This command.
+    Send(Command),
+    /// The transfer is complete.
+    Complete,
+}
+
+/// What a snapshot needs of the memory that is shared with Stile.
+pub trait Window {
+    /// Reads the first bytes of the window at a physical address.
+    ///
+    /// # Errors
+    /// It is not in memory.
+    fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()>;
+    /// Writes them.
+    ///
+    /// # Errors
+    /// As [`Window::read`].
+    fn write(&self, address: u64, from: &[u8]) -> io::Result<()>;
+}
+
+impl Window for SharedMemory {
+    fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()> {
+        self.read(address, to)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> io::Result<()> {
+        self.write(address, from)
+    }
+}
+
+/// A snapshot that is being saved.
+#[derive(Debug)]
+pub struct Saving<W> {
+    /// The client that asked for it.
+    pub client: ClientId,
+    tag: u32,
+    vm: u8,
+    window: u64,
+    writer: Option<Writer<W>>,
+    /// The state is saved.
+    memory: bool,
+    /// The end of RAM, and how far it is saved.
+    pub ram: (u64, u64),
+}
+
+impl<W: Write> Saving<W> {
+    /// A snapshot of VM number `vm`, of which the description is written. `ram`: its RAM's first byte, and the first after.
+    pub fn new(client: ClientId, tag: u32, vm: u8, writer: Writer<W>, ram: (u64, u64)) -> Self {
+        Self { client, tag, vm, window: 0, writer: Some(writer), memory: false, ram }
+    }
+
+    /// Stile has opened the window.
+    pub fn opened(&mut self, address: u64) -> Next {
+        self.window = address;
+        Next::Send(Command::SaveState { tag: self.tag, vm: self.vm, part: 0 })
+    }
+
+    /// A part is in the window. Calls `complete` with the file after the last.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn saved(
+        &mut self,
+        (length, next): (u32, Option<u64>),
+        window: &impl Window,
+        complete: impl FnOnce(W) -> io::Result<()>,
+    ) -> io::Result<Next> {
+        let mut part = vec![0; (length as usize).min(stile_snapshot::pages::WINDOW)];
+        window.read(self.window, &mut part)?;
+        let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
+        let (tag, vm) = (self.tag, self.vm);
+        match (self.memory, next) {
+            (false, next) => {
+                writer.state(&part)?;
+                self.memory = next.is_none();
+                if let Some(part) = next {
+                    return Ok(Next::Send(Command::SaveState { tag, vm, part: part as u16 }));
+                }
+                return Ok(Next::Send(Command::SaveMemory { tag, vm, from: 0 }));
+            }
+            (true, _) if part.is_empty() => {}
+            (true, _) => writer.piece(&part)?,
+        }
+        if let Some(from) = next {
+            self.ram.0 = from;
+            return Ok(Next::Send(Command::SaveMemory { tag, vm, from }));
+        }
+        let writer = self.writer.take().ok_or(io::ErrorKind::InvalidData)?;
+        complete(writer.finish()?)?;
+        Ok(Next::Complete)
+    }
+}
+
+/// The step of a restoration that was not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Opening,
+    Uploading,
+    Creating,
+    Loading,
+    Ending,
+    Resuming,
+}
+
+/// A snapshot that is being restored.
+#[derive(Debug)]
+pub struct Restoring<R> {
+    /// The client that asked for it.
+    pub client: ClientId,
+    /// The VM's number.
+    pub vm: u8,
+    tag: u32,
+    window: u64,
+    reader: Reader<R>,
+    phase: Phase,
+    part: u16,
+    length: u32,
+    /// Bytes of the package that Stile has, and pieces that it has.
+    pub progress: (u32, u32),
+}
+
+impl<R: Read> Restoring<R> {
+    /// A snapshot that becomes VM number `vm`.
+    pub fn new(client: ClientId, tag: u32, vm: u8, reader: Reader<R>) -> Self {
+        Self { client, tag, vm, window: 0, reader, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
+    }
+
+    /// The VM.
+    pub fn guest(&self) -> &Guest {
+        &self.reader.guest
+    }
+
+    /// Its package, which is needed only as long as the VM is being created.
+    pub fn package(&self) -> &[u8] {
+        &self.reader.package
+    }
+
+    /// Stile has opened the window.
+    pub fn opened(&mut self, address: u64) -> Next {
+        self.window = address;
+        self.phase = Phase::Uploading;
+        Next::Send(Command::Upload { tag: self.tag, vm: self.vm, size: self.reader.package.len() as u32 })
+    }
+
+    /// Stile has `next` bytes of the package.
+    ///
+    /// # Errors
+    /// The window can't be written.
+    pub fn uploaded(&mut self, next: u32, window: &impl Window) -> io::Result<Next> {
+        let tag = self.tag;
+        self.progress.0 = next;
+        let rest = self.reader.package.get(next as usize..).unwrap_or(&[]);
+        if rest.is_empty() {
+            self.phase = Phase::Creating;
+            let crc = stile_snapshot::section::package_checksum(&self.reader.package);
+            return Ok(Next::Send(Command::Restore { tag, crc }));
+        }
+        let chunk = &rest[..rest.len().min(CHUNK)];
+        window.write(self.window, chunk)?;
+        Ok(Next::Send(Command::UploadWindow { tag, offset: next, length: chunk.len() as u32 }))
+    }
+
+    /// Whether an answer would be that the VM is created.
+    pub fn is_creating(&self) -> bool {
+        self.phase == Phase::Creating
+    }
+
+    /// Stile has carried out a command without another answer.
+    ///
+    /// # Errors
+    /// The file can't be read, or the window can't be written.
+    pub fn done(&mut self, window: &impl Window) -> Result<Next, snapshot::Error> {
+        match self.phase {
+            Phase::Opening | Phase::Uploading | Phase::Creating | Phase::Loading => {
+                self.phase = Phase::Loading;
+                self.load(window)
+            }
+            Phase::Ending => {
+                self.phase = Phase::Resuming;
+                Ok(Next::Send(Command::Control { tag: self.tag, vm: self.vm, action: Action::Resume }))
+            }
+            Phase::Resuming => Ok(Next::Complete),
+        }
+    }
+
+    /// Stile has taken `done` entries of a piece, or a part of the state.
+    ///
+    /// # Errors
+    /// As [`Restoring::done`].
+    pub fn restored(&mut self, done: u32, all: bool, window: &impl Window) -> Result<Next, snapshot::Error> {
+        if all {
+            self.progress.1 += 1;
+            return self.load(window);
+        }
+        let Self { tag, vm, length, .. } = *self;
+        Ok(Next::Send(Command::RestoreMemory { tag, vm, from: done, length }))
+    }
+
+    /// Moves the next section into the window.
+    fn load(&mut self, window: &impl Window) -> Result<Next, snapshot::Error> {
+        let Self { tag, vm, .. } = *self;
+        let command = match self.reader.next_section()? {
+            Some(Section::State(state)) => {
+                window.write(self.window, &state)?;
+                let part = self.part;
+                self.part += 1;
+                Command::RestoreState { tag, vm, part, length: state.len() as u32 }
+            }
+            Some(Section::Piece(piece)) => {
+                window.write(self.window, &piece)?;
+                self.length = piece.len() as u32;
+                Command::RestoreMemory { tag, vm, from: 0, length: self.length }
+            }
+            None => {
+                self.phase = Phase::Ending;
+                Command::RestoreEnd { tag, vm }
+            }
+        };
+        Ok(Next::Send(command))
+    }
+}

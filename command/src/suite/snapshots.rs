@@ -1,0 +1,102 @@
+//! The scenarios in which VMs are saved, restored and moved while the machine runs.
+
+use anyhow::Result;
+
+use super::operator::Step;
+use super::scenario::{Scenario, passed};
+use stile::programs::Programs;
+use stile::session::SAME_MEMORY;
+
+/// The neighbour does not end itself.
+const ROUND: &str = "checksum: round";
+
+/// All of AArch64.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![save(programs)?, migrate(programs)?])
+}
+
+/// A machine of two CPUs, with a VM of two vCPUs, and a neighbour that computes checksums until it is stopped.
+fn config(programs: &Programs, name: &str, holds: u32) -> Result<String> {
+    Ok(format!(
+        "[machine]\narch = \"{}\"\ncpus = 2\nmemory = \"768M\"\n\n\
+         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"holds={holds}\"\nvcpus = 2\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path("snapshot")?,
+        programs.path("checksum")?,
+    ))
+}
+
+/// A VM that takes timer interrupts on two vCPUs is saved, destroyed, restored and paused. Its memory, registers and clocks are as they were.
+fn save(programs: &Programs) -> Result<Scenario> {
+    let steps = vec![
+        Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
+        Step::new("snapshot: hold 1", "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
+        Step::new("", "save m/nobody b.snap", &["there is no VM called nobody"]).fails(2),
+        Step::new("", "save m/snapshot nowhere/b.snap", &["nowhere"]).fails(1),
+        Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
+        Step::new("", "restore m a.txt", &["it is no snapshot of a VM"]).fails(2),
+        Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
+        Step::new("", "restore o a.snap", &["o"]).fails(1),
+        Step::new(ROUND, "restore m a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
+        Step::new("snapshot: hold 1", "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(ROUND, "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
+        Step::new("", "resume m/snapshot", &["m/snapshot runs"]),
+        Step::new("PASS snapshot", "destroy m/snapshot --force", &[]),
+        // With its files from the snapshot.
+        Step::new("", "restore m a.snap", &["m/snapshot runs"]),
+        Step::new("PASS snapshot", "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new("snapshot: round 1", "destroy m/snapshot --force", &[]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    let output = [
+        "snapshot: round 2",
+        "snapshot: hold 1",
+        ROUND,
+        "snapshot: hold 1",
+        "snapshot: hold 2",
+        "PASS snapshot",
+        "snapshot: hold 2",
+        "PASS snapshot",
+        "snapshot: round 1",
+    ];
+    expect.output = output.map(String::from).to_vec();
+    expect.absent = vec!["FAIL"];
+    expect.notes.push(SAME_MEMORY.into());
+    let files = vec![("a.txt", "a letter to somebody".to_owned())];
+    let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "snapshot", 2)?), files, steps, timeout: 400, expect, ..scenario })
+}
+
+/// A VM moves to another machine and back. The first move may not show in its clocks: the other machine's physical counter began later.
+fn migrate(programs: &Programs) -> Result<Scenario> {
+    let files = vec![("other.toml", config(programs, "keeper", 1000)?)];
+    let steps = vec![
+        Step::new("snapshot: round 2", "migrate m/snapshot n", &["n"]).fails(1),
+        Step::new("", "run --detach --name n --timeout 400 other.toml", &["n"]),
+        Step::new("snapshot: round", "migrate m/snapshot m", &["snapshot is in m already"]).fails(1),
+        Step::new("snapshot: round", "migrate m/neighbour n", &["n has a VM called neighbour already"]).fails(2),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs"]),
+        Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
+        Step::new(ROUND, "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
+        Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
+        Step::new("snapshot: hold", "stop n/keeper --force", &[]),
+        Step::new("", "stop n/neighbour --force", &[]),
+        Step::new("snapshot: round", "pause m/snapshot", &[]),
+        Step::new("", "resume m/snapshot", &[]),
+        Step::new("snapshot: hold", "pause m/snapshot", &[]),
+        Step::new("", "resume m/snapshot", &[]),
+        Step::new("PASS snapshot", "destroy m/snapshot --force", &[]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = ["snapshot: round 2", ROUND, "snapshot: hold", "PASS snapshot"].map(String::from).to_vec();
+    expect.absent = vec!["FAIL"];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "snapshot", 3)?), files, steps, timeout: 400, expect, ..scenario })
+}

@@ -1,0 +1,108 @@
+//! Is saved, restored and paused while both CPUs take timer interrupts, and memory and registers hold patterns.
+//!
+//! Ends once its virtual counter has been held as often as the boot argument `holds=N` (default 2) says.
+#![no_std]
+#![no_main]
+
+use common::canary;
+use payload::entry::Entry;
+use payload::gic::{self, Bits};
+use payload::harness::{self, Harness};
+use payload::prelude::*;
+use payload::timer::Timer;
+use payload::{instruction, uart};
+
+payload::program!(main);
+
+/// Memory with a pattern, in words.
+const WORDS: usize = (1 << 20) / 8;
+
+/// Interrupts that each CPU takes in a round.
+const SHOTS: usize = 20;
+
+fn main(entry: &Entry) -> ! {
+    let mut harness = Harness::new("snapshot", entry);
+    harness.record("snapshot", run());
+    harness::exit(harness.sum())
+}
+
+fn run() -> Outcome {
+    smp::need(2)?;
+    gic::reset();
+    let free = machine::free_ram();
+    // SAFETY: otherwise unused: it lies after the image and beside the device tree. Called once.
+    let words = unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, WORDS) };
+    let wanted = machine::number("holds", 2);
+    let (mut holds, mut held, mut round) = (0, Held::new(), 0);
+    let mut last = (wait::now(), uart::pl031::DR.read());
+    while holds < wanted {
+        round += 1;
+        canary::fill(words, round);
+        smp::give(1, shots);
+        shots()?;
+        smp::join(1)?;
+        canary::check(words, round)?;
+        let now = (wait::now(), uart::pl031::DR.read());
+        check!(now.0 > last.0, "round {round}: the virtual counter went back from {} to {}", last.0, now.0);
+        check!(now.1 >= last.1, "round {round}: the clock went back from {} to {}", last.1, now.1);
+        last = now;
+        println!("snapshot: round {round}");
+        if held.gained() {
+            holds += 1;
+            println!("snapshot: hold {holds}");
+        }
+    }
+    Ok(())
+}
+
+/// Takes interrupts of the virtual and the physical timer in WFI.
+fn shots() -> Outcome {
+    let this = smp::this();
+    gic::reset_cpu();
+    irq::clear();
+    irq::set_hook(|intid| {
+        if let Some(timer) = Timer::of(intid) {
+            timer.stop();
+        }
+    });
+    Timer::ALL.into_iter().for_each(|timer| gic::set_on(this, Bits::Enable, timer.intid()));
+    for shot in 0..SHOTS {
+        let timer = Timer::ALL[shot % 2];
+        timer.start(2_000);
+        // Interrupts are masked from the check to the wait, which a pending one ends.
+        while irq::count(this) == shot {
+            instruction!("wfi");
+            irq::take();
+        }
+        check_eq!(irq::nth(this, shot), timer.intid(), "shot {shot} of CPU {this}");
+    }
+    Ok(())
+}
+
+/// Compares the virtual counter, which a pause stops, with the physical one.
+struct Held {
+    first: u64,
+}
+
+impl Held {
+    fn new() -> Held {
+        Held { first: Self::ahead().1 }
+    }
+
+    /// By how much the physical counter is ahead: minimum and maximum, since both are not read simultaneously.
+    fn ahead() -> (u64, u64) {
+        let before = Timer::Physical.count();
+        let held = Timer::Virtual.count();
+        (before.wrapping_sub(held), Timer::Physical.count().wrapping_sub(held))
+    }
+
+    /// Whether the virtual counter was held since the last call. On another machine the physical counter may be behind.
+    fn gained(&mut self) -> bool {
+        let (least, most) = Self::ahead();
+        let gained = least.wrapping_sub(self.first) as i64 > wait::ticks(20_000) as i64;
+        if gained || (most.wrapping_sub(self.first) as i64) < 0 {
+            self.first = most;
+        }
+        gained
+    }
+}
