@@ -58,6 +58,7 @@ targets! {
     nested_registers: "nested-registers",
     package: "package",
     sampler: "sampler",
+    snapshot: "snapshot",
     vmx_entries: "vmx-entries",
     vmx_exits: "vmx-exits",
     walk_aarch64: "walk-aarch64",

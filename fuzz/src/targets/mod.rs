@@ -18,6 +18,7 @@ mod line;
 mod nested;
 mod package;
 mod sampler;
+mod snapshot;
 mod vmx;
 mod walk;
 
@@ -58,6 +59,7 @@ pub const ALL: &[Target] = &[
     nested::REGISTERS,
     package::PACKAGE,
     sampler::SAMPLER,
+    snapshot::SNAPSHOT,
     vmx::ENTRIES,
     vmx::EXITS,
     walk::AARCH64,

@@ -1,0 +1,166 @@
+//! Snapshots of VMs.
+
+use stile::snapshot::{Reader, Section};
+use stile_device::pl011::Pl011;
+use stile_device::pl031::Pl031;
+use stile_snapshot::aarch64::{Machine, Vcpu};
+use stile_snapshot::gic::{Private, Spis};
+use stile_snapshot::pages::{Entry, PAGE, WINDOW, entries};
+use stile_snapshot::section::{self, Arch, Header, Kind, MAGIC, PREFIX, VERSION};
+use stile_snapshot::{decode, encode, pstate};
+use stile_vgic::{Config, Distributor, ListRegisters, PendingRequests, Redistributor, SAME_PPIS};
+
+use crate::marks::reach;
+use crate::target::Target;
+
+/// The first byte chooses between a file and each record.
+pub const SNAPSHOT: Target = Target {
+    name: "snapshot",
+    run: snapshot,
+    seeds,
+    mutations: 4000,
+    marks: &["header", "refused", "machine", "spis", "private", "vcpu", "piece", "page"],
+};
+
+fn seeds() -> Vec<Vec<u8>> {
+    let record = |kind: u8, encode: &dyn Fn(&mut [u8]) -> Option<usize>| {
+        let mut bytes = vec![0; 1 << 14];
+        let length = encode(&mut bytes).expect("it fits");
+        [&[kind][..], &bytes[..length]].concat()
+    };
+    let machine = Machine {
+        id_registers: [[0; 32]; 2],
+        vector_length: 16,
+        frequency: 62_500_000,
+        virtual_count: 1,
+        enables: 3,
+        uart: Default::default(),
+        input: [b"ls", b""],
+        clock: Default::default(),
+    };
+    let vcpu = Vcpu {
+        on: true,
+        pc: 0x4000_0000,
+        pstate: 0x3c5,
+        serror: false,
+        el1: [0; 28],
+        keys: [0; 10],
+        general: [0; 31],
+        debug: Default::default(),
+        fpcr: 0,
+        fpsr: 0,
+        zcr: 0,
+        z: b"z",
+        p: b"",
+        private: Private::default(),
+        stolen: None,
+    };
+    let header = Header { magic: MAGIC, version: VERSION, arch: Arch::Aarch64, vcpus: 1, memory: 2 << 20, config: 0 };
+    let mut head = [0; 64];
+    let length = encode(&header, &mut head).expect("it fits");
+    let piece = [&[2][..], &2u64.to_le_bytes(), &0x4000_0001u64.to_le_bytes(), &0x4000_0000u64.to_le_bytes()].concat();
+    vec![
+        [&[0][..], &section::prefix(Kind::Header, 0, &head[..length]), &head[..length]].concat(),
+        record(1, &|to| encode(&machine, to)),
+        piece,
+        record(3, &|to| encode(&Spis::default(), to)),
+        record(4, &|to| encode(&Private::default(), to)),
+        record(5, &|to| encode(&vcpu, to)),
+    ]
+}
+
+fn snapshot(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    match kind {
+        0 => file(bytes),
+        1 => {
+            let Some(record) = decode::<Machine<'_>>(bytes) else { return reach("refused") };
+            reach("machine");
+            let _ = Pl011::new().restore(&record.uart);
+            let mut clock = Pl031::new(0, 0);
+            let _ = clock.restore(&record.clock, record.virtual_count);
+            assert!(clock.deadline().is_none_or(|deadline| deadline > record.virtual_count));
+        }
+        2 => piece(bytes),
+        3 | 4 => interrupts(*kind, bytes),
+        _ => {
+            let Some(record) = decode::<Vcpu<'_>>(bytes) else { return reach("refused") };
+            reach("vcpu");
+            assert!(pstate::allowed(record.pstate, true).is_none_or(|pstate| matches!(pstate & 0x1f, 0 | 4 | 5 | 16)));
+        }
+    }
+}
+
+/// A file, whose checksums are corrected.
+fn file(bytes: &[u8]) {
+    let (mut fixed, mut rest, mut position) = (Vec::new(), bytes, 0);
+    while let Some((prefix, more)) = rest.split_first_chunk::<PREFIX>() {
+        let length = u32::from_le_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]) as usize;
+        let Some((payload, more)) = more.split_at_checked(length) else { break };
+        let kind = Kind::of(u32::from_le_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]));
+        let Some(kind) = kind else { break };
+        fixed.extend(section::prefix(kind, position, payload));
+        fixed.extend(payload);
+        (rest, position) = (more, position + 1);
+    }
+    fixed.extend(rest);
+    if position > 0 {
+        reach("header");
+    }
+    let Ok(mut reader) = Reader::new(&fixed[..]) else { return reach("refused") };
+    while let Ok(Some(section)) = reader.next_section() {
+        if let Section::Piece(piece) = section {
+            assert!(piece.len() <= WINDOW && piece.len().is_multiple_of(PAGE));
+        }
+    }
+}
+
+fn piece(bytes: &[u8]) {
+    reach("piece");
+    let mut window = vec![0; WINDOW];
+    let length = bytes.len().min(WINDOW);
+    window[..length].copy_from_slice(&bytes[..length]);
+    for entry in entries(&window[..], WINDOW) {
+        match entry {
+            Entry::Block(address) => assert!(address.is_multiple_of(stile_snapshot::pages::BLOCK_SIZE)),
+            Entry::Page(address, offset) => {
+                reach("page");
+                assert!(address.is_multiple_of(PAGE as u64) && offset + PAGE <= WINDOW && offset >= PAGE);
+            }
+        }
+    }
+}
+
+/// List registers have only interrupts that exist, and are linked to the vCPU's own timers only.
+fn interrupts(kind: u8, bytes: &[u8]) {
+    let mut distributor = Distributor::new(1, 5, 64);
+    let mut redistributor = Redistributor::new(Config {
+        vcpu: 0,
+        last: true,
+        list_registers: 4,
+        priority_bits: 5,
+        preemption_bits: 5,
+        hw_ppis: 1 << 27 | 1 << 30,
+        behind: SAME_PPIS,
+        common_binary_point: false,
+    });
+    distributor.restore_enables(3);
+    if kind == 3 {
+        let Some(spis) = decode::<Spis>(bytes) else { return reach("refused") };
+        reach("spis");
+        distributor.restore(0, &spis);
+        redistributor.restore(&distributor, &Private::default());
+    } else {
+        let Some(private) = decode::<Private>(bytes) else { return reach("refused") };
+        reach("private");
+        redistributor.restore(&distributor, &private);
+    }
+    let _ = redistributor.sync_saved(&mut distributor);
+    for n in 0..4 {
+        let lr = redistributor.interface().read(n);
+        assert!(lr.intid() < 64, "{lr:?}");
+        assert!(!lr.hw() || matches!(lr.physical_intid(), 27 | 30), "{lr:?}");
+    }
+    let _ = redistributor.withdraw(&mut distributor, PendingRequests::new().take());
+    let _ = redistributor.save();
+}
