@@ -42,6 +42,7 @@ impl Transfer {
 
 /// What follows an answer.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "a command is sent where it is decided")]
 pub enum Next {
     /// This command.
     Send(Command),
