@@ -4,8 +4,8 @@
 
 use core::ops::Range;
 
-use stile_paging::PAGE_SIZE;
 use stile_lock::TicketLock;
+use stile_paging::PAGE_SIZE;
 use stile_snapshot::pages::WINDOW;
 use stile_wire::Event;
 

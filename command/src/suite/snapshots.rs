@@ -69,7 +69,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
     expect.notes.push(SAME_MEMORY.into());
     let files = vec![("a.txt", "a letter to somebody".to_owned())];
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
-    Ok(Scenario { config: Some(config(programs, "snapshot", 2)?), files, steps, timeout: 400, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, "snapshot", 2)?), files, steps, expect, ..scenario })
 }
 
 /// A VM moves to another machine and back. The first move may not show in its clocks: the other machine's physical counter began later.
@@ -77,7 +77,7 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
     let files = vec![("other.toml", config(programs, "keeper", 1000)?)];
     let steps = vec![
         Step::new("snapshot: round 2", "migrate m/snapshot n", &["n"]).fails(1),
-        Step::new("", "run --detach --name n --timeout 400 other.toml", &["n"]),
+        Step::new("", "run --detach --name n --timeout 600 other.toml", &["n"]),
         Step::new("snapshot: round", "migrate m/snapshot m", &["snapshot is in m already"]).fails(1),
         Step::new("snapshot: round", "migrate m/neighbour n", &["n has a VM called neighbour already"]).fails(2),
         Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs"]),
@@ -98,5 +98,5 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
-    Ok(Scenario { config: Some(config(programs, "snapshot", 3)?), files, steps, timeout: 400, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, "snapshot", 3)?), files, steps, expect, ..scenario })
 }

@@ -99,7 +99,7 @@ impl Held {
     /// Whether the virtual counter was held since the last call. On another machine the physical counter may be behind.
     fn gained(&mut self) -> bool {
         let (least, most) = Self::ahead();
-        let gained = least.wrapping_sub(self.first) as i64 > wait::ticks(20_000) as i64;
+        let gained = least.wrapping_sub(self.first) as i64 > wait::ticks(1_000) as i64;
         if gained || (most.wrapping_sub(self.first) as i64) < 0 {
             self.first = most;
         }

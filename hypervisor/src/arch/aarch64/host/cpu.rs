@@ -7,7 +7,7 @@ use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::vcpu::context::copy_general_registers;
+use crate::arch::aarch64::vcpu::registers::copy_general_registers;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
