@@ -99,6 +99,6 @@ mod tests {
         for extra in [vec!["-m".into(), "4G".into()], vec!["-object".into(), "memory-backend-ram,id=x".into()]] {
             assert!(SharedMemory::new(&Board { extra, ..board() }).unwrap().is_none());
         }
-        assert!(SharedMemory::new(&Board { nodes: Vec::from([0..1]), ..board() }).unwrap().is_none());
+        assert!(SharedMemory::new(&Board { nodes: std::iter::once(0..1).collect(), ..board() }).unwrap().is_none());
     }
 }

@@ -123,10 +123,10 @@ impl Source {
         }
     }
 
-    /// The machine's RAM, if this process has access to it.
-    fn into_memory(self) -> Option<SharedMemory> {
+    /// Takes the machine's RAM, if this process has access to it.
+    fn take_memory(&mut self) -> Option<SharedMemory> {
         match self {
-            Self::Emulator { memory, .. } => memory,
+            Self::Emulator { memory, .. } => memory.take(),
             Self::Serial { .. } => None,
         }
     }
@@ -185,7 +185,7 @@ pub fn claim(name: Option<&str>) -> Result<Option<Claim>> {
 ///
 /// # Errors
 /// The emulator or the logs can't be started.
-pub fn run(request: Request, signals: Signals) -> Result<u8> {
+pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
     let (lines, leaves) = Line::all(&request.guests, request.arch);
     let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
     // With `--exec`, standard input is not forwarded.
@@ -228,7 +228,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         transfer: None,
         packages: BTreeMap::new(),
         image: request.source.image(),
-        memory: request.source.into_memory(),
+        memory: request.source.take_memory(),
         logs,
         view,
         keys: Keys::default(),
