@@ -585,7 +585,9 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     assert!(retire::claim(number));
     let vm = vm::create(number, &config, files).unwrap();
     CREATED.fetch_add(1, Ordering::Relaxed);
+    fake::RESTORES.store(true, Ordering::Relaxed);
     power::begin_restore(vm);
+    fake::RESTORES.store(false, Ordering::Relaxed);
     assert_eq!((power::pause(vm), power::resume(vm), power::turn_on(vm)), (Answer::WrongState, Answer::WrongState, Answer::WrongState));
     for (part, state) in states.iter().enumerate() {
         assert!(vm.restore_state(part, &[]).is_err() && vm.restore_state(part, state).is_ok());

@@ -34,7 +34,7 @@ fn config(programs: &Programs, name: &str, holds: u32) -> Result<String> {
 fn save(programs: &Programs) -> Result<Scenario> {
     let steps = vec![
         Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
-        Step::new("snapshot: hold 1", "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
+        Step::new("snapshot: hold", "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
         Step::new("", "save m/nobody b.snap", &["there is no VM called nobody"]).fails(2),
         Step::new("", "save m/snapshot nowhere/b.snap", &["nowhere"]).fails(1),
         Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
@@ -42,37 +42,28 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
         Step::new("", "restore o a.snap", &["o"]).fails(1),
         Step::new(ROUND, "restore m a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new("snapshot: hold 1", "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new("snapshot: hold", "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new(ROUND, "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "resume m/snapshot", &["m/snapshot runs"]),
-        Step::new("PASS snapshot", "destroy m/snapshot --force", &[]),
+        Step::new("snapshot: hold", "destroy m/snapshot --force", &[]),
         // With its files from the snapshot.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
-        Step::new("PASS snapshot", "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new("snapshot: hold", "restart m/snapshot", &["m/snapshot starts anew"]),
         Step::new("snapshot: round 1", "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    let output = [
-        "snapshot: round 2",
-        "snapshot: hold 1",
-        ROUND,
-        "snapshot: hold 1",
-        "snapshot: hold 2",
-        "PASS snapshot",
-        "snapshot: hold 2",
-        "PASS snapshot",
-        "snapshot: round 1",
-    ];
-    expect.output = output.map(String::from).to_vec();
+    let hold = "snapshot: hold";
+    expect.output = ["snapshot: round 2", hold, ROUND, hold, hold, hold, "snapshot: round 1"].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let files = vec![("a.txt", "a letter to somebody".to_owned())];
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
-    Ok(Scenario { config: Some(config(programs, "snapshot", 2)?), files, steps, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files, steps, expect, ..scenario })
 }
 
-/// A VM moves to another machine and back. The first move may not show in its clocks: the other machine's physical counter began later.
+/// A VM moves to another machine and back, and is paused. The first move may not show in its clocks: the other machine's physical counter began
+/// later. Each pause, also that of a move, is a hold: their number depends on the machine's speed.
 fn migrate(programs: &Programs) -> Result<Scenario> {
     let files = vec![("other.toml", config(programs, "keeper", 1000)?)];
     let steps = vec![
@@ -88,15 +79,13 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
         Step::new("", "stop n/neighbour --force", &[]),
         Step::new("snapshot: round", "pause m/snapshot", &[]),
         Step::new("", "resume m/snapshot", &[]),
-        Step::new("snapshot: hold", "pause m/snapshot", &[]),
-        Step::new("", "resume m/snapshot", &[]),
-        Step::new("PASS snapshot", "destroy m/snapshot --force", &[]),
+        Step::new("snapshot: hold", "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", ROUND, "snapshot: hold", "PASS snapshot"].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", ROUND, "snapshot: hold"].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
-    Ok(Scenario { config: Some(config(programs, "snapshot", 3)?), files, steps, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files, steps, expect, ..scenario })
 }
