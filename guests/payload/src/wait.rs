@@ -5,7 +5,7 @@ use crate::{instruction, mrs};
 /// The limit of [`until`], in seconds of the virtual counter.
 const LIMIT_SECONDS: u64 = 30;
 
-/// What counts of the time between two polls of [`until`].
+/// The most of the time between two polls of [`until`] that counts.
 const STEP_MICROSECONDS: u64 = 100_000;
 
 /// The virtual counter, not read ahead of earlier instructions.

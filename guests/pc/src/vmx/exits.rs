@@ -345,6 +345,9 @@ fn wraps() -> Outcome {
     /// Code of 32 bits.
     const CODE_32: u64 = 0xc09b;
     const TABLE: usize = EPT + 3;
+    if !is_guest() {
+        return Outcome::Skip("Bochs 3.0 ends in another way without Stile");
+    }
     fresh(code!("nop"));
     if !enable_ept() {
         return Outcome::Skip("there is no EPT");
