@@ -40,7 +40,7 @@ impl Transfer {
     }
 }
 
-/// What follows an answer.
+/// Next step after an answer.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "a command is sent where it is decided")]
 pub enum Next {
@@ -50,7 +50,7 @@ pub enum Next {
     Complete,
 }
 
-/// What a snapshot needs of the memory that is shared with Stile.
+/// Access of a snapshot to the memory shared with Stile.
 pub trait Window {
     /// Reads the first bytes of the window at a physical address.
     ///

@@ -14,7 +14,7 @@ const WINDOW: u32 = 8 << 10;
 /// Pieces are sent again if Stile reports nothing for this time, at first: it grows with the time that reports take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What that time grows to at most.
+/// Maximum of the time-out, which begins at [`LIMIT`].
 const MAX_LIMIT: Duration = Duration::from_secs(60);
 
 /// A package on its way.

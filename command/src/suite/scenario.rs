@@ -82,7 +82,7 @@ pub struct Expect {
     pub bounded_exits: Option<Arch>,
     /// Send this to the run when standard output has everything of [`Expect::output`] in it, and standard error [`Expect::signal_note`].
     pub signal: Option<Signal>,
-    /// What standard error must have in it before the signal is sent.
+    /// Text that standard error must contain before the signal is sent.
     pub signal_note: &'static str,
 }
 

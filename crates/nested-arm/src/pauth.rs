@@ -34,7 +34,7 @@ pub enum Authenticated {
 struct Layout {
     /// The code.
     code: u64,
-    /// What the code replaces: copies of bit 55.
+    /// Value of those bits in a canonical address: copies of bit 55.
     extension: u64,
     has_tag: bool,
 }

@@ -227,7 +227,7 @@ mod tests {
         (distributor, redistributors)
     }
 
-    /// What the guest reads of a machine at rest.
+    /// Registers as the guest reads them, of a machine at rest.
     fn view(distributor: &Distributor, redistributors: &[Redistributor; 2]) -> std::vec::Vec<u64> {
         let words = (0..0x1000).step_by(4).chain(0x6100..0x6200);
         let mut view: std::vec::Vec<u64> = words.map(|offset| distributor.read_published(offset, Size::Word)).collect();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a snapshot says, list registers have only interrupts that exist, linked to the vCPU's own timers, and the engine's state
+        /// After any snapshot, list registers have only interrupts that exist, linked to the vCPU's own timers, and the engine's state
         /// survives another export unchanged.
         #[test]
         fn a_hostile_snapshot_is_a_hostile_guest(

@@ -635,7 +635,7 @@ fn a_blocked_init_waits_and_loses_the_startup_message() {
     });
 }
 
-/// What one CPU does while INIT is blocked: the vCPU counts as on, takes INIT once, and ignores a startup message.
+/// Actions of one CPU while INIT is blocked: the vCPU counts as on, takes INIT once, and ignores a startup message.
 #[test]
 fn a_vcpu_that_blocks_init_ignores_startup_messages() {
     use startup::{Vcpu, init, start_up};

@@ -237,7 +237,7 @@ fn a_flood_is_limited() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever others write, at any speed of the line: while a VM has bytes to send, each other one sends a turn at most before it.
+    /// With any output of others, at any speed of the line: while a VM has bytes to send, each other one sends a turn at most before it.
     #[test]
     fn each_has_its_share(
         steps in prop::collection::vec((0..5usize, 0..600usize, prop::bool::weighted(0.1), 1..300usize, any::<bool>()), 1..200),
@@ -271,7 +271,7 @@ proptest! {
                     since[vm] = [0; 4];
                     for other in (0..4).filter(|&other| written[other] != arrived[other]) {
                         since[other][vm] += 1;
-                        // What was encoded before the other had bytes.
+                        // Allows for bytes encoded before the other VM had any.
                         if since[other][vm] > usize::from(TURN) + 64 {
                             result = Err(TestCaseError::fail(format!("{other} waits for {vm}")));
                         }

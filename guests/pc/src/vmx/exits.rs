@@ -311,7 +311,7 @@ fn msr_areas_fail() -> Outcome {
     Outcome::Pass
 }
 
-/// What the first entries of a list that fails have loaded does not reach L2.
+/// A list that fails at a later entry leaves no value of its first entries to L2.
 fn msr_areas_undo() -> Outcome {
     const SYSENTER_ESP: u64 = 0x175;
     const OLD: u64 = 0x1111;

@@ -135,7 +135,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
         uart.restore(&record.uart);
         input.clear();
         record.input.iter().copied().flatten().copied().for_each(|byte| {
-            // What exceeds the backlog is dropped, as input that arrives is.
+            // Bytes beyond the backlog are dropped, as with arriving input.
             let _ = input.push_back(byte);
         });
     });

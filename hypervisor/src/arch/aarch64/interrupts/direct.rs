@@ -61,7 +61,7 @@ pub fn resume(cpu: &mut Cpu) {
 /// Has the scheduler decide again after a while.
 fn retry_later(cpu: &mut Cpu, doublings: u32) {
     let at = timer::now() + (ticks(RETRY_US) << doublings);
-    // What else this CPU has to do may be earlier.
+    // Another deadline of this CPU may be earlier.
     cpu.deadline = Some(cpu.deadline.map_or(at, |set| set.min(at)));
     timer::set_deadline(cpu.deadline);
 }
