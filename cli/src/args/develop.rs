@@ -17,7 +17,10 @@ pub struct TestArgs {
     /// Run only the tests with this text in their names; `*` stands for anything.
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// Number of scenarios that run concurrently.
+    /// Run variants, too: other CPU models, kernels and numbers of CPUs for what is tested once anyway.
+    #[arg(long)]
+    pub all: bool,
+    /// Number of emulated tests that run concurrently.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
 }

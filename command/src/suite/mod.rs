@@ -1,7 +1,7 @@
 //! `stile test`: the whole test suite.
 //!
-//! [`checks`] need no emulator and run first, then the scenarios ([`table`]). Each scenario is a separate `stile run`,
-//! as a user would start it.
+//! [`checks`] need no emulator and run first. Then several tests run at a time: measurements, and the scenarios
+//! ([`table`]), each of which is a separate `stile run`, as a user would start it.
 
 mod checks;
 mod devices;
@@ -25,11 +25,12 @@ mod snapshots;
 mod system_disk;
 mod table;
 mod traced;
+mod variants;
 
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use stile::args::TestArgs;
 use stile::config::Arch;
@@ -37,7 +38,42 @@ use stile::out::Unwritable;
 use stile::{emulator, exit, out, soak};
 use stile_bench::{budgets, nested as nested_bench, scale};
 
-use scenario::Scenario;
+/// A test that needs an emulator.
+struct Test {
+    name: String,
+    /// The architecture whose emulator it needs.
+    arch: Arch,
+    run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+impl Test {
+    fn new(name: &str, arch: Arch, run: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { name: name.to_owned(), arch, run: Box::new(run) }
+    }
+}
+
+/// All tests that need an emulator. Builds the test guests.
+///
+/// Tests that are not scenarios come first: the longest are among them, and a worker that begins one of those last would
+/// leave the others idle.
+fn emulated() -> Result<Vec<Test>> {
+    let mut tests = vec![
+        Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
+        Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
+        Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),
+    ];
+    tests.extend(budgets::TESTS.map(|(name, arch)| Test::new(name, arch, move || budgets::test(arch))));
+    tests.extend(nested_bench::budgets::TESTS.map(|(name, l1)| Test::new(name, Arch::Aarch64, move || nested_bench::budgets::test(l1))));
+    tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
+    tests.extend(soak::TESTS.map(|(name, arch, nested)| Test::new(name, arch, move || soak::test(arch, nested))));
+    tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
+    tests.extend(table::all()?.into_iter().map(|scenario| Test {
+        name: scenario.name.clone(),
+        arch: scenario.arch(),
+        run: Box::new(move || scenario.run()),
+    }));
+    Ok(tests)
+}
 
 /// Numbers of tests by outcome.
 #[derive(Debug, Default)]
@@ -73,29 +109,15 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     // Long tests run only if they are named.
     let named = |name: &str| !name.starts_with(long::PREFIX) || args.only.iter().any(|pattern| pattern.starts_with(long::PREFIX));
-    let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name) && named(&scenario.name)).collect();
-    let system_disk = Some(system_disk::NAME).filter(|name| chosen(name));
-    let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
-    let at_scale = Some(scale::budgets::TEST).filter(|name| chosen(name));
-    let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
-    let nested_pc = Some(nested_bench::pc::budgets::TEST).filter(|name| chosen(name));
-    let natives: Vec<_> = native::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
-    let longs: Vec<_> = long::TESTS.into_iter().filter(|(name, _)| chosen(name) && named(name)).collect();
-    let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
+    // What a variant tests, others test, too.
+    let needed = |name: &str| args.all || !args.only.is_empty() || !variants::NAMES.contains(&name);
+    let mut tests = emulated()?;
+    if let Some(name) = variants::NAMES.into_iter().find(|name| tests.iter().all(|test| test.name != *name)) {
+        bail!("variants.rs has {name}, which is no test");
+    }
+    tests.retain(|test| chosen(&test.name) && named(&test.name) && needed(&test.name));
     if args.list {
-        checks
-            .iter()
-            .map(|check| check.name)
-            .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
-            .chain(system_disk)
-            .chain(budgets.iter().map(|(name, _)| *name))
-            .chain(at_scale)
-            .chain(nested.iter().map(|(name, _)| *name))
-            .chain(nested_pc)
-            .chain(natives.iter().map(|(name, ..)| *name))
-            .chain(soaks.iter().map(|(name, ..)| *name))
-            .chain(longs.iter().map(|(name, _)| *name))
-            .try_for_each(out::line)?;
+        checks.iter().map(|check| check.name).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
         return Ok(exit::OK);
     }
     let mut count = Count::default();
@@ -104,52 +126,12 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         out::line(format_args!("running {}", check.name))?;
         count.add(check.name, start, check.run())?;
     }
-    if !scenarios.is_empty() {
-        // Here, as an emulator that must be built first would use up the time of the scenarios that wait for it.
-        for arch in Arch::ALL.into_iter().filter(|&arch| scenarios.iter().any(|scenario| scenario.arch() == arch)) {
+    if !tests.is_empty() {
+        // Here, as an emulator that must be built first would use up the time of the tests that wait for it.
+        for arch in Arch::ALL.into_iter().filter(|&arch| tests.iter().any(|test| test.arch == arch)) {
             emulator::ensure(arch)?;
         }
-        run_scenarios(&scenarios, usize::from(args.jobs), &mut count)?;
-    }
-    if let Some(name) = system_disk {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, system_disk::test())?;
-    }
-    for (name, arch) in budgets {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, budgets::test(arch))?;
-    }
-    if let Some(name) = at_scale {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, scale::budgets::test())?;
-    }
-    for (name, l1) in nested {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, nested_bench::budgets::test(l1))?;
-    }
-    if let Some(name) = nested_pc {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, nested_bench::pc::budgets::test())?;
-    }
-    for (name, program, cpu) in natives {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, native::test(program, cpu))?;
-    }
-    for (name, arch, nested) in soaks {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, soak::test(arch, nested))?;
-    }
-    for (name, test) in longs {
-        let start = Instant::now();
-        out::line(format_args!("running {name}"))?;
-        count.add(name, start, test())?;
+        run(&tests, usize::from(args.jobs), &mut count)?;
     }
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;
@@ -158,25 +140,25 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
 }
 
-/// Runs scenarios, `jobs` at a time.
+/// Runs tests, `jobs` at a time.
 ///
 /// # Errors
-/// Standard output can't be written: no further scenario starts then.
-fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
-    out::line(format_args!("running {} scenarios in the emulator, {jobs} at a time", scenarios.len()))?;
-    let next = Mutex::new(scenarios.iter());
+/// Standard output can't be written: no further test starts then.
+fn run(tests: &[Test], jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
+    out::line(format_args!("running {} tests in emulators, {jobs} at a time", tests.len()))?;
+    let next = Mutex::new(tests.iter());
     let state = Mutex::new((count, Ok(())));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 // A poisoned lock means that another worker panicked: the scope will panic, too.
-                while let Some(scenario) = next.lock().ok().and_then(|mut next| next.next()) {
+                while let Some(test) = next.lock().ok().and_then(|mut next| next.next()) {
                     let start = Instant::now();
-                    let result = scenario.run();
+                    let result = (test.run)();
                     let Ok(mut state) = state.lock() else { return };
                     let (count, shown) = &mut *state;
                     if shown.is_ok() {
-                        *shown = count.add(&scenario.name, start, result);
+                        *shown = count.add(&test.name, start, result);
                     }
                     if shown.is_err() {
                         return;

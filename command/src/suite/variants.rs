@@ -1,0 +1,23 @@
+//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone.
+//!
+//! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
+//! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
+
+/// The variants' names.
+pub const NAMES: [&str; 15] = [
+    "boot/debian-installer",
+    "boot/debian/cortex-a57",
+    "boot/debian/cortex-a76",
+    "boot/debian:6.1/cortex-a76",
+    "boot/debian:6.1/max",
+    "boot/debian:6.12/cortex-a57",
+    "boot/debian:6.12/max",
+    "nested/debian-6.1-nvhe-two-vcpus-of-l2",
+    "nested/debian-6.12-two-vcpus-of-l2",
+    "nested/debian-as-l2",
+    "nested/nvhe-debian-as-l2",
+    "pc/debian/corei7_haswell_4770-1-on-1",
+    "pc/debian:6.1/corei7_haswell_4770-2-on-1",
+    "pc/debian:6.1/corei7_skylake_x-1-on-1",
+    "pc/debian:6.1/corei7_skylake_x-2-on-2",
+];
