@@ -78,12 +78,6 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::work(cpu)
 }
 
-/// Entry of the other CPUs.
-fn start_other(cpu: &mut Cpu) -> ! {
-    // No vCPU runs yet: the CPU sleeps until a reschedule request.
-    cpu::work(cpu)
-}
-
 /// Reports why Stile cannot run here, and powers the machine off.
 fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");

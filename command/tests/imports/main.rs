@@ -1,12 +1,16 @@
-//! No import cycles: in each crate of the repository, files import each other in one direction only.
+//! Files import each other in one direction only: no cycles in any crate of the repository, and in the hypervisor no
+//! import of a higher layer (docs/layers.md).
 
 mod graph;
+mod layers;
 mod tree;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use graph::Edges;
+use layers::Layers;
 use tree::Tree;
 
 fn repository() -> PathBuf {
@@ -64,20 +68,70 @@ fn crates_have_no_import_cycles() {
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
-/// Uses of a back end outside it are not imports: they go through the contract (`arch/contract`), and the compiler lets
-/// nothing else of them through `arch/mod.rs`.
+/// The hypervisor's files and imports, relative to its sources. Uses of a back end outside it are not imports: they go
+/// through the contract (`arch/contract`), and the compiler lets nothing else of them through `arch/mod.rs`.
+static HYPERVISOR: LazyLock<(BTreeSet<PathBuf>, Edges)> = LazyLock::new(|| {
+    let sources = repository().join("hypervisor/src");
+    let tree = Tree::read(&sources.join("main.rs"));
+    let short = |file: &Path| file.strip_prefix(&sources).expect("a file of the hypervisor").to_owned();
+    let is_back_end = |file: &Path| ["aarch64", "x86_64", "fake"].iter().any(|name| file.starts_with(Path::new("arch").join(name)));
+    let edges = graph::edges(&tree).into_iter().map(|((from, to), names)| ((short(&from), short(&to)), names));
+    let edges = edges.filter(|((from, to), _)| is_back_end(from) || !is_back_end(to)).collect();
+    (tree.modules.iter().map(|module| short(&module.file)).collect(), edges)
+});
+
 #[test]
 fn the_hypervisor_has_no_import_cycles() {
-    let sources = repository().join("hypervisor/src");
-    let mut edges = graph::edges(&Tree::read(&sources.join("main.rs")));
-    let is_back_end = |file: &Path| ["aarch64", "x86_64", "fake"].iter().any(|name| file.starts_with(sources.join("arch").join(name)));
-    edges.retain(|(from, to), _| is_back_end(from) || !is_back_end(to));
-    let cycles = describe(&edges, &sources);
+    let (_, edges) = &*HYPERVISOR;
+    let cycles = describe(edges, Path::new(""));
     if !cycles.is_empty() {
-        let short = |file: &Path| file.strip_prefix(&sources).unwrap_or(file).display().to_string();
-        let upward: String = graph::upward(&edges).iter().map(|(from, to)| format!("{} -> {}\n", short(from), short(to))).collect();
+        let upward: String = graph::upward(edges).iter().map(|(from, to)| format!("{} -> {}\n", from.display(), to.display())).collect();
         panic!("{}\nWithout these imports there would be none:\n{upward}", cycles.join("\n"));
     }
+}
+
+#[test]
+fn the_hypervisor_imports_no_higher_layer() {
+    let page = std::fs::read_to_string(repository().join("docs/layers.md")).expect("docs/layers.md");
+    let tables = Layers::read(&page);
+    let (files, edges) = &*HYPERVISOR;
+    assert_eq!(tables.len(), 3, "docs/layers.md has a table for all, and one for each back end");
+    for table in &tables {
+        let unknown: Vec<_> = files.iter().filter(|file| !table.knows(file)).collect();
+        assert!(unknown.is_empty(), "no layer in docs/layers.md has {unknown:?}");
+        let unused = table.unused(files.iter().map(PathBuf::as_path));
+        assert!(unused.is_empty(), "docs/layers.md names files that do not exist: {unused:?}");
+    }
+    let upward: Vec<String> = tables.iter().flat_map(|table| table.upward(edges)).collect();
+    assert!(upward.is_empty(), "imports from a higher layer of docs/layers.md:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn an_upward_import_is_found() {
+    let page = "\
+## Folder `back/`
+| layer | files |
+| --- | --- |
+| machine | `host/` |
+| state | `vm/` `nested/state.rs` |
+| exits | `nested/` `vm/mod.rs` |
+";
+    let tables = Layers::read(page);
+    let upward = |from: &str, to: &str| {
+        let edge = ((from.into(), to.into()), BTreeSet::from(["X".to_owned()]));
+        tables.iter().flat_map(|table| table.upward(&Edges::from([edge.clone()]))).collect::<Vec<_>>()
+    };
+    assert_eq!(upward("back/host/cpu.rs", "back/vm/ram.rs"), ["host/cpu.rs (machine) imports from vm/ram.rs (state): X"]);
+    assert_eq!(upward("back/nested/state.rs", "back/nested/exit.rs").len(), 1, "the longest name decides");
+    assert_eq!(upward("back/vm/ram.rs", "back/vm/mod.rs").len(), 1);
+    assert!(upward("back/nested/exit.rs", "back/nested/state.rs").is_empty(), "a lower layer");
+    assert!(upward("back/vm/ram.rs", "back/nested/state.rs").is_empty(), "the same layer");
+    assert!(upward("main.rs", "back/vm/mod.rs").is_empty(), "a file of another folder");
+    let [table] = tables.as_slice() else { panic!("one table") };
+    assert!(table.knows(Path::new("main.rs")) && !table.knows(Path::new("back/boot.rs")));
+    let files = ["back/host/cpu.rs", "back/nested/state.rs", "back/vm/mod.rs"].map(Path::new);
+    assert!(table.unused(files.into_iter()).is_empty());
+    assert_eq!(table.unused(files[..2].iter().copied()), ["vm/", "vm/mod.rs"]);
 }
 
 /// The edges of a crate of one file whose inline modules count as files.

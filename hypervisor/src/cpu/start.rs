@@ -98,5 +98,6 @@ extern "C" fn secondary_boot() -> ! {
         }
     }
     HANDOFF.state.store(ARRIVED, Ordering::Release);
-    crate::start_other(cpu)
+    // No vCPU runs yet: the CPU sleeps until a reschedule request.
+    super::work(cpu)
 }

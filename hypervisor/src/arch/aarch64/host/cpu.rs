@@ -6,8 +6,8 @@ use stile_ledger::Row;
 use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
+use super::general_registers::copy_general_registers;
 use super::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::vcpu::registers::copy_general_registers;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 

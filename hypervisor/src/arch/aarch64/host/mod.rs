@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod cpu;
 pub mod features;
 pub mod firmware;
+mod general_registers;
 pub mod gic;
 pub mod its;
 pub mod mmio;

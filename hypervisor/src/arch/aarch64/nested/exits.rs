@@ -9,7 +9,7 @@ use stile_sysreg::syndrome::Esr;
 use super::answer::{answer, class};
 use super::home::home;
 use super::state::{Nested, Regime};
-use super::{e2h, eret, exception, gic as guest_gic, guest, sysreg, timers};
+use super::{e2h, eret, exception, gic as guest_gic, guest, sysreg, timer_interrupts, timers};
 use crate::arch::aarch64::handler;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
@@ -90,7 +90,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
-        timers::STAND_IN => return guest::stand_in(cpu, nested),
+        timers::STAND_IN => return timer_interrupts::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 // Possibly an end of interrupt whose line L1 lowers in memory, without a trap.

@@ -10,7 +10,7 @@ use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
 
 use super::shadow::Unresolved;
 use super::state::{Nested, Regime};
-use super::{answer, exception, gic as guest_gic, timers};
+use super::{answer, exception, gic as guest_gic, timer_interrupts, timers};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
@@ -149,33 +149,6 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | far & 0xfff)
 }
 
-/// Handles an acknowledged CNTHV interrupt. L1's own interface is loaded.
-#[inline(always)]
-pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
-    gic::drop_priority(timers::STAND_IN);
-    gic::deactivate(timers::STAND_IN);
-    timers::stand_in_expired(cpu, nested);
-    Outcome::again(rows::IRQ_STAND_IN)
-}
-
-/// Handles an acknowledged interrupt of one of L2's timers, which are in the CPU. L1's own interface is loaded.
-#[inline(always)]
-fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
-    gic::drop_priority(intid);
-    guest_gic::guest_timer_expired(cpu, cpu.vcpu(), nested, intid);
-    Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
-}
-
-/// Handles such an interrupt while this CPU is idle and its vCPU sleeps. Returns false for other interrupts.
-pub fn idle_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> bool {
-    match (intid, nested.regime) {
-        (timers::STAND_IN, _) => stand_in(cpu, nested),
-        (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL, Regime::Guest) => own_timer(cpu, nested, intid),
-        _ => return false,
-    };
-    true
-}
-
 /// Handles a physical IRQ.
 pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let vcpu = cpu.vcpu();
@@ -183,8 +156,8 @@ pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     guest_gic::bring_el2(cpu, vcpu, nested);
     let intid = gic::acknowledge();
     let outcome = match intid {
-        intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => own_timer(cpu, nested, intid),
-        timers::STAND_IN => stand_in(cpu, nested),
+        intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => timer_interrupts::guest_timer(cpu, nested, intid),
+        timers::STAND_IN => timer_interrupts::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 guest_gic::sample_timers(cpu, vcpu, nested);

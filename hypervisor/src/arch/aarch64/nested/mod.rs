@@ -31,6 +31,7 @@ pub mod state;
 pub mod support;
 mod switch;
 mod sysreg;
+mod timer_interrupts;
 mod timers;
 mod tlbi;
 mod traps;
@@ -42,6 +43,7 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::vm::Vcpu;
 use state::{Nested, Regime};
+pub use timer_interrupts::idle_timer;
 
 /// Resumes the loaded vCPU after it was left or loaded: its guest continues, unless L1 has an interrupt to take
 /// first.
@@ -79,18 +81,6 @@ pub fn load_second_stage(cpu: &mut Cpu) {
         && nested.regime == Regime::Guest
     {
         nested.load_shadow(vm, index);
-    }
-}
-
-/// Handles a timer interrupt of the loaded, sleeping vCPU that belongs to the regime that is not in the CPU, or to
-/// its guest. L1's own interface is loaded. Returns false for other interrupts.
-pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
-    if cpu.vcpu.is_none() {
-        return false;
-    }
-    match cpu.with_nested() {
-        Some((cpu, nested)) => guest::idle_timer(cpu, nested, intid),
-        None => false,
     }
 }
 

@@ -5,10 +5,10 @@ use stile_x86_decode::cache::{Counters, Verify};
 use stile_x86_decode::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_x86_walk::{Features, Paging, Registers};
 
-use super::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arena::{self, Arena};
 use crate::vm::Vm;
 

@@ -5,7 +5,5 @@ pub mod decoder;
 pub mod devices;
 pub mod ports;
 pub mod processor;
-pub mod ram;
 pub mod registers;
-pub mod shared;
 pub mod sleep;

@@ -4,11 +4,11 @@ use stile_paging::PAGE_SIZE;
 use stile_x86_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
 use stile_x86_walk::{Access, Kind, translate};
 
-use super::ram::Ram;
-use super::shared;
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vm::guest_memory::Ram;
+use crate::arch::x86_64::vm::shared;
 use crate::vm::power::End;
 
 /// The memory that an emulated instruction accesses: the vCPU's own, or that of a guest hypervisor's guest.

@@ -4,8 +4,8 @@
 use stile_board::pc;
 use stile_x86_walk::GuestMemory;
 
-use super::ram::Ram;
 use crate::arch::x86_64::interrupts::events;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::{Vcpu, Vm};
 
 /// Handles a request for S3. If the first vCPU makes it and the guest has set a waking vector, it wakes there in real

@@ -1,18 +1,24 @@
 //! From exit to handler and back: `exit.S`, its dispatch table, and the values that handlers return.
 
+pub mod basic;
+mod entry_points;
+mod failed_entry;
+
 use core::mem::offset_of;
 
 use stile_apic::Pages;
 use stile_ledger::x86_64 as rows;
 use stile_ledger::{Row, RowId, layout};
 
+use crate::arch::x86_64::handler::{NO_SUCH_CALL, SEND_IPI};
 use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::cpuid;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::vm::cpuid;
+use crate::arch::x86_64::host::vmcs::Field;
 pub use crate::cpu::Outcome;
 use crate::vm::Vcpu;
+pub use entry_points::{entry_point, entry_point_of_l2, trace};
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -110,7 +116,6 @@ const REASONS: usize = 80;
 struct Stub(unsafe extern "C" fn());
 
 unsafe extern "C" {
-    fn vm_exit();
     fn exit_other();
     fn exit_interrupt();
     fn exit_cpuid();
@@ -121,12 +126,7 @@ unsafe extern "C" {
     fn exit_io();
     fn exit_ept_violation();
     fn exit_vmx();
-    fn vm_exit_l2();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
-    fn traced_vm_exit();
-    fn traced_vm_exit_l2();
-    fn traced_vm_exit_mitigated();
-    fn traced_vm_exit_l2_mitigated();
     fn traced_exit_other();
     fn traced_exit_interrupt();
     fn traced_exit_cpuid();
@@ -137,8 +137,6 @@ unsafe extern "C" {
     fn traced_exit_io();
     fn traced_exit_ept_violation();
     fn traced_exit_vmx();
-    fn vm_exit_mitigated();
-    fn vm_exit_l2_mitigated();
     fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
     fn handle_other();
     fn handle_interrupt_mitigated();
@@ -150,48 +148,6 @@ unsafe extern "C" {
     fn handle_io();
     fn handle_ept_violation_full();
     fn handle_vmx();
-}
-
-/// Basic exit reasons that handlers refer to.
-pub mod basic {
-    pub const EXCEPTION: u64 = 0;
-    pub const EXTERNAL_INTERRUPT: usize = 1;
-    pub const TRIPLE_FAULT: u64 = 2;
-    pub const INIT: u64 = 3;
-    pub const INTERRUPT_WINDOW: u64 = 7;
-    pub const NMI_WINDOW: u64 = 8;
-    pub const TASK_SWITCH: u64 = 9;
-    pub const CPUID: usize = 10;
-    pub const GETSEC: u64 = 11;
-    pub const HLT: usize = 12;
-    pub const INVD: u64 = 13;
-    pub const RDPMC: u64 = 15;
-    pub const RSM: u64 = 17;
-    pub const VMCALL: usize = 18;
-    pub const VMX_FIRST: usize = 19;
-    pub const VMX_LAST: usize = 27;
-    pub const CONTROL_REGISTER: u64 = 28;
-    pub const IO: usize = 30;
-    pub const RDMSR: usize = 31;
-    pub const WRMSR: usize = 32;
-    pub const MWAIT: u64 = 36;
-    pub const MONITOR_TRAP: u64 = 37;
-    pub const PAUSE: u64 = 40;
-    pub const MONITOR: u64 = 39;
-    /// TPR below threshold.
-    pub const PRIORITY: u64 = 43;
-    pub const APIC_ACCESS: u64 = 44;
-    /// Virtualized EOI.
-    pub const EOI: u64 = 45;
-    pub const EPT_VIOLATION: usize = 48;
-    pub const INVEPT: usize = 50;
-    pub const INVVPID: usize = 53;
-    pub const PREEMPTION_TIMER: u64 = 52;
-    pub const WBINVD: u64 = 54;
-    pub const XSETBV: u64 = 55;
-    pub const APIC_WRITE: u64 = 56;
-    /// Bit of the reason: the entry failed.
-    pub const ENTRY_FAILURE: u64 = 1 << 31;
 }
 
 #[unsafe(no_mangle)]
@@ -248,46 +204,6 @@ const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
     table[basic::INVEPT] = entry;
     table[basic::INVVPID] = entry;
     table
-}
-
-/// Result of an unknown hypercall, as in KVM's interface (KVM_ENOSYS).
-pub const NO_SUCH_CALL: i64 = -1000;
-/// The one implemented hypercall: multicast IPIs ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not announce it, but
-/// test programs use it unconditionally.
-pub const SEND_IPI: u32 = 10;
-
-/// Exit entry points (HOST_RIP).
-pub fn entry_point() -> u64 {
-    if speculation::is_needed_at_exits() { vm_exit_mitigated as *const () as u64 } else { vm_exit as *const () as u64 }
-}
-
-/// Exit entry point for L2.
-pub fn entry_point_of_l2() -> u64 {
-    if speculation::is_needed_at_exits() { vm_exit_l2_mitigated as *const () as u64 } else { vm_exit_l2 as *const () as u64 }
-}
-
-/// Exit entry points, with those of recording CPUs.
-fn entry_points() -> [(u64, u64); 4] {
-    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
-    [
-        (address(vm_exit), address(traced_vm_exit)),
-        (address(vm_exit_l2), address(traced_vm_exit_l2)),
-        (address(vm_exit_mitigated), address(traced_vm_exit_mitigated)),
-        (address(vm_exit_l2_mitigated), address(traced_vm_exit_l2_mitigated)),
-    ]
-}
-
-/// Starts or stops recording of the current VMCS's exits. Returns whether that changed.
-pub fn trace(on: bool) -> bool {
-    let current = vmcs::read(Field::HOST_RIP);
-    let other = entry_points().into_iter().find_map(|(plain, traced)| {
-        let (from, to) = if on { (plain, traced) } else { (traced, plain) };
-        (current == from).then_some(to)
-    });
-    if let Some(entry) = other {
-        vmcs::write(Field::HOST_RIP, entry);
-    }
-    other.is_some()
 }
 
 /// First entry of this CPU into a guest; later ones are in `exit.S`.

@@ -10,14 +10,8 @@ use super::{Field, interrupt, vmcs};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::{delivery, events};
-use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::inject::{self, vector};
 use crate::cpu::Leave;
-
-/// Vectors of intercepted exceptions.
-const DEBUG: u64 = 1;
-const ALIGNMENT: u64 = 17;
-/// The exception bitmap.
-pub const BITMAP: u64 = 1 << DEBUG | 1 << ALIGNMENT;
 
 const TYPE: u64 = 7 << 8;
 const NMI: u64 = 2 << 8;
@@ -44,13 +38,13 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
         Some((NMI, _)) => delivery::put_back_nmi(cpu),
         _ => {}
     }
-    let row = if event as u8 == ALIGNMENT as u8 { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
+    let row = if event as u8 == vector::ALIGNMENT { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
     resume_or_leave(cpu, row)
 }
 
 /// Whether an intercepted exception has the side effects of a debug exception ([`debug`]): INT1 has its vector, but no cause.
 pub fn is_debug(event: u64) -> bool {
-    event & (TYPE | 0xff) == HARDWARE_EXCEPTION | DEBUG
+    event & (TYPE | 0xff) == HARDWARE_EXCEPTION | u64::from(vector::DEBUG)
 }
 
 /// Side effects of a debug exception: sets the cause in DR6, clears DR7.GD and the branch-step flag ("Debug

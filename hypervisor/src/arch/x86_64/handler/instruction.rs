@@ -4,12 +4,18 @@ use stile_apic::Message;
 use stile_ledger::x86_64::{HLT_AT_ONCE, HLT_WAIT, reason};
 
 use super::{TF, skip_instruction};
-use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
+use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
+
+/// Result of an unknown hypercall, as in KVM's interface (KVM_ENOSYS).
+pub const NO_SUCH_CALL: i64 = -1000;
+/// The one implemented hypercall: multicast IPIs ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not announce it, but
+/// test programs use it unconditionally.
+pub const SEND_IPI: u32 = 10;
 
 /// Handles a VMCALL that `exit.S` does not answer, with all general registers in the frame.
 #[unsafe(no_mangle)]

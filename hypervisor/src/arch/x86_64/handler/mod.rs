@@ -14,10 +14,11 @@ mod msr;
 mod other;
 mod task;
 
-pub use entry::{fail as fail_entry, wrap};
-pub use exception::{BITMAP as EXCEPTIONS, debug, is_debug, resume_or_leave};
+pub use entry::wrap;
+pub use exception::{debug, is_debug, resume_or_leave};
+pub use instruction::{NO_SUCH_CALL, SEND_IPI};
 pub use interrupt::{handle_interrupt, idle as idle_interrupt};
-pub use msr::{Kept, handle_rdmsr, handle_wrmsr};
+pub use msr::{handle_rdmsr, handle_wrmsr};
 
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;

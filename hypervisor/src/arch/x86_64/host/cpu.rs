@@ -11,9 +11,9 @@ use stile_ledger::Row;
 use stile_sched::VcpuId;
 use stile_trace::Recorder;
 
+use super::cpuid::Table;
 use super::instructions::{msr, wrmsr};
 use super::{apic, descriptor_tables, timer};
-use crate::arch::x86_64::vm::cpuid::Table;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 

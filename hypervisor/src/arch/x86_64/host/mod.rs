@@ -3,6 +3,7 @@
 pub mod apic;
 pub mod board;
 pub mod cpu;
+pub mod cpuid;
 pub mod descriptor_tables;
 pub mod firmware;
 pub mod heap;

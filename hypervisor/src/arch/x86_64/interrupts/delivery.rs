@@ -3,11 +3,12 @@
 use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
 use stile_blob::ApicVirtualization;
 
-use super::window::{VALID, can_interrupt, exit_when_it_can, interrupts_on};
+use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
 use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, timer};
+use crate::arch::x86_64::vcpu::inject::VALID;
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 

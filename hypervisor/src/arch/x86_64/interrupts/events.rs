@@ -8,11 +8,12 @@ use stile_ledger::RowId;
 
 use super::deadline;
 use super::deadlock::DeadlockCheck;
-use super::window::{self, VALID};
+use super::window;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, vmx};
+use crate::arch::x86_64::vcpu::inject::VALID;
 use crate::cpu::{self, Leave};
 use crate::vm::Vcpu;
 use crate::vm::power::End;
@@ -241,7 +242,7 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     context.reset_to_page(page);
     vcpu.arch.direct.reset();
     // INIT does not change the TSC.
-    context.tsc_offset = vcpu.arch.kept.tsc_offset();
+    context.tsc_offset = vcpu.arch.msrs.tsc_offset();
     cpu::start(vcpu);
 }
 

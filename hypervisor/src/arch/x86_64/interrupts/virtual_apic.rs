@@ -1,21 +1,14 @@
 //! APIC virtualization of the loaded vCPU in the VMCS (the manual, "APIC Virtualization and Virtual Interrupts"). The
 //! registers are in the vCPU's `Pages`, whether the processor virtualizes them or not.
 
-use stile_apic::{Mode, Pages, Status, is_kept, offset};
+use stile_apic::{Mode, Pages, Status};
 use stile_blob::ApicVirtualization;
-use stile_board::pc;
-use stile_lock::TicketLock;
-use stile_paging::PAGE_SIZE;
-use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, PageTable, TableMemory, TableRead};
 
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, pin, primary, secondary};
-use crate::arena::Arena;
 use crate::console::log;
-use crate::memory::TableFrames;
 use crate::vm::Vcpu;
 
 /// Returns the requested level of APIC virtualization, or the highest supported one, which is logged.
@@ -34,45 +27,6 @@ pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
     level
 }
 
-/// The APIC-access page of a VM in its second stage, by which the processor recognizes accesses ("APIC-Access Page").
-/// It is mapped only while all vCPUs have their APICs at the default address in xAPIC mode; otherwise accesses fault,
-/// and are emulated.
-pub struct AccessPage {
-    /// Physical address.
-    pub address: u64,
-    /// Table and index of the second-stage entry, and its value.
-    place: (u64, usize),
-    entry: u64,
-    /// Serializes changes of the mapping.
-    lock: TicketLock<()>,
-}
-
-impl AccessPage {
-    /// Prepares the mapping in a second stage with this root.
-    ///
-    /// # Errors
-    /// No memory is left for tables.
-    pub fn new(table: &mut PageTable<Ept>, root: u64, arena: &'static Arena) -> Result<AccessPage, &'static str> {
-        let address = arena.allocate_pages(PAGE_SIZE)?;
-        let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
-        let mapping = Mapping { address: pc::LOCAL_APIC, output: address, size: PAGE_SIZE, attributes };
-        table.map(&mut { arena }, mapping).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
-        // Four levels of 512 entries; a single page within 2 MiB is mapped at the last level.
-        let index = |level: u32| (pc::LOCAL_APIC >> (12 + 9 * level)) as usize & 511;
-        let next = |from: u64, level: u32| TableFrames.read(from, index(level)).map_or(0, |entry| entry & 0x000f_ffff_ffff_f000);
-        let place = ([3, 2, 1].into_iter().fold(root, next), index(0));
-        let entry = TableFrames.read(place.0, place.1).unwrap_or(0);
-        Ok(AccessPage { address, place, entry, lock: TicketLock::new(()) })
-    }
-
-    /// Updates the mapping after a vCPU's APIC has moved, or the VM was reset.
-    pub fn choose<'a>(&self, mut apics: impl Iterator<Item = &'a Pages>) {
-        let _guard = self.lock.lock();
-        let entry = if apics.all(|apic| apic.is_at(pc::LOCAL_APIC)) { self.entry } else { 0 };
-        TableFrames.write(self.place.0, self.place.1, entry);
-    }
-}
-
 /// Updates the loaded vCPU after a change of its APIC's mode or address.
 pub fn moved(cpu: &mut Cpu) {
     write_controls(cpu);
@@ -82,21 +36,6 @@ pub fn moved(cpu: &mut Cpu) {
         // Other CPUs' stale translations of the page serve only vCPUs whose APIC is there; other vCPUs come here, or
         // flush at load.
         vmx::invalidate_ept(vm.arch.place.ept);
-    }
-}
-
-/// Clears bits of an MSR bitmap for x2APIC registers that the processor virtualizes: plain registers, the TPR, and
-/// with virtual-interrupt delivery EOI and self-IPI.
-pub fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
-    const WRITES: usize = 2048;
-    let delivers = level >= ApicVirtualization::Delivery;
-    let mut open = |half: usize, register: u32| bitmap[half + register as usize / 8] &= !(1 << (register % 8));
-    for register in (msr::X2APIC..msr::X2APIC + 0x100).filter(|&register| is_kept(register, delivers)) {
-        open(0, register);
-    }
-    let written = [offset::TPR, offset::EOI, offset::SELF_IPI];
-    for register in written.into_iter().take(if delivers { written.len() } else { 1 }) {
-        open(WRITES, msr::X2APIC + (register >> 4));
     }
 }
 

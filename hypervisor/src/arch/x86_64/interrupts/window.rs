@@ -4,9 +4,6 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 
-/// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
-/// Event Injection").
-pub const VALID: u64 = 1 << 31;
 /// RFLAGS.IF.
 pub const IF: u64 = 1 << 9;
 /// Blocking by STI and by MOV SS ("Guest Non-Register State").

@@ -6,7 +6,7 @@ use super::state::GuestVmx;
 use crate::arch::x86_64::handler::{skip_instruction, wrap};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::primary;
-use crate::arch::x86_64::interrupts::window::VALID;
+use crate::arch::x86_64::vcpu::inject::VALID;
 
 /// In [`Field::ENTRY_INTERRUPTION`], type "other event" with vector 0: a pending exit of the monitor trap flag.
 const PENDING: u64 = VALID | 7 << 8;

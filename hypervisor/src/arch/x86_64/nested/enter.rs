@@ -12,14 +12,14 @@ use super::lists;
 use super::merge::OfL1;
 use super::own;
 use super::state::{GuestVmx, Offer, to_vmcs01};
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
-use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
 
 /// RFLAGS in VMCS01 while L2 runs: interrupts are disabled, so that Stile injects none.

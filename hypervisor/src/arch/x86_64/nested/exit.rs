@@ -9,10 +9,10 @@ use super::rows::own_row;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, Violation};
 use super::state::GuestVmx;
 use super::{device, enter, operand, own};
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::cpu::Leave;
 
 const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;

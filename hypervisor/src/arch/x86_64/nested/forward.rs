@@ -11,8 +11,8 @@ use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
-use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
+use crate::arch::x86_64::vcpu::inject::VALID;
 
 /// An exit to L1.
 #[derive(Clone, Copy, Default)]

@@ -11,10 +11,10 @@ use super::forward::Exit;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
 use super::state::GuestVmx;
 use crate::arch::x86_64::emulation::processor::By;
-use crate::arch::x86_64::emulation::ram::{Place, Ram};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::Field;
+use crate::arch::x86_64::vm::guest_memory::{Place, Ram};
 
 /// Reason for not making an access.
 pub enum Refusal {

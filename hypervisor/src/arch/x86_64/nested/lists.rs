@@ -8,10 +8,10 @@ use super::merge::LBR;
 use super::of_l1;
 use super::operand::Page;
 use super::state::{GuestVmx, to_vmcs01};
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// Loads the VM-entry MSR-load area, with VMCS02 current. Returns the number of the entry that fails, from 1.
 pub fn load_at_entry(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Result<(), u64> {

@@ -5,7 +5,6 @@ use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
 use super::state::GuestVmx;
-use crate::arch::x86_64::handler::EXCEPTIONS;
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
@@ -120,9 +119,9 @@ impl GuestVmx {
         let own = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | apic_accesses;
         let secondary = own | secondary12 & SECONDARY;
         let entry = features.entry | self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST;
-        let exceptions = EXCEPTIONS | self.vmcs12.get(Field::EXCEPTION_BITMAP);
+        let exceptions = inject::INTERCEPTED | self.vmcs12.get(Field::EXCEPTION_BITMAP);
         let offset12 = if primary12 & primary::TSC_OFFSET != 0 { self.vmcs12.get(Field::TSC_OFFSET) } else { 0 };
-        let offset = cpu.vcpu().arch.kept.tsc_offset().wrapping_add(offset12);
+        let offset = cpu.vcpu().arch.msrs.tsc_offset().wrapping_add(offset12);
         let ept = if secondary12 & secondary::EPT != 0 { self.shadow_pointer(self.vmcs12.get(Field::EPT_POINTER)) } else { place.ept };
         let vmcs02 = self.vmcs02();
         vmcs02.compose(Field::PIN_CONTROLS, pin.into());

@@ -9,7 +9,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::interrupts::deadline;
-use crate::arch::x86_64::interrupts::window::VALID;
+use crate::arch::x86_64::vcpu::inject::VALID;
 
 /// Reads an MSR. `None` if that raises #GP.
 pub fn read(cpu: &mut Cpu, register: u32) -> Option<u64> {

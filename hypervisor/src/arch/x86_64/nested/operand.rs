@@ -5,11 +5,11 @@ use stile_paging::PAGE_SIZE;
 use stile_x86_decode::Fault;
 
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
-use crate::arch::x86_64::emulation::ram::Ram;
-use crate::arch::x86_64::emulation::shared;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vm::guest_memory::Ram;
+use crate::arch::x86_64::vm::shared;
 
 /// Reads a general register of L1. All are in the frame.
 pub fn register(cpu: &Cpu, number: usize) -> u64 {

@@ -21,7 +21,8 @@ use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
 use crate::arch::x86_64::interrupts::delivery;
-use crate::arch::x86_64::interrupts::window::{self, VALID};
+use crate::arch::x86_64::interrupts::window;
+use crate::arch::x86_64::vcpu::inject::VALID;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use stile_blob::ApicVirtualization;
 
@@ -234,7 +235,7 @@ impl GuestVmx {
 /// Updates the TSC offset, which may have changed at load. VMCS02 is current.
 pub fn refresh_offset(cpu: &Cpu, vmx: &mut GuestVmx) {
     let offset12 = if vmx.primary12() & primary::TSC_OFFSET != 0 { vmx.vmcs12.get(Field::TSC_OFFSET) } else { 0 };
-    let offset = cpu.vcpu().arch.kept.tsc_offset().wrapping_add(offset12);
+    let offset = cpu.vcpu().arch.msrs.tsc_offset().wrapping_add(offset12);
     vmx.vmcs02().compose(Field::TSC_OFFSET, offset);
 }
 

@@ -5,13 +5,13 @@ use stile_nested_vmx::shadow::Page;
 
 use super::frames::Frames;
 use super::state::GuestVmx;
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::exit::basic;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::ept_pointer;
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use stile_x86_walk::GuestMemory;
 
 /// Exit reasons.

@@ -53,5 +53,5 @@ fn left(cpu: &Cpu, timer: PreemptionTimer) -> u32 {
 
 /// L1's time-stamp counter, which is stopped while the VM is paused.
 fn counter(cpu: &Cpu) -> u64 {
-    timer::now().wrapping_add(cpu.vcpu().arch.kept.tsc_offset())
+    timer::now().wrapping_add(cpu.vcpu().arch.msrs.tsc_offset())
 }

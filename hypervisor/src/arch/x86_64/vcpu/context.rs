@@ -10,12 +10,12 @@ use super::debug::Debug;
 use super::extended::Extended;
 use super::pauses::Pauses;
 use super::start_state::Start;
-use super::{cr0, host_state};
+use super::{cr0, host_state, inject};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
-use crate::arch::x86_64::interrupts::virtual_apic::AccessPage;
+use crate::arch::x86_64::vm::access_page::AccessPage;
 
 /// MSRs that load and put move, if their values differ.
 const MSRS: [u32; 6] = [msr::STAR, msr::LSTAR, msr::CSTAR, msr::FMASK, msr::KERNEL_GS_BASE, msr::TSC_AUX];
@@ -198,7 +198,7 @@ impl VcpuContext {
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
             // Guests handle their own exceptions, except those that can recur endlessly.
-            (Field::EXCEPTION_BITMAP, crate::arch::x86_64::handler::EXCEPTIONS),
+            (Field::EXCEPTION_BITMAP, inject::INTERCEPTED),
             (Field::PAGE_FAULT_MASK, 0),
             (Field::PAGE_FAULT_MATCH, 0),
             (Field::CR3_TARGETS, 0),

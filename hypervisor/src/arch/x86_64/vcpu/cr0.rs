@@ -3,10 +3,10 @@
 
 use stile_x86_walk::GuestMemory;
 
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
 
 /// Guest/host mask: NE is fixed to 1; CD and NW belong to the machine.

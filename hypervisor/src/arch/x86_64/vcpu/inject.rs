@@ -1,8 +1,10 @@
 //! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::window::VALID;
 
+/// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
+/// Event Injection").
+pub const VALID: u64 = 1 << 31;
 /// RFLAGS.TF.
 pub const TF: u64 = 1 << 8;
 
@@ -17,12 +19,16 @@ const UNDEFINED: u64 = 1 << 12;
 const NMI_BLOCKED: u64 = 1 << 3;
 
 /// Vectors of exceptions.
-mod vector {
+pub mod vector {
     pub const DEBUG: u8 = 1;
     pub const UNDEFINED: u8 = 6;
     pub const DOUBLE_FAULT: u8 = 8;
     pub const PROTECTION: u8 = 13;
+    pub const ALIGNMENT: u8 = 17;
 }
+
+/// The exception bitmap: those whose delivery can raise the next one endlessly (`handler/exception.rs`).
+pub const INTERCEPTED: u64 = 1 << vector::DEBUG | 1 << vector::ALIGNMENT;
 
 /// Ends blocking by STI and MOV SS after the following instruction.
 #[inline(always)]

@@ -7,6 +7,7 @@ pub mod extended;
 pub mod host_state;
 pub mod inject;
 mod loaded;
+pub mod msrs;
 pub mod pauses;
 pub mod simd;
 pub mod start_state;

@@ -1,9 +1,8 @@
 //! CPUID for guests.
 
-use core::mem::offset_of;
-
 use stile_blob::Topology;
 
+use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -33,36 +32,12 @@ fn signature(text: &[u8; 12], at: usize) -> u32 {
 
 const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 
-/// Limit of leaves in the table.
-pub const LEAVES: usize = 32;
 /// Leaves whose answer depends on a subleaf, the vCPU or its state.
 const VARIABLE: u32 = 1 << 0x1 | 1 << 0x4 | 1 << 0x7 | 1 << 0xb | 1 << 0xd;
 
-/// Constant answers, for `exit.S`.
-#[repr(C)]
-pub struct Table {
-    /// Bit mask of leaves in the table.
-    present: u32,
-    /// EAX, EBX, ECX and EDX.
-    answers: [[u32; 4]; LEAVES],
-}
-
-/// Offset for `exit.S`.
-pub const ANSWERS: usize = offset_of!(Table, answers);
-const _: () = assert!(offset_of!(Table, present) == 0, "exit.S relies on it");
-
-impl Table {
-    /// Computes the answers.
-    pub fn new() -> Table {
-        let answers = core::array::from_fn(|leaf| {
-            if VARIABLE >> leaf & 1 != 0 {
-                return [0; 4];
-            }
-            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, Topology::flat(1), true);
-            [eax, ebx, ecx, edx]
-        });
-        Table { present: !VARIABLE, answers }
-    }
+/// Computes the table of constant answers.
+pub fn table() -> Table {
+    Table::new(!VARIABLE, |leaf| answer(leaf, 0, 0, Topology::flat(1), true))
 }
 
 /// Answers CPUID with the CPU's values (the manual, "CPUID—CPU Identification"), without features that guests do not

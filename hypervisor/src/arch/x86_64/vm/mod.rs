@@ -1,8 +1,11 @@
 //! x86-64 state of VMs and vCPUs: second stage, bitmaps, power states.
 
+pub mod access_page;
 pub mod cpuid;
+pub mod guest_memory;
 pub mod msr_bitmap;
 pub mod protected;
+pub mod shared;
 pub mod stolen_time;
 mod watch;
 
@@ -22,18 +25,19 @@ use crate::address_space;
 use crate::arch::contract::{VcpuPart, VmPart};
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::emulation::devices::Devices;
-use crate::arch::x86_64::handler::Kept;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
 use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
-use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
+use crate::arch::x86_64::interrupts::virtual_apic;
 use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
+use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
 use crate::arena::{self, Arena};
 use crate::cpu::Loaded;
 use crate::vm::Start;
-use cpuid::Table;
+use access_page::AccessPage;
 use msr_bitmap::{msr_bitmap, msr_bitmaps};
 use protected::{Deferred, Protected};
 use watch::Watch;
@@ -90,7 +94,7 @@ pub struct Vcpu {
     /// Deadline of devices that it keeps time for.
     pub watch: Watch,
     /// Emulated MSRs.
-    pub kept: Kept,
+    pub msrs: EmulatedMsrs,
     /// VMX operation, if its VM is nested.
     vmx: Option<UnsafeCell<&'static mut GuestVmx>>,
 }
@@ -157,7 +161,7 @@ impl VmPart for Vm {
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = if protects { Some(Protected::new(table, place.ept, arena)?) } else { None };
         Ok(Vm {
-            cpuid: Table::new(),
+            cpuid: cpuid::table(),
             topology: config.arrangement(),
             arena,
             memory,
@@ -276,7 +280,7 @@ impl VcpuPart for Vcpu {
             direct: Sending::new(),
             events: Events::new(),
             watch: Watch::new(),
-            kept: Kept::new(),
+            msrs: EmulatedMsrs::new(),
             vmx,
         })
     }
@@ -295,7 +299,7 @@ impl VcpuPart for Vcpu {
         self.events.reset(self.index == 0);
         self.direct.reset();
         self.watch.set(None);
-        self.kept.reset();
+        self.msrs.reset();
         // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
@@ -303,7 +307,7 @@ impl VcpuPart for Vcpu {
     }
 
     fn show_stolen_time(&self, vm: &'static crate::vm::Vm, nanoseconds: u64) {
-        self.kept.stolen_time.show(vm, nanoseconds);
+        self.msrs.stolen_time.show(vm, nanoseconds);
     }
 
     fn set_start(&self, start: &Start) {
@@ -371,6 +375,6 @@ impl Vcpu {
         // SAFETY: the caller guarantees that the vCPU is not loaded.
         let (apic, context) = unsafe { (self.apic(), self.context()) };
         apic.hold_timer(ticks);
-        context.set_tsc_offset(self.kept.hold_tsc(ticks));
+        context.set_tsc_offset(self.msrs.hold_tsc(ticks));
     }
 }

@@ -1,12 +1,12 @@
 //! MSR bitmaps: which MSRs guests reach without an exit.
 
+use stile_apic::{is_kept, offset};
 use stile_blob::ApicVirtualization;
 use stile_paging::PAGE_SIZE;
 
 use crate::address_space;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::timer;
-use crate::arch::x86_64::interrupts::virtual_apic;
 use crate::arena::Arena;
 
 /// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
@@ -52,7 +52,7 @@ pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Are
         }
     }
     if x2apic >= ApicVirtualization::Registers {
-        virtual_apic::open_x2apic(bytes, x2apic);
+        open_x2apic(bytes, x2apic);
     }
     Ok(page)
 }
@@ -60,6 +60,21 @@ pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Are
 /// That where IA32_TSC_DEADLINE exits, and that where it does not.
 pub fn msr_bitmaps(x2apic: ApicVirtualization, arena: &Arena) -> Result<[u64; 2], &'static str> {
     Ok([msr_bitmap(x2apic, false, arena)?, msr_bitmap(x2apic, true, arena)?])
+}
+
+/// Clears bits of an MSR bitmap for x2APIC registers that the processor virtualizes: plain registers, the TPR, and
+/// with virtual-interrupt delivery EOI and self-IPI.
+fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
+    const WRITES: usize = 2048;
+    let delivers = level >= ApicVirtualization::Delivery;
+    let mut open = |half: usize, register: u32| bitmap[half + register as usize / 8] &= !(1 << (register % 8));
+    for register in (msr::X2APIC..msr::X2APIC + 0x100).filter(|&register| is_kept(register, delivers)) {
+        open(0, register);
+    }
+    let written = [offset::TPR, offset::EOI, offset::SELF_IPI];
+    for register in written.into_iter().take(if delivers { written.len() } else { 1 }) {
+        open(WRITES, msr::X2APIC + (register >> 4));
+    }
 }
 
 /// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.

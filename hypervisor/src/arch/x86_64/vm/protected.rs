@@ -10,9 +10,9 @@ use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTa
 use stile_x86_decode::cache::{Counts, Protect, Protector};
 use stile_x86_decode::{Code, Context, Decoded, Refusal};
 
-use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::cpu::{Cpu, this_index};
 use crate::arch::x86_64::host::{apic, vmx};
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch::x86_64::emulation::ram::Ram;
-use crate::arch::x86_64::emulation::shared;
+use crate::arch::x86_64::vm::guest_memory::Ram;
+use crate::arch::x86_64::vm::shared;
 use crate::vm::Vm;
 
 /// In the register: the structure is kept up.

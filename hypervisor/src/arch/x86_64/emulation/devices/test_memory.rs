@@ -4,8 +4,8 @@ use stile_board::pc::TEST_MEMORY;
 use stile_x86_decode::Width;
 
 use crate::address_space;
-use crate::arch::x86_64::emulation::shared;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::vm::shared;
 use crate::arena::Arena;
 use crate::device::bus::Device;
 use crate::vm::power::End;

@@ -1,0 +1,134 @@
+//! Emulated MSRs of a vCPU ("Architectural MSRs").
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_apic::GeneralProtection;
+
+use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vm::stolen_time::StolenTime;
+
+/// MSR_PLATFORM_INFO: TSC frequency in units of 100 MHz, in bits 15:8.
+fn platform_info() -> u64 {
+    (timer::frequency() / 100_000_000).clamp(1, 0xff) << 8
+}
+
+/// Emulated MSRs. Written by the CPU on which the vCPU is loaded.
+pub struct EmulatedMsrs {
+    pub mtrr_def_type: AtomicU64,
+    mtrr_fixed: [AtomicU64; FIXED_MTRRS],
+    pub misc_enable: AtomicU64,
+    pub tsc_adjust: AtomicU64,
+    /// Offset of the guest's counter.
+    tsc_offset: AtomicU64,
+    /// MSR_KVM_STEAL_TIME.
+    pub stolen_time: StolenTime,
+}
+
+/// IA32_MISC_ENABLE: BTS and PEBS unavailable (read-only), fast strings enabled, as after reset.
+pub const MISC_READ_ONLY: u64 = 1 << 11 | 1 << 12;
+const MISC_RESET: u64 = 1 | MISC_READ_ONLY;
+/// Writable bits without effect: fast strings, thermal control, performance counters, SpeedStep, MONITOR, CPUID
+/// limit, xTPR messages, execute-disable.
+pub const MISC_WRITABLE: u64 = 1 | 1 << 3 | 1 << 7 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34;
+
+/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are fixed-range MTRRs only, without effect
+/// and not announced by CPUID; some kernels access them all the same.
+const MTRR_RESET: u64 = 1 << 11 | 6;
+/// All eight ranges of a fixed-range MTRR are write-back.
+const MTRR_FIXED_RESET: u64 = 0x0606_0606_0606_0606;
+/// IA32_MTRRCAP.FIX.
+pub const MTRR_HAS_FIXED: u64 = 1 << 8;
+const FIXED_MTRRS: usize = 11;
+
+/// Index of a fixed-range MTRR ("Fixed Range MTRRs").
+fn fixed_mtrr(register: u32) -> Option<usize> {
+    match register {
+        0x250 => Some(0),
+        0x258 | 0x259 => Some(register as usize - 0x257),
+        0x268..=0x26f => Some(register as usize - 0x265),
+        _ => None,
+    }
+}
+
+/// Whether a value is valid for the register: an existing memory type, and no reserved bits ("IA32_MTRR_DEF_TYPE
+/// MSR").
+pub fn is_mtrr_def_type(value: u64) -> bool {
+    const ENABLES: u64 = 0b11 << 10;
+    is_memory_type(value & !ENABLES)
+}
+
+fn is_memory_type(value: u64) -> bool {
+    matches!(value, 0 | 1 | 4 | 5 | 6)
+}
+
+impl EmulatedMsrs {
+    /// Reset state.
+    pub const fn new() -> EmulatedMsrs {
+        EmulatedMsrs {
+            mtrr_def_type: AtomicU64::new(MTRR_RESET),
+            mtrr_fixed: [const { AtomicU64::new(MTRR_FIXED_RESET) }; FIXED_MTRRS],
+            misc_enable: AtomicU64::new(MISC_RESET),
+            tsc_adjust: AtomicU64::new(0),
+            tsc_offset: AtomicU64::new(0),
+            stolen_time: StolenTime::new(),
+        }
+    }
+
+    /// Resets the registers.
+    pub fn reset(&self) {
+        self.mtrr_def_type.store(MTRR_RESET, Ordering::Relaxed);
+        for register in &self.mtrr_fixed {
+            register.store(MTRR_FIXED_RESET, Ordering::Relaxed);
+        }
+        self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
+        self.tsc_adjust.store(0, Ordering::Relaxed);
+        self.tsc_offset.store(0, Ordering::Relaxed);
+        self.stolen_time.reset();
+    }
+
+    /// Reads a register of the vCPU.
+    #[cold]
+    pub fn rare(&self, register: u32) -> Option<u64> {
+        match register {
+            msr::PLATFORM_INFO => Some(platform_info()),
+            msr::KVM_STEAL_TIME => Some(self.stolen_time.register()),
+            _ => fixed_mtrr(register).map(|fixed| self.mtrr_fixed[fixed].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Writes a register of the vCPU.
+    #[cold]
+    pub fn write_rare(&self, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
+        if register == msr::PLATFORM_INFO {
+            return Some(Ok(()));
+        }
+        let fixed = &self.mtrr_fixed[fixed_mtrr(register)?];
+        let valid = value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into()));
+        fixed.store(if valid { value } else { fixed.load(Ordering::Relaxed) }, Ordering::Relaxed);
+        Some(if valid { Ok(()) } else { Err(GeneralProtection) })
+    }
+
+    /// Returns the offset of the guest's counter.
+    #[inline(always)]
+    pub fn tsc_offset(&self) -> u64 {
+        self.tsc_offset.load(Ordering::Relaxed)
+    }
+
+    /// Sets back the counter while IA32_TSC_ADJUST stays, which hides the change. The vCPU is not loaded. Returns
+    /// the new [`EmulatedMsrs::tsc_offset`].
+    pub fn hold_tsc(&self, ticks: u64) -> u64 {
+        let offset = self.tsc_offset().wrapping_sub(ticks);
+        self.tsc_offset.store(offset, Ordering::Relaxed);
+        offset
+    }
+
+    /// IA32_TSC_ADJUST and the counter change by the same difference.
+    pub fn move_tsc(&self, by: u64) {
+        self.tsc_adjust.store(self.tsc_adjust.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        let offset = self.tsc_offset().wrapping_add(by);
+        self.tsc_offset.store(offset, Ordering::Relaxed);
+        vmcs::write(Field::TSC_OFFSET, offset);
+    }
+}
