@@ -1,4 +1,5 @@
-//! Gives the linker the image's layout, for bare-metal targets only, and makes the exit path that records a trace out of the one that does not.
+//! Gives the linker the image's layout, for bare-metal targets only, and makes further exit paths out of the plain one: with the lines that
+//! record a trace, and with those that clear the guest's registers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,15 +9,21 @@ use std::{env, fs};
 const EXIT_PATHS: [(&str, &[&str]); 2] =
     [("aarch64", &["exit/exit.S", "nested/exit.S", "exit/direct.S"]), ("x86_64", &["exit/exit.S", "exit/mitigated.S"])];
 
-/// Tables of stubs in `exit/mod.rs`, which the recording path has of its own.
+/// Tables of stubs of `exit`, of which each path has its own.
 const TABLES: [&str; 3] = ["SYNCHRONOUS_STUBS", "DIRECT_STUBS", "EXIT_STUBS"];
 
-/// Before every name of the recording path; and of its tables.
-const PREFIX: &str = "traced_";
-const TABLE_PREFIX: &str = "TRACED_";
+/// Begins a line that only the recording paths have.
+const TRACED: &str = "//@traced";
+/// Begins a line that only the clearing paths have.
+const CLEARED: &str = "//@cleared";
 
-/// Begins a line that only the recording path has.
-const MARK: &str = "//@traced";
+/// Further exit paths of all architectures together: the file, the prefix of its names (in capitals for tables), and
+/// the marks of the lines that it has.
+const VARIANTS: [(&str, &str, &[&str]); 3] = [
+    ("traced.S", "traced_", &[TRACED]),
+    ("cleared.S", "cleared_", &[CLEARED]),
+    ("cleared_traced.S", "cleared_traced_", &[CLEARED, TRACED]),
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=image-aarch64.ld");
@@ -38,15 +45,18 @@ fn main() {
             fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         });
         let source = source.collect::<Vec<_>>().join("\n");
-        fs::write(Path::new(&out).join("traced.S"), traced(&source)).expect("OUT_DIR can be written");
+        for (file, prefix, marks) in VARIANTS {
+            fs::write(Path::new(&out).join(file), variant(&source, prefix, marks)).expect("OUT_DIR can be written");
+        }
     }
 }
 
-/// The exit path with other names for all that it defines, and with the lines that record.
-fn traced(source: &str) -> String {
-    let mut names: BTreeSet<&str> = source.lines().filter_map(defined).collect();
+/// The exit path with `prefix` before all names that it defines, and with the lines that have one of the marks.
+fn variant(source: &str, prefix: &str, marks: &[&str]) -> String {
+    let lines = marks.iter().fold(source.to_owned(), |lines, mark| lines.replace(mark, ""));
+    let mut names: BTreeSet<&str> = lines.lines().filter_map(defined).collect();
     names.extend(TABLES);
-    let lines = source.replace(MARK, "");
+    let table_prefix = prefix.to_uppercase();
     let mut out = String::new();
     let mut rest = lines.as_str();
     while let Some(start) = rest.find(is_of_name) {
@@ -54,7 +64,7 @@ fn traced(source: &str) -> String {
         let name = &rest[start..end];
         out.push_str(&rest[..start]);
         if names.contains(name) {
-            out.push_str(if TABLES.contains(&name) { TABLE_PREFIX } else { PREFIX });
+            out.push_str(if TABLES.contains(&name) { &table_prefix } else { prefix });
         }
         out.push_str(name);
         rest = &rest[end..];

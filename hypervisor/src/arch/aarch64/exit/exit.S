@@ -1,7 +1,8 @@
 // The way of an exit: vector, handler, entry. Read from top to bottom.
 //
-// Lines that begin with //@traced are those of a trace (docs/trace.md): build.rs makes a second exit path out of this file, nested/exit.S
-// and direct.S, with traced_ before each name, which has them. Here they are comments.
+// Lines that begin with //@traced are those of a trace (docs/trace.md), and those with //@cleared of CPUs on which a guest's branch history
+// reaches Stile (docs/speculation.md): build.rs makes further exit paths out of this file, nested/exit.S and direct.S, with traced_, cleared_
+// or cleared_traced_ before each name, which have them. Here they are comments.
 //
 // While a guest runs, SP_EL2 points to this CPU's block (cpu.rs), which begins with a place for the guest's general registers and
 // has the CPU's stack below it. Nothing else of the guest is saved here: what is not a general register stays where it is until
@@ -66,6 +67,14 @@
     ldp     x22, x23, [\base, #{X} + 8 * 22]
     ldp     x20, x21, [\base, #{X} + 8 * 20]
 .endm
+
+//@cleared // The guest's values, which are saved, must not be operands of what Stile executes speculatively: x2 to x29; x0 and x1 are
+//@cleared // arguments, and x30 is the handler's return address.
+//@cleared .macro clear_guest_registers
+//@cleared .irp n, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
+//@cleared    mov     x\n, xzr
+//@cleared .endr
+//@cleared .endm
 
 // Adds this exit to a line of the ledger: \row = its address, \ticks = how long it took.
 .macro add_to_row row, ticks, a, b
@@ -168,12 +177,15 @@
 .global \name
 \name:
     save_caller_saved
+//@cleared    save_callee_saved
     str     x2, [sp, #{SINCE}]
+//@cleared    clear_guest_registers
     mov     x0, sp
     bl      \handler
     tbnz    x0, #{LEAVE_BIT}, leave_this_vcpu
     step
     account
+//@cleared    restore_callee_saved
     restore_caller_saved
     return_to_guest
 .endm
@@ -185,6 +197,7 @@
     save_caller_saved
     save_callee_saved
     str     x2, [sp, #{SINCE}]
+//@cleared    clear_guest_registers
     mov     x0, sp
     bl      \handler
     tbnz    x0, #{LEAVE_BIT}, leave_this_vcpu_saved
@@ -257,6 +270,7 @@ exit_wfx:
     save_callee_saved x0
     stp     x2, x3, [x0, #{X} + 8 * 2]
     str     x0, [sp, #{REGISTERS}]
+//@cleared    clear_guest_registers
     mov     x0, sp
     bl      handle_wfx
     b       leave_this_vcpu_stored
@@ -351,6 +365,7 @@ call_stub exit_data_abort_low, handle_data_abort
 
 // Another vCPU may be next: everything goes into the frame, from which `put` moves it.
 leave_this_vcpu:
+//@cleared    b       leave_this_vcpu_saved   // by the stub, which then cleared them
     save_callee_saved
 leave_this_vcpu_saved:
 leave_this_vcpu_stored:

@@ -1,6 +1,7 @@
 //! From vector to handler and back: `exit.S`, its dispatch table, and the values that handlers return.
 
 mod ablation;
+mod stubs;
 pub mod vectors;
 
 use core::mem::offset_of;
@@ -32,6 +33,8 @@ core::arch::global_asm!(
     include_str!("../nested/exit.S"),
     include_str!("direct.S"),
     include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
+    include_str!(concat!(env!("OUT_DIR"), "/cleared.S")),
+    include_str!(concat!(env!("OUT_DIR"), "/cleared_traced.S")),
     X = const cpu::X,
     SINCE = const cpu::SINCE,
     GENERAL = const cpu::GENERAL,
@@ -104,75 +107,8 @@ impl Outcome {
     }
 }
 
-/// Address of a stub in `exit.S`, which is not callable as a function.
-#[derive(Clone, Copy)]
-#[expect(dead_code, reason = "read by exit.S")]
-struct Stub(unsafe extern "C" fn());
-
 unsafe extern "C" {
-    fn traced_direct_exit_sysreg();
-    fn traced_exit_other();
-    fn traced_exit_hvc();
-    fn traced_exit_smc();
-    fn traced_exit_wfx();
-    fn traced_exit_sysreg();
-    fn traced_exit_data_abort();
-    fn direct_exit_sysreg();
-    fn exit_other();
-    fn exit_hvc();
-    fn exit_smc();
-    fn exit_wfx();
-    fn exit_sysreg();
-    fn exit_data_abort();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
-}
-
-/// The stub for each exception class (Arm ARM, ESR_EL2, EC).
-#[repr(C, align(4096))]
-struct Stubs([Stub; 64]);
-
-#[unsafe(no_mangle)]
-static SYNCHRONOUS_STUBS: Stubs = Stubs(ordinary_stubs());
-
-/// Stubs for vCPUs with direct interrupts.
-#[unsafe(no_mangle)]
-static DIRECT_STUBS: Stubs = {
-    let mut stubs = ordinary_stubs();
-    stubs[0x18] = Stub(direct_exit_sysreg); // MSR, MRS or System instruction from AArch64
-    Stubs(stubs)
-};
-
-/// Stubs of recording CPUs.
-#[unsafe(no_mangle)]
-static TRACED_SYNCHRONOUS_STUBS: Stubs = Stubs(traced_stubs());
-
-/// Stubs of recording CPUs for vCPUs with direct interrupts.
-#[unsafe(no_mangle)]
-static TRACED_DIRECT_STUBS: Stubs = {
-    let mut stubs = traced_stubs();
-    stubs[0x18] = Stub(traced_direct_exit_sysreg);
-    Stubs(stubs)
-};
-
-/// As [`ordinary_stubs`].
-const fn traced_stubs() -> [Stub; 64] {
-    let mut stubs = [Stub(traced_exit_other); 64];
-    stubs[0x01] = Stub(traced_exit_wfx);
-    stubs[0x16] = Stub(traced_exit_hvc);
-    stubs[0x17] = Stub(traced_exit_smc);
-    stubs[0x18] = Stub(traced_exit_sysreg);
-    stubs[0x24] = Stub(traced_exit_data_abort);
-    stubs
-}
-
-const fn ordinary_stubs() -> [Stub; 64] {
-    let mut stubs = [Stub(exit_other); 64];
-    stubs[0x01] = Stub(exit_wfx); // WF* instruction
-    stubs[0x16] = Stub(exit_hvc); // HVC from AArch64
-    stubs[0x17] = Stub(exit_smc); // SMC from AArch64
-    stubs[0x18] = Stub(exit_sysreg); // MSR, MRS or System instruction from AArch64
-    stubs[0x24] = Stub(exit_data_abort); // Data Abort from a lower Exception level
-    stubs
 }
 
 /// First entry of this CPU into a guest; later ones are in `exit.S`.

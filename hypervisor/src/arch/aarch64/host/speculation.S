@@ -1,6 +1,6 @@
 // Vectors that clear the branch history before anything else, so that a guest's branches do not steer Stile's indirect ones (Arm,
-// Spectre-BHB). Each table stands in front of one of the tables of exit.S and nested/exit.S and continues there with all registers
-// as the exception left them. speculation.rs says which CPU needs which.
+// Spectre-BHB). Each table stands in front of one of the tables of exit.S and nested/exit.S, of the paths that clear the guest's
+// registers, and continues there with all registers as the exception left them. speculation.rs says which CPU needs which.
 
 // As many taken branches as the CPU's history is long.
 .macro clear_by_loop
@@ -29,14 +29,14 @@
 \table\()_\clear:
 .irp n, 0, 1, 2, 3, 4, 5, 6, 7      // from EL2
 .balign 0x80
-    b       \table + \n * 0x80
+    b       cleared_\table + \n * 0x80
 .endr
 .irp n, 8, 9, 10, 11, 12, 13, 14, 15 // from AArch64, and from AArch32
 .balign 0x80
     stp     x0, x1, [sp, #0]
     \clear
     ldp     x0, x1, [sp, #0]
-    b       \table + \n * 0x80
+    b       cleared_\table + \n * 0x80
 .endr
 .endm
 
