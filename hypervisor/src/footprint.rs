@@ -6,6 +6,7 @@ use stile_paging::PAGE_SIZE;
 
 use crate::arch;
 use crate::arch::contract::VcpuPart;
+use crate::cpu::Schedule;
 use crate::vm::Vcpu;
 use crate::{arena, stacks};
 
@@ -20,3 +21,5 @@ const VCPU: u64 = arena::room::<Vcpu>() + arena::room::<Ledger>() + <arch::Vcpu 
 
 const _: () = assert!(TOLD.cpu == CPU);
 const _: () = assert!(TOLD.vcpu == VCPU);
+// It grows with the most CPUs, vCPUs and VMs: docs/memory.md.
+const _: () = assert!(size_of::<Schedule>() as u64 <= footprint::SCHEDULE);

@@ -58,7 +58,7 @@ refused! {
     the_only_cpu: "[machine]\ncpus = 1\n[[vm]]\nkernel = \"Image\"\ncpus = [1]\n";
     cpus_of_no_machine: "[[vm]]\nkernel = \"Image\"\ncpus = [64]\n";
     too_little_memory: "[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"Image\"\nmemory = \"1G\"\n";
-    too_many_vms: &"[[vm]]\nkernel = \"Image\"\n".repeat(65);
+    too_many_vms: &"[[vm]]\nkernel = \"Image\"\n".repeat(129);
     one_table_for_vms: "[vm]\nkernel = \"Image\"\n";
     vms_that_are_none: "vm = [1]\n";
     no_vms: "vm = []\n";

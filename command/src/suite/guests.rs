@@ -157,7 +157,11 @@ fn most_vms(programs: &Programs) -> Result<Scenario> {
     let config: String = (0..MAX_VMS).map(vm).collect();
     let notes = vec![NO_DIFFERENCE.into(); MAX_VMS];
     let expect = Expect { output: vec![PASSED.into(); MAX_VMS], notes, absent: vec!["FAIL "], ..Expect::default() };
-    Ok(Scenario { config: Some(format!("[machine]\ncpus = 2\n{config}")), expect, ..Scenario::new("share/64-vms", "--exits") })
+    Ok(Scenario {
+        config: Some(format!("[machine]\ncpus = 2\n{config}")),
+        expect,
+        ..Scenario::new(format!("share/{MAX_VMS}-vms"), "--exits")
+    })
 }
 
 /// A hypervisor with a waiting guest, while Stile traps waits.

@@ -15,7 +15,7 @@ pub mod map;
 pub mod pc;
 
 /// The most virtual machines in one image.
-pub const MAX_VMS: usize = 64;
+pub const MAX_VMS: usize = 128;
 
 /// The most virtual CPUs that one virtual machine has.
 pub const MAX_VCPUS: usize = 64;

@@ -123,12 +123,11 @@ impl Scheduler {
         let here = weights[cpu.index()];
         let least = self.lightest(self.online, cpu, weights)?;
         let lighter = |vm: usize, to: CpuId| weights[to.index()] + self.vcpu_weight(vm) < here;
+        // First those that no CPU would be better for, in a balanced machine all: the search below takes quadratic time.
         let mut vms = queue.ready;
+        queue.ready.iter().filter(|&vm| !lighter(vm, least)).for_each(|vm| vms.remove(vm));
         while let Some(vm) = vms.iter().max_by_key(|&vm| queue.entities[vm].vtime) {
             vms.remove(vm);
-            if !lighter(vm, least) {
-                continue;
-            }
             let found = queue.iter_vm_back(&self.vcpus, vm).find_map(|vcpu| {
                 let it = &self.vcpus[vcpu.index()];
                 let to = self.lightest(it.allowed, cpu, weights)?;

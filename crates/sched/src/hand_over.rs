@@ -11,11 +11,16 @@ impl Scheduler {
     /// Returns the replaced vCPU. `None`: another case; nothing has changed.
     #[inline]
     pub fn hand_over(&mut self, cpu: CpuId, to: VcpuId, woken: u64, now: u64) -> Option<VcpuId> {
-        let from = self.cpus[cpu.index()].current?;
+        let here = &self.cpus[cpu.index()];
+        let from = here.current?;
         let target = &self.vcpus[to.index()];
         // It was last loaded here, where another vCPU is loaded now: so it is loaded nowhere.
         let belongs_here = target.last == Some(cpu) && target.allowed.and(self.idle).is_empty();
-        if target.state != State::Blocked || !belongs_here || from.vm() != to.vm() || self.contended(cpu) || !self.capped.is_empty() {
+        if target.state != State::Blocked || !belongs_here || !from.is_sibling_of(to) || !here.queue.ready.is_empty() {
+            return None;
+        }
+        // Caps imply that shares are accounted.
+        if self.policed && !self.capped.is_empty() {
             return None;
         }
         let it = &mut self.vcpus[from.index()];

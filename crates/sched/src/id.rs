@@ -11,10 +11,10 @@ pub const VMS: usize = stile_board::MAX_VMS;
 /// Bits of a vCPU's number in its VM.
 const VCPU_BITS: u32 = stile_board::MAX_VCPUS.trailing_zeros();
 
-// Sets of CPUs are 64-bit masks; numbers are kept in range by masking.
+// Sets of CPUs are 64-bit masks, of VMs whole words; numbers are kept in range by masking.
 const _: () = assert!(CPUS.is_power_of_two() && CPUS <= 64);
 const _: () = assert!(stile_board::MAX_VCPUS.is_power_of_two() && VCPUS <= VcpuId::EXISTS as usize);
-const _: () = assert!(VMS.is_power_of_two() && VMS <= 64);
+const _: () = assert!(VMS.is_power_of_two() && VMS >= 64);
 
 /// A physical CPU, by its logical number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,6 +73,12 @@ impl VcpuId {
     #[inline]
     pub const fn vm(self) -> u8 {
         (self.index() >> VCPU_BITS) as u8
+    }
+
+    /// Whether both are of one VM.
+    #[inline]
+    pub const fn is_sibling_of(self, other: Self) -> bool {
+        (self.0.get() ^ other.0.get()) >> VCPU_BITS == 0
     }
 
     /// The vCPU's number in its VM.
@@ -172,49 +178,67 @@ impl From<CpuId> for CpuSet {
     }
 }
 
-/// A set of VMs: bit n is VM n.
+/// Words of a [`VmSet`].
+const VM_WORDS: usize = VMS / 64;
+
+/// A set of VMs: bit n % 64 of word n / 64 is VM n.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct VmSet(u64);
+pub(crate) struct VmSet([u64; VM_WORDS]);
 
 impl VmSet {
-    pub(crate) const EMPTY: Self = Self(0);
+    pub(crate) const EMPTY: Self = Self([0; VM_WORDS]);
 
     #[inline]
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
+    pub(crate) fn is_empty(self) -> bool {
+        self.0.into_iter().fold(0, |all, word| all | word) == 0
     }
 
     /// Whether the set has at least two VMs.
     #[inline]
-    pub(crate) const fn is_several(self) -> bool {
-        self.0 & self.0.wrapping_sub(1) != 0
+    pub(crate) fn is_several(self) -> bool {
+        let mut rest = self;
+        rest.first().is_some_and(|vm| {
+            rest.remove(vm);
+            !rest.is_empty()
+        })
+    }
+
+    /// Word and bit of a VM.
+    #[inline]
+    const fn place(vm: usize) -> (usize, u64) {
+        // As in `CpuId::index`.
+        (vm / 64 % VM_WORDS, 1 << (vm % 64))
     }
 
     #[inline]
     pub(crate) const fn contains(self, vm: usize) -> bool {
-        self.0 >> (vm & (VMS - 1)) & 1 != 0
+        let (word, bit) = Self::place(vm);
+        self.0[word] & bit != 0
     }
 
     #[inline]
     pub(crate) const fn insert(&mut self, vm: usize) {
-        self.0 |= 1 << (vm & (VMS - 1));
+        let (word, bit) = Self::place(vm);
+        self.0[word] |= bit;
     }
 
     #[inline]
     pub(crate) const fn remove(&mut self, vm: usize) {
-        self.0 &= !(1 << (vm & (VMS - 1)));
+        let (word, bit) = Self::place(vm);
+        self.0[word] &= !bit;
     }
 
     #[inline]
     #[must_use]
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(core::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
     /// The VM with the lowest number.
     #[inline]
-    pub(crate) const fn first(self) -> Option<usize> {
-        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize & (VMS - 1)) }
+    pub(crate) fn first(self) -> Option<usize> {
+        let word = self.0.iter().position(|&word| word != 0)?;
+        Some((word * 64 + self.0[word].trailing_zeros() as usize) & (VMS - 1))
     }
 
     /// The VMs in ascending order.
@@ -229,7 +253,20 @@ impl VmSet {
 
     /// The VMs in ascending order from the first one after `vm`, wrapping around to `vm`.
     pub(crate) fn iter_after(self, vm: usize) -> impl Iterator<Item = usize> {
-        let above = (u64::MAX - 1) << (vm & (VMS - 1));
-        Self(self.0 & above).iter().chain(Self(self.0 & !above).iter())
+        let (at, bit) = Self::place(vm);
+        let (mut above, mut rest) = (self, self);
+        for word in 0..VM_WORDS {
+            // The bits up to the VM's own.
+            let up_to = if word < at {
+                u64::MAX
+            } else if word > at {
+                0
+            } else {
+                bit | (bit - 1)
+            };
+            above.0[word] &= !up_to;
+            rest.0[word] &= up_to;
+        }
+        above.iter().chain(rest.iter())
     }
 }

@@ -121,10 +121,10 @@ impl RunQueue {
         vms.iter_after(self.last).min_by_key(|&vm| self.entities[vm].vtime)
     }
 
-    /// Removes and returns the vCPU to run next.
+    /// Removes and returns the vCPU to run next. Unless `POLICED`, all are of one VM.
     #[inline]
-    pub(crate) fn pop(&mut self, vcpus: &mut Vcpus) -> Option<VcpuId> {
-        let vm = self.next_vm()?;
+    pub(crate) fn pop<const POLICED: bool>(&mut self, vcpus: &mut Vcpus) -> Option<VcpuId> {
+        let vm = if POLICED { self.next_vm() } else { self.ready.first() }?;
         let entity = self.entity(vm);
         let head = entity.head?;
         entity.head = vcpus[head.index()].link.after;

@@ -39,7 +39,7 @@ pub struct Scheduler {
 /// The scheduler's state of a CPU. Other CPUs access it to add, migrate or steal a vCPU, and to see whether one runs or is loaded.
 // The fields that every operation uses come first; the size is a power of two, to index cheaply.
 #[cfg_attr(test, derive(PartialEq, Debug))]
-#[repr(C, align(2048))]
+#[repr(C, align(4096))]
 pub(crate) struct Cpu {
     /// The running vCPU.
     pub(crate) current: Option<VcpuId>,
@@ -322,7 +322,7 @@ impl Scheduler {
         let next = match self.cpus[cpu.index()].current {
             Some(vcpu) => Some(Next { vcpu, loading: Loading::Loaded }),
             None => {
-                let vcpu = self.cpus[cpu.index()].queue.pop(&mut self.vcpus).or_else(|| self.steal(cpu, now));
+                let vcpu = self.cpus[cpu.index()].queue.pop::<POLICED>(&mut self.vcpus).or_else(|| self.steal(cpu, now));
                 vcpu.map(|vcpu| self.run::<POLICED>(cpu, vcpu, now))
             }
         };

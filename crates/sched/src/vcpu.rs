@@ -8,27 +8,28 @@ pub(crate) type Vcpus = [Vcpu; VCPUS];
 /// The scheduler's state of a vCPU: one cache line, and of a size that is cheap to index.
 #[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
-#[repr(align(64))]
+// In this order, fields that are read or written together are next to each other.
+#[repr(C, align(64))]
 pub(crate) struct Vcpu {
-    pub(crate) state: State,
-    /// Its affinity; empty if the vCPU doesn't exist.
-    pub(crate) allowed: CpuSet,
-    /// The CPU on which it last ran.
-    pub(crate) last: Option<CpuId>,
-    /// The value of [`Scheduler::arrivals`](crate::Scheduler) when it arrived at its CPU.
-    pub(crate) arrived: u32,
-    /// Whether it was migrated since it last ran.
-    pub(crate) sent: bool,
-    /// Whether it was woken while running.
-    pub(crate) woken: bool,
-    /// Requested state at its next exit.
-    pub(crate) leave: Option<Leave>,
     /// When it entered its state.
     pub(crate) since: u64,
     pub(crate) times: Times,
-    pub(crate) link: Link,
+    /// Its affinity; empty if the vCPU doesn't exist.
+    pub(crate) allowed: CpuSet,
     /// Barred CPUs in the vCPU's affinity.
     pub(crate) barred_from: CpuSet,
+    /// The value of [`Scheduler::arrivals`](crate::Scheduler) when it arrived at its CPU.
+    pub(crate) arrived: u32,
+    pub(crate) link: Link,
+    pub(crate) state: State,
+    /// The CPU on which it last ran.
+    pub(crate) last: Option<CpuId>,
+    /// Whether it was woken while running.
+    pub(crate) woken: bool,
+    /// Whether it was migrated since it last ran.
+    pub(crate) sent: bool,
+    /// Requested state at its next exit.
+    pub(crate) leave: Option<Leave>,
 }
 
 const _: () = assert!(size_of::<Vcpu>() == 64);

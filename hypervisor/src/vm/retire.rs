@@ -9,7 +9,7 @@
 //! A CPU whose guest has direct interrupts may never take the request. Retirement does not wait for it: it refers
 //! only to its own guest's VM, and can no longer look up the retired one ([`PhysicalCpu::is_confined`]).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_board::MAX_VMS;
 use stile_lock::TicketLock;
@@ -41,14 +41,12 @@ unsafe impl Send for Leaving {}
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
 /// Accessed with the list locked.
 static EPOCHS: Epochs = Epochs::new();
-/// Bit mask of numbers in use, also by VMs that are being created or retired.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
-
-const _: () = assert!(MAX_VMS <= u64::BITS as usize);
+/// Numbers in use, also by VMs that are being created or retired.
+static NUMBERS: [AtomicBool; MAX_VMS] = [const { AtomicBool::new(false) }; MAX_VMS];
 
 /// Claims a number for a new VM. Returns false if it is in use or out of range.
 pub fn claim(number: usize) -> bool {
-    number < MAX_VMS && NUMBERS.fetch_or(1 << number, Ordering::AcqRel) & 1 << number == 0
+    NUMBERS.get(number).is_some_and(|used| !used.swap(true, Ordering::AcqRel))
 }
 
 /// Whether a VM is being retired.
@@ -133,7 +131,7 @@ fn drop_vm(number: usize, vm: *mut Vm) {
 }
 
 fn finish(gone: &Leaving) {
-    NUMBERS.fetch_and(!(1 << gone.number), Ordering::AcqRel);
+    NUMBERS[gone.number % MAX_VMS].store(false, Ordering::Release);
     cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);
     if gone.known {

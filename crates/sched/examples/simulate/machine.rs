@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use stile_sched::{CPUS, CpuId, CpuSet, Loading, Scheduler, Switch, VCPUS, VcpuId};
+use stile_sched::{CpuId, CpuSet, Loading, Scheduler, Switch, VcpuId};
 
 /// A time slice.
 pub const SLICE: u64 = 5000;
@@ -29,8 +29,8 @@ const COMPUTES: Load = Load { burst: None, sleep: 0 };
 
 /// Half of the CPUs' time is wanted.
 pub const SERVERS: Plan = Plan { cpus: 1, vms: 0, vcpus: 2, load: |_| SERVER, time: 0 };
-/// As many vCPUs for each CPU as there may be, all busy.
-pub const BUSY: Plan = Plan { cpus: 1, vms: 0, vcpus: VCPUS / CPUS, load: |_| COMPUTES, time: 0 };
+/// 64 vCPUs for each CPU, all busy.
+pub const BUSY: Plan = Plan { cpus: 1, vms: 0, vcpus: 64, load: |_| COMPUTES, time: 0 };
 /// Half of the VMs never sleep, the others answer requests.
 pub const MIXED: Plan = Plan { cpus: 1, vms: 0, vcpus: 4, load: |vm| if vm % 2 == 0 { COMPUTES } else { SERVER }, time: 0 };
 

@@ -1,11 +1,13 @@
 //! CPUs that do not answer.
 
+use std::boxed::Box;
+
 use super::{cpu, cpus, number, vcpu};
 use crate::{Placement, Scheduler, State};
 
 /// Two CPUs: vCPU 0 runs on CPU 1, and vCPU 1 on CPU 0. Of those that are off 2 and 3 may use both, and 4 only CPU 1.
-fn busy() -> Scheduler {
-    let mut scheduler = Scheduler::new();
+fn busy() -> Box<Scheduler> {
+    let mut scheduler = Box::new(Scheduler::new());
     (0..2).for_each(|n| scheduler.cpu_online(cpu(n)));
     for (n, allowed) in [(0, 0b10), (1, 0b01), (2, 0b11), (3, 0b11), (4, 0b10)] {
         scheduler.configure(vcpu(n), cpus(allowed)).expect("it is off");

@@ -1,7 +1,10 @@
 //! Single rules of the policy.
 
+use proptest::prelude::*;
+
 use super::machine::Machine;
 use super::{cpu, cpus, number, vcpu};
+use crate::id::VmSet;
 use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VCPUS, VcpuId, affinity};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 
@@ -20,6 +23,32 @@ fn identifiers_are_range_checked() {
     assert_eq!((last.vm(), last.vcpu(), last.index()), (vm, vcpu, VCPUS - 2));
     assert_eq!(VcpuId::from_index(last.index()), Some(last));
     assert_eq!(size_of::<Option<VcpuId>>(), size_of::<VcpuId>());
+}
+
+#[test]
+fn siblings_are_vcpus_of_one_vm() {
+    let id = |vm, vcpu| VcpuId::new(vm, vcpu).expect("in range");
+    let (last_vm, last_vcpu) = ((MAX_VMS - 1) as u8, (MAX_VCPUS - 1) as u8);
+    assert!(id(0, 0).is_sibling_of(id(0, last_vcpu)) && id(last_vm, 1).is_sibling_of(id(last_vm, last_vcpu)));
+    assert!(!id(0, last_vcpu).is_sibling_of(id(1, 0)) && !id(last_vm, 0).is_sibling_of(id(last_vm - 64, 0)));
+}
+
+proptest! {
+    #[test]
+    fn sets_of_vms(vms in proptest::collection::btree_set(0..MAX_VMS, 0..5), other in 0..MAX_VMS) {
+        let mut set = VmSet::EMPTY;
+        vms.iter().for_each(|&vm| set.insert(vm));
+        prop_assert!(set.iter().eq(vms.iter().copied()));
+        prop_assert_eq!((set.is_empty(), set.is_several(), set.first()), (vms.is_empty(), vms.len() > 1, vms.first().copied()));
+        prop_assert_eq!(set.contains(other), vms.contains(&other));
+        let after = vms.range(other + 1..).chain(vms.range(..=other));
+        prop_assert!(set.iter_after(other).eq(after.copied()));
+        let mut others = VmSet::EMPTY;
+        others.insert(other);
+        prop_assert_eq!(set.and(others).contains(other), vms.contains(&other));
+        set.remove(other);
+        prop_assert!(set.iter().eq(vms.iter().copied().filter(|&vm| vm != other)));
+    }
 }
 
 #[test]
