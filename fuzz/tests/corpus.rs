@@ -57,6 +57,7 @@ targets! {
     nested_interrupts: "nested-interrupts",
     nested_registers: "nested-registers",
     package: "package",
+    report: "report",
     sampler: "sampler",
     snapshot: "snapshot",
     vmx_entries: "vmx-entries",

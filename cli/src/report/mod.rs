@@ -47,6 +47,14 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// The page of a trace in JSON lines.
+///
+/// # Errors
+/// The text is no such trace.
+pub fn page_of(text: &str, title: &str) -> Result<String> {
+    Ok(page::page(&Input::parse(text)?, title))
+}
+
 /// Reads the given file. Returns `None` if it does not exist, in which case the name may be a machine's.
 fn file(args: &ReportArgs) -> Result<Option<String>> {
     let path = &args.source;

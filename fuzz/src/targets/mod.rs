@@ -17,6 +17,7 @@ mod kernel;
 mod line;
 mod nested;
 mod package;
+mod report;
 mod sampler;
 mod snapshot;
 mod vmx;
@@ -58,6 +59,7 @@ pub const ALL: &[Target] = &[
     nested::INTERRUPTS,
     nested::REGISTERS,
     package::PACKAGE,
+    report::REPORT,
     sampler::SAMPLER,
     snapshot::SNAPSHOT,
     vmx::ENTRIES,
