@@ -188,6 +188,13 @@ impl Distributor {
         self.unsynced.is_empty() && self.blocks.iter().all(|block| block.recall == 0)
     }
 
+    /// The vCPUs that have not observed all writes: they have to synchronize. Empty if GICD_CTLR.RWP is clear.
+    pub fn unsettled(&self) -> Kick {
+        let blocks = self.blocks.iter().zip(&self.home);
+        let recalled = blocks.flat_map(|(block, home)| Bits(block.recall).map(|i| Kick::one(home[i].into())));
+        recalled.fold(self.unsynced, |all, one| all | one)
+    }
+
     /// The target vCPU of SPI `i` of block `b` when it becomes pending.
     pub(crate) fn target(&self, b: usize, i: usize) -> u8 {
         let route = self.routes[b][i];

@@ -493,8 +493,10 @@ fn rwp_is_set_until_the_affected_vcpu_has_synced() {
     machine.late = true;
     machine.write_distributor(0x188, 1);
     assert_eq!(machine.distributor.read(0, Size::Word), Read::Value(1 << 31 | 0x53));
+    assert_eq!(machine.distributor.unsettled(), Kick::one(1));
     machine.answer(1);
     assert_eq!(machine.distributor.read(0, Size::Word), Read::Value(0x53));
+    assert_eq!(machine.distributor.unsettled(), Kick::NONE);
     assert_eq!(interface(&mut machine, 1).acknowledge(), None);
 }
 

@@ -8,14 +8,14 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::host::timer;
-use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
+use crate::arch::aarch64::interrupts::delivery::{AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::interrupts::{direct, place};
 use crate::cpu;
 use crate::cpu::Outcome;
 use crate::device::bus::Device;
-use crate::vm::Vcpu;
 use crate::vm::power::End;
+use crate::vm::{Vcpu, Vm};
 
 /// ICC_SGI1R_EL1: the INTID and target list of an SGI to cluster 0.0.0.
 const PLAIN: u64 = 0xf << 24 | 0xffff;
@@ -125,6 +125,18 @@ pub fn write_dir(cpu: &mut Cpu, intid: u32) {
     deliver(vcpu.vm(), kick);
 }
 
+const GICD_CTLR: u32 = 0;
+
+/// Synchronizes some vCPUs that are loaded nowhere, for a guest that polls GICD_CTLR.RWP: those that are off do not do
+/// so themselves.
+#[cold]
+#[inline(never)]
+fn settle_some(vm: &Vm, unsettled: Kick) {
+    let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
+    let some = unsettled.into_iter().filter(put).take(AT_ONCE);
+    deliver(vm, some.fold(Kick::NONE, |kick, index| kick | Kick::one(index)));
+}
+
 /// GICD's frame on the memory bus.
 pub struct DistributorFrame;
 
@@ -136,7 +148,13 @@ impl Device for DistributorFrame {
     fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
         let vm = cpu.vcpu().vm();
         let (offset, size) = (offset as u32, size(bytes));
-        let read = vm.arch.distributor.lock().read(offset, size);
+        let mut distributor = vm.arch.distributor.lock();
+        let read = distributor.read(offset, size);
+        let unsettled = if offset == GICD_CTLR { distributor.unsettled() } else { Kick::NONE };
+        drop(distributor);
+        if !unsettled.is_empty() {
+            settle_some(vm, unsettled);
+        }
         match read {
             Read::Value(value) => Some(value),
             Read::Stale(holders) => {

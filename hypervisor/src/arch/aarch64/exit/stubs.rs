@@ -44,12 +44,12 @@ const fn stubs(other: Address, wfx: Address, hvc: Address, smc: Address, sysreg:
 }
 
 tables! { SYNCHRONOUS_STUBS, DIRECT_STUBS:
-    exit_other exit_wfx exit_hvc exit_smc exit_sysreg exit_data_abort direct_exit_sysreg }
+exit_other exit_wfx exit_hvc exit_smc exit_sysreg exit_data_abort direct_exit_sysreg }
 tables! { TRACED_SYNCHRONOUS_STUBS, TRACED_DIRECT_STUBS:
-    traced_exit_other traced_exit_wfx traced_exit_hvc traced_exit_smc traced_exit_sysreg traced_exit_data_abort traced_direct_exit_sysreg }
+traced_exit_other traced_exit_wfx traced_exit_hvc traced_exit_smc traced_exit_sysreg traced_exit_data_abort traced_direct_exit_sysreg }
 tables! { CLEARED_SYNCHRONOUS_STUBS, CLEARED_DIRECT_STUBS:
-    cleared_exit_other cleared_exit_wfx cleared_exit_hvc cleared_exit_smc cleared_exit_sysreg cleared_exit_data_abort
-    cleared_direct_exit_sysreg }
+cleared_exit_other cleared_exit_wfx cleared_exit_hvc cleared_exit_smc cleared_exit_sysreg cleared_exit_data_abort
+cleared_direct_exit_sysreg }
 tables! { CLEARED_TRACED_SYNCHRONOUS_STUBS, CLEARED_TRACED_DIRECT_STUBS:
-    cleared_traced_exit_other cleared_traced_exit_wfx cleared_traced_exit_hvc cleared_traced_exit_smc cleared_traced_exit_sysreg
-    cleared_traced_exit_data_abort cleared_traced_direct_exit_sysreg }
+cleared_traced_exit_other cleared_traced_exit_wfx cleared_traced_exit_hvc cleared_traced_exit_smc cleared_traced_exit_sysreg
+cleared_traced_exit_data_abort cleared_traced_direct_exit_sysreg }
