@@ -25,6 +25,12 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .with("--kernel", path.display().to_string());
     let notes = vec![NO_DIFFERENCE.into(), "speculation: branch targets EXPOSED, buffers cleared at entries".into()];
     let mitigated = Scenario { expect: Expect { notes, ..passed() }, ..mitigated };
+    // A CPU with IA32_SPEC_CTRL, IA32_PRED_CMD and IA32_ARCH_CAPABILITIES, for Stile and for its guest.
+    let controlled = Scenario::new("pc/suite/tigerlake-2-on-1", "--arch x86_64 --memory 64M --cpu tigerlake --vcpus 2 --smp 1 --exits")
+        .with("--kernel", path.display().to_string())
+        .with("--append", "speculation");
+    let notes = vec![NO_DIFFERENCE.into(), "restricted by IBRS from boot on, IBPB between VMs".into()];
+    let controlled = Scenario { expect: Expect { notes, ..passed() }, ..controlled };
     let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
         let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
         let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
@@ -67,7 +73,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     };
     Ok(suites
         .into_iter()
-        .chain([mitigated])
+        .chain([mitigated, controlled])
         .chain(levels)
         .chain(statuses)
         .chain(caches)

@@ -52,6 +52,12 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("reset-by-a-line") {
         tests::reset_by_a_line();
     }
+    if machine::command_line(info).ends_with("speculation") {
+        let result = tests::speculation_control();
+        println!("{}", result.err().unwrap_or("PASS speculation_control"));
+        println!("EXIT: STATUS={}", u32::from(result.is_err()));
+        machine::off();
+    }
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
     for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(tests::tasks::ALL).chain(device::ALL) {

@@ -16,10 +16,24 @@ pub mod leaf_7 {
     pub const MD_CLEAR: u32 = 1 << 10;
     /// IA32_SPEC_CTRL.IBRS and IA32_PRED_CMD.IBPB.
     pub const IBRS_IBPB: u32 = 1 << 26;
+    /// IA32_SPEC_CTRL.STIBP.
+    pub const STIBP: u32 = 1 << 27;
     /// IA32_FLUSH_CMD.
     pub const L1D_FLUSH: u32 = 1 << 28;
     /// IA32_ARCH_CAPABILITIES.
     pub const ARCH_CAPABILITIES: u32 = 1 << 29;
+    /// IA32_SPEC_CTRL.SSBD.
+    pub const SSBD: u32 = 1 << 31;
+}
+
+/// Bits of IA32_SPEC_CTRL. Each only restricts speculation.
+pub mod control {
+    /// Indirect branch restricted speculation.
+    pub const IBRS: u64 = 1 << 0;
+    /// Single thread indirect branch predictors.
+    pub const STIBP: u64 = 1 << 1;
+    /// Speculative store bypass disable.
+    pub const SSBD: u64 = 1 << 2;
 }
 
 /// Bits of IA32_ARCH_CAPABILITIES.
@@ -28,14 +42,28 @@ pub mod capability {
     pub const RDCL_NO: u64 = 1 << 0;
     /// IBRS may stay set: predictions of less privileged code are not used.
     pub const IBRS_ALL: u64 = 1 << 1;
+    /// An empty return stack lets other predictors take over.
+    pub const RSBA: u64 = 1 << 2;
     /// The L1 data cache need not be flushed at VM entry.
     pub const SKIP_L1DFL_VMENTRY: u64 = 1 << 3;
+    /// Not susceptible to speculative store bypass.
+    pub const SSB_NO: u64 = 1 << 4;
     /// Not susceptible to microarchitectural data sampling.
     pub const MDS_NO: u64 = 1 << 5;
     /// Not susceptible to TSX asynchronous abort.
     pub const TAA_NO: u64 = 1 << 8;
+    /// Processor MMIO does not expose shared buffers, stale data, or propagate it.
+    pub const SBDR_SSDP_NO: u64 = 1 << 13;
     /// Stale data of fill buffers is not propagated by processor MMIO.
     pub const FBSDP_NO: u64 = 1 << 14;
+    /// The same for the primary stale data propagator.
+    pub const PSDP_NO: u64 = 1 << 15;
+    /// Not susceptible to branch history injection.
+    pub const BHI_NO: u64 = 1 << 20;
+    /// Not susceptible to post-barrier return stack predictions.
+    pub const PBRSB_NO: u64 = 1 << 24;
+    /// Not susceptible to gather data sampling.
+    pub const GDS_NO: u64 = 1 << 26;
     /// Not susceptible to register file data sampling.
     pub const RFDS_NO: u64 = 1 << 27;
 }
@@ -47,6 +75,31 @@ pub struct Identity {
     pub leaf_7_edx: u32,
     /// IA32_ARCH_CAPABILITIES; 0 if the CPU does not have it.
     pub capabilities: u64,
+}
+
+impl Identity {
+    /// Bits of CPUID.(EAX=7, ECX=0):EDX that guests see: what needs no register but IA32_SPEC_CTRL, IA32_PRED_CMD and
+    /// IA32_ARCH_CAPABILITIES.
+    pub const fn leaf_7_of_guests(&self) -> u32 {
+        let registers = leaf_7::IBRS_IBPB | leaf_7::STIBP | leaf_7::SSBD;
+        let has_registers = self.leaf_7_edx & leaf_7::IBRS_IBPB != 0;
+        self.leaf_7_edx & (leaf_7::MD_CLEAR | leaf_7::ARCH_CAPABILITIES | if has_registers { registers } else { 0 })
+    }
+
+    /// Bits of IA32_SPEC_CTRL that guests may set; 0 if they do not have the register.
+    pub fn control_of_guests(&self) -> u64 {
+        let edx = self.leaf_7_of_guests();
+        let bits = [(leaf_7::IBRS_IBPB, control::IBRS), (leaf_7::STIBP, control::STIBP), (leaf_7::SSBD, control::SSBD)];
+        bits.into_iter().filter(|(feature, _)| edx & feature != 0).map(|(_, bit)| bit).sum()
+    }
+
+    /// IA32_ARCH_CAPABILITIES of guests: what it says of the CPU, without features that have further registers.
+    pub const fn capabilities_of_guests(&self) -> u64 {
+        use capability::*;
+        const IMMUNITIES: u64 =
+            RDCL_NO | SSB_NO | MDS_NO | TAA_NO | SBDR_SSDP_NO | FBSDP_NO | PSDP_NO | BHI_NO | PBRSB_NO | GDS_NO | RFDS_NO;
+        self.capabilities & (IMMUNITIES | IBRS_ALL | RSBA | SKIP_L1DFL_VMENTRY)
+    }
 }
 
 /// Isolation of Stile's indirect branches from targets that a guest trained.

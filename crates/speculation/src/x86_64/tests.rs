@@ -46,3 +46,17 @@ fn all_uses_no_unsupported_register() {
     assert_eq!((plan.barrier, plan.l1d, plan.buffers), (false, Data::Exposed, Data::ClearedAtEntry));
     assert!(plan.is_needed_at_exits());
 }
+
+#[test]
+fn guests_see_only_features_whose_registers_they_have() {
+    let of = |leaf_7_edx| Identity { leaf_7_edx, capabilities: u64::MAX };
+    let all = of(u32::MAX);
+    let registers = leaf_7::IBRS_IBPB | leaf_7::STIBP | leaf_7::SSBD;
+    assert_eq!(all.leaf_7_of_guests(), leaf_7::MD_CLEAR | leaf_7::ARCH_CAPABILITIES | registers);
+    assert_eq!(all.control_of_guests(), control::IBRS | control::STIBP | control::SSBD);
+    // IA32_TSX_CTRL and IA32_MCU_OPT_CTRL are not there.
+    assert_eq!(all.capabilities_of_guests() & (1 << 7 | 1 << 18), 0);
+    let without = of(!leaf_7::IBRS_IBPB);
+    assert_eq!((without.leaf_7_of_guests() & registers, without.control_of_guests()), (0, 0));
+    assert_eq!(of(leaf_7::IBRS_IBPB | leaf_7::SSBD).control_of_guests(), control::IBRS | control::SSBD);
+}

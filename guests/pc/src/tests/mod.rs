@@ -7,6 +7,7 @@ mod interrupts;
 mod paging;
 mod registers;
 mod smp;
+mod speculation;
 pub mod tasks;
 pub mod test;
 mod user;
@@ -15,6 +16,11 @@ mod vector;
 pub use deadline::{many as many_deadlines, migrate_repeatedly, stop_pit};
 pub use firmware::{reset_by_a_line, sleep, wake};
 pub use smp::deadlock;
+
+/// The test of IA32_SPEC_CTRL, for CPUs on which the others have not been tried.
+pub fn speculation_control() -> Result<(), &'static str> {
+    speculation::control(0)
+}
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
@@ -37,6 +43,7 @@ pub const ALL: &[Test] = &[
     ("vmx_hidden", On::Stile, vmx_hidden),
     ("msr_not_there", On::Stile, msr_not_there),
     ("msr_of_the_guest", On::Any, msr_of_the_guest),
+    ("speculation_control", On::Stile, speculation::control),
     ("control_registers", On::Any, control_registers),
     ("cr4_of_features", On::Any, paging::cr4_of_features),
     ("paging_stays_on", On::Any, paging::paging_stays_on),

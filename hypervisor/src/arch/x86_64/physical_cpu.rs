@@ -50,7 +50,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn load(&mut self, vcpu: &'static Vcpu, _switched: bool) {
-        speculation::switch_vm(self.index, vcpu.vm().number);
+        speculation::load(self, vcpu.vm().number, || vcpu.arch.msrs.spec_ctrl());
         self.show_cpuid(&vcpu.vm().arch.cpuid);
         let (cpu, context) = self.with_context();
         let fresh = context.load(cpu, &vcpu.vm().arch.place);

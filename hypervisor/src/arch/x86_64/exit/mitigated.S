@@ -30,7 +30,7 @@ verw_operand:
     test    byte ptr [rip + {FLAGS}], {IBRS_AT_EXITS}
     jz      .Lmitigated_filled\@
     mov     ecx, IA32_SPEC_CTRL
-    mov     eax, 1                  // IBRS
+    mov     eax, [rsp + {SPEC_CTRL}] // with IBRS
     xor     edx, edx
     wrmsr
 .Lmitigated_filled\@:

@@ -77,6 +77,7 @@ core::arch::global_asm!(
     DATA_SELECTOR = const cpu::DATA,
     FLAGS = sym speculation::FLAGS,
     IA32_SPEC_CTRL = const msr::IA32_SPEC_CTRL,
+    SPEC_CTRL = const cpu::SPEC_CTRL,
     IA32_FLUSH_CMD = const msr::IA32_FLUSH_CMD,
     IBRS_AT_EXITS = const speculation::IBRS_AT_EXITS,
     FLUSH_L1D = const speculation::FLUSH_L1D,
@@ -208,7 +209,7 @@ const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
 
 /// First entry of this CPU into a guest; later ones are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
-    speculation::enter_first();
+    speculation::enter_first(cpu);
     let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter((&raw mut *cpu).cast()) }

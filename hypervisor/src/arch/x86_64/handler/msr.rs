@@ -5,17 +5,18 @@ use core::sync::atomic::Ordering;
 use stile_apic::GeneralProtection;
 use stile_board::pc;
 use stile_ledger::x86_64::{self as rows, key, reason};
+use stile_speculation::x86_64::leaf_7;
 
 use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
-use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic, window};
 use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::inject;
-use crate::arch::x86_64::vcpu::msrs::{EmulatedMsrs, MISC_READ_ONLY, MISC_WRITABLE, MTRR_HAS_FIXED, is_mtrr_def_type};
+use crate::arch::x86_64::vcpu::msrs::{EmulatedMsrs, MISC_READ_ONLY, MISC_WRITABLE, MTRR_HAS_FIXED, has, is_mtrr_def_type};
 use crate::cpu;
 
 /// Registers that read as a constant and ignore writes: guests access them without checking CPUID (the manual,
@@ -227,6 +228,24 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         pc::msr::IPI_CONTROL => return direct::set_control(cpu, value),
         pc::msr::IPI_COMMAND => return direct::command(cpu, value),
         msr::KVM_STEAL_TIME => accept(msrs.stolen_time.write(value)).map(|()| cpu::stolen::begin(vcpu)),
+        msr::IA32_SPEC_CTRL | msr::IA32_PRED_CMD => return write_speculation(cpu, msrs, register, value),
         _ => return msrs.write_rare(register, value),
     })
+}
+
+/// Writes IA32_SPEC_CTRL, or IA32_PRED_CMD, whose only bit is IBPB.
+#[cold]
+fn write_speculation(cpu: &mut Cpu, msrs: &EmulatedMsrs, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
+    let is_command = register == msr::IA32_PRED_CMD;
+    let bits = if is_command { 1 } else { speculation::guests().control_of_guests() };
+    if !has(leaf_7::IBRS_IBPB) || value & !bits != 0 {
+        return Some(Err(GeneralProtection));
+    }
+    if !is_command {
+        msrs.set_spec_ctrl(value);
+        speculation::set_control(cpu, value);
+    } else if value != 0 {
+        speculation::barrier();
+    }
+    Some(Ok(()))
 }

@@ -143,6 +143,8 @@ pub struct Cpu {
     pub last_slot: Option<Slot>,
     /// Parameters by which `exit.S` delivers timer interrupts to the loaded vCPU while the timer is passed through.
     passed_timer: PassedTimer,
+    /// IA32_SPEC_CTRL of this CPU; 0 if it has none.
+    pub spec_ctrl: u64,
     /// Recorder of a trace.
     pub recorder: Recorder,
     gdt: [u64; GDT_ENTRIES],
@@ -206,6 +208,8 @@ pub const TIMER_KEEPS: usize = offset_of!(Cpu, passed_timer.keeps);
 pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
 /// Offset of `vcpu`, for `exit.S`.
 pub const VCPU: usize = offset_of!(Cpu, vcpu);
+/// Offset of `spec_ctrl`, for `mitigated.S`.
+pub const SPEC_CTRL: usize = offset_of!(Cpu, spec_ctrl);
 /// Offset of the recorder's `before`, for `exit.S`.
 pub const RECORDS_BEFORE: usize = offset_of!(Cpu, recorder) + stile_trace::BEFORE;
 /// Offset of the recorder's `source`, for `exit.S`.

@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_blob::Mitigations;
 use stile_board::MAX_CPUS;
-use stile_speculation::x86_64::{Data, Identity, Plan, Targets, leaf_7};
+use stile_speculation::x86_64::{Data, Identity, Plan, Targets, control, leaf_7};
 
+use super::cpu::Cpu;
 use super::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::console::log;
 use crate::once::Once;
@@ -19,14 +20,13 @@ pub const IBRS_AT_EXITS: u8 = 1 << 1;
 const IBRS_ONCE: u8 = 1 << 2;
 /// The L1 data cache is flushed at each entry.
 pub const FLUSH_L1D: u8 = 1 << 3;
-/// IA32_PRED_CMD.IBPB at a switch to another VM.
+/// CPUs have IA32_SPEC_CTRL and IA32_PRED_CMD: guests have them, too, and switches to another VM are barriers.
 const BARRIER: u8 = 1 << 4;
 
 /// Mitigations in force on all CPUs: set once, before the first guest runs.
 pub static FLAGS: AtomicU8 = AtomicU8::new(0);
 
-/// IA32_SPEC_CTRL.IBRS; IA32_PRED_CMD.IBPB.
-const IBRS: u64 = 1;
+/// IA32_PRED_CMD.IBPB.
 const IBPB: u64 = 1;
 
 /// VM that ran last on each CPU; [`u8::MAX`] if none.
@@ -84,21 +84,50 @@ pub fn is_needed_at_exits() -> bool {
     applies(AT_EXITS)
 }
 
-/// Enables permanent mitigations before the first guest of this CPU.
-pub fn enter_first() {
-    if applies(IBRS_ONCE) {
-        // SAFETY: the plan requires that CPUID enumerates the register; the bit only restricts speculation.
-        unsafe { wrmsr(msr::IA32_SPEC_CTRL, IBRS) };
+/// Enables permanent mitigations before the first guest of this CPU, whose vCPU is loaded.
+pub fn enter_first(cpu: &mut Cpu) {
+    set_control(cpu, cpu.spec_ctrl);
+}
+
+/// Called when a vCPU is loaded, with its IA32_SPEC_CTRL: another VM's branch targets must not steer it.
+#[inline(always)]
+pub fn load(cpu: &mut Cpu, vm: usize, guest: impl FnOnce() -> u64) {
+    if applies(BARRIER) {
+        let guest = guest();
+        switch_vm(cpu, vm, guest);
     }
 }
 
-/// Called when a vCPU is loaded: another VM's branch targets must not steer it.
-#[inline(always)]
-pub fn switch_vm(cpu: usize, vm: usize) {
-    if applies(BARRIER) && LAST_VM[cpu % MAX_CPUS].swap(vm as u8, Ordering::Relaxed) != vm as u8 {
-        // SAFETY: the plan requires that CPUID enumerates the register; the barrier only restricts speculation.
-        unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
+#[cold]
+#[inline(never)]
+fn switch_vm(cpu: &mut Cpu, vm: usize, guest: u64) {
+    if LAST_VM[cpu.index % MAX_CPUS].swap(vm as u8, Ordering::Relaxed) != vm as u8 {
+        barrier();
     }
+    set_control(cpu, guest);
+}
+
+/// Invalidates the branch targets of this CPU, which has IA32_PRED_CMD.
+pub fn barrier() {
+    // SAFETY: CPUID enumerates the register (BARRIER); the barrier only restricts speculation.
+    unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
+}
+
+/// Sets IA32_SPEC_CTRL to a guest's value and Stile's own: each bit only restricts speculation, so that Stile and its
+/// guest may both run with those of the other.
+pub fn set_control(cpu: &mut Cpu, guest: u64) {
+    let own = if applies(IBRS_ONCE | IBRS_AT_EXITS) { control::IBRS } else { 0 };
+    let value = guest | own;
+    if cpu.spec_ctrl != value {
+        cpu.spec_ctrl = value;
+        // SAFETY: the plan, or `guests`, requires that CPUID enumerates the register and these bits.
+        unsafe { wrmsr(msr::IA32_SPEC_CTRL, value) };
+    }
+}
+
+/// The CPUs' identification as far as guests see it: none if mitigations are off.
+pub fn guests() -> Identity {
+    if applies(BARRIER) { *FIRST.get() } else { Identity::default() }
 }
 
 /// Called when a VM's number is reused: the next vCPU on each CPU counts as one of another VM.

@@ -3,10 +3,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_apic::GeneralProtection;
+use stile_speculation::x86_64::leaf_7;
 
 use crate::arch::x86_64::host::instructions::msr;
-use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
 
 /// MSR_PLATFORM_INFO: TSC frequency in units of 100 MHz, in bits 15:8.
@@ -22,6 +23,8 @@ pub struct EmulatedMsrs {
     pub tsc_adjust: AtomicU64,
     /// Offset of the guest's counter.
     tsc_offset: AtomicU64,
+    /// IA32_SPEC_CTRL.
+    spec_ctrl: AtomicU64,
     /// MSR_KVM_STEAL_TIME.
     pub stolen_time: StolenTime,
 }
@@ -59,6 +62,11 @@ pub fn is_mtrr_def_type(value: u64) -> bool {
     is_memory_type(value & !ENABLES)
 }
 
+/// Whether guests see a bit of CPUID leaf 7, EDX.
+pub fn has(bit: u32) -> bool {
+    speculation::guests().leaf_7_of_guests() & bit != 0
+}
+
 fn is_memory_type(value: u64) -> bool {
     matches!(value, 0 | 1 | 4 | 5 | 6)
 }
@@ -72,6 +80,7 @@ impl EmulatedMsrs {
             misc_enable: AtomicU64::new(MISC_RESET),
             tsc_adjust: AtomicU64::new(0),
             tsc_offset: AtomicU64::new(0),
+            spec_ctrl: AtomicU64::new(0),
             stolen_time: StolenTime::new(),
         }
     }
@@ -85,6 +94,7 @@ impl EmulatedMsrs {
         self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
         self.tsc_adjust.store(0, Ordering::Relaxed);
         self.tsc_offset.store(0, Ordering::Relaxed);
+        self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
     }
 
@@ -94,6 +104,8 @@ impl EmulatedMsrs {
         match register {
             msr::PLATFORM_INFO => Some(platform_info()),
             msr::KVM_STEAL_TIME => Some(self.stolen_time.register()),
+            msr::IA32_SPEC_CTRL if speculation::guests().control_of_guests() != 0 => Some(self.spec_ctrl()),
+            msr::IA32_ARCH_CAPABILITIES if has(leaf_7::ARCH_CAPABILITIES) => Some(speculation::guests().capabilities_of_guests()),
             _ => fixed_mtrr(register).map(|fixed| self.mtrr_fixed[fixed].load(Ordering::Relaxed)),
         }
     }
@@ -108,6 +120,16 @@ impl EmulatedMsrs {
         let valid = value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into()));
         fixed.store(if valid { value } else { fixed.load(Ordering::Relaxed) }, Ordering::Relaxed);
         Some(if valid { Ok(()) } else { Err(GeneralProtection) })
+    }
+
+    /// IA32_SPEC_CTRL of the guest.
+    pub fn spec_ctrl(&self) -> u64 {
+        self.spec_ctrl.load(Ordering::Relaxed)
+    }
+
+    /// Sets what [`EmulatedMsrs::spec_ctrl`] returns; the CPU's register is the caller's to write.
+    pub fn set_spec_ctrl(&self, value: u64) {
+        self.spec_ctrl.store(value, Ordering::Relaxed);
     }
 
     /// Returns the offset of the guest's counter.

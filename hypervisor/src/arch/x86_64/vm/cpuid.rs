@@ -4,9 +4,9 @@ use stile_blob::Topology;
 
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
-use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{features, secondary};
+use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::vcpu::extended;
 
 /// First of the hypervisor's leaves.
@@ -88,7 +88,12 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
             /// Emulated on every CPU.
             const TSC_ADJUST: u32 = 1 << 1;
-            CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
+            CpuidResult {
+                eax: 0,
+                ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST,
+                ecx: 0,
+                edx: speculation::guests().leaf_7_of_guests(),
+            }
         }
         0xb => {
             let (core, socket) = topology.apic_shifts();
