@@ -1,17 +1,15 @@
 //! The scenarios with bare-metal test guests (the folder `guests`): each prints `PASS` and `FAIL` lines, and ends with its status.
 
-use std::fs;
-
 use anyhow::Result;
 use rustix::process::Signal;
-use stile_board::MAX_VMS;
+use stile_board::{MAX_VCPUS, MAX_VMS};
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{devices, direct, firmware, ipi, long, nested, operated, pc, snapshots, traced};
+use super::{devices, direct, firmware, ipi, long, nested, operated, pc, share, snapshots, start_up, traced, waits};
 use stile::config::{Arch, ablation};
+use stile::exit;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
-use stile::{cargo, exit};
 
 /// The suites, and the boot arguments that make them run everything.
 const SUITES: [(&str, &str); 6] =
@@ -76,10 +74,13 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(full_shadows(&programs)?);
     scenarios.push(interrupt_floods(&programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
-    scenarios.extend([fair_share(&programs)?, share_beside_sender(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
+    scenarios.extend([share::fair(&programs)?, share::beside_sender(&programs)?, share::capped(&programs)?]);
+    scenarios.extend([many_vcpus(&programs)?, most_vms(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
     scenarios.extend(firmware::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
+    scenarios.extend(start_up::all(&programs)?);
+    scenarios.extend(waits::all(&programs)?);
     scenarios.extend(operated::all(&programs)?);
     scenarios.extend(snapshots::all(&programs)?);
     scenarios.extend(traced::all(&programs)?);
@@ -88,6 +89,9 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(operated::all(&on_pc)?);
     scenarios.extend(traced::all(&on_pc)?);
     scenarios.extend(neighbours(&on_pc)?);
+    scenarios.extend([share::fair(&on_pc)?, many_vcpus(&on_pc)?]);
+    scenarios.extend(start_up::all(&on_pc)?);
+    scenarios.extend(waits::all(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.push(entry_failures(&on_pc)?);
     scenarios.extend(pc::all(&on_pc)?);
@@ -109,7 +113,7 @@ fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
 
 /// Misbehaving VMs beside a neighbour.
 fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?, limited_resets(programs)?];
+    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, share::resetting_neighbour(programs)?, limited_resets(programs)?];
     // An emulated PC has no four CPUs to lose time with.
     let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
     for cpus in [1, 2] {
@@ -362,27 +366,6 @@ fn limited_resets(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
 }
 
-/// A VM with a large image resets for ever: its neighbour on the same CPU gets half of it, by the count of
-/// instructions.
-fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
-    const PADDING: u64 = 40 << 20;
-    let initrd = cargo::repository().join("target/padding");
-    fs::File::create(&initrd)?.set_len(PADDING)?;
-    let icount = if programs.arch == Arch::Aarch64 { "--icount" } else { "" };
-    let config = format!(
-        "[machine]\narch = \"{}\"\ncpus = 1\n\n\
-         [[vm]]\nname = \"resets\"\nkernel = \"{}\"\ninitrd = \"{}\"\nmemory = \"64M\"\n\n\
-         [[vm]]\nname = \"share\"\nkernel = \"{}\"\nappend = \"least=45\"\nmemory = \"64M\"\n",
-        programs.arch.name(),
-        programs.path("resets")?,
-        initrd.display(),
-        programs.path("share")?,
-    );
-    let expect =
-        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/beside-resets"), icount) })
-}
-
 /// The longest exit that a hostile VM causes. Virtual time counts instructions. (With more vCPUs that would be slow: they spin in turn.)
 fn bounded_exits(kernel: String) -> Scenario {
     let arguments = "--vcpus 2 --memory 64M --smp 1 --icount --exits --append stile";
@@ -390,35 +373,17 @@ fn bounded_exits(kernel: String) -> Scenario {
     Scenario { expect: Expect { bounded_exits: Some(Arch::Aarch64), ..passed() }, ..scenario }
 }
 
-/// Eight vCPUs of one VM spin; the only vCPU of the other one has half of the CPU, and waits for two slices at most. Virtual time counts
-/// instructions.
-fn fair_share(programs: &Programs) -> Result<Scenario> {
-    let crowded = programs.path("crowded")?;
-    let vm = |name: &str, vcpus: u32, append: &str| {
-        format!("[[vm]]\nname = \"{name}\"\nkernel = \"{crowded}\"\nappend = \"{append}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n")
-    };
-    let config = format!("[machine]\ncpus = 1\nslice = \"1ms\"\n\n{}{}", vm("crowd", 8, "crowd"), vm("neighbour", 1, "slice_us=1000"));
-    let expect =
-        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new("share/half-against-eight-vcpus", "--icount") })
-}
-
-/// A vCPU that sends interrupts to the one beside it takes no time from that. Virtual time counts instructions.
-fn share_beside_sender(programs: &Programs) -> Result<Scenario> {
+/// The longest exit that a VM with the maximum number of vCPUs causes, on operations that concern all of them.
+fn many_vcpus(programs: &Programs) -> Result<Scenario> {
+    let (arch, icount) = (programs.arch.name(), if programs.arch == Arch::Aarch64 { "--icount" } else { "" });
     let config = format!(
-        "[machine]\ncpus = 1\nslice = \"1ms\"\n\n[[vm]]\nkernel = \"{}\"\nappend = \"least=40 sgi_us=100\"\nvcpus = 2\nmemory = \"64M\"\n",
-        programs.path("share")?
+        "[machine]\narch = \"{arch}\"\ncpus = 1\nslice = \"100us\"\n\n\
+         [[vm]]\nkernel = \"{}\"\nvcpus = {MAX_VCPUS}\nmemory = \"64M\"\nappend = \"vcpus={MAX_VCPUS}\"\n",
+        programs.path("many")?
     );
-    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/beside-a-sender", "--icount --exits") })
-}
-
-/// A VM that has a CPU for itself gets its cap, and no more.
-fn capped_share(programs: &Programs) -> Result<Scenario> {
-    let config = format!(
-        "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"{}\"\nappend = \"cap=30\"\nmemory = \"64M\"\ncap = \"30%\"\n",
-        programs.path("crowded")?
-    );
-    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/cap", "--icount --exits") })
+    let expect = Expect { bounded_exits: Some(programs.arch), ..passed() };
+    let name = programs.scenario("isolation/bounded-exits-of-64-vcpus");
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, &format!("{icount} --exits")) })
 }
 
 /// The operator makes Stile panic while a vCPU runs: it prints the place, and the run ends with the panic's status.

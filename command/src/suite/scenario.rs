@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::disk::Contents;
+use super::figure::Figure;
 use super::longest_exit;
 use super::operator::{MACHINE, Operator, Step};
 use super::output::Output;
@@ -80,6 +81,8 @@ pub struct Expect {
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
     pub bounded_exits: Option<Arch>,
+    /// A number on standard output that is shown, and its maximum.
+    pub figure: Option<Figure>,
     /// Send this to the run when standard output has everything of [`Expect::output`] in it, and standard error [`Expect::signal_note`].
     pub signal: Option<Signal>,
     /// Text that standard error must contain before the signal is sent.
@@ -97,6 +100,7 @@ impl Default for Expect {
             rows: Vec::new(),
             counted_by_emulator: false,
             bounded_exits: None,
+            figure: None,
             signal: None,
             signal_note: "",
         }
@@ -196,6 +200,7 @@ impl Scenario {
         if let Some(disk) = self.disk {
             problems.extend(disk.problem(&dir.path().join("disk.img")));
         }
+        problems.extend(self.expect.figure.and_then(|figure| figure.problem(&self.name, out)));
         if problems.is_empty() {
             return Ok(());
         }

@@ -1,15 +1,17 @@
 //! Measures this vCPU's share of a CPU, and its longest wait, while other VMs compete for the CPU.
 //!
-//! Boot arguments: `crowd`: only spins, on all vCPUs. `cap=N`: it must get this percentage, the VM's cap.
-//! Otherwise it must get half, with time slices of `slice_us=N`.
+//! Boot arguments: `crowd=spin`, `crowd=yield`, `crowd=block` or `crowd=sgi`: only competes, on all vCPUs. `cap=N`: it
+//! must get this percentage, the VM's cap. Otherwise it must get `least=N` percent (default 48), and wait for at most
+//! two time slices of `slice_us=N` and `exits_us=N` (default 0).
 #![no_std]
 #![no_main]
 
 use payload::entry::Entry;
+use payload::gic::Bits;
 use payload::harness::{self, Harness};
 use payload::prelude::*;
 use payload::timer::Timer;
-use payload::{psci, smp, wait};
+use payload::{instruction, psci};
 
 payload::program!(main);
 
@@ -21,26 +23,57 @@ const MEASURED: u64 = 60;
 const GAP: u64 = 8;
 
 fn main(entry: &Entry) -> ! {
-    if machine::has("crowd") {
-        crowd();
+    if let Some(kind) = machine::text("crowd") {
+        crowd(kind);
     }
     let mut harness = Harness::new("crowded", entry);
     harness.record("crowded", if machine::number("cap", 0) == 0 { half() } else { cap() });
     harness::exit(harness.sum())
 }
 
-fn crowd() -> ! {
+fn crowd(kind: &str) -> ! {
+    let compete = match kind {
+        "yield" => yields,
+        "block" => block,
+        "sgi" => send,
+        _ => spin,
+    };
     for cpu in 1..machine::cpus() {
-        smp::give(cpu, spin);
+        smp::give(cpu, compete);
         psci::cpu_on(cpu, 0);
     }
-    let _ = spin();
+    let _ = compete();
     unreachable!()
 }
 
 fn spin() -> Outcome {
     loop {
         core::hint::spin_loop();
+    }
+}
+
+fn yields() -> Outcome {
+    loop {
+        instruction!("wfe");
+    }
+}
+
+/// Runs for nine tenths of each slice, and waits for a timer then.
+fn block() -> Outcome {
+    let slice = machine::number("slice_us", 5000);
+    gic::reset_cpu();
+    gic::set(Bits::Enable, Timer::Virtual.intid());
+    loop {
+        wait::spin(slice * 9 / 10);
+        Timer::Virtual.start(slice / 50);
+        instruction!("wfi");
+        Timer::Virtual.stop();
+    }
+}
+
+fn send() -> Outcome {
+    loop {
+        icc::sgi_others(1);
     }
 }
 
@@ -66,10 +99,12 @@ fn half() -> Outcome {
     let (lost, longest) = watch(MEASURED * slice, slice / GAP);
     let percent = 100 - lost * 100 / (MEASURED * slice);
     let (whole, tenths) = (longest / slice, longest * 10 / slice % 10);
-    println!("crowded: {percent} % of the CPU; longest wait {whole}.{tenths} slices");
-    check!(percent >= 48, "{percent} % of the CPU");
+    println!("crowded: {percent} % of the CPU; longest wait {longest} ticks, {whole}.{tenths} slices");
+    let least = machine::number("least", 48);
+    check!(percent >= least, "{percent} % of the CPU, not {least} %");
     // Two slices of others, and Stile's switches between them.
-    check!(longest * 10 <= slice * 22, "waited for {whole}.{tenths} slices");
+    let most = 2 * slice + slice / 5 + wait::ticks(machine::number("exits_us", 0));
+    check!(longest <= most, "waited for {longest} ticks, not {most}");
     Ok(())
 }
 

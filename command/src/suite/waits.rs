@@ -1,0 +1,94 @@
+//! The longest wait of a ready vCPU of an honest VM on a CPU that it shares with a hostile one, by attack.
+//!
+//! The guest `crowded` measures gaps in its counter, which counts instructions on Arm (`--icount`) and on the emulated
+//! PC. docs/waits.md has the figures.
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::figure::Figure;
+use super::long;
+use super::scenario::{Expect, Scenario};
+use super::share::padding;
+use stile::config::Arch;
+use stile::exit;
+use stile::programs::Programs;
+
+/// A hostile VM.
+struct Attack {
+    name: &'static str,
+    program: &'static str,
+    /// Further lines of its configuration.
+    vm: String,
+    /// It ends by itself.
+    ends: bool,
+}
+
+fn attack(name: &'static str, program: &'static str, append: &str, more: &str) -> Attack {
+    Attack { name, program, vm: format!("append = \"{append}\"\n{more}\n"), ends: false }
+}
+
+const EIGHT: &str = "vcpus = 8";
+const FOUR: &str = "vcpus = 4";
+const NESTED: &str = "vcpus = 2\nnested = true";
+/// More operations than fit into the measurement.
+const SOAK: &str = "stile soak=1000000000 seed=7";
+
+fn attacks(arch: Arch) -> Result<Vec<Attack>> {
+    let resets = attack("resets", "resets", "", &format!("initrd = \"{}\"", padding()?));
+    Ok(match arch {
+        Arch::Aarch64 => vec![
+            attack("spin", "crowded", "crowd=spin", EIGHT),
+            attack("yield", "crowded", "crowd=yield", EIGHT),
+            attack("block", "crowded", "crowd=block slice_us=1000", EIGHT),
+            attack("sgi", "crowded", "crowd=sgi", EIGHT),
+            attack("groups", "flood", "groups", ""),
+            attack("hostile", "hostile", SOAK, FOUR),
+            attack("many", "many", "rounds=1000", "vcpus = 64"),
+            attack("nested", "nested", SOAK, NESTED),
+            Attack { ends: true, ..attack("full-shadows", "nested", "stile only=full_shadows", NESTED) },
+            resets,
+        ],
+        Arch::X86_64 => vec![
+            attack("spin", "crowded", "crowd=spin", EIGHT),
+            attack("pause", "crowded", "crowd=pause", EIGHT),
+            attack("ipi", "crowded", "crowd=ipi", EIGHT),
+            attack("hostile", "hostile", "soak=1000000000 seed=7", FOUR),
+            attack("many", "many", "rounds=1000", "vcpus = 64"),
+            Attack { ends: true, ..attack("vmx", "vmx", "", "nested = true") },
+            resets,
+        ],
+    })
+}
+
+/// One scenario for each attack.
+///
+/// # Errors
+/// A guest is missing.
+pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    attacks(programs.arch)?.into_iter().map(|attack| scenario(attack, programs)).collect()
+}
+
+fn scenario(attack: Attack, programs: &Programs) -> Result<Scenario> {
+    // A slice in microseconds and instructions, and the time of 200,000 instructions.
+    let (slice, instructions, exits, icount) = match programs.arch {
+        Arch::Aarch64 => (1000, 1_000_000, 200, "--icount"),
+        Arch::X86_64 => (5000, 500_000, 2000, ""),
+    };
+    let config = format!(
+        "[machine]\narch = \"{}\"\ncpus = 1\nslice = \"{slice}us\"\n\n\
+         [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nmemory = \"64M\"\n{}\n\
+         [[vm]]\nname = \"honest\"\nkernel = \"{}\"\nmemory = \"64M\"\nappend = \"slice_us={slice} exits_us={exits} least=45\"\n",
+        programs.arch.name(),
+        programs.path(attack.program)?,
+        attack.vm,
+        programs.path("crowded")?,
+    );
+    let figure = Figure { after: "longest wait ", most: 2 * instructions + instructions / 5 + 200_000 };
+    let (status, signal) = if attack.ends { (exit::OK, None) } else { (exit::LEFT, Some(Signal::INT)) };
+    let output = vec!["PASS crowded".into()];
+    let expect = Expect { status, output, figure: Some(figure), signal, absent: vec!["FAIL "], ..Expect::default() };
+    let folder = if programs.arch == Arch::X86_64 { "waits-pc" } else { "waits" };
+    let name = format!("{}{folder}/{}", long::PREFIX, attack.name);
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, icount) })
+}

@@ -1,0 +1,96 @@
+//! A VM with many vCPUs, on messages to all of them at once. One in 16 sends messages to all others continuously.
+//! After a reset it does the same again.
+//!
+//! Command line: `rounds=N` (default 1).
+#![no_std]
+#![no_main]
+
+use pc::console::println;
+use pc::lapic::{self, command};
+use pc::{console, exception, machine};
+
+pc::program!();
+
+core::arch::global_asm!(include_str!("many.s"));
+
+unsafe extern "C" {
+    static many_start: u8;
+    static many_interrupt: u8;
+    static many_end: u8;
+}
+
+/// Page of `many.s`.
+const PAGE: u32 = 0x10;
+/// Vector of `many_interrupt`.
+const VECTOR: u32 = 0x40;
+/// Lowest-priority delivery.
+const LOWEST: u32 = 1 << 8;
+/// RAM that a reset preserves, and its value then.
+const MARK: *mut u64 = (48 << 20) as *mut u64;
+const MARKED: u64 = 0x6d61_6e79;
+/// The keyboard controller's command that resets the machine.
+const KEYBOARD: u16 = 0x64;
+const RESET: u8 = 0xfe;
+
+#[unsafe(no_mangle)]
+extern "C" fn main(_magic: u32, info: u32) -> ! {
+    exception::setup();
+    console::setup();
+    println!("suite many");
+    let words = machine::command_line(info).split_ascii_whitespace();
+    let rounds = words.filter_map(|word| word.strip_prefix("rounds=")?.parse().ok()).next().unwrap_or(1);
+    prepare();
+    lapic::set_base(lapic::base() | lapic::ENABLED | lapic::X2);
+    lapic::enable();
+    for _ in 0..rounds {
+        round();
+    }
+    // SAFETY: RAM, which nothing else uses, and an intended reset.
+    unsafe {
+        if MARK.read_volatile() != MARKED {
+            MARK.write_volatile(MARKED);
+            machine::out8(KEYBOARD, RESET);
+            loop {
+                core::hint::spin_loop();
+            }
+        }
+    }
+    println!("PASS many");
+    println!("EXIT: STATUS=0");
+    machine::off()
+}
+
+/// Copies the others' code, and points the real-mode vectors of NMI and of [`VECTOR`] to it.
+fn prepare() {
+    let start = &raw const many_start;
+    let length = |end: *const u8| end as usize - start as usize;
+    let (interrupt, end) = (length(&raw const many_interrupt), length(&raw const many_end));
+    let page = (PAGE << 12) as usize;
+    let pointer = |offset: usize| (PAGE << 8) << 16 | offset as u32;
+    // SAFETY: RAM below 1 MiB, which this program does not use otherwise.
+    unsafe {
+        (page as *mut u8).copy_from_nonoverlapping(start, length(&raw const many_end));
+        // IRET is the last byte.
+        core::ptr::without_provenance_mut::<u32>(4 * 2).write_volatile(pointer(end - 1));
+        core::ptr::without_provenance_mut::<u32>(4 * VECTOR as usize).write_volatile(pointer(interrupt));
+    }
+}
+
+fn round() {
+    lapic::send(0, command::OTHERS | command::INIT | command::ASSERT);
+    lapic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | PAGE);
+    lapic::send(0, command::OTHERS | command::ASSERT | VECTOR);
+    lapic::send(u32::MAX, command::ASSERT | VECTOR);
+    lapic::send(u32::MAX, command::LOGICAL | command::ASSERT | VECTOR);
+    lapic::send(u32::MAX, command::LOGICAL | command::ASSERT | LOWEST | VECTOR);
+    lapic::send(0, command::OTHERS | command::NMI | command::ASSERT);
+    // Each cluster of 16.
+    for cluster in 0..4 {
+        lapic::send(cluster << 16 | 0xffff, command::LOGICAL | command::ASSERT | VECTOR);
+    }
+    // Inputs of the I/O APIC that lead to all.
+    for input in 0..24 {
+        lapic::io_route(input, 0xff, command::LOGICAL | VECTOR);
+        lapic::io_route(input, 0xff, command::LOGICAL | lapic::IO_LEVEL | LOWEST | VECTOR);
+    }
+}

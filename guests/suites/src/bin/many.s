@@ -1,0 +1,23 @@
+// The other vCPUs of many.rs, with the MMU off and without a stack: x0 is the function.
+.global many_other
+many_other:
+    mov     x1, #1
+    msr     S3_0_C12_C12_5, x1          // ICC_SRE_EL1.SRE
+    isb
+    mov     x2, #0xff
+    msr     S3_0_C4_C6_0, x2            // ICC_PMR_EL1
+    msr     S3_0_C12_C12_7, x1          // ICC_IGRPEN1_EL1
+    isb
+    cmp     x0, #1
+    b.eq    2f
+    b.hi    3f
+1:  wfi
+    b       1b
+2:  mov     x2, #(1 << 40)              // ICC_SGI1R_EL1.IRM: all but itself
+    orr     x2, x2, #(1 << 24)          // SGI 1
+    msr     S3_0_C12_C11_5, x2
+    b       2b
+3:  mov     w0, #0x84000000             // PSCI CPU_OFF
+    orr     w0, w0, #2
+    hvc     #0
+    b       3b
