@@ -136,7 +136,11 @@ fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
         let scenario = hostile_neighbour(1, other, programs)?;
         Ok(Scenario { name: format!("pc/isolation/hostile-{name}"), ..scenario })
     };
-    ways.into_iter().map(scenario).collect()
+    let mut scenarios = ways.into_iter().map(scenario).collect::<Result<Vec<_>>>()?;
+    // A hypervisor that is hostile to the one below it.
+    let of_l1 = hostile_neighbour(1, Other::new("vmx", 2, "only=hostile"), programs)?;
+    scenarios.push(Scenario { name: "pc/isolation/hostile-l1".into(), ..of_l1 });
+    Ok(scenarios)
 }
 
 /// The suite of a hypervisor with FEAT_NV alone: each access to an EL2 register traps.
@@ -280,7 +284,7 @@ impl Other {
 /// Two VMs on `cpus` CPUs: `other`, and one that computes checksums over its memory.
 fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String> {
     let Other { program, vcpus, append, techniques } = other;
-    let nested = if program == "nested" { "nested = true\n" } else { "" };
+    let nested = if matches!(program, "nested" | "vmx") { "nested = true\n" } else { "" };
     Ok(format!(
         "[machine]\narch = \"{}\"\ncpus = {cpus}\n\n\
          [[vm]]\nname = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\n{nested}vcpus = {vcpus}\n\

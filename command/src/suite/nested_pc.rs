@@ -57,6 +57,9 @@ pub fn probes() -> Result<Vec<Scenario>> {
         // One of these kernels also runs with several vCPUs and L2s. L1's vCPUs take turns on one CPU, and with them
         // their L2s.
         Host { name: "long/two-l2s-on-one-cpu-pc", machine: one_cpu, operation: "cpuid", grouping: Grouping::Pairs, ..ipi },
+        // The memory of Stile is as free at the end as before.
+        Host { name: "long/twenty-l2s-pc", machine: "", operation: "cpuid", iterations: 1, vms: 20, ..ipi },
+        Host { name: "long/thousand-l2s-pc", machine: "", operation: "cpuid", iterations: 1, vms: 1000, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
     ];
     hosts.iter().map(Host::scenario).chain([two_l1s(), debian()]).collect()
@@ -77,7 +80,7 @@ impl Host<'_> {
             .with("--append", append);
         let runs = self.vms * if self.grouping == Grouping::Pairs { 2 } else { 1 };
         let expect = Expect { output: vec![line(self.operation); runs], notes: notes(1), absent: FAILURES.into(), ..Expect::default() };
-        Ok(Scenario { timeout: 1800, expect, ..scenario })
+        Ok(Scenario { timeout: 1800 + 10 * runs as u32, expect, ..scenario })
     }
 }
 

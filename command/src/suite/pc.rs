@@ -7,7 +7,8 @@ use rustix::process::Signal;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns, passed};
 use stile::exit;
-use stile::programs::Programs;
+use stile::programs::{PASSED, Programs};
+use stile::session::SAME_MEMORY;
 
 /// All of them.
 pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
@@ -93,6 +94,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             pvh(programs)?,
             vmx(programs)?,
             vmx_without_delivery(programs)?,
+            vmx_resets(programs)?,
         ])
         .collect())
 }
@@ -100,7 +102,9 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 /// A conformance suite of VMX, as a hypervisor in a VM.
 fn vmx(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new("pc/nested/vmx", "--arch x86_64 --nested --memory 64M --exits").with("--kernel", programs.path("vmx")?);
-    Ok(Scenario { expect: passed(), ..scenario })
+    let mut expect = passed();
+    expect.notes.push(SAME_MEMORY.into());
+    Ok(Scenario { expect, ..scenario })
 }
 
 /// The tests of L1's priorities, on a processor without virtual-interrupt delivery.
@@ -108,6 +112,13 @@ fn vmx_without_delivery(programs: &Programs) -> Result<Scenario> {
     let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nnested = true\nappend = \"only=priority\"\n", programs.path("vmx")?);
     let config = Some(config(1, &apic("registers"), &vm));
     Ok(Scenario { config, expect: passed(), ..Scenario::new("pc/nested/vmx-without-delivery", "--exits") })
+}
+
+/// The VM is reset by its L2, and by L1 while an L2 is loaded.
+fn vmx_resets(programs: &Programs) -> Result<Scenario> {
+    let scenario = Scenario::new("pc/nested/resets-with-l2", "--arch x86_64 --nested --memory 64M --exits --append only=reset");
+    let output = vec!["boot 1".into(), "boot 2".into(), "boot 3".into(), PASSED.into()];
+    Ok(Scenario { expect: Expect { output, ..passed() }, ..scenario.with("--kernel", programs.path("vmx")?) })
 }
 
 /// Debian's kernels, with vCPUs and physical CPUs.

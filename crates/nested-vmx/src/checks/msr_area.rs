@@ -1,8 +1,11 @@
 //! MSR areas of VM entries and VM exits (SDM, "Loading MSRs", "Saving MSRs").
 
-/// Maximum number of entries in an area. IA32_VMX_MISC recommends up to 512, which would delay interrupts too long, as each may
-/// take a thousand instructions. KVM and Xen use fewer than ten.
-pub const LIMIT: u32 = 32;
+/// Maximum number of entries in an area, as IA32_VMX_MISC recommends (bits 27:25 are 0). A VM entry fails at the next one.
+pub const LIMIT: u32 = 512;
+
+/// Maximum number of entries in an area whose MSR takes the handler of an access of L1's, which may execute a thousand instructions: the
+/// area is processed without interrupts. KVM and Xen use fewer than ten.
+pub const SLOW_LIMIT: u32 = 32;
 
 /// The size of an entry.
 pub const ENTRY_SIZE: u64 = 16;

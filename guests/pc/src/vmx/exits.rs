@@ -345,9 +345,6 @@ fn wraps() -> Outcome {
     /// Code of 32 bits.
     const CODE_32: u64 = 0xc09b;
     const TABLE: usize = EPT + 3;
-    if !is_guest() {
-        return Outcome::Skip("Bochs 3.0 ends in another way without Stile");
-    }
     fresh(code!("nop"));
     if !enable_ept() {
         return Outcome::Skip("there is no EPT");
@@ -363,7 +360,9 @@ fn wraps() -> Outcome {
     set(field::GUEST_CS_RIGHTS, CODE_32);
     set(field::GUEST_RIP, LAST);
     let mut registers = [0, 0, 0x80, 0, 0, 0, 0, 0];
-    let found = (run(&mut registers, false), get(field::GUEST_RIP));
+    // Bochs 3.0 stores RIP with the carry into bit 32, which the next entry would refuse.
+    let mask = if is_guest() { u64::MAX } else { 0xffff_ffff };
+    let found = (run(&mut registers, false), get(field::GUEST_RIP) & mask);
     poke(EPT + 1, 3, 0);
     vmcs::invept(1, [get(field::EPT_POINTER), 0]);
     same!(found, (VMCALL, 0), "the exit, and RIP");

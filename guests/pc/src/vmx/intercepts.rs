@@ -145,6 +145,14 @@ fn msrs() -> Outcome {
     same!(run_with_bitmap(code!("mov ecx, 0x174", "wrmsr")), Ok(32), "WRMSR with its bit");
     same!(run_with_bitmap(code!("mov ecx, 0x174", "rdmsr")), VMCALL, "RDMSR of a low MSR without its bit");
     same!(run_with_bitmap(code!("mov ecx, 0x40000000", "rdmsr")), Ok(31), "RDMSR of an MSR beyond the bitmap");
+    if crate::test::is_guest() {
+        // Bochs reads MSRs that it does not know as 0.
+        fresh(code!("mov ecx, 0x1fff", "rdmsr"));
+        enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS);
+        set(field::MSR_BITMAP, page(BITMAP));
+        set(field::EXCEPTION_BITMAP, 1 << 13);
+        same!((run(&mut [0; 8], false), get(field::EXIT_INTERRUPTION)), (Ok(0), 0x8000_0b0d), "RDMSR of an MSR that does not exist");
+    }
     // A change of the bitmap takes effect, also without a VMREAD or VMWRITE.
     poke(BITMAP, 128 + 0x102 / 64, 0);
     let start = code!("mov ecx, 0xc0000102", "rdmsr");
@@ -185,6 +193,10 @@ fn cr0() -> Outcome {
     same!(with(code!("mov eax, 9", "lmsw ax"), TS, 0).0, Ok(28), "LMSW");
     same!(get(field::EXIT_QUALIFICATION) & 0xffff_007f, 9 << 16 | 3 << 4, "its qualification");
     same!(with(code!("mov eax, 1", "lmsw ax"), TS, 0).0, VMCALL, "LMSW that changes no bit of L1's");
+    // A bit that is fixed in VMX operation. L1 sees the exception.
+    fresh(code!("mov rax, cr0", "btr rax, 5", "mov cr0, rax"));
+    set(field::EXCEPTION_BITMAP, 1 << 13);
+    same!((run(&mut [0; 8], false), get(field::EXIT_INTERRUPTION)), (Ok(0), 0x8000_0b0d), "a write that clears NE");
     // A write to CD, which L2 owns, leaves alone a bit that L1 holds with another value than L2 reads: the bit stays in force.
     fresh(code!("mov rax, cr0", "bts eax, 30", "mov cr0, rax", "mov rax, cr0", "fninit"));
     set(field::GUEST_CR0, get(field::GUEST_CR0) | TS);

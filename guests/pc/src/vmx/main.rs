@@ -3,6 +3,7 @@
 #![no_std]
 #![no_main]
 
+mod areas;
 mod checks;
 mod cost;
 mod devices;
@@ -10,9 +11,11 @@ mod ept_flags;
 mod events;
 mod exits;
 mod field;
+mod hostile;
 mod instructions;
 mod intercepts;
 mod memory;
+mod reset;
 mod strings;
 mod test;
 mod timer;
@@ -43,6 +46,13 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     allow();
     let mut failed = 0;
+    if only == Some("reset")
+        && let Outcome::Fail(why) = reset::twice(instructions::enter)
+    {
+        failed += 1;
+        println!("FAIL reset: {why}");
+    }
+    let only = if only == Some("reset") { Some("launch") } else { only };
     let all = [
         instructions::BEFORE,
         instructions::ALL,
@@ -54,6 +64,9 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         devices::ALL,
+        // They set the counter.
+        areas::ALL,
+        if only == Some("hostile") { hostile::ALL } else { &[] },
         if only == Some("cost") { &[("cost", cost::violations)] } else { &[] },
     ];
     for (name, test) in all.into_iter().flatten() {

@@ -3,7 +3,9 @@
 use crate::exits::VMCALL;
 use crate::field::{self, secondary};
 use crate::test::{Outcome, Test, is_guest, same};
-use crate::vmcs::{Done, EPT, Page, capability, code, enable, enable_ept, fresh, get, invept, page, poke, run, set};
+use crate::vmcs::{
+    Done, EPT, FIRST, Page, VMXON, capability, code, enable, enable_ept, fresh, get, invept, page, poke, run, set, vmclear, vmxoff, vmxon,
+};
 
 pub const ALL: &[Test] = &[
     ("ept_identity", identity),
@@ -13,6 +15,7 @@ pub const ALL: &[Test] = &[
     ("vpid", vpid),
     ("real_mode", real_mode),
     ("pae_without_ept", pae),
+    ("twenty_starts", starts),
 ];
 
 /// A large page that is otherwise unused, at 32 MiB: the tests write to it.
@@ -207,6 +210,19 @@ fn pae() -> Outcome {
     // Bit 1 is reserved.
     same!(with(page(DIRECTORY) | 3), Ok(0x8000_0021), "a reserved bit");
     same!(get(field::EXIT_QUALIFICATION), 2, "the qualification");
+    Outcome::Pass
+}
+
+/// L2s with tables of their own, each in VMX operation anew.
+fn starts() -> Outcome {
+    for _ in 0..20 {
+        if !fresh_ept(code!("mov [0x2000000], eax"), ADDRESS | LARGE | WRITE_BACK | 7) {
+            return ABSENT;
+        }
+        same!(run(&mut [0; 8], false), VMCALL, "the exit");
+        vmclear(page(FIRST));
+        same!((vmxoff(), vmxon(page(VMXON))), (Done::Succeed, Done::Succeed), "VMXOFF and VMXON");
+    }
     Outcome::Pass
 }
 

@@ -1,7 +1,7 @@
 //! L1's VMX instructions (the manual, "VMX Instruction Reference").
 
 use stile_ledger::x86_64::{self as rows, key, reason};
-use stile_nested_vmx::invalidate::{Invept, Invvpid, invept, invvpid};
+use stile_nested_vmx::invalidate::{Invept, Invvpid, has_invept_type, has_invvpid_type, invept, invvpid};
 use stile_nested_vmx::operand::InstructionInformation;
 use stile_nested_vmx::shadowed::{self, READ};
 use stile_nested_vmx::vmcs12::SHADOW;
@@ -116,6 +116,9 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
             block_init(cpu, false);
             return Ok(VmxResult::Succeed);
         }
+        number::VMXON if vmx.vmxon != NONE => return Ok(VmxResult::fail(InstructionError::OnInRoot, vmx.has_current())),
+        // Checked before the operand is read.
+        number::VMXON => check_fixed_bits(cpu, vmx)?,
         number::VMPTRST => {
             operand::write_memory(cpu, information, &vmx.current.to_le_bytes())?;
             return Ok(VmxResult::Succeed);
@@ -126,12 +129,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
     let is_valid = address & 0xfff == 0 && address >> (cpuid(0x8000_0008, 0).eax & 0x3f) == 0;
     let fail = |error| Ok(VmxResult::fail(error, vmx.has_current()));
     match reason {
-        number::VMXON => {
-            if vmx.vmxon != NONE {
-                return fail(InstructionError::OnInRoot);
-            }
-            on(cpu, vmx, address, is_valid)
-        }
+        number::VMXON => on(cpu, vmx, address, is_valid),
         number::VMCLEAR if !is_valid => fail(InstructionError::ClearAddress),
         number::VMCLEAR if address == vmx.vmxon => fail(InstructionError::ClearVmxonPointer),
         number::VMCLEAR => {
@@ -162,16 +160,19 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
     }
 }
 
+/// Checks the control registers for VMXON ("Restrictions on VMX Operation").
+fn check_fixed_bits(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), Stop> {
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let suits = |value: u64, (must, may): (u64, u64)| value & must == must && value & !may == 0;
+    let (cr0, cr4) = (cr0::read(), vmcs::read(Field::GUEST_CR4));
+    if suits(cr0, offer.capabilities.cr0) && suits(cr4, offer.capabilities.cr4) { Ok(()) } else { Err(Fault::Protection.into()) }
+}
+
 /// Executes VMXON outside VMX operation.
 fn on(cpu: &Cpu, vmx: &mut GuestVmx, address: u64, is_valid: bool) -> Result<VmxResult, Stop> {
     let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
-    let capabilities = &offer.capabilities;
-    let suits = |value: u64, (must, may): (u64, u64)| value & must == must && value & !may == 0;
-    if !suits(cr0::read(), capabilities.cr0) || !suits(vmcs::read(Field::GUEST_CR4), capabilities.cr4) {
-        return Err(Fault::Protection.into());
-    }
     let revision = Page::at(cpu, address).map_or(u64::MAX, |page| page.read(0)) & 0xffff_ffff;
-    if !is_valid || revision != capabilities.revision().into() {
+    if !is_valid || revision != offer.capabilities.revision().into() {
         return Ok(VmxResult::FailInvalid);
     }
     vmx.vmxon = address;
@@ -253,12 +254,17 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
 fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: InstructionInformation) -> Result<VmxResult, Stop> {
     let mask = if is_64() { u64::MAX } else { 0xffff_ffff };
     let kind = operand::register(cpu, information.second()) & mask;
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let has_type = if is_ept { has_invept_type } else { has_invvpid_type };
+    if !has_type(kind, &offer.capabilities) {
+        // Without an access to the descriptor.
+        return Ok(VmxResult::fail(InstructionError::InvalidateOperand, vmx.has_current()));
+    }
     let mut bytes = [0; 16];
     operand::read_memory(cpu, information, &mut bytes)?;
     let (first, second) = bytes.split_at(8);
     let word = |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let (first, second) = (word(first), word(second));
-    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
     let processor = processor(offer, vmx.current);
     let descriptor = [first, second];
     let done = if is_ept {

@@ -1,7 +1,7 @@
 //! L1's VM-entry MSR-load and VM-exit MSR-store and MSR-load areas (the manual, "Loading MSRs", "Saving MSRs").
 
 use stile_nested_vmx::Field;
-use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT};
+use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT, SLOW_LIMIT};
 use stile_x86_walk::GuestMemory;
 
 use super::merge::LBR;
@@ -10,6 +10,7 @@ use super::operand::Page;
 use super::state::{GuestVmx, to_vmcs01};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
+use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 
@@ -28,18 +29,25 @@ pub fn load_at_exit(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
 /// Stores the VM-exit MSR-store area, with VMCS02 current. Returns false if an entry fails: a VMX abort.
 pub fn store(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
     let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_STORES), vmx.vmcs12.get(Field::EXIT_MSR_STORE_AREA));
+    let mut slow = SLOW_LIMIT;
     (0..u64::from(count)).all(|index| {
         let at = area.wrapping_add(index * ENTRY_SIZE);
         let Some(entry) = entry(cpu, index, at) else { return false };
-        let (Some(value), Some(page)) = (read(cpu, vmx, entry), Page::at(cpu, at)) else { return false };
+        let (Some(value), Some(page)) = (read(cpu, vmx, entry, &mut slow), Page::at(cpu, at)) else { return false };
         page.write(at as usize / 8 + 1, value);
         true
     })
 }
 
 fn load(cpu: &mut Cpu, vmx: &mut GuestVmx, count: u32, area: u64) -> Result<(), u64> {
+    let mut slow = SLOW_LIMIT;
     for index in 0..u64::from(count) {
-        let loaded = entry(cpu, index, area.wrapping_add(index * ENTRY_SIZE)).is_some_and(|entry| write(cpu, vmx, entry));
+        let at = area.wrapping_add(index * ENTRY_SIZE);
+        let is_last = index + 1 == u64::from(count);
+        let loaded = entry(cpu, index, at).is_some_and(|entry| {
+            let is_replaced = is_tsc(entry) && !is_last && self::entry(cpu, index + 1, at.wrapping_add(ENTRY_SIZE)).is_some_and(is_tsc);
+            is_replaced || write(cpu, vmx, entry, &mut slow)
+        });
         if !loaded {
             return Err(index + 1);
         }
@@ -47,10 +55,17 @@ fn load(cpu: &mut Cpu, vmx: &mut GuestVmx, count: u32, area: u64) -> Result<(), 
     Ok(())
 }
 
+/// Whether an entry loads the time-stamp counter, which takes any value: of adjacent entries, only the last one has an effect.
+fn is_tsc(entry: Entry) -> bool {
+    entry.msr == msr::TSC && entry.reserved == 0
+}
+
 fn entry(cpu: &Cpu, index: u64, at: u64) -> Option<Entry> {
+    if index >= LIMIT.into() {
+        return None;
+    }
     let memory = Ram(cpu.vcpu().vm());
-    let words = [memory.read_u64(at)?, memory.read_u64(at.wrapping_add(8))?];
-    (index < LIMIT.into()).then(|| Entry::new(words))
+    Some(Entry::new([memory.read_u64(at)?, memory.read_u64(at.wrapping_add(8))?]))
 }
 
 /// Field of the current VMCS with an MSR of the guest.
@@ -79,17 +94,18 @@ fn is_in_cpu(register: u32) -> bool {
     }
 }
 
-/// Calls `work` with VMCS01 current, then restores the current VMCS.
-fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, what: impl FnOnce(&mut Cpu) -> T) -> T {
+/// Calls the handler of an access of L1's with VMCS01 current, then restores the current VMCS. Fails if `slow` calls have been made.
+fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, slow: &mut u32, work: impl FnOnce(&mut Cpu) -> Option<T>) -> Option<T> {
+    *slow = slow.checked_sub(1)?;
     to_vmcs01(cpu);
-    let done = what(cpu);
+    let done = work(cpu);
     if vmx.in_l2 {
         vmx.enter_vmcs02(cpu);
     }
     done
 }
 
-fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> Option<u64> {
+fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> Option<u64> {
     if !entry.may_store(cpu.has_x2apic()) {
         return None;
     }
@@ -97,11 +113,12 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> Option<u64> {
         Some(field) => Some(vmcs::read(field)),
         // SAFETY: every CPU in 64-bit mode has these; TSC_AUX exists with RDTSCP, which `is_in_cpu` checks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
-        None => with_vmcs01(cpu, vmx, |cpu| of_l1::read(cpu, entry.msr)),
+        None if entry.msr == msr::TSC => Some(timer::now().wrapping_add(cpu.vcpu().arch.msrs.tsc_offset())),
+        None => with_vmcs01(cpu, vmx, slow, |cpu| of_l1::read(cpu, entry.msr)),
     }
 }
 
-fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
+fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> bool {
     const LMA_LME: u64 = 1 << 10 | 1 << 8;
     const EFER: u64 = 1 << 11 | 1 << 0 | LMA_LME;
     let value = entry.value;
@@ -122,7 +139,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
         // SAFETY: guests may access the MSR; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
-        None => return with_vmcs01(cpu, vmx, |cpu| of_l1::write(cpu, entry.msr, value)),
+        None => return with_vmcs01(cpu, vmx, slow, |cpu| of_l1::write(cpu, entry.msr, value).then_some(())).is_some(),
     }
     true
 }

@@ -42,6 +42,13 @@ impl GuestVmx {
     pub fn has_ept(&self) -> bool {
         self.secondary12() & secondary::EPT != 0
     }
+
+    /// Bits of CR0 that L2 must leave set ("Restrictions on VMX Operation"). Those that L1 holds keep their value.
+    fn fixed_cr0(&self) -> u64 {
+        let is_unrestricted = self.secondary12() & secondary::UNRESTRICTED_GUEST != 0;
+        let fixed = cr0::NE | if is_unrestricted { 0 } else { cr0::PE | cr0::PG };
+        fixed & !self.vmcs12.get(Field::CR0_MASK)
+    }
 }
 
 /// Handles an exit of L2 that is not L1's, with VMCS02 current.
@@ -60,13 +67,13 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
             vmcs::write(Field::GUEST_ACTIVITY, HALTED);
         }
         basic::WBINVD => vmx.skip_instruction(),
-        basic::MWAIT | basic::MONITOR => inject::undefined(),
+        basic::MWAIT | basic::MONITOR => return raise(cpu, vmx, row, Fault::InvalidOpcode),
         basic::CONTROL_REGISTER => return control_register(cpu, vmx, row),
         IO => return port(cpu, vmx, row),
         RDMSR | WRMSR => return msr(cpu, vmx, row, reason == WRMSR),
         EPT_VIOLATION => return violation(cpu, vmx, row),
         basic::APIC_ACCESS => return device(cpu, vmx, device::apic_access),
-        basic::RDPMC => inject::general_protection(),
+        basic::RDPMC => return raise(cpu, vmx, row, Fault::Protection),
         // Spurious, as for L1.
         basic::INIT => {}
         _ if is_absent_instruction(reason) => return raise(cpu, vmx, row, Fault::InvalidOpcode),
@@ -262,7 +269,9 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let value = if number == gpr::RSP { vmcs::read(Field::GUEST_RSP) } else { cpu.frame.registers[number] };
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
-        (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => vmx.skip_instruction(),
+        (0, 0) if vmx.fixed_cr0() & !value == 0 && cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => {
+            vmx.skip_instruction();
+        }
         // The TPR is L1's: a lower one may unblock an interrupt, and VMCS01's TPR threshold must not exceed it.
         (8, 0) if value >> 4 == 0 => {
             vmx.skip_instruction();
@@ -279,7 +288,7 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
             }
             vmx.skip_instruction();
         }
-        _ => inject::general_protection(),
+        _ => return raise(cpu, vmx, row, Fault::Protection),
     }
     Outcome::again(row)
 }
@@ -311,15 +320,14 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     go_on(cpu, vmx, Outcome::again(row))
 }
 
-/// Handles L2's WRMSR of IA32_DEBUGCTL: entries and exits load it, so it is L2's own. VMCS02 is current.
-fn write_debugctl(vmx: &mut GuestVmx, value: u64) {
+/// Handles L2's WRMSR of IA32_DEBUGCTL: entries and exits load it, so it is L2's own. Returns whether it is valid. VMCS02 is current.
+fn write_debugctl(value: u64) -> bool {
     const BTF: u64 = 1 << 1;
-    if value & !(LBR | BTF) == 0 {
+    let is_valid = value & !(LBR | BTF) == 0;
+    if is_valid {
         vmcs::write(Field::GUEST_DEBUGCTL, value & !LBR);
-        vmx.skip_instruction();
-    } else {
-        inject::general_protection();
     }
+    is_valid
 }
 
 /// Handles RDMSR or WRMSR of an MSR that L1 passes to L2: it is L1's.
@@ -331,7 +339,10 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
         return Outcome::again(row);
     }
     if write && register == instructions::msr::DEBUGCTL {
-        write_debugctl(vmx, value);
+        if !write_debugctl(value) {
+            return raise(cpu, vmx, row, Fault::Protection);
+        }
+        vmx.skip_instruction();
         to_vmcs01(cpu);
         return go_on(cpu, vmx, Outcome::again(row));
     }
@@ -346,7 +357,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
             }
             vmx.skip_instruction();
         }
-        None => inject::general_protection(),
+        None => return raise(cpu, vmx, row, Fault::Protection),
     }
     to_vmcs01(cpu);
     go_on(cpu, vmx, Outcome::again(row))

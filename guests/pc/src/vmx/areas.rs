@@ -1,0 +1,62 @@
+//! MSR areas of the greatest size.
+
+use pc::machine::{rdmsr, ticks};
+
+use crate::exits::VMCALL;
+use crate::field;
+use crate::instructions::SCRATCH_MSR;
+use crate::test::{Outcome, Test, check, is_guest, same};
+use crate::vmcs::{code, fresh, get, misc, page, poke, run, set};
+
+pub const ALL: &[Test] = &[("msr_areas_of_512_entries", longest)];
+
+/// The maximum that IA32_VMX_MISC recommends if its bits 27:25 are 0.
+const LIMIT: usize = 512;
+/// The first of three adjacent pages.
+const PLACE: usize = 12;
+const TSC: u64 = 0x10;
+
+fn entry(number: usize, msr: u64, value: u64) {
+    let word = 2 * number;
+    poke(PLACE + word / 512, word, msr);
+    poke(PLACE + word / 512, word + 1, value);
+}
+
+fn value(number: usize) -> u64 {
+    // SAFETY: the entry is in the area's pages.
+    unsafe { (page(PLACE) as *const u64).add(2 * number + 1).read_volatile() }
+}
+
+/// One area that is loaded at the entry, stored, and loaded at the exit. The time that it loads has just passed.
+fn longest() -> Outcome {
+    const VALUE: u64 = 0x5555;
+    if misc() >> 25 & 7 != 0 {
+        return Outcome::Skip("areas may be larger");
+    }
+    fresh(code!("nop"));
+    let before = ticks();
+    (0..LIMIT).for_each(|number| entry(number, TSC, before));
+    entry(LIMIT - 1, SCRATCH_MSR.into(), VALUE);
+    entry(LIMIT, TSC, before);
+    let lists = [
+        (field::ENTRY_MSR_LOADS, field::ENTRY_MSR_LOAD_AREA),
+        (field::EXIT_MSR_STORES, field::EXIT_MSR_STORE_AREA),
+        (field::EXIT_MSR_LOADS, field::EXIT_MSR_LOAD_AREA),
+    ];
+    for (count, area) in lists {
+        set(count, LIMIT as u64);
+        set(area, page(PLACE));
+    }
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    same!(value(LIMIT - 1), VALUE, "the last value");
+    // SAFETY: the register exists.
+    same!(unsafe { rdmsr(SCRATCH_MSR) }, VALUE, "the register");
+    check!((before..ticks()).contains(&value(LIMIT - 2)), "the stored time");
+    if is_guest() {
+        // The SDM leaves it to the processor what happens to longer ones.
+        set(field::ENTRY_MSR_LOADS, LIMIT as u64 + 1);
+        same!(run(&mut [0; 8], true), Ok(0x8000_0022), "the exit of a longer area");
+        same!(get(field::EXIT_QUALIFICATION), LIMIT as u64 + 1, "the number of the entry");
+    }
+    Outcome::Pass
+}
