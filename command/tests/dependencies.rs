@@ -1,5 +1,6 @@
-//! The dependencies of both workspaces comply with `deny.toml`: licences and sources.
+//! The dependencies of both workspaces comply with `deny.toml`: licences, sources, duplicates and wildcards.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,12 +9,28 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 struct Deny {
     licenses: Licenses,
+    bans: Bans,
     sources: Sources,
 }
 
 #[derive(Deserialize)]
 struct Licenses {
     allow: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Bans {
+    multiple_versions: String,
+    wildcards: String,
+    skip: Vec<Skip>,
+}
+
+#[derive(Deserialize)]
+struct Skip {
+    /// Name and version, with `@` in between.
+    #[serde(rename = "crate")]
+    package: String,
 }
 
 #[derive(Deserialize)]
@@ -53,10 +70,14 @@ fn packages(folder: &Path, target: &str) -> Option<Vec<Package>> {
     Some(serde_json::from_slice::<Metadata>(&output.stdout).expect("cargo's metadata").packages)
 }
 
+fn deny() -> Deny {
+    let text = std::fs::read_to_string(repository().join("deny.toml")).expect("deny.toml");
+    toml::from_str(&text).expect("deny.toml")
+}
+
 #[test]
 fn dependencies_obey_deny_toml() {
-    let text = std::fs::read_to_string(repository().join("deny.toml")).expect("deny.toml");
-    let deny: Deny = toml::from_str(&text).expect("deny.toml");
+    let deny = deny();
     let allowed = |license: &str| deny.licenses.allow.iter().any(|allowed| allowed == license);
     for (folder, target) in [
         ("", "x86_64-unknown-linux-gnu"),
@@ -72,6 +93,95 @@ fn dependencies_obey_deny_toml() {
             assert!(known, "{}: deny.toml does not allow its source, {source}", package.name);
         }
     }
+}
+
+/// Of each package with several versions in a lock file all but the newest one, as `name@version`.
+fn older_versions(lock: &str) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Lock {
+        package: Vec<Locked>,
+    }
+    #[derive(Deserialize)]
+    struct Locked {
+        name: String,
+        version: String,
+    }
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Locked { name, version } in toml::from_str::<Lock>(lock).expect("a lock file").package {
+        versions.entry(name).or_default().push(version);
+    }
+    let number = |version: &String| version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    let older = versions.into_iter().flat_map(|(name, mut versions)| {
+        versions.sort_by_key(number);
+        versions.pop();
+        versions.into_iter().map(move |version| format!("{name}@{version}"))
+    });
+    older.collect()
+}
+
+#[test]
+fn no_package_has_two_versions() {
+    let Bans { multiple_versions, skip, .. } = deny().bans;
+    assert_eq!(multiple_versions, "deny");
+    let mut skipped: Vec<String> = skip.into_iter().map(|skip| skip.package).collect();
+    let mut older: Vec<String> = ["Cargo.lock", "guests/Cargo.lock"]
+        .iter()
+        .flat_map(|lock| older_versions(&std::fs::read_to_string(repository().join(lock)).expect("a lock file")))
+        .collect();
+    skipped.sort();
+    older.sort();
+    older.dedup();
+    assert_eq!(older, skipped, "older versions of packages (left), and those that deny.toml skips (right)");
+}
+
+#[test]
+fn the_newest_version_is_no_duplicate() {
+    let lock = r#"
+        [[package]]
+        name = "a"
+        version = "1.10.0"
+        [[package]]
+        name = "a"
+        version = "1.9.0"
+        [[package]]
+        name = "b"
+        version = "1.0.0"
+    "#;
+    assert_eq!(older_versions(lock), ["a@1.9.0"]);
+}
+
+/// The dependencies of a manifest that any version satisfies.
+fn wildcards(manifest: &toml::Value) -> Vec<String> {
+    let Some(table) = manifest.as_table() else { return Vec::new() };
+    let found = table.iter().flat_map(|(key, value)| {
+        let here = if key.ends_with("dependencies") { value.as_table() } else { None };
+        let is_any = |value: &toml::Value| value.get("version").unwrap_or(value).as_str() == Some("*");
+        let any = here.into_iter().flatten().filter(|(_, value)| is_any(value)).map(|(name, _)| name.clone());
+        any.chain(if here.is_none() { wildcards(value) } else { Vec::new() }).collect::<Vec<_>>()
+    });
+    found.collect()
+}
+
+#[test]
+fn no_dependency_takes_any_version() {
+    assert_eq!(deny().bans.wildcards, "deny");
+    let any: toml::Value = toml::from_str("[target.x.dependencies]\na = \"*\"\nb = \"1\"\nc = { version = \"*\" }").expect("a manifest");
+    assert_eq!(wildcards(&any), ["a", "c"]);
+    let mut open = vec![repository()];
+    let mut manifests = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let name = entry.file_name();
+            if entry.path().is_dir() && name != "target" && name != "src" && !name.to_string_lossy().starts_with('.') {
+                open.push(entry.path());
+            } else if name == "Cargo.toml" {
+                let manifest = toml::from_str(&std::fs::read_to_string(entry.path()).expect("a manifest")).expect("a manifest");
+                assert_eq!(wildcards(&manifest), [""; 0], "{}", entry.path().display());
+                manifests += 1;
+            }
+        }
+    }
+    assert!(manifests > 30, "the manifests are not where this test looks");
 }
 
 /// Whether an SPDX licence expression can be satisfied with allowed licences. An exception (WITH) only adds permissions.

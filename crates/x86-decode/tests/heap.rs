@@ -16,12 +16,12 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + layout.size() + layout.align() - 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: the contract of this method is that of the system's allocator, to which the arguments go unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the contract of this method is that of the system's allocator, to which the arguments go unchanged.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -20,6 +20,7 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use stile_blob::Mitigations;
+use stile_board::footprint::{self, Footprint};
 use stile_wire::Level;
 
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
@@ -131,6 +132,8 @@ impl Layout for Arch {
     const PHYSMAP: u64 = mmu::PHYSMAP;
     const DEVICES: u64 = mmu::DEVICES;
     const STACKS: Stacks = mmu::STACKS;
+    const CPU_MEMORY: u64 = 0;
+    const FOOTPRINT: Footprint = footprint::AARCH64;
 
     fn complete_map() {
         mmu::complete_map();

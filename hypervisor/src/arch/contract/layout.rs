@@ -1,5 +1,7 @@
 //! Stile's address space.
 
+use stile_board::footprint::Footprint;
+
 use crate::stacks::Stacks;
 
 /// Layout of Stile's address space, described in [`crate::address_space`]. A back end that implements this also names
@@ -11,6 +13,10 @@ pub trait Layout {
     const DEVICES: u64;
     /// The CPUs' stacks.
     const STACKS: Stacks;
+    /// Bytes that each CPU but the first takes in addition to its stack.
+    const CPU_MEMORY: u64;
+    /// What `stile check` reports of Stile's memory. The hypervisor does not compile if that is wrong.
+    const FOOTPRINT: Footprint;
 
     /// Makes new entries visible to table walks.
     fn complete_map();

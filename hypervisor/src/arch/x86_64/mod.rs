@@ -18,6 +18,8 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use stile_blob::Mitigations;
+use stile_board::footprint::{self, Footprint};
+use stile_paging::PAGE_SIZE;
 use stile_wire::Level;
 
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
@@ -131,6 +133,9 @@ impl Layout for Arch {
     const PHYSMAP: u64 = mmu::PHYSMAP;
     const DEVICES: u64 = mmu::DEVICES;
     const STACKS: Stacks = mmu::STACKS;
+    // The VMXON region.
+    const CPU_MEMORY: u64 = PAGE_SIZE;
+    const FOOTPRINT: Footprint = footprint::X86_64;
 
     fn complete_map() {
         mmu::complete_map();

@@ -24,7 +24,7 @@
     mrs     x2, cntpct_el0
     add     x3, x3, #1
     str     x3, [sp, #{TAKEN}]
-//@traced    mrs     x0, S3_4_C12_C11_5      // ICH_ELRSR_EL2: the list registers without an interrupt
+//@traced    mrs     x0, ich_elrsr_el2       // the list registers without an interrupt
 //@traced    stp     x2, x0, [sp, #{SINCE}]  // and Recorder::before
 .endm
 
@@ -120,7 +120,7 @@
 
 //@traced // Records interrupts that this exit made pending, and those that it sent: x0 = row. Changes x1 and x2, and others if there were any.
 //@traced .macro record_interrupts
-//@traced    mrs     x1, S3_4_C12_C11_5      // ICH_ELRSR_EL2
+//@traced    mrs     x1, ich_elrsr_el2
 //@traced    ldr     x2, [sp, #({SINCE} + 8)]
 //@traced    bics    x1, x2, x1
 //@traced    b.ne    7f

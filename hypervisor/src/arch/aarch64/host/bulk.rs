@@ -97,7 +97,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     }
     clean(to as u64, length);
     // The instruction cache may hold stale instructions from before a reset.
-    // SAFETY: invalidating instruction caches affects performance only.
+    // SAFETY: caches lose instructions that memory holds, too: the data was cleaned to it above, and Stile's own
+    // code never changes.
     unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 

@@ -279,7 +279,7 @@ pub fn acknowledge() -> u32 {
 /// registers: a DSB).
 #[inline(always)]
 pub fn complete_acknowledge() {
-    // SAFETY: a barrier has no other effect.
+    // SAFETY: a barrier orders accesses, and changes neither memory nor a register that the compiler uses.
     unsafe { core::arch::asm!("dsb nsh", options(nostack, preserves_flags)) };
 }
 

@@ -109,7 +109,7 @@ pub fn setup(board: &Board, image: &Span, blob: &Span) {
 
 /// Makes new entries visible to table walks.
 pub fn complete_map() {
-    // SAFETY: a barrier has no other effect.
+    // SAFETY: a barrier orders accesses, and changes neither memory nor a register that the compiler uses.
     unsafe { core::arch::asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
 }
 
@@ -118,6 +118,7 @@ pub fn forbid_writable_code() {
     write_sysreg!(SCTLR_EL2, read_sysreg!(SCTLR_EL2) | 1 << 19);
     isb();
     // WXN may be held in TLBs (Arm ARM, System register fields that may be cached in a TLB).
-    // SAFETY: invalidating TLBs affects performance only.
+    // SAFETY: TLBI drops cached translations only: the tables stay valid, and the next walk reads them, so that
+    // no reference of Stile's loses its mapping.
     unsafe { core::arch::asm!("tlbi alle2", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }

@@ -31,14 +31,14 @@ macro_rules! write_sysreg {
 /// event).
 #[inline(always)]
 pub fn isb() {
-    // SAFETY: a barrier has no other effect.
+    // SAFETY: a barrier orders accesses, and changes neither memory nor a register that the compiler uses.
     unsafe { core::arch::asm!("isb", options(nostack, preserves_flags)) };
 }
 
 /// Waits for completion of earlier memory accesses and of cache and TLB maintenance on all CPUs.
 #[inline(always)]
 pub fn dsb_ish() {
-    // SAFETY: a barrier has no other effect.
+    // SAFETY: a barrier orders accesses, and changes neither memory nor a register that the compiler uses.
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 

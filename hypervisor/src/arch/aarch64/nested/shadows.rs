@@ -129,7 +129,8 @@ impl Maintenance for HardwareTlb {
             return;
         }
         let page = invalidation.address >> 12;
-        // SAFETY: invalidating TLBs affects performance only. The barrier makes table changes visible to later walks.
+        // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+        // its tables again. The barrier makes table changes visible to later walks.
         unsafe { core::arch::asm!("dsb ishst", "tlbi ipas2e1is, {}", in(reg) page, options(nostack, preserves_flags)) };
     }
 
@@ -139,11 +140,13 @@ impl Maintenance for HardwareTlb {
 
     fn complete(&mut self) {
         if self.count > BY_ADDRESS {
-            // SAFETY: invalidating TLBs affects performance only.
+            // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+            // its tables again.
             unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         } else {
-            // SAFETY: invalidating TLBs affects performance only. Combined entries of both stages are not covered by
-            // an invalidation by IPA.
+            // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+            // its tables again. The first barrier completes the invalidations by IPA; the second TLBI is for combined
+            // entries of both stages, which they do not cover.
             unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         }
         self.count = 0;

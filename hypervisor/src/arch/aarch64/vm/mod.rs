@@ -167,7 +167,8 @@ impl Maintenance for AtOnce {
     fn invalidate_all(&mut self) {}
 
     fn complete(&mut self) {
-        // SAFETY: invalidating TLBs affects performance only.
+        // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+        // its tables again.
         unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
     }
 }
@@ -359,11 +360,13 @@ impl Vm {
             last.store(vcpu as u8, Ordering::Relaxed);
             // The instruction cache may hold instructions of another vCPU's mapping. The register write, if any, must
             // complete before the TLB instruction, which uses its VMID.
-            // SAFETY: invalidating caches and TLBs affects performance only.
+            // SAFETY: both drop cached translations and instructions only, of which Stile's own are fetched again from
+            // memory that holds the same.
             unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             if self.nested.is_some() {
                 // Its guests' translations have VMIDs of their own.
-                // SAFETY: invalidating TLBs affects performance only.
+                // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+                // its tables again.
                 unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
             }
         }
@@ -378,7 +381,8 @@ impl Vm {
     pub fn keep_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS].store(vcpu as u8, Ordering::Relaxed);
         // As in `load_second_stage`. VTTBR_EL2 was not written, and the caller's ISB precedes the guest.
-        // SAFETY: invalidating caches and TLBs affects performance only.
+        // SAFETY: both drop cached translations and instructions only, of which Stile's own are fetched again from
+        // memory that holds the same.
         unsafe { core::arch::asm!("tlbi vmalle1", "ic iallu", "dsb nsh", options(nostack, preserves_flags)) };
     }
 

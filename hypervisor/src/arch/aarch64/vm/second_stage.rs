@@ -53,7 +53,8 @@ pub fn forget(cpu: usize) {
 pub fn setup_cpu() {
     write_sysreg!(VTCR_EL2, vtcr_el2(GEOMETRY.get(), vmid_bits()));
     leave();
-    // SAFETY: invalidating TLBs affects performance only. Firmware's entries must not be used for a VM.
+    // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+    // its tables again. Firmware's entries must not be used for a VM.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
 
@@ -66,7 +67,8 @@ pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
     let vmid = VMIDS.try_load(cpu, slot).unwrap_or_else(|| {
         let mut pool = VMID_POOL.lock();
         VMIDS.load(pool.as_mut().expect("set up"), cpu, slot, || {
-            // SAFETY: invalidating TLBs affects performance only.
+            // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
+            // its tables again.
             unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         })
     });
