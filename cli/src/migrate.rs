@@ -20,7 +20,8 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     if to.name == source.connection.name {
         bail!("{} is in {} already", source.vm, to.name);
     }
-    restore::may_have(&mut to, &source.vm)?;
+    let arch = source.connection.status()?.arch;
+    restore::may_have(&mut to, &source.vm, arch)?;
     let state = source.state()?;
     if state != State::Running {
         bail!("{} can't be migrated: it is {}", source.name(), state.name());

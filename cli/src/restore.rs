@@ -39,7 +39,7 @@ pub fn run(args: &RestoreArgs) -> Result<u8> {
 pub(crate) fn check(connection: &mut Connection, path: &Path) -> Result<Summary> {
     let file = File::open(path).map_err(|error| exit::usage(format!("{} can't be read: {error}", path.display())))?;
     let summary = verify(BufReader::new(file)).map_err(|error| exit::usage(format!("{}: {error}", path.display())))?;
-    may_have(connection, &summary.guest.name)?;
+    may_have(connection, &summary.guest.name, summary.arch)?;
     Ok(summary)
 }
 
@@ -47,10 +47,15 @@ pub(crate) fn check(connection: &mut Connection, path: &Path) -> Result<Summary>
 ///
 /// # Errors
 /// It is of another architecture, or has one.
-pub(crate) fn may_have(connection: &mut Connection, name: &str) -> Result<()> {
+pub(crate) fn may_have(connection: &mut Connection, name: &str, arch: Arch) -> Result<()> {
     let status = connection.status()?;
-    if status.arch != Arch::Aarch64 {
-        return Err(exit::usage(format!("{}: snapshots are of AArch64 VMs; this machine is of another architecture", connection.name)));
+    if status.arch != arch {
+        return Err(exit::usage(format!(
+            "{} is an {} machine: it can't have a VM on {}",
+            connection.name,
+            status.arch.name(),
+            arch.name()
+        )));
     }
     if status.vms.iter().any(|vm| vm.name == name) {
         return Err(exit::usage(format!(

@@ -67,11 +67,10 @@ pub(crate) fn save(target: &mut Target, file: &Path) -> Result<()> {
     let task = Task::start(format!("saving {name}"));
     target.connection.set_patience(Some(PATIENCE))?;
     target.connection.send(&Request::Save { vm: target.vm.clone(), file: PathBuf::from(file) })?;
-    let base = stile_board::map::RAM_BASE;
     loop {
         match target.connection.receive()? {
             Reply::Progress { done, all } => {
-                task.percent(done.saturating_sub(base) as f64 * 100.0 / all.saturating_sub(base).max(1) as f64);
+                task.percent(done as f64 * 100.0 / all.max(1) as f64);
             }
             Reply::Done => return Ok(()),
             Reply::Refused { message } => bail!("{name} can't be saved: {message}"),

@@ -46,7 +46,7 @@ fn take(input: Input) {
         Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
         Input::Command(Command::UploadWindow { tag, offset, length }) => upload::take_window(tag, offset, length),
         Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc, upload::start),
-        Input::Command(Command::OpenWindow { tag }) => window::open(tag),
+        Input::Command(Command::OpenWindow { tag, mark }) => window::open(tag, mark),
         Input::Command(Command::CloseWindow) => window::close(),
         Input::Command(Command::SaveState { tag, vm, part }) => snapshot::save_state(tag, vm, part),
         Input::Command(Command::SaveMemory { tag, vm, from }) => snapshot::save_memory(tag, vm, from),

@@ -19,8 +19,8 @@ const _: () = assert!((WINDOW as u64).is_multiple_of(PAGE_SIZE));
 /// Its physical addresses, while it is open.
 static OPEN: TicketLock<Option<Range<u64>>> = TicketLock::new(None);
 
-/// Opens the window if it is closed, and reports its address.
-pub fn open(tag: u32) {
+/// Opens the window if it is closed, marks its pages ([`stile_wire::Command::OpenWindow`]), and reports its address.
+pub fn open(tag: u32, mark: u64) {
     let pages = {
         let mut open = OPEN.lock();
         if open.is_none() {
@@ -28,6 +28,13 @@ pub fn open(tag: u32) {
         }
         open.clone()
     };
+    with(|bytes| {
+        for (page, index) in bytes.chunks_mut(PAGE_SIZE as usize).zip(0..) {
+            if let Some(place) = page.first_chunk_mut() {
+                *place = mark.wrapping_add(index).to_le_bytes();
+            }
+        }
+    });
     match pages {
         Some(pages) => console::event(&Event::Window { tag, address: pages.start, size: WINDOW as u32 }),
         None => {

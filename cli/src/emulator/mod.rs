@@ -1,7 +1,9 @@
 //! The emulated machines: an Arm server (QEMU's `virt` board with EL2) and a PC (Bochs, with VMX).
 
 pub mod bochs;
+mod machine_memory;
 mod process;
+mod process_memory;
 pub mod qemu;
 mod qemu_features;
 mod shared;
@@ -11,7 +13,9 @@ use std::path::Path;
 use anyhow::Result;
 
 pub use bochs::{Boot, Pc};
+pub use machine_memory::MachineMemory;
 pub use process::{Emulator, Pipes};
+pub use process_memory::ProcessMemory;
 pub use qemu::{Board, OLDEST, PACKAGE, PROGRAM, installed};
 pub use qemu_features::{Features, MODELS, features};
 pub use shared::SharedMemory;
@@ -55,6 +59,14 @@ impl Machine {
         let (Self::Arm(board), Some(memory)) = (self, memory) else { return self.start(image) };
         let extra = [&memory.arguments()[..], &board.extra[..]].concat();
         Emulator::start(&Board { extra, ..board.clone() }, image)
+    }
+
+    /// Opens the memory of an emulator of this machine, if its RAM stays where it is in the process.
+    pub fn memory_of(&self, emulator: &Emulator) -> Option<ProcessMemory> {
+        match self {
+            Self::Pc(pc) if pc.memory_stays() => ProcessMemory::open(emulator.pid()).ok(),
+            Self::Arm(_) | Self::Pc(_) => None,
+        }
     }
 
     /// The emulator's command line, to be shown.

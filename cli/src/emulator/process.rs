@@ -66,6 +66,11 @@ impl Emulator {
         &mut self.child
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether a status from [`Emulator::wait`] is that of a normal end.
     pub fn is_success(&self, status: ExitStatus) -> bool {
         (self.is_success)(status)

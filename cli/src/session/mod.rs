@@ -53,7 +53,7 @@ pub use tracer::records;
 use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
 use crate::control::server;
-use crate::emulator::{Emulator, Machine, Pipes, SharedMemory};
+use crate::emulator::{Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
 use budgets::Budgets;
@@ -123,11 +123,12 @@ impl Source {
         }
     }
 
-    /// Takes the machine's RAM, if this process has access to it.
-    fn take_memory(&mut self) -> Option<SharedMemory> {
-        match self {
-            Self::Emulator { memory, .. } => memory.take(),
-            Self::Serial { .. } => None,
+    /// Takes the machine's RAM, if this process has access to it. Only clients of the control socket need it.
+    fn take_memory(&mut self, emulator: Option<&Emulator>) -> Option<MachineMemory> {
+        let Self::Emulator { machine, memory, .. } = self else { return None };
+        match memory.take() {
+            Some(memory) => Some(MachineMemory::Shared(memory)),
+            None => machine.memory_of(emulator?).map(MachineMemory::Process),
         }
     }
 
@@ -228,7 +229,7 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         transfer: None,
         packages: BTreeMap::new(),
         image: request.source.image(),
-        memory: request.source.take_memory(),
+        memory: request.source.take_memory(emulator.as_ref()),
         logs,
         view,
         keys: Keys::default(),
@@ -305,7 +306,7 @@ struct Session<'a> {
     /// Packages of VMs that were created, by name.
     packages: BTreeMap<String, Vec<u8>>,
     /// The machine's RAM, if this process has access to it.
-    memory: Option<SharedMemory>,
+    memory: Option<MachineMemory>,
     /// The file that the machine was started with.
     image: Option<PathBuf>,
     consoles: Vec<Console>,

@@ -8,6 +8,7 @@ use stile_blob::{Blob, Package};
 use stile_board::MAX_VMS;
 use stile_wire::{Answer, Command, Event};
 
+use super::clients::Control;
 use super::line::Vm;
 use super::outcome::Fate;
 use super::transfer::{Next, Restoring, Saving, Transfer};
@@ -15,6 +16,7 @@ use super::{Session, line};
 use crate::config::Arch;
 use crate::control::protocol::Reply;
 use crate::control::server::ClientId;
+use crate::emulator::MachineMemory;
 use crate::guest::Guest;
 use crate::image;
 use crate::snapshot::{Reader, Writer, whole_package};
@@ -23,8 +25,18 @@ impl Session<'_> {
     /// Begins to save a paused VM into a file, which exists.
     pub(super) fn save(&mut self, id: ClientId, name: &str, file: &Path) {
         match self.begin_save(id, name, file) {
-            Ok(tag) => self.command_to(0, &Command::OpenWindow { tag }),
+            Ok(tag) => self.open_window(id, tag),
             Err(why) => self.refuse(id, why),
+        }
+    }
+
+    fn open_window(&mut self, id: ClientId, tag: u32) {
+        match self.memory.as_mut().map_or(Ok(0), MachineMemory::choose_mark) {
+            Ok(mark) => self.command_to(0, &Command::OpenWindow { tag, mark }),
+            Err(error) => {
+                self.transfer = None;
+                self.refuse(id, error.to_string());
+            }
         }
     }
 
@@ -59,9 +71,10 @@ impl Session<'_> {
             }
         };
         let package = whole_package(&vm_config, files).map_err(|error| error.to_string())?;
+        let arch = self.arch();
         let file = OpenOptions::new().write(true).open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let writer =
-            Writer::new(BufWriter::new(file), &guest, &vm_config, &package).map_err(|error| format!("writing the file: {error}"))?;
+            Writer::new(BufWriter::new(file), &guest, &vm_config, &package, arch).map_err(|error| format!("writing the file: {error}"))?;
         let ram = (vm_config.ram_base, vm_config.ram_base + vm_config.memory);
         self.transfer = Some(Transfer::Saving(Box::new(Saving::new(id, tag, vm, writer, ram))));
         Ok(tag)
@@ -70,7 +83,7 @@ impl Session<'_> {
     /// Begins to restore a VM from a file.
     pub(super) fn restore(&mut self, id: ClientId, file: &Path) {
         match self.begin_restore(id, file) {
-            Ok(tag) => self.command_to(0, &Command::OpenWindow { tag }),
+            Ok(tag) => self.open_window(id, tag),
             Err(why) => self.refuse(id, why),
         }
     }
@@ -79,6 +92,9 @@ impl Session<'_> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
+        if reader.arch() != self.arch() {
+            return Err(format!("the snapshot is of a VM on {}, this machine is of another architecture", reader.arch().name()));
+        }
         if self.names.contains(&reader.guest.name) {
             return Err(format!("the machine has a VM called {}", reader.guest.name));
         }
@@ -90,18 +106,21 @@ impl Session<'_> {
 
     /// Whether a transfer can begin.
     fn check_transfers(&self) -> Result<(), String> {
-        if self.control.as_ref().is_some_and(|control| control.arch() == Arch::X86_64) {
-            return Err("VMs on x86-64 can't be saved or restored yet".into());
-        }
         if self.memory.is_none() {
-            return Err("snapshots need a machine whose memory this computer shares: one of `stile run` without `nodes` and without memory options of \
-                        QEMU"
-                .into());
+            return Err(
+                "snapshots need a machine whose memory this computer shares: one of `stile run` without `nodes` and memory options of the \
+                        emulator, on x86_64 with at most 2 GiB"
+                    .into(),
+            );
         }
         if self.transfer.is_some() || self.upload.is_some() {
             return Err("another VM is being saved, restored or created: try again".into());
         }
         Ok(())
+    }
+
+    fn arch(&self) -> Arch {
+        self.control.as_ref().map(Control::arch).unwrap_or_default()
     }
 
     fn new_tag(&mut self) -> Result<u32, String> {
@@ -153,22 +172,27 @@ impl Session<'_> {
     }
 
     fn advance(&mut self, event: &Event) -> Result<Next, String> {
-        let (Some(transfer), Some(memory)) = (&mut self.transfer, &self.memory) else { return Err("the transfer was abandoned".into()) };
+        let (Some(transfer), Some(memory)) = (&mut self.transfer, &mut self.memory) else {
+            return Err("the transfer was abandoned".into());
+        };
+        if let Event::Window { .. } = event {
+            memory.opened().map_err(|error| format!("the machine's memory: {error}"))?;
+        }
         match (transfer, event) {
             (_, Event::Refused { why, .. }) => Err(String::from_utf8_lossy(why.bytes()).into_owned()),
             (_, Event::Answer { answer, .. }) if *answer != Answer::Done => Err("the VM is gone, or was stopped".into()),
             (Transfer::Saving(saving), Event::Window { address, .. }) => Ok(saving.opened(*address)),
             (Transfer::Saving(saving), Event::Saved { length, next, .. }) => {
                 let complete = |file: BufWriter<File>| file.into_inner().map_err(|error| error.into_error())?.sync_all();
-                saving.saved((*length, *next), memory, complete).map_err(|error| format!("writing the file: {error}"))
+                saving.saved((*length, *next), &*memory, complete).map_err(|error| format!("writing the file: {error}"))
             }
             (Transfer::Restoring(restoring), Event::Window { address, .. }) => Ok(restoring.opened(*address)),
             (Transfer::Restoring(restoring), Event::Uploaded { next, .. }) => {
-                restoring.uploaded(*next, memory).map_err(|error| format!("the machine's memory: {error}"))
+                restoring.uploaded(*next, &*memory).map_err(|error| format!("the machine's memory: {error}"))
             }
-            (Transfer::Restoring(restoring), Event::Answer { .. }) => restoring.done(memory).map_err(|error| error.to_string()),
+            (Transfer::Restoring(restoring), Event::Answer { .. }) => restoring.done(&*memory).map_err(|error| error.to_string()),
             (Transfer::Restoring(restoring), Event::Restored { done, all, .. }) => {
-                restoring.restored(*done, *all, memory).map_err(|error| error.to_string())
+                restoring.restored(*done, *all, &*memory).map_err(|error| error.to_string())
             }
             (Transfer::Saving(_) | Transfer::Restoring(_), _) => Err("Stile gave another answer than was asked for".into()),
         }
@@ -198,8 +222,8 @@ impl Session<'_> {
 fn progress(transfer: &Transfer) -> Reply {
     match transfer {
         Transfer::Saving(saving) => {
-            let (at, end) = saving.ram;
-            Reply::Progress { done: at, all: end.max(at) }
+            let (done, all) = saving.progress();
+            Reply::Progress { done, all: all.max(done) }
         }
         Transfer::Restoring(restoring) => {
             let (bytes, pieces) = restoring.progress;

@@ -6,7 +6,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use stile_wire::{Action, Command};
 
 use crate::control::server::ClientId;
-use crate::emulator::SharedMemory;
+use crate::emulator::MachineMemory;
 use crate::guest::Guest;
 use crate::snapshot::{self, Reader, Section, Writer};
 
@@ -64,13 +64,19 @@ pub trait Window {
     fn write(&self, address: u64, from: &[u8]) -> io::Result<()>;
 }
 
-impl Window for SharedMemory {
+impl Window for MachineMemory {
     fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()> {
-        self.read(address, to)
+        match self {
+            Self::Shared(memory) => memory.read(address, to),
+            Self::Process(memory) => memory.read(to),
+        }
     }
 
     fn write(&self, address: u64, from: &[u8]) -> io::Result<()> {
-        self.write(address, from)
+        match self {
+            Self::Shared(memory) => memory.write(address, from),
+            Self::Process(memory) => memory.write(from),
+        }
     }
 }
 
@@ -85,14 +91,22 @@ pub struct Saving<W> {
     writer: Option<Writer<W>>,
     /// The state is saved.
     memory: bool,
-    /// The end of RAM, and how far it is saved.
-    pub ram: (u64, u64),
+    /// RAM's first byte.
+    start: u64,
+    /// How far RAM is saved, and its end.
+    ram: (u64, u64),
 }
 
 impl<W: Write> Saving<W> {
     /// A snapshot of VM number `vm`, of which the description is written. `ram`: its RAM's first byte, and the first after.
     pub fn new(client: ClientId, tag: u32, vm: u8, writer: Writer<W>, ram: (u64, u64)) -> Self {
-        Self { client, tag, vm, window: 0, writer: Some(writer), memory: false, ram }
+        Self { client, tag, vm, window: 0, writer: Some(writer), memory: false, start: ram.0, ram }
+    }
+
+    /// Bytes of RAM that were passed, and all of them.
+    pub fn progress(&self) -> (u64, u64) {
+        let (at, end) = self.ram;
+        (at.saturating_sub(self.start), end.saturating_sub(self.start))
     }
 
     /// Stile has opened the window.

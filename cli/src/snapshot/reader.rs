@@ -7,6 +7,7 @@ use stile_snapshot::pages::{Entry, PAGE, WINDOW, entries, table_length};
 use stile_snapshot::section::{self, Arch, Checker, Header, Kind, PREFIX};
 use thiserror::Error as ThisError;
 
+use crate::config;
 use crate::guest::Guest;
 
 /// Why a file is not accepted.
@@ -21,9 +22,6 @@ pub enum Error {
     /// Its configuration is not accepted.
     #[error("{0}")]
     Package(#[from] stile_blob::PackageError),
-    /// It is of a VM on another architecture.
-    #[error("it is of a VM on x86_64; snapshots of these are not supported yet")]
-    Arch,
     /// Parts contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),
@@ -57,7 +55,7 @@ pub struct Summary {
     /// The VM.
     pub guest: Guest,
     /// Its architecture.
-    pub arch: Arch,
+    pub arch: config::Arch,
     /// Its RAM in bytes.
     pub memory: u64,
     /// Number of pages in the file.
@@ -73,9 +71,6 @@ impl<R: Read> Reader<R> {
         let mut checker = Checker::new();
         let (_, header) = read_section(&mut from, &mut checker)?;
         let header = section::decode_header(&header)?;
-        if header.arch != Arch::Aarch64 {
-            return Err(Error::Arch);
-        }
         let (_, guest) = read_section(&mut from, &mut checker)?;
         let guest: Guest = serde_json::from_slice(&guest).map_err(|_| section::Error::Disorder)?;
         let (_, package) = read_section(&mut from, &mut checker)?;
@@ -84,6 +79,14 @@ impl<R: Read> Reader<R> {
             return Err(Error::Contradiction("its description and its configuration are of different VMs"));
         }
         Ok(Self { from, checker, header, guest, package, states: 0 })
+    }
+
+    /// The VM's architecture.
+    pub fn arch(&self) -> config::Arch {
+        match self.header.arch {
+            Arch::Aarch64 => config::Arch::Aarch64,
+            Arch::X86_64 => config::Arch::X86_64,
+        }
     }
 
     /// Reads the next section; `None` after the last.
@@ -119,7 +122,8 @@ pub fn verify(from: impl Read) -> Result<Summary, Error> {
             pages += piece.len() as u64 / PAGE as u64 - 1;
         }
     }
-    Ok(Summary { guest: reader.guest, arch: reader.header.arch, memory: reader.header.memory, pages })
+    let arch = reader.arch();
+    Ok(Summary { guest: reader.guest, arch, memory: reader.header.memory, pages })
 }
 
 fn read_section(from: &mut impl Read, checker: &mut Checker) -> Result<(Kind, Vec<u8>), Error> {
@@ -209,7 +213,7 @@ mod tests {
     fn snapshot(name: &str, states: usize) -> Vec<u8> {
         let vm = vm(2);
         let package = whole_package(&vm, Files::default()).unwrap();
-        let mut writer = Writer::new(Vec::new(), &guest(name), &vm, &package).unwrap();
+        let mut writer = Writer::new(Vec::new(), &guest(name), &vm, &package, config::Arch::Aarch64).unwrap();
         (0..states).for_each(|part| writer.state(&[part as u8; 10]).unwrap());
         writer.piece(&piece()).unwrap();
         writer.finish().unwrap()

@@ -6,6 +6,7 @@ use stile_blob::{Package, Vm};
 use stile_snapshot::pages::{Entry, PAGE, entries, table_length};
 use stile_snapshot::section::{self, Arch, End, Header, Kind, MAGIC, VERSION};
 
+use crate::config;
 use crate::guest::Guest;
 
 /// A snapshot that is being written.
@@ -17,16 +18,19 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins with the description of an AArch64 VM: itself, and its configuration with all files.
+    /// Begins with the description of a VM: itself, and its configuration with all files.
     ///
     /// # Errors
     /// It can't be written.
-    pub fn new(to: W, guest: &Guest, vm: &Vm<'_>, package: &[u8]) -> io::Result<Self> {
+    pub fn new(to: W, guest: &Guest, vm: &Vm<'_>, package: &[u8], arch: config::Arch) -> io::Result<Self> {
         let mut writer = Self { to, position: 0, counted: End::default() };
         let header = Header {
             magic: MAGIC,
             version: VERSION,
-            arch: Arch::Aarch64,
+            arch: match arch {
+                config::Arch::Aarch64 => Arch::Aarch64,
+                config::Arch::X86_64 => Arch::X86_64,
+            },
             vcpus: vm.vcpus.into(),
             memory: vm.memory,
             config: section::package_checksum(package),

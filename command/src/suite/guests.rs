@@ -87,6 +87,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(direct::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(operated::all(&on_pc)?);
+    scenarios.extend(snapshots::all(&on_pc)?);
     scenarios.extend(traced::all(&on_pc)?);
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend([share::fair(&on_pc)?, many_vcpus(&on_pc)?]);

@@ -1,5 +1,7 @@
 //! The I/O APIC.
 
+use stile_snapshot::pc::IoApic as Saved;
+
 use crate::{Delivery, Message};
 
 /// Number of interrupt inputs.
@@ -121,6 +123,24 @@ impl IoApic {
             }
         }
         None
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> Saved {
+        let Self { select, id, entries, lines, edges } = *self;
+        Saved { select, id, entries, lines, edges }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &Saved) {
+        let exist = (1 << PINS) - 1;
+        let mut entries = from.entries;
+        let mut sensitive = 0;
+        for (pin, entry) in entries.iter_mut().enumerate() {
+            *entry &= if *entry & LEVEL != 0 { WRITABLE | REMOTE_IRR } else { WRITABLE };
+            sensitive |= u32::from(*entry & (LEVEL | MASKED) == 0) << pin;
+        }
+        *self = Self { select: from.select, id: from.id & 0xf, entries, lines: from.lines & exist, edges: from.edges & sensitive };
     }
 
     const fn register(&self) -> u32 {

@@ -352,6 +352,21 @@ impl Pages {
         self.post(vector, level)
     }
 
+    /// Writes IA32_APIC_BASE without an effect on registers. Only for the owner.
+    pub(crate) fn restore_base(&self, base: u64) {
+        self.base.store(base, Ordering::Relaxed);
+    }
+
+    /// The errors that ESR does not show yet.
+    pub(crate) fn errors(&self) -> u32 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Restores them.
+    pub(crate) fn set_errors(&self, errors: u32) {
+        self.errors.store(errors, Ordering::Relaxed);
+    }
+
     /// Records an error, and raises the error interrupt if enabled.
     pub(crate) fn fail(&self, error: u32) -> Received {
         self.errors.fetch_or(error, Ordering::Relaxed);
@@ -409,7 +424,7 @@ impl Pages {
 }
 
 /// In x2APIC mode, the upper half of the ICR.
-const ICR_UPPER: u32 = offset::ICR + 4;
+pub(crate) const ICR_UPPER: u32 = offset::ICR + 4;
 
 /// Offset of the word that holds a vector in a 256-bit set.
 const fn word_of(set: u32, vector: u8) -> u32 {

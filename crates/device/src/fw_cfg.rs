@@ -47,6 +47,16 @@ impl FwCfg {
         self.at = 0;
     }
 
+    /// Exports the state: the selector, and the number of bytes read.
+    pub const fn save(&self) -> (u16, u8) {
+        (self.key, self.at)
+    }
+
+    /// Imports a state.
+    pub const fn restore(&mut self, (key, at): (u16, u8)) {
+        (self.key, self.at) = (key, at);
+    }
+
     /// The guest reads the data port: returns the item's next byte, and zeros behind its end.
     pub fn read(&mut self) -> u8 {
         let item = match self.key {

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use stile_snapshot::pc::Keyboard as Saved;
+
 /// Its ports: data; status and commands; fast A20 and reset.
 pub const PORTS: [u16; 3] = [DATA, COMMAND, QUICK];
 const DATA: u16 = 0x60;
@@ -72,6 +74,19 @@ impl Keyboard {
     /// The state that firmware leaves: self-test passed.
     pub const fn new() -> Self {
         Self { output: None, timed_out: false, mode: MODE_TESTED, was_command: true, wants: None, a20: true }
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> Saved {
+        let Self { output, timed_out, mode, was_command, wants, a20 } = *self;
+        Saved { output, timed_out, mode, was_command, wants, a20 }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &Saved) {
+        let Saved { output, timed_out, mode, was_command, wants, a20 } = *from;
+        let wants = wants.filter(|&wants| matches!(wants, command::WRITE_MODE | command::WRITE_OUTPUT));
+        *self = Self { output, timed_out, mode, was_command, wants, a20 };
     }
 
     /// The guest reads one of [`PORTS`].

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use stile_snapshot::pc::Pic as Saved;
+
 /// The input of the first controller to which the second is connected.
 const CASCADE: u8 = 2;
 
@@ -120,6 +122,30 @@ impl Chip {
         };
     }
 
+    const fn save(&self) -> Saved {
+        let Self { lines, requests, in_service, mask, level, all_level, vector, icw1, automatic, read_in_service, expects } = *self;
+        let expects = match expects {
+            Expects::Mask => 0,
+            Expects::Icw2 => 2,
+            Expects::Icw3 => 3,
+            Expects::Icw4 => 4,
+        };
+        Saved { lines, requests, in_service, mask, level, all_level, vector, icw1, automatic, read_in_service, expects }
+    }
+
+    /// `edges`: inputs that are always edge-triggered.
+    const fn restored(from: &Saved, edges: u8) -> Self {
+        let Saved { lines, requests, in_service, mask, level, all_level, vector, icw1, automatic, read_in_service, expects } = *from;
+        let expects = match expects {
+            2 => Expects::Icw2,
+            3 => Expects::Icw3,
+            4 => Expects::Icw4,
+            _ => Expects::Mask,
+        };
+        let (level, vector, requests) = (level & !edges, vector & 0xf8, requests & lines);
+        Self { lines, requests, in_service, mask, level, all_level, vector, icw1, automatic, read_in_service, expects }
+    }
+
     const fn read(&self, data: bool) -> u8 {
         match (data, self.read_in_service) {
             (true, _) => self.mask,
@@ -128,6 +154,9 @@ impl Chip {
         }
     }
 }
+
+/// Inputs of each that are always edge-triggered: timer, keyboard, cascade; clock and coprocessor.
+const EDGES: [u8; 2] = [0x07, 0x21];
 
 /// Both controllers.
 #[derive(Clone, Debug)]
@@ -165,9 +194,8 @@ impl Pic {
             0x21 => first.write_data(value),
             0xa0 => second.write_command(value),
             0xa1 => second.write_data(value),
-            // Timer, keyboard, cascade, clock and coprocessor are always edge-triggered.
-            0x4d0 => first.level = value & 0xf8,
-            0x4d1 => second.level = value & 0xde,
+            0x4d0 => first.level = value & !EDGES[0],
+            0x4d1 => second.level = value & !EDGES[1],
             _ => {}
         }
         self.cascade();
@@ -197,6 +225,17 @@ impl Pic {
         };
         self.cascade();
         vector
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> [Saved; 2] {
+        [self.0[0].save(), self.0[1].save()]
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &[Saved; 2]) {
+        *self = Self([Chip::restored(&from[0], EDGES[0]), Chip::restored(&from[1], EDGES[1])]);
+        self.cascade();
     }
 
     fn cascade(&mut self) {

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use stile_snapshot::pc::{Counter as SavedCounter, Pit as Saved};
+
 /// Ticks per second.
 pub const FREQUENCY: u64 = 1_193_182;
 
@@ -156,6 +158,31 @@ impl Counter {
         self.status = self.status.or(Some(status));
     }
 
+    fn save(&self, now: u64) -> SavedCounter {
+        let Self { count, mode, access, next_write, next_read, low, latched, status, start, stopped, gated: _ } = *self;
+        let (writes_high, reads_high) = (next_write == Half::High, next_read == Half::High);
+        let elapsed = start.map(|start| now.saturating_sub(start));
+        SavedCounter { count: count as u32, mode, access, writes_high, reads_high, low, latched, status, elapsed, stopped }
+    }
+
+    /// Imports a state into a counter after reset.
+    fn restore(&mut self, from: &SavedCounter, now: u64) {
+        let half = |high| if high { Half::High } else { Half::Low };
+        *self = Self {
+            count: u64::from(from.count).clamp(1, 0x1_0000),
+            mode: from.mode.min(5),
+            access: if from.access & 3 == 0 { 3 } else { from.access & 3 },
+            next_write: half(from.writes_high),
+            next_read: half(from.reads_high),
+            low: from.low,
+            latched: from.latched,
+            status: from.status,
+            start: from.elapsed.map(|elapsed| now.saturating_sub(elapsed)),
+            stopped: from.stopped.filter(|_| self.gated),
+            gated: self.gated,
+        };
+    }
+
     /// Opens or closes the gate.
     fn set_gate(&mut self, open: bool, now: u64) {
         match (open, self.stopped) {
@@ -245,6 +272,30 @@ impl Pit {
         let counter = &self.counters[0];
         self.next = if counter.periodic() { next.checked_add(((now - next) / counter.count + 1) * counter.count) } else { None };
         true
+    }
+
+    /// Exports the state at `now`.
+    pub fn save(&self, now: u64) -> Saved {
+        let counters = self.counters.each_ref().map(|counter| counter.save(now));
+        Saved { counters, speaker: self.speaker, next: self.next.map(|next| next.saturating_sub(now)) }
+    }
+
+    /// Imports a state at `now`, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &Saved, now: u64) {
+        *self = Self::new();
+        for (counter, saved) in self.counters.iter_mut().zip(&from.counters) {
+            counter.restore(saved, now);
+        }
+        self.speaker = from.speaker & 3;
+        let gate = &mut self.counters[2];
+        if self.speaker & 1 != 0 {
+            gate.stopped = None;
+        } else {
+            gate.stopped = gate.stopped.or(Some(0));
+        }
+        let first = &self.counters[0];
+        let next = from.next.filter(|_| first.start.is_some());
+        self.next = next.map(|left| now.saturating_add(left.min(first.count)));
     }
 
     fn control(&mut self, value: u8, now: u64) {

@@ -3,6 +3,8 @@
 //!
 //! The only sleeping state is S5 (off), and the only event is the power button.
 
+use stile_snapshot::pc::Power as Saved;
+
 use crate::line::Line;
 
 #[cfg(test)]
@@ -101,6 +103,20 @@ impl Power {
             }
         }
         Write { request, sci: self.update_line() }
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> Saved {
+        let Self { status, enable, control, line: _ } = *self;
+        Saved { status, enable, control }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts. Returns SCI's level.
+    pub fn restore(&mut self, from: &Saved) -> bool {
+        let (status, enable) = (from.status & EVENTS, from.enable & EVENTS);
+        *self = Self { status, enable, control: SCI_ENABLE | from.control & 0x1c00, line: Line::LOW };
+        let _ = self.update_line();
+        self.line.level()
     }
 
     /// Whether the guest has enabled the power button's event.

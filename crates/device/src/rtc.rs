@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use stile_snapshot::pc::Rtc as Saved;
+
 mod index {
     pub const SECONDS: u8 = 0;
     pub const MINUTES: u8 = 2;
@@ -167,6 +169,23 @@ impl Rtc {
         }
         self.setting = time;
         self.ahead = time.seconds().wrapping_sub(now);
+    }
+
+    /// Exports the state.
+    pub fn save(&self) -> Saved {
+        let Time { year, month, day, hour, minute, second } = self.setting;
+        let mut memory = [[0; 32]; 4];
+        memory.as_flattened_mut().copy_from_slice(&self.memory);
+        let setting = (year, [month, day, hour, minute, second]);
+        Saved { index: self.index, ahead: self.ahead, setting, a: self.a, b: self.b, memory }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &Saved) {
+        let (year, [month, day, hour, minute, second]) = from.setting;
+        let setting = Time { year, month, day, hour, minute, second };
+        *self = Self { index: from.index & 0x7f, ahead: from.ahead, setting, a: from.a & 0x7f, b: from.b & B_WRITABLE, ..Self::new() };
+        self.memory.copy_from_slice(from.memory.as_flattened());
     }
 
     fn time(&self, now: u64) -> Time {

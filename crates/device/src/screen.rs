@@ -4,6 +4,8 @@
 //!
 //! No screen is emulated, and its memory is RAM.
 
+use stile_snapshot::pc::Screen as Saved;
+
 const INDEX: u16 = 0x3d4;
 const DATA: u16 = 0x3d5;
 const STATUS: u16 = 0x3da;
@@ -25,6 +27,17 @@ impl Screen {
     /// The reset state: the cursor at the origin.
     pub const fn new() -> Self {
         Self { index: 0, registers: [0; 32], blanked: false }
+    }
+
+    /// Exports the state.
+    pub const fn save(&self) -> Saved {
+        let Self { index, registers, blanked } = *self;
+        Saved { index, registers, blanked }
+    }
+
+    /// Imports a state.
+    pub const fn restore(&mut self, from: &Saved) {
+        *self = Self { index: from.index & 31, registers: from.registers, blanked: from.blanked };
     }
 
     /// The guest reads one of [`PORTS`]. The blanking bits toggle at each read of the status.

@@ -7,6 +7,7 @@
 //! interrupt when it arrives.
 
 use heapless::Deque;
+use stile_snapshot::pc::Uart16550 as Saved;
 
 use crate::line::Line;
 pub use crate::pl011::{Read, Receive, Write};
@@ -164,6 +165,51 @@ impl Uart16550 {
         self.empty = (self.empty || self.tx_full) && !full;
         self.tx_full = full;
         self.update()
+    }
+
+    /// Exports the state.
+    pub fn save(&self) -> Saved {
+        let mut received = [0; FIFO];
+        for (to, byte) in received.iter_mut().zip(&self.received) {
+            *to = *byte;
+        }
+        Saved {
+            received,
+            count: self.received.len() as u8,
+            fifos: self.fifos,
+            enabled: self.enabled,
+            line_control: self.line_control,
+            modem_control: self.modem_control,
+            scratch: self.scratch,
+            divisor: self.divisor,
+            empty: self.empty,
+            full: self.tx_full,
+        }
+    }
+
+    /// Imports a state, of which only what a guest could have produced counts.
+    pub fn restore(&mut self, from: &Saved) {
+        *self = Self {
+            received: Deque::new(),
+            fifos: from.fifos,
+            enabled: from.enabled & 0xf,
+            line_control: from.line_control,
+            modem_control: from.modem_control & 0x1f,
+            scratch: from.scratch,
+            divisor: from.divisor,
+            empty: from.empty,
+            tx_full: from.full,
+            line: Line::LOW,
+        };
+        for &byte in from.received.iter().take(from.count.into()) {
+            let _ = self.received.push_back(byte);
+        }
+        let _ = self.update();
+    }
+
+    /// Level of the interrupt line.
+    pub const fn irq(&self) -> bool {
+        self.line.level()
     }
 
     fn has_divisor(&self) -> bool {

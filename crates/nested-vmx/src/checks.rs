@@ -48,6 +48,14 @@ pub fn check_partly_loaded(
     check_sections(OF_GUEST, &state, changed.without(rule::CONTROLS))
 }
 
+/// Checks only the guest state of `vmcs`, with its controls.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_guest(vmcs: &Vmcs12, processor: &Processor<'_>, memory: &dyn Memory) -> Result<(), (&'static Rule, EntryFailure)> {
+    check_sections(OF_GUEST, &State::new(vmcs, processor, memory), Groups::ALL)
+}
+
 fn check_sections(sections: &[&'static [Section]], state: &State<'_>, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
     for section in sections.iter().flat_map(|sections| sections.iter()) {
         if !section.reads.intersects(changed) {

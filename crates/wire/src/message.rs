@@ -283,6 +283,9 @@ pub enum Command {
     OpenWindow {
         /// Returned with the answer.
         tag: u32,
+        /// Each page of the window begins with this number plus its index there, by which an operator that knows no
+        /// addresses finds the window.
+        mark: u64,
     },
     /// Clear and free the window.
     CloseWindow,

@@ -48,16 +48,26 @@ pub struct Pc {
 }
 
 impl Pc {
+    /// Whether all RAM is in Bochs' memory. Of more it keeps a part in a file, and moves blocks.
+    pub(super) fn memory_stays(&self) -> bool {
+        self.megabytes() <= HOST_MEMORY_MAX && !self.extra.iter().any(|line| line.starts_with("memory"))
+    }
+
+    /// Memory of the configuration in MiB.
+    fn megabytes(&self) -> u64 {
+        // Memory between 3 and 4 GiB is hidden by the devices.
+        let hole = if self.memory > DEVICES { (1 << 32) - DEVICES } else { 0 };
+        (self.memory + hole).div_ceil(1 << 20)
+    }
+
     /// The configuration file's text. `image` is the CD-ROM, `share` the directory with the BIOSes, `port`
     /// the host port that listens for the serial line.
     ///
     /// Time is counted in instructions (`ips` per second) and not synchronized to real time, so that runs are
     /// reproducible.
     pub fn configuration(&self, image: &str, share: &str, port: u16) -> String {
-        let Self { cpu, cpus, memory, extra, .. } = self;
-        // Memory between 3 and 4 GiB is hidden by the devices.
-        let hole = if *memory > DEVICES { (1 << 32) - DEVICES } else { 0 };
-        let memory = (memory + hole).div_ceil(1 << 20);
+        let Self { cpu, cpus, extra, .. } = self;
+        let memory = self.megabytes();
         // Bochs keeps further guest memory in a file, by blocks: with many small ones it takes a minute to
         // start.
         let host = match memory {

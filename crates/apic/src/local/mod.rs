@@ -7,6 +7,7 @@ use timer::Timer;
 
 mod registers;
 pub use registers::is_kept;
+mod saved;
 mod timer;
 
 /// An access that raises #GP(0).

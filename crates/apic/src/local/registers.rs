@@ -5,9 +5,9 @@ use crate::pages::{SVR_ENABLE, error};
 use crate::{Delivery, Destination, Message, Mode, lvt, offset};
 
 /// The writable bits of SVR.
-const SVR: u32 = 0x11ff;
+pub(super) const SVR: u32 = 0x11ff;
 /// The writable bits of the ICR: all but the delivery status.
-const ICR_LOW: u32 = 0xc_cfff;
+pub(super) const ICR_LOW: u32 = 0xc_cfff;
 
 /// Whether the processor can answer RDMSR of an x2APIC register (`msr` 0x800 to 0x8ff) from the virtual-APIC
 /// page ("Virtualizing MSR-Based APIC Accesses"). PPR is valid there only with virtual-interrupt delivery

@@ -129,6 +129,20 @@ impl Timer {
         self.heard = on;
     }
 
+    /// Ticks from `now` until the next expiry, if it runs.
+    pub(super) fn left(&self, now: u64) -> Option<u64> {
+        self.deadline().map(|next| next.saturating_sub(now))
+    }
+
+    /// A timer with these registers that expires in `left` ticks, if it runs. A period is not exceeded.
+    pub(super) fn restored(initial: u32, divide: u32, mode: TimerMode, heard: bool, left: Option<u64>, now: u64) -> Self {
+        let initial = if mode == TimerMode::Deadline { 0 } else { initial };
+        let mut timer = Self { initial, divide: divide & 0xb, mode, heard, ..Self::STOPPED };
+        let most = if mode == TimerMode::Deadline { u64::MAX } else { timer.span() };
+        timer.next = left.filter(|_| most != 0).map_or(0, |left| now.saturating_add(left.min(most)).max(1));
+        timer
+    }
+
     /// Moves the next expiry later.
     pub(super) fn hold(&mut self, by: u64) {
         if self.next != 0 {

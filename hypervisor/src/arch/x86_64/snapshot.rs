@@ -1,31 +1,163 @@
-//! Contract of snapshots: there are none yet.
+//! Contract of snapshots: records of VMs and vCPUs at rest (crate `stile-snapshot`).
 
-use crate::arch::contract::Snapshots;
+use stile_snapshot::x86_64::{FEATURES, Machine, Vcpu as SavedVcpu};
+use stile_snapshot::{decode, encode};
+
+use crate::arch::contract::{Counter, Snapshots, VcpuPart};
 use crate::arch::x86_64::Arch;
-use crate::vm::Vm;
+use crate::arch::x86_64::emulation::devices;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::interrupts::direct;
+use crate::cpu::SCHEDULE;
+use crate::vm::{Vcpu, Vm};
 
-const OBSTACLE: &str = "VMs on x86-64 can't be saved yet: stop it instead";
+const FORM: &str = "the snapshot's records are not those of this VM";
 
 impl Snapshots for Arch {
-    fn obstacle(_vm: &Vm) -> Option<&'static str> {
-        Some(OBSTACLE)
+    fn obstacle(vm: &Vm) -> Option<&'static str> {
+        vm.arch.nested.as_ref().map(|_| "VMs with `nested` can't be saved yet: stop it instead")
     }
 
-    fn parts(_vm: &Vm) -> usize {
-        0
+    /// The machine, vCPUs.
+    fn parts(vm: &Vm) -> usize {
+        1 + vm.vcpus.len()
     }
 
-    fn save(_vm: &'static Vm, _part: usize, _since: u64, _to: &mut [u8]) -> Option<usize> {
-        None
+    fn save(vm: &'static Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize> {
+        match part.checked_sub(1) {
+            None => save_machine(vm, since, to),
+            Some(vcpu) => save_vcpu(vm.vcpus.get(vcpu)?, since, to),
+        }
     }
 
-    fn restore(_vm: &'static Vm, _part: usize, _since: u64, _from: &[u8]) -> Result<(), &'static str> {
-        Err(OBSTACLE)
+    fn restore(vm: &'static Vm, part: usize, since: u64, from: &[u8]) -> Result<(), &'static str> {
+        match part.checked_sub(1) {
+            None => restore_machine(vm, since, from),
+            Some(vcpu) => restore_vcpu(vm, vm.vcpus.get(vcpu).ok_or(FORM)?, since, from),
+        }
     }
 
-    fn complete(_vm: &'static Vm) {}
-
-    fn is_on(_vm: &Vm, vcpu: usize) -> bool {
-        vcpu == 0
+    fn complete(vm: &'static Vm) {
+        if let Some(page) = &vm.arch.place.apic_access {
+            page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
+        }
+        devices::restore_lines(vm);
     }
+
+    fn is_on(vm: &Vm, vcpu: usize) -> bool {
+        vm.vcpus.get(vcpu).is_some_and(|vcpu| vcpu.arch.events.is_scheduled())
+    }
+}
+
+/// Features of this CPU that guests see or that change their state.
+fn features() -> [u32; FEATURES] {
+    let (version, structured, xsave) = (cpuid(1, 0), cpuid(7, 0), cpuid(0xd, 0));
+    let extended = cpuid(0x8000_0001, 0);
+    let sizes = cpuid(0x8000_0008, 0).eax;
+    let xsaves = cpuid(0xd, 1).eax;
+    let basic = [version.eax, version.ecx, version.edx, structured.ebx, structured.ecx, structured.edx];
+    let more = [xsave.eax, xsaves, extended.ecx, extended.edx, sizes];
+    core::array::from_fn(|index| basic.into_iter().chain(more).nth(index).unwrap_or(0))
+}
+
+#[inline(never)]
+fn save_machine(vm: &Vm, since: u64, to: &mut [u8]) -> Option<usize> {
+    let clock = vm.devices.clock.inspect(|model, _| model.save());
+    let io_apic = vm.arch.io_apic.lock().save();
+    vm.devices.uart.inspect(|uart, input| {
+        let mut record = Machine {
+            features: features(),
+            frequency: timer::frequency(),
+            acpi_timer: 0,
+            uart: uart.save(),
+            input: input.as_slices().into(),
+            clock,
+            io_apic,
+            pics: Default::default(),
+            pit: Default::default(),
+            keyboard: Default::default(),
+            screen: Default::default(),
+            power: Default::default(),
+            fw_cfg: Default::default(),
+        };
+        vm.arch.devices.save(since, &mut record);
+        encode(&record, to)
+    })
+}
+
+#[inline(never)]
+fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str> {
+    let record: Machine<'_> = decode(from).ok_or(FORM)?;
+    if record.features != features() {
+        return Err("this machine's CPUs have other features than those of the machine where the VM was saved: use the same CPU model");
+    }
+    if record.frequency != timer::frequency() {
+        return Err("this machine's counter has another frequency than that of the machine where the VM was saved");
+    }
+    vm.arch.io_apic.lock().restore(&record.io_apic);
+    vm.arch.devices.restore(vm, &record, since);
+    vm.devices.clock.inspect(|clock, _| clock.restore(&record.clock));
+    vm.devices.uart.inspect(|uart, input| {
+        uart.restore(&record.uart);
+        input.clear();
+        record.input.iter().copied().flatten().copied().for_each(|byte| {
+            // Bytes beyond the backlog are dropped, as with arriving input.
+            let _ = input.push_back(byte);
+        });
+    });
+    Ok(())
+}
+
+#[inline(never)]
+fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
+    let waited = SCHEDULE.lock().scheduler.times(vcpu.id, timer::now()).waited;
+    let arch = &vcpu.arch;
+    // SAFETY: the VM is paused, and its power state, which is locked, keeps its vCPUs off every CPU.
+    let (context, apic) = unsafe { (arch.context(), arch.apic()) };
+    let apic = apic.save(since);
+    let (debug, msrs) = context.save_registers();
+    let record = SavedVcpu {
+        events: arch.events.save(),
+        halted: context.halted,
+        general: context.general,
+        state: context.save_state(arch.events.is_scheduled()),
+        msrs,
+        debug,
+        xcr0: context.extended.xcr0,
+        extended: context.extended.saved(),
+        apic,
+        direct: arch.direct.is_on(),
+        tsc: since.wrapping_add(arch.msrs.tsc_offset()),
+        emulated: arch.msrs.save(),
+        stolen: vcpu.stolen.of(waited),
+    };
+    encode(&record, to)
+}
+
+#[inline(never)]
+fn restore_vcpu(vm: &'static Vm, vcpu: &'static Vcpu, since: u64, from: &[u8]) -> Result<(), &'static str> {
+    let record: SavedVcpu<'_> = decode(from).ok_or(FORM)?;
+    let arch = &vcpu.arch;
+    // SAFETY: the VM has not run since its reset, and its power state, which is locked, keeps its vCPUs off.
+    let (context, apic) = unsafe { (arch.context(), arch.apic()) };
+    if !context.restore(&record) {
+        return Err("a vCPU of the snapshot is in a state that vCPUs don't have");
+    }
+    let offset = record.tsc.wrapping_sub(since);
+    context.set_tsc_offset(offset);
+    arch.msrs.restore(&record.emulated, offset);
+    let physical_bits = cpuid(0x8000_0008, 0).eax as u8;
+    apic.restore(&record.apic, physical_bits, since).map_err(|_| "a vCPU of the snapshot has an impossible local APIC")?;
+    if record.direct && !direct::restore(vcpu) {
+        return Err("the VM sends interprocessor interrupts directly, which it can't on this machine");
+    }
+    arch.events.restore(record.events, arch.index == 0);
+    if let Some(ticks) = record.stolen {
+        // The vCPU has not waited yet.
+        vcpu.stolen.begin(0u64.wrapping_sub(ticks));
+        let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(Arch::frequency().max(1));
+        arch.show_stolen_time(vm, nanoseconds as u64);
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! On a shared CPU they are loaded at first use, which many turns end without. A vCPU that used them gets them
 //! without a trap in its next turns.
 
-use stile_snapshot::aarch64::{fill, trimmed};
+use stile_snapshot::zeros::{fill, trimmed};
 
 use super::traps;
 use crate::arch::aarch64::host::features;

@@ -1,6 +1,7 @@
 //! The guest's real-time clock (ports 0x70 and 0x71), with the interface that [`crate::device`] expects.
 
 use stile_device::rtc::{Rtc, UPDATE_US};
+use stile_snapshot::pc::Rtc as Saved;
 
 use crate::arch::x86_64::host::timer;
 
@@ -29,6 +30,16 @@ impl Clock {
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Option<bool> {
         self.0.write(offset as u16, value as u8, now);
         None
+    }
+
+    /// Exports the state.
+    pub fn save(&self) -> Saved {
+        self.0.save()
+    }
+
+    /// Imports a state.
+    pub fn restore(&mut self, from: &Saved) {
+        self.0.restore(from);
     }
 
     /// Expiry of the alarm: never.

@@ -27,6 +27,14 @@ pub fn make_current(address: u64) {
     unsafe { asm!("vmptrld [{}]", in(reg) &address, options(nostack)) };
 }
 
+/// Returns the address of the current VMCS, if any (VMPTRST).
+pub fn current() -> Option<u64> {
+    let mut address = u64::MAX;
+    // SAFETY: this CPU is in VMX root operation, and the instruction writes eight bytes there.
+    unsafe { asm!("vmptrst [{}]", in(reg) &raw mut address, options(nostack)) };
+    (address != u64::MAX).then_some(address)
+}
+
 /// Clears a VMCS (VMCLEAR), so that another CPU can make it current. Its next entry is VMLAUNCH.
 pub fn clear(address: u64) {
     // SAFETY: the page at the address is used only as a VMCS, and no other CPU has it.

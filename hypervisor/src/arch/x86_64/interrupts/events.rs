@@ -69,6 +69,31 @@ impl Events {
         self.deadlock.end();
     }
 
+    /// Exports pending events and the power state.
+    pub fn save(&self) -> (u32, u32) {
+        (self.waiting.load(Ordering::Acquire), self.phase.load(Ordering::Acquire))
+    }
+
+    /// Imports events of a vCPU without VMX operation, of which only what a guest could have produced counts. `first`: the
+    /// VM's first vCPU, which only a restart turns off. The PIT's deadline is checked again.
+    pub fn restore(&self, (waiting, phase): (u32, u32), first: bool) {
+        let ending = phase & (ON | ENDING) == ENDING && (!first || phase & STARTS != 0);
+        let phase = match phase {
+            _ if ending => phase & (ENDING | STARTS | 0xff),
+            OFF if !first => OFF,
+            _ => ON,
+        };
+        let waiting = waiting & (NMIS | EXTERNAL) | WATCH | if ending { INIT } else { 0 };
+        let nmis = (waiting & NMIS).min(MOST_NMIS);
+        self.waiting.store(if phase == OFF { waiting & EXTERNAL } else { waiting & !NMIS | nmis }, Ordering::Release);
+        self.phase.store(phase, Ordering::Release);
+    }
+
+    /// Whether the vCPU is on, or being powered off.
+    pub fn is_scheduled(&self) -> bool {
+        self.phase.load(Ordering::Acquire) != OFF
+    }
+
     /// Blocks INIT, which stays pending, or unblocks it. One that was received before is not blocked. Called by the
     /// vCPU's own CPU.
     pub fn block_init(&self, on: bool) {

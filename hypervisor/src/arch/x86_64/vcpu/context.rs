@@ -5,9 +5,11 @@
 
 use stile_blob::Mode;
 use stile_firmware::multiboot;
+use stile_snapshot::x86_64::{self as saved, FIELDS, State, Vcpu};
 
 use super::debug::Debug;
 use super::extended::Extended;
+use super::guest_state::GuestState;
 use super::pauses::Pauses;
 use super::start_state::Start;
 use super::{cr0, host_state, inject};
@@ -19,6 +21,7 @@ use crate::arch::x86_64::vm::access_page::AccessPage;
 
 /// MSRs that load and put move, if their values differ.
 const MSRS: [u32; 6] = [msr::STAR, msr::LSTAR, msr::CSTAR, msr::FMASK, msr::KERNEL_GS_BASE, msr::TSC_AUX];
+const _: () = assert!(MSRS.len() == saved::MSRS);
 /// TSC_AUX, the last one, does not exist on all CPUs.
 fn msrs() -> usize {
     let has_rdtscp = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0;
@@ -52,6 +55,8 @@ pub struct VcpuContext {
     pub pauses: Pauses,
     /// Secondary control of VMCS shadowing, if L1 has a current VMCS.
     pub shadowing: u64,
+    /// Guest state of [`Start::Saved`].
+    saved: GuestState,
 }
 
 /// Fields of a VMCS that are common to a VM.
@@ -114,6 +119,49 @@ impl VcpuContext {
         self.host = 0;
     }
 
+    /// Exports the guest-state area. The vCPU is not loaded. One that is off has no state.
+    pub fn save_state(&self, on: bool) -> State {
+        let state = match self.start {
+            _ if !on => return State::Real(0),
+            _ if !self.fresh => GuestState::read(self.vmcs),
+            Start::Saved => self.saved,
+            Start::Real { page } => return State::Real(page),
+            Start::Protected { pc } => return State::Protected(pc),
+            Start::Long { pc, tables } => return State::Long(pc, tables),
+        };
+        let mut fields = [[0; FIELDS / 2]; 2];
+        fields.as_flattened_mut().copy_from_slice(state.words());
+        State::Fields(fields)
+    }
+
+    /// Exports the debug registers, and MSRs.
+    pub fn save_registers(&self) -> ([u64; 6], [u64; MSRS.len()]) {
+        (self.debug.saved(), self.msrs)
+    }
+
+    /// Imports a state, untrusted input, into a vCPU that has not run since its reset. False if a VM entry with it would
+    /// fail.
+    pub fn restore(&mut self, from: &Vcpu<'_>) -> bool {
+        let canonical = |address: u64| ((address << 16) as i64 >> 16) as u64;
+        self.reset_to(match from.state {
+            State::Real(page) => Start::Real { page },
+            State::Protected(pc) => Start::Protected { pc: pc & 0xffff_ffff },
+            State::Long(pc, tables) => Start::Long { pc: canonical(pc), tables: tables & 0xffff_f000 },
+            State::Fields(_) => Start::Saved,
+        });
+        if let State::Fields(fields) = &from.state {
+            let words = fields.as_flattened().try_into().ok();
+            let Some(state) = words.and_then(GuestState::allowed) else { return false };
+            self.saved = state;
+        }
+        self.general = from.general;
+        self.halted = from.halted;
+        self.debug.restore(&from.debug);
+        let [star, lstar, cstar, fmask, kernel_gs_base, tsc_aux] = from.msrs;
+        self.msrs = [star, canonical(lstar), canonical(cstar), fmask & 0xffff_ffff, canonical(kernel_gs_base), tsc_aux & 0xffff_ffff];
+        self.extended.restore(from.extended, from.xcr0)
+    }
+
     /// Changes the TSC offset. The vCPU is not loaded.
     pub fn set_tsc_offset(&mut self, offset: u64) {
         self.tsc_offset = offset;
@@ -131,6 +179,9 @@ impl VcpuContext {
         if fresh {
             self.write_controls(place);
             self.start.write(self.tsc_offset);
+            if matches!(self.start, Start::Saved) {
+                self.saved.write();
+            }
             self.pauses.reset(cpu.waiting_trapped);
             self.shadowing = 0;
         } else {

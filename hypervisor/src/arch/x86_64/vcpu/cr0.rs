@@ -26,6 +26,11 @@ const PAE: u64 = 1 << 5;
 /// EFER bits.
 const LMA: u64 = 1 << 10;
 
+/// CR0 of the VMCS for a value that a guest has written: caches stay enabled, and NE set.
+pub const fn allowed(value: u64) -> u64 {
+    value & !(NW | CD) | NE | ET
+}
+
 /// Whether the loaded vCPU runs 64-bit code: EFER.LMA and CS.L.
 pub fn runs_64_bit_code() -> bool {
     const L: u64 = 1 << 13;
@@ -77,8 +82,7 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
         invalidate_translations();
     }
     vmcs::write(Field::CR0_SHADOW, written);
-    // Caches stay enabled, and NE set.
-    vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
+    vmcs::write(Field::GUEST_CR0, allowed(value));
     true
 }
 

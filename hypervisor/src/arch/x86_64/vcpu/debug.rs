@@ -18,6 +18,18 @@ impl Debug {
         *self = Debug { cr2: 0, addresses: [0; 4], dr6: 0xffff_0ff0 };
     }
 
+    /// Exports the registers.
+    pub fn saved(&self) -> [u64; 6] {
+        let [a, b, c, d] = self.addresses;
+        [self.cr2, a, b, c, d, self.dr6]
+    }
+
+    /// Imports registers: DR6 does not take more than 32 bits.
+    pub fn restore(&mut self, from: &[u64; 6]) {
+        let [cr2, a, b, c, d, dr6] = *from;
+        *self = Debug { cr2, addresses: [a, b, c, d], dr6: dr6 & 0xffff_ffff };
+    }
+
     /// Loads the registers.
     pub fn load(&self) {
         let [a, b, c, d] = self.addresses;

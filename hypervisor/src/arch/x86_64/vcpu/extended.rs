@@ -10,6 +10,41 @@ const SIZE: usize = 4096;
 /// State components available to guests: x87, SSE, AVX; the three of AVX-512.
 const KNOWN: u64 = 0b1110_0111;
 
+/// Offsets of MXCSR and of the header, and the header's size ("Layout of the XSAVE Area").
+const MXCSR: usize = 24;
+const HEADER: usize = 512;
+const HEADER_SIZE: usize = 64;
+
+/// Reduces XCR0 to a value that XSETBV takes.
+const fn allowed(xcr0: u64) -> u64 {
+    const X87: u64 = 1;
+    const SSE: u64 = 1 << 1;
+    const AVX: u64 = 1 << 2;
+    const AVX_512: u64 = 0b111 << 5;
+    let mut value = xcr0 | X87;
+    if value & SSE == 0 {
+        value &= !AVX;
+    }
+    if value & AVX == 0 || value & AVX_512 != AVX_512 {
+        value &= !AVX_512;
+    }
+    value
+}
+
+/// Bits of MXCSR that are not reserved ("FXSAVE—Save x87 FPU, MMX Technology, and SSE State").
+fn mxcsr_mask() -> u32 {
+    /// Without a mask in the area, DAZ is reserved.
+    const DEFAULT: u32 = 0xffbf;
+    const MASK: usize = 28;
+    #[repr(align(16))]
+    struct Area([u8; 512]);
+    let mut area = Area([0; 512]);
+    // SAFETY: the area is aligned and large enough, and the registers do not change.
+    unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut area, options(nostack, preserves_flags)) };
+    let mask = area.0[MASK..].first_chunk().map_or(0, |mask| u32::from_le_bytes(*mask));
+    if mask == 0 { DEFAULT } else { mask }
+}
+
 /// State of a vCPU that is not loaded, and its XCR0.
 #[repr(C, align(64))]
 pub struct Extended {
@@ -28,6 +63,28 @@ impl Extended {
         // XSTATE_BV: x87 and SSE are valid.
         self.area[512] = 0b11;
         self.xcr0 = 1;
+    }
+
+    /// The area, without trailing zeros.
+    pub fn saved(&self) -> &[u8] {
+        stile_snapshot::zeros::trimmed(&self.area)
+    }
+
+    /// Imports an area and XCR0, untrusted input. Returns false if the area is too long.
+    pub fn restore(&mut self, area: &[u8], xcr0: u64) -> bool {
+        if !stile_snapshot::zeros::fill(&mut self.area, area) {
+            return false;
+        }
+        // XRSTOR raises #GP for components that are not in XCR0, a compacted form and reserved bits ("XRSTOR").
+        let (_, header) = self.area.split_at_mut(HEADER);
+        for (at, byte) in header.iter_mut().take(HEADER_SIZE).enumerate() {
+            *byte &= if at < 8 { supported().to_le_bytes()[at] } else { 0 };
+        }
+        for (byte, allowed) in self.area[MXCSR..MXCSR + 4].iter_mut().zip(mxcsr_mask().to_le_bytes()) {
+            *byte &= allowed;
+        }
+        self.xcr0 = allowed(xcr0 & supported());
+        true
     }
 
     /// Loads the state.

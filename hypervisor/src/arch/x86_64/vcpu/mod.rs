@@ -4,6 +4,7 @@ pub mod context;
 pub mod cr0;
 pub mod debug;
 pub mod extended;
+mod guest_state;
 pub mod host_state;
 pub mod inject;
 mod loaded;

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_apic::GeneralProtection;
+use stile_snapshot::x86_64::{self as saved, EmulatedMsrs as Saved};
 use stile_speculation::x86_64::leaf_7;
 
 use crate::arch::x86_64::host::instructions::msr;
@@ -43,7 +44,7 @@ const MTRR_RESET: u64 = 1 << 11 | 6;
 const MTRR_FIXED_RESET: u64 = 0x0606_0606_0606_0606;
 /// IA32_MTRRCAP.FIX.
 pub const MTRR_HAS_FIXED: u64 = 1 << 8;
-const FIXED_MTRRS: usize = 11;
+const FIXED_MTRRS: usize = saved::FIXED_MTRRS;
 
 /// Index of a fixed-range MTRR ("Fixed Range MTRRs").
 fn fixed_mtrr(register: u32) -> Option<usize> {
@@ -96,6 +97,36 @@ impl EmulatedMsrs {
         self.tsc_offset.store(0, Ordering::Relaxed);
         self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
+    }
+
+    /// Exports the registers.
+    pub fn save(&self) -> Saved {
+        Saved {
+            mtrr_def_type: self.mtrr_def_type.load(Ordering::Relaxed),
+            mtrr_fixed: self.mtrr_fixed.each_ref().map(|register| register.load(Ordering::Relaxed)),
+            misc_enable: self.misc_enable.load(Ordering::Relaxed),
+            tsc_adjust: self.tsc_adjust.load(Ordering::Relaxed),
+            spec_ctrl: self.spec_ctrl(),
+            steal_time: self.stolen_time.register(),
+        }
+    }
+
+    /// Imports registers, except those that do not take their values. `tsc_offset`: of the guest's counter.
+    pub fn restore(&self, from: &Saved, tsc_offset: u64) {
+        self.reset();
+        if is_mtrr_def_type(from.mtrr_def_type) {
+            self.mtrr_def_type.store(from.mtrr_def_type, Ordering::Relaxed);
+        }
+        for (register, &value) in self.mtrr_fixed.iter().zip(&from.mtrr_fixed) {
+            if value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into())) {
+                register.store(value, Ordering::Relaxed);
+            }
+        }
+        self.misc_enable.store(from.misc_enable & MISC_WRITABLE | MISC_READ_ONLY, Ordering::Relaxed);
+        self.tsc_adjust.store(from.tsc_adjust, Ordering::Relaxed);
+        self.tsc_offset.store(tsc_offset, Ordering::Relaxed);
+        self.set_spec_ctrl(from.spec_ctrl & speculation::guests().control_of_guests());
+        let _ = self.stolen_time.write(from.steal_time);
     }
 
     /// Reads a register of the vCPU.

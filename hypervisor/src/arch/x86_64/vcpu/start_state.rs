@@ -15,6 +15,8 @@ pub enum Start {
     Protected { pc: u64 },
     /// 64-bit mode.
     Long { pc: u64, tables: u64 },
+    /// State of a snapshot, which is written after that of real mode.
+    Saved,
 }
 
 /// Segment access rights (the manual, "Format of Access Rights").
@@ -37,13 +39,14 @@ impl Start {
     /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset.
     pub fn write(self, tsc_offset: u64) {
         let (pc, cr0, cr3, cr4, efer) = match self {
-            Start::Real { .. } => (0, ET | NE, 0, 0, 0),
+            Start::Real { .. } | Start::Saved => (0, ET | NE, 0, 0, 0),
             Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
             Start::Long { pc, tables } => (pc, PE | ET | NE | PG, tables, PAE, LME_LMA),
         };
         let long = efer != 0;
         match self {
             Start::Real { page } => write_segments((u64::from(page) << 8, rights::CODE_16), (0, rights::DATA_16), 0xffff),
+            Start::Saved => write_segments((0, rights::CODE_16), (0, rights::DATA_16), 0xffff),
             Start::Protected { .. } => write_segments((CODE, rights::CODE_32), (DATA, rights::DATA), u32::MAX.into()),
             Start::Long { .. } => write_segments((CODE, rights::CODE_64), (DATA, rights::DATA), u32::MAX.into()),
         }

@@ -5,6 +5,7 @@ mod io_apic;
 mod pic;
 mod pit;
 mod ports;
+mod saved;
 mod test;
 mod test_memory;
 mod ticks;
@@ -13,7 +14,6 @@ use stile_board::pc::{self, port};
 use stile_bus::{Region, Widths};
 use stile_device::fw_cfg::{FwCfg, Machine};
 use stile_device::keyboard::{self, Keyboard};
-use stile_device::power::Power;
 use stile_device::screen::{self, Screen};
 use stile_lock::TicketLock;
 
@@ -24,6 +24,7 @@ pub use pic::{Pics, set_line};
 pub use pit::Timer;
 pub use ports::press_power_button;
 use ports::{FirmwareConfig, KeyboardController, PowerRegisters, ResetRegister, ScreenController};
+pub use saved::restore_lines;
 use test::{DebugExit, TestEntry, TestLines, TestWord};
 use test_memory::TestMemory;
 
@@ -88,7 +89,7 @@ impl Devices {
             pic: Pics::new(),
             keyboard: KeyboardController(TicketLock::new(Keyboard::new())),
             screen: ScreenController(TicketLock::new(Screen::new())),
-            power: PowerRegisters(TicketLock::new(Power::new())),
+            power: PowerRegisters::new(),
             fw_cfg: FirmwareConfig(TicketLock::new(FwCfg::new(machine))),
             test_word: TestWord::new(),
             test_memory: TestMemory::new(arena)?,
@@ -102,7 +103,7 @@ impl Devices {
         self.pic.reset();
         *self.keyboard.0.lock() = Keyboard::new();
         *self.screen.0.lock() = Screen::new();
-        *self.power.0.lock() = Power::new();
+        self.power.reset();
         *self.fw_cfg.0.lock() = FwCfg::new(self.machine);
     }
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stile_board::pc;
 use stile_device::pic::Pic;
 use stile_lock::TicketLock;
+use stile_snapshot::pc::Pic as Saved;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::delivery;
@@ -32,6 +33,18 @@ impl Pics {
     pub fn reset(&self) {
         *self.model.lock() = Pic::new();
         self.was_high.store(false, Ordering::Relaxed);
+    }
+
+    /// Exports the state.
+    pub fn save(&self) -> [Saved; 2] {
+        self.model.lock().save()
+    }
+
+    /// Imports a state. An interrupt that is requested was signalled before.
+    pub fn restore(&self, from: &[Saved; 2]) {
+        let mut pic = self.model.lock();
+        pic.restore(from);
+        self.was_high.store(pic.output(), Ordering::Relaxed);
     }
 
     /// Sets a line. The caller then calls [`delivery::external`].

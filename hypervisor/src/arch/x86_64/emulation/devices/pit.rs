@@ -2,6 +2,7 @@
 
 use stile_device::pit::{self, Pit};
 use stile_lock::TicketLock;
+use stile_snapshot::pc::Pit as Saved;
 
 use super::{set_line, ticks};
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -29,6 +30,20 @@ impl Timer {
     /// Resets the 8254.
     pub fn reset(&self) {
         *self.0.lock() = Pit::new();
+    }
+
+    /// Exports the state at a time in ticks of the counter.
+    pub fn save(&self, at: u64) -> Saved {
+        self.0.lock().save(ticks::at(at, pit::FREQUENCY))
+    }
+
+    /// Imports a state at a time in ticks of the counter.
+    pub fn restore(&self, from: &Saved, at: u64, vm: &Vm) {
+        self.0.lock().restore(from, ticks::at(at, pit::FREQUENCY));
+        let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
+        if let Some(first) = vm.vcpus.first() {
+            first.arch.watch.set(deadline);
+        }
     }
 
     /// Updates the deadline of the first vCPU, if it has changed.

@@ -1,6 +1,8 @@
 //! PC devices that are a model behind a lock: keyboard and display controllers, ACPI's fixed registers, the reset
 //! control register, fw_cfg.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use stile_board::pc::{self, port};
 use stile_device::fw_cfg::FwCfg;
 use stile_device::keyboard::Keyboard;
@@ -12,6 +14,7 @@ use super::pic::set_line;
 use super::ticks;
 use crate::arch::x86_64::emulation::sleep;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
 use crate::device::bus::Device;
 use crate::vm::Vm;
 use crate::vm::power::End;
@@ -44,11 +47,38 @@ impl Device for ScreenController {
 }
 
 /// ACPI's fixed registers, and the sleep control register.
-pub struct PowerRegisters(pub TicketLock<Power>);
+pub struct PowerRegisters {
+    /// The registers.
+    pub model: TicketLock<Power>,
+    /// By how much the timer is ahead of the machine's.
+    ahead: AtomicU32,
+}
+
+impl PowerRegisters {
+    /// Returns the registers in their reset state.
+    pub fn new() -> PowerRegisters {
+        PowerRegisters { model: TicketLock::new(Power::new()), ahead: AtomicU32::new(0) }
+    }
+
+    /// Resets the registers. The timer continues.
+    pub fn reset(&self) {
+        *self.model.lock() = Power::new();
+    }
+
+    /// The timer at a time in ticks of the counter.
+    pub fn timer(&self, at: u64) -> u32 {
+        (ticks::at(at, power::TIMER_FREQUENCY) as u32).wrapping_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Sets the timer at a time in ticks of the counter.
+    pub fn set_timer(&self, timer: u32, at: u64) {
+        self.ahead.store(timer.wrapping_sub(ticks::at(at, power::TIMER_FREQUENCY) as u32), Ordering::Relaxed);
+    }
+}
 
 impl Device for PowerRegisters {
     fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
-        self.0.lock().read(offset as u16, ticks::now(power::TIMER_FREQUENCY)).into()
+        self.model.lock().read(offset as u16, self.timer(timer::now()).into()).into()
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
@@ -67,7 +97,7 @@ impl Device for PowerRegisters {
             PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
             PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
             _ => {
-                let mut power = self.0.lock();
+                let mut power = self.model.lock();
                 let level = power.write(offset as u16, value as u32, bytes as u16).sci;
                 drive(cpu.vcpu().vm(), level);
             }
@@ -85,7 +115,7 @@ fn drive(vm: &'static Vm, level: Option<bool>) {
 
 /// Presses ACPI's power button. Returns false, without effect, if the guest has not enabled its event.
 pub fn press_power_button(vm: &'static Vm) -> bool {
-    let mut power = vm.arch.devices.power.0.lock();
+    let mut power = vm.arch.devices.power.model.lock();
     if !power.has_button_enabled() {
         return false;
     }
