@@ -6,6 +6,7 @@ use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
+use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::traps;
 use crate::arch::aarch64::vm::second_stage;
@@ -18,9 +19,11 @@ impl Cpu {
     /// Loads the registers and interrupt state of a vCPU whose second stage is loaded.
     #[inline(always)]
     fn load_state(&mut self, vcpu: &'static Vcpu, switched: bool) {
-        let (context, cpu) = self.with_context();
-        context.load(switched, cpu.waiting_trapped, &mut cpu.fp_trapped, &mut cpu.keys_trapped);
-        cpu.enter_from(&raw mut context.general);
+        let waiting_trapped = self.waiting_trapped;
+        let Parts { context, fp_trapped, keys_trapped, .. } = self.parts();
+        context.load(switched, waiting_trapped, fp_trapped, keys_trapped);
+        let general = &raw mut context.general;
+        self.enter_from(general);
         // The next list registers belong to this interface, and its timer lines to these timers. Also completes
         // invalidations of the instruction cache.
         isb();

@@ -52,6 +52,7 @@ impl PhysicalCpu for Cpu {
     fn load(&mut self, vcpu: &'static Vcpu, _switched: bool) {
         speculation::load(self, vcpu.vm().number, || vcpu.arch.msrs.spec_ctrl());
         self.show_cpuid(&vcpu.vm().arch.cpuid);
+        self.launched = Launch::CLEAR;
         let (cpu, context) = self.with_context();
         let fresh = context.load(cpu, &vcpu.vm().arch.place);
         if vcpu.vm().arch.follows_loads {
@@ -69,7 +70,7 @@ impl PhysicalCpu for Cpu {
         let wake = if direct::put(self, loaded.borrow()) { Some(0) } else { wake };
         loaded.borrow().context().put(self);
         if vcpu.vm().arch.follows_loads {
-            vcpu.vm().arch.put(self, loaded);
+            vcpu.vm().arch.put(self, &mut loaded);
         }
         wake.filter(|_| sleeps)
     }
@@ -80,8 +81,10 @@ impl PhysicalCpu for Cpu {
         deadline::release(self, loaded.borrow());
         loaded.borrow().context().drop_vmcs();
         if vm.arch.follows_loads {
-            vm.arch.put(self, loaded.borrow());
-            nested::power_down(loaded);
+            vm.arch.put(self, &mut loaded);
+            if let Some(vmx) = loaded.vmx() {
+                nested::power_down(vmx);
+            }
         }
     }
 

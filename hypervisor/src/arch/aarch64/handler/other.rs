@@ -7,6 +7,7 @@ use stile_sysreg::syndrome::Esr;
 
 use super::data_abort;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::arch::aarch64::vcpu::{inject, serror, traps};
 use crate::cpu::Outcome;
 
@@ -41,8 +42,8 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
 }
 
 fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
-    let (context, cpu) = cpu.with_context();
-    if !context.fp.grant(&mut cpu.fp_trapped) {
+    let Parts { context, fp_trapped, .. } = cpu.parts();
+    if !context.fp.grant(fp_trapped) {
         inject::undefined(Esr(esr));
     }
     Outcome::again(row)
@@ -50,8 +51,8 @@ fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
 
 /// Grants the pointer-authentication keys to the loaded vCPU, which then retries. Returns false if it has them.
 pub(super) fn grant_keys(cpu: &mut Cpu) -> bool {
-    let (context, cpu) = cpu.with_context();
-    context.keys.grant(&mut cpu.keys_trapped)
+    let Parts { context, keys_trapped, .. } = cpu.parts();
+    context.keys.grant(keys_trapped)
 }
 
 /// Handles a physical SError that was taken from a guest. It is this vCPU's: errors of earlier vCPUs were attributed

@@ -13,8 +13,8 @@ use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
-use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::inject;
+use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::cpu::Outcome;
 
 /// All fields but Rt.
@@ -81,7 +81,6 @@ fn deactivate(cpu: &mut Cpu, intid: u32) {
     if direct::deactivate(cpu.vcpu(), intid) {
         return;
     }
-    nested::gic::sample_lines(cpu);
     gic::write_dir(cpu, intid);
 }
 
@@ -128,7 +127,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         // Falls back to virtual interrupts; the guest retries the access.
         Class::Gic if direct::is_here(cpu.vcpu()) => direct::leave_for_handler(cpu),
         Class::Debug | Class::OsLock => {
-            let (context, Cpu { frame, .. }) = cpu.with_context();
+            let Parts { context, frame, .. } = cpu.parts();
             let debug = &mut context.debug;
             if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
                 // Granted permanently: the guest retries the access, which no longer traps.

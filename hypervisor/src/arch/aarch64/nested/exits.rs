@@ -15,12 +15,13 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::{self, delivery};
+use crate::arch::aarch64::vcpu::loaded::WholeCpu;
 use crate::cpu::Outcome;
 
 /// Handles all synchronous exits except fast ERETs. All general registers are in the frame.
 #[unsafe(no_mangle)]
-pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
+pub extern "C" fn handle_nested(whole: &mut WholeCpu, esr: u64) -> Outcome {
+    let (cpu, Some(nested)) = whole.split() else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => at_el2(cpu, nested, esr),
         Regime::Guest => guest::exit(cpu, nested, esr),
@@ -29,8 +30,8 @@ pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
 
 /// Handles synchronous exits of a vCPU whose HCR_EL2.E2H is clear.
 #[unsafe(no_mangle)]
-extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
+extern "C" fn handle_plain(whole: &mut WholeCpu, esr: u64) -> Outcome {
+    let (cpu, Some(nested)) = whole.split() else { unreachable!("a vCPU without EL2 has other vectors") };
     if nested.regime == Regime::Guest {
         return guest::exit(cpu, nested, esr);
     }
@@ -45,14 +46,14 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
 
 /// Handles all synchronous exits without FEAT_NV2. All general registers are in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_trapping(cpu: &mut Cpu, esr: u64) -> Outcome {
-    if let Some(nested) = cpu.loaded().nested()
+extern "C" fn handle_trapping(whole: &mut WholeCpu, esr: u64) -> Outcome {
+    if let (_, Some(nested)) = whole.split()
         && nested.regime == Regime::El2
     {
         // FEAT_NV does not trap its accesses: virtual EL2 and its guest share the register.
         nested.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
     }
-    handle_nested(cpu, esr)
+    handle_nested(whole, esr)
 }
 
 /// From virtual EL2, or from its EL0.
@@ -76,8 +77,8 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
 
 /// Handles a physical IRQ.
 #[unsafe(no_mangle)]
-extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
-    let Some((cpu, nested)) = cpu.with_nested() else { unreachable!("a vCPU without EL2 has other vectors") };
+extern "C" fn handle_nested_irq(whole: &mut WholeCpu, _esr: u64) -> Outcome {
+    let (cpu, Some(nested)) = whole.split() else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => irq_at_el2(cpu, nested),
         Regime::Guest => guest::irq(cpu, nested),

@@ -155,18 +155,6 @@ pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
     nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
 }
 
-/// Before a trapped write of ICC_DIR_EL1: the deactivated interrupt must not become pending again by a line that L1
-/// lowered in memory without a trap.
-#[cold]
-pub fn sample_lines(cpu: &mut Cpu) {
-    let vcpu = cpu.vcpu();
-    if let Some(nested) = cpu.loaded().nested()
-        && nested.regime == Regime::El2
-    {
-        sample_at_el2(vcpu, nested);
-    }
-}
-
 /// Samples the guest's timers, just loaded: L1 may have stopped one in memory. L1's own interface is still loaded.
 #[cold]
 fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {

@@ -41,6 +41,7 @@ use stile_nested_arm::vncr;
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::{delivery, direct};
+use crate::arch::aarch64::vcpu::loaded::WholeCpu;
 use crate::vm::Vcpu;
 use state::{Nested, Regime};
 pub use timer_interrupts::idle_timer;
@@ -57,15 +58,17 @@ pub fn resume(cpu: &mut Cpu) {
 
 #[inline(never)]
 fn resume_special(cpu: &mut Cpu) {
-    match cpu.with_nested() {
-        Some((cpu, nested)) => guest::resume(cpu, nested),
-        None => direct::resume(cpu),
+    // SAFETY: the handler has returned, or the vCPU was just loaded: nothing has a reference to its EL2.
+    match unsafe { WholeCpu::of(cpu) }.split() {
+        (cpu, Some(nested)) => guest::resume(cpu, nested),
+        (cpu, None) => direct::resume(cpu),
     }
 }
 
 /// Sets whether WFI and WFE of the loaded vCPU trap.
 pub fn trap_waiting(cpu: &mut Cpu, on: bool) -> bool {
-    match cpu.loaded().nested() {
+    // SAFETY: the scheduler sets this between exits, when no handler has a reference to the vCPU's EL2.
+    match unsafe { WholeCpu::of(cpu) }.split().1 {
         Some(nested) => {
             nested.set_waiting_traps(on);
             true
@@ -77,7 +80,8 @@ pub fn trap_waiting(cpu: &mut Cpu, on: bool) -> bool {
 /// Loads the second stage of the loaded vCPU's guest, if it runs one.
 pub fn load_second_stage(cpu: &mut Cpu) {
     let (index, vm) = (cpu.index, cpu.vcpu().vm());
-    if let Some(nested) = cpu.loaded().nested()
+    // SAFETY: the vCPU is being loaded: no handler runs, and so none has a reference to its EL2.
+    if let Some(nested) = unsafe { WholeCpu::of(cpu) }.split().1
         && nested.regime == Regime::Guest
     {
         nested.load_shadow(vm, index);

@@ -73,7 +73,7 @@ pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Neste
         return instruction(cpu, nested, esr);
     }
     let register = (esr >> 5 & 0x1f) as usize;
-    let Some(home) = home(nested, reg) else { return unknown(cpu, esr) };
+    let Some(home) = home(nested, reg) else { return unknown(cpu, nested, esr) };
     let row = row(cpu, esr);
     if access.is_read() {
         cpu.frame.set(register, nested.read(home));
@@ -115,8 +115,13 @@ fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
 
 /// Handles a register that virtual EL2 does not have, or has like any guest.
 #[cold]
-fn unknown(cpu: &mut Cpu, esr: u64) -> Outcome {
-    if Esr(esr).msr().reg().op1() < 4 {
+fn unknown(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
+    let access = Esr(esr).msr();
+    if access.reg() == SysReg::ICC_DIR_EL1 && !access.is_read() {
+        // The deactivated interrupt must not become pending again by a line that L1 lowered in memory without a trap.
+        gic::sample_at_el2(cpu.vcpu(), nested);
+    }
+    if access.reg().op1() < 4 {
         return handler::sysreg(cpu, esr);
     }
     inject::undefined(Esr(esr));

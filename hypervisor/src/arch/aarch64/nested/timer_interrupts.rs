@@ -8,6 +8,7 @@ use super::state::{Nested, Regime};
 use super::timers;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::vcpu::loaded::WholeCpu;
 use crate::cpu::Outcome;
 
 /// Handles an acknowledged CNTHV interrupt. L1's own interface is loaded.
@@ -33,7 +34,8 @@ pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
     if cpu.vcpu.is_none() {
         return false;
     }
-    let Some((cpu, nested)) = cpu.with_nested() else { return false };
+    // SAFETY: the CPU is idle: no handler runs, and so none has a reference to the vCPU's EL2.
+    let (cpu, Some(nested)) = unsafe { WholeCpu::of(cpu) }.split() else { return false };
     match (intid, nested.regime) {
         (timers::STAND_IN, _) => stand_in(cpu, nested),
         (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL, Regime::Guest) => guest_timer(cpu, nested, intid),

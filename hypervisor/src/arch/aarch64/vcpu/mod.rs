@@ -6,7 +6,7 @@ pub mod fp;
 pub mod id_registers;
 pub mod inject;
 pub mod keys;
-mod loaded;
+pub mod loaded;
 pub mod registers;
 pub mod serror;
 pub mod traps;

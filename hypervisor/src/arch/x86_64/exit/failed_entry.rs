@@ -4,10 +4,10 @@ use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
 
 use crate::arch::x86_64::handler::crash;
-use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::nested;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::Outcome;
 
 /// Handles VMLAUNCH or VMRESUME with an invalid control ("VM-Execution Control Fields", "VM-Entry Control Fields"),
@@ -17,17 +17,19 @@ use crate::cpu::Outcome;
 /// If the cause is not in the guest's part of the VMCS but Stile's: no current VMCS, an unexpected launch state, or
 /// invalid host state.
 #[unsafe(no_mangle)]
-extern "C" fn vm_entry_failed(cpu: &mut Cpu, no_vmcs: bool) -> Outcome {
+extern "C" fn vm_entry_failed(whole: &mut WholeCpu, no_vmcs: bool) -> Outcome {
     /// "VM entry with invalid control field(s)".
     const INVALID_CONTROLS: u64 = 7;
     assert!(!no_vmcs, "VM entry fails: there is no current VMCS");
     let error = vmcs::read(Field::INSTRUCTION_ERROR);
-    if let Some(outcome) = nested::failed(cpu, error) {
+    if let Some(outcome) = nested::failed(whole, error) {
+        let cpu = whole.cpu();
         // Accounted as an exit with re-entry, as below.
         cpu.taken += 1;
         cpu.since = timer::now();
         return outcome;
     }
+    let cpu = whole.cpu();
     assert!(error == INVALID_CONTROLS, "VM entry fails with error {error} (VM-instruction error numbers)");
     // It was accounted as an exit with re-entry, which it is not.
     cpu.taken += 1;

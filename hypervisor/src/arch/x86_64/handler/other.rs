@@ -11,12 +11,14 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, direct};
 use crate::arch::x86_64::nested;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, extended, inject};
 use crate::cpu::Leave;
 
 /// Handles exit reasons without a stub of their own.
 #[unsafe(no_mangle)]
-extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
+extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
+    let cpu = whole.cpu();
     let reason = reason as u32 as u64;
     if reason & basic::ENTRY_FAILURE != 0 {
         return entry::refused(cpu, reason);
@@ -26,7 +28,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         basic::EXCEPTION => exception::exit(cpu),
         // From a guest that sends IPIs itself, whatever target it meant.
         basic::INIT if direct::any() => Outcome::again(rows::INTERRUPT_SPURIOUS),
-        basic::CONTROL_REGISTER => control_register(cpu),
+        basic::CONTROL_REGISTER => control_register(whole),
         basic::XSETBV => xsetbv(cpu),
         // WBINVD and INVD: no effect, since caches are coherent and shared with other guests.
         basic::INVD | basic::WBINVD => {
@@ -68,7 +70,8 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
 
 /// Handles MOV to CR0 or CR4 that changes a bit of the guest/host mask, CLTS and LMSW (the manual, "Exit
 /// Qualification for Control-Register Accesses").
-fn control_register(cpu: &mut Cpu) -> Outcome {
+fn control_register(whole: &mut WholeCpu) -> Outcome {
+    let cpu = whole.cpu();
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let register = qualification & 0xf;
     let value = match qualification as usize >> 8 & 0xf {
@@ -80,7 +83,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
         0 if is_move => {
-            if write_cr0(cpu, value) {
+            if write_cr0(whole, value) {
                 skip_instruction();
             } else {
                 inject::general_protection();
@@ -110,7 +113,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
         }
         // A bit that guests do not have, or VMXE.
         4 => {
-            if is_move && nested::write_cr4(cpu, value) {
+            if is_move && nested::write_cr4(whole.split().1, value) {
                 skip_instruction();
             } else {
                 inject::general_protection();
@@ -127,8 +130,9 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
 /// Writes CR0. Returns false if the value is invalid.
 #[cold]
 #[inline(never)]
-fn write_cr0(cpu: &mut Cpu, value: u64) -> bool {
-    nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value, 0)
+fn write_cr0(whole: &mut WholeCpu, value: u64) -> bool {
+    let (cpu, vmx) = whole.split();
+    nested::may_write_cr0(vmx, value) && cr0::write(cpu.vcpu().vm(), value, 0)
 }
 
 /// Sets the guest's state components (the manual, "XSETBV—Set Extended Control Register").

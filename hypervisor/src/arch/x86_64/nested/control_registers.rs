@@ -2,8 +2,8 @@
 
 use stile_nested_vmx::Field;
 
+use super::state::GuestVmx;
 use super::vmcs02::NONE;
-use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::{vmcs, vmx};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0;
@@ -14,8 +14,8 @@ pub const VMXE: u64 = 1 << 13;
 /// Handles a write of CR4 that changes a masked bit. Returns false if it is invalid. Only VMXE may change, as
 /// software sets and clears it separately.
 #[cold]
-pub fn write(cpu: &mut Cpu, value: u64) -> bool {
-    let Some(guest) = cpu.loaded().vmx() else { return false };
+pub fn write(vmx: Option<&mut GuestVmx>, value: u64) -> bool {
+    let Some(guest) = vmx else { return false };
     let (real, shadow) = (vmcs::read(Field::GUEST_CR4), vmcs::read(Field::CR4_SHADOW));
     let old = real & CR4_OWNED | shadow & !CR4_OWNED;
     // "Restrictions on VMX Operation": VMXE cannot be cleared.
@@ -36,9 +36,9 @@ const HELD_IN_VMX: u64 = cr0::PE | cr0::PG;
 
 /// Whether the loaded vCPU may write this CR0.
 #[cold]
-pub fn may_write_cr0(cpu: &mut Cpu, value: u64) -> bool {
+pub fn may_write_cr0(vmx: Option<&mut GuestVmx>, value: u64) -> bool {
     let must = HELD_IN_VMX | cr0::NE;
-    cpu.loaded().vmx().is_none_or(|vmx| vmx.vmxon == NONE || value & must == must)
+    vmx.is_none_or(|vmx| vmx.vmxon == NONE || value & must == must)
 }
 
 /// Updates the masks when the vCPU enters or leaves VMX operation.

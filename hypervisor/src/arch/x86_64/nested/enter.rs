@@ -19,6 +19,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
 
@@ -179,11 +180,12 @@ impl GuestVmx {
 /// Enters the loaded vCPU, which is in L2, with VMCS01 current. Called from `exit.S`, which acts on the result: 0:
 /// VMRESUME, 1: VMLAUNCH, 2: enter L1 as [`Cpu::launched`] states.
 #[unsafe(no_mangle)]
-extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
+extern "C" fn resume_l2(whole: &mut WholeCpu) -> u32 {
     const RESUME: u32 = 0;
     const LAUNCH: u32 = 1;
     const L1: u32 = 2;
-    let Some((cpu, vmx)) = cpu.with_vmx().filter(|(_, vmx)| vmx.in_l2) else {
+    let (cpu, vmx) = whole.split();
+    let Some(vmx) = vmx.filter(|vmx| vmx.in_l2) else {
         cpu.launched = Launch::CLEAR;
         return L1;
     };
@@ -199,9 +201,10 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
 }
 
 /// Handles a failed VMLAUNCH or VMRESUME of VMCS02. Returns `None` if the loaded vCPU is not in L2.
-pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
+pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     const HOST_STATE: u64 = 8;
-    let (cpu, vmx) = cpu.with_vmx().filter(|(_, vmx)| vmx.in_l2)?;
+    let (cpu, vmx) = whole.split();
+    let vmx = vmx.filter(|vmx| vmx.in_l2)?;
     if core::mem::take(&mut vmx.launching) {
         vmx.vmcs12.set_launched(false);
     }

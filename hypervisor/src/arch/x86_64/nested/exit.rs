@@ -12,6 +12,7 @@ use super::{device, enter, operand, own};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::cpu::Leave;
 
@@ -19,11 +20,11 @@ const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
 
 /// Handles an exit of L2, with all general registers in the frame and VMCS02 current.
 #[unsafe(no_mangle)]
-extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
+extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
     let reason = vmcs::read(Field::EXIT_REASON) as u32 as u64;
-    let Some((cpu, vmx)) = cpu.with_vmx() else {
+    let (cpu, Some(vmx)) = whole.split() else {
         // Exits arrive here only while a VMCS02 is current.
-        cpu.leave = Leave::Resched;
+        whole.cpu().leave = Leave::Resched;
         return Outcome::leave(reasons::UNKNOWN.other());
     };
     if reason & basic::ENTRY_FAILURE != 0 {

@@ -20,6 +20,7 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::{apic, vmx};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 
 /// Basic exit reasons of VMX instructions.
@@ -51,9 +52,9 @@ impl From<Fault> for Stop {
 
 /// Handles a VMX instruction of a guest, with all general registers in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
+extern "C" fn handle_vmx(whole: &mut WholeCpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
-    let Some((cpu, vmx)) = cpu.with_vmx() else {
+    let (cpu, Some(vmx)) = whole.split() else {
         // The guest's CPUID hides VMX.
         inject::undefined();
         return Outcome::again(rows::absent(reason));

@@ -14,7 +14,6 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::invalidate_vpid;
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arena::Arena;
-use crate::cpu::Loaded;
 
 /// Number of VMCS12s for which a VMCS02 is kept.
 const VMCSS: usize = 4;
@@ -177,8 +176,7 @@ impl GuestVmx {
 }
 
 /// Loads the VMX operation of the vCPU, after VMCS01.
-pub fn load(cpu: &mut Cpu) {
-    let Some((cpu, vmx)) = cpu.with_vmx() else { return };
+pub fn load(cpu: &mut Cpu, vmx: &mut GuestVmx) {
     if vmx.host != cpu.index + 1 {
         vmx.host = cpu.index + 1;
         invalidate_vpid(vmx.vpid.into());
@@ -193,19 +191,17 @@ pub fn load(cpu: &mut Cpu) {
 }
 
 /// Puts the VMX operation of the vCPU.
-pub fn put(cpu: &mut Cpu, vcpu: Loaded<'_>) {
-    if let Some(vmx) = vcpu.vmx() {
+pub fn put(cpu: &mut Cpu, vmx: Option<&mut GuestVmx>) {
+    if let Some(vmx) = vmx {
         vmx.clear_all();
     }
     cpu.launched = Launch::CLEAR;
 }
 
 /// Ends VMX operation when the vCPU is powered off by INIT or a reset.
-pub fn power_down(vcpu: Loaded<'_>) {
-    if let Some(vmx) = vcpu.vmx() {
-        vmx.clear_all();
-        vmx.reset();
-    }
+pub fn power_down(vmx: &mut GuestVmx) {
+    vmx.clear_all();
+    vmx.reset();
 }
 
 /// Creates the VMX operation of a new vCPU, with its memory.

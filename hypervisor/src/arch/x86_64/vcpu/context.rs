@@ -172,9 +172,8 @@ impl VcpuContext {
 
     /// Loads all registers but the general ones and the interrupt state. Returns whether the vCPU was reset since its
     /// last load, which makes its VMCS a new one.
-    pub fn load(&mut self, cpu: &mut Cpu, place: &Place) -> bool {
+    pub fn load(&mut self, cpu: &Cpu, place: &Place) -> bool {
         vmcs::make_current(self.vmcs);
-        cpu.launched = Launch::CLEAR;
         let fresh = core::mem::take(&mut self.fresh);
         if fresh {
             self.write_controls(place);

@@ -23,13 +23,6 @@ impl<'cpu> Loaded<'cpu> {
         unsafe { self.vcpu().arch.decoder() }
     }
 
-    /// VMX operation, if its VM is nested.
-    #[inline(always)]
-    pub fn vmx(self) -> Option<&'cpu mut GuestVmx> {
-        // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it.
-        unsafe { self.vcpu().arch.vmx() }
-    }
-
     /// Local APIC.
     #[inline(always)]
     pub fn apic(self) -> &'cpu mut LocalApic<'static> {
@@ -38,13 +31,52 @@ impl<'cpu> Loaded<'cpu> {
     }
 }
 
-impl Cpu {
-    /// The block, and the loaded vCPU's registers in memory, for load, which does not ask for them again.
+impl Loaded<'static> {
+    /// VMX operation, if its VM is nested. The vCPU was taken out of the block, which does not lead to it any more.
+    pub fn vmx(&mut self) -> Option<&mut GuestVmx> {
+        // SAFETY: a `Loaded` that borrows no block is the only one for this vCPU, and the reference borrows it.
+        unsafe { self.vcpu().arch.vmx() }
+    }
+}
+
+/// The block together with the VMX operation of the loaded vCPU. `exit.S` passes it to handlers that need both. A [`Cpu`]
+/// alone does not lead to that state, so that code which has borrowed it cannot borrow it again.
+#[repr(transparent)]
+pub struct WholeCpu(Cpu);
+
+impl WholeCpu {
+    /// The whole of a CPU.
+    ///
+    /// # Safety
+    /// Neither the caller nor its callers have a reference to the loaded vCPU's VMX operation.
+    pub unsafe fn of(cpu: &mut Cpu) -> &mut WholeCpu {
+        // SAFETY: the types have the same layout.
+        unsafe { &mut *core::ptr::from_mut(cpu).cast() }
+    }
+
+    /// The block.
     #[inline(always)]
-    pub fn with_context(&mut self) -> (&mut Self, &mut VcpuContext) {
-        // SAFETY: `Loaded` is exclusive for this vCPU; the registers are not part of the block, and load does not
-        // call this twice.
-        let context = unsafe { &mut *core::ptr::from_mut(self.loaded().context()) };
+    pub fn cpu(&mut self) -> &mut Cpu {
+        &mut self.0
+    }
+
+    /// The block, and the VMX operation of the loaded vCPU, if its VM is nested.
+    #[inline(always)]
+    pub fn split(&mut self) -> (&mut Cpu, Option<&mut GuestVmx>) {
+        // SAFETY: the vCPU is loaded here, so that no other CPU refers to its state. On this CPU only this function
+        // lends it, and borrows `self`, of which there is one.
+        let vmx = unsafe { self.0.vcpu().arch.vmx() };
+        (&mut self.0, vmx)
+    }
+}
+
+impl Cpu {
+    /// The block, which does not lead to the registers without exclusive access, and the loaded vCPU's registers in
+    /// memory.
+    #[inline(always)]
+    pub fn with_context(&mut self) -> (&Self, &mut VcpuContext) {
+        // SAFETY: the vCPU is loaded here; the reference borrows the block exclusively until both results are gone.
+        let context = unsafe { self.vcpu().arch.context() };
         (self, context)
     }
 
@@ -56,16 +88,6 @@ impl Cpu {
         // call this twice.
         let decoder = unsafe { &mut *core::ptr::from_mut(self.loaded().decoder()) };
         (self, decoder)
-    }
-
-    /// The block, and the VMX operation of the loaded vCPU, if its VM is nested. Handlers of its exits start with
-    /// this call, and do not repeat it.
-    #[inline(always)]
-    pub fn with_vmx(&mut self) -> Option<(&mut Self, &mut GuestVmx)> {
-        // SAFETY: `Loaded` is exclusive for this vCPU; the state is not part of the block, and no handler calls this
-        // twice.
-        let vmx = unsafe { &mut *core::ptr::from_mut(self.loaded().vmx()?) };
-        Some((self, vmx))
     }
 
     /// Local APIC of the vCPU whose exit is being handled.

@@ -7,7 +7,7 @@ pub mod extended;
 mod guest_state;
 pub mod host_state;
 pub mod inject;
-mod loaded;
+pub mod loaded;
 pub mod msrs;
 pub mod pauses;
 pub mod simd;

@@ -33,6 +33,7 @@ use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic;
 use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
 use crate::arena::{self, Arena};
 use crate::cpu::Loaded;
@@ -218,16 +219,19 @@ impl Vm {
         if let Some(protected) = &self.protected {
             protected.load(cpu);
         }
-        nested::load(cpu);
+        // SAFETY: the vCPU is being loaded: no handler runs, and so none has its state.
+        if let (cpu, Some(vmx)) = unsafe { WholeCpu::of(cpu) }.split() {
+            nested::load(cpu, vmx);
+        }
     }
 
     /// Called when such a vCPU is put.
     #[cold]
-    pub fn put(&self, cpu: &mut Cpu, vcpu: Loaded<'_>) {
+    pub fn put(&self, cpu: &mut Cpu, vcpu: &mut Loaded<'static>) {
         if let Some(protected) = &self.protected {
             protected.put(cpu);
         }
-        nested::put(cpu, vcpu);
+        nested::put(cpu, vcpu.vmx());
     }
 
     /// Whether the 2 MiB around an address are RAM without a gap, which a large page maps.
