@@ -57,7 +57,7 @@ fn take(input: Input) {
         Input::Command(Command::TraceStart { tag }) => trace::start(tag),
         Input::Command(Command::TraceStop) => trace::stop(),
         Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),
-        Input::Command(Command::TraceRow { vm, vcpu, number }) => trace::tell_row(vm, vcpu, number),
+        Input::Command(Command::TraceRow { vm, vcpu, number }) => trace::report_row(vm, vcpu, number),
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {

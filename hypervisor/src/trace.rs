@@ -281,7 +281,7 @@ pub fn fetch(discard: bool) {
 }
 
 /// Reports the meaning of a row to the operator.
-pub fn tell_row(vm: u8, vcpu: u8, number: u16) {
+pub fn report_row(vm: u8, vcpu: u8, number: u16) {
     let of = vm::get(usize::from(vm)).and_then(|vm| vm.vcpus.get(usize::from(vcpu)).copied());
     let row = of.zip(RowId::from_raw(number)).and_then(|(vcpu, id)| report::row_of_number(vcpu, id));
     console::event(&Event::TraceRow { vm, vcpu, number, row });

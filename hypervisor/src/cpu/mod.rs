@@ -39,7 +39,7 @@ pub use schedule::timer_is_in_time;
 pub use schedule::{SCHEDULE, Schedule, remove_vm, setup, slice};
 use schedule::{advance_timer, id, next_deadline, set_timer, share, slice_is_over};
 pub use wake::*;
-use wake::{tell_of_woken, wake_sleepers};
+use wake::{report_woken, wake_sleepers};
 
 /// Makes this CPU available to the scheduler.
 pub fn online(cpu: &Cpu) {
@@ -86,7 +86,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         advance_timer(cpu, deadline);
         return run(cpu, true);
     }
-    tell_of_woken(&mut schedule, cpu);
+    report_woken(&mut schedule, cpu);
     let switch = match reason {
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),

@@ -13,7 +13,7 @@ use crate::vm::{NOWHERE, Vcpu};
 
 /// Reports to the scheduler the vCPU that a handler woke since this CPU's last call, if any: see [`wake_beside`].
 #[inline(always)]
-pub fn tell_of_woken(schedule: &mut Schedule, cpu: &mut Cpu) {
+pub fn report_woken(schedule: &mut Schedule, cpu: &mut Cpu) {
     if let Some((vcpu, at)) = cpu.woken.take()
         && let Some(placement) = schedule.scheduler.wake(vcpu, at)
         && placement.kick
@@ -113,7 +113,7 @@ pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
         return;
     }
     let mut schedule = SCHEDULE.lock();
-    tell_of_woken(&mut schedule, cpu);
+    report_woken(&mut schedule, cpu);
     vcpu.wake_up();
     let Some(placement) = schedule.scheduler.wake(vcpu.id, now) else { return };
     if !placement.kick {

@@ -109,7 +109,7 @@ pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
         match &mut *state {
-            State::On | State::Pausing | State::Telling | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
+            State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
             State::Starting(asked) if asked.is_none_or(End::is_reset) => {
                 *asked = Some(end);
                 return;
@@ -188,13 +188,13 @@ pub fn resume(vm: &'static Vm) -> Answer {
     let since = {
         let mut state = vm.power.state.lock();
         let State::Paused(since) = *state else { return Answer::WrongState };
-        *state = State::Telling;
+        *state = State::Reporting;
         since
     };
     console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Resumed });
     let mut state = vm.power.state.lock();
     // An `end` may have come in between.
-    if *state == State::Telling {
+    if *state == State::Reporting {
         Arch::hold_time(vm, Arch::now().saturating_sub(since));
         *state = State::On;
         vm.power.held.store(false, Ordering::Release);
@@ -268,18 +268,18 @@ pub fn end_restore(vm: &'static Vm) -> Answer {
             // Held, so that it is parked.
             cpu::start(vcpu);
         }
-        *state = State::Telling;
+        *state = State::Reporting;
         since
     };
     report_pause(vm, since);
     Answer::Done
 }
 
-/// Reports that a VM, in [`State::Telling`], is paused since this time.
+/// Reports that a VM, in [`State::Reporting`], is paused since this time.
 fn report_pause(vm: &'static Vm, since: u64) {
     console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
     let mut state = vm.power.state.lock();
-    if *state == State::Telling {
+    if *state == State::Reporting {
         *state = State::Paused(since);
     }
 }
@@ -319,7 +319,7 @@ pub fn settle(vm: &'static Vm) {
             }
             State::Pausing if SCHEDULE.lock().scheduler.all_put(vm.number as u8) => {
                 vm.power.change.store(0, Ordering::Release);
-                *state = State::Telling;
+                *state = State::Reporting;
                 let since = Arch::now();
                 drop(state);
                 return report_pause(vm, since);

@@ -17,7 +17,7 @@ pub enum State {
     Pausing,
     /// A pause or resumption is being reported to the operator. No other request is served in this state, so that
     /// reports are in order.
-    Telling,
+    Reporting,
     /// All vCPUs are put, since this time in ticks of the counter.
     Paused(u64),
     /// A snapshot is being restored into it: no vCPU has run. Its time continues at this time in ticks of the counter.
@@ -109,7 +109,7 @@ impl Power {
     #[allow(dead_code)]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();
-        if matches!(*state, State::On | State::Pausing | State::Telling | State::Paused(_) | State::Restoring(_)) {
+        if matches!(*state, State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_)) {
             act();
         }
     }

@@ -8,9 +8,9 @@ use stile_x86_walk::GuestMemory;
 
 use super::complete::complete;
 use super::forward::{self, Exit};
+use super::l0_exits;
 use super::lists;
 use super::merge::OfL1;
-use super::own;
 use super::state::{GuestVmx, Offer, to_vmcs01};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
@@ -81,7 +81,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.in_l2 = true;
     vmx.launching = launch;
     vmx.vmcs12.set_launched(true);
-    let waits = own::event_for_l1(cpu).is_some();
+    let waits = l0_exits::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
     vmx.start_timer(cpu);
@@ -191,11 +191,11 @@ extern "C" fn resume_l2(whole: &mut WholeCpu) -> u32 {
     };
     to_vmcs01(cpu);
     // If the exit ends the VM, the vCPU is left by the reschedule requested here.
-    if own::interrupt_l1(cpu, vmx).is_some() {
+    if l0_exits::interrupt_l1(cpu, vmx).is_some() {
         return L1;
     }
     vmx.enter_vmcs02(cpu);
-    own::refresh_offset(cpu, vmx);
+    l0_exits::refresh_offset(cpu, vmx);
     vmx.continue_timer(cpu);
     if vmx.vmcs02().launch() { LAUNCH } else { RESUME }
 }

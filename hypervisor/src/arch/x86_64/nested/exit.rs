@@ -8,7 +8,7 @@ use super::forward::{self, Exit};
 use super::rows::own_row;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, Violation};
 use super::state::GuestVmx;
-use super::{device, enter, operand, own};
+use super::{device, enter, l0_exits, operand};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -38,11 +38,11 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
             Violation::Device(address) => {
-                let outcome = own::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address));
+                let outcome = l0_exits::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address));
                 trap(cpu, vmx, outcome)
             }
         },
-        EXTERNAL_INTERRUPT => own::interrupt(cpu, vmx),
+        EXTERNAL_INTERRUPT => l0_exits::interrupt(cpu, vmx),
         _ => {
             let exit = Exit::read(reason);
             let asked = intercepts::Exit {
@@ -54,7 +54,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
             match intercepts::verdict(&asked, &vmx.vmcs12, &OfL2(cpu)) {
                 Verdict::Forward => forward::forward(cpu, vmx, &exit),
                 Verdict::Keep | Verdict::SecondStage => {
-                    let outcome = own::handle(cpu, vmx, reason);
+                    let outcome = l0_exits::handle(cpu, vmx, reason);
                     trap(cpu, vmx, outcome)
                 }
             }

@@ -4,8 +4,8 @@ use stile_nested_vmx::Field;
 use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT, SLOW_LIMIT};
 use stile_x86_walk::GuestMemory;
 
+use super::l1_msrs;
 use super::merge::LBR;
-use super::of_l1;
 use super::operand::Page;
 use super::state::{GuestVmx, to_vmcs01};
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -114,7 +114,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> Opti
         // SAFETY: every CPU in 64-bit mode has these; TSC_AUX exists with RDTSCP, which `is_in_cpu` checks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
         None if entry.msr == msr::TSC => Some(timer::now().wrapping_add(cpu.vcpu().arch.msrs.tsc_offset())),
-        None => with_vmcs01(cpu, vmx, slow, |cpu| of_l1::read(cpu, entry.msr)),
+        None => with_vmcs01(cpu, vmx, slow, |cpu| l1_msrs::read(cpu, entry.msr)),
     }
 }
 
@@ -139,7 +139,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> boo
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
         // SAFETY: guests may access the MSR; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
-        None => return with_vmcs01(cpu, vmx, slow, |cpu| of_l1::write(cpu, entry.msr, value).then_some(())).is_some(),
+        None => return with_vmcs01(cpu, vmx, slow, |cpu| l1_msrs::write(cpu, entry.msr, value).then_some(())).is_some(),
     }
     true
 }

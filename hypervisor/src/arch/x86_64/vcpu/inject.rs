@@ -87,10 +87,10 @@ pub fn unblock_nmis() {
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
 }
 
-/// Restores blocking by NMI if an interrupted IRET had cleared it and will be executed again: bit 12 of the field
-/// `told`.
-pub fn block_nmis_if_iret(told: u64) {
-    if told & 1 << 12 != 0 && !was_delivering() {
+/// Restores blocking by NMI if an interrupted IRET had cleared it and will be executed again: bit 12 of the
+/// interruption `information` of the exit.
+pub fn block_nmis_if_iret(information: u64) {
+    if information & 1 << 12 != 0 && !was_delivering() {
         block_nmis();
     }
 }

@@ -8,8 +8,8 @@ use stile_x86_decode::Fault;
 use super::device;
 use super::end::unsupported;
 use super::forward::{self, Exit};
+use super::l1_msrs;
 use super::merge::LBR;
-use super::of_l1;
 use super::raise::raise;
 use super::rows::own_row;
 use super::state::{GuestVmx, to_vmcs01};
@@ -175,12 +175,12 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     }
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
     let takes = matches!(event, Event::Init | Event::Nmi) || acknowledges;
-    let told = if takes { acknowledge(cpu, event) } else { 0 };
-    if takes && told == 0 && event == Event::Interrupt {
+    let information = if takes { acknowledge(cpu, event) } else { 0 };
+    if takes && information == 0 && event == Event::Interrupt {
         return None;
     }
     vmx.enter_vmcs02(cpu);
-    let exit = Exit { reason, event: told, ..Exit::default() };
+    let exit = Exit { reason, event: information, ..Exit::default() };
     Some(forward::forward(cpu, vmx, &exit))
 }
 
@@ -220,9 +220,9 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     };
     if free && takes {
         to_vmcs01(cpu);
-        let told = acknowledge(cpu, event);
+        let information = acknowledge(cpu, event);
         vmx.enter_vmcs02(cpu);
-        vmcs::write(Field::ENTRY_INTERRUPTION, told);
+        vmcs::write(Field::ENTRY_INTERRUPTION, information);
     } else if matches!(event, Event::Interrupt | Event::External) {
         vmx.set_own_window(true);
     }
@@ -347,7 +347,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
         return go_on(cpu, vmx, Outcome::again(row));
     }
     to_vmcs01(cpu);
-    let done = if write { of_l1::write(cpu, register, value).then_some(None) } else { of_l1::read(cpu, register).map(Some) };
+    let done = if write { l1_msrs::write(cpu, register, value).then_some(None) } else { l1_msrs::read(cpu, register).map(Some) };
     vmx.enter_vmcs02(cpu);
     match done {
         Some(value) => {
