@@ -66,7 +66,7 @@ pub fn take_window(tag: u32, offset: u32, length: u32) {
 }
 
 fn receive(tag: u32, offset: u32, bytes: &[u8]) {
-    let told = {
+    let received = {
         let mut upload = UPLOAD.lock();
         let Some(upload) = upload.as_mut().filter(|upload| upload.tag == tag) else { return };
         let before = upload.next;
@@ -80,7 +80,7 @@ fn receive(tag: u32, offset: u32, bytes: &[u8]) {
         let next = upload.next;
         (offset != before || next == upload.size || next / ACK_INTERVAL != before / ACK_INTERVAL).then_some(next)
     };
-    if let Some(next) = told {
+    if let Some(next) = received {
         console::event(&Event::Uploaded { tag, next });
     }
 }

@@ -4,8 +4,8 @@
 use stile_lock::TicketGuard;
 use stile_sched::Switch;
 
+use super::expiry;
 use super::resched::take_resched;
-use super::ring;
 use super::schedule::{SCHEDULE, Schedule, id, slice_is_over};
 use super::wake::wake_sleepers;
 use crate::arch::contract::{Counter, PhysicalCpu};
@@ -39,7 +39,7 @@ pub fn run(
     cpu.poll_interrupts();
     take_resched(cpu);
     let (me, now) = (id(cpu), Arch::now());
-    ring::due(cpu.index, now);
+    expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, me, now);
     let switch = match step {

@@ -9,12 +9,12 @@ use stile_sched::{CpuId, Loading, State, Switch, VcpuId};
 
 mod block;
 mod errand;
+mod expiry;
 mod leave;
 mod loaded;
 mod outcome;
 mod patience;
 mod resched;
-mod ring;
 mod schedule;
 #[cfg(target_os = "none")]
 pub mod start;
@@ -70,7 +70,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     // Interrupts that are already pending end the wait before it starts.
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
     let me = id(cpu);
-    ring::due(cpu.index, now);
+    expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     if reason == Leave::Wait
         && let Some((next, deadline)) = hand_over(cpu, &mut schedule, now)
@@ -300,7 +300,7 @@ fn idle(cpu: &mut Cpu) -> bool {
         cpu.idle_interrupt();
     }
     let now = Arch::now();
-    ring::due(cpu.index, now);
+    expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);

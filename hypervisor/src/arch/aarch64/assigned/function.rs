@@ -54,7 +54,7 @@ pub struct Function {
     /// Guest-physical addresses at which BARs are mapped.
     mapped: [Option<u64>; BARS],
     /// A failed mapping was logged since the VM started.
-    told: bool,
+    has_logged: bool,
     stream: u32,
     first_lpi: u32,
     reset: Option<Reset>,
@@ -97,7 +97,7 @@ impl Function {
             bars,
             bars_pci,
             mapped: [None; BARS],
-            told: false,
+            has_logged: false,
             stream,
             first_lpi,
             reset,
@@ -155,7 +155,7 @@ impl Function {
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
-        self.told = false;
+        self.has_logged = false;
         self.disconnect();
     }
 
@@ -239,8 +239,8 @@ impl Function {
             match self.map(memory, index, address) {
                 Ok(()) => self.mapped[index] = wanted,
                 // Logged once: a guest can move a BAR over another one repeatedly.
-                Err(error) if !self.told => {
-                    self.told = true;
+                Err(error) if !self.has_logged => {
+                    self.has_logged = true;
                     log!("PCI function {}: BAR {index} is not mapped at {address:#x}: {error:?}", self.address);
                 }
                 Err(_) => {}

@@ -130,7 +130,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     let (control, (vmcr, ap0r, ap1r)) = others;
     interface.write_state(vmcr, &ap0r, &ap1r);
     // SAFETY: `take_lists` filled the first `count` list registers' values above.
-    unsafe { interface::bring_lists(&lists, count) };
+    unsafe { interface::restore_lists(&lists, count) };
     write_sysreg!(ICH_HCR_EL2, control);
 }
 

@@ -269,7 +269,7 @@ macro_rules! list_registers {
         ///
         /// # Safety
         /// `from` holds at least `count` values that [`take_lists`] stored.
-        pub unsafe fn bring_lists(from: &Lists, count: usize) {
+        pub unsafe fn restore_lists(from: &Lists, count: usize) {
             $(
                 if $n == count {
                     return;

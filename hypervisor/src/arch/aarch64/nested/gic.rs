@@ -37,7 +37,7 @@ pub fn guest_has_pending(nested: &Nested) -> bool {
 /// Moves L1's own interrupts to software and loads its list registers for L2. If L1 does not route its VM's
 /// interrupts to itself (HCR_EL2.IMO is 0), they are EL1's, and nothing changes. Returns whether L1 has an interrupt
 /// that ends L2's run immediately.
-pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
+pub fn restore_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
         if nested.asserts_maintenance {
             // L1 disables its guest's list registers (ICH_HCR_EL2.En in memory).
@@ -73,8 +73,8 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     false
 }
 
-/// Restores L1's interface, if [`bring_guest`] has replaced it.
-pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+/// Restores L1's interface, if [`restore_guest`] has replaced it.
+pub fn restore_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let Some(lists) = nested.lists.take() else { return };
     let mut interface = Interface::new(cpu.index, vcpu);
     let page = &nested.page;

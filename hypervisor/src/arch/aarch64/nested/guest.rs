@@ -49,7 +49,7 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
 
 /// Handles WFI and WFE that Stile traps because another vCPU wants the CPU.
 fn wait(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
-    guest_gic::bring_el2(cpu, cpu.vcpu(), nested);
+    guest_gic::restore_el2(cpu, cpu.vcpu(), nested);
     let outcome = handler::wfx(cpu, esr.0);
     if guest_gic::guest_has_pending(nested) {
         cpu.leave = Leave::Yield;
@@ -72,7 +72,7 @@ fn forwarded_row(cpu: &mut Cpu, esr: Esr) -> RowId {
 /// Answers as for other vCPUs, with L1's own interrupts loaded, since the handler may add to them.
 fn answer(cpu: &mut Cpu, nested: &mut Nested, handle: impl FnOnce(&mut Cpu) -> Outcome) -> Outcome {
     let vcpu = cpu.vcpu();
-    guest_gic::bring_el2(cpu, vcpu, nested);
+    guest_gic::restore_el2(cpu, vcpu, nested);
     let outcome = handle(cpu).finish();
     if !outcome.leaves() {
         resume(cpu, nested);
@@ -86,7 +86,7 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
         return;
     }
     let vcpu = cpu.vcpu();
-    if guest_gic::bring_guest(cpu, vcpu, nested) {
+    if guest_gic::restore_guest(cpu, vcpu, nested) {
         exception::take(cpu, nested, Kind::Irq, None, None);
     } else {
         nested.stand_in_for_el2();
@@ -153,7 +153,7 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
 pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let vcpu = cpu.vcpu();
     let has_own_interface = nested.lists.is_none();
-    guest_gic::bring_el2(cpu, vcpu, nested);
+    guest_gic::restore_el2(cpu, vcpu, nested);
     let intid = gic::acknowledge();
     let outcome = match intid {
         intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => timer_interrupts::guest_timer(cpu, nested, intid),

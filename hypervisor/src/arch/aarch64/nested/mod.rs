@@ -9,7 +9,6 @@
 mod answer;
 mod at;
 mod authenticate;
-mod bring;
 mod controls;
 mod debug;
 mod e2h;
@@ -25,6 +24,7 @@ mod mode;
 pub mod nv_mode;
 pub mod regime;
 mod registers;
+mod restore;
 mod shadow;
 pub mod shadows;
 pub mod state;

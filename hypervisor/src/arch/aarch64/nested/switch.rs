@@ -9,12 +9,12 @@ use crate::arch::aarch64::host::sysreg::isb;
 /// caller must inject before the guest's first instruction.
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     let vcpu = cpu.vcpu();
-    nested.bring_guest();
+    nested.restore_guest();
     nested.lazy_traps.update(&nested.page, || vcpu.vm().arch.masks());
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);
-    let is_interrupted = gic::bring_guest(cpu, vcpu, nested);
+    let is_interrupted = gic::restore_guest(cpu, vcpu, nested);
     if !is_interrupted {
         nested.stand_in_for_el2();
     }
@@ -24,14 +24,14 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
 /// Switches from the guest to virtual EL2.
 pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
-    gic::bring_el2(cpu, vcpu, nested);
+    gic::restore_el2(cpu, vcpu, nested);
     gic::hand_back_timers(cpu.index, nested);
     traps::note_serror(nested);
     // First the traps that L1 has set for its guest: they would also trap Stile's moves.
     nested.regime = Regime::El2;
     traps::load(nested);
     isb();
-    let (virt, physical) = nested.bring_el2();
+    let (virt, physical) = nested.restore_el2();
     traps::clear_offset();
     nested.stand_in_for_guest(virt, physical);
     nested.load_own_stage(vcpu.vm(), cpu.index);

@@ -59,7 +59,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         basic::INTERRUPT_WINDOW => {
             vmx.set_own_window(false);
             to_vmcs01(cpu);
-            return go_on(cpu, vmx, Outcome::again(row));
+            return resume(cpu, vmx, Outcome::again(row));
         }
         // The processor waits in HLT, and every physical interrupt exits.
         HLT => {
@@ -88,11 +88,11 @@ pub fn interrupt(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Outcome {
     vmx.may_inject = inject::deliver_again();
     to_vmcs01(cpu);
     let outcome = handler::handle_interrupt(cpu, vector);
-    go_on(cpu, vmx, outcome)
+    resume(cpu, vmx, outcome)
 }
 
 /// Resumes after an exit whose handler ran with VMCS01, which is current.
-fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
+fn resume(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if outcome.has(Outcome::LEAVE_BIT) {
         return outcome;
     }
@@ -259,7 +259,7 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
     to_vmcs01(cpu);
     let outcome = handler::resume_or_leave(cpu, row);
-    go_on(cpu, vmx, outcome)
+    resume(cpu, vmx, outcome)
 }
 
 /// Handles an access to a control register that L1 does not intercept.
@@ -277,7 +277,7 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
             vmx.skip_instruction();
             cpu.apic().set_task_priority((value as u8) << 4);
             to_vmcs01(cpu);
-            return go_on(cpu, vmx, Outcome::again(row));
+            return resume(cpu, vmx, Outcome::again(row));
         }
         (8, 1) => {
             let priority = u64::from(cpu.apic().task_priority() >> 4);
@@ -300,7 +300,7 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let (is_in, is_string) = (qualification & 1 << 3 != 0, qualification & 1 << 4 != 0);
     if is_string {
         return match string_io::move_element(cpu, vmx, row, qualification) {
-            Ok(()) => go_on(cpu, vmx, Outcome::again(row)),
+            Ok(()) => resume(cpu, vmx, Outcome::again(row)),
             Err(outcome) => outcome,
         };
     }
@@ -317,7 +317,7 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
             return cpu.end_vm(row, end);
         }
     }
-    go_on(cpu, vmx, Outcome::again(row))
+    resume(cpu, vmx, Outcome::again(row))
 }
 
 /// Handles L2's WRMSR of IA32_DEBUGCTL: entries and exits load it, so it is L2's own. Returns whether it is valid. VMCS02 is current.
@@ -344,7 +344,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
         }
         vmx.skip_instruction();
         to_vmcs01(cpu);
-        return go_on(cpu, vmx, Outcome::again(row));
+        return resume(cpu, vmx, Outcome::again(row));
     }
     to_vmcs01(cpu);
     let done = if write { l1_msrs::write(cpu, register, value).then_some(None) } else { l1_msrs::read(cpu, register).map(Some) };
@@ -360,13 +360,13 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
         None => return raise(cpu, vmx, row, Fault::Protection),
     }
     to_vmcs01(cpu);
-    go_on(cpu, vmx, Outcome::again(row))
+    resume(cpu, vmx, Outcome::again(row))
 }
 
 /// Resumes after an access to a device of L1, which may have interrupted L1.
 pub fn device(cpu: &mut Cpu, vmx: &mut GuestVmx, access: impl FnOnce(&mut Cpu, &mut GuestVmx) -> Result<RowId, Outcome>) -> Outcome {
     match access(cpu, vmx) {
-        Ok(row) => go_on(cpu, vmx, Outcome::again(row)),
+        Ok(row) => resume(cpu, vmx, Outcome::again(row)),
         Err(outcome) => outcome,
     }
 }

@@ -9,11 +9,11 @@ use crate::vm;
 #[inline]
 pub fn due(cpu: usize, now: u64) {
     if alarm::next(cpu).is_some_and(|at| at <= now) {
-        alarm::for_each_due(cpu, now, |number| ring(number, now));
+        alarm::for_each_due(cpu, now, |number| expire(number, now));
     }
 }
 
-fn ring(number: usize, now: u64) {
+fn expire(number: usize, now: u64) {
     if number == alarm::WATCH_ALARM {
         alarm::clear_watch();
         alarm::WATCH.get()(now);

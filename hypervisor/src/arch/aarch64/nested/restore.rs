@@ -11,7 +11,7 @@ macro_rules! moves {
     ($($index:ident: $name:ident, $slot:ident;)*) => {
         impl Nested {
             /// Saves virtual EL2's registers and loads the guest's.
-            pub fn bring_guest(&mut self) {
+            pub fn restore_guest(&mut self) {
                 $(
                     self.el2[Switched::$index as usize] = read_sysreg!($name);
                     write_sysreg!($name, self.page.get(vncr::$slot));
@@ -35,7 +35,7 @@ macro_rules! moves {
             /// Saves the guest's registers to the page and loads virtual EL2's. Returns the control registers of the
             /// guest's virtual and physical timer.
             #[inline(always)]
-            pub fn bring_el2(&mut self) -> (u64, u64) {
+            pub fn restore_el2(&mut self) -> (u64, u64) {
                 let mut timers = (0, 0);
                 $(
                     let value = read_sysreg!($name);
