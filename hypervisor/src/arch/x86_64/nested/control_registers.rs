@@ -5,8 +5,8 @@ use stile_nested_vmx::Field;
 use super::state::GuestVmx;
 use super::vmcs02::NONE;
 use crate::arch::x86_64::host::{vmcs, vmx};
-use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 
 /// CR4.VMXE.
 pub const VMXE: u64 = 1 << 13;

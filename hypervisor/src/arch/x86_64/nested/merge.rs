@@ -8,8 +8,8 @@ use super::state::GuestVmx;
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
-use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
+use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 

@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::rdmsr;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::invalidate_vpid;
-use crate::arch::x86_64::vcpu::context::CR4_OWNED;
+use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arena::Arena;
 
 /// Number of VMCS12s for which a VMCS02 is kept.

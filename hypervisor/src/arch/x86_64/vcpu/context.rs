@@ -7,6 +7,7 @@ use stile_blob::Mode;
 use stile_firmware::multiboot;
 use stile_snapshot::x86_64::{self as saved, FIELDS, State, Vcpu};
 
+use super::cr4::CR4_OWNED;
 use super::debug::Debug;
 use super::extended::Extended;
 use super::guest_state::GuestState;
@@ -72,10 +73,6 @@ pub struct Place {
     /// APIC-access page, if the processor virtualizes it.
     pub apic_access: Option<AccessPage>,
 }
-
-/// CR4 bits that guests may set, if the CPU has them: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT,
-/// FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP.
-pub const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 
 impl VcpuContext {
     /// Initializes a new vCPU with its VPID and its VMCS, a zeroed page.

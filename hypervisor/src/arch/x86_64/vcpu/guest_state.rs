@@ -4,8 +4,8 @@ use stile_nested_vmx::Vmcs12;
 use stile_nested_vmx::checks::{self, Memory, Processor};
 use stile_snapshot::x86_64::FIELDS;
 
-use super::context::CR4_OWNED;
 use super::cr0;
+use super::cr4::CR4_OWNED;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, entry};

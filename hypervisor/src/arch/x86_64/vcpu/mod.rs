@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod cr0;
+pub mod cr4;
 pub mod debug;
 pub mod extended;
 mod guest_state;
