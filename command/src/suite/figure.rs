@@ -16,9 +16,8 @@ impl Figure {
     /// Shows the figure's line below the test's name. Returns the problem if there is none, or if the number is too
     /// large.
     pub fn problem(self, test: &str, output: &str) -> Option<String> {
-        let (line, number) = match self.find(output) {
-            Some(found) => found,
-            None => return Some(format!("standard output has no number after {:?}", self.after)),
+        let Some((line, number)) = self.find(output) else {
+            return Some(format!("standard output has no number after {:?}", self.after));
         };
         let shown = out::line(format_args!("    {test}: {line}")).err().map(|error| error.to_string());
         (number > self.most).then(|| format!("{number} exceeds {}: {line}", self.most)).or(shown)

@@ -16,7 +16,7 @@ const SIZES: [&str; 2] = ["1G", "15G"];
 /// Instructions until the guest starts.
 const fn most(arch: Arch) -> u64 {
     match arch {
-        Arch::Aarch64 => 3_000_000,
+        Arch::Aarch64 => 5_000_000,
         // The firmware and GRUB take 73 million of these.
         Arch::X86_64 => 77_000_000,
     }
