@@ -19,9 +19,28 @@ pub use rule::{EntryFailure, Memory, Processor, Rule, Section};
 /// The rules for a VM entry.
 pub const SECTIONS: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS, guest::SECTIONS, segments::SECTIONS, guest::LATER_SECTIONS];
 /// Those for guest state.
-const OF_GUEST: &[&[Section]] = &[guest::SECTIONS, segments::SECTIONS, guest::LATER_SECTIONS];
+static OF_GUEST: [Part; 3] = [Part::new(guest::SECTIONS), Part::new(segments::SECTIONS), Part::new(guest::LATER_SECTIONS)];
 /// The others.
-const OF_CONTROLS_AND_HOST: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS];
+static OF_CONTROLS_AND_HOST: [Part; 2] = [Part::new(controls::SECTIONS), Part::new(host::SECTIONS)];
+
+/// Sections that are skipped together.
+struct Part {
+    sections: &'static [Section],
+    /// The groups that any of them reads.
+    reads: Groups,
+}
+
+impl Part {
+    const fn new(sections: &'static [Section]) -> Self {
+        let mut reads = Groups::NONE;
+        let mut at = 0;
+        while at < sections.len() {
+            reads = reads.union(sections[at].reads);
+            at += 1;
+        }
+        Self { sections, reads }
+    }
+}
 
 /// Checks a VM entry of `vmcs`, except for the launch state and MSR loading. `changed` has the groups of which a field changed since an
 /// entry with this VMCS passed; [`Groups::ALL`] if none did, or if the processor's state or memory that is checked may have changed.
@@ -29,7 +48,9 @@ const OF_CONTROLS_AND_HOST: &[&[Section]] = &[controls::SECTIONS, host::SECTIONS
 /// # Errors
 /// The first rule that does not hold, and the result.
 pub fn check(vmcs: &Vmcs12, processor: &Processor<'_>, memory: &dyn Memory, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
-    check_sections(SECTIONS, &State::new(vmcs, processor, memory), changed)
+    let state = State::new(vmcs, processor, memory);
+    check_parts(&OF_CONTROLS_AND_HOST, &state, changed)?;
+    check_parts(&OF_GUEST, &state, changed)
 }
 
 /// Checks a VM entry whose guest state, but for what L1 wrote since the last exit, is in the processor and not in `vmcs`: a change of
@@ -44,8 +65,8 @@ pub fn check_partly_loaded(
     changed: Groups,
 ) -> Result<(), (&'static Rule, EntryFailure)> {
     let state = State::new(vmcs, processor, memory);
-    check_sections(OF_CONTROLS_AND_HOST, &state, changed)?;
-    check_sections(OF_GUEST, &state, changed.without(rule::CONTROLS))
+    check_parts(&OF_CONTROLS_AND_HOST, &state, changed)?;
+    check_parts(&OF_GUEST, &state, changed.without(rule::CONTROLS))
 }
 
 /// Checks only the guest state of `vmcs`, with its controls.
@@ -53,11 +74,11 @@ pub fn check_partly_loaded(
 /// # Errors
 /// As of [`check`].
 pub fn check_guest(vmcs: &Vmcs12, processor: &Processor<'_>, memory: &dyn Memory) -> Result<(), (&'static Rule, EntryFailure)> {
-    check_sections(OF_GUEST, &State::new(vmcs, processor, memory), Groups::ALL)
+    check_parts(&OF_GUEST, &State::new(vmcs, processor, memory), Groups::ALL)
 }
 
-fn check_sections(sections: &[&'static [Section]], state: &State<'_>, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
-    for section in sections.iter().flat_map(|sections| sections.iter()) {
+fn check_parts(parts: &[Part], state: &State<'_>, changed: Groups) -> Result<(), (&'static Rule, EntryFailure)> {
+    for section in parts.iter().filter(|part| part.reads.intersects(changed)).flat_map(|part| part.sections) {
         if !section.reads.intersects(changed) {
             continue;
         }

@@ -11,13 +11,6 @@ use stile_paging::PAGE_SIZE;
 /// No VMCS12: not the address of a page.
 pub const NONE: u64 = u64::MAX;
 
-/// Fields composed of L1's and Stile's values, written when a value changes.
-#[derive(Clone, Copy)]
-pub struct Composed {
-    field: Field,
-    value: Option<u64>,
-}
-
 /// The processor's VMCS for a VMCS12.
 pub struct Vmcs02 {
     /// Physical addresses of the VMCS and its MSR bitmap.
@@ -33,11 +26,13 @@ pub struct Vmcs02 {
     host: usize,
     /// Time of last use.
     pub used: u64,
-    composed: [Composed; COMPOSED.len()],
+    /// Values of the fields of [`COMPOSED`], if known.
+    composed: [Option<u64>; COMPOSED.len()],
     /// The value of the VMX-preemption timer in it, if known.
     timer: Option<u32>,
 }
 
+/// Fields composed of L1's and Stile's values, written when a value changes.
 const COMPOSED: [Field; 8] = [
     Field::PIN_CONTROLS,
     Field::PRIMARY_CONTROLS,
@@ -48,6 +43,19 @@ const COMPOSED: [Field; 8] = [
     Field::EPT_POINTER,
     Field::CR0_MASK,
 ];
+
+/// Position in [`COMPOSED`], which the compiler knows where the field is constant.
+#[inline(always)]
+const fn place(field: Field) -> Option<usize> {
+    let mut at = 0;
+    while at < COMPOSED.len() {
+        if COMPOSED[at].0 == field.0 {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
 
 impl Vmcs02 {
     /// Size of its memory, in bytes.
@@ -67,7 +75,7 @@ impl Vmcs02 {
             is_active: false,
             host: 0,
             used: 0,
-            composed: COMPOSED.map(|field| Composed { field, value: None }),
+            composed: [None; COMPOSED.len()],
             timer: None,
         }
     }
@@ -89,7 +97,7 @@ impl Vmcs02 {
 
     /// Marks the TSC offset as possibly changed.
     pub fn forget_offset(&mut self) {
-        self.composed.iter_mut().filter(|composed| composed.field == Field::TSC_OFFSET).for_each(|composed| composed.value = None);
+        self.note(Field::TSC_OFFSET, None);
     }
 
     /// Whether the next entry is by VMRESUME.
@@ -104,10 +112,15 @@ impl Vmcs02 {
 
     /// Records the VM-entry controls that an exit has stored.
     pub fn note_entry_controls(&mut self, controls: u64) {
-        self.composed
-            .iter_mut()
-            .filter(|composed| composed.field == Field::ENTRY_CONTROLS)
-            .for_each(|composed| composed.value = Some(controls));
+        self.note(Field::ENTRY_CONTROLS, Some(controls));
+    }
+
+    /// Records the value of a composed field.
+    #[inline(always)]
+    fn note(&mut self, field: Field, value: Option<u64>) {
+        if let Some(known) = place(field).and_then(|at| self.composed.get_mut(at)) {
+            *known = value;
+        }
     }
 
     /// Makes it current on this CPU.
@@ -132,7 +145,7 @@ impl Vmcs02 {
         if let Some(page) = &cpu.vcpu().vm().arch.place.apic_access {
             vmcs::write(Field::APIC_ACCESS, page.address);
         }
-        self.composed.iter_mut().for_each(|composed| composed.value = None);
+        self.composed = [None; COMPOSED.len()];
         self.timer = None;
         let fields = [
             (Field::EXIT_CONTROLS, vmx::features().exit.into()),
@@ -151,13 +164,13 @@ impl Vmcs02 {
     }
 
     /// Writes a composed field of this VMCS, which is current, if its value changed.
-    #[inline]
+    #[inline(always)]
     pub fn compose(&mut self, field: Field, value: u64) {
-        let Some(composed) = self.composed.iter_mut().find(|composed| composed.field == field) else {
+        let Some(known) = place(field).and_then(|at| self.composed.get_mut(at)) else {
             return vmcs::write(field, value);
         };
-        if composed.value != Some(value) {
-            composed.value = Some(value);
+        if *known != Some(value) {
+            *known = Some(value);
             vmcs::write(field, value);
         }
     }
