@@ -24,7 +24,7 @@ pub enum Needs {
 
 impl Needs {
     /// Virtual CPUs.
-    pub const fn vcpus(self) -> u8 {
+    pub const fn vcpus(self) -> u16 {
         match self {
             Self::One => 1,
             Self::Two | Self::Shared => 2,

@@ -129,7 +129,7 @@ fn a_detached_machine_goes_on_without_the_command() {
         thread::sleep(Duration::from_millis(20));
     }
     // A mistake in the configuration is reported before the command detaches.
-    let output = world.run(&["--detach", "--vcpus", "99"]).output().expect("it runs");
+    let output = world.run(&["--detach", "--vcpus", "999"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("99"), "{output:?}");
 }

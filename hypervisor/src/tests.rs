@@ -23,7 +23,7 @@ use crate::vm::retire;
 use crate::{console, memory, report, sample, trace, upload, vm, watch};
 
 const CPUS: usize = 3;
-const VCPUS: [u8; 3] = [4, 2, 1];
+const VCPUS: [u16; 3] = [4, 2, 1];
 /// Miri takes hundreds of times as long for each.
 const STEPS: usize = if cfg!(miri) { 1_200 } else { 60_000 };
 const CYCLES: usize = if cfg!(miri) { 12 } else { 1_000 };
@@ -478,7 +478,7 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'st
         assert_eq!(memory::available() + rest, all, "memory is missing after {cycle} cycles");
         let mut config = configuration[number].clone();
         config.memory = (1 + random(4)) * (2 << 20);
-        config.vcpus = if cycle % 16 == 0 { stile_board::MAX_VCPUS as u8 } else { 1 + random(8) as u8 };
+        config.vcpus = if cycle % 16 == 0 { stile_board::MAX_VCPUS as u16 } else { 1 + random(8) as u16 };
         assert!(retire::claim(number) && !retire::claim(number));
         if random(8) == 0 {
             // One that can't be made leaves nothing behind.
@@ -580,7 +580,7 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");
     let registers = |vm: &vm::Vm| vm.vcpus.iter().map(|vcpu| vcpu.arch.saved.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let before = registers(vm);
-    let config = stile_blob::Vm { vcpus: vm.vcpus.len() as u8, ..configuration[number].clone() };
+    let config = stile_blob::Vm { vcpus: vm.vcpus.len() as u16, ..configuration[number].clone() };
     destroy(machine, number);
     assert!(retire::claim(number));
     let vm = vm::create(number, &config, files).unwrap();

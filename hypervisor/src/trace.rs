@@ -55,7 +55,7 @@ struct Side {
 
 const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
 // The exit path writes the vCPU's number as it is laid out in memory.
-const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 64);
+const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 256);
 
 /// Makes CPUs check for a trace when they take a reschedule request.
 pub fn setup() {
@@ -240,8 +240,8 @@ fn inject(cpu: &Cpu, before: Option<u64>) {
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
     if let Some((intid, targets)) = cpu.sent_ipi(RowId::masked(row as usize)) {
-        let parts = [(0, targets as u32), (32, (targets >> 32) as u32)];
-        for (first, targets) in parts.into_iter().filter(|(_, targets)| *targets != 0) {
+        let parts = targets.into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]);
+        for (first, targets) in (0_u8..).step_by(32).zip(parts).filter(|(_, targets)| *targets != 0) {
             cpu.recorder.put(Record { ticks: cpu.since, vcpu: number(cpu.vcpu), kind: Kind::Ipi { intid, first, targets } });
         }
     }

@@ -92,7 +92,7 @@ struct Line<'a> {
     host: &'a str,
     cpu: &'a str,
     level: u8,
-    vcpus: u8,
+    vcpus: u16,
     units: u32,
     /// Figures of one unit.
     instructions: f64,

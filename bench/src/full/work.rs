@@ -10,7 +10,7 @@ pub struct Work {
     /// Name of the unit of work.
     pub unit: &'static str,
     /// Number of virtual CPUs, each pinned to a physical CPU.
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// Debian's packages that it needs, beside busybox and the libraries of their programs.
     pub packages: &'static [&'static str],
     /// The programs out of these packages, by their paths.

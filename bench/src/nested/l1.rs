@@ -102,16 +102,20 @@ fn kvm(host: L0, request: &Request<'_>, cpus: u8, operations: &[Operation], para
     }
     let (kernel, bootargs) = (debian_kernel()?, client_boot_arguments(parameters, &vec![names; rounds].concat()));
     let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
-    host.run(request.tools, request.cpu, debian(cpus, MEMORY), &files, Until::ItEnds)
+    host.run(request.tools, request.cpu, debian(cpus.into(), MEMORY), &files, Until::ItEnds)
 }
 
 fn xen(host: L0, request: &Request<'_>, cpus: u8, operations: &[Operation]) -> Result<Output> {
     let path = debian::xen(Freshness::Weekly)?;
     let xen = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    let domain =
-        DomainConfig { kernel: "probe".into(), append: probe::arguments(operations, ITERATIONS), memory: probe::MEMORY, vcpus: cpus };
+    let domain = DomainConfig {
+        kernel: "probe".into(),
+        append: probe::arguments(operations, ITERATIONS),
+        memory: probe::MEMORY,
+        vcpus: cpus.into(),
+    };
     let domains = [request.tools.probe.clone()];
-    let config = VmConfig { kernel: KernelSource::Debian(DebianKernel::Xen), domains: vec![domain], ..debian(cpus, MEMORY) };
+    let config = VmConfig { kernel: KernelSource::Debian(DebianKernel::Xen), domains: vec![domain], ..debian(cpus.into(), MEMORY) };
     let files = VmFiles { kernel: &xen, initrd: None, bootargs: XEN_PARAMETERS, domains: &domains };
     // The domain's end is not Xen's.
     let is_over = |console: &[u8]| probe::is_over(console, operations);
@@ -130,6 +134,6 @@ pub fn debian_kernel() -> Result<Vec<u8>> {
 }
 
 /// The VM of a Debian with `vcpus` vCPUs and `memory` bytes, without virtual EL2.
-pub fn debian(vcpus: u8, memory: u64) -> VmConfig {
+pub fn debian(vcpus: u16, memory: u64) -> VmConfig {
     vm(NAME, KernelSource::Debian(DebianKernel::Newest), memory, vcpus)
 }

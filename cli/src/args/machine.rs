@@ -27,7 +27,7 @@ pub struct MachineArgs {
     /// The kernel's command line. With the busybox system it is added to that system's parameters.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
-    /// The VM's virtual CPUs, 1 to 64.
+    /// The VM's virtual CPUs, 1 to 256 (x86-64: 255).
     #[arg(long, value_name = "N")]
     pub vcpus: Option<i64>,
     /// The VM's memory, such as 512M or 1G.
@@ -79,6 +79,7 @@ impl MachineArgs {
         let alone = self.config.is_none();
         // By default, each vCPU of a VM without a file has a CPU. An invalid number is reported for --vcpus only.
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
+        let cpus_for_vcpus = cpus_for_vcpus.map(|vcpus| vcpus.min(stile_board::MAX_CPUS as i64));
         // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // A command requires Debian, and must end the run even if it resets the VM.

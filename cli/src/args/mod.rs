@@ -136,7 +136,7 @@ mod tests {
     fn a_vm_without_a_file_has_sensible_defaults() {
         assert_eq!(run(&["--vcpus", "4"]).machine.flags().machine_cpus, Some(4));
         assert_eq!(run(&["--vcpus", "4", "--cpus", "0-1"]).machine.flags().machine_cpus, None);
-        assert_eq!(run(&["--vcpus", "99"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["--vcpus", "999"]).machine.flags().machine_cpus, None);
         assert_eq!(run(&["machine.toml", "--vcpus", "4"]).machine.flags().machine_cpus, None);
         let flags = run(&["--kernel", "Image", "--exec", "true"]).machine.flags();
         assert_eq!((flags.initrd.as_deref(), flags.on_reset.as_deref()), (Some("busybox"), Some("stop")));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use stile_board::pc::{self, port};
-use stile_board::{gicr_base, intid, map};
+use stile_board::{intid, map, redistributors};
 
 use crate::{
     config::{VmConfig, units},
@@ -33,14 +33,17 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
     let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
     let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
+    let stolen_time = (vcpus as u64 * 64).next_multiple_of(0x1000);
     let mut rows = vec![
-        row(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + map::STOLEN_TIME_SIZE, "stolen time of the vCPUs", ""),
+        row(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs", ""),
         row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
-        row(map::GICR_BASE..gicr_base(vcpus), units::plural(vcpus, "GICv3 redistributor"), ""),
         row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
         row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
         row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
     ];
+    for (base, of) in redistributors(vcpus).into_iter().filter(|(_, of)| !of.is_empty()) {
+        rows.push(row(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor"), ""));
+    }
     let firmware = plan.map_or(0, |plan| plan.kernel.firmware_size());
     if firmware != 0 {
         rows.extend([

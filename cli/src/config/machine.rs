@@ -61,7 +61,7 @@ pub struct VmConfig {
     /// RAM in bytes: a multiple of 2 MiB.
     pub memory: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// Topology of [`VmConfig::vcpus`] that the guest sees, if configured.
     pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
@@ -102,7 +102,7 @@ pub struct DomainConfig {
     /// RAM in bytes: a multiple of 2 MiB.
     pub memory: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
-    pub vcpus: u8,
+    pub vcpus: u16,
 }
 
 impl DomainConfig {

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques, Topology};
-use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS};
+use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS, pc};
 use stile_pci::Address;
 
 use super::{
@@ -69,6 +69,11 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         if arch == Arch::Aarch64 && vm.techniques.nested != Nested::Off && usize::from(vm.vcpus) > MAX_NESTED_VCPUS {
             let what = format!("a VM with an EL2 has at most {MAX_NESTED_VCPUS} vCPUs, and \"{}\" has {}", vm.name, vm.vcpus);
             mistakes.push(Mistake::new(nested_place.clone(), what).expected("fewer vCPUs, or nested = false"));
+        }
+        if arch == Arch::X86_64 && usize::from(vm.vcpus) > pc::MAX_VCPUS {
+            let place = vm_draft.vcpus.as_ref().map_or(&vm_draft.place, |given| &given.place);
+            let what = format!("\"{}\" has {} vCPUs", vm.name, vm.vcpus);
+            mistakes.push(Mistake::new(place.clone(), what).expected(format!("at most {} on x86-64", pc::MAX_VCPUS)));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);
@@ -183,7 +188,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         initrd,
         append: text(&draft.append),
         memory: memory.or(inner_memory).unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
-        vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u8,
+        vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u16,
         topology,
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
@@ -300,7 +305,7 @@ fn domains(draft: &VmDraft, nested: Nested, folder: &Path, mistakes: &mut Vec<Mi
             kernel: kernel.unwrap_or_default(),
             append: text(&domain.append),
             memory: memory.unwrap_or(DEFAULT_DOMAIN_MEMORY),
-            vcpus: vcpus.unwrap_or(1) as u8,
+            vcpus: vcpus.unwrap_or(1) as u16,
         });
     }
     if let Some(extra) = draft.domains.get(MAX_DOMAINS) {

@@ -8,7 +8,7 @@ use super::{Mistake, draft::Given, units};
 /// Sockets, cores of a socket and threads of a core. As many as `vcpus`, if that is given.
 pub fn topology(given: &Given<String>, vcpus: Option<usize>, mistakes: &mut Vec<Mistake>) -> Option<Topology> {
     let expected = "sockets, cores of each and threads of each, such as \"1x4x2\"";
-    let counts: Vec<Option<u8>> = given.value.split('x').map(|count| count.parse().ok().filter(|&count| count > 0)).collect();
+    let counts: Vec<Option<u16>> = given.value.split('x').map(|count| count.parse().ok().filter(|&count| count > 0)).collect();
     let &[Some(sockets), Some(cores), Some(threads)] = &counts[..] else {
         mistakes.push(Mistake::new(given.place.clone(), format!("\"{}\" is not a topology", given.value)).expected(expected));
         return None;

@@ -11,7 +11,7 @@ use super::fdt::string_list;
 #[derive(Clone, Debug)]
 pub struct Domain<'a> {
     /// Virtual CPUs.
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// RAM in bytes.
     pub memory: u64,
     /// Address range of its kernel in Xen's RAM.

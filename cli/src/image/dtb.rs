@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use stile_blob::Topology;
-use stile_board::{MAX_VCPUS, gicr_base, intid, map, mpidr};
+use stile_board::{MAX_VCPUS, intid, map, mpidr, redistributors};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use super::domain::{self, Domain};
@@ -15,7 +15,7 @@ pub struct Description<'a> {
     /// RAM in bytes.
     pub memory: u64,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// Topology that the guest sees, if configured.
     pub topology: Option<Topology>,
     /// Whether it has an EL2: firmware is called by SMC, and there are EL2's timers and the GIC's maintenance
@@ -231,9 +231,12 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_null("ranges")?;
-    fdt.property_u32("#redistributor-regions", 1)?;
-    let redistributors = gicr_base(vcpus) - map::GICR_BASE;
-    fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, redistributors])?;
+    let mut registers = vec![map::GICD_BASE, map::GICD_SIZE];
+    for (base, vcpus) in redistributors(vcpus).into_iter().filter(|(_, vcpus)| !vcpus.is_empty()) {
+        registers.extend([base, vcpus.len() as u64 * map::GICR_STRIDE]);
+    }
+    fdt.property_u32("#redistributor-regions", registers.len() as u32 / 2 - 1)?;
+    fdt.property_array_u64("reg", &registers)?;
     if description.el2 {
         fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
     }

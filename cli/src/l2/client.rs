@@ -22,7 +22,7 @@ pub struct Vm<'a> {
     /// Its name.
     pub name: &'a str,
     /// Virtual CPUs.
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// RAM in bytes.
     pub memory: u64,
     /// Files of the host and the addresses in the VM (guest-physical addresses) that they are loaded to.

@@ -20,7 +20,7 @@ use crate::initramfs::{self, Marks, Task};
 /// A VM of L1's.
 struct Guest<'a> {
     name: &'a str,
-    vcpus: u8,
+    vcpus: u16,
     /// In bytes.
     memory: u64,
     source: KernelSource,
@@ -33,7 +33,7 @@ pub struct Debian {
     initrd: Vec<u8>,
     bootargs: String,
     arch: Arch,
-    vcpus: u8,
+    vcpus: u16,
 }
 
 impl Debian {
@@ -43,7 +43,7 @@ impl Debian {
     ///
     /// # Errors
     /// Something can't be fetched.
-    pub fn new(vcpus: u8, command: &str) -> Result<Self> {
+    pub fn new(vcpus: u16, command: &str) -> Result<Self> {
         Self::new_for(Arch::Aarch64, vcpus, command)
     }
 
@@ -51,7 +51,7 @@ impl Debian {
     ///
     /// # Errors
     /// Something can't be fetched.
-    pub fn new_for(arch: Arch, vcpus: u8, command: &str) -> Result<Self> {
+    pub fn new_for(arch: Arch, vcpus: u16, command: &str) -> Result<Self> {
         let kernel = read(&debian::kernel_for(arch, DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
         let busybox = read(&debian::busybox_for(arch, Freshness::Weekly)?)?;
         // The marks are read by people: they need no number to distinguish them from output.
@@ -106,7 +106,7 @@ impl Guest<'_> {
 ///
 /// # Errors
 /// A file can't be read, or KVM's client can't be built.
-pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>, Vec<String>)> {
+pub fn programs(vcpus: u16, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>, Vec<String>)> {
     let kernels = programs.iter().map(|(_, path, _)| read(path)).collect::<Result<Vec<_>>>()?;
     let guests = programs.iter().zip(&kernels).map(|(&(name, path, bootargs), kernel)| Guest {
         name,

@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::config::{InitrdSource, KernelSource, VmConfig};
 
 /// A VM with defaults, which ends when it resets. `memory` is in bytes.
-pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig {
+pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig {
     VmConfig {
         name: name.into(),
         kernel,

@@ -76,6 +76,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([share::fair(&programs)?, share::beside_sender(&programs)?, share::capped(&programs)?]);
     scenarios.extend([many_vcpus(&programs)?, most_vms(&programs)?]);
+    scenarios.push(most_vcpus(&programs)?);
     scenarios.extend(devices::all(&programs)?);
     scenarios.extend(firmware::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
@@ -157,6 +158,14 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
     let scenario = scenario.with("--append", append);
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
+}
+
+/// A VM of as many vCPUs as there may be, on two CPUs: redistributors in two regions, PSCI and SGIs.
+fn most_vcpus(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--vcpus {MAX_VCPUS} --memory 16M --cpu max --smp 2 --exits");
+    let scenario = Scenario::new(format!("guest/vcpus/{MAX_VCPUS}"), &arguments).with("--kernel", programs.path("vcpus")?);
+    let scenario = scenario.with("--append", format!("stile vcpus={MAX_VCPUS}"));
+    Ok(Scenario { expect: passed(), ..scenario })
 }
 
 /// Maximum number of VMs, on two CPUs. (An emulator with more CPUs than its host spins for locks most of the time.)
@@ -378,12 +387,12 @@ fn bounded_exits(kernel: String) -> Scenario {
     Scenario { expect: Expect { bounded_exits: Some(Arch::Aarch64), ..passed() }, ..scenario }
 }
 
-/// The longest exit that a VM with the maximum number of vCPUs causes, on operations that concern all of them.
+/// The longest exit that a VM with 64 vCPUs causes, on operations that concern all of them.
 fn many_vcpus(programs: &Programs) -> Result<Scenario> {
     let (arch, icount) = (programs.arch.name(), if programs.arch == Arch::Aarch64 { "--icount" } else { "" });
     let config = format!(
         "[machine]\narch = \"{arch}\"\ncpus = 1\nslice = \"100us\"\n\n\
-         [[vm]]\nkernel = \"{}\"\nvcpus = {MAX_VCPUS}\nmemory = \"64M\"\nappend = \"vcpus={MAX_VCPUS}\"\n",
+         [[vm]]\nkernel = \"{}\"\nvcpus = 64\nmemory = \"64M\"\nappend = \"vcpus=64\"\n",
         programs.path("many")?
     );
     let expect = Expect { bounded_exits: Some(programs.arch), ..passed() };

@@ -179,7 +179,7 @@ fn usage() -> Vec<Scenario> {
     };
     vec![
         refused("unknown-word", "[[vm]]\nkernel = \"debian\"\nvpcus = 2\n", &["machine.toml:3:1", "vcpus"]),
-        refused("too-many-vcpus", "[[vm]]\nkernel = \"debian\"\nvcpus = 99\n", &["machine.toml:3:9", "64"]),
+        refused("too-many-vcpus", "[[vm]]\nkernel = \"debian\"\nvcpus = 999\n", &["machine.toml:3:9", "256"]),
         refused("not-toml", "[[vm\n", &["machine.toml:1"]),
     ]
 }

@@ -53,7 +53,7 @@ pub struct Vm<'a> {
     /// [`stile_board::map::FIRMWARE_MAX`]. With any, there is also NOR flash for the firmware's variables.
     pub firmware: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
-    pub vcpus: u8,
+    pub vcpus: u16,
     /// Topology of the vCPUs that the guest sees; [`Topology::flat`] if not configured.
     pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].

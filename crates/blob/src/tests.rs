@@ -176,7 +176,7 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
-    assert_eq!(check(&|vm| vm.vcpus = MAX_VCPUS as u8 + 1), broken(Rule::Vcpus));
+    assert_eq!(check(&|vm| vm.vcpus = MAX_VCPUS as u16 + 1), broken(Rule::Vcpus));
     let two = |threads| Some(Topology { sockets: 1, cores: 1, threads });
     assert_eq!(check(&|vm| vm.topology = two(2)), broken(Rule::Topology));
     assert_eq!(check(&|vm| vm.topology = two(0)), broken(Rule::Topology));
@@ -366,7 +366,7 @@ prop_compose! {
 prop_compose! {
     fn any_vm()(
         granules in 1..64u64,
-        vcpus in 1..=8u8,
+        vcpus in 1..=8u16,
         cpus: u64,
         pinned: bool,
         entry in 0..1024u64,

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Sockets, at least 1.
-    pub sockets: u8,
+    pub sockets: u16,
     /// Cores of a socket, at least 1.
-    pub cores: u8,
+    pub cores: u16,
     /// Threads of a core, at least 1.
-    pub threads: u8,
+    pub threads: u16,
 }
 
 impl Topology {
     /// One socket with a core for each vCPU.
-    pub const fn flat(vcpus: u8) -> Topology {
+    pub const fn flat(vcpus: u16) -> Topology {
         Topology { sockets: 1, cores: vcpus, threads: 1 }
     }
 

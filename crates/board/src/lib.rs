@@ -17,8 +17,11 @@ pub mod pc;
 /// The most virtual machines in one image.
 pub const MAX_VMS: usize = 128;
 
-/// The most virtual CPUs that one virtual machine has.
-pub const MAX_VCPUS: usize = 64;
+/// The most virtual CPUs that one virtual machine has; on x86-64 [`pc::MAX_VCPUS`].
+pub const MAX_VCPUS: usize = 256;
+
+/// Words of a set of a virtual machine's vCPUs: bit n % 64 of word n / 64 is vCPU n.
+pub const VCPU_WORDS: usize = MAX_VCPUS / 64;
 
 /// The most virtual CPUs of an Arm virtual machine that has an EL2.
 pub const MAX_NESTED_VCPUS: usize = 8;
@@ -62,11 +65,17 @@ pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
     if vcpu < vcpus && vcpu < MAX_VCPUS { Some(vcpu) } else { None }
 }
 
-/// Returns the IPA of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its `SGI_base` frame
-/// follows.
-#[inline]
-pub const fn gicr_base(vcpu: usize) -> u64 {
-    map::GICR_BASE + vcpu as u64 * map::GICR_STRIDE
+/// Returns the regions of the redistributors of a virtual machine with `vcpus` CPUs: the address of each, and its first
+/// virtual CPU and the one after its last. The second is empty if the first has room for all. In a region, each
+/// redistributor follows the one before without a gap: its `RD_base` frame, then its `SGI_base` frame.
+pub const fn redistributors(vcpus: usize) -> [(u64, core::ops::Range<usize>); 2] {
+    let first = if vcpus < map::GICR_FIRST { vcpus } else { map::GICR_FIRST };
+    [(map::GICR_BASE, 0..first), (map::GICR_HIGH_BASE, first..vcpus)]
+}
+
+/// Whether the redistributor of virtual CPU `vcpu`, of `vcpus`, is the last one of its region (GICR_TYPER.Last).
+pub const fn is_last_redistributor(vcpu: usize, vcpus: usize) -> bool {
+    vcpu + 1 == vcpus || vcpu + 1 == map::GICR_FIRST
 }
 
 #[cfg(test)]
@@ -85,5 +94,16 @@ mod tests {
         assert_eq!(vcpu_of_mpidr(0x1_0000, MAX_VCPUS), None);
         assert_eq!(vcpu_of_mpidr(((MAX_VCPUS / CLUSTER) as u64) << 8, usize::MAX), None);
         assert_eq!(vcpu_of_mpidr(u64::MAX, MAX_VCPUS), None);
+        assert_eq!((mpidr(255), vcpu_of_mpidr(0xf0f, 256)), (0xf0f, Some(255)));
+    }
+
+    #[test]
+    fn each_vcpu_has_a_redistributor_in_one_region() {
+        for vcpus in 1..=MAX_VCPUS {
+            let [(_, low), (_, high)] = redistributors(vcpus);
+            assert!(low.clone().chain(high.clone()).eq(0..vcpus));
+            let last = (0..vcpus).filter(|&vcpu| is_last_redistributor(vcpu, vcpus));
+            assert!(last.eq([low, high].into_iter().filter(|region| !region.is_empty()).map(|region| region.end - 1)));
+        }
     }
 }

@@ -10,10 +10,10 @@ pub const FLASH_BASE: u64 = 0x0400_0000;
 /// Size of that flash: three blocks of 256 KiB, as EDK2 divides it (store, working block, spare block).
 pub const FLASH_SIZE: u64 = 0xc_0000;
 
-/// The stolen time of the virtual CPUs: a page that guests can only read.
+/// The stolen time of the virtual CPUs: pages that guests can only read.
 pub const STOLEN_TIME_BASE: u64 = 0x0700_0000;
-/// Size of that page.
-pub const STOLEN_TIME_SIZE: u64 = 0x1000;
+/// The most memory for that: a page for every 64 virtual CPUs.
+pub const STOLEN_TIME_SIZE: u64 = 0x1000 * crate::VCPU_WORDS as u64;
 
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
@@ -27,8 +27,13 @@ pub const MSI_FRAME_SIZE: u64 = 0x1000;
 /// Offset in that frame of the register to which messages are written (MSI_SETSPI_NS).
 pub const MSI_DOORBELL: u64 = 0x40;
 
-/// The first virtual CPU's GICv3 redistributor; the others follow without a gap.
+/// The first virtual CPU's GICv3 redistributor: see [`redistributors`](crate::redistributors).
 pub const GICR_BASE: u64 = 0x080a_0000;
+/// Redistributors for which there is room up to the UART, as on QEMU's `virt`. Those of further virtual CPUs are at
+/// [`GICR_HIGH_BASE`].
+pub const GICR_FIRST: usize = ((PL011_BASE - GICR_BASE) / GICR_STRIDE) as usize;
+/// The redistributor of virtual CPU [`GICR_FIRST`].
+pub const GICR_HIGH_BASE: u64 = 0x0b00_0000;
 /// One redistributor: the `RD_base` and the `SGI_base` frame, 64 KiB each.
 pub const GICR_STRIDE: u64 = 0x2_0000;
 
@@ -97,9 +102,10 @@ mod tests {
             (STOLEN_TIME_BASE, STOLEN_TIME_SIZE),
             (GICD_BASE, GICD_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
-            (GICR_BASE, GICR_STRIDE * crate::MAX_VCPUS as u64),
+            (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),
+            (GICR_HIGH_BASE, GICR_STRIDE * (crate::MAX_VCPUS - GICR_FIRST) as u64),
             (PCI_WINDOW_BASE, PCI_WINDOW_SIZE),
             (PCI_ECAM_BASE, PCI_ECAM_SIZE),
             (RAM_BASE, RAM_MAX),

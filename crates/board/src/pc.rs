@@ -2,6 +2,9 @@
 
 use core::ops::Range;
 
+/// The most vCPUs of a PC: identifiers of local APICs are below FFH, which names all of them in xAPIC mode.
+pub const MAX_VCPUS: usize = 255;
+
 /// Guest-physical addresses from here to [`HIGH_RAM`] belong to devices.
 pub const RAM_LIMIT: u64 = 0xc000_0000;
 /// RAM that does not fit below [`RAM_LIMIT`] continues here: 4 GiB.

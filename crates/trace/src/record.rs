@@ -10,11 +10,11 @@ pub const ROW_SHIFT: u32 = 37;
 pub const KIND_SHIFT: u32 = 60;
 /// Stands for no vCPU.
 pub const NO_VCPU: u16 = 0;
-/// Set in the number of a vCPU. Below it are the numbers of the VM and, in 6 bits, of the vCPU.
+/// Set in the number of a vCPU. Below it are the numbers of the VM and, in 8 bits, of the vCPU.
 pub const IS_VCPU: u16 = 1 << 15;
 
 /// Bits of a vCPU's number in its VM.
-const VCPU_BITS: u32 = 6;
+const VCPU_BITS: u32 = 8;
 const VCPU_MASK: u16 = (1 << VCPU_BITS) - 1;
 /// Bits of a row's number.
 const ROW_MASK: u64 = 0x7ff;
@@ -28,7 +28,7 @@ const INTID_SHIFT: u32 = 32;
 pub struct Record {
     /// When it was, by the low 48 bits of the counter.
     pub ticks: u64,
-    /// The vCPU that was loaded: [`IS_VCPU`] + 64 × VM + vCPU, or [`NO_VCPU`].
+    /// The vCPU that was loaded: [`IS_VCPU`] + 256 × VM + vCPU, or [`NO_VCPU`].
     pub vcpu: u16,
     /// Its kind.
     pub kind: Kind,

@@ -10,7 +10,7 @@ use crate::redistributor::priority_mask;
 use crate::{BLOCK, FIRST_SPI, MAX_VCPUS, SPI_BLOCKS};
 
 /// No vCPU.
-const NOBODY: u8 = u8::MAX;
+const NOBODY: u16 = u16::MAX;
 
 /// The state of GICD: SPIs, routes, group enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct Distributor {
     /// GICD_IROUTER: Aff2, Aff1 and Aff0 in bits 23 to 0, Interrupt_Routing_Mode in bit 31.
     pub(crate) routes: [[u32; BLOCK]; SPI_BLOCKS],
     /// The vCPU on which an SPI is resident or active.
-    home: [[u8; BLOCK]; SPI_BLOCKS],
+    home: [[u16; BLOCK]; SPI_BLOCKS],
     online: Kick,
-    pub(crate) vcpus: u8,
+    pub(crate) vcpus: u16,
     /// The implemented priority bits.
     pub(crate) priority_mask: u8,
 }
@@ -49,7 +49,7 @@ impl Distributor {
             routes: [[0; BLOCK]; SPI_BLOCKS],
             home: [[NOBODY; BLOCK]; SPI_BLOCKS],
             online: Kick::one(0),
-            vcpus: vcpus.clamp(1, MAX_VCPUS) as u8,
+            vcpus: vcpus.clamp(1, MAX_VCPUS) as u16,
             priority_mask: priority_mask(priority_bits),
         }
     }
@@ -196,17 +196,17 @@ impl Distributor {
     }
 
     /// The target vCPU of SPI `i` of block `b` when it becomes pending.
-    pub(crate) fn target(&self, b: usize, i: usize) -> u8 {
+    pub(crate) fn target(&self, b: usize, i: usize) -> u16 {
         let route = self.routes[b][i];
         if route & Self::ANY != 0 {
-            self.online.first().map_or(NOBODY, |vcpu| vcpu as u8)
+            self.online.first().map_or(NOBODY, |vcpu| vcpu as u16)
         } else {
-            vcpu_of_mpidr(route.into(), self.vcpus.into()).map_or(NOBODY, |vcpu| vcpu as u8)
+            vcpu_of_mpidr(route.into(), self.vcpus.into()).map_or(NOBODY, |vcpu| vcpu as u16)
         }
     }
 
     /// The vCPU that must handle the current state of SPI `i` of block `b`.
-    pub(crate) fn owner(&self, b: usize, i: usize) -> u8 {
+    pub(crate) fn owner(&self, b: usize, i: usize) -> u16 {
         let block = &self.blocks[b];
         if (block.resident | block.active) >> i & 1 != 0 { self.home[b][i] } else { self.target(b, i) }
     }
@@ -214,16 +214,16 @@ impl Distributor {
     /// Whether SPI `i` of block `b`, which is resident, is so on vCPU `vcpu`, and routed to it by its affinity.
     #[inline(always)]
     pub(crate) fn is_home_and_target(&self, b: usize, i: usize, vcpu: u8) -> bool {
-        self.home[b][i] == vcpu && u64::from(self.routes[b][i]) == mpidr(vcpu.into())
+        self.home[b][i] == u16::from(vcpu) && u64::from(self.routes[b][i]) == mpidr(vcpu.into())
     }
 
     /// The vCPU on which SPI `i` of block `b` is resident or active, if it is.
-    pub(crate) fn home_of(&self, b: usize, i: usize) -> u8 {
+    pub(crate) fn home_of(&self, b: usize, i: usize) -> u16 {
         self.home[b][i]
     }
 
     /// Records that SPI `i` of block `b` is resident or active on vCPU `vcpu`.
-    pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u8) {
+    pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u16) {
         self.home[b][i] = vcpu;
     }
 }

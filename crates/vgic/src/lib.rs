@@ -106,9 +106,7 @@ pub use sgi::{Sgi, SgiRegister};
 pub use shortcuts::{PendingRequests, Requests, Shortcuts};
 
 /// Maximum number of vCPUs of a distributor. vCPU `n` has the affinity [`stile_board::mpidr`]`(n)`: clusters of 16.
-pub const MAX_VCPUS: usize = 64;
-
-const _: () = assert!(stile_board::MAX_VCPUS <= MAX_VCPUS);
+pub const MAX_VCPUS: usize = stile_board::MAX_VCPUS;
 
 /// Number of interrupts in a block of registers.
 pub(crate) const BLOCK: usize = 32;

@@ -129,7 +129,7 @@ impl Distributor {
     /// Exports a block of SPIs, after [`Redistributor::withdraw`] of all vCPUs.
     pub fn save(&self, b: usize) -> Option<saved::Spis> {
         let block = self.block(b)?.save();
-        Some(saved::Spis { block, routes: *self.routes.get(b)?, homes: core::array::from_fn(|i| self.home_of(b, i)) })
+        Some(saved::Spis { block, routes: *self.routes.get(b)?, homes: core::array::from_fn(|i| self.home_of(b, i) as u8) })
     }
 
     /// Imports GICD_CTLR's group enables into a distributor in reset state.
@@ -148,7 +148,7 @@ impl Distributor {
         self.blocks[b] = Block::restored(first, &from.block, self.priority_mask, self.enables);
         for i in 0..BLOCK {
             self.routes[b][i] = from.routes[i] & (Self::ANY | 0x00ff_ffff);
-            let home = from.homes[i];
+            let home = u16::from(from.homes[i]);
             if home < self.vcpus {
                 self.set_home(b, i, home);
             } else {

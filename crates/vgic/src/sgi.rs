@@ -2,7 +2,6 @@
 
 use stile_board::CLUSTER;
 
-use crate::MAX_VCPUS;
 use crate::kick::Kick;
 
 /// The register written.
@@ -31,7 +30,7 @@ impl Sgi {
     /// Decodes a write of `value` by vCPU `sender` of `vcpus` ("ICC_SGI1R_EL1"). Targets without a vCPU are
     /// dropped.
     #[inline]
-    pub const fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
+    pub fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
         const IRM: u64 = 1 << 40;
         // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero: no Aff0 is above 15), Aff2.
         const UNSUPPORTED_AFFINITY: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32;
@@ -39,10 +38,11 @@ impl Sgi {
         let cluster = (value >> 16) as usize & 0xff;
         let targets = if value & IRM != 0 {
             all.without(sender)
-        } else if value & UNSUPPORTED_AFFINITY != 0 || cluster >= MAX_VCPUS / CLUSTER {
+        } else if value & UNSUPPORTED_AFFINITY != 0 {
             Kick::NONE
         } else {
-            Kick((value & 0xffff) << (cluster * CLUSTER) & all.0)
+            let (word, first) = (cluster * CLUSTER / 64, cluster * CLUSTER % 64);
+            Kick::of_word(word, (value & 0xffff) << first).and(all)
         };
         Self { intid: (value >> 24) as u32 & 0xf, targets, group1: matches!(register, SgiRegister::Sgi1r) }
     }

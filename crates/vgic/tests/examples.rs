@@ -159,14 +159,19 @@ impl WithoutRwp for Read {
 fn decoding_of_sgi_registers() {
     let decode = |register, value| Sgi::decode(register, value, 1, 4);
     let sgi = decode(SgiRegister::Sgi1r, 7 << 24 | 0b1_1110);
-    assert_eq!(sgi, Sgi { intid: 7, targets: Kick(0b1110), group1: true });
+    assert_eq!(sgi, Sgi { intid: 7, targets: Kick::of_word(0, 0b1110), group1: true });
     // To all but the sender.
-    assert_eq!(decode(SgiRegister::Sgi0r, 1 << 40), Sgi { intid: 0, targets: Kick(0b1101), group1: false });
+    assert_eq!(decode(SgiRegister::Sgi0r, 1 << 40), Sgi { intid: 0, targets: Kick::of_word(0, 0b1101), group1: false });
     // To a cluster, and to one of which not all are there.
     let of_40 = |value| Sgi::decode(SgiRegister::Sgi1r, value, 1, 40).targets;
     assert_eq!(of_40(1 << 16 | 0x8001), Kick::one(16) | Kick::one(31));
-    assert_eq!(of_40(2 << 16 | 0xffff), Kick(0xff << 32));
+    assert_eq!(of_40(2 << 16 | 0xffff), Kick::of_word(0, 0xff << 32));
     assert_eq!(of_40(1 << 40), Kick::below(40).without(1));
+    // Beyond the first word: cluster 15, whole and in part, and all but the sender.
+    let of_250 = |value| Sgi::decode(SgiRegister::Sgi1r, value, 200, 250).targets;
+    assert_eq!(of_250(15 << 16 | 0xfe00), Kick::one(249));
+    assert_eq!(of_250(4 << 16 | 0xffff), Kick::of_word(1, 0xffff));
+    assert!(of_250(1 << 40).into_iter().eq((0..250).filter(|&vcpu| vcpu != 200)));
     assert_eq!([3, 4, 0x80].map(|cluster| of_40(cluster << 16 | 1)), [Kick::NONE; 3]);
     // Affinities without a vCPU: Aff3, the range selector, Aff2, Aff1.
     for bit in [48, 44, 32, 16] {

@@ -64,7 +64,12 @@ pub fn cpu_on(cpu: usize, context: u64) -> i64 {
 
 /// Whether a CPU is on (0), off (1) or pending on (2).
 pub fn affinity_info(cpu: usize) -> i64 {
-    call(id::AFFINITY_INFO, [cpu as u64, 0, 0])
+    affinity_info_of(cpu as u64)
+}
+
+/// The same, of the CPU with an affinity.
+pub fn affinity_info_of(affinity: u64) -> i64 {
+    call(id::AFFINITY_INFO, [affinity, 0, 0])
 }
 
 /// Turns this CPU off; returns only on failure.

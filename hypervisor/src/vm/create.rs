@@ -154,12 +154,12 @@ fn build(
 #[inline(never)]
 fn vcpu(
     number: usize,
-    index: u8,
+    index: u16,
     config: &stile_blob::Vm<'_>,
     techniques: Techniques,
     arena: &'static Arena,
 ) -> Result<&'static Vcpu, &'static str> {
-    let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
+    let id = u8::try_from(index).ok().and_then(|index| VcpuId::new(number as u8, index)).ok_or("more VMs or vCPUs than there may be")?;
     // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;

@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 /// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
-pub fn tables(vcpus: u8, kind: Kind) -> Vec<u8> {
+pub fn tables(vcpus: u16, kind: Kind) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
         let at = TABLES + all.len() as u64;
@@ -93,12 +93,13 @@ fn rsdp(rsdt: u32, xsdt: u64) -> Vec<u8> {
 
 /// Interrupt controllers: a local APIC per vCPU, one I/O APIC, and the routing of a legacy PC's lines
 /// ("Multiple APIC Description Table (MADT)").
-fn madt(vcpus: u8, kind: Kind) -> Sdt {
+fn madt(vcpus: u16, kind: Kind) -> Sdt {
     const HAS_8259: u32 = 1;
     let mut madt = Sdt::new(*b"APIC", SDT_HEADER, 5, OEM, TABLE, REVISION);
     madt.append_slice(&(pc::LOCAL_APIC as u32).to_le_bytes());
     madt.append_slice(&(if kind == Kind::Whole { HAS_8259 } else { 0 }).to_le_bytes());
-    for vcpu in 0..vcpus {
+    // Below the identifier of all processors: `pc::MAX_VCPUS`.
+    for vcpu in 0..vcpus as u8 {
         madt.append_slice(&bytes(&ProcessorLocalApic::new(vcpu, vcpu, EnabledStatus::Enabled)));
     }
     madt.append_slice(&bytes(&IoApic::new(0, pc::IO_APIC as u32, 0)));

@@ -31,7 +31,7 @@ fn sum_up(bytes: &mut [u8], at: usize) {
 }
 
 /// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
-pub fn tables(vcpus: u8) -> Vec<u8> {
+pub fn tables(vcpus: u16) -> Vec<u8> {
     let mut pointer = b"_MP_".to_vec();
     pointer.extend((TABLES as u32 + POINTER_LEN as u32).to_le_bytes());
     // One paragraph; with a configuration table, and interrupts through APICs from the start.
@@ -43,7 +43,7 @@ pub fn tables(vcpus: u8) -> Vec<u8> {
 }
 
 /// "MP Configuration Table Header", and its entries.
-fn configuration(vcpus: u8) -> Vec<u8> {
+fn configuration(vcpus: u16) -> Vec<u8> {
     let entries = entries(vcpus);
     let mut table = b"PCMP\0\0".to_vec();
     table.extend([REVISION, 0]);
@@ -60,7 +60,7 @@ fn configuration(vcpus: u8) -> Vec<u8> {
     table
 }
 
-fn entries(vcpus: u8) -> Vec<Vec<u8>> {
+fn entries(vcpus: u16) -> Vec<Vec<u8>> {
     const ENABLED: u8 = 1 << 0;
     const FIRST: u8 = 1 << 1;
     let processor = |id: u8| {
@@ -77,7 +77,7 @@ fn entries(vcpus: u8) -> Vec<Vec<u8>> {
         };
         assignment(3, INTERRUPT, flags, [ISA, line, IO_APIC, input])
     };
-    let mut entries: Vec<_> = (0..vcpus).map(processor).collect();
+    let mut entries: Vec<_> = (0..vcpus as u8).map(processor).collect();
     entries.push([&[1, ISA][..], b"ISA   "].concat());
     entries.push(io_apic);
     entries.extend((0..LINES).filter(|&line| line != CASCADE).map(line));

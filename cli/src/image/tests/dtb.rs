@@ -8,7 +8,7 @@ use super::tree_source::source;
 use crate::image::domain::Domain;
 use crate::image::dtb::{Description, SEED_LEN, build};
 
-fn description(vcpus: u8) -> Description<'static> {
+fn description(vcpus: u16) -> Description<'static> {
     Description {
         el2: false,
         memory: 512 << 20,

@@ -209,12 +209,12 @@ impl Redistributor {
     /// Of `bits` of SPI block `b`, those that this vCPU must handle.
     #[inline]
     fn owned(&self, distributor: &Distributor, b: usize, bits: u32) -> u32 {
-        let mine = |&i: &usize| distributor.owner(b, i) == self.config.vcpu;
+        let mine = |&i: &usize| distributor.owner(b, i) == u16::from(self.config.vcpu);
         Bits(bits).filter(mine).map(|i| 1 << i).sum()
     }
 
     fn terms(&self, distributor: &Distributor, b: usize, i: usize, overflows: bool) -> Terms {
-        Terms { routed: distributor.target(b, i) == self.config.vcpu, overflows }
+        Terms { routed: distributor.target(b, i) == u16::from(self.config.vcpu), overflows }
     }
 
     /// Puts SPI `i` of block `b` into list register `n`. Returns false if it has no state to put there.
@@ -230,7 +230,7 @@ impl Redistributor {
         let terms = self.terms(distributor, b, i, overflows);
         let placed = self.slots.place(&mut distributor.blocks[b], i, n, terms, lrs);
         if placed {
-            distributor.set_home(b, i, self.config.vcpu);
+            distributor.set_home(b, i, self.config.vcpu.into());
         }
         placed
     }

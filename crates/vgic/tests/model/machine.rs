@@ -376,7 +376,7 @@ impl Machine {
     pub fn send_sgi(&mut self, sender: usize, register: SgiRegister, value: u64) {
         let Some(p) = self.place[sender] else { return };
         let sgi = Sgi::decode(register, value, sender, self.vcpus());
-        self.reference.send_sgi(sender, register, sgi.targets.0, sgi.intid);
+        self.reference.send_sgi(sender, register, sgi.targets.words()[0], sgi.intid);
         for v in sgi.targets {
             let physical = self.place[v].and_then(|p| self.interfaces[p].direct.as_mut());
             if sgi.group1 && physical.is_some_and(|physical| physical.send(sgi.intid)) {

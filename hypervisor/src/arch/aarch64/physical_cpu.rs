@@ -169,7 +169,7 @@ impl PhysicalCpu for Cpu {
         interface::each_new(before.unwrap_or(u64::MAX), each);
     }
 
-    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, [u64; stile_board::VCPU_WORDS])> {
         (row == exit::ROW_OF_SGI).then(|| emulation::gic::sent_by_exit(self))
     }
 

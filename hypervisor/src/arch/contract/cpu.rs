@@ -90,8 +90,8 @@ pub trait PhysicalCpu {
     fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32));
 
     /// The interrupt, if any, that the exit being handled, of this row of the ledger, sent to other vCPUs: its
-    /// number, and a bit mask of targets. For a recording CPU.
-    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)>;
+    /// number, and the set of targets. For a recording CPU.
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, [u64; stile_board::VCPU_WORDS])>;
 
     /// Initializes a secondary CPU, on its own stack, with its block. The error describes why it cannot be used.
     #[cfg(target_os = "none")]

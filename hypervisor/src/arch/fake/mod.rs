@@ -2,7 +2,7 @@
 //! are idle, and tests generate the interrupts.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -138,7 +138,7 @@ fn is_charged(vm: u8) -> bool {
 /// State of a VM.
 pub struct Vm {
     number: u8,
-    on: AtomicU64,
+    on: Mutex<BTreeSet<usize>>,
     /// Number of resets.
     pub lives: AtomicU64,
     /// Mapped addresses, and their memory.
@@ -156,12 +156,12 @@ impl VmPart for Vm {
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let table = arena.allocate::<u64>()?.write(0);
-        Ok(Vm { number: number as u8, on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
+        Ok(Vm { number: number as u8, on: Mutex::default(), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
     }
 
     fn reset(&self) {
         assert!(is_charged(self.number), "another VM pays for a reset");
-        self.on.store(1, Ordering::Relaxed);
+        *self.on.lock().unwrap() = BTreeSet::from([0]);
         self.lives.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -358,8 +358,9 @@ impl Platform for Arch {
     fn set_line(_vm: &vm::Vm, _line: Line, _high: bool) {}
 
     fn record_off(vm: &vm::Vm, vcpu: usize) -> usize {
-        vm.arch.on.fetch_and(!(1 << vcpu), Ordering::Relaxed);
-        vm.arch.on.load(Ordering::Relaxed).count_ones() as usize
+        let mut on = vm.arch.on.lock().unwrap();
+        on.remove(&vcpu);
+        on.len()
     }
 
     fn powered_off(_vm: &'static vm::Vm, _vcpu: usize) {}
@@ -398,11 +399,11 @@ impl Snapshots for Arch {
         let vcpu = vm.vcpus.get(part).ok_or("no such vCPU")?;
         let (register, on): (u64, bool) = stile_snapshot::decode(from).ok_or("no record")?;
         vcpu.arch.saved.store(register, Ordering::Relaxed);
-        let (bit, states) = (1 << part, &vm.arch.on);
+        let mut states = vm.arch.on.lock().unwrap();
         if on {
-            states.fetch_or(bit, Ordering::Relaxed)
+            states.insert(part)
         } else {
-            states.fetch_and(!bit, Ordering::Relaxed)
+            states.remove(&part)
         };
         Ok(())
     }
@@ -410,7 +411,7 @@ impl Snapshots for Arch {
     fn complete(_vm: &'static vm::Vm) {}
 
     fn is_on(vm: &vm::Vm, vcpu: usize) -> bool {
-        vm.arch.on.load(Ordering::Relaxed) >> vcpu & 1 != 0
+        vm.arch.on.lock().unwrap().contains(&vcpu)
     }
 }
 
@@ -482,8 +483,8 @@ impl PhysicalCpu for Cpu {
     }
 
     /// Its number is the row's.
-    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
-        (row.raw() == 7).then_some((7, 1))
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, [u64; stile_board::VCPU_WORDS])> {
+        (row.raw() == 7).then_some((7, core::array::from_fn(|word| u64::from(word == 0))))
     }
 
     fn became_pending(&self, before: Option<u64>, mut each: impl FnMut(u32)) {
@@ -495,7 +496,7 @@ impl PhysicalCpu for Cpu {
 
 /// Powers on a vCPU, as its guest would.
 pub fn turn_on(vcpu: &'static vm::Vcpu) {
-    vcpu.vm().arch.on.fetch_or(1 << vcpu.arch.index, Ordering::Relaxed);
+    vcpu.vm().arch.on.lock().unwrap().insert(vcpu.arch.index);
     vcpu.arch.set_entry(0);
     cpu::start(vcpu);
 }

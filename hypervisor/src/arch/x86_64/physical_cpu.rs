@@ -115,7 +115,7 @@ impl PhysicalCpu for Cpu {
         record::each_new(self, before, each);
     }
 
-    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, [u64; stile_board::VCPU_WORDS])> {
         record::sent(self, row)
     }
 

@@ -1,6 +1,6 @@
 //! The devices on a VM's memory bus: `virt`'s UART, clock and interrupt controller.
 
-use stile_board::map;
+use stile_board::{map, redistributors};
 use stile_bus::{Region, Widths};
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
@@ -15,8 +15,10 @@ devices! {
     vm:
     /// GICv3 distributor.
     Distributor => &DistributorFrame,
-    /// Redistributors of all vCPUs.
-    Redistributors => &RedistributorFrames,
+    /// Redistributors of the first vCPUs, or of all.
+    Redistributors => &RedistributorFrames { first: 0 },
+    /// Redistributors for which there is no room among the first.
+    HighRedistributors => &RedistributorFrames { first: map::GICR_FIRST },
     /// PL011.
     Uart => &vm.devices.uart,
     /// PL031.
@@ -35,7 +37,7 @@ impl Device {
         let offset = offset as u32;
         match self {
             Device::Distributor => rows::gicd(offset, write),
-            Device::Redistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
+            Device::Redistributors | Device::HighRedistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
             Device::Uart => rows::pl011(offset, write),
             Device::Clock => rows::pl031(offset, write),
             Device::HostBridge if HostBridge::is_config(offset.into()) => rows::MMIO_PCI_CONFIG,
@@ -51,17 +53,20 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
     let always = [
         region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor),
-        region(map::GICR_BASE, map::GICR_STRIDE * vcpus as u64, Widths::ALL, Device::Redistributors),
         region(map::PL011_BASE, map::PL011_SIZE, Widths::ALL, Device::Uart),
         region(map::PL031_BASE, map::PL031_SIZE, Widths::ALL, Device::Clock),
     ];
+    let devices = [Device::Redistributors, Device::HighRedistributors];
+    let redistributors = redistributors(vcpus).into_iter().zip(devices).filter(|((_, vcpus), _)| !vcpus.is_empty());
+    let redistributors =
+        redistributors.map(move |((base, vcpus), device)| region(base, map::GICR_STRIDE * vcpus.len() as u64, Widths::ALL, device));
     let with_functions = [
         region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge),
         region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame),
     ];
     let flash = region(map::FLASH_BASE, map::FLASH_SIZE, Widths::ALL, Device::Flash);
     let functions = with_functions.into_iter().filter(move |_| optional.pci);
-    always.into_iter().chain(functions).chain(optional.flash.then_some(flash))
+    always.into_iter().chain(redistributors).chain(functions).chain(optional.flash.then_some(flash))
 }
 
 /// Arm has no I/O ports.

@@ -1,6 +1,6 @@
 //! The parts of the virtual GIC that hardware does not virtualize: SGI generation, GICD, GICR.
 
-use stile_board::map;
+use stile_board::{VCPU_WORDS, map};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, HotRegister};
 use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
@@ -108,12 +108,12 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
 }
 
 /// INTID and targets of the SGI sent by the exit being handled, a write of ICC_SGI1R_EL1.
-pub fn sent_by_exit(cpu: &Cpu) -> (u16, u64) {
+pub fn sent_by_exit(cpu: &Cpu) -> (u16, [u64; VCPU_WORDS]) {
     let register = read_sysreg!(ESR_EL2) >> 5 & 0x1f;
     let vcpu = cpu.vcpu();
     let value = cpu.frame.get(register as usize);
     let sgi = Sgi::decode(SgiRegister::Sgi1r, value, vcpu.arch.index, vcpu.vm().vcpus.len());
-    (sgi.intid as u16, sgi.targets.0)
+    (sgi.intid as u16, sgi.targets.words())
 }
 
 /// Handles ICC_DIR_EL1, trapped while list registers overflow.
@@ -161,7 +161,7 @@ impl Device for DistributorFrame {
                 direct::leave_for_handler(cpu);
                 deliver(vm, holders);
                 let is_known = wait_for(cpu.vcpu(), cpu.index, || {
-                    let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
+                    let left = vm.arch.distributor.lock().unpublished().and(holders);
                     // A vCPU that was put since the request publishes its state from memory.
                     let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
                     left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
@@ -188,14 +188,18 @@ fn size(bytes: u64) -> Size {
 }
 
 /// GICR's frames on the memory bus: a redistributor for each vCPU.
-pub struct RedistributorFrames;
+pub struct RedistributorFrames {
+    /// The vCPU whose redistributor is the first.
+    pub first: usize,
+}
 
 impl RedistributorFrames {
     /// Returns the vCPU whose redistributor is at an offset, and the offset in it. Delivers requested SGIs first, so
     /// that the registers show them.
-    fn owner(cpu: &mut Cpu, offset: u64) -> Option<(&'static Vcpu, u32)> {
+    #[inline(always)]
+    fn owner(&self, cpu: &mut Cpu, offset: u64) -> Option<(&'static Vcpu, u32)> {
         let vcpu = cpu.vcpu();
-        let owner = *vcpu.vm().vcpus.get((offset / map::GICR_STRIDE) as usize)?;
+        let owner = *vcpu.vm().vcpus.get(self.first + (offset / map::GICR_STRIDE) as usize)?;
         direct::leave_for_handler(cpu);
         if owner.arch.index == vcpu.arch.index {
             pull(cpu);
@@ -222,7 +226,7 @@ impl Device for RedistributorFrames {
     }
 
     fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
-        let Some((owner, offset)) = Self::owner(cpu, offset) else { return Some(0) };
+        let Some((owner, offset)) = self.owner(cpu, offset) else { return Some(0) };
         let read = owner.arch.redistributor.lock().read(offset, size(bytes));
         match read {
             Read::Value(value) => Some(value),
@@ -244,7 +248,7 @@ impl Device for RedistributorFrames {
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
-        let (owner, offset) = Self::owner(cpu, offset)?;
+        let (owner, offset) = self.owner(cpu, offset)?;
         let mut redistributor = owner.arch.redistributor.lock();
         let delivery = redistributor.write(offset, size(bytes), value);
         let traps = redistributor.needs_trapped_sgis(place::RESERVED);

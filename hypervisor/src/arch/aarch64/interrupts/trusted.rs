@@ -27,6 +27,9 @@ use crate::vm::Vcpu;
 static OWNERS: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
 const NOBODY: u16 = u16::MAX;
 
+// Each vCPU of a trusted VM has a CPU of its own: `needs_trapped` has a bit for each.
+const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
+
 /// Whether these techniques request SGIs without exits.
 pub fn is_wanted(techniques: Techniques) -> bool {
     techniques.interrupts == Interrupts::Direct && techniques.ipi == IpiAccess::Direct

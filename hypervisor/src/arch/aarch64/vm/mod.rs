@@ -6,11 +6,11 @@ pub mod stolen_time;
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::map::{self, RAM_BASE};
-use stile_board::{MAX_CPUS, intid, mpidr};
+use stile_board::{MAX_CPUS, intid, is_last_redistributor, mpidr};
 use stile_device::psci::PowerTable;
 use stile_lock::TicketLock;
 use stile_nested_arm::forward::Masks;
@@ -105,8 +105,8 @@ unsafe impl Sync for Vcpu {}
 const ROOT: u64 = 0xffff_ffff_fffe;
 
 /// Last vCPU of each VM to run on each CPU: see [`load_second_stage`].
-static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
-    [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
+static LAST_RAN: [[AtomicU16; stile_board::MAX_VMS]; MAX_CPUS] =
+    [const { [const { AtomicU16::new(u16::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
 
 /// Mapping of a part of a VM's RAM.
 fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
@@ -208,7 +208,7 @@ impl VmPart for Vm {
         if let Some(flash) = flash {
             map_read_only(&mut table, arena, &flash.piece())?;
         }
-        let stolen_time = StolenTime::new(arena)?;
+        let stolen_time = StolenTime::new(vcpus, arena)?;
         map_read_only(&mut table, arena, &stolen_time.piece())?;
         let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
@@ -356,8 +356,8 @@ impl Vm {
             write_sysreg!(CNTVOFF_EL2, self.held_time());
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
-        if last.load(Ordering::Relaxed) != vcpu as u8 {
-            last.store(vcpu as u8, Ordering::Relaxed);
+        if last.load(Ordering::Relaxed) != vcpu as u16 {
+            last.store(vcpu as u16, Ordering::Relaxed);
             // The instruction cache may hold instructions of another vCPU's mapping. The register write, if any, must
             // complete before the TLB instruction, which uses its VMID.
             // SAFETY: both drop cached translations and instructions only, of which Stile's own are fetched again from
@@ -379,7 +379,7 @@ impl Vm {
     /// loaded: a rollover carries the VMIDs in force over, and [`Vm::hold_time`] finds no vCPU loaded.
     #[inline(always)]
     pub fn keep_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
-        LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS].store(vcpu as u8, Ordering::Relaxed);
+        LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS].store(vcpu as u16, Ordering::Relaxed);
         // As in `load_second_stage`. VTTBR_EL2 was not written, and the caller's ISB precedes the guest.
         // SAFETY: both drop cached translations and instructions only, of which Stile's own are fetched again from
         // memory that holds the same.
@@ -462,7 +462,7 @@ impl VcpuPart for Vcpu {
             context: UnsafeCell::new(context),
             redistributor: TicketLock::new(Redistributor::new(Config {
                 vcpu: index as u8,
-                last: index + 1 == of,
+                last: is_last_redistributor(index, of),
                 list_registers: shape.list_registers as u8,
                 priority_bits: shape.priority_bits,
                 preemption_bits: shape.preemption_bits,

@@ -1,4 +1,4 @@
-//! Stolen time of a VM's vCPUs in guest memory (Arm DEN 0057A, "Stolen time"): a page that the guest can only read.
+//! Stolen time of a VM's vCPUs in guest memory (Arm DEN 0057A, "Stolen time"): pages that the guest can only read.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,26 +16,29 @@ const STRUCTURE: usize = 64;
 const WORDS: usize = STRUCTURE / 8;
 const NANOSECONDS: usize = 1;
 
-const _: () = assert!(MAX_VCPUS * STRUCTURE <= PAGE_SIZE as usize && PAGE_SIZE == map::STOLEN_TIME_SIZE);
+const _: () = assert!((MAX_VCPUS * STRUCTURE) as u64 == map::STOLEN_TIME_SIZE);
 
 /// The structures of a VM's vCPUs.
 pub struct StolenTime {
-    /// Physical address of the page.
+    /// Physical address of the pages.
     memory: u64,
+    /// Their size in bytes.
+    size: u64,
 }
 
 impl StolenTime {
-    /// Creates the structures with no stolen time.
+    /// Creates the structures of `vcpus` vCPUs, at most [`MAX_VCPUS`], with no stolen time.
     ///
     /// # Errors
     /// No memory is left.
-    pub fn new(arena: &'static Arena) -> Result<StolenTime, &'static str> {
-        Ok(StolenTime { memory: arena.allocate_pages(PAGE_SIZE)? })
+    pub fn new(vcpus: usize, arena: &'static Arena) -> Result<StolenTime, &'static str> {
+        let size = ((vcpus * STRUCTURE) as u64).next_multiple_of(PAGE_SIZE);
+        Ok(StolenTime { memory: arena.allocate_pages(size)?, size })
     }
 
     /// Physical and guest-physical extent.
     pub fn piece(&self) -> Piece {
-        Piece { gpa: map::STOLEN_TIME_BASE, pa: self.memory, size: PAGE_SIZE }
+        Piece { gpa: map::STOLEN_TIME_BASE, pa: self.memory, size: self.size }
     }
 
     /// Guest-physical address of a vCPU's structure.
@@ -45,8 +48,11 @@ impl StolenTime {
 
     /// Sets a vCPU's stolen time.
     pub fn set(&self, vcpu: usize, nanoseconds: u64) {
-        // SAFETY: the page is in the direct map and belongs to this VM for its lifetime; guests can only read it.
-        let words: &[AtomicU64; MAX_VCPUS * WORDS] = unsafe { &*address_space::physical(self.memory).cast() };
-        words[vcpu % MAX_VCPUS * WORDS + NANOSECONDS].store(nanoseconds, Ordering::Relaxed);
+        let start = address_space::physical(self.memory).cast::<AtomicU64>();
+        // SAFETY: the pages are in the direct map and belong to this VM for its lifetime; guests can only read them.
+        let words = unsafe { core::slice::from_raw_parts(start, self.size as usize / 8) };
+        if let Some(word) = words.get(vcpu * WORDS + NANOSECONDS) {
+            word.store(nanoseconds, Ordering::Relaxed);
+        }
     }
 }

@@ -39,8 +39,9 @@ pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
     if to == own.arch.index as u32 {
         return interrupt_self(cpu, vector, takes);
     }
-    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC: there are fewer than 256.
-    const _: () = assert!(stile_board::MAX_VCPUS < 0xff);
+    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC: 0xff, all of them in xAPIC
+    // mode, is none.
+    const _: () = assert!(stile_board::pc::MAX_VCPUS <= 0xff);
     if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
         receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
     }

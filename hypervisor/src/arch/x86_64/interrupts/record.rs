@@ -2,6 +2,7 @@
 
 use stile_apic::{Delivery, offset};
 use stile_blob::ApicVirtualization;
+use stile_board::VCPU_WORDS;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
@@ -31,7 +32,7 @@ pub fn each_new(cpu: &Cpu, before: Option<u64>, mut each: impl FnMut(u32)) {
 }
 
 /// Vector and target vCPUs of an ICR write, if that is the exit being handled.
-pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, u64)> {
+pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, [u64; VCPU_WORDS])> {
     let is_icr = if row == rows::WRMSR_X2APIC_ICR {
         true
     } else if row == rows::APIC_WRITE {
@@ -44,6 +45,9 @@ pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, u64)> {
     let vcpus = vcpu.vm().vcpus.iter();
     let is_target =
         |index: usize| vcpus.clone().nth(index).is_some_and(|to| to.arch.pages.is_target(message.destination, vcpu.arch.index as u32));
-    let targets = (0..vcpus.len()).filter(|&index| is_target(index)).fold(0, |set, index| set | 1_u64 << index);
+    let mut targets = [0; VCPU_WORDS];
+    for index in (0..vcpus.len()).filter(|&index| is_target(index)) {
+        targets[index / 64] |= 1_u64 << (index % 64);
+    }
     Some((message.vector.into(), targets))
 }

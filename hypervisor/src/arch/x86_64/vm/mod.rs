@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques, Topology};
+use stile_board::pc;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
@@ -129,6 +130,9 @@ impl VmPart for Vm {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
         let vcpus = usize::from(config.vcpus);
+        if vcpus > pc::MAX_VCPUS {
+            return Err("a PC has at most 255 vCPUs");
+        }
         let nested = (techniques.nested != Nested::Off).then(nested::Offer::new);
         if nested.is_some() && techniques.decode_cache == DecodeCache::Protect {
             return Err("a VM with VMs of its own can't have decode_cache = \"protect\"");
@@ -254,7 +258,8 @@ impl VcpuPart for Vcpu {
     const MEMORY: u64 = arena::room::<VcpuContext>() + PAGE_SIZE + Decoder::MEMORY + size_of::<Pages>() as u64;
 
     fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
-        const _: () = assert!(2 * VCPUS < 1 << 16);
+        // VPIDs have 16 bits, and 0 is none. The last identifier is that of vCPU 255, which no PC has.
+        const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_VCPUS < stile_board::MAX_VCPUS);
         let index = usize::from(id.vcpu());
         // SAFETY: all-zero is a valid VcpuContext: integers, and the first kind of start.
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
