@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::{ProcessMemory, SharedMemory};
+use super::process_memory::ProcessMemory;
+use super::shared::SharedMemory;
 
 /// Access to the window of a machine.
 #[derive(Debug)]

@@ -181,7 +181,7 @@ mod tests {
             memory: 64 << 20,
             ram_base: base,
             firmware: 0,
-            vcpus,
+            vcpus: vcpus.into(),
             topology: None,
             cpus: 0,
             pinned: false,

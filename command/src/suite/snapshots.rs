@@ -17,7 +17,7 @@ const ROUND: &str = "checksum: round";
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     if programs.arch == Arch::X86_64 {
-        return Ok(vec![save_pc(programs)?, migrate_pc(programs)?]);
+        return Ok(vec![save_pc(programs)?]);
     }
     Ok(vec![save(programs)?, migrate(programs)?])
 }
@@ -89,30 +89,6 @@ fn save_pc(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
     let config = config(programs, "snapshot", 1000)?.replace("holds=1000", "holds=1000 x2apic");
     Ok(Scenario { config: Some(config), steps, expect, ..scenario })
-}
-
-/// A VM moves from one PC to another, which has one CPU, and ends there.
-fn migrate_pc(programs: &Programs) -> Result<Scenario> {
-    let other = format!(
-        "[machine]\narch = \"x86_64\"\nmemory = \"256M\"\n\n[[vm]]\nname = \"keeper\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
-        programs.path("spin")?
-    );
-    let steps = vec![
-        Step::new("", "run --detach --name n --timeout 600 other.toml", &["n"]),
-        Step::new("snapshot: round 2", "migrate m/snapshot n", &["n/snapshot runs"]),
-        Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
-        Step::new("", "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
-        Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new("snapshot: round", "stop n/keeper --force", &[]),
-        Step::new("snapshot: round", "destroy m/snapshot --force", &[]),
-        Step::new(ROUND, "stop m/neighbour --force", &[]),
-    ];
-    let mut expect = passed();
-    expect.output = ["snapshot: round 2", ROUND, "snapshot: round"].map(String::from).to_vec();
-    expect.absent = vec!["FAIL"];
-    expect.notes.push(SAME_MEMORY.into());
-    let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
-    Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files: vec![("other.toml", other)], steps, expect, ..scenario })
 }
 
 /// A VM moves to another machine and back, and is paused. The first move may not show in its clocks: the other machine's physical counter began

@@ -159,7 +159,7 @@ impl Counter {
     }
 
     fn save(&self, now: u64) -> SavedCounter {
-        let Self { count, mode, access, next_write, next_read, low, latched, status, start, stopped, gated: _ } = *self;
+        let Self { count, mode, access, next_write, next_read, low, latched, status, start, stopped, .. } = *self;
         let (writes_high, reads_high) = (next_write == Half::High, next_read == Half::High);
         let elapsed = start.map(|start| now.saturating_sub(start));
         SavedCounter { count: count as u32, mode, access, writes_high, reads_high, low, latched, status, elapsed, stopped }

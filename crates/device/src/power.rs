@@ -107,7 +107,7 @@ impl Power {
 
     /// Exports the state.
     pub const fn save(&self) -> Saved {
-        let Self { status, enable, control, line: _ } = *self;
+        let Self { status, enable, control, .. } = *self;
         Saved { status, enable, control }
     }
 

@@ -77,6 +77,7 @@ pub struct Vcpu<'a> {
 }
 
 /// Guest-state area of a VMCS.
+#[expect(clippy::large_enum_variant, reason = "a record exists once, on the stack, while it is encoded or decoded")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// It has not run since its start in real mode at this page.

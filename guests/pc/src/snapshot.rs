@@ -63,7 +63,9 @@ fn run(wanted: u64) -> Outcome {
     check!(others::wait(|| others::UP.load(Ordering::SeqCst) == 1), "the other CPU does not start");
     // SAFETY: the 8259s are masked, and the 8254's first counter interrupts 100 times a second.
     unsafe {
-        [(0x21, 0xff), (0xa1, 0xff), (0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)].into_iter().for_each(|(port, value)| machine::out8(port, value));
+        [(0x21, 0xff), (0xa1, 0xff), (0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)]
+            .into_iter()
+            .for_each(|(port, value)| machine::out8(port, value));
     }
     apic::io_route(2, 0, PIT.into());
     // SAFETY: RAM after the program, otherwise unused.
