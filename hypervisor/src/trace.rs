@@ -241,7 +241,7 @@ fn inject(cpu: &Cpu, before: Option<u64>) {
 extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
     if let Some((intid, targets)) = cpu.sent_ipi(RowId::masked(row as usize)) {
         let parts = targets.into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]);
-        for (first, targets) in (0_u8..).step_by(32).zip(parts).filter(|(_, targets)| *targets != 0) {
+        for (first, targets) in (0..=u8::MAX).step_by(32).zip(parts).filter(|(_, targets)| *targets != 0) {
             cpu.recorder.put(Record { ticks: cpu.since, vcpu: number(cpu.vcpu), kind: Kind::Ipi { intid, first, targets } });
         }
     }

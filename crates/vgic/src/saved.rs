@@ -128,7 +128,11 @@ impl Distributor {
 
     /// Exports a block of SPIs, after [`Redistributor::withdraw`] of all vCPUs.
     pub fn save(&self, b: usize) -> Option<saved::Spis> {
-        let block = self.block(b)?.save();
+        let mut block = self.block(b)?.save();
+        // As `restore`: a home in the record is of 8 bits, in which "none" is the 256th vCPU.
+        let nowhere = (0..BLOCK).filter(|&i| self.home_of(b, i) >= self.vcpus).fold(0, |bits, i| bits | 1 << i);
+        block.active &= !nowhere;
+        block.written &= !nowhere;
         Some(saved::Spis { block, routes: *self.routes.get(b)?, homes: core::array::from_fn(|i| self.home_of(b, i) as u8) })
     }
 

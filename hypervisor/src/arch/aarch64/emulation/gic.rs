@@ -17,14 +17,16 @@ use crate::device::bus::Device;
 use crate::vm::power::End;
 use crate::vm::{Vcpu, Vm};
 
-/// ICC_SGI1R_EL1: the INTID and target list of an SGI to cluster 0.0.0.
-const PLAIN: u64 = 0xf << 24 | 0xffff;
+/// ICC_SGI1R_EL1.INTID.
+const INTID: u64 = 0xf << 24;
 
-/// Index of the first target in the list of affinity 0.0.0 (64 if the list is empty), and whether there is at most one.
+/// The target of a write of ICC_SGI1R_EL1, if it is one vCPU of cluster 0.0.0.
 #[inline(always)]
-fn first_target(value: u64) -> (usize, bool) {
-    let targets = value & 0xffff;
-    (targets.trailing_zeros() as usize, targets & targets.wrapping_sub(1) == 0)
+fn only_target(value: u64) -> Option<usize> {
+    let targets = value & !INTID;
+    // All ones for an empty list.
+    let below = targets.wrapping_sub(1);
+    (targets & below == 0 && below >> 16 == 0).then(|| targets.trailing_zeros() as usize)
 }
 
 /// Handles a write of ICC_SGI1R_EL1.
@@ -34,11 +36,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
     let intid = (value >> 24) as u32 & 0xf;
-    // Common case: one target. An empty list yields an index that no vCPU has.
-    let (index, is_alone) = first_target(value);
-    if value & !PLAIN != 0 || !is_alone {
-        return write_sgi1r_slowly(cpu, value);
-    }
+    let Some(index) = only_target(value) else { return write_sgi1r_slowly(cpu, value) };
     if index == vcpu.arch.index {
         if vcpu.arch.shortcuts.raise_sgi(&mut Interface::new(cpu.index, vcpu), intid) {
             return Outcome::done(ROW);
@@ -54,9 +52,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
 #[inline(always)]
 pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
-    let (index, is_alone) = first_target(value);
-    if value & !PLAIN == 0
-        && is_alone
+    if let Some(index) = only_target(value)
         && let Some(target) = vm.vcpus.get(index)
         && place::send(target, cpu.index, (value >> 24) as u32 & 0xf)
     {
@@ -85,6 +81,7 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     let vm = vcpu.vm();
     let me = vcpu.arch.index;
     let sgi = Sgi::decode(register, value, me, vm.vcpus.len());
+    let mut kick = Kick::NONE;
     for index in sgi.targets {
         let Some(&target) = vm.vcpus.get(index) else { continue };
         if sgi.group1 && place::send(target, cpu.index, sgi.intid) {
@@ -101,10 +98,11 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
         } else {
             let news = target.arch.redistributor.lock().post_sgi(sgi.intid, false);
             if news {
-                sync_private(target);
+                kick |= Kick::one(index);
             }
         }
     }
+    deliver(vm, kick);
 }
 
 /// INTID and targets of the SGI sent by the exit being handled, a write of ICC_SGI1R_EL1.
@@ -164,7 +162,10 @@ impl Device for DistributorFrame {
                     let left = vm.arch.distributor.lock().unpublished().and(holders);
                     // A vCPU that was put since the request publishes its state from memory.
                     let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
-                    left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
+                    // One at a time, as interrupts of this CPU end the wait.
+                    if let Some(index) = left.into_iter().find(put) {
+                        deliver(vm, Kick::one(index));
+                    }
                     left.is_empty()
                 });
                 is_known.then(|| vm.arch.distributor.lock().read_published(offset, size))

@@ -101,7 +101,7 @@ pub fn pulse_resident(vcpu: &Vcpu, cpu: usize, spi: u32) -> bool {
 
 /// vCPUs whose interrupts one exit synchronizes, each of which takes up to 8,000 instructions: the others do so
 /// themselves. So an exit is bounded, however many vCPUs its VM has.
-pub const AT_ONCE: usize = 8;
+pub const AT_ONCE: usize = 4;
 
 /// Synchronizes the interrupts of the vCPUs of a kick. The caller holds no lock of the VM's interrupt controller.
 pub fn deliver(vm: &Vm, kick: Kick) {
