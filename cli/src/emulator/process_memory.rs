@@ -66,7 +66,9 @@ impl ProcessMemory {
                 for (page, bytes) in chunk[..length].chunks_exact(PAGE).enumerate() {
                     let index = bytes.first_chunk().and_then(|word| self.page_of(*word));
                     if let Some(index) = index {
-                        found[index] = Some(start + (page * PAGE) as u64);
+                        if found[index].replace(start + (page * PAGE) as u64).is_some() {
+                            return Err(io::Error::other("a page of the window is twice in the emulator's memory"));
+                        }
                     }
                 }
             }
@@ -130,7 +132,9 @@ mod tests {
         }
         memory.find().unwrap();
         memory.write(&[0x5a; PAGE + 1]).unwrap();
-        assert_eq!((pages[first + PAGE], pages[first], pages[first + 1]), (0x5a, 0x5a, 0));
+        // Of the second page, the first byte alone.
+        let rest = mark.wrapping_add(1).to_le_bytes()[1];
+        assert_eq!((pages[first + PAGE], pages[first], pages[first + 1]), (0x5a, 0x5a, rest));
         pages[first] = 1;
         let mut bytes = [0; PAGE + 1];
         memory.read(&mut bytes).unwrap();

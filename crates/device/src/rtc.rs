@@ -183,6 +183,8 @@ impl Rtc {
     /// Imports a state, of which only what a guest could have produced counts.
     pub fn restore(&mut self, from: &Saved) {
         let (year, [month, day, hour, minute, second]) = from.setting;
+        // A guest sets the last two digits; the others are those of a time.
+        let year = year.min(Time::from_seconds(MAX_SECONDS - 1).year / 100 * 100 + 255);
         let setting = Time { year, month, day, hour, minute, second };
         *self = Self { index: from.index & 0x7f, ahead: from.ahead, setting, a: from.a & 0x7f, b: from.b & B_WRITABLE, ..Self::new() };
         self.memory.copy_from_slice(from.memory.as_flattened());

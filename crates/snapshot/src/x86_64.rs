@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::pc::{IoApic, Keyboard, LocalApic, Pic, Pit, Power, Rtc, Screen, Uart16550};
 
 /// Number of [`Machine::features`].
-pub const FEATURES: usize = 11;
+pub const FEATURES: usize = 14;
 /// Number of [`State::fields`].
 pub const FIELDS: usize = 60;
 /// Number of [`Vcpu::msrs`].
@@ -16,7 +16,7 @@ pub const FIXED_MTRRS: usize = 11;
 /// State of the virtual machine as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine<'a> {
-    /// CPUID of the physical CPU.
+    /// CPUID of the physical CPU, and mitigations that the hypervisor offers.
     pub features: [u32; FEATURES],
     /// Ticks of the time-stamp counter per second.
     pub frequency: u64,
@@ -66,8 +66,6 @@ pub struct Vcpu<'a> {
     pub extended: &'a [u8],
     /// Local APIC.
     pub apic: LocalApic,
-    /// Direct IPIs are on.
-    pub direct: bool,
     /// Time-stamp counter.
     pub tsc: u64,
     /// Emulated registers. Unchecked.

@@ -90,6 +90,9 @@ impl Vm {
     pub fn restore_state(&'static self, part: usize, from: &[u8]) -> Result<(), &'static str> {
         let state = self.power.state.lock();
         let State::Restoring(since) = *state else { return Err(NOT_RESTORED) };
+        if let Some(why) = Arch::obstacle(self) {
+            return Err(why);
+        }
         if part >= Arch::parts(self) {
             return Err(NO_PART);
         }

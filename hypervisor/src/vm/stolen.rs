@@ -23,7 +23,7 @@ impl Stolen {
 
     /// Enables the report for a vCPU that has waited for `waited` ticks so far.
     pub fn begin(&self, waited: u64) {
-        self.before.store(waited, Ordering::Relaxed);
+        self.before.store(waited.min(UNASKED - 1), Ordering::Relaxed);
     }
 
     /// Returns the stolen time in ticks of a vCPU that has waited for `waited` ticks; 0 if the report is not enabled.

@@ -2,13 +2,13 @@
 
 use stile_snapshot::x86_64::{FEATURES, Machine, Vcpu as SavedVcpu};
 use stile_snapshot::{decode, encode};
+use stile_speculation::x86_64::leaf_7;
 
 use crate::arch::contract::{Counter, Snapshots, VcpuPart};
 use crate::arch::x86_64::Arch;
 use crate::arch::x86_64::emulation::devices;
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::timer;
-use crate::arch::x86_64::interrupts::direct;
+use crate::arch::x86_64::host::{speculation, timer};
 use crate::cpu::SCHEDULE;
 use crate::vm::{Vcpu, Vm};
 
@@ -19,7 +19,10 @@ const FORM: &str = "the snapshot's records are not those of this VM";
 
 impl Snapshots for Arch {
     fn obstacle(vm: &Vm) -> Option<&'static str> {
-        vm.arch.nested.as_ref().map(|_| "VMs with `nested` can't be saved yet: stop it instead")
+        let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
+        // A snapshot must not make its VM a trusted one.
+        let trusted = vm.arch.direct.as_ref().map(|_| "a VM with `ipi = \"direct\"` can't be saved or restored: stop it instead");
+        nested.or(trusted)
     }
 
     /// The machine, vCPUs.
@@ -53,7 +56,7 @@ impl Snapshots for Arch {
     }
 }
 
-/// Features of this CPU that guests see or that change their state.
+/// Features of this CPU that guests see or that change their state, and mitigations that Stile offers them.
 fn features() -> [u32; FEATURES] {
     let (version, structured, xsave) = (cpuid(1, 0), cpuid(7, 0), cpuid(0xd, 0));
     let extended = cpuid(0x8000_0001, 0);
@@ -61,7 +64,11 @@ fn features() -> [u32; FEATURES] {
     let xsaves = cpuid(0xd, 1).eax;
     let basic = [version.eax, version.ecx, version.edx, structured.ebx, structured.ecx, structured.edx];
     let more = [xsave.eax, xsaves, extended.ecx, extended.edx, sizes];
-    core::array::from_fn(|index| basic.into_iter().chain(more).nth(index).unwrap_or(0))
+    let seen = speculation::guests();
+    let has_capabilities = seen.leaf_7_of_guests() & leaf_7::ARCH_CAPABILITIES != 0;
+    let capabilities = if has_capabilities { seen.capabilities_of_guests() } else { 0 };
+    let mitigations = [seen.leaf_7_of_guests(), capabilities as u32, (capabilities >> 32) as u32];
+    core::array::from_fn(|index| basic.into_iter().chain(more).chain(mitigations).nth(index).unwrap_or(0))
 }
 
 #[inline(never)]
@@ -130,7 +137,6 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
         xcr0: context.extended.xcr0,
         extended: context.extended.saved(),
         apic,
-        direct: arch.direct.is_on(),
         tsc: since.wrapping_add(arch.msrs.tsc_offset()),
         emulated: arch.msrs.save(),
         stolen: vcpu.stolen.of(waited),
@@ -152,9 +158,6 @@ fn restore_vcpu(vm: &'static Vm, vcpu: &'static Vcpu, since: u64, from: &[u8]) -
     arch.msrs.restore(&record.emulated, offset);
     let physical_bits = cpuid(0x8000_0008, 0).eax as u8;
     apic.restore(&record.apic, physical_bits, since).map_err(|_| "a vCPU of the snapshot has an impossible local APIC")?;
-    if record.direct && !direct::restore(vcpu) {
-        return Err("the VM sends interprocessor interrupts directly, which it can't on this machine");
-    }
     arch.events.restore(record.events, arch.index == 0);
     if let Some(ticks) = record.stolen {
         // The vCPU has not waited yet.

@@ -51,15 +51,6 @@ pub fn set_control(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtec
     Some(Ok(()))
 }
 
-/// Enables direct IPIs of a vCPU of a restored VM, as its guest had done. Returns false if the VM has none.
-pub fn restore(vcpu: &Vcpu) -> bool {
-    let can = vcpu.vm().arch.direct.is_some() && vcpu.arch.pages.mode() == Mode::X2Apic && share_descriptors(vcpu);
-    if can {
-        vcpu.arch.direct.set(true);
-    }
-    can
-}
-
 /// Writes [`pc::msr::IPI_COMMAND`].
 pub fn command(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtection>> {
     const ICR: u32 = msr::X2APIC + 0x30;

@@ -79,7 +79,8 @@ impl Events {
     pub fn restore(&self, (waiting, phase): (u32, u32), first: bool) {
         let ending = phase & (ON | ENDING) == ENDING && (!first || phase & STARTS != 0);
         let phase = match phase {
-            _ if ending => phase & (ENDING | STARTS | 0xff),
+            _ if ending && phase & STARTS != 0 => phase & (ENDING | STARTS | 0xff),
+            _ if ending => ENDING,
             OFF if !first => OFF,
             _ => ON,
         };
