@@ -58,6 +58,10 @@ pub mod capability {
     pub const FBSDP_NO: u64 = 1 << 14;
     /// The same for the primary stale data propagator.
     pub const PSDP_NO: u64 = 1 << 15;
+    /// VERW clears the fill buffers.
+    pub const FB_CLEAR: u64 = 1 << 17;
+    /// Returns may use other predictors also while IBRS is set.
+    pub const RRSBA: u64 = 1 << 19;
     /// Not susceptible to branch history injection.
     pub const BHI_NO: u64 = 1 << 20;
     /// Not susceptible to post-barrier return stack predictions.
@@ -66,6 +70,8 @@ pub mod capability {
     pub const GDS_NO: u64 = 1 << 26;
     /// Not susceptible to register file data sampling.
     pub const RFDS_NO: u64 = 1 << 27;
+    /// VERW clears the register file's stale data.
+    pub const RFDS_CLEAR: u64 = 1 << 28;
 }
 
 /// Identification of a CPU.
@@ -98,7 +104,7 @@ impl Identity {
         use capability::*;
         const IMMUNITIES: u64 =
             RDCL_NO | SSB_NO | MDS_NO | TAA_NO | SBDR_SSDP_NO | FBSDP_NO | PSDP_NO | BHI_NO | PBRSB_NO | GDS_NO | RFDS_NO;
-        self.capabilities & (IMMUNITIES | IBRS_ALL | RSBA | SKIP_L1DFL_VMENTRY)
+        self.capabilities & (IMMUNITIES | IBRS_ALL | RSBA | RRSBA | SKIP_L1DFL_VMENTRY | FB_CLEAR | RFDS_CLEAR)
     }
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use stile_apic::GeneralProtection;
 use stile_board::pc;
 use stile_ledger::x86_64::{self as rows, key, reason};
-use stile_speculation::x86_64::leaf_7;
+use stile_speculation::x86_64::{control, leaf_7};
 
 use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
@@ -237,11 +237,14 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
 #[cold]
 fn write_speculation(cpu: &mut Cpu, msrs: &EmulatedMsrs, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
     let is_command = register == msr::IA32_PRED_CMD;
-    let bits = if is_command { 1 } else { speculation::guests().control_of_guests() };
+    let allowed = speculation::guests().control_of_guests();
+    // STIBP is writable wherever the register exists, without effect on processors that lack it.
+    let bits = if is_command { 1 } else { allowed | control::STIBP };
     if !has(leaf_7::IBRS_IBPB) || value & !bits != 0 {
         return Some(Err(GeneralProtection));
     }
     if !is_command {
+        let value = value & allowed;
         msrs.set_spec_ctrl(value);
         speculation::set_control(cpu, value);
     } else if value != 0 {

@@ -84,7 +84,6 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let waits = l0_exits::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
-    vmx.start_timer(cpu);
     vmx.merge_msr_bitmap(cpu);
     vmx.choose_vpid();
     if !vmx.has_ept()
@@ -95,6 +94,11 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     if let Err(number) = lists::load_at_entry(cpu, vmx) {
         return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
     }
+    // IA32_TIME_STAMP_COUNTER may be among the MSRs.
+    if vmx.vmcs12.get(Field::ENTRY_MSR_LOADS) != 0 {
+        l0_exits::refresh_offset(cpu, vmx);
+    }
+    vmx.start_timer(cpu);
     let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);
     vmx.may_inject = event & VALID != 0;
     if vmx.may_inject {

@@ -2,6 +2,7 @@
 //! manual, "VM Exits").
 
 use stile_nested_vmx::{Field, Kind, fields};
+use stile_speculation::x86_64::leaf_7;
 
 use super::end;
 use super::lists;
@@ -9,10 +10,11 @@ use super::rows::forwarded_row;
 use super::state::{GuestVmx, to_vmcs01};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
-use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
+use crate::arch::x86_64::host::{speculation, vmcs};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::msrs;
 
 /// An exit to L1.
 #[derive(Clone, Copy, Default)]
@@ -130,6 +132,10 @@ pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
 
 /// Loads L1's host state. `stored`: L1's MSR-store list was valid.
 fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Outcome {
+    // L1 relies on IBRS against the code that it runs, but the processor does not know L2 from L1.
+    if msrs::has(leaf_7::IBRS_IBPB) {
+        speculation::barrier();
+    }
     let efer = vmcs::read(Field::GUEST_EFER);
     let pat = vmcs::read(Field::GUEST_PAT);
     if let Some(shadow) = &mut vmx.shadow {
