@@ -17,7 +17,7 @@ pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
 fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     // SGIs name targets by affinity. vCPU n's affinity is assumed to be that of CPU n, as on QEMU's board.
-    let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| cpus_of(vm, vcpu, present) != 1 << vcpu);
+    let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| Some(cpus_of(vm, vcpu, present)) != 1u64.checked_shl(vcpu as u32));
     let why = if vm.techniques.interrupts != Interrupts::Direct {
         "ipi = \"direct\" needs interrupts = \"direct\"".to_owned()
     } else if interrupts::refusal(config, index).is_some() {

@@ -86,8 +86,7 @@ fn cpus(text: &mut String, config: &MachineConfig) {
             .vms
             .iter()
             .map(|vm| {
-                let vcpus = (0..usize::from(vm.vcpus)).filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0);
-                let list = units::cpus(vcpus.fold(0, |mask, vcpu| mask | 1 << vcpu));
+                let list = units::runs((0..vm.vcpus.into()).filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0));
                 if list.is_empty() { "-".to_owned() } else { list }
             })
             .collect();

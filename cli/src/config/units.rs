@@ -84,24 +84,32 @@ pub fn parse_cpus(text: &str) -> Option<Vec<u64>> {
 
 /// A set of CPUs, a bit each, as [`parse_cpus`] reads it.
 pub fn cpus(mask: u64) -> String {
-    let mut parts = Vec::new();
-    let mut cpu = 0;
-    while cpu < 64 {
-        let run = (mask >> cpu).trailing_ones();
-        match run {
-            0 => {}
-            1 => parts.push(format!("{cpu}")),
-            _ => parts.push(format!("{cpu}-{}", cpu + run - 1)),
+    runs((0..64).filter(|cpu| mask >> cpu & 1 != 0))
+}
+
+/// Writes ascending numbers as ranges, such as `0-3,8`.
+pub fn runs(numbers: impl IntoIterator<Item = usize>) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
         }
-        cpu += run + 1;
     }
-    parts.join(",")
+    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn numbers_beyond_a_word_are_in_runs() {
+        assert_eq!(runs([0, 1, 2, 63, 64, 65, 255]), "0-2,63-65,255");
+        assert_eq!((runs([]), cpus(u64::MAX), cpus(1 << 63)), (String::new(), "0-63".to_owned(), "63".to_owned()));
+    }
 
     #[test]
     fn sizes() {

@@ -135,8 +135,9 @@ impl Sampler {
                         Step::Send(Command::SampleRows { tag: self.tag, from: next })
                     }
                     _ => {
-                        let after = (self.at.0, self.at.1.saturating_add(1));
-                        self.at = if exists(after.0, after.1) { after } else { (self.at.0.saturating_add(1), 0) };
+                        let (vm, vcpu) = self.at;
+                        let after = vcpu.checked_add(1).filter(|&vcpu| exists(vm, vcpu));
+                        self.at = after.map_or((vm.saturating_add(1), 0), |vcpu| (vm, vcpu));
                         self.next()
                     }
                 }

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-/// The most vCPUs of a PC: identifiers of local APICs are below FFH, which names all of them in xAPIC mode.
-pub const MAX_VCPUS: usize = 255;
+/// The most vCPUs of a PC: one exit starts all of them, by a SIPI to all others, and is bounded (docs/ledger.md).
+pub const MAX_VCPUS: usize = 64;
 
 /// Guest-physical addresses from here to [`HIGH_RAM`] belong to devices.
 pub const RAM_LIMIT: u64 = 0xc000_0000;

@@ -35,7 +35,9 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
         let mut tables = mp::tables(vm.vcpus);
-        tables.resize((bios::CODE_AT - mp::TABLES) as usize, 0);
+        let room = (bios::CODE_AT - mp::TABLES) as usize;
+        assert!(tables.len() <= room, "the tables of the MultiProcessor Specification reach into the BIOS");
+        tables.resize(room, 0);
         more.push((mp::TABLES, [tables, bios::code(vm.memory)].concat()));
     }
     if parts.acpi == acpi::Kind::Whole && !uses_vectors {
