@@ -43,7 +43,7 @@ pub fn all() -> Vec<Check> {
         // The default members: the guests for Arm.
         Check { name: "lint/guests", command: || bare(Arch::Aarch64, "clippy", &["--bins", "--quiet", "--", "-D", "warnings"], "guests") },
         // Not quiet: cargo's own summary lines are useful.
-        Check { name: "unit", command: || host("test", &["--workspace"], "") },
+        Check { name: "unit", command: || host("test", &["--workspace", "--no-fail-fast"], "") },
     ]
 }
 

@@ -43,7 +43,7 @@ fn main(entry: &Entry) -> ! {
 
 /// MPIDR affinity of a vCPU: clusters of 16.
 const fn affinity(vcpu: u64) -> u64 {
-    vcpu % 16 | vcpu / 16 << 8
+    (vcpu % 16) | ((vcpu / 16) << 8)
 }
 
 /// One in 16 sends, one in eight turns off, the others wait.

@@ -56,9 +56,13 @@ impl WholeCpu {
     #[inline(always)]
     pub fn split(&mut self) -> (&mut Cpu, Option<&mut Nested>) {
         let vcpu = self.0.vcpu();
-        // SAFETY: the vCPU is loaded here, so that no other CPU refers to its state. On this CPU only this function
-        // lends that of its EL2, and borrows `self`, of which there is one.
-        let nested = if vcpu.arch.has_el2 { unsafe { vcpu.arch.context() }.nested.as_deref_mut() } else { None };
+        let nested = if vcpu.arch.has_el2 {
+            // SAFETY: the vCPU is loaded here, so that no other CPU refers to its state. On this CPU only this function
+            // lends that of its EL2, and borrows `self`, of which there is one.
+            unsafe { vcpu.arch.context() }.nested.as_deref_mut()
+        } else {
+            None
+        };
         (&mut self.0, nested)
     }
 }
