@@ -92,7 +92,6 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(traced::all(&on_pc)?);
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend([share::fair(&on_pc)?, many_vcpus(&on_pc)?]);
-    scenarios.extend(start_up::all(&on_pc)?);
     scenarios.extend(waits::all(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.push(entry_failures(&on_pc)?);
