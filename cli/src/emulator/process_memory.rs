@@ -65,10 +65,9 @@ impl ProcessMemory {
                 }
                 for (page, bytes) in chunk[..length].chunks_exact(PAGE).enumerate() {
                     let index = bytes.first_chunk().and_then(|word| self.page_of(*word));
-                    if let Some(index) = index {
-                        if found[index].replace(start + (page * PAGE) as u64).is_some() {
-                            return Err(io::Error::other("a page of the window is twice in the emulator's memory"));
-                        }
+                    let at = start + (page * PAGE) as u64;
+                    if index.is_some_and(|index| found[index].replace(at).is_some()) {
+                        return Err(io::Error::other("a page of the window is twice in the emulator's memory"));
                     }
                 }
             }

@@ -113,10 +113,10 @@ fn reported(vcpu: usize) -> u64 {
 }
 
 fn start() -> Outcome {
-    for vcpu in 1..vcpus() {
-        REPORTS[vcpu].frame.store(redistributor(vcpu) + 0x1_0000, Ordering::Relaxed);
+    for (vcpu, report) in REPORTS.iter().enumerate().take(vcpus()).skip(1) {
+        report.frame.store(redistributor(vcpu) + 0x1_0000, Ordering::Relaxed);
         reported(vcpu);
-        let arguments = [affinity(vcpu), started_vcpu as *const () as u64, &raw const REPORTS[vcpu] as u64];
+        let arguments = [affinity(vcpu), started_vcpu as *const () as u64, core::ptr::from_ref(report) as u64];
         let result = psci::call(psci::id::CPU_ON, arguments);
         check!(result == psci::SUCCESS, "CPU_ON of vCPU {vcpu} returned {result}");
     }
