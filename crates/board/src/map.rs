@@ -13,7 +13,7 @@ pub const FLASH_SIZE: u64 = 0xc_0000;
 /// The stolen time of the virtual CPUs: pages that guests can only read.
 pub const STOLEN_TIME_BASE: u64 = 0x0700_0000;
 /// The most memory for that: a page for every 64 virtual CPUs.
-pub const STOLEN_TIME_SIZE: u64 = 0x1000 * crate::VCPU_WORDS as u64;
+pub const STOLEN_TIME_SIZE: u64 = 0x1000 * crate::limits::VCPU_WORDS as u64;
 
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
@@ -105,7 +105,7 @@ mod tests {
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),
-            (GICR_HIGH_BASE, GICR_STRIDE * (crate::MAX_VCPUS - GICR_FIRST) as u64),
+            (GICR_HIGH_BASE, GICR_STRIDE * (crate::limits::MAX_VCPUS - GICR_FIRST) as u64),
             (PCI_WINDOW_BASE, PCI_WINDOW_SIZE),
             (PCI_ECAM_BASE, PCI_ECAM_SIZE),
             (RAM_BASE, RAM_MAX),
