@@ -113,7 +113,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     // Long tests run only if they are named.
     let named = |name: &str| !name.starts_with(long::PREFIX) || args.only.iter().any(|pattern| pattern.starts_with(long::PREFIX));
-    // What a variant tests, others test, too.
+    // Other tests cover the subject of a variant.
     let needed = |name: &str| args.all || !args.only.is_empty() || !variants::NAMES.contains(&name);
     let mut tests = emulated()?;
     if let Some(name) = variants::NAMES.into_iter().find(|name| tests.iter().all(|test| test.name != *name)) {

@@ -134,7 +134,7 @@ fn an_upward_import_is_found() {
     assert_eq!(table.unused(files[..2].iter().copied()), ["vm/", "vm/mod.rs"]);
 }
 
-/// What differs between architectures is behind the contract: no condition on the architecture above `arch/`. In the
+/// Differences between architectures are behind the contract: no condition on the architecture above `arch/`. In the
 /// crates only the lock has one, for how a CPU waits.
 #[test]
 fn only_back_ends_depend_on_the_architecture() {

@@ -67,7 +67,7 @@ pub fn affinity_info(cpu: usize) -> i64 {
     affinity_info_of(cpu as u64)
 }
 
-/// The same, of the CPU with an affinity.
+/// AFFINITY_INFO of the CPU with an affinity.
 pub fn affinity_info_of(affinity: u64) -> i64 {
     call(id::AFFINITY_INFO, [affinity, 0, 0])
 }

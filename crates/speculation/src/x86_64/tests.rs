@@ -56,7 +56,7 @@ fn guests_see_only_features_whose_registers_they_have() {
     assert_eq!(all.control_of_guests(), control::IBRS | control::STIBP | control::SSBD);
     // IA32_TSX_CTRL and IA32_MCU_OPT_CTRL are not there.
     assert_eq!(all.capabilities_of_guests() & (1 << 7 | 1 << 18), 0);
-    // What VERW does, and what IBRS does not cover, guests must know.
+    // Guests must know the effects of VERW, and the limits of IBRS.
     let told = capability::FB_CLEAR | capability::RFDS_CLEAR | capability::RRSBA;
     assert_eq!(all.capabilities_of_guests() & told, told);
     let without = of(!leaf_7::IBRS_IBPB);

@@ -77,7 +77,7 @@ fn confine() {
     set(field::PREEMPTION_TIMER, 100);
 }
 
-/// What must be, whatever the fields are.
+/// Invariants that hold for any fields.
 fn keep_control() {
     set(field::EPT_POINTER, page(EPT) | 6 | 3 << 3);
     let primary = get(field::PRIMARY_CONTROLS) & !u64::from(primary::IO_BITMAPS | primary::MSR_BITMAPS);

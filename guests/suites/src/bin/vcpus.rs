@@ -22,7 +22,7 @@ const SECOND_REGION: u64 = 0x0b00_0000;
 /// The SGI that ends a vCPU.
 const END: u32 = 5;
 
-/// What a vCPU reports: its affinity once it waits for [`END`]. Cache lines of their own: it writes with caches off.
+/// A vCPU's report: its affinity once it waits for [`END`]. Cache lines of their own: it writes with caches off.
 #[repr(C, align(64))]
 struct Report {
     affinity: AtomicU64,

@@ -15,7 +15,7 @@ pub trait Layout {
     const STACKS: Stacks;
     /// Bytes that each CPU but the first takes in addition to its stack.
     const CPU_MEMORY: u64;
-    /// What `stile check` reports of Stile's memory. The hypervisor does not compile if that is wrong.
+    /// Stile's memory as `stile check` reports it. The hypervisor does not compile if that is wrong.
     const FOOTPRINT: Footprint;
 
     /// Makes new entries visible to table walks.
