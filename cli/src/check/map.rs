@@ -33,7 +33,7 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
     let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
     let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
-    let stolen_time = (vcpus as u64 * 64).next_multiple_of(0x1000);
+    let stolen_time = map::stolen_time_size(vcpus);
     let mut rows = vec![
         row(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs", ""),
         row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),

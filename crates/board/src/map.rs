@@ -12,8 +12,15 @@ pub const FLASH_SIZE: u64 = 0xc_0000;
 
 /// The stolen time of the virtual CPUs: pages that guests can only read.
 pub const STOLEN_TIME_BASE: u64 = 0x0700_0000;
-/// The most memory for that: a page for every 64 virtual CPUs.
-pub const STOLEN_TIME_SIZE: u64 = 0x1000 * crate::limits::VCPU_WORDS as u64;
+/// Size of a virtual CPU's structure there.
+pub const STOLEN_TIME_EACH: u64 = 64;
+/// The most memory for that.
+pub const STOLEN_TIME_SIZE: u64 = stolen_time_size(crate::limits::MAX_VCPUS);
+
+/// Memory for the stolen time of `vcpus` virtual CPUs, in bytes: whole pages of 4 KiB.
+pub const fn stolen_time_size(vcpus: usize) -> u64 {
+    (vcpus as u64 * STOLEN_TIME_EACH).next_multiple_of(0x1000)
+}
 
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;

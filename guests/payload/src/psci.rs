@@ -62,6 +62,11 @@ pub fn cpu_on(cpu: usize, context: u64) -> i64 {
     call(id::CPU_ON, [cpu as u64, entry::start_address(), context])
 }
 
+/// MPIDR affinity of a CPU, as calls name it: clusters of 16.
+pub const fn affinity(cpu: u64) -> u64 {
+    (cpu % 16) | ((cpu / 16) << 8)
+}
+
 /// Whether a CPU is on (0), off (1) or pending on (2).
 pub fn affinity_info(cpu: usize) -> i64 {
     affinity_info_of(cpu as u64)

@@ -56,7 +56,7 @@ pub mod capability {
     pub const SBDR_SSDP_NO: u64 = 1 << 13;
     /// Stale data of fill buffers is not propagated by processor MMIO.
     pub const FBSDP_NO: u64 = 1 << 14;
-    /// The same for the primary stale data propagator.
+    /// Nor is stale data by the primary stale data propagator.
     pub const PSDP_NO: u64 = 1 << 15;
     /// VERW clears the fill buffers.
     pub const FB_CLEAR: u64 = 1 << 17;

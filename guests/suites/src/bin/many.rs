@@ -9,7 +9,7 @@ use payload::entry::Entry;
 use payload::gic::{Bits, GICD_CTLR, gicd, gicr};
 use payload::harness::{self, Harness};
 use payload::prelude::*;
-use payload::psci::{self, id};
+use payload::psci::{self, affinity, id};
 use payload::uart::Reg32;
 
 payload::program!(main);
@@ -39,11 +39,6 @@ fn main(entry: &Entry) -> ! {
     }
     harness.record("many", outcome);
     harness::exit(harness.sum())
-}
-
-/// MPIDR affinity of a vCPU: clusters of 16.
-const fn affinity(vcpu: u64) -> u64 {
-    (vcpu % 16) | ((vcpu / 16) << 8)
 }
 
 /// One in 16 sends, one in eight turns off, the others wait.

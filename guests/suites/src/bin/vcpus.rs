@@ -82,9 +82,8 @@ fn vcpus() -> usize {
     (machine::number("vcpus", 1) as usize).clamp(1, MOST)
 }
 
-/// Affinity of a vCPU: clusters of 16.
 fn affinity(vcpu: usize) -> u64 {
-    ((vcpu % 16) | ((vcpu / 16) << 8)) as u64
+    psci::affinity(vcpu as u64)
 }
 
 fn redistributor(vcpu: usize) -> u64 {

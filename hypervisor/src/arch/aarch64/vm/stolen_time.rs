@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_board::{MAX_VCPUS, map};
-use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
 
 use crate::address_space;
@@ -11,12 +10,10 @@ use crate::arena::Arena;
 
 /// Size of a vCPU's structure: revision and attributes, 32 bits each and 0, the stolen time in nanoseconds, 64 bits,
 /// and padding.
-const STRUCTURE: usize = 64;
+const STRUCTURE: usize = map::STOLEN_TIME_EACH as usize;
 /// Words of a structure, and the index of the stolen time.
 const WORDS: usize = STRUCTURE / 8;
 const NANOSECONDS: usize = 1;
-
-const _: () = assert!((MAX_VCPUS * STRUCTURE) as u64 == map::STOLEN_TIME_SIZE);
 
 /// The structures of a VM's vCPUs.
 pub struct StolenTime {
@@ -32,7 +29,7 @@ impl StolenTime {
     /// # Errors
     /// No memory is left.
     pub fn new(vcpus: usize, arena: &'static Arena) -> Result<StolenTime, &'static str> {
-        let size = ((vcpus * STRUCTURE) as u64).next_multiple_of(PAGE_SIZE);
+        let size = map::stolen_time_size(vcpus);
         Ok(StolenTime { memory: arena.allocate_pages(size)?, size })
     }
 
