@@ -27,6 +27,16 @@ pub struct Sgi {
 }
 
 impl Sgi {
+    /// The target of a write of ICC_SGI1R_EL1 that names one vCPU of cluster 0.0.0 and nothing else.
+    #[inline(always)]
+    pub const fn only_target(value: u64) -> Option<usize> {
+        const INTID: u64 = 0xf << 24;
+        let targets = value & !INTID;
+        // All ones for an empty list.
+        let below = targets.wrapping_sub(1);
+        if targets & below == 0 && below >> 15 == 0 { Some(targets.trailing_zeros() as usize) } else { None }
+    }
+
     /// Decodes a write of `value` by vCPU `sender` of `vcpus` ("ICC_SGI1R_EL1"). Targets without a vCPU are
     /// dropped.
     #[inline]
@@ -45,5 +55,25 @@ impl Sgi {
             Kick::of_word(word, (value & 0xffff) << first).and(all)
         };
         Self { intid: (value >> 24) as u32 & 0xf, targets, group1: matches!(register, SgiRegister::Sgi1r) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sgi, SgiRegister};
+
+    /// [`Sgi::only_target`] is what [`Sgi::decode`] makes of the same value.
+    #[test]
+    fn only_targets_are_decoded_ones() {
+        let lists = (0..=16).map(|bit| (1_u64 << bit) & 0xffff).chain([0, 3, 0x8001, 0xffff]);
+        for list in lists {
+            for more in (16..64).map(|bit| 1_u64 << bit).chain([0, 0xf << 24]) {
+                let value = list | more;
+                let Some(index) = Sgi::only_target(value) else { continue };
+                let sgi = Sgi::decode(SgiRegister::Sgi1r, value, 255, 256);
+                assert!(sgi.targets.into_iter().eq([index]), "{value:#x}");
+            }
+        }
+        assert!((0..16).all(|bit| Sgi::only_target(5 << 24 | 1 << bit) == Some(bit)));
     }
 }

@@ -17,18 +17,6 @@ use crate::device::bus::Device;
 use crate::vm::power::End;
 use crate::vm::{Vcpu, Vm};
 
-/// ICC_SGI1R_EL1.INTID.
-const INTID: u64 = 0xf << 24;
-
-/// The target of a write of ICC_SGI1R_EL1, if it is one vCPU of cluster 0.0.0.
-#[inline(always)]
-fn only_target(value: u64) -> Option<usize> {
-    let targets = value & !INTID;
-    // All ones for an empty list.
-    let below = targets.wrapping_sub(1);
-    (targets & below == 0 && below >> 16 == 0).then(|| targets.trailing_zeros() as usize)
-}
-
 /// Handles a write of ICC_SGI1R_EL1.
 #[inline(always)]
 pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
@@ -36,7 +24,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
     let intid = (value >> 24) as u32 & 0xf;
-    let Some(index) = only_target(value) else { return write_sgi1r_slowly(cpu, value) };
+    let Some(index) = Sgi::only_target(value) else { return write_sgi1r_slowly(cpu, value) };
     if index == vcpu.arch.index {
         if vcpu.arch.shortcuts.raise_sgi(&mut Interface::new(cpu.index, vcpu), intid) {
             return Outcome::done(ROW);
@@ -52,7 +40,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
 #[inline(always)]
 pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
-    if let Some(index) = only_target(value)
+    if let Some(index) = Sgi::only_target(value)
         && let Some(target) = vm.vcpus.get(index)
         && place::send(target, cpu.index, (value >> 24) as u32 & 0xf)
     {
@@ -96,8 +84,8 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
             target.arch.requests.post_sgi(sgi.intid);
             cpu::notify(target);
         } else {
-            let news = target.arch.redistributor.lock().post_sgi(sgi.intid, false);
-            if news {
+            let newly_pending = target.arch.redistributor.lock().post_sgi(sgi.intid, false);
+            if newly_pending {
                 kick |= Kick::one(index);
             }
         }
@@ -216,7 +204,7 @@ impl RedistributorFrames {
     }
 
     /// Makes the CPU of a redistributor's vCPU, which may be the loaded one, synchronize its list registers with it.
-    fn attend(cpu: &Cpu, owner: &'static Vcpu) {
+    fn synchronize_owner(cpu: &Cpu, owner: &'static Vcpu) {
         if owner.arch.index == cpu.vcpu().arch.index { sync_own(cpu) } else { sync_private(owner) }
     }
 }
@@ -232,7 +220,7 @@ impl Device for RedistributorFrames {
         match read {
             Read::Value(value) => Some(value),
             Read::Stale(_) => {
-                Self::attend(cpu, owner);
+                Self::synchronize_owner(cpu, owner);
                 let vcpu = cpu.vcpu();
                 let is_known = wait_for(vcpu, cpu.index, || {
                     let redistributor = owner.arch.redistributor.lock();
@@ -258,7 +246,7 @@ impl Device for RedistributorFrames {
             trust.redistributor_written(owner, traps);
         }
         if delivery != Delivery::Done {
-            Self::attend(cpu, owner);
+            Self::synchronize_owner(cpu, owner);
         }
         None
     }
@@ -271,9 +259,9 @@ fn sync_own(cpu: &Cpu) {
     finish(vcpu, cpu.index, delivery);
 }
 
-/// Waits for other CPUs that end for a pending interrupt of this CPU, per second: 50 us. Two vCPUs that read each other's
-/// state interrupt each other, and must not give up before either has answered.
-const WAITS_PER_SECOND: u64 = 20_000;
+/// Reciprocal, in 1/s, of the time after which [`wait_for`] gives up if an interrupt of this CPU is pending: 50 us. Two
+/// vCPUs that read each other's state interrupt each other, and must not give up before either has answered.
+const GIVE_UPS_PER_SECOND: u64 = 20_000;
 
 /// Waits until other CPUs have synchronized their list registers, and serves their requests meanwhile, since they may
 /// wait for this CPU in the same way. Returns whether all have. Ends early if the VM is being stopped, or, after a time,
@@ -281,10 +269,10 @@ const WAITS_PER_SECOND: u64 = 20_000;
 /// from answering. The time is in ticks because a poll may take the locks of all vCPUs.
 fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) -> bool {
     let start = timer::now();
-    let patience = timer::frequency() / WAITS_PER_SECOND;
+    let limit = timer::frequency() / GIVE_UPS_PER_SECOND;
     while !done() {
         // ISR_EL1: an interrupt is pending for EL2.
-        let is_interrupted = || read_sysreg!(ISR_EL1) != 0 && timer::now().wrapping_sub(start) > patience;
+        let is_interrupted = || read_sysreg!(ISR_EL1) != 0 && timer::now().wrapping_sub(start) > limit;
         if vcpu.vm().power.is_ending() || is_interrupted() {
             return false;
         }
