@@ -35,13 +35,15 @@ const AT_ONCE: usize = 16 << 10;
 
 /// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress.
 pub fn begin(tag: u32, vm: u8, size: u32) {
+    let number = usize::from(vm);
     let old = UPLOAD.lock().take();
-    if let Some(old) = old {
+    // An abandoned number stays in use until all CPUs have passed.
+    let is_same = old.as_ref().is_some_and(|old| old.vm == number);
+    if let Some(old) = old.filter(|_| !is_same) {
         retire::abandon(old.vm);
     }
-    let number = usize::from(vm);
-    if !retire::claim(number) {
-        return console::refuse(tag, format_args!("VM number {number} is in use or out of range"));
+    if !is_same && !retire::claim(number) {
+        return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
     }
     let Ok(room) = arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) else {
         retire::abandon(number);
@@ -58,11 +60,16 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
 
 /// Receives the first `length` bytes of the window, as [`take`] does.
 pub fn take_window(tag: u32, offset: u32, length: u32) {
+    let mut is_received = false;
     window::with(|bytes| {
         if let Some(bytes) = bytes.get(..length as usize).filter(|bytes| bytes.len() <= AT_ONCE) {
             receive(tag, offset, bytes);
+            is_received = true;
         }
     });
+    if !is_received {
+        console::refuse(tag, format_args!("the transfer's window is closed, or {length} bytes are too many at once"));
+    }
 }
 
 fn receive(tag: u32, offset: u32, bytes: &[u8]) {
