@@ -35,7 +35,8 @@ struct Leaving {
     epoch: u64,
 }
 
-// SAFETY: the VM is reachable only through the list, behind its lock, or by the CPU that took it out.
+// SAFETY: only `drop_vm` dereferences the pointer, on the CPU that took the entry out of the list, once no CPU has a
+// reference to the VM.
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
@@ -57,11 +58,14 @@ pub fn is_any() -> bool {
 
 /// Starts the retirement of a VM whose vCPUs are all off permanently, and whose RAM is clear.
 pub fn begin(vm: &'static Vm) {
+    // Before the VM leaves lookups: `shut_down::if_all_off` must find it in one of the two.
+    shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
     add(vm.number, Some(unpublish(vm.number)));
 }
 
 /// Frees the parts of a VM whose creation failed.
 pub fn abandon(number: usize) {
+    shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
     add(number, None);
 }
 
@@ -73,7 +77,6 @@ fn add(number: usize, vm: Option<*mut Vm>) {
         let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
     }
-    shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     online.iter().for_each(cpu::request_resched);
 }
@@ -132,10 +135,11 @@ fn drop_vm(number: usize, vm: *mut Vm) {
 
 fn finish(gone: &Leaving) {
     NUMBERS[gone.number % MAX_VMS].store(false, Ordering::Release);
-    cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
-    shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);
+    // Before the count falls, as the machine may end then.
     if gone.known {
         console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed });
     }
+    cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
+    shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);
     shut_down::if_all_off();
 }
