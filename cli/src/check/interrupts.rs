@@ -20,15 +20,9 @@ pub fn explain(config: &MachineConfig, index: usize) -> String {
 /// Reason for which the `index`th virtual machine, which requests direct interrupts, has virtual ones; if any.
 pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
-    let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct;
-    let why = if vm.techniques.nested != Nested::Off {
-        "it has an EL2 of its own"
-    } else if !vm.pinned {
-        "its vCPUs must be pinned (pinned = true)"
-    } else if !vm.techniques.wfi_passthrough {
-        "WFI traps (wfi_passthrough = false)"
-    } else if vm.share.cap.is_some() {
-        "Stile needs the CPU's timer for the cap"
+    let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct && own_obstacle(vm).is_none();
+    let why = if let Some(why) = own_obstacle(vm) {
+        why
     } else if config.vms.iter().any(|vm| !vm.functions.is_empty()) {
         "messages of assigned PCI functions may come to any CPU"
     } else if config.vms.iter().any(|vm| vm.techniques.ablate.is_some()) {
@@ -39,4 +33,19 @@ pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
         return None;
     };
     Some(why)
+}
+
+/// Reason, among the VM's own settings, for which direct interrupts that it requests are virtual; if any.
+fn own_obstacle(vm: &VmConfig) -> Option<&'static str> {
+    if vm.techniques.nested != Nested::Off {
+        Some("it has an EL2 of its own")
+    } else if !vm.pinned {
+        Some("its vCPUs must be pinned (pinned = true)")
+    } else if !vm.techniques.wfi_passthrough {
+        Some("WFI traps (wfi_passthrough = false)")
+    } else if vm.share.cap.is_some() {
+        Some("Stile needs the CPU's timer for the cap")
+    } else {
+        None
+    }
 }
