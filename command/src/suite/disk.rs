@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// The contents of the disk.
 #[derive(Debug, Clone, Copy)]
 pub enum Contents {
-    /// A system's disk.
+    /// A disk whose first half the guest copies to the second.
     Halves(Disk),
     /// A FAT file system with this `startup.nsh`, which UEFI's shell executes.
     Script(&'static str),
@@ -29,7 +29,7 @@ impl Contents {
         }
     }
 
-    /// Faults of the file after the run.
+    /// Returns what is wrong with the file after the run.
     pub fn problem(self, path: &Path) -> Option<String> {
         match self {
             Contents::Halves(disk) => disk.problem(path),
@@ -60,7 +60,12 @@ impl Disk {
     fn contents(self) -> Vec<u8> {
         // Steps of a linear congruential generator (Knuth's MMIX).
         let step = |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
-        std::iter::successors(Some(1), step).flat_map(u64::to_le_bytes).take(self.half).collect()
+        let mut bytes = Vec::with_capacity(self.half + 8);
+        for word in std::iter::successors(Some(1), step).take(self.half.div_ceil(8)) {
+            bytes.extend_from_slice(&u64::to_le_bytes(word));
+        }
+        bytes.truncate(self.half);
+        bytes
     }
 
     /// The SHA-256 of the first half, as `sha256sum` prints it.
@@ -78,7 +83,7 @@ impl Disk {
         fs::write(path, bytes)
     }
 
-    /// Faults of the file after the run.
+    /// Returns what is wrong with the file after the run.
     pub fn problem(self, path: &Path) -> Option<String> {
         let contents = self.contents();
         match fs::read(path) {
