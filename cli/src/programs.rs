@@ -15,7 +15,8 @@ pub const PASSED: &str = "EXIT: STATUS=0";
 pub struct Programs {
     /// Theirs.
     pub arch: Arch,
-    paths: BTreeMap<String, PathBuf>,
+    /// `None`: they are not built.
+    paths: Option<BTreeMap<String, PathBuf>>,
 }
 
 impl Programs {
@@ -32,7 +33,12 @@ impl Programs {
         let mut command = cargo::cargo_for(arch, "build", &repository.join(folder));
         command.args(["--release", "--package", package]).env("CARGO_TARGET_DIR", repository.join("target").join(folder));
         let paths = cargo::build(command, &format!("the test guests for {}", arch.name()))?.into_iter().collect();
-        Ok(Self { arch, paths })
+        Ok(Self { arch, paths: Some(paths) })
+    }
+
+    /// Programs that are not built, with their names as their paths: for lists of scenarios.
+    pub const fn unbuilt(arch: Arch) -> Self {
+        Self { arch, paths: None }
     }
 
     /// The path of one.
@@ -40,13 +46,9 @@ impl Programs {
     /// # Errors
     /// No program of this name.
     pub fn path(&self, name: &str) -> Result<String> {
-        let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
+        let Some(paths) = &self.paths else { return Ok(name.to_owned()) };
+        let path = paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
         Ok(path.display().to_string())
-    }
-
-    /// Programs that are not built, by their names: for tests.
-    pub fn named(arch: Arch, names: &[&str]) -> Self {
-        Self { arch, paths: names.iter().map(|name| ((*name).to_owned(), PathBuf::from(name))).collect() }
     }
 
     /// The name of a scenario with them.

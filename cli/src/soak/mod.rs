@@ -27,32 +27,48 @@ use plan::{Round, seed_of};
 use summary::Summary;
 use totals::Totals;
 
-/// The short rounds of `stile test`: name, architecture, and whether the attacking VM is a hypervisor.
-pub const TESTS: [(&str, Arch, bool); 3] =
-    [("soak/aarch64", Arch::Aarch64, false), ("soak/aarch64-nested", Arch::Aarch64, true), ("soak/x86_64", Arch::X86_64, false)];
+/// A short round of `stile test`.
+#[derive(Clone, Copy)]
+pub struct Short {
+    /// The test's name.
+    pub name: &'static str,
+    /// The architecture of the machine.
+    pub arch: Arch,
+    /// Whether the attacking VM is a hypervisor.
+    nested: bool,
+    /// Operations of the attacking VM: fewer where each takes many exits.
+    operations: u64,
+}
 
-/// Operations of a round of [`TESTS`].
-const SHORT: u64 = 200_000;
+/// The short rounds.
+pub const SHORT: [Short; 3] = [
+    Short { name: "soak/aarch64", arch: Arch::Aarch64, nested: false, operations: 200_000 },
+    Short { name: "soak/aarch64-nested", arch: Arch::Aarch64, nested: true, operations: 40_000 },
+    Short { name: "soak/x86_64", arch: Arch::X86_64, nested: false, operations: 100_000 },
+];
 
-/// Runs the short round of a test, on a machine with one CPU: the same each time.
-///
-/// # Errors
-/// Failed rounds.
-pub fn test(arch: Arch, nested: bool) -> Result<(), String> {
-    let mut rounds = (0..).map(|number| Round::new(arch, seed_of(1, arch, number), SHORT));
-    let round = rounds.find(|round| round.is_timed() && round.vcpus > 1 && round.nested.is_some() == nested);
-    let args = SoakArgs {
-        replay: round.map(|round| round.seed),
-        arch: Some(arch),
-        round: SHORT,
-        jobs: 1,
-        longest_exit: LONGEST_EXIT,
-        ..SoakArgs::default()
-    };
-    match soak(&args) {
-        Ok(exit::OK) => Ok(()),
-        Ok(_) => Err("a round failed".to_owned()),
-        Err(error) => Err(format!("{error:#}")),
+impl Short {
+    /// Runs it, on a machine with one CPU: the same each time.
+    ///
+    /// # Errors
+    /// The round failed.
+    pub fn run(self) -> Result<(), String> {
+        let Self { arch, nested, operations, .. } = self;
+        let mut rounds = (0..).map(|number| Round::new(arch, seed_of(1, arch, number), operations));
+        let round = rounds.find(|round| round.is_timed() && round.vcpus > 1 && round.nested.is_some() == nested);
+        let args = SoakArgs {
+            replay: round.map(|round| round.seed),
+            arch: Some(arch),
+            round: operations,
+            jobs: 1,
+            longest_exit: LONGEST_EXIT,
+            ..SoakArgs::default()
+        };
+        match soak(&args) {
+            Ok(exit::OK) => Ok(()),
+            Ok(_) => Err("a round failed".to_owned()),
+            Err(error) => Err(format!("{error:#}")),
+        }
     }
 }
 

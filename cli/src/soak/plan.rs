@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn every_configuration_is_valid_and_they_vary() {
         for arch in Arch::ALL {
-            let programs = Programs::named(arch, &["hostile", "nested", "checksum"]);
+            let programs = Programs::unbuilt(arch);
             let dir = tempfile::tempdir().unwrap();
             for name in ["hostile", "nested", "checksum"] {
                 std::fs::write(dir.path().join(name), "a kernel").unwrap();

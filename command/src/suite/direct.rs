@@ -57,12 +57,12 @@ fn with_two_states(scenario: Scenario) -> Scenario {
     scenario.flag("--qemu-arg=-M").flag("--qemu-arg=virt,secure=on")
 }
 
-/// A VM on CPUs 1 and 2, which are its own.
+/// Returns the keys of a VM that runs `program`, without its CPUs.
 fn vm(programs: &Programs, program: &str, append: &str) -> Result<String> {
     Ok(format!("name = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\nmemory = \"64M\"\n", programs.path(program)?))
 }
 
-/// A machine of three CPUs: this VM, and on CPU 0 a VM that computes this many rounds of checksums.
+/// A machine of three CPUs: this VM on CPUs 1 and 2, and on CPU 0 one that computes this many rounds of checksums.
 fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     Ok(format!(
         "[machine]\ncpus = 3\n\n\
@@ -72,7 +72,7 @@ fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     ))
 }
 
-/// A machine whose first VM sends SGIs without exits: it has the CPUs with the same affinities.
+/// As [`config`]'s machine, but the VM has CPUs 0 and 1, whose affinities are its vCPUs', and sends SGIs without exits.
 fn trusting(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
     let config = config(vm, programs, rounds)?.replace("cpus = \"0\"", "cpus = \"2\"").replace("cpus = \"1-2\"", "cpus = \"0-1\"");
     Ok(config.replace("interrupts = \"direct\"\n", "interrupts = \"direct\"\nipi = \"direct\"\n"))

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use stile_board::{MAX_VCPUS, MAX_VMS};
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use super::test::Test;
 use super::{devices, direct, firmware, ipi, long, nested, operated, pc, share, snapshots, start_up, traced, waits};
 use stile::config::{Arch, ablation};
 use stile::exit;
@@ -29,12 +30,11 @@ const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("r
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
-/// All of them. Builds the guests.
+/// Those with the guests for Arm.
 ///
 /// # Errors
-/// The guests don't compile, or one is missing.
-pub fn guests() -> Result<Vec<Scenario>> {
-    let programs = Programs::build(Arch::Aarch64)?;
+/// A guest is missing.
+pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     let mut scenarios = Vec::new();
     for (suite, append) in SUITES {
         for (cpu, smp) in MACHINES {
@@ -53,51 +53,66 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenario.arguments.push("--nested".into());
         scenarios.push(scenario);
     }
-    scenarios.extend(mitigated(&programs)?);
-    scenarios.push(trap_by_trap(&programs)?);
-    scenarios.push(trapped_waits(&programs)?);
-    let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
-    scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
-    let under_stile = UNDER_STILE.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
-    scenarios.extend(nested::stile(&under_stile.into_iter().collect::<Result<Vec<_>>>()?)?);
+    scenarios.extend(mitigated(programs)?);
+    scenarios.push(trap_by_trap(programs)?);
+    scenarios.push(trapped_waits(programs)?);
     for cpu in ["max", "cortex-a57"] {
-        scenarios.push(ablated(cpu, &programs)?);
+        scenarios.push(ablated(cpu, programs)?);
     }
     scenarios.extend([reboot(programs.path("reboot")?), reset_in_l2(programs.path("nested")?), idle(programs.path("idle")?)]);
     for cpu in ["max", "cortex-a76", "cortex-a57"] {
         scenarios.push(timers(cpu, programs.path("timer")?));
     }
     scenarios.push(counted_by_emulator(programs.path("psci")?));
-    scenarios.extend(neighbours(&programs)?);
-    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
-    scenarios.push(el2_ends_first(&programs)?);
-    scenarios.push(full_shadows(&programs)?);
-    scenarios.push(interrupt_floods(&programs)?);
+    scenarios.extend(neighbours(programs)?);
+    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), programs)?);
+    scenarios.push(el2_ends_first(programs)?);
+    scenarios.push(full_shadows(programs)?);
+    scenarios.push(interrupt_floods(programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
-    scenarios.extend([share::fair(&programs)?, share::beside_sender(&programs)?, share::capped(&programs)?]);
-    scenarios.extend([many_vcpus(&programs)?, most_vms(&programs)?]);
-    scenarios.push(most_vcpus(&programs)?);
-    scenarios.extend(devices::all(&programs)?);
-    scenarios.extend(firmware::all(&programs)?);
-    scenarios.extend(long::scenarios(&programs)?);
-    scenarios.extend(start_up::all(&programs)?);
-    scenarios.extend(waits::all(&programs)?);
-    scenarios.extend(operated::all(&programs)?);
-    scenarios.extend(snapshots::all(&programs)?);
-    scenarios.extend(traced::all(&programs)?);
-    scenarios.extend(direct::all(&programs)?);
-    let on_pc = Programs::build(Arch::X86_64)?;
-    scenarios.extend(operated::all(&on_pc)?);
-    scenarios.extend(snapshots::all(&on_pc)?);
-    scenarios.extend(traced::all(&on_pc)?);
-    scenarios.extend(neighbours(&on_pc)?);
-    scenarios.extend([share::fair(&on_pc)?, many_vcpus(&on_pc)?]);
-    scenarios.extend(waits::all(&on_pc)?);
-    scenarios.extend(hostile_pcs(&on_pc)?);
-    scenarios.push(entry_failures(&on_pc)?);
-    scenarios.extend(pc::all(&on_pc)?);
-    scenarios.extend(ipi::all(&on_pc)?);
+    scenarios.extend([share::fair(programs)?, share::beside_sender(programs)?, share::capped(programs)?]);
+    scenarios.extend([many_vcpus(programs)?, most_vms(programs)?]);
+    scenarios.push(most_vcpus(programs)?);
+    scenarios.extend(devices::all(programs)?);
+    scenarios.extend(firmware::all(programs)?);
+    scenarios.extend(start_up::all(programs)?);
+    scenarios.extend(waits::all(programs)?);
+    scenarios.extend(operated::all(programs)?);
+    scenarios.extend(snapshots::all(programs)?);
+    scenarios.extend(traced::all(programs)?);
+    scenarios.extend(direct::all(programs)?);
     Ok(scenarios)
+}
+
+/// Those with the guests for the PC.
+///
+/// # Errors
+/// A guest is missing.
+pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = operated::all(programs)?;
+    scenarios.extend(snapshots::all(programs)?);
+    scenarios.extend(traced::all(programs)?);
+    scenarios.extend(neighbours(programs)?);
+    scenarios.extend([share::fair(programs)?, many_vcpus(programs)?]);
+    scenarios.extend(waits::all(programs)?);
+    scenarios.extend(hostile_pcs(programs)?);
+    scenarios.push(entry_failures(programs)?);
+    scenarios.extend(pc::all(programs)?);
+    scenarios.extend(ipi::all(programs)?);
+    Ok(scenarios)
+}
+
+/// Those, on Arm, that are made when they run: long ones, and guests under a hypervisor in a VM.
+///
+/// # Errors
+/// A guest is missing.
+pub fn late(programs: &Programs) -> Result<Vec<Test>> {
+    let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    let under_stile = UNDER_STILE.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    let mut tests = vec![nested::suites(as_l2.into_iter().collect::<Result<Vec<_>>>()?)];
+    tests.extend(nested::stile(under_stile.into_iter().collect::<Result<Vec<_>>>()?));
+    tests.extend(long::scenarios(programs)?);
+    Ok(tests)
 }
 
 /// Suites whose exits, from EL1 and from virtual EL2, use the vectors that clear the branch history.
@@ -375,7 +390,7 @@ fn limited_resets(programs: &Programs) -> Result<Scenario> {
     let arguments = format!("--arch {} --memory 64M --on-reset restart:3", programs.arch.name());
     let scenario = Scenario::new(programs.scenario("life/limited-resets"), &arguments).with("--kernel", programs.path("resets")?);
     let output = vec!["once more".into(); 4];
-    let notes = vec!["vm0 ended by a reset, having started anew 3 times".into()];
+    let notes = vec!["vm0 ended by a reset, having restarted 3 times".into()];
     Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
 }
 

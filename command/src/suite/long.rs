@@ -12,15 +12,14 @@ use rustix::process::Signal;
 use super::disk::{Contents, Disk};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::system_disk;
+use super::test::Test;
 use stile::child::end_with_parent;
+use stile::config::Arch;
 use stile::disk::drive::Drive;
 use stile::programs::Programs;
 
-/// A test that is a function.
-pub type Test = (&'static str, fn() -> Result<(), String>);
-
-/// Tests that are functions.
-pub const TESTS: [Test; 1] = [("long/killed", killed)];
+/// Tests that are functions, with their names.
+pub const TESTS: [(&str, fn() -> Result<(), String>); 1] = [("long/killed", killed)];
 
 /// Prefix of such tests' names.
 pub const PREFIX: &str = "long/";
@@ -29,8 +28,11 @@ pub const PREFIX: &str = "long/";
 ///
 /// # Errors
 /// A guest is missing.
-pub fn scenarios(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![gigabyte(programs)?, most_vcpus("long/64-vcpus", "--smp 64"), most_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2")])
+pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
+    let hostile = programs.path("hostile")?;
+    let most = [most_vcpus("long/64-vcpus", "--smp 64"), most_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2")];
+    let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
+    Ok(most.map(Test::scenario).into_iter().chain([gigabyte]).collect())
 }
 
 /// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.
@@ -41,7 +43,7 @@ fn most_vcpus(name: &str, machine: &str) -> Scenario {
 }
 
 /// Debian copies a gigabyte on its disk, while another VM attacks Stile on the same CPUs.
-fn gigabyte(programs: &Programs) -> Result<Scenario> {
+fn gigabyte(hostile: &str) -> Scenario {
     let disk = Disk { half: 1 << 30 };
     let read = |skip| format!("dd if=/dev/vda bs=1M count=1024 skip={skip} iflag=direct | sha256sum");
     let copy = "dd if=/dev/vda of=/dev/vda bs=1M count=1024 seek=1024 iflag=direct oflag=direct";
@@ -51,11 +53,11 @@ fn gigabyte(programs: &Programs) -> Result<Scenario> {
          [[vm.disk]]\nfile = \"disk.img\"\nformat = \"raw\"\n\n\
          [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nvcpus = 2\nmemory = \"64M\"\nappend = \"stile soak=1000000 seed=1 resets=2\"\n",
         read(1024),
-        programs.path("hostile")?
+        hostile
     );
     let expect = Expect { output: vec![disk.sum()], notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["FAIL "], ..Expect::default() };
     let scenario = Scenario::new("long/gigabyte", "--exits");
-    Ok(Scenario { config: Some(config), disk: Some(Contents::Halves(disk)), timeout: 5400, expect, ..scenario })
+    Scenario { config: Some(config), disk: Some(Contents::Halves(disk)), timeout: 5400, expect, ..scenario }
 }
 
 /// Times that a run is killed.

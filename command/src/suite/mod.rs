@@ -1,7 +1,7 @@
 //! `stile test`: the whole test suite.
 //!
-//! [`checks`] need no emulator and run first. Then several tests run at a time: measurements, and the scenarios
-//! ([`table`]), each of which is a separate `stile run`, as a user would start it.
+//! [`checks`] run first, one at a time. Then several tests run at a time: those of the host ([`host_tests`]),
+//! measurements, and the scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it.
 
 mod checks;
 mod devices;
@@ -10,6 +10,7 @@ mod disk;
 mod figure;
 mod firmware;
 mod guests;
+mod host_tests;
 mod ipi;
 mod long;
 mod longest_exit;
@@ -27,6 +28,7 @@ mod snapshots;
 mod start_up;
 mod system_disk;
 mod table;
+mod test;
 mod traced;
 mod variants;
 mod waits;
@@ -34,33 +36,24 @@ mod waits;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use stile::args::TestArgs;
 use stile::config::Arch;
 use stile::out::Unwritable;
+use stile::programs::Programs;
 use stile::{emulator, exit, out, soak};
 use stile_bench::{budgets, nested as nested_bench, scale};
+use test::Test;
 
-/// A test that needs an emulator.
-struct Test {
-    name: String,
-    /// The architecture whose emulator it needs.
-    arch: Arch,
-    run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
-}
-
-impl Test {
-    fn new(name: &str, arch: Arch, run: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self { name: name.to_owned(), arch, run: Box::new(run) }
-    }
-}
-
-/// All tests that need an emulator. Builds the test guests.
+/// All tests that need an emulator, with the guests for Arm and for the PC.
 ///
 /// Tests that are not scenarios come first: the longest are among them, and a worker that begins one of those last would
 /// leave the others idle.
-fn emulated() -> Result<Vec<Test>> {
+///
+/// # Errors
+/// A guest is missing.
+fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     let mut tests = vec![
         Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
@@ -69,13 +62,9 @@ fn emulated() -> Result<Vec<Test>> {
     tests.extend(budgets::TESTS.map(|(name, arch)| Test::new(name, arch, move || budgets::test(arch))));
     tests.extend(nested_bench::budgets::TESTS.map(|(name, l1)| Test::new(name, Arch::Aarch64, move || nested_bench::budgets::test(l1))));
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
-    tests.extend(soak::TESTS.map(|(name, arch, nested)| Test::new(name, arch, move || soak::test(arch, nested))));
+    tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));
     tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
-    tests.extend(table::all()?.into_iter().map(|scenario| Test {
-        name: scenario.name.clone(),
-        arch: scenario.arch(),
-        run: Box::new(move || scenario.run()),
-    }));
+    tests.extend(table::all(arm, pc)?);
     Ok(tests)
 }
 
@@ -115,13 +104,13 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let named = |name: &str| !name.starts_with(long::PREFIX) || args.only.iter().any(|pattern| pattern.starts_with(long::PREFIX));
     // Other tests cover the subject of a variant.
     let needed = |name: &str| args.all || !args.only.is_empty() || !variants::NAMES.contains(&name);
-    let mut tests = emulated()?;
-    if let Some(name) = variants::NAMES.into_iter().find(|name| tests.iter().all(|test| test.name != *name)) {
-        bail!("variants.rs has {name}, which is no test");
-    }
-    tests.retain(|test| chosen(&test.name) && named(&test.name) && needed(&test.name));
+    let mut tests = emulated(&Arch::ALL.map(Programs::unbuilt))?;
+    let wanted = |test: &Test| chosen(&test.name) && named(&test.name) && needed(&test.name);
+    tests.retain(wanted);
+    let has_units = args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, host_tests::NAME) || is_unit(pattern));
     if args.list {
-        checks.iter().map(|check| check.name).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
+        let unit = has_units.then_some(host_tests::NAME);
+        checks.iter().map(|check| check.name).chain(unit).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
         return Ok(exit::OK);
     }
     let mut count = Count::default();
@@ -130,13 +119,27 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         out::line(format_args!("running {}", check.name))?;
         count.add(check.name, start, check.run())?;
     }
-    if !tests.is_empty() {
-        // Here, as an emulator that must be built first would use up the time of the tests that wait for it.
-        for arch in Arch::ALL.into_iter().filter(|&arch| tests.iter().any(|test| test.arch == arch)) {
-            emulator::ensure(arch)?;
-        }
-        run(&tests, usize::from(args.jobs), &mut count)?;
+    let mut units = Vec::new();
+    if has_units {
+        let start = Instant::now();
+        out::line(format_args!("running {}", host_tests::NAME))?;
+        let built = host_tests::build();
+        count.add(host_tests::NAME, start, built.as_ref().map(|_| ()).map_err(String::clone))?;
+        units = built.unwrap_or_default();
+        units.retain(|test| chosen(&test.name));
     }
+    // Here, as what must be built first would use up the time of the tests that wait for it.
+    let [arm, pc] = Arch::ALL.map(|arch| {
+        if tests.iter().all(|test| test.arch != Some(arch)) {
+            return Ok(Programs::unbuilt(arch));
+        }
+        emulator::ensure(arch)?;
+        Programs::build(arch)
+    });
+    tests = emulated(&[arm?, pc?])?;
+    tests.retain(wanted);
+    units.extend(tests);
+    run(units, usize::from(args.jobs), &mut count)?;
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;
     }
@@ -144,34 +147,48 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
 }
 
-/// Runs tests, `jobs` at a time.
+/// Tests that wait for most of their time. They run beside the others.
+const WAITING: [&str; 2] = ["command/timeout", "life/idle-until-timeout"];
+
+/// Runs tests, `jobs` at a time, and one more of those that wait.
 ///
 /// # Errors
 /// Standard output can't be written: no further test starts then.
-fn run(tests: &[Test], jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
-    out::line(format_args!("running {} tests in emulators, {jobs} at a time", tests.len()))?;
-    let next = Mutex::new(tests.iter());
+fn run(tests: Vec<Test>, jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
+    if !tests.is_empty() {
+        out::line(format_args!("running {} tests, {jobs} at a time", tests.len()))?;
+    }
+    let (waiting, busy): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| WAITING.contains(&test.name.as_str()));
+    let queues = [waiting, busy].map(|tests| Mutex::new(tests.into_iter()));
     let state = Mutex::new((count, Ok(())));
+    // A poisoned lock means that another worker panicked: the scope will panic, too.
+    let work = |queue: &Mutex<std::vec::IntoIter<Test>>| {
+        while let Some(test) = queue.lock().ok().and_then(|mut queue| queue.next()) {
+            let start = Instant::now();
+            let result = test.run();
+            let Ok(mut state) = state.lock() else { return };
+            let (count, shown) = &mut *state;
+            if shown.is_ok() {
+                *shown = count.add(&test.name, start, result);
+            }
+            if shown.is_err() {
+                return;
+            }
+        }
+    };
+    let [waiting, busy] = &queues;
     std::thread::scope(|scope| {
+        scope.spawn(|| work(waiting));
         for _ in 0..jobs {
-            scope.spawn(|| {
-                // A poisoned lock means that another worker panicked: the scope will panic, too.
-                while let Some(test) = next.lock().ok().and_then(|mut next| next.next()) {
-                    let start = Instant::now();
-                    let result = (test.run)();
-                    let Ok(mut state) = state.lock() else { return };
-                    let (count, shown) = &mut *state;
-                    if shown.is_ok() {
-                        *shown = count.add(&test.name, start, result);
-                    }
-                    if shown.is_err() {
-                        return;
-                    }
-                }
-            });
+            scope.spawn(|| work(busy));
         }
     });
     state.into_inner().map_or(Ok(()), |(_, shown)| shown)
+}
+
+/// Whether a pattern is for host tests alone.
+fn is_unit(pattern: &str) -> bool {
+    pattern.strip_prefix(host_tests::NAME).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Whether `name` contains `pattern`, in which `*` matches any text.
@@ -188,7 +205,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{Arch, Programs, WAITING, emulated, matches, variants};
 
     #[test]
     fn patterns_match_anywhere() {
@@ -200,11 +217,24 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<String> = super::table::without_guests().into_iter().map(|scenario| scenario.name).collect();
+        let mut names = names();
         names.extend(super::checks::all().iter().map(|check| check.name.to_owned()));
         let count = names.len();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn lists_name_tests() {
+        let names = names();
+        for name in variants::NAMES.into_iter().chain(WAITING) {
+            assert!(names.iter().any(|known| known == name), "{name}");
+        }
+    }
+
+    fn names() -> Vec<String> {
+        let tests = emulated(&Arch::ALL.map(Programs::unbuilt)).unwrap();
+        tests.into_iter().map(|test| test.name).collect()
     }
 }

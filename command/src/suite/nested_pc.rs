@@ -4,17 +4,18 @@ use anyhow::{Context, Result};
 
 use super::nested::folder;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::test::Test;
 use stile::config::Arch;
 use stile::l2;
 use stile::session::SAME_MEMORY;
 use stile_bench::{Grouping, nested_probe_of_pc, pc_host_arguments};
 
 /// A PC whose KVM runs the probe.
-struct Host<'a> {
-    name: &'a str,
+struct Host {
+    name: &'static str,
     /// Arguments of `run`.
-    machine: &'a str,
-    operation: &'a str,
+    machine: &'static str,
+    operation: &'static str,
     iterations: u32,
     /// VMs, or groups of them.
     vms: usize,
@@ -30,11 +31,7 @@ pub fn starts() -> Scenario {
 }
 
 /// A whole Debian of two vCPUs, as a VM of Debian's KVM.
-///
-/// # Errors
-/// Something can't be fetched or built, or a file can't be written.
-fn debian() -> Result<Scenario> {
-    let name = "pc/nested/debian-as-l2";
+fn debian(name: &str) -> Result<Scenario> {
     let (archive, names) = l2::Debian::new_for(Arch::X86_64, 2, "uname -m; echo $(nproc) CPUs")?.archive()?;
     let (kernel, append) = pc_host_arguments(&names)?;
     let initrd = write(name, &archive)?;
@@ -46,10 +43,7 @@ fn debian() -> Result<Scenario> {
 }
 
 /// Debian's KVM with several vCPUs or VMs.
-///
-/// # Errors
-/// The probe or KVM's client can't be built, or a file can't be written.
-pub fn probes() -> Result<Vec<Scenario>> {
+pub fn probes() -> Vec<Test> {
     let (two_vcpus, one_cpu) = ("--vcpus 2 --smp 2", "--vcpus 2 --smp 1");
     let ipi = Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone };
     let hosts = [
@@ -62,10 +56,12 @@ pub fn probes() -> Result<Vec<Scenario>> {
         Host { name: "long/thousand-l2s-pc", machine: "", operation: "cpuid", iterations: 1, vms: 1000, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
     ];
-    hosts.iter().map(Host::scenario).chain([two_l1s(), debian()]).collect()
+    let made = |name, make: fn(&str) -> Result<Scenario>| Test::made(name, Arch::X86_64, move || make(name));
+    let several = [made("pc/nested/two-l1s", two_l1s), made("pc/nested/debian-as-l2", debian)];
+    hosts.into_iter().map(|host| Test::made(host.name, Arch::X86_64, move || host.scenario())).chain(several).collect()
 }
 
-impl Host<'_> {
+impl Host {
     /// Writes the initial RAM file system. Returns arguments for kernel and file system, and boot arguments.
     fn files(&self) -> Result<[String; 3]> {
         let (kernel, archive, append) = nested_probe_of_pc(&[self.operation], self.iterations, self.vms, self.grouping)?;
@@ -92,9 +88,8 @@ fn write(scenario: &str, archive: &[u8]) -> Result<String> {
 }
 
 /// Two L1s side by side, which share a CPU.
-fn two_l1s() -> Result<Scenario> {
-    let name = "pc/nested/two-l1s";
-    let host = Host { name, machine: "", operation: "cpuid", iterations: 64, vms: 2, grouping: Grouping::Alone };
+fn two_l1s(name: &str) -> Result<Scenario> {
+    let host = Host { name: "pc/nested/two-l1s", machine: "", operation: "cpuid", iterations: 64, vms: 2, grouping: Grouping::Alone };
     let [kernel, initrd, append] = host.files()?;
     let vm = |name: &str| {
         format!(

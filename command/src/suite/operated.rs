@@ -72,7 +72,7 @@ pub(super) fn off_on_reset_pause(up: &'static str) -> Vec<Step> {
     for _ in 0..3 {
         steps.extend([Step::new(up, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
     }
-    steps.extend([Step::new(up, "restart m/spin", &["m/spin starts anew"]), Step::new(up, "pause m/spin", &["m/spin is paused"])]);
+    steps.extend([Step::new(up, "restart m/spin", &["m/spin restarts"]), Step::new(up, "pause m/spin", &["m/spin is paused"])]);
     steps
 }
 

@@ -8,10 +8,12 @@ use stile::config::Arch;
 use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 
-/// The neighbour does not end itself.
+/// Output of the neighbour after each round.
 const ROUND: &str = "checksum: round";
+/// Output of the saved VM's guest when it was not running for a while.
+const HOLD: &str = "snapshot: hold";
 
-/// All of an architecture.
+/// Returns all scenarios of an architecture.
 ///
 /// # Errors
 /// A guest is missing.
@@ -38,7 +40,7 @@ fn config(programs: &Programs, name: &str, holds: u32) -> Result<String> {
 fn save(programs: &Programs) -> Result<Scenario> {
     let steps = vec![
         Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
-        Step::new("snapshot: hold", "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
+        Step::new(HOLD, "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
         Step::new("", "save m/nobody b.snap", &["there is no VM called nobody"]).fails(2),
         Step::new("", "save m/snapshot nowhere/b.snap", &["nowhere"]).fails(1),
         Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
@@ -46,19 +48,18 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
         Step::new("", "restore o a.snap", &["o"]).fails(1),
         Step::new(ROUND, "restore m a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new("snapshot: hold", "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(HOLD, "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new(ROUND, "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "resume m/snapshot", &["m/snapshot runs"]),
-        Step::new("snapshot: hold", "destroy m/snapshot --force", &[]),
+        Step::new(HOLD, "destroy m/snapshot --force", &[]),
         // With its files from the snapshot.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
-        Step::new("snapshot: hold", "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new(HOLD, "restart m/snapshot", &["m/snapshot restarts"]),
         Step::new("snapshot: round 1", "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    let hold = "snapshot: hold";
-    expect.output = ["snapshot: round 2", hold, ROUND, hold, hold, hold, "snapshot: round 1"].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", HOLD, ROUND, HOLD, HOLD, HOLD, "snapshot: round 1"].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let files = vec![("a.txt", "a letter to somebody".to_owned())];
@@ -66,24 +67,23 @@ fn save(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files, steps, expect, ..scenario })
 }
 
-/// As [`save`], on a PC: with local APICs in x2APIC mode.
+/// Saves, destroys and restores a VM on a PC whose local APICs are in x2APIC mode.
 fn save_pc(programs: &Programs) -> Result<Scenario> {
-    let hold = "snapshot: hold";
     let steps = vec![
         Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
-        Step::new(hold, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
+        Step::new(HOLD, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
         Step::new(ROUND, "restore m a.snap", &["m/snapshot runs"]),
-        Step::new(hold, "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(HOLD, "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new("", "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "destroy m/snapshot --force", &[]),
         // With its files from the snapshot.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
-        Step::new(hold, "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new(HOLD, "restart m/snapshot", &["m/snapshot restarts"]),
         Step::new("snapshot: round 1", "stop m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", hold, ROUND, hold, hold, "snapshot: round 1", ROUND].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", HOLD, ROUND, HOLD, HOLD, "snapshot: round 1", ROUND].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
@@ -104,15 +104,15 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
         Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
         Step::new(ROUND, "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
         Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new("snapshot: hold", "stop n/keeper --force", &[]),
+        Step::new(HOLD, "stop n/keeper --force", &[]),
         Step::new("", "stop n/neighbour --force", &[]),
         Step::new("snapshot: round", "pause m/snapshot", &[]),
         Step::new("", "resume m/snapshot", &[]),
-        Step::new("snapshot: hold", "destroy m/snapshot --force", &[]),
+        Step::new(HOLD, "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", ROUND, "snapshot: hold"].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", ROUND, HOLD].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");

@@ -12,8 +12,8 @@ use stile::programs::Programs;
 /// Sizes of the VM's RAM, for which the machine is slightly larger. All have the same limit.
 const SIZES: [&str; 2] = ["1G", "15G"];
 
-/// Instructions until the guest starts.
-const MOST: u64 = 5_000_000;
+/// Maximum number of instructions until the guest's first.
+const MAX_INSTRUCTIONS: u64 = 5_000_000;
 
 /// A scenario for each size.
 ///
@@ -25,7 +25,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"{}\"\nappend = \"chunks=1 least=0\"\nmemory = \"{size}\"\n",
             programs.path("share")?,
         );
-        let figure = Figure { after: "share: starts at tick ", most: MOST };
+        let figure = Figure { after: "share: starts at tick ", most: MAX_INSTRUCTIONS };
         let expect = Expect { figure: Some(figure), notes: Vec::new(), ..passed() };
         Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("boot/start-up/{size}"), "--icount") })
     };

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::guests::guests;
-use super::nested;
-use super::nested_pc;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns};
+use super::test::Test;
+use super::{guests, nested, nested_pc};
 use stile::config::Arch;
 use stile::exit;
+use stile::programs::Programs;
 
 /// The kernels, and the start of each one's `uname -r`; empty if it changes with Debian's archive.
 const KERNELS: [(&str, &str); 3] = [("debian:6.1", "6.1."), ("debian:6.12", "6.12."), ("debian", "")];
@@ -16,16 +16,19 @@ const KERNELS: [(&str, &str); 3] = [("debian:6.1", "6.1."), ("debian:6.12", "6.1
 /// CPU models: with everything, with VHE, and Armv8.0.
 const CPUS: [&str; 3] = ["max", "cortex-a76", "cortex-a57"];
 
-/// All scenarios. Builds the test guests.
+/// All tests that are scenarios, with the guests for Arm and for the PC.
 ///
 /// # Errors
-/// The guests don't compile.
-pub fn all() -> Result<Vec<Scenario>> {
+/// A guest is missing.
+pub fn all(arm: &Programs, pc: &Programs) -> Result<Vec<Test>> {
     let mut scenarios = without_guests();
-    scenarios.extend(guests()?);
-    scenarios.extend(nested::probe()?);
-    scenarios.extend(nested_pc::probes()?);
-    Ok(scenarios)
+    scenarios.extend(guests::on_arm(arm)?);
+    scenarios.extend(guests::on_pc(pc)?);
+    let mut tests: Vec<Test> = scenarios.into_iter().map(Test::scenario).collect();
+    tests.extend(guests::late(arm)?);
+    tests.extend(nested::probes());
+    tests.extend(nested_pc::probes());
+    Ok(tests)
 }
 
 /// The scenarios that need no guests but Debian's.

@@ -9,7 +9,7 @@ use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 use stile::trace;
 
-/// All of an architecture.
+/// Returns all scenarios of an architecture.
 ///
 /// # Errors
 /// A guest is missing.

@@ -20,7 +20,7 @@ struct Attack {
     program: &'static str,
     /// Further lines of its configuration.
     vm: String,
-    /// It ends by itself.
+    /// Whether it ends by itself.
     ends: bool,
 }
 
