@@ -195,7 +195,7 @@ pub fn restart(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
     let action = if is(target.state()?, State::Off) { Action::Start } else { Action::Reset };
     target.change(action)?;
-    target.report(args.json, State::Running, "starts anew", None)
+    target.report(args.json, State::Running, "restarts", None)
 }
 
 /// Destroys a VM that is off; with `--force` turns it off before.

@@ -5,7 +5,7 @@ mod common;
 use std::fmt::Write as _;
 use std::fs;
 
-use common::{World, end};
+use common::{Sandbox, end};
 
 /// The identification registers of a CPU model as the probe prints them, with this field of FEAT_NV in ID_AA64MMFR2_EL1.
 fn registers(nested: u64) -> Vec<u8> {
@@ -15,9 +15,9 @@ fn registers(nested: u64) -> Vec<u8> {
 #[test]
 fn a_cpu_without_nesting_runs_no_hypervisor_in_a_vm() {
     for (field, arguments, status) in [(0, "--nested", 2), (1, "--nested", 2), (1, "--nested=nv", 0), (2, "--nested", 0)] {
-        let world = World::new(&registers(field));
+        let sandbox = Sandbox::new(&registers(field));
         let words = ["check", "--kernel", "kernel", "--cpu", "cortex-a57", arguments];
-        let (ended, said) = end(&world.stile(&words).output().expect("it starts"));
+        let (ended, said) = end(&sandbox.stile(&words).output().expect("it starts"));
         assert_eq!(ended, status, "{field} {arguments}: {said}");
         assert_eq!(said.contains("CPU model cortex-a57 has no FEAT_NV"), status == 2, "{said}");
     }
@@ -25,7 +25,7 @@ fn a_cpu_without_nesting_runs_no_hypervisor_in_a_vm() {
 
 #[test]
 fn very_many_mistakes_are_few_lines() {
-    let world = World::new(b"");
+    let sandbox = Sandbox::new(b"");
     let mut text = String::new();
     for key in 0..20_000 {
         let _ = writeln!(text, "key{key} = 1");
@@ -33,8 +33,8 @@ fn very_many_mistakes_are_few_lines() {
     for vm in 0..5_000 {
         let _ = writeln!(text, "[[vm]]\nkernle = \"debian\"\nvcpus = {vm}");
     }
-    fs::write(world.path("machine.toml"), text).expect("a file");
-    let (status, said) = end(&world.stile(&["check", "machine.toml"]).output().expect("it starts"));
+    fs::write(sandbox.path("machine.toml"), text).expect("a file");
+    let (status, said) = end(&sandbox.stile(&["check", "machine.toml"]).output().expect("it starts"));
     assert_eq!(status, 2);
     assert!(said.contains("machine.toml:1:1: unknown key \"key0\""), "{said}");
     assert!(said.contains("19980 more unknown keys in the file") && said.contains("\nand "), "{said}");
@@ -43,12 +43,12 @@ fn very_many_mistakes_are_few_lines() {
 
 #[test]
 fn an_image_of_stile_needs_an_el2() {
-    let world = World::new(b"");
-    let (status, said) = end(&world.stile(&["build", "--kernel", "kernel", "-o", "image"]).output().expect("it starts"));
+    let sandbox = Sandbox::new(b"");
+    let (status, said) = end(&sandbox.stile(&["build", "--kernel", "kernel", "-o", "image"]).output().expect("it starts"));
     assert_eq!(status, 0, "{said}");
-    let (status, said) = end(&world.stile(&["check", "--kernel", "image"]).output().expect("it starts"));
+    let (status, said) = end(&sandbox.stile(&["check", "--kernel", "image"]).output().expect("it starts"));
     assert_eq!(status, 2, "{said}");
     assert!(said.contains("--nested") && !said.contains("virtualization=on"), "{said}");
-    let (status, said) = end(&world.stile(&["check", "--kernel", "image", "--nested"]).output().expect("it starts"));
+    let (status, said) = end(&sandbox.stile(&["check", "--kernel", "image", "--nested"]).output().expect("it starts"));
     assert_eq!(status, 0, "{said}");
 }

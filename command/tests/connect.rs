@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::{World, end, line};
+use common::{Sandbox, end, line};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 use stile_wire::{Channel, Decoder, Event, Item};
@@ -33,11 +33,11 @@ fn wait_for_raw(device: &File, child: &mut Child) {
 
 #[test]
 fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
-    let world = World::new(b"");
+    let sandbox = Sandbox::new(b"");
     let (mut board, path) = board();
     let device = File::open(&path).expect("a device");
-    fs::write(world.path("machine.toml"), "[[vm]]\nname = \"web\"\nkernel = \"debian\"\n").expect("a file");
-    let mut command = world.stile(&["connect", &path.to_string_lossy(), "machine.toml", "--baud", "9600", "--log", "logs"]);
+    fs::write(sandbox.path("machine.toml"), "[[vm]]\nname = \"web\"\nkernel = \"debian\"\n").expect("a file");
+    let mut command = sandbox.stile(&["connect", &path.to_string_lossy(), "machine.toml", "--baud", "9600", "--log", "logs"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for_raw(&device, &mut child);
 
@@ -60,17 +60,17 @@ fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
     let (status, notes) = end(&output);
     assert_eq!(status, 0, "{notes}");
     assert!(notes.contains("Stile is up"), "{notes}");
-    assert_eq!(fs::read_to_string(world.path("logs/web.console.log")).expect("a log"), "hello\n");
+    assert_eq!(fs::read_to_string(sandbox.path("logs/web.console.log")).expect("a log"), "hello\n");
     assert!(tcgetattr(&device).expect("a terminal").local_modes.contains(LocalModes::ECHO), "the line is as it was");
 }
 
 #[test]
 fn whoever_leaves_gets_the_account_and_the_board_goes_on() {
-    let world = World::new(b"");
+    let sandbox = Sandbox::new(b"");
     let (mut board, path) = board();
     let device = File::open(&path).expect("a device");
     let words = ["connect", &path.to_string_lossy(), "--timeout", "0.5", "--exits"];
-    let mut command = world.stile(&words);
+    let mut command = sandbox.stile(&words);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for_raw(&device, &mut child);
     let mut decoder = Decoder::new();
@@ -92,9 +92,9 @@ fn whoever_leaves_gets_the_account_and_the_board_goes_on() {
 
 #[test]
 fn what_is_no_serial_line_is_said() {
-    let world = World::new(b"");
+    let sandbox = Sandbox::new(b"");
     for (device, what) in [("kernel", "not a serial line"), ("missing", "No such file")] {
-        let (status, notes) = end(&world.stile(&["connect", device]).output().expect("it starts"));
+        let (status, notes) = end(&sandbox.stile(&["connect", device]).output().expect("it starts"));
         assert_eq!(status, 2, "{notes}");
         assert!(notes.contains(what), "{notes}");
     }

@@ -10,29 +10,29 @@ use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::World;
+use common::Sandbox;
 use stile_wire::{Channel, Decoder, Encoder, Event, Item, VmState};
 
 /// A machine that greets on its console and runs until its serial line's input ends.
 struct Machine<'w> {
-    world: &'w World,
+    sandbox: &'w Sandbox,
     run: Child,
 }
 
 impl<'w> Machine<'w> {
-    fn start(world: &'w World, name: &str) -> Self {
+    fn start(sandbox: &'w Sandbox, name: &str) -> Self {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new();
         encoder.event(&Event::Vm { vm: 0, state: VmState::Started }, &mut |byte| bytes.push(byte));
         encoder.bytes(Channel::console(0), b"hello\r\n~ # ", &mut |byte| bytes.push(byte));
-        fs::write(world.path("line"), bytes).expect("a file");
-        let dir = world.path("").display().to_string();
+        fs::write(sandbox.path("line"), bytes).expect("a file");
+        let dir = sandbox.path("").display().to_string();
         let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
-        world.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line; cat > {dir}/sent ;;\nesac\n"));
-        let mut command = world.run(&["--name", name]);
+        sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line; cat > {dir}/sent ;;\nesac\n"));
+        let mut command = sandbox.run(&["--name", name]);
         let run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let machine = Self { world, run };
-        machine.wait_for(|| world.path(&format!("stile/{name}.sock")).exists());
+        let machine = Self { sandbox, run };
+        machine.wait_for(|| sandbox.path(&format!("stile/{name}.sock")).exists());
         machine.wait_for(|| machine.ps("").contains("running"));
         machine
     }
@@ -45,13 +45,13 @@ impl<'w> Machine<'w> {
 
     fn ps(&self, flag: &str) -> String {
         let words: Vec<&str> = ["ps", flag].into_iter().filter(|word| !word.is_empty()).collect();
-        text(&self.world.stile(&words).output().expect("it runs").stdout)
+        text(&self.sandbox.stile(&words).output().expect("it runs").stdout)
     }
 
     /// Bytes typed to the VM.
     fn sent(&self) -> Vec<u8> {
         let mut decoder = Decoder::new();
-        let sent = fs::read(self.world.path("sent")).unwrap_or_default();
+        let sent = fs::read(self.sandbox.path("sent")).unwrap_or_default();
         sent.into_iter().filter_map(|byte| if let Some(Item::Byte(_, byte)) = decoder.push(byte) { Some(byte) } else { None }).collect()
     }
 
@@ -73,11 +73,11 @@ fn failure(output: &Output) -> String {
 
 #[test]
 fn consoles_are_shared_with_their_scroll_back() {
-    let world = World::new(b"");
-    let machine = Machine::start(&world, "web");
-    let mut writer = world.stile(&["attach", "web"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let sandbox = Sandbox::new(b"");
+    let machine = Machine::start(&sandbox, "web");
+    let mut writer = sandbox.stile(&["attach", "web"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut watcher =
-        world.stile(&["attach", "--read-only", "web/vm0"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        sandbox.stile(&["attach", "--read-only", "web/vm0"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     for client in [&mut writer, &mut watcher] {
         let mut first = String::new();
         BufReader::new(client.stdout.as_mut().expect("a pipe")).read_line(&mut first).expect("scroll-back");
@@ -96,50 +96,51 @@ fn consoles_are_shared_with_their_scroll_back() {
 
 #[test]
 fn machines_are_listed_until_they_end() {
-    let world = World::new(b"");
-    let machine = Machine::start(&world, "web");
-    let socket = world.path("stile/web.sock");
+    let sandbox = Sandbox::new(b"");
+    let machine = Machine::start(&sandbox, "web");
+    let socket = sandbox.path("stile/web.sock");
     assert_eq!(fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
-    drop(UnixListener::bind(world.path("stile/stale.sock")).expect("a socket"));
+    drop(UnixListener::bind(sandbox.path("stile/stale.sock")).expect("a socket"));
     let listed: serde_json::Value = serde_json::from_str(&machine.ps("--json")).expect("JSON");
     assert_eq!(listed.as_array().expect("machines").len(), 1);
     assert_eq!(listed[0]["name"], "web");
     assert_eq!(listed[0]["pid"], machine.run.id());
     assert_eq!(listed[0]["vms"], serde_json::json!([{ "name": "vm0", "state": "running" }]));
-    assert!(!world.path("stile/stale.sock").exists());
-    let second = world.run(&["--name", "web"]).output().expect("it runs");
+    assert!(!sandbox.path("stile/stale.sock").exists());
+    let second = sandbox.run(&["--name", "web"]).output().expect("it runs");
     assert!(failure(&second).contains("a machine called web runs already"));
     machine.end();
     assert!(!socket.exists());
-    assert_eq!(text(&world.stile(&["ps", "--json"]).output().expect("it runs").stdout), "[]\n");
+    assert_eq!(text(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout), "[]\n");
 }
 
 #[test]
 fn a_detached_machine_goes_on_without_the_command() {
-    let world = World::new(b"");
+    let sandbox = Sandbox::new(b"");
     // A machine that is not detached leaves the scripts behind.
-    Machine::start(&world, "web").end();
-    let output = world.run(&["--detach", "--name", "back"]).output().expect("it runs");
+    Machine::start(&sandbox, "web").end();
+    let output = sandbox.run(&["--detach", "--name", "back"]).output().expect("it runs");
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "back\n"), "{output:?}");
-    let list: serde_json::Value = serde_json::from_slice(&world.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
+    let list: serde_json::Value =
+        serde_json::from_slice(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
     assert_eq!(list[0]["name"], "back");
     let pid = list[0]["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-    while world.path("stile/back.sock").exists() {
+    while sandbox.path("stile/back.sock").exists() {
         thread::sleep(Duration::from_millis(20));
     }
     // A mistake in the configuration is reported before the command detaches.
-    let output = world.run(&["--detach", "--vcpus", "999"]).output().expect("it runs");
+    let output = sandbox.run(&["--detach", "--vcpus", "999"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("99"), "{output:?}");
 }
 
 #[test]
 fn mistakes_are_explained() {
-    let world = World::new(b"");
-    let run = |words: &[&str]| failure(&world.stile(words).output().expect("it runs"));
+    let sandbox = Sandbox::new(b"");
+    let run = |words: &[&str]| failure(&sandbox.stile(words).output().expect("it runs"));
     assert!(run(&["attach", "web"]).contains("no machine called web runs; no machine runs"));
-    let machine = Machine::start(&world, "web");
+    let machine = Machine::start(&sandbox, "web");
     assert!(run(&["attach", "wob"]).contains("running: web"));
     assert!(run(&["attach", "web/db"]).contains("there is no VM called db; the VMs are vm0"));
     for command in ["stop", "start", "restart", "pause", "resume"] {

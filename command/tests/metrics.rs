@@ -10,15 +10,15 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::thread;
 
-use common::{World, end};
+use common::{Sandbox, end};
 use stile::config::Arch;
 use stile::control::protocol::{self, Reply, Request, State, Status, VmStatus};
 use stile::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 use stile::metrics::parse::{Series, parse};
 
 /// The socket of a machine called m.
-fn listen(world: &World) -> UnixListener {
-    let dir = world.path("stile");
+fn listen(sandbox: &Sandbox) -> UnixListener {
+    let dir = sandbox.path("stile");
     let _ = fs::remove_dir_all(&dir);
     DirBuilder::new().mode(0o700).create(&dir).expect("a folder");
     UnixListener::bind(dir.join("m.sock")).expect("a socket")
@@ -66,11 +66,11 @@ fn exits(found: &[Series], vm: &str) -> f64 {
 
 #[test]
 fn metrics_are_printed_once() {
-    let world = World::new(b"");
-    let listener = listen(&world);
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
     thread::scope(|scope| {
         scope.spawn(|| (0..3).for_each(|_| play(&listener, 1, 0)));
-        let print = |target: &str| world.stile(&["metrics", target, "--once"]).output().expect("it runs");
+        let print = |target: &str| sandbox.stile(&["metrics", target, "--once"]).output().expect("it runs");
         let both = parse(&String::from_utf8(print("m").stdout).expect("text")).expect("OpenMetrics");
         assert_eq!((exits(&both, "web"), exits(&both, "db")), (3.0, 6.0));
         let one = parse(&String::from_utf8(print("m/db").stdout).expect("text")).expect("OpenMetrics");
@@ -79,7 +79,7 @@ fn metrics_are_printed_once() {
         let (status, said) = end(&print("m/nobody"));
         assert!(status == 2 && said.contains("there is no VM called nobody; the VMs are web, db"), "{status}: {said}");
     });
-    let (status, said) = end(&world.stile(&["metrics", "nobody", "--once"]).output().expect("it runs"));
+    let (status, said) = end(&sandbox.stile(&["metrics", "nobody", "--once"]).output().expect("it runs"));
     assert!(status == 1 && said.contains("no machine called nobody runs"), "{status}: {said}");
 }
 
@@ -93,8 +93,8 @@ fn ask(address: SocketAddr, request: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-fn serve(world: &World, listen: &str) -> (Child, SocketAddr) {
-    let mut command = world.stile(&["metrics", "m", "--listen", listen]);
+fn serve(sandbox: &Sandbox, listen: &str) -> (Child, SocketAddr) {
+    let mut command = sandbox.stile(&["metrics", "m", "--listen", listen]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("the address");
@@ -105,11 +105,11 @@ fn serve(world: &World, listen: &str) -> (Child, SocketAddr) {
 
 #[test]
 fn metrics_are_served_until_the_machine_ends() {
-    let world = World::new(b"");
-    let listener = listen(&world);
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
     thread::scope(|scope| {
         scope.spawn(|| play(&listener, 3, 1));
-        let (child, address) = serve(&world, "127.0.0.1:0");
+        let (child, address) = serve(&sandbox, "127.0.0.1:0");
         let (head, _) = ask(address, "POST /metrics");
         assert!(head.starts_with("HTTP/1.1 405") && head.contains("Allow: GET, HEAD"), "{head}");
         let (head, body) = ask(address, "GET /");
@@ -140,15 +140,15 @@ fn metrics_are_served_until_the_machine_ends() {
 
 #[test]
 fn a_port_in_use_is_reported() {
-    let world = World::new(b"");
-    let listener = listen(&world);
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
     thread::scope(|scope| {
         scope.spawn(|| play(&listener, 1, 0));
-        let (status, said) = end(&world.stile(&["metrics", "m", "--listen", &address.to_string()]).output().expect("it runs"));
+        let (status, said) = end(&sandbox.stile(&["metrics", "m", "--listen", &address.to_string()]).output().expect("it runs"));
         assert!(status == 1 && said.contains(&format!("can't listen on {address}: Address already in use")), "{status}: {said}");
     });
-    let (status, said) = end(&world.stile(&["metrics", "m", "--listen", "nowhere"]).output().expect("it runs"));
+    let (status, said) = end(&sandbox.stile(&["metrics", "m", "--listen", "nowhere"]).output().expect("it runs"));
     assert!(status == 2 && said.contains("--listen"), "{status}: {said}");
 }

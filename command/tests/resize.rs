@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::World;
+use common::Sandbox;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -33,11 +33,11 @@ fn prompt() -> Vec<u8> {
 }
 
 /// Waits until the file of what the machine was sent has this text for its console in it.
-fn wait_for(world: &World, child: &mut Child, text: &str) {
+fn wait_for(sandbox: &Sandbox, child: &mut Child, text: &str) {
     loop {
         assert_eq!(child.try_wait().expect("a child"), None, "it ended");
         let mut decoder = Decoder::new();
-        let bytes = fs::read(world.path("sent")).unwrap_or_default();
+        let bytes = fs::read(sandbox.path("sent")).unwrap_or_default();
         let mut push = |byte| match decoder.push(byte) {
             Some(Item::Byte(_, byte)) => Some(byte),
             _ => None,
@@ -52,11 +52,11 @@ fn wait_for(world: &World, child: &mut Child, text: &str) {
 
 #[test]
 fn a_shell_is_told_the_terminals_new_size() {
-    let world = World::new(&prompt());
-    let dir = world.path("").display().to_string();
+    let sandbox = Sandbox::new(&prompt());
+    let dir = sandbox.path("").display().to_string();
     let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
-    world.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line; exec tee {dir}/sent ;;\nesac\n"));
-    let busybox = world.path("cache/debian/busybox");
+    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line; exec tee {dir}/sent ;;\nesac\n"));
+    let busybox = sandbox.path("cache/debian/busybox");
     fs::create_dir_all(&busybox).expect("a directory");
     fs::write(busybox.join("busybox"), "busybox").expect("a file");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date").as_secs();
@@ -73,9 +73,9 @@ fn a_shell_is_told_the_terminals_new_size() {
     let other = || File::options().read(true).write(true).open(&path).expect("a terminal");
     set_size(&terminal, 80, 24);
     // In a separate session, so that the terminal of the test's caller is not its controlling terminal.
-    let stile = world.run(&["--initrd", "busybox", "--icount", "--quiet"]);
+    let stile = sandbox.run(&["--initrd", "busybox", "--icount", "--quiet"]);
     let mut command = Command::new("setsid");
-    command.arg(stile.get_program()).args(stile.get_args()).current_dir(world.path(""));
+    command.arg(stile.get_program()).args(stile.get_args()).current_dir(sandbox.path(""));
     command.envs(stile.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut child = command.stdin(other()).stdout(other()).stderr(other()).spawn().expect("it starts");
 
@@ -88,10 +88,10 @@ fn a_shell_is_told_the_terminals_new_size() {
     set_size(&terminal, 100, 40);
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, Signal::WINCH).expect("it runs");
-    wait_for(&world, &mut child, "stty rows 40 cols 100\r");
+    wait_for(&sandbox, &mut child, "stty rows 40 cols 100\r");
     // Typed bytes follow.
     terminal.write_all(b"ls\r").expect("the command reads");
-    wait_for(&world, &mut child, "stty rows 40 cols 100\rls\r");
+    wait_for(&sandbox, &mut child, "stty rows 40 cols 100\rls\r");
     terminal.write_all(b"\x01x").expect("the command reads");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
 }

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{World, end};
+use common::{Sandbox, end};
 
 /// The repository.
 fn repository() -> &'static Path {
@@ -50,13 +50,13 @@ fn samples(page: &str) -> Vec<String> {
 }
 
 /// Makes the files that a configuration names: kernels, and machines of a Stile in a VM.
-fn provide(world: &World, text: &str) {
+fn provide(sandbox: &Sandbox, text: &str) {
     let words = text.lines().filter_map(|line| line.trim().strip_prefix("kernel = \"")?.split('"').next());
     for word in words.filter(|word| !word.starts_with("debian") && *word != "stile") {
         match word.strip_prefix("stile:") {
-            Some(inner) => fs::write(world.path(inner), "[[vm]]\nkernel = \"debian\"\n").expect("a file"),
+            Some(inner) => fs::write(sandbox.path(inner), "[[vm]]\nkernel = \"debian\"\n").expect("a file"),
             None => {
-                fs::copy(world.path("kernel"), world.path(word)).expect("a file");
+                fs::copy(sandbox.path("kernel"), sandbox.path(word)).expect("a file");
             }
         }
     }
@@ -69,10 +69,10 @@ fn the_samples_in_the_pages_pass() {
     let mut count = 0;
     for page in pages {
         for text in samples(&fs::read_to_string(&page).expect("a page")) {
-            let world = World::new(b"");
-            provide(&world, &text);
-            fs::write(world.path("sample.toml"), &text).expect("a file");
-            let (status, said) = end(&world.stile(&["check", "sample.toml"]).output().expect("it starts"));
+            let sandbox = Sandbox::new(b"");
+            provide(&sandbox, &text);
+            fs::write(sandbox.path("sample.toml"), &text).expect("a file");
+            let (status, said) = end(&sandbox.stile(&["check", "sample.toml"]).output().expect("it starts"));
             assert_eq!(status, 0, "{}:\n{text}\n{said}", page.display());
             count += 1;
         }
@@ -85,14 +85,14 @@ fn the_examples_pass() {
     for example in files(&repository().join("examples"), "toml") {
         let text = fs::read_to_string(&example).expect("an example");
         // In an isolated environment, because an example may name files that its reader supplies.
-        let world = World::new(b"");
+        let sandbox = Sandbox::new(b"");
         for other in files(example.parent().expect("a folder"), "toml") {
-            fs::copy(&other, world.path(&other.file_name().expect("a name").to_string_lossy())).expect("a file");
+            fs::copy(&other, sandbox.path(&other.file_name().expect("a name").to_string_lossy())).expect("a file");
         }
         let missing: Vec<&str> = text.lines().filter(|line| !line.contains("stile:")).collect();
-        provide(&world, &missing.join("\n"));
+        provide(&sandbox, &missing.join("\n"));
         let name = example.file_name().expect("a name").to_string_lossy().into_owned();
-        let (status, said) = end(&world.stile(&["check", &name]).output().expect("it starts"));
+        let (status, said) = end(&sandbox.stile(&["check", &name]).output().expect("it starts"));
         assert_eq!(status, 0, "{}: {said}", example.display());
     }
 }

@@ -26,17 +26,17 @@ pub enum Host {
 /// A technique that Stile can do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Technique {
-    /// Local APICs by the processor.
+    /// Virtualization of local APICs by the processor.
     ApicVirtualization,
-    /// These, and the cache of decoded instructions.
+    /// That, and the cache of decoded instructions.
     DecodeCache,
-    /// Virtual interrupts: a guest's timers and SGIs are physical ones.
+    /// Virtual interrupts. Without them, a guest's timers and SGIs are physical interrupts.
     VirtualInterrupts,
-    /// Traps of the IPIs that a guest sends, and on Arm virtual interrupts: all other VMs trust this one.
+    /// Traps of IPIs, and on Arm virtual interrupts, too. Without them, all other VMs trust this one.
     TrappedIpis,
-    /// The deadline timer that a guest programs itself.
+    /// Passthrough of the TSC deadline.
     PassthroughTimer,
-    /// Both: the guest sends IPIs itself, and its timer exits.
+    /// Traps of IPIs, and passthrough of the TSC deadline.
     IpisAlone,
 }
 
@@ -83,7 +83,7 @@ impl Technique {
         }
     }
 
-    /// Whether an operation is another one without it.
+    /// Whether an operation takes another path without the technique.
     pub fn concerns(self, operation: &Operation) -> bool {
         match self {
             Self::ApicVirtualization => true,
@@ -91,7 +91,7 @@ impl Technique {
             Self::VirtualInterrupts => operation.needs != Needs::Shared,
             Self::TrappedIpis | Self::IpisAlone => operation.needs == Needs::Two,
             Self::PassthroughTimer => operation.name.starts_with("tscdeadline"),
-            // Instructions are decoded whose operand is a device.
+            // Only instructions that access a device's memory are decoded.
             Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }
     }
@@ -123,11 +123,11 @@ impl Host {
     /// Whether the host does not work on a CPU without FEAT_VHE. (The newest kernel's protected mode stops in the boot there, in the
     /// emulator at least.)
     pub const fn needs_vhe(self) -> bool {
-        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::Protected | Kvm::V6_12))
+        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::Protected | Kvm::V6_12 | Kvm::Nested))
     }
 }
 
-/// Returns KVM in one of its modes.
+/// A version and mode of KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kvm {
     /// The newest kernel, with the host at EL2.

@@ -12,9 +12,9 @@ use object::{U16, U32, U64};
 
 use super::bytes::word;
 
-/// Offset in an Image of this header's offset.
+/// Offset of the Image's field with the PE header's offset.
 const HEADER_AT: usize = 0x3c;
-/// Room for it (boot.S).
+/// Bytes that boot.S reserves for the PE header.
 const ROOM: usize = 256;
 /// Bytes of a page: sections begin at one, in the file as in memory.
 pub const PAGE: usize = 4096;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::config::Arch;
 use crate::{cargo, exit};
 
-/// Their targets.
+/// Rust's target for Linux programs.
 const fn target(arch: Arch) -> &'static str {
     match arch {
         Arch::Aarch64 => "aarch64-unknown-linux-musl",

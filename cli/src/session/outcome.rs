@@ -172,7 +172,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         }
         (_, Some(_)) => match story.fates.iter().position(|fate| !matches!(fate, Fate::Off | Fate::Exited(0) | Fate::Destroyed)) {
             Some(vm) if story.fates[vm] == Fate::Reset => {
-                let after = story.restarts.get(&vm).map(|&count| format!(", having started anew {}", times(count)));
+                let after = story.restarts.get(&vm).map(|&count| format!(", having restarted {}", times(count)));
                 (exit::GUEST, Some(format!("{} ended by a reset{}", name(vm), after.unwrap_or_default())))
             }
             Some(vm) => (exit::GUEST, Some(format!("{} did not end by its own power-off", name(vm)))),
@@ -280,7 +280,7 @@ mod tests {
         story.tell(&Event::Vm { vm: 1, state: VmState::Reset });
         story.tell(&Event::Vm { vm: 0, state: VmState::PoweredOff });
         story.end = Some(1);
-        assert_eq!(said(&QUIET_END, &story), "b ended by a reset, having started anew 2 times");
+        assert_eq!(said(&QUIET_END, &story), "b ended by a reset, having restarted 2 times");
         assert_eq!(status(&QUIET_END, &story, Exec::None), exit::GUEST);
     }
 

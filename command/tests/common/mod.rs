@@ -11,28 +11,28 @@ use std::process::{Command, Output, Stdio};
 use stile_wire::{Channel, Encoder, Event, Level, Version, VmState};
 
 /// A directory with the scripts, and what they print.
-pub struct World {
+pub struct Sandbox {
     dir: tempfile::TempDir,
 }
 
-impl World {
+impl Sandbox {
     /// Returns a machine whose emulator prints these bytes on its serial line.
     pub fn new(line: &[u8]) -> Self {
-        let world = Self { dir: tempfile::tempdir().expect("a directory") };
-        fs::write(world.path("line"), line).expect("a file");
-        fs::write(world.path("kernel"), [0x1f, 0x20, 0x03, 0xd5].repeat(16)).expect("a file");
-        fs::write(world.path("hypervisor"), hypervisor()).expect("a file");
-        let dir = world.dir.path().display();
+        let sandbox = Self { dir: tempfile::tempdir().expect("a directory") };
+        fs::write(sandbox.path("line"), line).expect("a file");
+        fs::write(sandbox.path("kernel"), [0x1f, 0x20, 0x03, 0xd5].repeat(16)).expect("a file");
+        fs::write(sandbox.path("hypervisor"), hypervisor()).expect("a file");
+        let dir = sandbox.dir.path().display();
         let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
-        world.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line ;;\nesac\n"));
+        sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line ;;\nesac\n"));
         let artifact = format!(
             r#"{{"reason":"compiler-artifact","target":{{"name":"stile-hypervisor","kind":["bin"]}},"executable":"{dir}/hypervisor","fresh":true}}"#
         );
-        world.script("cargo", &format!("echo '{artifact}'\n"));
-        world
+        sandbox.script("cargo", &format!("echo '{artifact}'\n"));
+        sandbox
     }
 
-    /// A file in it.
+    /// Path of a file in the sandbox.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -44,7 +44,7 @@ impl World {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
     }
 
-    /// The command with these words, in this world.
+    /// The command with these words, in this sandbox.
     pub fn stile(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stile"));
         let path = format!("{}:/usr/bin:/bin", self.dir.path().display());
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-/// The line of a machine with one VM that prints `text` and turns off.
+/// The serial output of a machine with one VM that prints `text` and turns off.
 pub fn line(text: &str) -> Vec<u8> {
     let mut line = Vec::new();
     let mut encoder = Encoder::new();

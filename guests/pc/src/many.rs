@@ -1,4 +1,4 @@
-//! A VM with many vCPUs, on messages to all of them at once. One in 16 sends messages to all others continuously.
+//! Broadcast IPIs in a VM with many vCPUs. One vCPU in 16 sends them continuously.
 //! After a reset it does the same again.
 //!
 //! Command line: `rounds=N` (default 1).
@@ -69,7 +69,7 @@ fn prepare() {
     let pointer = |offset: usize| (PAGE << 8) << 16 | offset as u32;
     // SAFETY: RAM below 1 MiB, which this program does not use otherwise.
     unsafe {
-        (page as *mut u8).copy_from_nonoverlapping(start, length(&raw const many_end));
+        (page as *mut u8).copy_from_nonoverlapping(start, end);
         // IRET is the last byte.
         core::ptr::without_provenance_mut::<u32>(4 * 2).write_volatile(pointer(end - 1));
         core::ptr::without_provenance_mut::<u32>(4 * VECTOR as usize).write_volatile(pointer(interrupt));

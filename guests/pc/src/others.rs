@@ -26,7 +26,7 @@ unsafe extern "C" {
     static trampoline: u8;
     static trampoline_end: u8;
     static mut next_stack: u64;
-    static mut other_stacks: u8;
+    static first_stack_top: u8;
 }
 
 /// Sends INIT and, immediately, SIPI to all others.
@@ -44,7 +44,7 @@ pub fn prepare() {
     // SAFETY: the page is otherwise unused RAM, and the others are off or about to be.
     unsafe {
         ((PAGE << 12) as *mut u8).copy_from_nonoverlapping(code, length);
-        next_stack = &raw mut other_stacks as u64 + 16384;
+        next_stack = &raw const first_stack_top as u64;
     }
 }
 

@@ -1,9 +1,9 @@
-// The way of other CPUs: from a startup message to other_main, each with a stack of its own.
+// Start-up of the other processors, from SIPI to other_main, each with its own stack.
 
 .set STACK, 16384
 
 .text
-// Where a startup message leads: copied to a page of its own below 1 MiB.
+// SIPI's target: copied to a page of its own below 1 MiB.
 .balign 16
 .global trampoline, trampoline_end
 .code16
@@ -53,9 +53,11 @@ start_other_long:
 .balign 8
 .global next_stack
 next_stack:
-    .quad other_stacks + STACK
+    .quad first_stack_top
 
 .section .bss
 .balign 16
-.global other_stacks
-other_stacks: .skip 8 * STACK
+.global first_stack_top
+    .skip STACK
+first_stack_top:
+    .skip 7 * STACK

@@ -9,7 +9,7 @@ pub struct Operation {
     /// Its requirements.
     pub needs: Needs,
     /// Divisor of the number of iterations, for operations that are slow or wait.
-    pub seldom: u64,
+    pub divisor: u64,
     /// Runs it a number of times and returns the total ticks.
     pub run: fn(&Platform, u64) -> u64,
     /// Subtracts the measurement overhead.

@@ -33,7 +33,7 @@ pub fn run_all(platform: &Platform) {
                 (operation.run)(platform, platform.arguments.iterations);
             }
         }
-        let n = (platform.arguments.iterations / operation.seldom).max(1);
+        let n = (platform.arguments.iterations / operation.divisor).max(1);
         arch::begin_section();
         let ticks = (operation.run)(platform, n);
         arch::end_section();

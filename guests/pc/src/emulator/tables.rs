@@ -11,7 +11,7 @@ pub const FRAMES: usize = 4;
 
 pub const PAGE: u64 = 4096;
 /// Present and writable.
-const OPEN: u64 = 0b11;
+const PRESENT_WRITABLE: u64 = 0b11;
 const LARGE: u64 = 1 << 7;
 const UNCACHED: u64 = 0b11 << 3;
 
@@ -46,22 +46,22 @@ pub fn setup() {
     };
     let first_3 = read(first_4, 0) & !(PAGE - 1);
     for i in 0..512 {
-        entry(&raw const HIGH as u64, i, (3 << 30) + (i << 21) + LARGE + UNCACHED + OPEN);
+        entry(&raw const HIGH as u64, i, (3 << 30) + (i << 21) + LARGE + UNCACHED + PRESENT_WRITABLE);
     }
     let window = |which: usize| {
         // SAFETY: only addresses are taken.
         let (table_2, table_1) = unsafe { (&raw const WINDOW_2[which] as u64, &raw const WINDOW_1[which] as u64) };
-        entry(table_2, 0, table_1 + OPEN);
+        entry(table_2, 0, table_1 + PRESENT_WRITABLE);
         table_2
     };
     let (windows, high) = ([window(0), window(1)], &raw const HIGH as u64);
-    entry(first_3, 1, windows[0] + OPEN);
-    entry(first_3, 3, high + OPEN);
+    entry(first_3, 1, windows[0] + PRESENT_WRITABLE);
+    entry(first_3, 3, high + PRESENT_WRITABLE);
     let (second_4, second_3) = (&raw const SECOND_4 as u64, &raw const SECOND_3 as u64);
     entry(second_3, 0, read(first_3, 0));
-    entry(second_3, 1, windows[1] + OPEN);
-    entry(second_3, 3, high + OPEN);
-    entry(second_4, 0, second_3 + OPEN);
+    entry(second_3, 1, windows[1] + PRESENT_WRITABLE);
+    entry(second_3, 3, high + PRESENT_WRITABLE);
+    entry(second_4, 0, second_3 + PRESENT_WRITABLE);
     for page in 0..FRAMES as u64 {
         for root in [Root::First, Root::Second] {
             map(root, page, Some(page as usize));
@@ -117,8 +117,8 @@ fn put_entry(root: Root, page: u64, place: Option<Place>) {
     // SAFETY: only an address is taken.
     let table = unsafe { &raw const WINDOW_1[root as usize] as u64 };
     let entry = match place {
-        Some(Place::Frame(index)) => frame(index) + OPEN,
-        Some(Place::Device(address)) => address + UNCACHED + OPEN,
+        Some(Place::Frame(index)) => frame(index) + PRESENT_WRITABLE,
+        Some(Place::Device(address)) => address + UNCACHED + PRESENT_WRITABLE,
         None => 0,
     };
     write(table + 8 * page, &entry.to_le_bytes());

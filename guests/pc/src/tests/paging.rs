@@ -14,15 +14,15 @@ unsafe extern "C" {
 }
 
 const PRESENT: u64 = 1;
-const OPEN: u64 = 0b11;
+const PRESENT_WRITABLE: u64 = 0b11;
 
 #[repr(C, align(4096))]
 struct Table([u64; 512]);
 
 const EMPTY: Table = Table([0; 512]);
 
-/// Tables of the levels from 1 on, for one page; and another one's, of levels 1 and 2.
-static mut TABLES: [Table; 4] = [EMPTY; 4];
+/// Page tables of levels 1 to 3 for the first page, and of levels 1 and 2 for the second.
+static mut TABLES: [Table; 3] = [EMPTY; 3];
 static mut OTHERS: [Table; 2] = [EMPTY; 2];
 /// Pages, to be mapped.
 static mut PAGES: [Table; 2] = [EMPTY; 2];
@@ -67,17 +67,17 @@ pub fn pointers_of_pae(_: u64) -> Result<(), &'static str> {
         let read = unsafe {
             let (tables, others, pages) = (&raw mut TABLES, &raw mut OTHERS, &raw mut PAGES);
             for (n, table) in [&raw mut (*tables)[0], &raw mut (*others)[0]].into_iter().enumerate() {
-                (*table).0[0] = &raw const (*pages)[n] as u64 + OPEN;
+                (*table).0[0] = &raw const (*pages)[n] as u64 + PRESENT_WRITABLE;
                 (*pages)[n].0[0] = 0x1111 * (n as u64 + 1);
             }
-            (*tables)[1].0[0] = &raw const (*tables)[0] as u64 + OPEN;
-            (*others)[1].0[0] = &raw const (*others)[0] as u64 + OPEN;
+            (*tables)[1].0[0] = &raw const (*tables)[0] as u64 + PRESENT_WRITABLE;
+            (*others)[1].0[0] = &raw const (*others)[0] as u64 + PRESENT_WRITABLE;
             let pointers = &raw mut POINTERS;
             (*pointers).0 = [first_gib + PRESENT, &raw const (*tables)[1] as u64 + PRESENT, &raw const (*others)[1] as u64 + PRESENT, 0];
             through_pae(pointers.cast(), flip)
         };
         check!(read as u32 == 0x1111, "the pointers are not read");
-        check!(read >> 32 == 0x2222, "the pointers are not read anew");
+        check!(read >> 32 == 0x2222, "the PDPTEs are not reloaded");
     }
     Ok(())
 }
@@ -137,12 +137,12 @@ pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
     unsafe {
         let (tables, page) = (&raw mut TABLES, &raw mut PAGES as u64);
         for level in 0..3 {
-            (*tables)[level].0[511] = if level == 0 { page } else { &raw const (*tables)[level - 1] as u64 } + OPEN;
+            (*tables)[level].0[511] = if level == 0 { page } else { &raw const (*tables)[level - 1] as u64 } + PRESENT_WRITABLE;
         }
         for (n, byte) in VMCALL.into_iter().enumerate() {
             ((page + 4093) as *mut u8).add(n).write_volatile(byte);
         }
-        place.write_volatile(&raw const (*tables)[2] as u64 + OPEN);
+        place.write_volatile(&raw const (*tables)[2] as u64 + PRESENT_WRITABLE);
     }
     let outcome = catch!("jmp rsi", "rsi" = EDGE - 3);
     // SAFETY: restores the original mapping.

@@ -21,7 +21,7 @@ pub struct Slot {
 /// The counters, by CPU number.
 pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0) } }; CPUS];
 
-/// Number of undefined instructions.
+/// Number of #UD and #GP exceptions, and of missing requirements ([`note_absent`]).
 pub static FAULTS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of interrupts that a CPU has taken.
@@ -34,7 +34,7 @@ pub fn taken_address(cpu: usize) -> u64 {
     SLOTS[cpu].taken.as_ptr() as u64
 }
 
-/// Number of missing instructions and devices.
+/// Number of #UD and #GP exceptions, and of missing requirements ([`note_absent`]).
 pub fn faults() -> u64 {
     FAULTS.load(Acquire)
 }

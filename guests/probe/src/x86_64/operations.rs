@@ -7,7 +7,7 @@ use crate::measure::{all_ticks, net_ticks};
 use crate::operation::{Needs, Operation};
 
 const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operation {
-    Operation { name, needs: Needs::One, seldom: 1, run, net: net_ticks }
+    Operation { name, needs: Needs::One, divisor: 1, run, net: net_ticks }
 }
 
 /// All of them.
@@ -21,7 +21,7 @@ pub const OPERATIONS: [Operation; 22] = [
     operation("lapic_timer_read", lapic_timer_read),
     operation("eoi_xapic", eoi_xapic),
     operation("self_ipi_xapic", self_ipi_xapic),
-    Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire_xapic", tscdeadline_fire_xapic) },
+    Operation { divisor: 8, net: all_ticks, ..operation("tscdeadline_fire_xapic", tscdeadline_fire_xapic) },
     operation("lapic_id_read_x2apic", lapic_id_read_x2apic),
     operation("lapic_timer_read_x2apic", lapic_timer_read_x2apic),
     operation("eoi", eoi),
@@ -30,8 +30,8 @@ pub const OPERATIONS: [Operation; 22] = [
     operation("icr_nobody", icr_nobody),
     operation("hlt_pending", hlt_pending),
     operation("tscdeadline", tscdeadline),
-    Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
-    Operation { seldom: 8, net: all_ticks, ..operation("host_interrupt", host_interrupt) },
+    Operation { divisor: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
+    Operation { divisor: 8, net: all_ticks, ..operation("host_interrupt", host_interrupt) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
     // The last: from then on the ICR is the physical one.
     Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },

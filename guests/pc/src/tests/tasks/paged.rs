@@ -19,11 +19,11 @@ pub static mut LAST: [Table; 2] = [EMPTY; 2];
 pub static mut PAGES: [Table; 2] = [EMPTY; 2];
 
 unsafe extern "C" {
-    /// Four tables of pages of 2 MiB, which are where they are.
+    /// Four page directories that identity-map 4 GiB with 2 MiB pages (boot.s).
     static level_2: u8;
 }
 
-const OPEN: u32 = 0b11;
+const PRESENT_WRITABLE: u32 = 0b11;
 
 /// Builds two identity-mapped address spaces, each with its own page at 1 GiB. Returns CR3 of both.
 fn tables(pae: bool) -> [u32; 2] {
@@ -32,7 +32,7 @@ fn tables(pae: bool) -> [u32; 2] {
         [0, 1].map(|n| {
             let (root, middle) = (&raw mut ROOTS[n].0, &raw mut MIDDLE[n].0);
             let (last, page) = (&raw mut LAST[n].0, &raw mut PAGES[n].0);
-            (*last)[0] = page as u32 | OPEN;
+            (*last)[0] = page as u32 | PRESENT_WRITABLE;
             (*last)[1] = 0;
             (*page)[0] = 0x1111 * (n as u32 + 1);
             if pae {
@@ -41,12 +41,12 @@ fn tables(pae: bool) -> [u32; 2] {
                     (*root)[2 * entry] = &raw const level_2 as u32 + 4096 * entry as u32 + 1;
                 }
                 (*root)[2] = middle as u32 | 1;
-                (*middle)[0] = last as u32 | OPEN;
+                (*middle)[0] = last as u32 | PRESENT_WRITABLE;
             } else {
                 for entry in 0..1024 {
-                    (*root)[entry] = (entry as u32) << 22 | 1 << 7 | OPEN;
+                    (*root)[entry] = (entry as u32) << 22 | 1 << 7 | PRESENT_WRITABLE;
                 }
-                (*root)[256] = last as u32 | OPEN;
+                (*root)[256] = last as u32 | PRESENT_WRITABLE;
             }
             root as u32
         })

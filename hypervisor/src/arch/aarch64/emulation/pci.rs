@@ -29,7 +29,7 @@ impl HostBridge {
 /// Offset of configuration space in the region.
 const CONFIG: u64 = map::PCI_ECAM_BASE - map::PCI_WINDOW_BASE;
 
-/// Offset of an access within configuration space, which has word accesses.
+/// Offset of an access within configuration space; `None` before it, and for accesses wider than 32 bits.
 fn config_offset(offset: u64, bytes: u64) -> Option<u64> {
     offset.checked_sub(CONFIG).filter(|_| bytes <= 4)
 }

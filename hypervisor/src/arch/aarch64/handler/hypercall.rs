@@ -1,6 +1,6 @@
 //! HVC and SMC: PSCI and the rest of the SMC Calling Convention (Arm DEN 0028, DEN 0022).
 
-use stile_device::psci::{self, Call};
+use stile_device::psci::{self, Call, Entry};
 use stile_device::smccc::{self, Answer, NOT_SUPPORTED, PvTime, Service};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
@@ -8,18 +8,18 @@ use stile_sysreg::syndrome::Esr;
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::speculation;
-use crate::arch::aarch64::interrupts::direct;
+use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vm::stolen_time::StolenTime;
 use crate::cpu::{self, Leave, Outcome};
+use crate::vm::Vm;
 use crate::vm::power::End;
 
 /// Handles EC 0x16. ELR_EL2 points after the HVC.
 #[unsafe(no_mangle)]
 extern "C" fn handle_hvc(cpu: &mut Cpu, esr: u64) -> Outcome {
     let function = cpu.frame.x[0] as u32;
-    // The convention reserves all immediates but 0.
-    let service = if esr & 0xffff == 0 { smccc::service(function) } else { Service::Unknown };
+    let service = service(esr, function);
     if service == Service::Unknown {
         cpu.frame.x[0] = NOT_SUPPORTED;
         return Outcome::again(if esr & 0xffff == 0 { reason::HVC.other() } else { rows::HVC_IMMEDIATE });
@@ -27,7 +27,7 @@ extern "C" fn handle_hvc(cpu: &mut Cpu, esr: u64) -> Outcome {
     call(cpu, service, function, rows::hvc(function))
 }
 
-/// Handles EC 0x17. Guests have no EL3, where SMC is undefined (Arm ARM, SMC); their device tree names HVC.
+/// Handles EC 0x17. Without EL3, SMC is UNDEFINED (Arm ARM, SMC): guests have none, and their device tree names HVC.
 #[unsafe(no_mangle)]
 extern "C" fn handle_smc(_cpu: &mut Cpu, esr: u64) -> Outcome {
     inject::undefined(Esr(esr));
@@ -38,8 +38,12 @@ extern "C" fn handle_smc(_cpu: &mut Cpu, esr: u64) -> Outcome {
 pub fn secure_call(cpu: &mut Cpu, esr: u64) -> Outcome {
     super::skip_instruction();
     let function = cpu.frame.x[0] as u32;
-    let service = if esr & 0xffff == 0 { smccc::service(function) } else { Service::Unknown };
-    call(cpu, service, function, rows::hvc(function))
+    call(cpu, service(esr, function), function, rows::hvc(function))
+}
+
+/// The service that a guest calls by an HVC or SMC with this syndrome: the convention reserves all immediates but 0.
+fn service(esr: u64, function: u32) -> Service {
+    if esr & 0xffff == 0 { smccc::service(function) } else { Service::Unknown }
 }
 
 #[inline(never)]
@@ -84,29 +88,7 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
         Ok(Call::MigrateInfoType) => psci::MIGRATE_NOT_REQUIRED,
         Ok(Call::Features { function_id }) => psci::features(function_id),
         Ok(Call::AffinityInfo { target, level }) => vm.arch.power.lock().affinity_info(target, level).unwrap_or_else(|error| error.x0()),
-        Ok(Call::CpuOn { target, entry }) => {
-            let mut power = vm.arch.power.lock();
-            match power.cpu_on(target, entry, &vm.arch.ram) {
-                Err(error) => error.x0(),
-                Ok(index) => {
-                    // Under the lock no other CPU can turn the vCPU on, and a CPU_OFF has finished with its
-                    // registers.
-                    let other = vm.vcpus[index];
-                    other.arch.set_entry(entry.address, entry.context_id);
-                    power.start(index);
-                    // A late `powered_off` of its last CPU_OFF sees that it is on again, or has updated the
-                    // distributor before.
-                    drop(power);
-                    let mut distributor = vm.arch.distributor.lock();
-                    let mut kicked = distributor.set_online(index, true);
-                    kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
-                    drop(distributor);
-                    crate::arch::aarch64::interrupts::delivery::deliver(vm, kicked);
-                    cpu::start(other);
-                    psci::SUCCESS
-                }
-            }
-        }
+        Ok(Call::CpuOn { target, entry }) => cpu_on(vm, target, entry),
         Ok(Call::CpuSuspend) => {
             cpu.frame.x[0] = psci::SUCCESS;
             direct::leave_for_scheduler(cpu);
@@ -125,4 +107,26 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
     };
     cpu.frame.x[0] = answer;
     Outcome::again(row)
+}
+
+/// Handles CPU_ON. Returns X0 of the caller.
+fn cpu_on(vm: &Vm, target: u64, entry: Entry) -> u64 {
+    let mut power = vm.arch.power.lock();
+    let index = match power.cpu_on(target, entry, &vm.arch.ram) {
+        Err(error) => return error.x0(),
+        Ok(index) => index,
+    };
+    // Under the lock no other CPU can turn the vCPU on, and a CPU_OFF has finished with its registers.
+    let other = vm.vcpus[index];
+    other.arch.set_entry(entry.address, entry.context_id);
+    power.start(index);
+    // A late `powered_off` of its last CPU_OFF sees that it is on again, or has updated the distributor before.
+    drop(power);
+    let mut distributor = vm.arch.distributor.lock();
+    let mut kicked = distributor.set_online(index, true);
+    kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
+    drop(distributor);
+    delivery::deliver(vm, kicked);
+    cpu::start(other);
+    psci::SUCCESS
 }

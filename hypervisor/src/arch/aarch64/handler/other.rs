@@ -59,7 +59,7 @@ pub(super) fn grant_keys(cpu: &mut Cpu) -> bool {
 /// when those were put ([`serror::put`]).
 #[unsafe(no_mangle)]
 extern "C" fn handle_serror(_cpu: &mut Cpu, esr: u64) -> Outcome {
-    if serror::is_guests(esr) {
+    if serror::needs_virtual_serror(esr) {
         traps::inject_serror();
     }
     Outcome::again(reason::SERROR.other())

@@ -15,12 +15,12 @@ use crate::arch::aarch64::vm::second_stage;
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 
-/// Number of shadows of a VM: one per vCPU, and the same number for L2 VMs that do not run at present.
+/// Number of shadows of a VM, whatever its number of vCPUs: one for each possible vCPU, and as many for L2 VMs that do not run.
 const SHADOWS: usize = 2 * stile_board::MAX_NESTED_VCPUS;
 
 /// The shadows of a VM.
 pub struct Shadows {
-    /// Behind their lock.
+    /// The shadows, and the frames reserved for their tables.
     pub pool: TicketLock<Pool<SHADOWS>>,
     /// Counters, updated under the lock and read without it.
     pub invalidations: Invalidations,

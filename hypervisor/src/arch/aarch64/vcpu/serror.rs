@@ -25,7 +25,7 @@ pub fn setup() {
 ///
 /// # Panics
 /// If the error may have propagated beyond that vCPU.
-pub fn is_guests(syndrome: u64) -> bool {
+pub fn needs_virtual_serror(syndrome: u64) -> bool {
     match severity(syndrome, features::get().ras) {
         Severity::Harmless => false,
         Severity::Contained => true,
@@ -39,7 +39,7 @@ pub fn put() -> bool {
     if !features::get().ras {
         return false;
     }
-    // VDISR_EL2: guests can access it as DISR_EL1 although their ID registers hide RAS.
+    // Guests can read VDISR_EL2 as DISR_EL1, although their ID registers hide RAS: the next vCPU must not see this one's.
     write_sysreg!(VDISR_EL2, 0);
     // SAFETY: ESB is a barrier without other effect on memory.
     unsafe { core::arch::asm!("hint #16", options(nostack, preserves_flags)) };
@@ -50,5 +50,5 @@ pub fn put() -> bool {
 fn take_deferred() -> bool {
     let disr = read_sysreg!(DISR_EL1);
     write_sysreg!(DISR_EL1, 0);
-    is_guests(disr)
+    needs_virtual_serror(disr)
 }

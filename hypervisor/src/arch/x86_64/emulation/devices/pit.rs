@@ -34,13 +34,13 @@ impl Timer {
 
     /// Exports the state at a time in ticks of the counter.
     pub fn save(&self, at: u64) -> Saved {
-        self.0.lock().save(ticks::at(at, pit::FREQUENCY))
+        self.0.lock().save(ticks::count_at(at, pit::FREQUENCY))
     }
 
     /// Imports a state at a time in ticks of the counter.
     pub fn restore(&self, from: &Saved, at: u64, vm: &Vm) {
-        self.0.lock().restore(from, ticks::at(at, pit::FREQUENCY));
-        let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
+        self.0.lock().restore(from, ticks::count_at(at, pit::FREQUENCY));
+        let deadline = self.0.lock().deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
         if let Some(first) = vm.vcpus.first() {
             first.arch.watch.set(deadline);
         }
@@ -49,7 +49,7 @@ impl Timer {
     /// Updates the deadline of the first vCPU, if it has changed.
     fn watch(&self, vm: &'static Vm) {
         let Some(first) = vm.vcpus.first() else { return };
-        let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
+        let deadline = self.0.lock().deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
         if first.arch.watch.set(deadline) {
             events::watch(first);
         }
@@ -58,9 +58,9 @@ impl Timer {
     /// Checks for an expiry at the deadline that [`Timer::watch`] set.
     pub fn expire(&self, vm: &'static Vm) {
         let mut pit = self.0.lock();
-        let rose = pit.expire(ticks::now(pit::FREQUENCY));
+        let rose = pit.expire(ticks::count_now(pit::FREQUENCY));
         let least = timer::now() + timer::LEAST_PERIOD;
-        let deadline = pit.deadline().map(|at| ticks::when(at, pit::FREQUENCY).max(least));
+        let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY).max(least));
         drop(pit);
         if let Some(first) = vm.vcpus.first() {
             first.arch.watch.set(deadline);
@@ -75,14 +75,14 @@ impl Timer {
 
 impl Device for Timer {
     fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
-        let now = ticks::now(pit::FREQUENCY);
+        let now = ticks::count_now(pit::FREQUENCY);
         let mut pit = self.0.lock();
         let value = if offset == SPEAKER { pit.read_speaker(now) } else { pit.read(offset as u16, now) };
         value.into()
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
-        let now = ticks::now(pit::FREQUENCY);
+        let now = ticks::count_now(pit::FREQUENCY);
         if offset == SPEAKER {
             self.0.lock().write_speaker(value as u8, now);
         } else {

@@ -67,12 +67,12 @@ impl PowerRegisters {
 
     /// The timer at a time in ticks of the counter.
     pub fn timer(&self, at: u64) -> u32 {
-        (ticks::at(at, power::TIMER_FREQUENCY) as u32).wrapping_add(self.ahead.load(Ordering::Relaxed))
+        (ticks::count_at(at, power::TIMER_FREQUENCY) as u32).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
     /// Sets the timer at a time in ticks of the counter.
     pub fn set_timer(&self, timer: u32, at: u64) {
-        self.ahead.store(timer.wrapping_sub(ticks::at(at, power::TIMER_FREQUENCY) as u32), Ordering::Relaxed);
+        self.ahead.store(timer.wrapping_sub(ticks::count_at(at, power::TIMER_FREQUENCY) as u32), Ordering::Relaxed);
     }
 }
 
