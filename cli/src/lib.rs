@@ -38,6 +38,7 @@ pub mod out;
 pub mod programs;
 pub mod progress;
 pub mod ps;
+mod replaced;
 pub mod report;
 pub mod restore;
 pub mod run;

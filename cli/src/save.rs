@@ -11,6 +11,7 @@ use crate::args::SaveArgs;
 use crate::control::protocol::{Reply, Request, State};
 use crate::operate::{self, Target};
 use crate::progress::Task;
+use crate::replaced;
 
 /// How long Stile may take for the next piece.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -22,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub fn run(args: &SaveArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
     let path = std::path::absolute(&args.file).with_context(|| args.file.display().to_string())?;
+    let path = replaced::target(&path)?;
     // Beside the file, so that it replaces the file in one step, and only once it is complete.
     let file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/"))).with_context(|| format!("{}: making it", path.display()))?;
     let state = target.state()?;

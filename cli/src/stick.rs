@@ -14,7 +14,7 @@ use gpt::{GptConfig, partition_types};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
-use crate::{build, exit, out};
+use crate::{build, exit, out, replaced};
 
 /// The program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
 const PROGRAM: [&str; 3] = ["EFI", "BOOT", "BOOTAA64.EFI"];
@@ -64,6 +64,7 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
 
 /// Writes a file under a temporary name and renames it: on error an existing file is unchanged.
 fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+    let path = &replaced::target(path)?;
     let writing = || format!("writing {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();

@@ -139,7 +139,7 @@ fn a_detached_machine_goes_on_without_the_command() {
 fn mistakes_are_explained() {
     let sandbox = Sandbox::new(b"");
     let run = |words: &[&str]| failure(&sandbox.stile(words).output().expect("it runs"));
-    assert!(run(&["attach", "web"]).contains("no machine called web runs; no machine runs"));
+    assert!(run(&["attach", "web"]).contains("no machine runs, so none called web"));
     let machine = Machine::start(&sandbox, "web");
     assert!(run(&["attach", "wob"]).contains("running: web"));
     assert!(run(&["attach", "web/db"]).contains("there is no VM called db; the VMs are vm0"));

@@ -24,10 +24,10 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks);
     let mut facts = Vec::new();
     for (number, (function, (name, device))) in (1..).zip(vm.functions.iter().zip(devices)) {
-        facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0;")));
+        facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0")));
     }
     if !facts.is_empty() {
-        facts.push(("", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
+        facts.push(("PCI", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
     }
     facts
 }

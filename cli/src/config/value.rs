@@ -31,8 +31,8 @@ pub fn arch(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Arch> 
     let mistake = wrong(given, format!("Stile does not run on architecture \"{}\"", given.value));
     let mistake = mistake.expected(format!("\"{}\"", names.join("\" or \"")));
     mistakes.push(match &given.value[..] {
-        "arm64" | "armv8" | "aarch64le" => mistake.similar(Arch::Aarch64.name()),
-        "amd64" | "x86-64" | "x64" | "intel64" => mistake.similar(Arch::X86_64.name()),
+        "arm64" | "armv8" | "arm" | "aarch64le" => mistake.similar(Arch::Aarch64.name()),
+        "amd64" | "x86-64" | "x64" | "x86" | "i386" | "intel64" => mistake.similar(Arch::X86_64.name()),
         other => mistake.similar_among(other, names),
     });
     None

@@ -14,6 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
 use super::name;
+use crate::config::similar;
+use crate::exit;
 
 const EXTENSION: &str = "sock";
 
@@ -144,8 +146,12 @@ impl Directory {
             Ok(stream) => Ok(stream),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 let names = self.machines()?;
-                let running = if names.is_empty() { "no machine runs".to_owned() } else { format!("running: {}", names.join(", ")) };
-                bail!("no machine called {name} runs; {running}")
+                if names.is_empty() {
+                    return Err(exit::usage(format!("no machine runs, so none called {name}")));
+                }
+                let guess =
+                    similar(name, names.iter().map(String::as_str)).map_or(String::new(), |guess| format!(" (did you mean {guess}?)"));
+                Err(exit::usage(format!("no machine called {name} runs{guess}; running: {}", names.join(", "))))
             }
             Err(error) => Err(error).with_context(|| format!("connecting to {name}")),
         }
@@ -242,7 +248,7 @@ mod tests {
     #[test]
     fn stale_sockets_are_detected() {
         let (_dir, directory) = directory();
-        assert!(directory.connect("web").unwrap_err().to_string().ends_with("no machine runs"));
+        assert!(directory.connect("web").unwrap_err().to_string().starts_with("no machine runs"));
         let _claim = directory.claim(Some("db")).unwrap();
         assert!(directory.connect("web").unwrap_err().to_string().ends_with("running: db"));
         directory.connect("db").unwrap();

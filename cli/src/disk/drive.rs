@@ -100,7 +100,7 @@ impl Drive {
         }
         // A file of any content is a raw image: an accident is likelier, unless the format is given.
         if format == "raw" && self.format.is_none() {
-            return refuse("is no qcow2 image; if it is a raw one, add ,format=raw".into());
+            return refuse("is not a qcow2 image; if it is a raw one, add ,format=raw".into());
         }
         if about.specific.data.corrupt {
             return refuse(format!("is marked as corrupt: try `qemu-img check -r all {name}` on a copy"));

@@ -42,7 +42,9 @@ impl Network {
         let bridge = match words.next().map(|word| (word, word.strip_prefix("bridge="))) {
             Some(("user", _)) => None,
             Some((_, Some(name))) if stile_blob::is_name(name) => Some(name.to_owned()),
-            Some((_, Some(name))) => return Err(format!("\"{name}\" is no name of a bridge; expected 1 to 32 of a to z, 0 to 9 and '-'")),
+            Some((_, Some(name))) => {
+                return Err(format!("\"{name}\" is not a name for a bridge; expected 1 to 32 of a to z, 0 to 9 and '-'"));
+            }
             _ => return Err("expected user[,forward=PORT:VM-PORT]..., such as user,forward=2222:22, or bridge=NAME".into()),
         };
         let forwards = words.map(|word| match bridge {

@@ -23,12 +23,12 @@ const SECONDS: f64 = 1.0;
 /// Writes the page.
 ///
 /// # Errors
-/// The machine, VM or file does not exist; the file is no trace in JSON lines; the page can't be written.
+/// The machine, VM or file does not exist; the file is not a trace in JSON lines; the page can't be written.
 pub fn report(args: &ReportArgs) -> Result<u8> {
     let source = args.source.display();
     let (input, name) = match file(args)? {
         Some(text) => {
-            let input = Input::parse(&text).with_context(|| format!("{source} is no trace in JSON lines"))?;
+            let input = Input::parse(&text).with_context(|| format!("{source} is not a trace in JSON lines"))?;
             (input, args.source.file_name().unwrap_or_default().to_string_lossy().into_owned())
         }
         None => {

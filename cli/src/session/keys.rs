@@ -4,8 +4,7 @@
 pub const ESCAPE: u8 = 0x01;
 
 /// The keys, for the user.
-pub const HELP: &str = "keys: Ctrl-a x leave, Ctrl-a n next VM, Ctrl-a p previous VM, Ctrl-a 1 to 8 that VM, Ctrl-a ? list, \
-                        Ctrl-a Ctrl-a a literal Ctrl-a";
+pub const HELP: &str = "keys: Ctrl-a, then x leave, n next VM, p previous VM, 1 to 8 that VM,\n      ? list, Ctrl-a a literal Ctrl-a";
 
 /// The keys as `run --help` shows them.
 pub const TABLE: &str = "\

@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn reasons_are_named() {
         let why = |bytes: &[u8]| verify(bytes).unwrap_err().to_string();
-        assert_eq!(why(b"a letter to somebody"), "it is no snapshot of a VM");
+        assert_eq!(why(b"a letter to somebody"), "it is not a snapshot of a VM");
         assert_eq!(why(b""), "it is truncated");
         assert_eq!(why(&snapshot("web", 4)[..300]), "it is truncated");
         assert_eq!(why(&snapshot("db", 4)), "its description and its configuration are of different VMs");

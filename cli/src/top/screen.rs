@@ -81,8 +81,7 @@ fn reasons(figures: &Figures, by_reason: bool) -> Vec<[String; 5]> {
 
 /// A table as text: the first column to the left, the others to the right.
 fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+    let widths = widths(&head, rows);
     let mut text = String::new();
     let head = head.map(str::to_owned);
     for row in std::iter::once(&head).chain(rows) {
@@ -94,6 +93,27 @@ fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The widths of a table's columns.
+fn widths<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> [usize; N] {
+    std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0))
+}
+
+/// A table for the screen, as [`aligned`]. If the screen is too narrow, the first column is cut.
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> Table<'static> {
+    let widths = widths(&head, rows);
+    let row = |cells: &[String; N]| {
+        // Cells are aligned to the left.
+        let padded = cells.iter().zip(widths).enumerate();
+        Row::new(
+            padded.map(|(column, (cell, width))| if column == 0 { cell.clone() } else { format!("{cell:>width$}") }).collect::<Vec<_>>(),
+        )
+    };
+    let constraint = |column: usize| if column == 0 { Constraint::Fill(1) } else { Constraint::Length(widths[column] as u16) };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let constraints: [Constraint; N] = std::array::from_fn(constraint);
+    Table::new(rows.iter().map(row), constraints).column_spacing(2).header(row(&head.map(str::to_owned)).style(bold))
 }
 
 /// A line for each limit of a budget that is exceeded.
@@ -133,16 +153,12 @@ impl Screen {
         frame.render_widget(Line::styled(format!("{machine}: {what} by {}{filter}", self.order.name()), bold), title);
         let warnings: Vec<Line<'_>> = warnings.into_iter().map(|line| Line::styled(line, bold)).collect();
         frame.render_widget(Paragraph::new(warnings), over_budget);
-        let table = Table::new(shown.iter().map(|figures| Row::new(cells(figures).map(right_but_first()))), widths::<7>())
-            .header(Row::new(HEAD.map(str::to_owned).map(right_but_first())).style(bold))
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        let cells: Vec<_> = shown.iter().map(cells).collect();
+        let table = table(HEAD, &cells).row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         let mut state = TableState::new().with_selected(Some(self.selected.min(shown.len().saturating_sub(1))));
         frame.render_stateful_widget(table, machines, &mut state);
         if let Some(figures) = shown.get(self.selected.min(shown.len().saturating_sub(1))) {
-            let reasons = reasons(figures, self.by_reason);
-            let table = Table::new(reasons.into_iter().map(|row| Row::new(row.map(right_but_first()))), widths::<5>())
-                .header(Row::new(ROWS_HEAD.map(str::to_owned).map(right_but_first())).style(bold));
-            frame.render_widget(table, rows);
+            frame.render_widget(self::table(ROWS_HEAD, &reasons(figures, self.by_reason)), rows);
         }
         frame.render_widget(Line::raw(if self.typing { "type the filter; Enter ends it" } else { KEYS }), keys);
     }
@@ -171,16 +187,6 @@ impl Screen {
         }
         false
     }
-}
-
-/// Pads cells for [`Table`], whose columns are aligned to the left: numbers to the right.
-fn right_but_first() -> impl FnMut(String) -> String {
-    let mut first = true;
-    move |cell| if std::mem::take(&mut first) { cell } else { format!("{cell:>11}") }
-}
-
-fn widths<const N: usize>() -> [Constraint; N] {
-    std::array::from_fn(|column| if column == 0 { Constraint::Min(16) } else { Constraint::Length(11) })
 }
 
 /// Shows the screen until the user leaves.
@@ -267,6 +273,19 @@ mod tests {
         assert!(text.contains("\nweb exceeds its budget of 9 exits/s: 10 exits/s\n"));
         assert_eq!(lines[6], ["web/1"]);
         assert_eq!(lines[8], ["IRQ", "virtual", "timer", "100", "1.00", "100.00us", "7"]);
+    }
+
+    #[test]
+    fn numbers_are_whole_on_a_narrow_screen() {
+        let screen = Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: 0 };
+        let mut shown = shown();
+        shown[0].exits_taken = 123_456_789;
+        let mut terminal = Terminal::new(TestBackend::new(64, 20)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, &shown, "m")).unwrap();
+        let cells: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
+        for text in ["GUEST%", "STILE%", "UNACCOUNTED", "123456789", "100.00us"] {
+            assert!(cells.contains(text), "{text}: {cells}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "save m/nobody b.snap", &["there is no VM called nobody"]).fails(2),
         Step::new("", "save m/snapshot nowhere/b.snap", &["nowhere"]).fails(1),
         Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
-        Step::new("", "restore m a.txt", &["it is no snapshot of a VM"]).fails(2),
+        Step::new("", "restore m a.txt", &["it is not a snapshot of a VM"]).fails(2),
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
         Step::new("", "restore o a.snap", &["o"]).fails(1),
         Step::new(ROUND, "restore m a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),

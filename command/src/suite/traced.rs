@@ -55,7 +55,7 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
             .writes("r.html", has_exits)
             .otherwise("report m -o r.html --seconds 30 --vm ring"),
         Step::new("", "report t.json -o r.html --seconds 1", &["t.json is a file: --seconds and --vm are for running machines"]).fails(2),
-        Step::new("", "report nobody", &["no machine called nobody runs; running: m"]).fails(1),
+        Step::new("", "report nobody", &["no machine called nobody runs; running: m"]).fails(2),
         // After a trace, as before it.
         Step::new("checksum: round", "top m/ring --once --json --interval 0.1", &[r#""unaccounted":0"#]),
     ];

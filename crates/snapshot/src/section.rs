@@ -98,7 +98,7 @@ pub enum Error {
 impl core::fmt::Display for Error {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Error::NoSnapshot => f.write_str("it is no snapshot of a VM"),
+            Error::NoSnapshot => f.write_str("it is not a snapshot of a VM"),
             Error::Version(version) => write!(f, "its format has version {version}, this command reads version {VERSION}"),
             Error::Truncated => f.write_str("it is truncated"),
             Error::Damaged => f.write_str("it is damaged: a checksum is wrong"),

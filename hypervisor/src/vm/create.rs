@@ -80,7 +80,7 @@ fn allocate_ram(config: &stile_blob::Vm<'_>, near: &nodes::Near) -> Result<heapl
     for range in Arch::ram(config).into_iter().filter(|range| !range.is_empty()) {
         let size = range.end - range.start;
         let more = memory::allocate_guest(range.start, size, near).map_err(|error| {
-            log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
+            log!("{} needs {} MiB of memory, of which {} MiB are free ({error:?})", config.name, size >> 20, memory::available() >> 20);
             "a VM's memory does not fit into this board's"
         });
         let is_whole = more.and_then(|more| {

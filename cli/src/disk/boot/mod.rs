@@ -104,7 +104,7 @@ fn places(disk: Contents) -> Result<(Vec<Place>, Vec<Other>), String> {
     let table = partitions(&mut disk.borrow_mut()).map_err(|error| format!("can't be read ({error})"))?;
     let Some(table) = table else {
         return Err(match whole {
-            Err(what) => format!("has neither partitions nor an ext4 file system, but {what}"),
+            Err(what) => format!("has neither partitions nor an ext4 file system: {what}"),
             Ok(_) => "has neither partitions nor an ext4 file system".into(),
         });
     };

@@ -154,7 +154,7 @@ fn extlinux_and_bare_kernels_are_found() {
 #[test]
 fn unbootable_disks_are_described() {
     let says = |bytes: &[u8]| found(bytes).unwrap_err();
-    assert_eq!(says(&[0; 1 << 16]), "has neither partitions nor an ext4 file system, but no known file system");
+    assert_eq!(says(&[0; 1 << 16]), "has neither partitions nor an ext4 file system: no known file system");
     let mut xfs = vec![0; 1 << 20];
     xfs[..4].copy_from_slice(b"XFSB");
     let empty = ext4(&[("etc/fstab", b"")]);
