@@ -18,8 +18,11 @@ use stile::config::Arch;
 use stile::disk::drive::Drive;
 use stile::programs::Programs;
 
-/// Tests that are functions, with their names.
-pub const TESTS: [(&str, fn() -> Result<(), String>); 1] = [("long/killed", killed)];
+/// A test that is a function, and its name.
+type Function = (&'static str, fn() -> Result<(), String>);
+
+/// Tests that are functions.
+pub const TESTS: [Function; 1] = [("long/killed", killed)];
 
 /// Prefix of such tests' names.
 pub const PREFIX: &str = "long/";
