@@ -8,7 +8,7 @@ use crate::instructions::SCRATCH_MSR;
 use crate::test::{Outcome, Test, check, is_guest, same};
 use crate::vmcs::{code, fresh, get, misc, page, poke, run, set};
 
-pub const ALL: &[Test] = &[("msr_areas_of_512_entries", longest)];
+pub const ALL: &[Test] = &[("time_stamp_that_vmresume_loads", time_at_resume), ("msr_areas_of_512_entries", longest)];
 
 /// The maximum that IA32_VMX_MISC recommends if its bits 27:25 are 0.
 const LIMIT: usize = 512;
@@ -57,6 +57,26 @@ fn longest() -> Outcome {
         set(field::ENTRY_MSR_LOADS, LIMIT as u64 + 1);
         same!(run(&mut [0; 8], true), Ok(0x8000_0022), "the exit of a longer area");
         same!(get(field::EXIT_QUALIFICATION), LIMIT as u64 + 1, "the number of the entry");
+    }
+    Outcome::Pass
+}
+
+/// VMRESUME loads the time-stamp counter: L2 reads it, and after the exit L1.
+fn time_at_resume() -> Outcome {
+    const AHEAD: u64 = 1 << 40;
+    let start = code!("rdtsc", "shl rdx, 32", "or rax, rdx");
+    fresh(start);
+    let mut registers = [0; 8];
+    same!(run(&mut registers, false), VMCALL, "the exit");
+    for _ in 0..2 {
+        let value = ticks() + AHEAD;
+        entry(0, TSC, value);
+        set(field::ENTRY_MSR_LOADS, 1);
+        set(field::ENTRY_MSR_LOAD_AREA, page(PLACE));
+        set(field::GUEST_RIP, start);
+        same!(run(&mut registers, true), VMCALL, "the exit after VMRESUME");
+        check!((value..value + AHEAD).contains(&registers[0]), "L2's time");
+        check!((registers[0]..value + AHEAD).contains(&ticks()), "L1's time");
     }
     Outcome::Pass
 }
