@@ -10,6 +10,7 @@
 //! - [`invalidate`]: operands of INVEPT and INVVPID
 //! - [`operand`]: operands of VMX instructions
 //! - [`StringIo`]: elements of INS and OUTS
+//! - [`virtual_apic`]: the MSRs of a virtual APIC, and L2's TPR threshold
 //! - [`PreemptionTimer`]: the VMX-preemption timer across exits that L1 does not see
 //! - [`VmxResult`]: outcomes of VMX instructions
 //! - [`shadowed`]: fields that L1 accesses without exits
@@ -41,6 +42,7 @@ mod set;
 pub mod shadow;
 pub mod shadowed;
 mod string_io;
+pub mod virtual_apic;
 pub mod vmcs12;
 
 pub use capability::Capabilities;

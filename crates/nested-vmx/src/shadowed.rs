@@ -26,7 +26,7 @@ pub const READ: [Field; 8] = [
 ];
 
 /// Fields that L1 reads and writes without an exit.
-pub const WRITTEN: [Field; 7] = [
+pub const WRITTEN: [Field; 8] = [
     // Each emulated instruction is skipped.
     Field::GUEST_RIP,
     Field::GUEST_RFLAGS,
@@ -38,6 +38,8 @@ pub const WRITTEN: [Field; 7] = [
     Field::PRIMARY_CONTROLS,
     // At each entry while L1 times a deadline of L2 by it.
     Field::PREEMPTION_TIMER,
+    // With each interrupt for L2, unless interrupts are delivered virtually.
+    Field::TPR_THRESHOLD,
 ];
 
 /// How many fields are shadowed.
@@ -94,8 +96,8 @@ mod tests {
             assert!(!fields[..at].contains(field), "{field:?}");
             let row = FIELDS.iter().find(|row| row.field == *field).expect("a field");
             assert_eq!(field.slot(), Some(ALL[at].1));
-            // Processors with VMCS shadowing have these two.
-            let is_known = [Field::GUEST_PHYSICAL, Field::PREEMPTION_TIMER].contains(field);
+            // Processors with VMCS shadowing have these three.
+            let is_known = [Field::GUEST_PHYSICAL, Field::PREEMPTION_TIMER, Field::TPR_THRESHOLD].contains(field);
             assert!(matches!(row.needs, crate::fields::Needs::Nothing) || is_known, "{}", row.name);
         }
     }

@@ -18,6 +18,7 @@ pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::CR3_STORE
     | primary::CR8_LOAD
     | primary::CR8_STORE
+    | primary::TPR_SHADOW
     | primary::NMI_WINDOW
     | primary::MOV_DR
     | primary::UNCONDITIONAL_IO
@@ -28,9 +29,11 @@ pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::PAUSE
     | primary::SECONDARY;
 /// Secondary processor-based controls.
-pub const SECONDARY: u32 = secondary::EPT
+pub const SECONDARY: u32 = secondary::APIC_ACCESSES
+    | secondary::EPT
     | secondary::DESCRIPTOR_TABLES
     | secondary::RDTSCP
+    | secondary::X2APIC_MODE
     | secondary::VPID
     | secondary::WBINVD
     | secondary::UNRESTRICTED_GUEST

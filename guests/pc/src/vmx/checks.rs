@@ -5,7 +5,7 @@ use pc::console::println;
 
 use crate::field::{self, entry, exit, pin, primary, secondary};
 use crate::test::is_guest;
-use crate::vmcs::{Done, VIRTUAL_NMIS, code, enable, enable_ept, fresh, get, may, misc, page, run, set};
+use crate::vmcs::{Done, VIRTUAL_NMIS, code, enable, enable_ept, fresh, get, may, misc, page, poke, run, set};
 
 /// The expected result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ fn nothing() -> bool {
     true
 }
 
+fn nothing_more() {}
+
 fn toggle(field: u64, bits: u64) {
     set(field, get(field) ^ bits);
 }
@@ -58,6 +60,21 @@ fn io_bitmaps() -> bool {
 fn msr_bitmap() -> bool {
     set(field::MSR_BITMAP, page(3));
     with_primary(primary::MSR_BITMAPS)
+}
+
+fn virtual_apic() -> bool {
+    set(field::VIRTUAL_APIC, page(12));
+    poke(12, 0x80 / 8, 0x50);
+    with_primary(primary::TPR_SHADOW)
+}
+
+fn apic_accesses() -> bool {
+    set(field::APIC_ACCESS, page(13));
+    with_secondary(secondary::APIC_ACCESSES)
+}
+
+fn x2apic() -> bool {
+    virtual_apic() && with_secondary(secondary::X2APIC_MODE)
 }
 
 fn unrestricted() -> bool {
@@ -156,6 +173,18 @@ const ROWS: &[Row] = &[
     ("I/O bitmaps, not used", Enters, nothing, || set(field::IO_BITMAP_A, u64::MAX)),
     ("MSR bitmap, aligned", CONTROLS, msr_bitmap, || set(field::MSR_BITMAP, page(3) + 8)),
     ("MSR bitmap, width", CONTROLS, msr_bitmap, || set(field::MSR_BITMAP, wide())),
+    ("virtual-APIC page, aligned", CONTROLS, virtual_apic, || set(field::VIRTUAL_APIC, page(12) + 0x80)),
+    ("virtual-APIC page, width", CONTROLS, virtual_apic, || set(field::VIRTUAL_APIC, wide())),
+    ("virtual-APIC page, not used", Enters, nothing, || set(field::VIRTUAL_APIC, u64::MAX)),
+    ("TPR threshold, reserved bits", CONTROLS, virtual_apic, || set(field::TPR_THRESHOLD, 0x10)),
+    ("TPR threshold, equal to the virtual TPR", Enters, virtual_apic, || set(field::TPR_THRESHOLD, 5)),
+    ("TPR threshold, above the virtual TPR", CONTROLS, virtual_apic, || set(field::TPR_THRESHOLD, 6)),
+    ("TPR threshold, not used", Enters, nothing, || set(field::TPR_THRESHOLD, 0x1f)),
+    ("TPR threshold with APIC accesses", Enters, || virtual_apic() && apic_accesses(), || set(field::TPR_THRESHOLD, 6)),
+    ("APIC-access page, aligned", CONTROLS, apic_accesses, || set(field::APIC_ACCESS, page(13) + 8)),
+    ("APIC-access page, width", CONTROLS, apic_accesses, || set(field::APIC_ACCESS, wide())),
+    ("x2APIC mode without TPR shadow", CONTROLS, x2apic, || toggle(field::PRIMARY_CONTROLS, primary::TPR_SHADOW.into())),
+    ("x2APIC mode and APIC accesses", CONTROLS, || x2apic() && apic_accesses(), nothing_more),
     ("virtual NMIs without NMI exiting", CONTROLS, virtual_nmis, || toggle(field::PIN_CONTROLS, pin::NMIS.into())),
     ("NMI window without virtual NMIs", CONTROLS, nothing, || toggle(field::PRIMARY_CONTROLS, primary::NMI_WINDOW.into())),
     (

@@ -20,6 +20,8 @@ pub const EXIT_MSR_STORE_AREA: u64 = 0x2006;
 pub const EXIT_MSR_LOAD_AREA: u64 = 0x2008;
 pub const ENTRY_MSR_LOAD_AREA: u64 = 0x200a;
 pub const TSC_OFFSET: u64 = 0x2010;
+pub const VIRTUAL_APIC: u64 = 0x2012;
+pub const APIC_ACCESS: u64 = 0x2014;
 pub const EPT_POINTER: u64 = 0x201a;
 pub const GUEST_PHYSICAL: u64 = 0x2400;
 pub const VMCS_LINK: u64 = 0x2800;
@@ -42,6 +44,7 @@ pub const ENTRY_MSR_LOADS: u64 = 0x4014;
 pub const ENTRY_INTERRUPTION: u64 = 0x4016;
 pub const ENTRY_ERROR_CODE: u64 = 0x4018;
 pub const ENTRY_LENGTH: u64 = 0x401a;
+pub const TPR_THRESHOLD: u64 = 0x401c;
 pub const SECONDARY_CONTROLS: u64 = 0x401e;
 pub const INSTRUCTION_ERROR: u64 = 0x4400;
 pub const EXIT_REASON: u64 = 0x4402;
@@ -113,6 +116,7 @@ pub mod primary {
     pub const CR3_STORE: u32 = 1 << 16;
     pub const CR8_LOAD: u32 = 1 << 19;
     pub const CR8_STORE: u32 = 1 << 20;
+    pub const TPR_SHADOW: u32 = 1 << 21;
     pub const NMI_WINDOW: u32 = 1 << 22;
     pub const MOV_DR: u32 = 1 << 23;
     pub const UNCONDITIONAL_IO: u32 = 1 << 24;
@@ -125,8 +129,10 @@ pub mod primary {
 
 /// Secondary processor-based controls.
 pub mod secondary {
+    pub const APIC_ACCESSES: u32 = 1 << 0;
     pub const EPT: u32 = 1 << 1;
     pub const DESCRIPTOR_TABLES: u32 = 1 << 2;
+    pub const X2APIC_MODE: u32 = 1 << 4;
     pub const VPID: u32 = 1 << 5;
     pub const WBINVD: u32 = 1 << 6;
     pub const UNRESTRICTED_GUEST: u32 = 1 << 7;

@@ -22,6 +22,7 @@ pub const ALL: &[Test] = &[
     ("hostile_pointers", pointers),
     ("hostile_region", region),
     ("hostile_sharing", sharing),
+    ("hostile_virtual_apic", virtual_apic),
 ];
 
 /// Pseudo-random numbers (xorshift).
@@ -51,7 +52,7 @@ impl Random {
 }
 
 /// Ranges of fields: 16-bit, 64-bit, 32-bit and natural guest state; addresses and 32-bit controls; masks, shadows and targets.
-const RANGES: [(u64, u64); 11] = [
+const RANGES: [(u64, u64); 12] = [
     (field::GUEST_ES, 0x810),
     (field::GUEST_DEBUGCTL, 0x2810),
     (field::GUEST_ES_LIMIT, 0x482a),
@@ -59,6 +60,7 @@ const RANGES: [(u64, u64); 11] = [
     (field::GUEST_RFLAGS, 0x6826),
     (field::IO_BITMAP_A, 0x2004),
     (field::TSC_OFFSET, field::TSC_OFFSET),
+    (field::VIRTUAL_APIC, field::APIC_ACCESS),
     (field::PRIMARY_CONTROLS, field::CR3_TARGETS),
     (field::ENTRY_CONTROLS, field::SECONDARY_CONTROLS),
     (field::CR0_MASK, 0x600e),
@@ -262,5 +264,35 @@ fn sharing() -> Outcome {
     println!("exits: {calls}, and {} on the other CPU", OTHER.load(Ordering::SeqCst) & 0xffff);
     check!(calls != 0, "no exit");
     vmclear(page(FIRST));
+    works()
+}
+
+/// L2's virtual APIC is written by the other CPU all the time: entries fail, or L2 exits.
+fn virtual_apic() -> Outcome {
+    const PAGE: usize = 14;
+    const DONE: u64 = 1 << 63;
+    fn write() {
+        const TPR: usize = 0x80 / 8;
+        for round in 0..100_000 {
+            poke(PAGE, TPR, round * 0x11);
+        }
+        OTHER.store(DONE, Ordering::SeqCst);
+    }
+    OTHER.store(0, Ordering::SeqCst);
+    if !others::wait(|| others::UP.load(Ordering::SeqCst) == 1) {
+        return Outcome::Skip("there is one CPU");
+    }
+    others::give(write);
+    let mut counts = [0; 3];
+    while OTHER.load(Ordering::SeqCst) == 0 {
+        // A hypervisor handles exits by the port, after which it enters L2 again.
+        fresh(code!("mov ecx, 8", "2: in al, 0x61", "mov cr8, rcx", "dec ecx", "jnz 2b"));
+        set(field::VIRTUAL_APIC, page(PAGE));
+        check!(enable(field::PRIMARY_CONTROLS, primary::TPR_SHADOW), "a TPR shadow");
+        set(field::TPR_THRESHOLD, 7);
+        count(&mut counts, [0; 8], false);
+    }
+    println!("exits, late failures, failures: {counts:?}");
+    check!(counts[0] != 0, "no exit");
     works()
 }

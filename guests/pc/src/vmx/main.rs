@@ -19,6 +19,7 @@ mod reset;
 mod strings;
 mod test;
 mod timer;
+mod virtual_apic;
 mod vmcs;
 
 use pc::console::{self, println};
@@ -64,6 +65,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         devices::ALL,
+        virtual_apic::ALL,
         // They set the counter.
         areas::ALL,
         if only == Some("hostile") { hostile::ALL } else { &[] },

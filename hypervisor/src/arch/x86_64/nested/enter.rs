@@ -158,7 +158,10 @@ fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
     let processor = processor(offer, vmx.current);
     let check = if vmx.unsaved.is_some() { checks::check_partly_loaded } else { checks::check };
-    check(&vmx.vmcs12, &processor, &OfL1Memory(vm), vmx.vmcs12.changed_groups()).map_err(|(_, failure)| failure)
+    // L2's VTPR is in memory.
+    let threshold = if vmx.vmcs12.get(Field::TPR_THRESHOLD) != 0 { Group::Threshold.alone() } else { Groups::NONE };
+    let changed = vmx.vmcs12.changed_groups().union(threshold);
+    check(&vmx.vmcs12, &processor, &OfL1Memory(vm), changed).map_err(|(_, failure)| failure)
 }
 
 struct OfL1Memory(&'static Vm);

@@ -33,7 +33,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
     vmx.launching = false;
     vmx.may_inject = reason != EXTERNAL_INTERRUPT;
     let outcome = match reason {
-        EPT_VIOLATION if vmx.has_ept() => match vmx.violation(cpu) {
+        EPT_VIOLATION if vmx.has_shadow() => match vmx.violation(cpu) {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),

@@ -3,7 +3,9 @@
 use stile_ledger::RowId;
 use stile_nested_vmx::Field;
 use stile_nested_vmx::intercepts::is_absent_instruction;
+use stile_nested_vmx::virtual_apic::is_below_threshold;
 use stile_x86_decode::Fault;
+use stile_x86_walk::GuestMemory;
 
 use super::device;
 use super::end::unsupported;
@@ -24,6 +26,7 @@ use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::window;
 use crate::arch::x86_64::vcpu::inject::VALID;
 use crate::arch::x86_64::vcpu::{cr0, inject};
+use crate::arch::x86_64::vm::guest_memory::Ram;
 use stile_blob::ApicVirtualization;
 
 const HLT: u64 = basic::HLT as u64;
@@ -151,7 +154,9 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     let event = event_for_l1(cpu)?;
-    if event != Event::Init && vmx.timer_has_expired(cpu) {
+    // Exits that the next entry causes precede interrupts.
+    let exits_at_once = || vmx.timer_has_expired(cpu) || is_below_threshold(&vmx.vmcs12, |address| Ram(cpu.vcpu().vm()).read_u64(address));
+    if event != Event::Init && exits_at_once() {
         return None;
     }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);

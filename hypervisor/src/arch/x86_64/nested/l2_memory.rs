@@ -11,6 +11,7 @@ use super::forward::Exit;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
 use super::state::GuestVmx;
 use crate::arch::x86_64::emulation::processor::By;
+use crate::arch::x86_64::exit::basic;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::Field;
@@ -30,6 +31,8 @@ pub struct L2Memory {
     /// L1's EPT pointer, if it uses EPT.
     tables: Option<u64>,
     physical_bits: u32,
+    /// L1's address of the APIC-access page, if L1 uses one.
+    apic_page: Option<u64>,
     /// First address that L1's EPT denied, and the reason.
     refused: Cell<Option<(u64, Refused)>>,
 }
@@ -47,6 +50,7 @@ impl L2Memory {
             l1: Ram(cpu.vcpu().vm()),
             tables: vmx.has_ept().then(|| vmx.vmcs12.get(Field::EPT_POINTER)),
             physical_bits: cpuid(0x8000_0008, 0).eax & 0xff,
+            apic_page: vmx.apic_page12(),
             refused: Cell::new(None),
         }
     }
@@ -79,7 +83,14 @@ impl L2Memory {
         let physical = found.map_err(|fault| Refusal::Fault(fault.into()))?.address;
         let address = self.in_l1(physical, if write { Rights::WRITE } else { Rights::READ });
         self.check(linear, LINEAR_VALID | TRANSLATED)?;
-        Ok((address.unwrap_or(physical), PAGE_SIZE - physical % PAGE_SIZE))
+        let address = address.unwrap_or(physical);
+        if self.apic_page == Some(address & !(PAGE_SIZE - 1)) {
+            // A linear access in the course of an instruction: bits 15:12.
+            let kind = if write { 1 << 12 } else { 0 };
+            let exit = Exit { reason: basic::APIC_ACCESS, qualification: address % PAGE_SIZE | kind, ..Exit::default() };
+            return Err(Refusal::Exit { exit, linear, physical });
+        }
+        Ok((address, PAGE_SIZE - physical % PAGE_SIZE))
     }
 
     /// Fails if L1's EPT denied an access. `kind`: bits of the exit qualification of a violation.

@@ -1,6 +1,7 @@
 //! VMCS02 from VMCS12 and Stile's requirements. VMCS02 is current during calls.
 
 use stile_nested_vmx::capability::offered;
+use stile_nested_vmx::virtual_apic::{X2APIC_WORDS, x2apic_words};
 use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
@@ -56,6 +57,7 @@ static PLAIN: FieldSet = {
                 | Field::CR3_TARGET_1
                 | Field::CR3_TARGET_2
                 | Field::CR3_TARGET_3
+                | Field::TPR_THRESHOLD
         );
         if control || matches!(row.field.kind(), Kind::Guest) && !composed {
             plain.add(slot);
@@ -72,6 +74,9 @@ pub const LBR: u64 = 1 << 0;
 const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
 /// Fields that determine which registers an entry loads.
 const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
+
+/// Inputs of the addresses of L2's virtual APIC.
+const EXECUTION: Groups = Group::Execution.alone();
 
 /// Whether Stile's EPT for L1 maps the page of L1's local APIC, whose accesses must exit in L2 as well.
 #[cold]
@@ -100,6 +105,9 @@ impl GuestVmx {
             }
         }
         self.write_controls(cpu);
+        if groups.intersects(EXECUTION) {
+            self.write_apic_pages(cpu);
+        }
         if groups.intersects(CONTROL_REGISTERS) {
             self.write_control_registers();
         }
@@ -112,17 +120,23 @@ impl GuestVmx {
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
         let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & offered::PIN;
         // Every port access exits; L1's bitmaps are checked then.
-        let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS) | primary::UNCONDITIONAL_IO | primary::HLT;
+        // CR8 is L1's, unless L2 has a virtual APIC.
+        let cr8 = if primary12 & primary::TPR_SHADOW != 0 { primary::CR8_LOAD | primary::CR8_STORE } else { 0 };
+        let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS | cr8) | primary::UNCONDITIONAL_IO | primary::HLT;
         let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
         let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;
-        let apic_accesses = if secondary12 & secondary::EPT == 0 && has_apic_page(cpu) { secondary::APIC_ACCESSES } else { 0 };
+        let apic_accesses = if !self.has_shadow() && has_apic_page(cpu) { secondary::APIC_ACCESSES } else { 0 };
         let own = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | apic_accesses;
         let secondary = own | secondary12 & SECONDARY;
         let entry = features.entry | self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST;
         let exceptions = inject::INTERCEPTED | self.vmcs12.get(Field::EXCEPTION_BITMAP);
         let offset12 = if primary12 & primary::TSC_OFFSET != 0 { self.vmcs12.get(Field::TSC_OFFSET) } else { 0 };
         let offset = cpu.vcpu().arch.msrs.tsc_offset().wrapping_add(offset12);
-        let ept = if secondary12 & secondary::EPT != 0 { self.shadow_pointer(self.vmcs12.get(Field::EPT_POINTER)) } else { place.ept };
+        let ept = match self.has_shadow() {
+            true if secondary12 & secondary::EPT != 0 => self.shadow_pointer(self.vmcs12.get(Field::EPT_POINTER)),
+            true => self.identity_pointer(),
+            false => place.ept,
+        };
         let vmcs02 = self.vmcs02();
         vmcs02.compose(Field::PIN_CONTROLS, pin.into());
         vmcs02.compose(Field::PRIMARY_CONTROLS, primary.into());
@@ -205,7 +219,7 @@ impl GuestVmx {
         let mut changed = false;
         let page = Page::at(cpu, self.vmcs12.get(Field::MSR_BITMAP));
         let bitmap = crate::address_space::physical(self.vmcs02().bitmap).cast::<u64>();
-        for (word, own) in PASSED_WORDS {
+        let mut merge = |word: usize, own| {
             let of_l1 = page.map_or(u64::MAX, |page| page.read(word));
             let merged = of_l1 | own;
             // SAFETY: the page belongs to this VMCS02 alone, and the index is within it.
@@ -215,6 +229,15 @@ impl GuestVmx {
                     changed = true;
                 }
             }
+        };
+        for (word, own) in PASSED_WORDS {
+            merge(word, own);
+        }
+        // Registers are reached only with the controls that virtualize them, which the entry has composed.
+        let secondary = self.secondary12();
+        let has_x2apic = secondary & secondary::X2APIC_MODE != 0;
+        if core::mem::replace(&mut self.vmcs02().opens_x2apic, has_x2apic) || has_x2apic {
+            X2APIC_WORDS.into_iter().zip(x2apic_words(secondary)).for_each(|(word, own)| merge(word, own));
         }
         changed
     }

@@ -29,6 +29,7 @@ mod shadow_vmcs;
 mod state;
 mod string_io;
 mod timer;
+mod virtual_apic;
 mod vmcs02;
 
 pub use control_registers::{may_write_cr0, write as write_cr4};

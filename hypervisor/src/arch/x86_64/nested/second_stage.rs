@@ -1,6 +1,6 @@
 //! L2's second stage: shadows of L1's EPT, filled at EPT violations.
 
-use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
+use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Leaf, Rights};
 use stile_nested_vmx::shadow::Page;
 
 use super::frames::Frames;
@@ -43,6 +43,12 @@ impl ept::Memory for Ram {
     }
 }
 
+/// The translation of an L2 without L1's EPT.
+const fn identity(address: u64) -> Leaf {
+    const SHIFT: u32 = 21;
+    Leaf { address: address >> SHIFT << SHIFT, shift: SHIFT, rights: Rights::ALL }
+}
+
 impl GuestVmx {
     /// EPT pointer of the shadow of L1's EPT.
     pub fn shadow_pointer(&mut self, pointer12: u64) -> u64 {
@@ -64,7 +70,7 @@ impl GuestVmx {
         const KEPT: u64 = 0b111 | LINEAR_VALID | TRANSLATED | 1 << 12;
         let vm = cpu.vcpu().vm();
         let address = vmcs::read(Field::GUEST_PHYSICAL);
-        let pointer12 = self.vmcs12.get(Field::EPT_POINTER);
+        let pointer12 = if self.has_ept() { self.vmcs12.get(Field::EPT_POINTER) } else { 0 };
         let mut qualification = vmcs::read(Field::EXIT_QUALIFICATION);
         if pointer12 & ACCESSED_DIRTY != 0 && qualification & (LINEAR_VALID | TRANSLATED) == LINEAR_VALID {
             // An access to L2's own tables is a read and a write ("Exit Qualification for EPT Violations"). Bochs 3.0 reports the write.
@@ -72,23 +78,40 @@ impl GuestVmx {
         }
         let needed = Rights(qualification as u8 & 0b111);
         let bits = cpuid(0x8000_0008, 0).eax & 0xff;
-        let leaf = match ept::walk(&Ram(vm), pointer12, address, needed, bits) {
+        let walked = if self.has_ept() { ept::walk(&Ram(vm), pointer12, address, needed, bits) } else { Ok(identity(address)) };
+        let leaf = match walked {
             Ok(leaf) => leaf,
             Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
             Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
         };
         let l1 = leaf.translate(address);
-        let Some(machine) = vm.arch.physical(l1) else { return Violation::Device(l1) };
+        let apic_page = self.apic_page12();
+        let Some(machine) = vm.arch.physical(l1) else {
+            if apic_page.is_none_or(|page| page != l1 & !0xfff) {
+                return Violation::Device(l1);
+            }
+            // Accesses there exit, or are virtualized, whatever is there.
+            let page = Page { guest: address, machine: self.spare, shift: 12, rights: leaf.rights };
+            self.shadows.map(vmcs::read(Field::EPT_POINTER) & !0xfff, page, &mut Frames);
+            return self.resolved(qualification);
+        };
         // L2 retries, and faults again until the block is filled.
         if !vm.is_full(l1) {
             vm.touch(l1);
         }
         if vm.is_full(l1) {
-            let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) { 21 } else { 12 };
+            // The processor need not notice accesses to the APIC-access page in a larger one.
+            let has_apic_page = apic_page.is_some_and(|page| page >> 21 == l1 >> 21);
+            let shift = if leaf.shift >= 21 && !has_apic_page && vm.arch.has_large_page(l1) { 21 } else { 12 };
             let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights: leaf.rights };
             let root = vmcs::read(Field::EPT_POINTER) & !0xfff;
             self.shadows.map(root, page, &mut Frames);
         }
+        self.resolved(qualification)
+    }
+
+    /// Completes a violation after which L2 retries.
+    fn resolved(&self, qualification: u64) -> Violation {
         inject::block_nmis_if_iret(qualification);
         inject::deliver_again();
         Violation::Resolved

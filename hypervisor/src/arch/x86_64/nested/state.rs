@@ -5,9 +5,12 @@ use core::ops::Range;
 use stile_nested_vmx::shadow::Shadows;
 use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12};
 
+use stile_paging::PAGE_SIZE;
+
 use super::frames::Frames;
 use super::shadow_vmcs::ShadowVmcs;
 use super::vmcs02::{NONE, Vmcs02};
+use crate::address_space;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::rdmsr;
 use crate::arch::x86_64::host::vmcs;
@@ -64,6 +67,8 @@ pub struct GuestVmx {
     /// L1's VMX-preemption timer, while it runs.
     pub timer: Option<PreemptionTimer>,
     pub shadows: Shadows,
+    /// Physical address of a page of this vCPU's for addresses of L2's virtual APIC outside RAM.
+    pub spare: u64,
     /// Shadow VMCS of L1's current VMCS, if supported.
     pub shadow: Option<ShadowVmcs>,
     /// The processor's VPID of L2s, and L1's VPID that it represents.
@@ -76,8 +81,8 @@ pub struct GuestVmx {
 
 impl GuestVmx {
     /// Creates the state of a vCPU outside VMX operation. `reserved`: memory of its shadow tables; `vmcss`: memory of
-    /// each [`Vmcs02`].
-    fn new(vpid: u16, reserved: Range<u64>, vmcss: u64, shadow: Option<ShadowVmcs>) -> GuestVmx {
+    /// each [`Vmcs02`]; `spare`: a page.
+    fn new(vpid: u16, reserved: Range<u64>, vmcss: u64, spare: u64, shadow: Option<ShadowVmcs>) -> GuestVmx {
         GuestVmx {
             vmxon: NONE,
             current: NONE,
@@ -94,6 +99,7 @@ impl GuestVmx {
             own_window: false,
             timer: None,
             shadows: Shadows::new(reserved),
+            spare,
             shadow,
             vpid,
             vpid12: 0,
@@ -212,7 +218,12 @@ pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVm
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
     let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?);
-    Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY, vmcss, shadow)))
+    let spare = arena.allocate_pages(PAGE_SIZE)?;
+    // Reads outside RAM return ones.
+    // SAFETY: the page is new, so that nothing else refers to it.
+    unsafe { address_space::physical(spare).write_bytes(0xff, PAGE_SIZE as usize) };
+    let shadows = at..at + stile_board::SHADOW_MEMORY;
+    Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, shadows, vmcss, spare, shadow)))
 }
 
 impl GuestVmx {

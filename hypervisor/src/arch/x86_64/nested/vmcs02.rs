@@ -18,6 +18,8 @@ pub struct Vmcs02 {
     pub bitmap: u64,
     /// Address of the VMCS12, or [`NONE`].
     pub of: u64,
+    /// Its MSR bitmap may let x2APIC registers through.
+    pub opens_x2apic: bool,
     /// Launched on its CPU.
     launched: bool,
     /// It may be active on a CPU.
@@ -33,7 +35,7 @@ pub struct Vmcs02 {
 }
 
 /// Fields composed of L1's and Stile's values, written when a value changes.
-const COMPOSED: [Field; 8] = [
+const COMPOSED: [Field; 10] = [
     Field::PIN_CONTROLS,
     Field::PRIMARY_CONTROLS,
     Field::SECONDARY_CONTROLS,
@@ -42,6 +44,8 @@ const COMPOSED: [Field; 8] = [
     Field::TSC_OFFSET,
     Field::EPT_POINTER,
     Field::CR0_MASK,
+    Field::VIRTUAL_APIC,
+    Field::APIC_ACCESS,
 ];
 
 /// Position in [`COMPOSED`], which the compiler knows where the field is constant.
@@ -71,6 +75,7 @@ impl Vmcs02 {
             page,
             bitmap,
             of: NONE,
+            opens_x2apic: false,
             launched: false,
             is_active: false,
             host: 0,
@@ -136,15 +141,12 @@ impl Vmcs02 {
             host_state::write(cpu);
             vmcs::write(Field::HOST_RIP, exit::entry_point_of_l2());
             if is_new {
-                self.write_constants(cpu, vpid);
+                self.write_constants(vpid);
             }
         }
     }
 
-    fn write_constants(&mut self, cpu: &Cpu, vpid: u16) {
-        if let Some(page) = &cpu.vcpu().vm().arch.place.apic_access {
-            vmcs::write(Field::APIC_ACCESS, page.address);
-        }
+    fn write_constants(&mut self, vpid: u16) {
         self.composed = [None; COMPOSED.len()];
         self.timer = None;
         let fields = [
@@ -156,7 +158,6 @@ impl Vmcs02 {
             (Field::ENTRY_MSR_LOADS, 0),
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
-            (Field::TPR_THRESHOLD, 0),
         ];
         for (field, value) in fields {
             vmcs::write(field, value);

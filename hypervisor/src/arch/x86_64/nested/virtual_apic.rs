@@ -1,0 +1,52 @@
+//! L2's virtual APIC: the processor's, on L1's pages. L1's memory stays in place while its VM exists, whatever L1 does with it, so that an
+//! address is translated only where L1 changes it. What is on the pages is L1's: the processor checks it at each entry.
+
+use stile_nested_vmx::Field;
+
+use super::frames::Frames;
+use super::state::GuestVmx;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmx::{ept_pointer, primary, secondary};
+use crate::arch::x86_64::vm::guest_memory::Ram;
+
+/// In the name of a shadow: L1 has no EPT for it.
+const IDENTITY: u64 = 1 << 0;
+
+impl GuestVmx {
+    /// L1's address of the APIC-access page, if it uses one.
+    pub fn apic_page12(&self) -> Option<u64> {
+        (self.secondary12() & secondary::APIC_ACCESSES != 0).then(|| self.vmcs12.get(Field::APIC_ACCESS))
+    }
+
+    /// Whether a shadow is L2's second stage. It is not Stile's EPT of L1 if L2 has a virtual APIC: that has large pages, and an APIC-access
+    /// page of L1's own APIC.
+    pub fn has_shadow(&self) -> bool {
+        self.has_ept() || self.primary12() & primary::TPR_SHADOW != 0 || self.secondary12() & secondary::APIC_ACCESSES != 0
+    }
+
+    /// EPT pointer of a shadow for an L2 without L1's EPT.
+    pub fn identity_pointer(&mut self) -> u64 {
+        let name = self.apic_page12().unwrap_or(0) & !0xfff | IDENTITY;
+        ept_pointer(self.shadows.root(name, &mut Frames))
+    }
+
+    /// Writes the addresses of L2's virtual APIC, or of the APIC-access page of L1's own. VMCS02 is current.
+    pub fn write_apic_pages(&mut self, cpu: &Cpu) {
+        if self.primary12() & primary::TPR_SHADOW != 0 {
+            let page = self.machine_page(cpu, self.vmcs12.get(Field::VIRTUAL_APIC));
+            self.vmcs02().compose(Field::VIRTUAL_APIC, page);
+        }
+        let own = cpu.vcpu().vm().arch.place.apic_access.as_ref().map(|page| page.address);
+        if let Some(page) = self.apic_page12().map(|page| self.machine_page(cpu, page)).or(own) {
+            self.vmcs02().compose(Field::APIC_ACCESS, page);
+        }
+    }
+
+    /// The machine's address of a page of L1's; of one that nothing else uses where L1 has no RAM.
+    fn machine_page(&self, cpu: &Cpu, address: u64) -> u64 {
+        let vm = cpu.vcpu().vm();
+        // Fills RAM that was not used yet.
+        let in_ram = Ram(vm).pointer::<u64>(address).and_then(|_| vm.arch.physical(address));
+        in_ram.unwrap_or(self.spare)
+    }
+}
