@@ -11,7 +11,9 @@ pub mod msr_area;
 mod rule;
 mod segments;
 
-use crate::group::Groups;
+use crate::controls::entry;
+use crate::field::Field;
+use crate::group::{Group, Groups};
 use crate::vmcs12::Vmcs12;
 use rule::State;
 pub use rule::{EntryFailure, Memory, Processor, Rule, Section};
@@ -67,6 +69,20 @@ pub fn check_partly_loaded(
     let state = State::new(vmcs, processor, memory);
     check_parts(&OF_CONTROLS_AND_HOST, &state, changed)?;
     check_parts(&OF_GUEST, &state, changed.without(rule::CONTROLS))
+}
+
+/// Whether an entry needs no check: since one that passed, only RIP and RSP have changed, and RIP fits each mode or is that of 64-bit code.
+/// Most entries are such.
+#[inline]
+pub fn need_none(vmcs: &Vmcs12, changed: Groups) -> bool {
+    const LONG: u64 = 1 << 13;
+    if changed.intersects(Groups::ALL.without(Group::Pointers.alone())) {
+        return false;
+    }
+    let rip = vmcs.get(Field::GUEST_RIP);
+    let is_64 = vmcs.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST != 0 && vmcs.get(Field::GUEST_CS_RIGHTS) & LONG != 0;
+    // Linear addresses have 48 bits or more.
+    rip >> 32 == 0 || is_64 && rule::sign_extend(rip, 47) == rip
 }
 
 /// Checks only the guest state of `vmcs`, with its controls.

@@ -33,6 +33,19 @@ pub trait Operands {
     fn word(&self, address: u64) -> Option<u64>;
 }
 
+/// Whether exits for a reason report instruction information, as far as L1 sees them ("VM-Exit Instruction-Information Field").
+pub const fn has_instruction_information(reason: u64) -> bool {
+    /// INS and OUTS; VMX instructions with operands; descriptor tables; RDRAND, INVPCID and RDSEED.
+    const REASONS: u64 = 1 << 30 | 0b1_1101 << 19 | 0b101 << 25 | 0b11 << 46 | 1 << 50 | 1 << 53 | 0b11 << 57 | 1 << 61;
+    reason < 64 && REASONS >> reason & 1 != 0
+}
+
+/// Whether exits for a reason can report an address of L2: by LMSW, by INS and OUTS, or because of its second stage.
+pub const fn has_addresses(reason: u64) -> bool {
+    const REASONS: u64 = 1 << 28 | 1 << 30 | 0b11 << 48;
+    reason < 64 && REASONS >> reason & 1 != 0
+}
+
 /// The handler of an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {

@@ -129,8 +129,9 @@ impl Vmcs12 {
         }
     }
 
+    /// As [`set`](Self::set), for the field with this slot.
     #[inline(always)]
-    fn set_slot(&mut self, slot: usize, value: u64) {
+    pub fn set_slot(&mut self, slot: usize, value: u64) {
         let (Some(old), Some(row)) = (self.values.get_mut(slot), FIELDS.get(slot)) else { return };
         let value = value & row.field.width().mask();
         if *old != value {

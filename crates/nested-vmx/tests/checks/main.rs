@@ -29,6 +29,27 @@ fn failing(vmcs: &Vmcs12, is_long: bool, changed: Groups) -> Option<&'static str
     checks::check(vmcs, &processor, &Constant(0), changed).err().map(|(rule, _)| rule.text)
 }
 
+/// The check that is left out would pass.
+#[test]
+fn entries_that_need_no_check() {
+    let mut vmcs = valid(&featured());
+    let pointers = Group::Pointers.alone();
+    for (rip, long, needs_none) in [
+        (0xffff_ffff_8100_0000, true, true),
+        (0x7fff_ffff_ffff, true, true),
+        (0x8000_0000_0000, true, false),
+        (0x7fff_ffff, false, true),
+        (0xffff_ffff_8100_0000, false, false),
+    ] {
+        vmcs.set(Field::GUEST_RIP, rip);
+        vmcs.set(Field::GUEST_CS_RIGHTS, if long { 0xa09b } else { 0xc09b });
+        assert_eq!(checks::need_none(&vmcs, pointers), needs_none, "{rip:#x}");
+        assert!(!needs_none || failing(&vmcs, true, pointers).is_none(), "{rip:#x}");
+        assert_eq!(checks::need_none(&vmcs, Groups::NONE), needs_none);
+        assert!(!checks::need_none(&vmcs, pointers.union(Group::Event.alone())));
+    }
+}
+
 #[test]
 fn a_valid_vmcs_passes() {
     let capabilities = featured();

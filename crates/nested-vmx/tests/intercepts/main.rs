@@ -3,8 +3,17 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stile_nested_vmx::controls::{pin, primary, secondary};
-use stile_nested_vmx::intercepts::{Exit, MSR_BITMAP_WORDS, Operands, Verdict, is_absent_instruction, msr_bit, verdict};
+use stile_nested_vmx::intercepts::{
+    Exit, MSR_BITMAP_WORDS, Operands, Verdict, has_addresses, has_instruction_information, is_absent_instruction, msr_bit, verdict,
+};
 use stile_nested_vmx::{Field, Vmcs12};
+
+#[test]
+fn information_of_exits() {
+    let reasons = |has: fn(u64) -> bool| (0..0x100).filter(|&reason| has(reason)).collect::<Vec<_>>();
+    assert_eq!(reasons(has_instruction_information), [19, 21, 22, 23, 25, 27, 30, 46, 47, 50, 53, 57, 58, 61]);
+    assert_eq!(reasons(has_addresses), [28, 30, 48, 49]);
+}
 
 /// L2's registers, and words of L1's memory that are not 0.
 #[derive(Default, Debug)]

@@ -64,12 +64,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
             return Ok(forward::refused(cpu, vmx, &exit));
         }
     }
-    let l1 = OfL1 {
-        efer: vmcs::read(Field::GUEST_EFER),
-        pat: vmcs::read(Field::GUEST_PAT),
-        debugctl: vmcs::read(Field::GUEST_DEBUGCTL),
-        dr7: vmcs::read(Field::GUEST_DR7),
-    };
+    let l1 = OfL1::read(vmx.vmcs12.get32(Field::ENTRY_CONTROLS));
     vmx.l1_flags = vmcs::read(Field::GUEST_RFLAGS);
     vmcs::write(Field::GUEST_RFLAGS, FLAGS);
     // The entry is the instruction that ends blocking by STI: events for L1 wait for nothing.
@@ -84,7 +79,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let waits = l0_exits::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
-    vmx.merge_msr_bitmap(cpu);
+    vmx.merge_msr_bitmap();
     vmx.choose_vpid();
     if !vmx.has_ept()
         && let Err(failure) = load_pdptes(cpu)
@@ -154,13 +149,16 @@ pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
 
 /// Checks the changed parts of VMCS12.
 fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
+    // L2's VTPR is in memory.
+    let threshold = if vmx.vmcs12.get(Field::TPR_THRESHOLD) != 0 { Group::Threshold.alone() } else { Groups::NONE };
+    let changed = vmx.vmcs12.changed_groups().union(threshold);
+    if checks::need_none(&vmx.vmcs12, changed) {
+        return Ok(());
+    }
     let vm = cpu.vcpu().vm();
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
     let processor = processor(offer, vmx.current);
     let check = if vmx.unsaved.is_some() { checks::check_partly_loaded } else { checks::check };
-    // L2's VTPR is in memory.
-    let threshold = if vmx.vmcs12.get(Field::TPR_THRESHOLD) != 0 { Group::Threshold.alone() } else { Groups::NONE };
-    let changed = vmx.vmcs12.changed_groups().union(threshold);
     check(&vmx.vmcs12, &processor, &OfL1Memory(vm), changed).map_err(|(_, failure)| failure)
 }
 

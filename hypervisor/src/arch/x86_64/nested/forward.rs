@@ -1,6 +1,7 @@
 //! VM exits to L1: stores exit information and L2's state in VMCS12, and loads L1's host state into VMCS01 (the
 //! manual, "VM Exits").
 
+use stile_nested_vmx::intercepts::{has_addresses, has_instruction_information};
 use stile_nested_vmx::{Field, Kind, fields};
 use stile_speculation::x86_64::leaf_7;
 
@@ -79,12 +80,17 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
         (Field::VECTORING, exit.delivering),
         (Field::VECTORING_CODE, exit.delivering_code),
         (Field::EXIT_LENGTH, vmcs::read(Field::EXIT_LENGTH)),
-        (Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION)),
-        (Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR)),
-        (Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL)),
     ];
     for (field, value) in information {
         vmcs12.set_unchanged(field, value);
+    }
+    // Other exits leave these undefined.
+    if has_instruction_information(exit.reason) {
+        vmcs12.set_unchanged(Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION));
+    }
+    if has_addresses(exit.reason) {
+        vmcs12.set_unchanged(Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR));
+        vmcs12.set_unchanged(Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL));
     }
     for field in FREQUENT {
         vmcs12.set_unchanged(field, vmcs::read(field));

@@ -340,7 +340,7 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     // L1 may have changed its bitmap since the entry.
-    if vmx.merge_msr_bitmap(cpu) {
+    if vmx.merge_msr_bitmap() {
         return Outcome::again(row);
     }
     if write && register == instructions::msr::DEBUGCTL {

@@ -6,6 +6,7 @@ use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
 use super::state::GuestVmx;
+use super::virtual_apic::in_ram;
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
@@ -14,12 +15,32 @@ use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 
-/// L1's registers that L2 inherits if L1 does not load others.
+/// L1's registers that L2 inherits if L1 does not load others; zero if it does.
+#[derive(Default)]
 pub struct OfL1 {
-    pub efer: u64,
-    pub pat: u64,
-    pub debugctl: u64,
-    pub dr7: u64,
+    efer: u64,
+    pat: u64,
+    debugctl: u64,
+    dr7: u64,
+}
+
+impl OfL1 {
+    /// Reads those that L1's VM-entry controls do not load. VMCS01 is current.
+    #[inline(always)]
+    pub fn read(controls: u32) -> OfL1 {
+        let mut l1 = OfL1::default();
+        if controls & entry::LOAD_EFER == 0 {
+            l1.efer = vmcs::read(Field::GUEST_EFER);
+        }
+        if controls & entry::LOAD_PAT == 0 {
+            l1.pat = vmcs::read(Field::GUEST_PAT);
+        }
+        if controls & entry::LOAD_DEBUG == 0 {
+            l1.debugctl = vmcs::read(Field::GUEST_DEBUGCTL);
+            l1.dr7 = vmcs::read(Field::GUEST_DR7);
+        }
+        l1
+    }
 }
 
 /// Primary controls copied from VMCS12 to VMCS02: those offered, except those that Stile composes.
@@ -75,7 +96,7 @@ const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
 /// Fields that determine which registers an entry loads.
 const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
 
-/// Inputs of the addresses of L2's virtual APIC.
+/// Inputs of the addresses of L1's pages.
 const EXECUTION: Groups = Group::Execution.alone();
 
 /// Whether Stile's EPT for L1 maps the page of L1's local APIC, whose accesses must exit in L2 as well.
@@ -106,6 +127,7 @@ impl GuestVmx {
         }
         self.write_controls(cpu);
         if groups.intersects(EXECUTION) {
+            self.find_msr_bitmap(cpu);
             self.write_apic_pages(cpu);
         }
         if groups.intersects(CONTROL_REGISTERS) {
@@ -209,15 +231,21 @@ impl GuestVmx {
         }
     }
 
+    /// Translates the address of L1's MSR bitmap.
+    fn find_msr_bitmap(&mut self, cpu: &Cpu) {
+        let is_used = self.primary12() & primary::MSR_BITMAPS != 0;
+        self.vmcs02().bitmap12 = if is_used { in_ram(cpu, self.vmcs12.get(Field::MSR_BITMAP)) } else { None };
+    }
+
     /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile passes MSRs through can differ from all ones:
     /// they are compared at each entry, so that writes of L1's page at any time, by any CPU or device, are covered.
     /// Returns whether anything changed.
-    pub fn merge_msr_bitmap(&mut self, cpu: &Cpu) -> bool {
+    pub fn merge_msr_bitmap(&mut self) -> bool {
         if self.primary12() & primary::MSR_BITMAPS == 0 {
             return false;
         }
         let mut changed = false;
-        let page = Page::at(cpu, self.vmcs12.get(Field::MSR_BITMAP));
+        let page = self.vmcs02().bitmap12.map(Page::in_machine);
         let bitmap = crate::address_space::physical(self.vmcs02().bitmap).cast::<u64>();
         let mut merge = |word: usize, own| {
             let of_l1 = page.map_or(u64::MAX, |page| page.read(word));

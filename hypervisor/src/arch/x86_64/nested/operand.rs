@@ -4,6 +4,7 @@ use stile_nested_vmx::operand::{AddressSize, InstructionInformation};
 use stile_paging::PAGE_SIZE;
 use stile_x86_decode::Fault;
 
+use crate::address_space;
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -97,6 +98,11 @@ impl Page {
     /// Returns the page at a page-aligned address, if it is in RAM.
     pub fn at(cpu: &Cpu, address: u64) -> Option<Page> {
         Ram(cpu.vcpu().vm()).pointer_to_write::<u64>(address & !(PAGE_SIZE - 1)).map(Page)
+    }
+
+    /// Returns the page with a physical address, which was that of a page of the loaded vCPU's RAM.
+    pub fn in_machine(address: u64) -> Page {
+        Page(address_space::physical(address).cast())
     }
 
     /// Reads a word.

@@ -1,7 +1,7 @@
 //! Shadow VMCS of a vCPU, in which L1 reads and writes fields of its current VMCS without exits (crate `nested-vmx`,
 //! `shadowed`).
 
-use stile_nested_vmx::shadowed::{self, COUNT, READ, WRITTEN};
+use stile_nested_vmx::shadowed::{self, ALL, COUNT, READ, WRITTEN};
 use stile_nested_vmx::vmcs12::SHADOW;
 use stile_nested_vmx::{Field, Vmcs12};
 use stile_paging::PAGE_SIZE;
@@ -67,13 +67,15 @@ impl ShadowVmcs {
     pub fn collect(&mut self, vmcs12: &mut Vmcs12) {
         let Some(values) = &mut self.values else { return };
         vmcs::make_current(self.page);
-        for (value, field) in values[READ.len()..].iter_mut().zip(WRITTEN) {
-            let new = vmcs::read(field);
-            if *value != new {
-                *value = new;
-                vmcs12.set(field, new);
-            }
-        }
+        collect::<0>(values, vmcs12);
+        collect::<1>(values, vmcs12);
+        collect::<2>(values, vmcs12);
+        collect::<3>(values, vmcs12);
+        collect::<4>(values, vmcs12);
+        collect::<5>(values, vmcs12);
+        collect::<6>(values, vmcs12);
+        collect::<7>(values, vmcs12);
+        const { assert!(WRITTEN.len() == 8) };
         vmcs::clear(self.page);
     }
 
@@ -100,5 +102,17 @@ impl ShadowVmcs {
         if self.values.is_some() {
             vmcs::clear(self.page);
         }
+    }
+}
+
+/// Copies a field that L1 writes, by its number: the compiler knows where it is. The shadow VMCS is current.
+#[inline(always)]
+fn collect<const NUMBER: usize>(values: &mut [u64; COUNT], vmcs12: &mut Vmcs12) {
+    let at = const { READ.len() + NUMBER };
+    let (field, slot) = const { ALL[READ.len() + NUMBER] };
+    let new = vmcs::read(field);
+    if values[at] != new {
+        values[at] = new;
+        vmcs12.set_slot(slot, new);
     }
 }

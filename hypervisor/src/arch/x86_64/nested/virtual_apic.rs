@@ -44,9 +44,13 @@ impl GuestVmx {
 
     /// The machine's address of a page of L1's; of one that nothing else uses where L1 has no RAM.
     fn machine_page(&self, cpu: &Cpu, address: u64) -> u64 {
-        let vm = cpu.vcpu().vm();
-        // Fills RAM that was not used yet.
-        let in_ram = Ram(vm).pointer::<u64>(address).and_then(|_| vm.arch.physical(address));
-        in_ram.unwrap_or(self.spare)
+        in_ram(cpu, address).unwrap_or(self.spare)
     }
+}
+
+/// The machine's address of a page of L1's RAM.
+pub fn in_ram(cpu: &Cpu, address: u64) -> Option<u64> {
+    let vm = cpu.vcpu().vm();
+    // Fills RAM that was not used yet.
+    Ram(vm).pointer::<u64>(address).and_then(|_| vm.arch.physical(address))
 }

@@ -16,6 +16,8 @@ pub struct Vmcs02 {
     /// Physical addresses of the VMCS and its MSR bitmap.
     page: u64,
     pub bitmap: u64,
+    /// Physical address of L1's MSR bitmap, if it uses one and that is in RAM, which stays in place.
+    pub bitmap12: Option<u64>,
     /// Address of the VMCS12, or [`NONE`].
     pub of: u64,
     /// Its MSR bitmap may let x2APIC registers through.
@@ -74,6 +76,7 @@ impl Vmcs02 {
         Vmcs02 {
             page,
             bitmap,
+            bitmap12: None,
             of: NONE,
             opens_x2apic: false,
             launched: false,
