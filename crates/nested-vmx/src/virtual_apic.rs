@@ -14,17 +14,22 @@ pub const X2APIC_WORDS: [usize; 5] = [32, 33, 34, 35, 256 + 32];
 /// MSR-Based APIC Accesses"). A bit that is set exits: without the control, the access would reach the machine's APIC.
 pub const fn x2apic_words(secondary: u32) -> [u64; X2APIC_WORDS.len()] {
     const TPR: u64 = 1 << 0x08;
+    const EOI_AND_SELF_IPI: u64 = 1 << 0x0b | 1 << 0x3f;
     const ALL: u64 = u64::MAX;
     if secondary & secondary::X2APIC_MODE == 0 {
         return [ALL; X2APIC_WORDS.len()];
     }
-    [!TPR, ALL, ALL, ALL, !TPR]
+    let written = if secondary & secondary::INTERRUPT_DELIVERY != 0 { TPR | EOI_AND_SELF_IPI } else { TPR };
+    // Every register is read in the page.
+    if secondary & secondary::APIC_REGISTERS != 0 { [0, 0, 0, 0, !written] } else { [!TPR, ALL, ALL, ALL, !written] }
 }
 
 /// Whether an entry exits at once, because L2's VTPR is below the threshold ("VM Exits Induced by the TPR Threshold"). `read` reads L1's
 /// memory.
 pub fn is_below_threshold(vmcs: &Vmcs12, read: impl FnOnce(u64) -> Option<u64>) -> bool {
-    let is_checked = vmcs.get32(Field::PRIMARY_CONTROLS) & primary::TPR_SHADOW != 0 && vmcs.secondary() & secondary::APIC_ACCESSES != 0;
+    const DECIDING: u32 = secondary::APIC_ACCESSES | secondary::INTERRUPT_DELIVERY;
+    let has_shadow = vmcs.get32(Field::PRIMARY_CONTROLS) & primary::TPR_SHADOW != 0;
+    let is_checked = has_shadow && vmcs.secondary() & DECIDING == secondary::APIC_ACCESSES;
     is_checked && read(vmcs.get(Field::VIRTUAL_APIC) | TPR).is_some_and(|tpr| vmcs.get(Field::TPR_THRESHOLD) > tpr >> 4 & 0xf)
 }
 
@@ -47,6 +52,10 @@ mod tests {
         for msr in 0x800..0x900 {
             assert_eq!(exits(secondary::APIC_ACCESSES, msr), [true, true], "{msr:#x}");
             assert_eq!(exits(secondary::X2APIC_MODE, msr), [msr != 0x808, msr != 0x808], "{msr:#x}");
+            let registers = secondary::X2APIC_MODE | secondary::APIC_REGISTERS;
+            assert_eq!(exits(registers, msr), [false, msr != 0x808], "{msr:#x}");
+            let delivery = secondary::X2APIC_MODE | secondary::INTERRUPT_DELIVERY;
+            assert_eq!(exits(delivery, msr), [msr != 0x808, ![0x808, 0x80b, 0x83f].contains(&msr)], "{msr:#x}");
         }
     }
 
@@ -61,6 +70,9 @@ mod tests {
         vmcs.set(Field::SECONDARY_CONTROLS, secondary::APIC_ACCESSES.into());
         assert!(is_below_threshold(&vmcs, read(0x3f)));
         assert!(!is_below_threshold(&vmcs, read(0x40)));
+        vmcs.set(Field::SECONDARY_CONTROLS, u64::from(secondary::APIC_ACCESSES | secondary::INTERRUPT_DELIVERY));
+        assert!(!is_below_threshold(&vmcs, read(0x3f)));
+        vmcs.set(Field::SECONDARY_CONTROLS, secondary::APIC_ACCESSES.into());
         vmcs.set(Field::PRIMARY_CONTROLS, primary::SECONDARY.into());
         assert!(!is_below_threshold(&vmcs, read(0x30)));
     }

@@ -8,7 +8,7 @@ use stile_nested_vmx::model::{CR4, everything};
 fn registers_of_a_capable_processor() {
     let offered = everything().offered(CR4);
     assert_eq!(offered.msr(msr::BASIC), Some(0x00d8_1000_5356_0001));
-    assert_eq!(offered.msr(msr::TRUE_PIN), Some(0x0000_007f_0000_0016));
+    assert_eq!(offered.msr(msr::TRUE_PIN), Some(0x0000_00ff_0000_0016));
     assert_eq!(offered.msr(msr::PIN), offered.msr(msr::TRUE_PIN));
     assert_eq!(offered.msr(msr::PRIMARY), Some(0xfff9_fffe_0401_e172));
     assert_eq!(offered.msr(msr::TRUE_PRIMARY), Some(0xfff9_fffe_0400_6172));
@@ -16,7 +16,7 @@ fn registers_of_a_capable_processor() {
     assert_eq!(offered.msr(msr::TRUE_EXIT), Some(0x007f_efff_0003_6dfb));
     assert_eq!(offered.msr(msr::ENTRY), Some(0x0000_d3ff_0000_11ff));
     assert_eq!(offered.msr(msr::TRUE_ENTRY), Some(0x0000_d3ff_0000_11fb));
-    assert_eq!(offered.msr(msr::SECONDARY), Some(0x0001_18ff_0000_0000));
+    assert_eq!(offered.msr(msr::SECONDARY), Some(0x0001_1bff_0000_0000));
     assert_eq!(offered.msr(msr::MISC), Some(0x6004_007f));
     assert_eq!(offered.msr(msr::EPT_VPID), Some(0x0000_0f01_0633_4040));
     assert_eq!(offered.msr(msr::CR4_FIXED1), Some(CR4 | 0x2000));

@@ -5,7 +5,7 @@ use super::bits::{ept_vpid, misc};
 use crate::controls::{entry, exit, pin, primary, secondary};
 
 /// Pin-based controls.
-pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS | pin::PREEMPTION_TIMER;
+pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS | pin::PREEMPTION_TIMER | pin::POSTED_INTERRUPTS;
 /// Primary processor-based controls.
 pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::TSC_OFFSET
@@ -37,6 +37,8 @@ pub const SECONDARY: u32 = secondary::APIC_ACCESSES
     | secondary::VPID
     | secondary::WBINVD
     | secondary::UNRESTRICTED_GUEST
+    | secondary::APIC_REGISTERS
+    | secondary::INTERRUPT_DELIVERY
     | secondary::RDRAND
     | secondary::INVPCID
     | secondary::RDSEED;

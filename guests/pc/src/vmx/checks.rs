@@ -77,6 +77,16 @@ fn x2apic() -> bool {
     virtual_apic() && with_secondary(secondary::X2APIC_MODE)
 }
 
+fn delivery() -> bool {
+    virtual_apic() && enable(field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPTS) && with_secondary(secondary::INTERRUPT_DELIVERY)
+}
+
+fn posted() -> bool {
+    set(field::POSTED_INTERRUPTS, page(13));
+    set(field::POSTED_INTERRUPT_VECTOR, 0xf2);
+    delivery() && enable(field::EXIT_CONTROLS, exit::ACKNOWLEDGE_INTERRUPT) && enable(field::PIN_CONTROLS, pin::POSTED_INTERRUPTS)
+}
+
 fn unrestricted() -> bool {
     enable_ept() && with_secondary(secondary::UNRESTRICTED_GUEST)
 }
@@ -185,6 +195,29 @@ const ROWS: &[Row] = &[
     ("APIC-access page, width", CONTROLS, apic_accesses, || set(field::APIC_ACCESS, wide())),
     ("x2APIC mode without TPR shadow", CONTROLS, x2apic, || toggle(field::PRIMARY_CONTROLS, primary::TPR_SHADOW.into())),
     ("x2APIC mode and APIC accesses", CONTROLS, || x2apic() && apic_accesses(), nothing_more),
+    (
+        "APIC registers without TPR shadow",
+        CONTROLS,
+        || virtual_apic() && with_secondary(secondary::APIC_REGISTERS),
+        || toggle(field::PRIMARY_CONTROLS, primary::TPR_SHADOW.into()),
+    ),
+    ("interrupt delivery without TPR shadow", CONTROLS, delivery, || toggle(field::PRIMARY_CONTROLS, primary::TPR_SHADOW.into())),
+    ("interrupt delivery without exits by interrupts", CONTROLS, delivery, || toggle(field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPTS.into())),
+    ("TPR threshold with interrupt delivery", Enters, delivery, || set(field::TPR_THRESHOLD, 0x1f)),
+    ("posted interrupts without interrupt delivery", CONTROLS, posted, || {
+        toggle(field::SECONDARY_CONTROLS, secondary::INTERRUPT_DELIVERY.into());
+    }),
+    ("posted interrupts without acknowledgement", CONTROLS, posted, || toggle(field::EXIT_CONTROLS, exit::ACKNOWLEDGE_INTERRUPT.into())),
+    ("posted interrupts, notification vector", CONTROLS, posted, || set(field::POSTED_INTERRUPT_VECTOR, 0x100)),
+    ("posted interrupts, descriptor, aligned", CONTROLS, posted, || set(field::POSTED_INTERRUPTS, page(13) + 0x20)),
+    ("posted interrupts, descriptor, width", CONTROLS, posted, || set(field::POSTED_INTERRUPTS, wide())),
+    ("posted interrupts", Enters, posted, nothing_more),
+    (
+        "posted interrupts, descriptor at the end of a page",
+        Enters,
+        || is_checked() && posted(),
+        || set(field::POSTED_INTERRUPTS, page(13) + 0xfc0),
+    ),
     ("virtual NMIs without NMI exiting", CONTROLS, virtual_nmis, || toggle(field::PIN_CONTROLS, pin::NMIS.into())),
     ("NMI window without virtual NMIs", CONTROLS, nothing, || toggle(field::PRIMARY_CONTROLS, primary::NMI_WINDOW.into())),
     (

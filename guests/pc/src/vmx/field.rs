@@ -1,12 +1,14 @@
 //! Encodings of VMCS fields, and bits of controls (Intel SDM volume 3, appendix "Field Encoding in VMCS").
 
 pub const VPID: u64 = 0x0000;
+pub const POSTED_INTERRUPT_VECTOR: u64 = 0x0002;
 pub const GUEST_ES: u64 = 0x0800;
 pub const GUEST_CS: u64 = 0x0802;
 pub const GUEST_SS: u64 = 0x0804;
 pub const GUEST_DS: u64 = 0x0806;
 pub const GUEST_LDTR: u64 = 0x080c;
 pub const GUEST_TR: u64 = 0x080e;
+pub const GUEST_INTERRUPT_STATUS: u64 = 0x0810;
 pub const HOST_ES: u64 = 0x0c00;
 pub const HOST_CS: u64 = 0x0c02;
 pub const HOST_SS: u64 = 0x0c04;
@@ -22,7 +24,9 @@ pub const ENTRY_MSR_LOAD_AREA: u64 = 0x200a;
 pub const TSC_OFFSET: u64 = 0x2010;
 pub const VIRTUAL_APIC: u64 = 0x2012;
 pub const APIC_ACCESS: u64 = 0x2014;
+pub const POSTED_INTERRUPTS: u64 = 0x2016;
 pub const EPT_POINTER: u64 = 0x201a;
+pub const EOI_EXIT_1: u64 = 0x201e;
 pub const GUEST_PHYSICAL: u64 = 0x2400;
 pub const VMCS_LINK: u64 = 0x2800;
 pub const GUEST_DEBUGCTL: u64 = 0x2802;
@@ -102,6 +106,7 @@ pub mod pin {
     pub const NMIS: u32 = 1 << 3;
     pub const VIRTUAL_NMIS: u32 = 1 << 5;
     pub const PREEMPTION_TIMER: u32 = 1 << 6;
+    pub const POSTED_INTERRUPTS: u32 = 1 << 7;
 }
 
 /// Primary processor-based controls.
@@ -136,6 +141,8 @@ pub mod secondary {
     pub const VPID: u32 = 1 << 5;
     pub const WBINVD: u32 = 1 << 6;
     pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
+    pub const APIC_REGISTERS: u32 = 1 << 8;
+    pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
 }
 
 /// VM-exit controls.

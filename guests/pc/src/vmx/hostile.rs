@@ -60,7 +60,7 @@ const RANGES: [(u64, u64); 12] = [
     (field::GUEST_RFLAGS, 0x6826),
     (field::IO_BITMAP_A, 0x2004),
     (field::TSC_OFFSET, field::TSC_OFFSET),
-    (field::VIRTUAL_APIC, field::APIC_ACCESS),
+    (field::VIRTUAL_APIC, field::POSTED_INTERRUPTS),
     (field::PRIMARY_CONTROLS, field::CR3_TARGETS),
     (field::ENTRY_CONTROLS, field::SECONDARY_CONTROLS),
     (field::CR0_MASK, 0x600e),

@@ -95,6 +95,9 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     for field in FREQUENT {
         vmcs12.set_unchanged(field, vmcs::read(field));
     }
+    if vmx.secondary12() & secondary::INTERRUPT_DELIVERY != 0 {
+        vmx.vmcs12.set_unchanged(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
+    }
     vmx.save_control_registers();
     vmx.stop_timer(cpu, exit.reason);
     let vmcs12 = &mut vmx.vmcs12;
@@ -297,6 +300,6 @@ impl GuestVmx {
         self.unsaved.is_some()
             && matches!(field.kind(), Kind::Guest)
             && !FREQUENT.contains(&field)
-            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4 | Field::PREEMPTION_TIMER)
+            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4 | Field::PREEMPTION_TIMER | Field::GUEST_INTERRUPT_STATUS)
     }
 }

@@ -152,12 +152,33 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 /// Delivers L1's pending events, by an exit of L2 if L1 requested that; VMCS01 is current. Returns the outcome of
 /// that exit, after which L1 is entered or its VM ends. Otherwise either VMCS is current.
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
+    /// Notifications taken in a row: L1's other vCPUs may send them faster.
+    const NOTIFICATIONS: u32 = 4;
+    for _ in 0..NOTIFICATIONS {
+        match interrupt_l1_once(cpu, vmx) {
+            Taken::Outcome(outcome) => return outcome,
+            Taken::Notification => to_vmcs01(cpu),
+        }
+    }
+    apic::kick(cpu.index);
+    None
+}
+
+/// What became of L1's pending event.
+enum Taken {
+    /// As the result of [`interrupt_l1`].
+    Outcome(Option<Outcome>),
+    /// It was a notification of interrupts posted for L2, which are pending now.
+    Notification,
+}
+
+fn interrupt_l1_once(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Taken {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
-    let event = event_for_l1(cpu)?;
+    let Some(event) = event_for_l1(cpu) else { return Taken::Outcome(None) };
     // Exits that the next entry causes precede interrupts.
     let exits_at_once = || vmx.timer_has_expired(cpu) || is_below_threshold(&vmx.vmcs12, |address| Ram(cpu.vcpu().vm()).read_u64(address));
     if event != Event::Init && exits_at_once() {
-        return None;
+        return Taken::Outcome(None);
     }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {
@@ -167,14 +188,14 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     };
     if !exits {
         interrupt_l2(cpu, vmx, event);
-        return None;
+        return Taken::Outcome(None);
     }
     if vmx.may_inject {
         vmx.enter_vmcs02(cpu);
         if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
             // An entry injects first (SDM, "VM-Entry Event Injection"). Stile's own interrupt exits before L2's next instruction.
             apic::kick(cpu.index);
-            return None;
+            return Taken::Outcome(None);
         }
         to_vmcs01(cpu);
     }
@@ -182,11 +203,15 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     let takes = matches!(event, Event::Init | Event::Nmi) || acknowledges;
     let information = if takes { acknowledge(cpu, event) } else { 0 };
     if takes && information == 0 && event == Event::Interrupt {
-        return None;
+        return Taken::Outcome(None);
+    }
+    if event == Event::Interrupt && vmx.is_notification(information) {
+        vmx.take_posted(cpu);
+        return Taken::Notification;
     }
     vmx.enter_vmcs02(cpu);
     let exit = Exit { reason, event: information, ..Exit::default() };
-    Some(forward::forward(cpu, vmx, &exit))
+    Taken::Outcome(Some(forward::forward(cpu, vmx, &exit)))
 }
 
 /// Takes a pending event of L1, with VMCS01 current. Returns it in the format of interruption-information fields;

@@ -43,6 +43,8 @@ impl OfL1 {
     }
 }
 
+/// Pin-based controls copied from VMCS12 to VMCS02: Stile processes the interrupts posted for L2.
+const PIN: u32 = offered::PIN & !pin::POSTED_INTERRUPTS;
 /// Primary controls copied from VMCS12 to VMCS02: those offered, except those that Stile composes.
 const PRIMARY: u32 =
     offered::PRIMARY & !(primary::TSC_OFFSET | primary::UNCONDITIONAL_IO | primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY);
@@ -64,7 +66,6 @@ static PLAIN: FieldSet = {
                 | Field::GUEST_DEBUGCTL
                 | Field::GUEST_DR7
                 | Field::GUEST_SMBASE
-                | Field::GUEST_INTERRUPT_STATUS
                 | Field::PREEMPTION_TIMER
                 | Field::PAGE_MODIFICATION_LOG_INDEX
                 | Field::VMCS_LINK
@@ -79,6 +80,10 @@ static PLAIN: FieldSet = {
                 | Field::CR3_TARGET_2
                 | Field::CR3_TARGET_3
                 | Field::TPR_THRESHOLD
+                | Field::EOI_EXIT_0
+                | Field::EOI_EXIT_1
+                | Field::EOI_EXIT_2
+                | Field::EOI_EXIT_3
         );
         if control || matches!(row.field.kind(), Kind::Guest) && !composed {
             plain.add(slot);
@@ -140,7 +145,7 @@ impl GuestVmx {
     fn write_controls(&mut self, cpu: &Cpu) {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
-        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & offered::PIN;
+        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
         // Every port access exits; L1's bitmaps are checked then.
         // CR8 is L1's, unless L2 has a virtual APIC.
         let cr8 = if primary12 & primary::TPR_SHADOW != 0 { primary::CR8_LOAD | primary::CR8_STORE } else { 0 };

@@ -22,6 +22,7 @@ mod lists;
 mod merge;
 mod msrs;
 mod operand;
+mod posted;
 mod raise;
 mod rows;
 mod second_stage;

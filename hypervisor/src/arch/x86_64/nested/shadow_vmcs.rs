@@ -1,6 +1,7 @@
 //! Shadow VMCS of a vCPU, in which L1 reads and writes fields of its current VMCS without exits (crate `nested-vmx`,
 //! `shadowed`).
 
+use stile_blob::ApicVirtualization;
 use stile_nested_vmx::shadowed::{self, ALL, COUNT, READ, WRITTEN};
 use stile_nested_vmx::vmcs12::SHADOW;
 use stile_nested_vmx::{Field, Vmcs12};
@@ -17,6 +18,8 @@ pub struct ShadowVmcs {
     page: u64,
     reads: u64,
     writes: u64,
+    /// Whether the guest interrupt status exists.
+    delivers: bool,
     /// Values of the fields of [`shadowed::ALL`]; unknown before it is first filled.
     values: Option<[u64; COUNT]>,
 }
@@ -42,7 +45,8 @@ impl ShadowVmcs {
                 shadowed::open(bytes, READ);
             }
         }
-        Some(ShadowVmcs { page, reads, writes, values: None })
+        let delivers = features.apic >= ApicVirtualization::Delivery;
+        Some(ShadowVmcs { page, reads, writes, delivers, values: None })
     }
 
     /// Copies changed fields from VMCS12. No VMCS is current afterwards.
@@ -75,7 +79,10 @@ impl ShadowVmcs {
         collect::<5>(values, vmcs12);
         collect::<6>(values, vmcs12);
         collect::<7>(values, vmcs12);
-        const { assert!(WRITTEN.len() == 8) };
+        if self.delivers {
+            collect::<8>(values, vmcs12);
+        }
+        const { assert!(WRITTEN.len() == 9 && matches!(WRITTEN[8], Field::GUEST_INTERRUPT_STATUS)) };
         vmcs::clear(self.page);
     }
 

@@ -43,7 +43,7 @@ impl GuestVmx {
     }
 
     /// The machine's address of a page of L1's; of one that nothing else uses where L1 has no RAM.
-    fn machine_page(&self, cpu: &Cpu, address: u64) -> u64 {
+    pub fn machine_page(&self, cpu: &Cpu, address: u64) -> u64 {
         in_ram(cpu, address).unwrap_or(self.spare)
     }
 }
