@@ -154,11 +154,13 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     /// Notifications taken in a row: L1's other vCPUs may send them faster.
     const NOTIFICATIONS: u32 = 4;
+    let mut event = event_for_l1(cpu)?;
     for _ in 0..NOTIFICATIONS {
-        match interrupt_l1_once(cpu, vmx) {
+        match deliver(cpu, vmx, event) {
             Taken::Outcome(outcome) => return outcome,
             Taken::Notification => to_vmcs01(cpu),
         }
+        event = event_for_l1(cpu)?;
     }
     apic::kick(cpu.index);
     None
@@ -172,9 +174,9 @@ enum Taken {
     Notification,
 }
 
-fn interrupt_l1_once(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Taken {
+/// Delivers a pending event of L1. VMCS01 is current.
+fn deliver(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) -> Taken {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
-    let Some(event) = event_for_l1(cpu) else { return Taken::Outcome(None) };
     // Exits that the next entry causes precede interrupts.
     let exits_at_once = || vmx.timer_has_expired(cpu) || is_below_threshold(&vmx.vmcs12, |address| Ram(cpu.vcpu().vm()).read_u64(address));
     if event != Event::Init && exits_at_once() {

@@ -87,7 +87,7 @@ impl L2Memory {
         if self.apic_page == Some(address & !(PAGE_SIZE - 1)) {
             // A linear access in the course of an instruction: bits 15:12.
             let kind = if write { 1 << 12 } else { 0 };
-            let exit = Exit { reason: basic::APIC_ACCESS, qualification: address % PAGE_SIZE | kind, ..Exit::default() };
+            let exit = Exit { reason: basic::APIC_ACCESS, qualification: kind | (address % PAGE_SIZE), ..Exit::default() };
             return Err(Refusal::Exit { exit, linear, physical });
         }
         Ok((address, PAGE_SIZE - physical % PAGE_SIZE))

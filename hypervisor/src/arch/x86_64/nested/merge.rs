@@ -6,7 +6,7 @@ use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
 use super::state::GuestVmx;
-use super::virtual_apic::in_ram;
+use super::virtual_apic::BITMAP;
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
@@ -239,7 +239,7 @@ impl GuestVmx {
     /// Translates the address of L1's MSR bitmap.
     fn find_msr_bitmap(&mut self, cpu: &Cpu) {
         let is_used = self.primary12() & primary::MSR_BITMAPS != 0;
-        self.vmcs02().bitmap12 = if is_used { in_ram(cpu, self.vmcs12.get(Field::MSR_BITMAP)) } else { None };
+        self.vmcs02().bitmap12 = if is_used { self.translate(cpu, BITMAP, self.vmcs12.get(Field::MSR_BITMAP)) } else { None };
     }
 
     /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile passes MSRs through can differ from all ones:

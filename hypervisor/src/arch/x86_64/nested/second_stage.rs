@@ -78,40 +78,46 @@ impl GuestVmx {
         }
         let needed = Rights(qualification as u8 & 0b111);
         let bits = cpuid(0x8000_0008, 0).eax & 0xff;
-        let walked = if self.has_ept() { ept::walk(&Ram(vm), pointer12, address, needed, bits) } else { Ok(identity(address)) };
-        let leaf = match walked {
-            Ok(leaf) => leaf,
-            Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
-            Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
+        let leaf = if self.has_ept() {
+            match ept::walk(&Ram(vm), pointer12, address, needed, bits) {
+                Ok(leaf) => leaf,
+                Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
+                Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
+            }
+        } else {
+            identity(address)
         };
         let l1 = leaf.translate(address);
-        let apic_page = self.apic_page12();
-        let Some(machine) = vm.arch.physical(l1) else {
-            if apic_page.is_none_or(|page| page != l1 & !0xfff) {
-                return Violation::Device(l1);
-            }
-            // Accesses there exit, or are virtualized, whatever is there.
-            let page = Page { guest: address, machine: self.spare, shift: 12, rights: leaf.rights };
-            self.shadows.map(vmcs::read(Field::EPT_POINTER) & !0xfff, page, &mut Frames);
-            return self.resolved(qualification);
-        };
+        let Some(machine) = vm.arch.physical(l1) else { return self.outside_ram(address, l1, leaf.rights, qualification) };
         // L2 retries, and faults again until the block is filled.
         if !vm.is_full(l1) {
             vm.touch(l1);
         }
         if vm.is_full(l1) {
-            // The processor need not notice accesses to the APIC-access page in a larger one.
-            let has_apic_page = apic_page.is_some_and(|page| page >> 21 == l1 >> 21);
-            let shift = if leaf.shift >= 21 && !has_apic_page && vm.arch.has_large_page(l1) { 21 } else { 12 };
+            let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) && !self.is_beside_apic_page(l1) { 21 } else { 12 };
             let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights: leaf.rights };
             let root = vmcs::read(Field::EPT_POINTER) & !0xfff;
             self.shadows.map(root, page, &mut Frames);
         }
-        self.resolved(qualification)
+        inject::block_nmis_if_iret(qualification);
+        inject::deliver_again();
+        Violation::Resolved
     }
 
-    /// Completes a violation after which L2 retries.
-    fn resolved(&self, qualification: u64) -> Violation {
+    /// Whether a large page has the APIC-access page: the processor need not notice accesses to it there.
+    fn is_beside_apic_page(&self, l1: u64) -> bool {
+        self.apic_page12().is_some_and(|page| page >> 21 == l1 >> 21)
+    }
+
+    /// Handles a violation at an L1 address outside RAM: of a device, or of the APIC-access page, where accesses exit or are virtualized
+    /// whatever is there.
+    #[cold]
+    fn outside_ram(&mut self, address: u64, l1: u64, rights: Rights, qualification: u64) -> Violation {
+        if self.apic_page12().is_none_or(|page| page != l1 & !0xfff) {
+            return Violation::Device(l1);
+        }
+        let page = Page { guest: address, machine: self.spare, shift: 12, rights };
+        self.shadows.map(vmcs::read(Field::EPT_POINTER) & !0xfff, page, &mut Frames);
         inject::block_nmis_if_iret(qualification);
         inject::deliver_again();
         Violation::Resolved

@@ -12,6 +12,11 @@ use crate::arch::x86_64::vm::guest_memory::Ram;
 /// In the name of a shadow: L1 has no EPT for it.
 const IDENTITY: u64 = 1 << 0;
 
+/// Numbers of L1's pages.
+const VIRTUAL: usize = 0;
+const ACCESS: usize = 1;
+pub const BITMAP: usize = 2;
+
 impl GuestVmx {
     /// L1's address of the APIC-access page, if it uses one.
     pub fn apic_page12(&self) -> Option<u64> {
@@ -33,13 +38,23 @@ impl GuestVmx {
     /// Writes the addresses of L2's virtual APIC, or of the APIC-access page of L1's own. VMCS02 is current.
     pub fn write_apic_pages(&mut self, cpu: &Cpu) {
         if self.primary12() & primary::TPR_SHADOW != 0 {
-            let page = self.machine_page(cpu, self.vmcs12.get(Field::VIRTUAL_APIC));
+            let page = self.translate(cpu, VIRTUAL, self.vmcs12.get(Field::VIRTUAL_APIC)).unwrap_or(self.spare);
             self.vmcs02().compose(Field::VIRTUAL_APIC, page);
         }
         let own = cpu.vcpu().vm().arch.place.apic_access.as_ref().map(|page| page.address);
-        if let Some(page) = self.apic_page12().map(|page| self.machine_page(cpu, page)).or(own) {
+        let l1s = self.apic_page12().map(|page| self.translate(cpu, ACCESS, page).unwrap_or(self.spare));
+        if let Some(page) = l1s.or(own) {
             self.vmcs02().compose(Field::APIC_ACCESS, page);
         }
+    }
+
+    /// The machine's address of a page of L1's RAM, by its number.
+    pub fn translate(&mut self, cpu: &Cpu, number: usize, address: u64) -> Option<u64> {
+        let known = &mut self.vmcs02().pages12[number];
+        if known.0 != address {
+            *known = (address, in_ram(cpu, address));
+        }
+        known.1
     }
 
     /// The machine's address of a page of L1's; of one that nothing else uses where L1 has no RAM.
@@ -49,7 +64,7 @@ impl GuestVmx {
 }
 
 /// The machine's address of a page of L1's RAM.
-pub fn in_ram(cpu: &Cpu, address: u64) -> Option<u64> {
+fn in_ram(cpu: &Cpu, address: u64) -> Option<u64> {
     let vm = cpu.vcpu().vm();
     // Fills RAM that was not used yet.
     Ram(vm).pointer::<u64>(address).and_then(|_| vm.arch.physical(address))

@@ -16,8 +16,10 @@ pub struct Vmcs02 {
     /// Physical addresses of the VMCS and its MSR bitmap.
     page: u64,
     pub bitmap: u64,
-    /// Physical address of L1's MSR bitmap, if it uses one and that is in RAM, which stays in place.
+    /// Physical address of L1's MSR bitmap, if it uses one and that is in RAM.
     pub bitmap12: Option<u64>,
+    /// Addresses of L1's pages that were translated last, or [`NONE`], and their physical addresses in RAM, which stays in place.
+    pub pages12: [(u64, Option<u64>); PAGES],
     /// Address of the VMCS12, or [`NONE`].
     pub of: u64,
     /// Its MSR bitmap may let x2APIC registers through.
@@ -35,6 +37,9 @@ pub struct Vmcs02 {
     /// The value of the VMX-preemption timer in it, if known.
     timer: Option<u32>,
 }
+
+/// Number of L1's pages that the processor or Stile uses by their physical addresses.
+const PAGES: usize = 3;
 
 /// Fields composed of L1's and Stile's values, written when a value changes.
 const COMPOSED: [Field; 10] = [
@@ -77,6 +82,7 @@ impl Vmcs02 {
             page,
             bitmap,
             bitmap12: None,
+            pages12: [(NONE, None); PAGES],
             of: NONE,
             opens_x2apic: false,
             launched: false,
@@ -101,6 +107,8 @@ impl Vmcs02 {
     pub fn forget(&mut self) {
         self.of = NONE;
         self.host = 0;
+        // The RAM of a VM that is reset is filled again.
+        self.pages12 = [(NONE, None); PAGES];
     }
 
     /// Marks the TSC offset as possibly changed.
