@@ -1,21 +1,27 @@
 //! Loading of the host's KVM modules.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use crate::error::Error;
 
-/// The modules in order of dependency, with their parameters. The emulator requires page-aligned
-/// posted-interrupt descriptors, which KVM's are not.
-const MODULES: [(&str, &std::ffi::CStr); 3] = [("irqbypass", c""), ("kvm", c""), ("kvm-intel", c"enable_apicv=0")];
+/// The modules in order of dependency.
+const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-intel"];
+
+/// Parameters of a module. The emulator requires page-aligned posted-interrupt descriptors, which KVM's are not; a hypervisor does not.
+fn parameters(name: &str) -> &'static CStr {
+    let is_guest = core::arch::x86_64::__cpuid(1).ecx >> 31 != 0;
+    if name == "kvm-intel" && !is_guest { c"enable_apicv=0" } else { c"" }
+}
 
 /// Loads the modules.
 pub fn prepare() -> Result<(), Error> {
-    for (name, parameters) in MODULES {
+    for name in MODULES {
         let path = format!("/{name}.ko");
         let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
         // SAFETY: the descriptor is open, and the string is NUL-terminated.
-        let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
+        let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters(name).as_ptr(), 0) };
         if result != 0 {
             return Err(format!("{path}: {}", std::io::Error::last_os_error()).into());
         }
