@@ -1,0 +1,49 @@
+//! Virtio's MMIO transport, with the driver in one VM (the client) and the device in another (the server).
+//!
+//! [`Transport`] has two register files: the client's, as in Virtio 1.2, section 4.2.2, version 2; and the server's, by
+//! which the server offers features, learns where the queues are, and signals completions. Queues themselves are in the
+//! client's memory, which neither side's registers access.
+//!
+//! Both sides are untrusted: any access has a defined effect, which is bounded and confined to this transport.
+//!
+//! # Deviations from Virtio 1.2 that drivers can observe
+//! - While no server is [online](server::CONTROL_ONLINE), and from a reset until the server has acknowledged it, loads
+//!   other than those of identification and InterruptStatus do not complete: the driver waits.
+//! - Once DRIVER_OK is set, writes to the configuration of queues are ignored until a reset.
+//! - Configuration space can only be read.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod features;
+mod queue;
+pub mod server;
+mod transport;
+
+pub use queue::Queue;
+pub use transport::{Effect, Transport};
+
+/// Number of queues of a transport.
+pub const QUEUES: usize = 8;
+
+/// Maximum number of descriptors of a queue (Virtio 1.2, section 2.7).
+pub const MAX_QUEUE_SIZE: u16 = 32768;
+
+/// Size of the device's configuration space, in bytes.
+pub const CONFIG_SIZE: usize = 256;
+
+/// Bits of the device status (Virtio 1.2, section 2.1).
+pub mod status {
+    /// ACKNOWLEDGE: the driver has noticed the device.
+    pub const ACKNOWLEDGE: u32 = 1;
+    /// DRIVER: the driver knows how to drive the device.
+    pub const DRIVER: u32 = 2;
+    /// DRIVER_OK: the driver is ready; queues are in use.
+    pub const DRIVER_OK: u32 = 4;
+    /// FEATURES_OK: features are negotiated.
+    pub const FEATURES_OK: u32 = 8;
+    /// DEVICE_NEEDS_RESET: the device can't continue. Set by the server.
+    pub const NEEDS_RESET: u32 = 0x40;
+    /// FAILED: the driver has given up.
+    pub const FAILED: u32 = 0x80;
+}

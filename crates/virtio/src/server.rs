@@ -1,0 +1,65 @@
+//! Offsets of the server's registers, each of four bytes. Stile's own interface; docs/served-devices.md describes it.
+
+/// [`MAGIC`]. Read-only.
+pub const MAGIC_VALUE: u64 = 0x00;
+/// [`VERSION_1`]. Read-only.
+pub const VERSION: u64 = 0x04;
+/// Type of the device, by the client's configuration. Read-only.
+pub const DEVICE_ID: u64 = 0x08;
+/// Lower half of the window's first address, at which the server finds the client's RAM; the upper half follows.
+/// Read-only, as the next two.
+pub const WINDOW_BASE: u64 = 0x10;
+/// Size of the window in bytes, two halves.
+pub const WINDOW_SIZE: u64 = 0x18;
+/// Client-physical address of the window's first byte, two halves.
+pub const CLIENT_BASE: u64 = 0x20;
+/// [`CONTROL_ONLINE`].
+pub const CONTROL: u64 = 0x28;
+/// The client's device status, and [`STATE_RESET`]. Read-only.
+pub const STATE: u64 = 0x2c;
+/// Any write acknowledges the client's reset: the server accesses the queues no more.
+pub const RESET_DONE: u64 = 0x30;
+/// Sets bits of InterruptStatus, and interrupts the client.
+pub const INTERRUPT: u64 = 0x34;
+/// Half of the features that [`DEVICE_FEATURES`] accesses.
+pub const DEVICE_FEATURES_SEL: u64 = 0x38;
+/// Offered features. Written while offline.
+pub const DEVICE_FEATURES: u64 = 0x3c;
+/// Accepted features, two halves. Read-only.
+pub const DRIVER_FEATURES: u64 = 0x40;
+/// Any write sets DEVICE_NEEDS_RESET, if the driver is running.
+pub const NEEDS_RESET: u64 = 0x48;
+/// Number of the queue that the next registers access.
+pub const QUEUE_SEL: u64 = 0x50;
+/// Maximum size of the queue. Written while offline.
+pub const QUEUE_SIZE_MAX: u64 = 0x54;
+/// Size of the queue. Read-only, as the rest.
+pub const QUEUE_SIZE: u64 = 0x58;
+/// 1 if the queue is enabled.
+pub const QUEUE_READY: u64 = 0x5c;
+/// Address of the descriptors, two halves.
+pub const QUEUE_DESC: u64 = 0x60;
+/// Address of the driver area, two halves.
+pub const QUEUE_DRIVER: u64 = 0x68;
+/// Address of the device area, two halves.
+pub const QUEUE_DEVICE: u64 = 0x70;
+/// Events since the last load, which clears them: a bit for each queue that was kicked, and [`EVENT_STATE`].
+pub const EVENTS: u64 = 0x80;
+/// Any write makes the configuration space that was written visible to the client.
+pub const CONFIG_COMMIT: u64 = 0x84;
+/// First word of configuration space. Written while offline, or before a [`CONFIG_COMMIT`].
+pub const CONFIG: u64 = 0x100;
+
+/// Value of [`MAGIC_VALUE`]: "StSv".
+pub const MAGIC: u32 = 0x7653_7453;
+/// Value of [`VERSION`].
+pub const VERSION_1: u32 = 1;
+/// [`CONTROL`]: the server serves the device.
+pub const CONTROL_ONLINE: u32 = 1;
+/// [`STATE`]: the client was reset, and waits for [`RESET_DONE`].
+pub const STATE_RESET: u32 = 1 << 31;
+/// [`EVENTS`]: DRIVER_OK was set, or the client was reset.
+pub const EVENT_STATE: u32 = 1 << 31;
+
+/// Size of the register file, in bytes.
+pub const SIZE: u64 = 0x1000;

@@ -1,0 +1,297 @@
+//! The state behind both register files.
+
+use crate::features::{Features, half};
+use crate::queue::{Queue, set_high, set_low};
+use crate::{CONFIG_SIZE, QUEUES, client, server, status};
+
+/// Effect of an access on the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Effect {
+    /// None.
+    Nothing,
+    /// The server must be interrupted: it has events, and had none before.
+    SignalServer,
+    /// The client must be interrupted.
+    SignalClient,
+}
+
+/// A device that a server offers to a client.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    device: u32,
+    /// The server's window on the client's RAM: its address and size, and the address of the RAM.
+    window: [u64; 3],
+    status: u32,
+    /// A server serves the device.
+    online: bool,
+    /// The client was reset, and the server has not acknowledged it.
+    resetting: bool,
+    features: Features,
+    queues: [Queue; QUEUES],
+    client_queue: u32,
+    server_queue: u32,
+    interrupts: u32,
+    /// See [`server::EVENTS`].
+    events: u32,
+    generation: u32,
+    config: [u8; CONFIG_SIZE],
+    /// Configuration space as the server has written it.
+    staged: [u8; CONFIG_SIZE],
+}
+
+impl Transport {
+    /// A device of this type, which nobody serves. `base`, `size`: the server's window on the client's RAM, which the client
+    /// has at `client_base`.
+    pub const fn new(device: u32, base: u64, size: u64, client_base: u64) -> Self {
+        Self {
+            device,
+            window: [base, size, client_base],
+            status: 0,
+            online: false,
+            resetting: false,
+            features: Features::new(),
+            queues: [Queue::ABSENT; QUEUES],
+            client_queue: 0,
+            server_queue: 0,
+            interrupts: 0,
+            events: 0,
+            generation: 0,
+            config: [0; CONFIG_SIZE],
+            staged: [0; CONFIG_SIZE],
+        }
+    }
+
+    /// Whether the server may access the client's memory no more: it has acknowledged the last reset.
+    pub const fn is_quiet(&self) -> bool {
+        !self.resetting
+    }
+
+    /// Loads `bytes` bytes (1, 2 or 4) for the client. Returns `None` if the load must wait for the server.
+    pub fn read(&self, offset: u64, bytes: u64) -> Option<u32> {
+        if let identification @ Some(_) = self.identification(offset, bytes) {
+            return identification;
+        }
+        if !self.online || self.resetting {
+            return None;
+        }
+        if let Some(at) = offset.checked_sub(client::CONFIG) {
+            return Some(load(&self.config, at, bytes));
+        }
+        if bytes != 4 {
+            return Some(0);
+        }
+        let queue = self.queues.get(self.client_queue as usize).copied().unwrap_or_default();
+        Some(match offset {
+            client::DEVICE_FEATURES => half(self.features.offered(), self.features.offered_select),
+            client::QUEUE_SIZE_MAX => queue.maximum.into(),
+            client::QUEUE_READY => queue.ready.into(),
+            client::STATUS => self.status,
+            client::SHM_LEN..=client::SHM_BASE_HIGH if offset.is_multiple_of(4) => u32::MAX,
+            client::CONFIG_GENERATION => self.generation,
+            _ => 0,
+        })
+    }
+
+    /// Registers that are read without a server.
+    fn identification(&self, offset: u64, bytes: u64) -> Option<u32> {
+        let value = match offset {
+            client::MAGIC_VALUE => client::MAGIC,
+            client::VERSION => client::VERSION_2,
+            client::DEVICE_ID => self.device,
+            client::VENDOR_ID => client::VENDOR,
+            client::INTERRUPT_STATUS => self.interrupts,
+            _ => return None,
+        };
+        (bytes == 4).then_some(value)
+    }
+
+    /// Stores for the client. Stores of other sizes than four bytes are ignored.
+    #[inline]
+    pub fn write(&mut self, offset: u64, bytes: u64, value: u32) -> Effect {
+        if bytes != 4 {
+            return Effect::Nothing;
+        }
+        if offset == client::QUEUE_NOTIFY {
+            return self.kick(value);
+        }
+        match offset {
+            client::INTERRUPT_ACK => self.interrupts &= !value,
+            client::STATUS if value == 0 => return self.reset(),
+            client::STATUS => return self.set_status(value),
+            client::DEVICE_FEATURES_SEL => self.features.offered_select = value,
+            client::DRIVER_FEATURES_SEL => self.features.accepted_select = value,
+            client::DRIVER_FEATURES if self.status & status::FEATURES_OK == 0 => self.features.accept(value),
+            client::QUEUE_SEL => self.client_queue = value,
+            _ if self.status & status::DRIVER_OK == 0 => self.configure_queue(offset, value),
+            _ => {}
+        }
+        Effect::Nothing
+    }
+
+    fn kick(&mut self, number: u32) -> Effect {
+        let is_ready = self.queues.get(number as usize).is_some_and(|queue| queue.ready);
+        if is_ready && self.is_running() { self.announce(1 << number) } else { Effect::Nothing }
+    }
+
+    /// Whether the server may access the queues.
+    fn is_running(&self) -> bool {
+        self.status & status::DRIVER_OK != 0
+    }
+
+    /// Records events for the server. They stay until it loads them, whether online or not.
+    fn announce(&mut self, events: u32) -> Effect {
+        let had_some = self.events != 0;
+        self.events |= events;
+        if had_some { Effect::Nothing } else { Effect::SignalServer }
+    }
+
+    /// The driver sets bits of the status. It can't clear any but by a reset.
+    fn set_status(&mut self, value: u32) -> Effect {
+        use status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK};
+        // The server still works for the driver's previous life.
+        if self.resetting {
+            return Effect::Nothing;
+        }
+        self.status |= value & (ACKNOWLEDGE | DRIVER | FAILED);
+        if value & FEATURES_OK != 0 && self.features.are_valid() {
+            self.status |= FEATURES_OK;
+        }
+        if value & DRIVER_OK != 0 && self.status & (FEATURES_OK | DRIVER_OK) == FEATURES_OK {
+            self.status |= DRIVER_OK;
+            return self.announce(server::EVENT_STATE);
+        }
+        Effect::Nothing
+    }
+
+    fn configure_queue(&mut self, offset: u64, value: u32) {
+        let Some(queue) = self.queues.get_mut(self.client_queue as usize) else { return };
+        match offset {
+            client::QUEUE_SIZE => queue.set_size(value),
+            client::QUEUE_READY => queue.set_ready(value),
+            client::QUEUE_DESC => set_low(&mut queue.descriptors, value),
+            client::QUEUE_DRIVER => set_low(&mut queue.driver, value),
+            client::QUEUE_DEVICE => set_low(&mut queue.device, value),
+            offset if offset == client::QUEUE_DESC + 4 => set_high(&mut queue.descriptors, value),
+            offset if offset == client::QUEUE_DRIVER + 4 => set_high(&mut queue.driver, value),
+            offset if offset == client::QUEUE_DEVICE + 4 => set_high(&mut queue.device, value),
+            _ => {}
+        }
+    }
+
+    /// Resets the client's side: its driver or its VM was reset. If the queues were in use, [`Transport::is_quiet`] is false
+    /// until the server has acknowledged it.
+    pub fn reset(&mut self) -> Effect {
+        let was_running = self.is_running();
+        self.status = 0;
+        self.interrupts = 0;
+        self.client_queue = 0;
+        self.features.reset();
+        self.queues.iter_mut().for_each(Queue::reset);
+        // Kicks were for queues that are no more.
+        self.events &= server::EVENT_STATE;
+        if was_running && self.online {
+            self.resetting = true;
+            return self.announce(server::EVENT_STATE);
+        }
+        Effect::Nothing
+    }
+
+    /// The server's VM has ended: it accesses nothing. The driver's state is kept for the next server.
+    pub fn server_ended(&mut self) {
+        self.set_online(false);
+        self.events = 0;
+    }
+
+    fn set_online(&mut self, online: bool) {
+        if online && !self.online {
+            self.config = self.staged;
+        }
+        self.online = online;
+        if !online {
+            self.resetting = false;
+        }
+    }
+
+    /// Loads a word for the server.
+    pub fn server_read(&mut self, offset: u64) -> u32 {
+        let queue = self.queues.get(self.server_queue as usize).copied().unwrap_or_default();
+        let halves = |value: u64, base: u64| half(value, ((offset - base) / 4) as u32);
+        if !offset.is_multiple_of(4) {
+            return 0;
+        }
+        match offset {
+            server::MAGIC_VALUE => server::MAGIC,
+            server::VERSION => server::VERSION_1,
+            server::DEVICE_ID => self.device,
+            server::WINDOW_BASE..server::WINDOW_SIZE => halves(self.window[0], server::WINDOW_BASE),
+            server::WINDOW_SIZE..server::CLIENT_BASE => halves(self.window[1], server::WINDOW_SIZE),
+            server::CLIENT_BASE..server::CONTROL => halves(self.window[2], server::CLIENT_BASE),
+            server::CONTROL => self.online.into(),
+            server::STATE => self.status | if self.resetting { server::STATE_RESET } else { 0 },
+            server::DEVICE_FEATURES_SEL => self.features.server_select,
+            server::DEVICE_FEATURES => half(self.features.offered(), self.features.server_select),
+            server::DRIVER_FEATURES..server::NEEDS_RESET => halves(self.features.accepted, server::DRIVER_FEATURES),
+            server::QUEUE_SEL => self.server_queue,
+            server::QUEUE_SIZE_MAX => queue.maximum.into(),
+            server::QUEUE_SIZE => queue.size.into(),
+            server::QUEUE_READY => queue.ready.into(),
+            server::QUEUE_DESC..server::QUEUE_DRIVER => halves(queue.descriptors, server::QUEUE_DESC),
+            server::QUEUE_DRIVER..server::QUEUE_DEVICE => halves(queue.driver, server::QUEUE_DRIVER),
+            server::QUEUE_DEVICE..0x78 => halves(queue.device, server::QUEUE_DEVICE),
+            server::EVENTS => core::mem::take(&mut self.events),
+            server::CONFIG.. => load(&self.staged, offset - server::CONFIG, 4),
+            _ => 0,
+        }
+    }
+
+    /// Stores a word for the server.
+    #[inline]
+    pub fn server_write(&mut self, offset: u64, value: u32) -> Effect {
+        match offset {
+            server::INTERRUPT => return self.interrupt(value & (client::USED_BUFFER | client::CONFIG_CHANGE)),
+            server::CONTROL => self.set_online(value & server::CONTROL_ONLINE != 0),
+            server::RESET_DONE => self.resetting = false,
+            server::NEEDS_RESET if self.is_running() => {
+                self.status |= status::NEEDS_RESET;
+                return self.interrupt(client::CONFIG_CHANGE);
+            }
+            server::DEVICE_FEATURES_SEL => self.features.server_select = value,
+            server::DEVICE_FEATURES if !self.online => self.features.offer(value),
+            server::QUEUE_SEL => self.server_queue = value,
+            server::QUEUE_SIZE_MAX if !self.online => {
+                if let Some(queue) = self.queues.get_mut(self.server_queue as usize) {
+                    queue.set_maximum(value);
+                }
+            }
+            server::CONFIG_COMMIT => {
+                self.config = self.staged;
+                self.generation = self.generation.wrapping_add(1);
+            }
+            server::CONFIG.. if offset.is_multiple_of(4) => {
+                if let Some(word) = self.staged.get_mut((offset - server::CONFIG) as usize..).and_then(<[u8]>::first_chunk_mut) {
+                    *word = value.to_le_bytes();
+                }
+            }
+            _ => {}
+        }
+        Effect::Nothing
+    }
+
+    /// Sets bits of InterruptStatus. The client is interrupted for bits that were clear: it clears them before it looks for
+    /// used buffers (Virtio 1.2, section 4.2.2.2).
+    fn interrupt(&mut self, bits: u32) -> Effect {
+        if !self.online || !self.is_running() {
+            return Effect::Nothing;
+        }
+        let new = bits & !self.interrupts;
+        self.interrupts |= bits;
+        if new != 0 { Effect::SignalClient } else { Effect::Nothing }
+    }
+}
+
+/// Loads `bytes` bytes, at most four, at an offset; 0 beyond the end.
+fn load(from: &[u8], at: u64, bytes: u64) -> u32 {
+    let byte = |n: u64| usize::try_from(at.saturating_add(n)).ok().and_then(|at| from.get(at).copied()).unwrap_or(0);
+    (0..bytes.min(4)).fold(0, |value, n| value | u32::from(byte(n)) << (8 * n))
+}

@@ -1,0 +1,242 @@
+//! Examples of both sides' use, and properties that hold after any accesses.
+
+use proptest::prelude::*;
+use stile_virtio::{Effect, Transport, client, server, status};
+
+const BLOCK: u32 = 2;
+const DRIVER_OK: u32 = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
+
+fn transport() -> Transport {
+    Transport::new(BLOCK, 0x40_0000_0000, 0x2000_0000, 0x4000_0000)
+}
+
+/// Comes online with features 0x5_0000_0123, a queue of 128 descriptors, and a first word of configuration.
+fn serve(transport: &mut Transport) {
+    for (offset, value) in [
+        (server::DEVICE_FEATURES_SEL, 0),
+        (server::DEVICE_FEATURES, 0x123),
+        (server::DEVICE_FEATURES_SEL, 1),
+        (server::DEVICE_FEATURES, 4),
+        (server::QUEUE_SEL, 0),
+        (server::QUEUE_SIZE_MAX, 128),
+        (server::CONFIG, 0x1122_3344),
+        (server::CONTROL, server::CONTROL_ONLINE),
+    ] {
+        assert_eq!(transport.server_write(offset, value), Effect::Nothing);
+    }
+}
+
+/// Initializes the device as drivers do (Virtio 1.2, section 3.1.1), up to DRIVER_OK. Returns that store's effect.
+fn drive(transport: &mut Transport) -> Effect {
+    let write = |transport: &mut Transport, offset, value| assert_eq!(transport.write(offset, 4, value), Effect::Nothing);
+    for (offset, value) in [
+        (client::STATUS, 0),
+        (client::STATUS, status::ACKNOWLEDGE),
+        (client::STATUS, status::ACKNOWLEDGE | status::DRIVER),
+        (client::DRIVER_FEATURES_SEL, 0),
+        (client::DRIVER_FEATURES, 0x21),
+        (client::DRIVER_FEATURES_SEL, 1),
+        (client::DRIVER_FEATURES, 1),
+        (client::STATUS, status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK),
+    ] {
+        write(transport, offset, value);
+    }
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK & !status::DRIVER_OK));
+    for (offset, value) in [
+        (client::QUEUE_SEL, 0),
+        (client::QUEUE_SIZE, 64),
+        (client::QUEUE_DESC, 0x4000_1000),
+        (client::QUEUE_DESC + 4, 1),
+        (client::QUEUE_DRIVER, 0x4000_2000),
+        (client::QUEUE_DEVICE + 4, 2),
+        (client::QUEUE_DEVICE, 0x4000_3000),
+        (client::QUEUE_READY, 1),
+    ] {
+        write(transport, offset, value);
+    }
+    transport.write(client::STATUS, 4, DRIVER_OK)
+}
+
+fn running() -> Transport {
+    let mut transport = transport();
+    serve(&mut transport);
+    assert_eq!(drive(&mut transport), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    transport
+}
+
+#[test]
+fn a_driver_waits_for_a_server() {
+    let mut transport = transport();
+    for (offset, value) in [(0, client::MAGIC), (4, 2), (8, BLOCK), (0xc, client::VENDOR), (client::INTERRUPT_STATUS, 0)] {
+        assert_eq!(transport.read(offset, 4), Some(value));
+    }
+    for offset in [client::STATUS, client::DEVICE_FEATURES, client::CONFIG, client::CONFIG_GENERATION] {
+        assert_eq!(transport.read(offset, 4), None);
+    }
+    serve(&mut transport);
+    assert_eq!(transport.read(client::STATUS, 4), Some(0));
+    assert_eq!(transport.read(client::CONFIG, 4), Some(0x1122_3344));
+    assert_eq!(transport.read(client::CONFIG + 1, 1), Some(0x33));
+    assert_eq!(transport.read(client::CONFIG + 254, 4), Some(0));
+}
+
+#[test]
+fn the_server_finds_the_queue() {
+    let mut transport = running();
+    assert_eq!(transport.server_read(server::STATE), DRIVER_OK);
+    let words = |transport: &mut Transport, at: u64| [transport.server_read(at), transport.server_read(at + 4)];
+    assert_eq!(words(&mut transport, server::DRIVER_FEATURES), [0x21, 1]);
+    assert_eq!(words(&mut transport, server::QUEUE_SIZE), [64, 1]);
+    assert_eq!(words(&mut transport, server::QUEUE_DESC), [0x4000_1000, 1]);
+    assert_eq!(words(&mut transport, server::QUEUE_DRIVER), [0x4000_2000, 0]);
+    assert_eq!(words(&mut transport, server::QUEUE_DEVICE), [0x4000_3000, 2]);
+    assert_eq!(words(&mut transport, server::WINDOW_BASE), [0, 0x40]);
+    assert_eq!(words(&mut transport, server::WINDOW_SIZE), [0x2000_0000, 0]);
+    assert_eq!(words(&mut transport, server::CLIENT_BASE), [0x4000_0000, 0]);
+    // It is the server's until the next reset.
+    assert_eq!(transport.write(client::QUEUE_DESC, 4, 0), Effect::Nothing);
+    assert_eq!(transport.write(client::QUEUE_READY, 4, 0), Effect::Nothing);
+    assert_eq!(words(&mut transport, server::QUEUE_DESC), [0x4000_1000, 1]);
+    assert_eq!(transport.server_read(server::QUEUE_READY), 1);
+}
+
+#[test]
+fn kicks_signal_once_until_they_are_seen() {
+    let mut transport = running();
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 1), Effect::Nothing);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, u32::MAX), Effect::Nothing);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::Nothing);
+    assert_eq!(transport.server_read(server::EVENTS), 1);
+    assert_eq!(transport.server_read(server::EVENTS), 0);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
+}
+
+#[test]
+fn completions_signal_once_until_they_are_acknowledged() {
+    let mut transport = running();
+    assert_eq!(transport.server_write(server::INTERRUPT, 0xfc), Effect::Nothing);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
+    assert_eq!(transport.server_write(server::INTERRUPT, 3), Effect::SignalClient);
+    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(3));
+    assert_eq!(transport.write(client::INTERRUPT_ACK, 4, 1), Effect::Nothing);
+    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(2));
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+}
+
+#[test]
+fn features_must_be_offered_and_modern() {
+    for (low, high, is_valid) in [(0x123, 1, true), (0, 1, true), (1, 5, true), (0, 0, false), (2, 1 | 1 << 6, false), (4, 1, false)] {
+        let mut transport = transport();
+        serve(&mut transport);
+        for (half, value) in [(0, low), (1, high)] {
+            assert_eq!(transport.write(client::DRIVER_FEATURES_SEL, 4, half), Effect::Nothing);
+            assert_eq!(transport.write(client::DRIVER_FEATURES, 4, value), Effect::Nothing);
+        }
+        assert_eq!(transport.write(client::STATUS, 4, 0xb), Effect::Nothing);
+        assert_eq!(transport.read(client::STATUS, 4), Some(if is_valid { 0xb } else { 3 }), "{low:#x}, {high:#x}");
+    }
+}
+
+#[test]
+fn a_reset_waits_for_the_server() {
+    let mut transport = running();
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    assert_eq!(transport.write(client::STATUS, 4, 0), Effect::SignalServer);
+    assert!(!transport.is_quiet());
+    assert_eq!(transport.read(client::STATUS, 4), None);
+    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(0));
+    assert_eq!(transport.write(client::STATUS, 4, status::ACKNOWLEDGE), Effect::Nothing);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(transport.server_read(server::STATE), server::STATE_RESET);
+    // Nobody waits for completions of a previous life.
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
+    assert_eq!(transport.server_write(server::RESET_DONE, 0), Effect::Nothing);
+    assert!(transport.is_quiet());
+    assert_eq!(transport.read(client::STATUS, 4), Some(0));
+    assert_eq!(transport.server_read(server::QUEUE_READY), 0);
+    assert_eq!(drive(&mut transport), Effect::SignalServer);
+}
+
+#[test]
+fn an_unused_device_is_reset_at_once() {
+    let mut transport = transport();
+    serve(&mut transport);
+    assert_eq!(transport.write(client::STATUS, 4, 3), Effect::Nothing);
+    assert_eq!(transport.reset(), Effect::Nothing);
+    assert!(transport.is_quiet());
+    assert_eq!(transport.read(client::STATUS, 4), Some(0));
+}
+
+#[test]
+fn a_server_comes_back_to_a_running_driver() {
+    let mut transport = running();
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
+    transport.server_ended();
+    assert_eq!(transport.read(client::CONFIG, 4), None);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
+    serve(&mut transport);
+    assert_eq!(transport.server_read(server::STATE), DRIVER_OK);
+    assert_eq!(transport.server_read(server::EVENTS), 0);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    // A reset that a server does not live to acknowledge is complete.
+    assert_eq!(transport.reset(), Effect::SignalServer);
+    transport.server_ended();
+    assert!(transport.is_quiet());
+}
+
+#[test]
+fn configuration_changes_at_once() {
+    let mut transport = running();
+    let before = transport.read(client::CONFIG_GENERATION, 4);
+    assert_eq!(transport.server_write(server::CONFIG, 7), Effect::Nothing);
+    assert_eq!(transport.server_write(server::CONFIG + 252, 9), Effect::Nothing);
+    assert_eq!(transport.server_write(server::CONFIG + 256, 9), Effect::Nothing);
+    assert_eq!(transport.read(client::CONFIG, 4), Some(0x1122_3344));
+    assert_eq!(transport.server_write(server::CONFIG_COMMIT, 1), Effect::Nothing);
+    assert_eq!(transport.read(client::CONFIG, 2), Some(7));
+    assert_eq!(transport.read(client::CONFIG + 252, 4), Some(9));
+    assert_ne!(transport.read(client::CONFIG_GENERATION, 4), before);
+}
+
+#[test]
+fn offers_are_constant_while_online() {
+    let mut transport = running();
+    for (offset, value) in [(server::DEVICE_FEATURES, u32::MAX), (server::QUEUE_SIZE_MAX, 1), (server::DEVICE_ID, 1), (server::STATE, 0)] {
+        let before = transport.server_read(offset);
+        assert_eq!(transport.server_write(offset, value), Effect::Nothing);
+        assert_eq!(transport.server_read(offset), before);
+    }
+    assert_eq!(transport.server_write(server::NEEDS_RESET, 1), Effect::SignalClient);
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK | status::NEEDS_RESET));
+}
+
+proptest! {
+    /// Whatever both sides do, nothing panics, enabled queues have a size, and each signal follows a change from no events to some.
+    #[test]
+    fn any_accesses(accesses in prop::collection::vec((0..4u8, 0..0x240u64, prop_oneof![0..16u32, any::<u32>()]), 0..200)) {
+        let mut transport = transport();
+        serve(&mut transport);
+        for (kind, offset, value) in accesses {
+            match kind {
+                0 => drop(transport.read(offset, [1, 2, 4][value as usize % 3])),
+                1 => {
+                    let effect = transport.write(offset & !3, 4, value);
+                    prop_assert_ne!(effect, Effect::SignalClient);
+                }
+                2 => drop(transport.server_read(offset)),
+                _ => {
+                    let effect = transport.server_write(offset & !3, value);
+                    prop_assert_ne!(effect, Effect::SignalServer);
+                }
+            }
+            for queue in 0..10 {
+                prop_assert_eq!(transport.server_write(server::QUEUE_SEL, queue), Effect::Nothing);
+                let (size, ready) = (transport.server_read(server::QUEUE_SIZE), transport.server_read(server::QUEUE_READY));
+                prop_assert!(ready <= 1 && (ready == 0 || size != 0));
+            }
+        }
+    }
+}
