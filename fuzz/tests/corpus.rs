@@ -60,6 +60,7 @@ targets! {
     report: "report",
     sampler: "sampler",
     snapshot: "snapshot",
+    virtio: "virtio",
     vmx_entries: "vmx-entries",
     vmx_exits: "vmx-exits",
     walk_aarch64: "walk-aarch64",

@@ -20,6 +20,7 @@ mod package;
 mod report;
 mod sampler;
 mod snapshot;
+mod virtio;
 mod vmx;
 mod walk;
 
@@ -62,6 +63,7 @@ pub const ALL: &[Target] = &[
     report::REPORT,
     sampler::SAMPLER,
     snapshot::SNAPSHOT,
+    virtio::VIRTIO,
     vmx::ENTRIES,
     vmx::EXITS,
     walk::AARCH64,

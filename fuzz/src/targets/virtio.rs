@@ -1,0 +1,298 @@
+//! Accesses of a driver and of a server to virtio's MMIO transport.
+
+use std::collections::BTreeMap;
+
+use stile_virtio::{Effect, Transport, client, server};
+
+use crate::input::Input;
+use crate::marks::reach;
+use crate::target::Target;
+
+/// Any accesses of both sides, compared with a plain model: words by name, and the rules of the specification.
+pub const VIRTIO: Target = Target {
+    name: "virtio",
+    run: accesses,
+    seeds,
+    mutations: 4000,
+    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back"],
+};
+
+const WINDOW: [u64; 3] = [0x40_0000_0000, 0x1_2345_6000, 0x4000_0000];
+const UNSUPPORTED: u64 = 0x3e0_0000_0000;
+const VERSION_1: u64 = 1 << 32;
+
+/// The specification, without any attempt at efficiency. Per queue: maximum, size, ready, and six halves of addresses.
+#[derive(Default)]
+struct Plain {
+    status: u32,
+    online: bool,
+    resetting: bool,
+    offered: u64,
+    accepted: u64,
+    selects: BTreeMap<&'static str, u32>,
+    queues: BTreeMap<(u32, &'static str), u32>,
+    interrupts: u32,
+    events: u32,
+    generation: u32,
+    staged: BTreeMap<u64, u8>,
+    config: BTreeMap<u64, u8>,
+}
+
+const ADDRESSES: [(u64, u64, &str); 6] = [
+    (0x80, 0x60, "descriptors, low"),
+    (0x84, 0x64, "descriptors, high"),
+    (0x90, 0x68, "driver, low"),
+    (0x94, 0x6c, "driver, high"),
+    (0xa0, 0x70, "device, low"),
+    (0xa4, 0x74, "device, high"),
+];
+
+fn half(value: u64, half: u32) -> u32 {
+    value.checked_shr(half.saturating_mul(32)).unwrap_or(0) as u32
+}
+
+fn set_half(value: u64, half: u32, to: u32) -> u64 {
+    match half {
+        0 | 1 => value & !(0xffff_ffff << (32 * half)) | u64::from(to) << (32 * half),
+        _ => value,
+    }
+}
+
+impl Plain {
+    fn new() -> Self {
+        Self { offered: VERSION_1, ..Self::default() }
+    }
+
+    fn select(&self, name: &'static str) -> u32 {
+        self.selects.get(name).copied().unwrap_or(0)
+    }
+
+    fn queue(&self, select: &'static str, name: &'static str) -> u32 {
+        self.queues.get(&(self.select(select), name)).copied().unwrap_or(0)
+    }
+
+    fn read(&self, offset: u64, bytes: u64) -> Option<u32> {
+        let constant = [(0, 0x7472_6976), (4, 2), (8, 2), (0xc, 0x4c49_5453), (0x60, self.interrupts)];
+        if let (4, Some((_, value))) = (bytes, constant.into_iter().find(|(at, _)| *at == offset)) {
+            return Some(value);
+        }
+        if !self.online || self.resetting {
+            return None;
+        }
+        let value = match offset {
+            0x100.. => return Some((0..bytes).map(|n| u32::from(*self.config.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum()),
+            _ if bytes != 4 => 0,
+            0x10 => half(self.offered, self.select("offered")),
+            0x34 => self.queue("client", "maximum"),
+            0x44 => self.queue("client", "ready"),
+            0x70 => self.status,
+            0xb0 | 0xb4 | 0xb8 | 0xbc => u32::MAX,
+            0xfc => self.generation,
+            _ => 0,
+        };
+        Some(value)
+    }
+
+    fn announce(&mut self, events: u32) -> Effect {
+        let before = self.events;
+        self.events |= events;
+        if before == 0 { Effect::SignalServer } else { Effect::Nothing }
+    }
+
+    fn reset(&mut self) -> Effect {
+        let was_running = self.status & 4 != 0;
+        (self.status, self.interrupts, self.accepted) = (0, 0, 0);
+        self.events &= 1 << 31;
+        self.selects.retain(|name, _| name.starts_with("server"));
+        self.queues.retain(|(_, name), _| *name == "maximum");
+        if was_running && self.online {
+            reach("reset");
+            self.resetting = true;
+            return self.announce(1 << 31);
+        }
+        Effect::Nothing
+    }
+
+    fn write(&mut self, offset: u64, value: u32) -> Effect {
+        match offset {
+            0x14 => drop(self.selects.insert("offered", value)),
+            0x20 if self.status & 8 == 0 => self.accepted = set_half(self.accepted, self.select("accepted"), value),
+            0x24 => drop(self.selects.insert("accepted", value)),
+            0x30 => drop(self.selects.insert("client", value)),
+            0x50 if self.status & 4 != 0 && self.queues.get(&(value, "ready")) == Some(&1) => {
+                reach("kick");
+                return self.announce(1 << value);
+            }
+            0x64 => self.interrupts &= !value,
+            0x70 if value == 0 => return self.reset(),
+            0x70 if !self.resetting => {
+                self.status |= value & 0x83;
+                let is_valid = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0;
+                if value & 8 != 0 && is_valid {
+                    self.status |= 8;
+                } else if value & 8 != 0 {
+                    reach("refused features");
+                }
+                if value & 4 != 0 && self.status & 0xc == 8 {
+                    reach("driver ok");
+                    self.status |= 4;
+                    return self.announce(1 << 31);
+                }
+            }
+            _ if self.status & 4 == 0 && self.select("client") < 8 => {
+                let queue = self.select("client");
+                let (maximum, size) = (self.queue("client", "maximum"), self.queue("client", "size"));
+                let is_ready = self.queue("client", "ready") == 1;
+                let address = ADDRESSES.iter().find(|(at, ..)| *at == offset);
+                match offset {
+                    0x38 if value != 0 && value <= maximum && !is_ready => drop(self.queues.insert((queue, "size"), value)),
+                    0x44 => drop(self.queues.insert((queue, "ready"), u32::from(value % 2 == 1 && size != 0))),
+                    _ => address.into_iter().for_each(|(_, _, name)| {
+                        self.queues.insert((queue, name), value);
+                    }),
+                }
+            }
+            _ => {}
+        }
+        Effect::Nothing
+    }
+
+    fn server_read(&mut self, offset: u64) -> u32 {
+        let address = ADDRESSES.iter().find(|(_, at, _)| *at == offset).map(|(.., name)| self.queue("server", name));
+        match offset {
+            0 => 0x7653_7453,
+            4 => 1,
+            8 => 2,
+            0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(offset % 8 != 0)),
+            0x28 => self.online.into(),
+            0x2c => self.status | u32::from(self.resetting) << 31,
+            0x38 => self.select("server's half"),
+            0x3c => half(self.offered, self.select("server's half")),
+            0x40 => half(self.accepted, 0),
+            0x44 => half(self.accepted, 1),
+            0x50 => self.select("server"),
+            0x54 => self.queue("server", "maximum"),
+            0x58 => self.queue("server", "size"),
+            0x5c => self.queue("server", "ready"),
+            0x80 => std::mem::take(&mut self.events),
+            0x100.. if offset % 4 == 0 => (0..4).map(|n| u32::from(*self.staged.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum(),
+            _ => address.unwrap_or(0),
+        }
+    }
+
+    fn interrupt(&mut self, bits: u32) -> Effect {
+        if !self.online || self.status & 4 == 0 || bits & !self.interrupts == 0 {
+            return Effect::Nothing;
+        }
+        reach("completion");
+        self.interrupts |= bits;
+        Effect::SignalClient
+    }
+
+    fn server_write(&mut self, offset: u64, value: u32) -> Effect {
+        match offset {
+            0x28 => {
+                if value & 1 != 0 && !self.online {
+                    self.config = self.staged.clone();
+                    if self.status & 4 != 0 {
+                        reach("comes back");
+                    }
+                }
+                self.online = value & 1 != 0;
+                self.resetting &= self.online;
+            }
+            0x30 => {
+                if self.resetting {
+                    reach("quiet");
+                }
+                self.resetting = false;
+            }
+            0x34 => return self.interrupt(value & 3),
+            0x38 => drop(self.selects.insert("server's half", value)),
+            0x3c if !self.online => {
+                self.offered = set_half(self.offered, self.select("server's half"), value) & !UNSUPPORTED | VERSION_1;
+            }
+            0x48 if self.status & 4 != 0 => {
+                self.status |= 0x40;
+                return self.interrupt(2);
+            }
+            0x50 => drop(self.selects.insert("server", value)),
+            0x54 if !self.online && value <= 32768 && self.select("server") < 8 => {
+                let _ = self.queues.insert((self.select("server"), "maximum"), value);
+            }
+            0x84 => {
+                self.config = self.staged.clone();
+                self.generation = self.generation.wrapping_add(1);
+            }
+            0x100..0x200 if offset % 4 == 0 => {
+                (offset..).zip(value.to_le_bytes()).for_each(|(at, byte)| {
+                    self.staged.insert(at, byte);
+                });
+            }
+            _ => {}
+        }
+        Effect::Nothing
+    }
+}
+
+fn accesses(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let (mut transport, mut plain) = (Transport::new(2, WINDOW[0], WINDOW[1], WINDOW[2]), Plain::new());
+    while !input.is_empty() {
+        let kind = input.byte();
+        let offset = match input.byte() {
+            word @ 0..0x80 => u64::from(word) * 4,
+            other => u64::from(other) * 0x11,
+        };
+        match kind % 8 {
+            0 | 1 => {
+                let bytes = input.pick(&[4, 4, 2, 1]);
+                let read = transport.read(offset, bytes);
+                if read.is_none() {
+                    reach("waits");
+                }
+                assert_eq!(read, plain.read(offset, bytes), "{bytes} bytes at {offset:#x}");
+            }
+            2 | 3 => {
+                let value = input.value() as u32;
+                assert_eq!(transport.write(offset, 4, value), plain.write(offset, value), "{value:#x} to {offset:#x}");
+            }
+            4 => assert_eq!(transport.server_read(offset), plain.server_read(offset), "server's {offset:#x}"),
+            5 | 6 => {
+                let value = input.value() as u32;
+                assert_eq!(
+                    transport.server_write(offset, value),
+                    plain.server_write(offset, value),
+                    "{value:#x} to the server's {offset:#x}"
+                );
+            }
+            _ if kind & 8 != 0 => assert_eq!(transport.reset(), plain.reset()),
+            _ => {
+                transport.server_ended();
+                (plain.online, plain.resetting, plain.events) = (false, false, 0);
+            }
+        }
+        assert_eq!(transport.is_quiet(), !plain.resetting);
+    }
+}
+
+/// A server comes online; a driver starts, kicks and is reset; another server comes.
+fn seeds() -> Vec<Vec<u8>> {
+    let access = |kind: u8, offset: u64, value: u8| [kind, (offset / 4) as u8, 130, value];
+    let serve = [(server::QUEUE_SIZE_MAX, 8), (server::CONFIG, 5), (server::CONTROL, 1)].map(|(at, value)| access(5, at, value));
+    let start = [(client::DRIVER_FEATURES_SEL, 1), (client::DRIVER_FEATURES, 1), (client::STATUS, 11), (client::QUEUE_SIZE, 4)];
+    let start =
+        start.into_iter().chain([(client::QUEUE_DESC, 64), (client::QUEUE_READY, 1), (client::STATUS, 15), (client::QUEUE_NOTIFY, 0)]);
+    let start = start.map(|(at, value)| access(2, at, value));
+    let status = [0, (client::STATUS / 4) as u8, 0];
+    let running: Vec<u8> = serve.into_iter().chain(start).flatten().collect();
+    let completes = access(5, server::INTERRUPT, 1);
+    let reset = [&access(2, client::STATUS, 0)[..], &status, &access(5, server::RESET_DONE, 0), &status].concat();
+    let returns = [&[7, 0][..], &status, &access(5, server::CONTROL, 1), &status].concat();
+    let refused = [access(2, client::DRIVER_FEATURES, 1), access(2, client::STATUS, 11)].concat();
+    vec![
+        [&running[..], &completes, &reset].concat(),
+        [&running[..], &returns, &completes].concat(),
+        [&status[..], &serve.concat(), &refused].concat(),
+    ]
+}
