@@ -1,6 +1,6 @@
 //! The data behind Stile in its image.
 
-use stile_blob::{Blob, Files};
+use stile_blob::{Blob, Files, Vms};
 
 use crate::once::Once;
 
@@ -14,6 +14,12 @@ pub fn set(blob: Blob<'static>) {
 /// Files in the image.
 pub fn files() -> Files<'static> {
     BLOB.get().files()
+}
+
+/// The VMs of the machine's configuration.
+#[allow(dead_code, reason = "not every architecture has VMs that serve others")]
+pub fn vms() -> Vms<'static> {
+    BLOB.get().vms.clone()
 }
 
 /// Looks up the function of Stile's that contains an offset in the image. Returns its name and the offset in it.

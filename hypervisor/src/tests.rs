@@ -106,6 +106,8 @@ fn blob() -> &'static [u8] {
             on_reset: OnReset::Restart,
             techniques: Techniques::default(),
             functions: heapless::Vec::new(),
+            served: heapless::Vec::new(),
+            serves: 0,
         };
         machine.vms.push(vm);
     }

@@ -142,6 +142,9 @@ fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     if !config.functions.is_empty() {
         return Err(Refusal::Other("PCI functions can be given only to VMs of the machine's configuration"));
     }
+    if !config.served.is_empty() || config.serves != 0 {
+        return Err(Refusal::Other("devices can be served only to VMs of the machine's configuration"));
+    }
     if config.techniques.ablate.is_some() {
         return Err(Refusal::Other("`ablate` is only for VMs of the machine's configuration"));
     }

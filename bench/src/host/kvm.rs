@@ -202,6 +202,8 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             seed: [0x5a; SEED_LEN],
             pci: false,
             flash: false,
+            served: 0,
+            serves: 0,
             domains: Vec::new(),
         })?;
         vms.push((format!("probe-{}", needs.vcpus()), needs.vcpus(), tree));

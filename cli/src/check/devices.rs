@@ -1,6 +1,7 @@
 //! Description of a virtual machine's devices: type, path, and the reason for it.
 
-use crate::config::MachineConfig;
+use crate::config::served::device_name;
+use crate::config::{MachineConfig, units};
 use crate::disk::network::Network;
 use crate::disk::sharing;
 
@@ -28,6 +29,20 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     }
     if !facts.is_empty() {
         facts.push(("PCI", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
+    }
+    for (number, served) in vm.served.iter().enumerate() {
+        let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
+        let at = stile_board::map::VIRTIO_BASE + number as u64 * stile_board::map::VIRTIO_STRIDE;
+        facts.push(("served device", format!("virtio {name} at {at:#x}, served by {by}, which can access all of this VM's RAM")));
+    }
+    if vm.serves != 0 {
+        let number = machine.vms.iter().position(|other| other.name == vm.name);
+        let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| Some(usize::from(served.server)) == number));
+        let names: Vec<&str> = clients.map(|vm| &vm.name[..]).collect();
+        facts.push((
+            "serves",
+            format!("{} of {}, whose RAM is behind its own", units::plural(vm.serves.into(), "device"), names.join(", ")),
+        ));
     }
     facts
 }

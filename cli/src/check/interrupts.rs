@@ -45,6 +45,8 @@ fn own_obstacle(vm: &VmConfig) -> Option<&'static str> {
         Some("WFI traps (wfi_passthrough = false)")
     } else if vm.share.cap.is_some() {
         Some("Stile needs the CPU's timer for the cap")
+    } else if !vm.served.is_empty() || vm.serves != 0 {
+        Some("signals of served devices come from other VMs")
     } else {
         None
     }

@@ -60,6 +60,15 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             row(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0", ""),
         ]);
     }
+    let edge = |intid: u32| format!("{intid} (SPI {}), edge", intid - intid::SPI_BASE);
+    for (number, spi) in (0..vm.served.len() as u64).zip(intid::VIRTIO..) {
+        let start = map::VIRTIO_BASE + number * map::VIRTIO_STRIDE;
+        rows.push(row(start..start + map::VIRTIO_STRIDE, "virtio transport of a served device", &edge(spi)));
+    }
+    for (number, spi) in (0..u64::from(vm.serves)).zip(intid::SERVER..) {
+        let start = map::SERVER_BASE + number * map::SERVER_STRIDE;
+        rows.push(row(start..start + map::SERVER_STRIDE, "registers of a device that it serves", &edge(spi)));
+    }
     rows.sort();
     rows.extend(loads(plan).into_iter().map(|(range, what)| row(range, what, "")));
     rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     Mistake, Mistakes, Place, ablation,
-    draft::{Cpus, DiskDraft, DomainDraft, Draft, FunctionDraft, Given, NetworkDraft, VmDraft},
+    draft::{Cpus, DiskDraft, DomainDraft, Draft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
     table::{Table, integer, wrong_type},
 };
 
@@ -29,6 +29,7 @@ const VM_KEYS: &[&str] = &[
     "on_reset",
     "pci",
     "pinned",
+    "served",
     "techniques",
     "topology",
     "vcpus",
@@ -38,6 +39,7 @@ const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
+const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
 const TECHNIQUE_KEYS: &[&str] =
     &["ablate", "apic_virtualization", "binary_point", "decode_cache", "interrupts", "ipi", "nested", "timer", "wfi_passthrough"];
@@ -153,6 +155,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.functions = functions(&vm, mistakes);
     draft.disks = disks(&vm, mistakes);
     draft.networks = networks(&vm, mistakes);
+    draft.served = served(&vm, mistakes);
     draft
 }
 
@@ -211,6 +214,21 @@ fn networks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<NetworkDraft> {
                 place: Place::Text(span),
                 forwards: network.strings("forward", "a list such as [\"2222:22\"]", mistakes).unwrap_or_default(),
                 bridge: network.string("bridge", "a name such as \"lan0\"", mistakes),
+            }
+        })
+        .collect()
+}
+
+/// Parses the tables of devices that other virtual machines serve.
+fn served(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<ServedDraft> {
+    tables(vm, "served", "[[vm.served]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut served = Table::new("[[vm.served]]", table, SERVED_KEYS, mistakes);
+            ServedDraft {
+                place: Place::Text(span),
+                device: served.string("device", "a type such as \"block\"", mistakes),
+                by: served.string("by", "the name of a virtual machine", mistakes),
             }
         })
         .collect()

@@ -81,6 +81,7 @@ pub struct VmDraft {
     pub functions: Vec<FunctionDraft>,
     pub disks: Vec<DiskDraft>,
     pub networks: Vec<NetworkDraft>,
+    pub served: Vec<ServedDraft>,
     /// Whether the machine is itself a virtual machine.
     pub inside: bool,
 }
@@ -128,6 +129,17 @@ pub struct NetworkDraft {
     pub bridge: Option<Given<String>>,
 }
 
+/// A device that another virtual machine serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedDraft {
+    /// Place of its start.
+    pub place: Place,
+    /// The device's type.
+    pub device: Option<Given<String>>,
+    /// The name of the virtual machine that serves it.
+    pub by: Option<Given<String>>,
+}
+
 impl VmDraft {
     /// A draft without settings.
     pub fn new(place: Place) -> Self {
@@ -163,6 +175,7 @@ impl VmDraft {
             functions: Vec::new(),
             disks: Vec::new(),
             networks: Vec::new(),
+            served: Vec::new(),
             inside: false,
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{Mitigations, OnReset, Share, Techniques, Topology};
+use stile_blob::{Mitigations, OnReset, Served, Share, Techniques, Topology};
 use stile_board::map;
 use stile_pci::Address;
 
@@ -87,6 +87,10 @@ pub struct VmConfig {
     pub disks: Vec<Drive>,
     /// Networks of the emulated machine.
     pub networks: Vec<Network>,
+    /// Virtio devices that other virtual machines serve: at most [`stile_board::MAX_SERVED`].
+    pub served: Vec<Served>,
+    /// How many devices it serves: at most [`stile_board::MAX_SERVED`].
+    pub serves: u8,
 }
 
 /// Maximum number of domains of a virtual machine, limited by the number of files in its image.

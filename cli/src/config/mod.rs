@@ -16,6 +16,7 @@ mod flags;
 mod machine;
 mod mistake;
 mod resolve;
+pub mod served;
 mod table;
 #[cfg(test)]
 mod tests;

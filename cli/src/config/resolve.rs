@@ -10,7 +10,7 @@ use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
     devices,
     draft::{Draft, Given, VmDraft},
-    topology, units, value,
+    served, topology, units, value,
 };
 
 /// The RAM of a virtual machine that doesn't say.
@@ -86,6 +86,8 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     }
 
     devices::assign(&mut vms, mistakes);
+    let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
+    served::resolve(&drafts, arch, &mut vms, mistakes);
 
     let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
     let cpus = given_cpus.unwrap_or(highest.max(1));
@@ -211,6 +213,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         functions: Vec::new(),
         disks: Vec::new(),
         networks: Vec::new(),
+        served: Vec::new(),
+        serves: 0,
     }
 }
 

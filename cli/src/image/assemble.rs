@@ -144,6 +144,8 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         seed: seed_bytes,
         pci: !vm.functions.is_empty(),
         flash: kernel.format == Format::Firmware,
+        served: vm.served.len(),
+        serves: usize::from(vm.serves),
         domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
@@ -273,6 +275,8 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         techniques: vm.techniques,
         // Validation of the configuration bounds the number.
         functions: vm.functions.iter().map(|function| function.routing_id()).take(stile_board::MAX_FUNCTIONS).collect(),
+        served: vm.served.iter().copied().take(stile_board::MAX_SERVED).collect(),
+        serves: vm.serves,
     }
 }
 

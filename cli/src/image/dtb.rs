@@ -7,7 +7,8 @@ use stile_board::{MAX_VCPUS, intid, map, mpidr, redistributors};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use super::domain::{self, Domain};
-use super::fdt::string_list;
+use super::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH, string_list};
+use super::served;
 
 /// The variable parts of a guest's device tree.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub struct Description<'a> {
     pub pci: bool,
     /// Whether there is flash for the variables of firmware.
     pub flash: bool,
+    /// Virtio devices that other VMs serve.
+    pub served: usize,
+    /// Devices that it serves.
+    pub serves: usize,
     /// The domains that it starts, if it is Xen.
     pub domains: Vec<Domain<'a>>,
 }
@@ -46,13 +51,6 @@ const CLOCK: u32 = 2;
 const MSI_FRAME: u32 = 3;
 /// The first virtual CPU; the others follow.
 const FIRST_CPU: u32 = 16;
-
-/// First cell of a GIC interrupt specifier: a shared peripheral interrupt.
-pub const GIC_SPI: u32 = 0;
-/// Interrupt type: private (PPI).
-pub const GIC_PPI: u32 = 1;
-/// Last cell: level-sensitive, active high.
-pub const LEVEL_HIGH: u32 = 4;
 
 /// Builds the flattened device tree; its length does not depend on addresses.
 ///
@@ -114,6 +112,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     if description.pci {
         host_bridge(&mut fdt)?;
     }
+    served::nodes(&mut fdt, description.served, description.serves)?;
     fdt.end_node(root)?;
     fdt.finish()
 }

@@ -17,6 +17,7 @@ pub mod layout;
 mod pc;
 mod pe;
 mod segment;
+mod served;
 #[cfg(test)]
 mod tests;
 mod unpack;

@@ -25,6 +25,8 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         functions: Vec::new(),
         disks: Vec::new(),
         networks: Vec::new(),
+        served: Vec::new(),
+        serves: 0,
         techniques: Techniques::default(),
     }
 }

@@ -123,6 +123,7 @@ impl Session<'_> {
         match answer {
             Answer::Done => control.reply(id, Reply::Done),
             Answer::NoVm => control.refuse(id, format!("Stile knows no VM called {vm}: the configuration is another machine's")),
+            Answer::HasLinks => control.refuse(id, format!("{vm} serves devices to other VMs, or they to it: stop it instead")),
             Answer::HasFunctions => control.refuse(id, format!("{vm} owns PCI functions, which stay with it")),
             Answer::NoButton => control.refuse(id, format!("{vm} does not listen to a power button")),
             Answer::WrongState => {

@@ -193,6 +193,8 @@ mod tests {
             on_reset: OnReset::Stop,
             techniques: Techniques::default(),
             functions: heapless::Vec::new(),
+            served: heapless::Vec::new(),
+            serves: 0,
         }
     }
 

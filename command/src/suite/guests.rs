@@ -6,7 +6,7 @@ use stile_board::{MAX_VCPUS, MAX_VMS};
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
-use super::{devices, direct, firmware, ipi, long, nested, operated, pc, share, snapshots, start_up, traced, waits};
+use super::{devices, direct, firmware, ipi, long, nested, operated, pc, served, share, snapshots, start_up, traced, waits};
 use stile::config::{Arch, ablation};
 use stile::exit;
 use stile::programs::{PASSED, Programs};
@@ -74,6 +74,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend([many_vcpus(programs)?, most_vms(programs)?]);
     scenarios.push(most_vcpus(programs)?);
     scenarios.extend(devices::all(programs)?);
+    scenarios.extend(served::all(programs)?);
     scenarios.extend(firmware::all(programs)?);
     scenarios.extend(start_up::all(programs)?);
     scenarios.extend(waits::all(programs)?);

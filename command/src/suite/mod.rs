@@ -23,6 +23,7 @@ mod output;
 mod pc;
 mod scenario;
 mod screen;
+mod served;
 mod share;
 mod snapshots;
 mod start_up;

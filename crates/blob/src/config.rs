@@ -2,9 +2,9 @@
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::{MAX_FUNCTIONS, map};
+use stile_board::{MAX_FUNCTIONS, MAX_SERVED, map};
 
-use crate::Topology;
+use crate::{Served, Topology};
 
 /// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
@@ -79,6 +79,10 @@ pub struct Vm<'a> {
     /// The PCI functions that it owns, by their routing IDs (bus, device, function) in segment 0; no other
     /// virtual machine has them.
     pub functions: Vec<u16, MAX_FUNCTIONS>,
+    /// The virtio devices that other virtual machines serve it, with access to all of its RAM.
+    pub served: Vec<Served, MAX_SERVED>,
+    /// How many devices it serves: see [`crate::Vms::served_by`].
+    pub serves: u8,
 }
 
 impl Vm<'_> {

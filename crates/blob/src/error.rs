@@ -53,6 +53,9 @@ pub enum Rule {
     Tables,
     /// No PCI function is assigned twice, and at most [`stile_board::MAX_ASSIGNED`] are assigned.
     Functions,
+    /// Devices are served by another virtual machine, which has none of its own from others, serves at most
+    /// [`stile_board::MAX_SERVED`] and knows how many; neither has an EL2 or firmware; the windows have addresses.
+    Served,
     /// The file lies in the blob, after the symbols, aligned to [`crate::FILE_ALIGN`].
     LoadFile,
     /// The load's size in RAM is at least the file's length.
@@ -93,6 +96,7 @@ impl fmt::Display for Rule {
             Rule::Info => "boot information is not in RAM, or misaligned",
             Rule::Tables => "page tables are not in RAM, or misaligned",
             Rule::Functions => "PCI function is assigned twice, or too many are",
+            Rule::Served => "a device can't be served as configured",
             Rule::LoadFile => "file is not in the blob, or misaligned",
             Rule::LoadSize => "file is larger than its size in RAM",
             Rule::LoadAddress => "file does not fit into RAM",

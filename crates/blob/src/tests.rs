@@ -25,6 +25,8 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         on_reset: OnReset::Restart,
         techniques: Techniques::default(),
         functions: heapless::Vec::new(),
+        served: heapless::Vec::new(),
+        serves: 0,
     }
 }
 
@@ -147,6 +149,61 @@ fn functions_are_not_shared() {
     };
     let made = |second| blob(&machine(&[with("one", 0x10), with("two", second)]), &[], &[]).map(|_| ());
     assert_eq!((made(0x18), made(0x10)), (Ok(()), Err(Error::Vm(1, Rule::Functions))));
+}
+
+/// A VM whose only device another one serves.
+fn client(name: &'static str, server: u8) -> Vm<'static> {
+    let mut vm = vm(name, 4 * map::RAM_GRANULE);
+    vm.served.push(Served { device: 2, server }).expect("first");
+    vm
+}
+
+/// The windows of a server's clients are behind its RAM, each at a GiB; devices have the order of their clients.
+#[test]
+fn devices_are_served() {
+    let mut server = vm("server", 4 * map::RAM_GRANULE);
+    server.serves = 3;
+    let mut two = client("two", 1);
+    two.served.push(Served { device: 1, server: 1 }).expect("second");
+    let bytes = blob(&machine(&[client("one", 1), server, two]), &[], &[]).expect("valid");
+    let vms = Blob::parse(&bytes).expect("valid").vms;
+    let slots: Vec<_> = vms.served_by(1).expect("valid").iter().map(|slot| (slot.client, slot.index, slot.device, slot.window)).collect();
+    let (first, second) = (2 << 30, 3 << 30);
+    assert_eq!(slots, [(0, 0, 2, first), (2, 0, 2, second), (2, 1, 1, second)]);
+    assert_eq!(vms.served_by(0).map(|slots| slots.len()), Some(0));
+}
+
+#[test]
+fn devices_that_nobody_can_serve_are_refused() {
+    let server = |serves| {
+        let mut server = vm("server", 4 * map::RAM_GRANULE);
+        server.serves = serves;
+        server
+    };
+    let made = |vms: &[Vm<'static>]| blob(&machine(vms), &[], &[]).map(|_| ());
+    let refused = |vm| Err(Error::Vm(vm, Rule::Served));
+    assert_eq!(made(&[client("one", 1), server(1)]), Ok(()));
+    assert_eq!(made(&[client("one", 1), server(0)]), refused(0));
+    assert_eq!(made(&[client("one", 1), server(2)]), refused(1));
+    assert_eq!(made(&[client("one", 2), server(1)]), refused(0));
+    assert_eq!(made(&[client("one", 0), server(0)]), refused(0));
+    let change = |change: fn(&mut Vm<'static>)| {
+        let mut vms = [client("one", 1), server(1)];
+        change(&mut vms[1]);
+        made(&vms)
+    };
+    assert_eq!(change(|server| server.techniques.nested = Nested::Nv2), refused(1));
+    assert_eq!(change(|server| server.firmware = map::RAM_GRANULE), refused(1));
+    assert_eq!(change(|server| server.served.push(Served { device: 2, server: 0 }).expect("first")), refused(1));
+    let large = |name, memory| {
+        let mut vm = client(name, 2);
+        vm.memory = memory;
+        vm
+    };
+    let with = |first| made(&[large("one", first), large("two", map::RAM_MAX), server(2)]);
+    assert_eq!(with(map::RAM_MAX), Ok(()), "512 GiB in all");
+    let three = made(&[large("one", map::RAM_MAX), large("two", map::RAM_MAX), server(3), large("three", map::RAM_GRANULE * 4)]);
+    assert_eq!(three, refused(2));
 }
 
 /// Violates each rule separately.

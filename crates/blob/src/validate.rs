@@ -21,6 +21,7 @@ pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Res
     }
     let mut names = Vec::<&str, MAX_VMS>::new();
     let mut functions = Vec::<u16, MAX_ASSIGNED>::new();
+    let all = vms.clone();
     while let Some(vm) = vms.decode_next()? {
         let broken = |rule| Err(Error::Vm(names.len(), rule));
         if let Err(rule) = validate_vm(&vm) {
@@ -33,6 +34,9 @@ pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Res
             if functions.contains(function) || functions.push(*function).is_err() {
                 return broken(Rule::Functions);
             }
+        }
+        if !all.is_served_as_configured(names.len(), &vm) {
+            return broken(Rule::Served);
         }
         for load in &vm.loads {
             if let Err(rule) = validate_load(load, &vm, files_start, blob_len) {

@@ -21,6 +21,9 @@ pub const MAX_FUNCTIONS: usize = 8;
 /// The most PCI functions of all virtual machines together.
 pub const MAX_ASSIGNED: usize = 64;
 
+/// The most virtio devices that a virtual machine has from others, and the most that it serves.
+pub const MAX_SERVED: usize = 8;
+
 /// Bytes of memory that each virtual CPU of a VM with an EL2 adds to what Stile reserves for its shadow tables: enough
 /// for 2 GiB of L2 in single pages of 4 KiB, and for 1 TiB in blocks.
 pub const SHADOW_MEMORY: u64 = 4 << 20;

@@ -56,6 +56,24 @@ pub const PL031_BASE: u64 = 0x0901_0000;
 /// Size of the clock's frame.
 pub const PL031_SIZE: u64 = 0x1000;
 
+/// The first transport of virtio devices that a service VM serves, in VMs that have any; the others follow.
+pub const VIRTIO_BASE: u64 = 0x0a00_0000;
+/// Registers of such a transport.
+pub const VIRTIO_STRIDE: u64 = 0x200;
+/// Size of all transports.
+pub const VIRTIO_SIZE: u64 = VIRTIO_STRIDE * crate::MAX_SERVED as u64;
+
+/// Registers of the first device that a VM serves, in VMs that serve any; the others follow.
+pub const SERVER_BASE: u64 = 0x0a01_0000;
+/// Registers of such a device.
+pub const SERVER_STRIDE: u64 = 0x1000;
+/// Size of the registers of all devices.
+pub const SERVER_SIZE: u64 = SERVER_STRIDE * crate::MAX_SERVED as u64;
+/// Alignment of the windows, behind a server's RAM, in which it finds its clients' RAM.
+pub const WINDOW_ALIGN: u64 = 1 << 30;
+/// End of guest-physical addresses.
+pub const ADDRESS_END: u64 = 1 << 39;
+
 /// Addresses for the BARs of PCI functions, in VMs that have any.
 pub const PCI_WINDOW_BASE: u64 = 0x1000_0000;
 /// Size of that window.
@@ -112,6 +130,8 @@ mod tests {
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),
+            (VIRTIO_BASE, VIRTIO_SIZE),
+            (SERVER_BASE, SERVER_SIZE),
             (GICR_HIGH_BASE, GICR_STRIDE * (crate::limits::MAX_VCPUS - GICR_FIRST) as u64),
             (PCI_WINDOW_BASE, PCI_WINDOW_SIZE),
             (PCI_ECAM_BASE, PCI_ECAM_SIZE),

@@ -159,15 +159,17 @@ impl Block {
         self.0.store(state | EARLY, Ordering::Release);
     }
 
-    /// Marks a full block for refilling from files. Returns whether it was full; the caller must then unmap
-    /// it. A block that is not full and has early pages starts over with its first step. All vCPUs of the VM are off.
+    /// Claims a full block for refilling from files. Returns whether it was full; the caller must then unmap it and
+    /// [`release`](Block::release) it with step 0: other VMs may touch it until it is unmapped there, too. A block that
+    /// is not full and has early pages starts over with its first step. All vCPUs of the VM are off, and no other VM
+    /// touches a VM's blocks that can have early pages.
     pub fn drain(&self, pages: &EarlyPages) -> bool {
         let state = self.0.load(Ordering::Acquire);
         if state & EARLY != 0 {
             pages.clear();
             self.0.store(state & REFILL | STALE, Ordering::Release);
         }
-        self.0.compare_exchange(STEPS, REFILL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(STEPS, REFILL | CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -210,6 +212,8 @@ mod tests {
         assert!(block.drain(&pages));
         assert!(!block.is_full());
         assert!(!block.drain(&pages));
+        assert_eq!(block.claim(), Claim::Busy, "the block is still mapped");
+        block.release(0);
         assert_eq!(block.claim(), fill(0, true, false));
         block.release(5);
         assert_eq!(block.claim(), fill(5, true, false));
@@ -245,6 +249,7 @@ mod tests {
         assert_eq!(block.claim(), fill(0, false, false));
         block.complete(&pages);
         assert!(block.drain(&pages));
+        block.release(0);
         assert!(fill_early(&block, &pages, 4096));
         assert!(!block.drain(&pages));
         assert!(fill_early(&block, &pages, 4096), "files are loaded again");

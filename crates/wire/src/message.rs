@@ -428,6 +428,8 @@ pub enum Answer {
     NoButton,
     /// The virtual machine owns PCI functions, which stay with it.
     HasFunctions,
+    /// It serves devices to other VMs, or is served some, and can't be destroyed.
+    HasLinks,
 }
 
 /// A version of Stile.

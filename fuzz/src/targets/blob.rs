@@ -15,7 +15,7 @@ pub const BLOB: Target = Target {
     run: blob,
     seeds: blobs,
     mutations: 4000,
-    marks: &["wrong checksum", "configuration", "symbols", "file", "refused"],
+    marks: &["wrong checksum", "configuration", "symbols", "file", "served", "refused"],
 };
 
 /// An image, as `stile` looks for the names of its VMs.
@@ -40,6 +40,8 @@ pub fn vm(name: &'static str, mode: Mode) -> Vm<'static> {
         on_reset: OnReset::Stop,
         techniques: Techniques::default(),
         functions: heapless::Vec::new(),
+        served: heapless::Vec::new(),
+        serves: 0,
     }
 }
 
@@ -59,7 +61,11 @@ pub fn blobs() -> Vec<Vec<u8>> {
     };
     let small = write::blob(&machine(&[vm("a", Mode::Reset)]), &[], &[]);
     let large = write::blob(&machine(&[vm("guest-0", Mode::Reset), pc]), &names, &files);
-    let mut all: Vec<Vec<u8>> = [small, large].into_iter().map(|blob| blob.expect("valid")).collect();
+    let (mut client, mut server) = (vm("client", Mode::Reset), vm("server", Mode::Reset));
+    (client.firmware, server.firmware, server.serves) = (0, 0, 1);
+    client.served.push(stile_blob::Served { device: 2, server: 1 }).expect("room");
+    let served = write::blob(&machine(&[client, server]), &[], &[]);
+    let mut all: Vec<Vec<u8>> = [small, large, served].into_iter().map(|blob| blob.expect("valid")).collect();
     let mut damaged = all[0].clone();
     damaged[HEADER_LEN + 2] ^= 1;
     all.push(damaged);
@@ -104,7 +110,28 @@ fn check(blob: &Blob<'_>) {
         reach("symbols");
         assert!(name.is_empty() || blob.symbols.lookup(start) == Some((name, 0)));
     }
+    for (number, vm) in blob.vms.clone().enumerate() {
+        check_served(&blob.vms, number, &vm);
+    }
     let _ = blob.symbols.lookup(u32::MAX);
+}
+
+/// Each device is in one slot of its server, whose windows are apart from its RAM and each other.
+fn check_served(vms: &stile_blob::Vms<'_>, number: usize, vm: &Vm<'_>) {
+    for (index, served) in vm.served.iter().enumerate() {
+        reach("served");
+        let slots = vms.served_by(usize::from(served.server)).expect("checked");
+        let own: Vec<_> = slots.iter().filter(|slot| (usize::from(slot.client), usize::from(slot.index)) == (number, index)).collect();
+        assert!(own.len() == 1 && own[0].device == served.device && (own[0].base, own[0].size) == (vm.ram_base, vm.memory));
+    }
+    let slots = if vm.serves == 0 { Default::default() } else { vms.served_by(number).expect("checked") };
+    assert_eq!(slots.len(), usize::from(vm.serves));
+    let mut end = vm.ram_base + vm.memory;
+    for slots in slots.chunk_by(|one, other| one.client == other.client) {
+        assert!(slots[0].window >= end && slots.iter().all(|slot| slot.window == slots[0].window));
+        end = slots[0].window + slots[0].size;
+        assert!(end <= 1 << 39);
+    }
 }
 
 /// Checks the hypervisor's assumptions on a VM.

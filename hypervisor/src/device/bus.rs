@@ -75,6 +75,10 @@ pub struct Optional {
     pub pci: bool,
     /// Flash for firmware variables.
     pub flash: bool,
+    /// Virtio devices that other VMs serve.
+    pub served: bool,
+    /// Registers for serving devices to other VMs.
+    pub serves: bool,
 }
 
 /// Maximum number of regions on a VM's memory bus.

@@ -112,7 +112,9 @@ fn build(
     let mut techniques = config.techniques;
     // A vCPU that sleeps in an untrapped WFI would use up the cap.
     techniques.wfi_passthrough &= config.share.cap.is_none();
-    if !may_be_direct || techniques.nested != Nested::Off || !config.pinned || !techniques.wfi_passthrough {
+    let has_links = !config.served.is_empty() || config.serves != 0;
+    // Signals between VMs are not routed to direct interrupts.
+    if !may_be_direct || has_links || techniques.nested != Nested::Off || !config.pinned || !techniques.wfi_passthrough {
         techniques.interrupts = Interrupts::Virtual;
     }
     let place = arena.allocate::<Vm>()?;
@@ -124,7 +126,9 @@ fn build(
     }
     let has_functions = !config.functions.is_empty();
     let ram = Ram::new(pieces, files, config.loads.clone(), arena)?;
-    let devices = Devices::new(number, usize::from(config.vcpus), Optional { pci: has_functions, flash: config.firmware != 0 })?;
+    let optional =
+        Optional { pci: has_functions, flash: config.firmware != 0, served: !config.served.is_empty(), serves: config.serves != 0 };
+    let devices = Devices::new(number, usize::from(config.vcpus), optional)?;
     let place = ptr::from_mut(place.write(Vm {
         number,
         name: config.name,
@@ -135,6 +139,7 @@ fn build(
         vcpus,
         power: Power::new(has_functions),
         has_functions,
+        has_links,
         turns: Turns::new(cpu::slice()),
         devices,
         memory: AtomicU64::new(0),

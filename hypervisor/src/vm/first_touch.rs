@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, STEP_SIZE, STEPS};
+use stile_paging::frames::Piece;
 
 use super::Vm;
 use super::ram::NOT_FILLING;
@@ -50,6 +51,20 @@ impl Vm {
         }
         block.complete(pages);
         true
+    }
+
+    /// The parts of a range that are in RAM.
+    #[allow(dead_code, reason = "not every architecture has VMs that access others' RAM")]
+    pub fn ram_parts(&self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
+        self.ram.parts(start, end)
+    }
+
+    /// The parts of RAM in the block that contains an address, if the block is filled.
+    #[allow(dead_code, reason = "not every architecture has VMs that access others' RAM")]
+    pub fn filled_parts(&self, gpa: u64) -> impl Iterator<Item = Piece> {
+        let start = gpa & !(BLOCK_SIZE - 1);
+        let end = if self.is_full(gpa) { start + BLOCK_SIZE } else { start };
+        self.ram_parts(start, end)
     }
 
     /// Does a bounded part of filling and mapping all of RAM. Returns whether all of it is mapped. No vCPU runs.
@@ -141,8 +156,11 @@ impl Vm {
                 if drained == DRAINED_AT_ONCE {
                     break 'all;
                 }
-                if self.ram.block_and_pages(start).is_some_and(|(block, pages)| block.drain(pages)) {
+                let Some((block, pages)) = self.ram.block_and_pages(start) else { continue };
+                if block.drain(pages) {
                     self.arch.unmap_ram(start, BLOCK_SIZE);
+                    // Not before: another VM that serves this one's devices may touch the block at any time.
+                    block.release(0);
                     drained += 1;
                 }
             }

@@ -50,6 +50,8 @@ pub struct Vm {
     pub techniques: Techniques,
     /// The VM owns PCI functions: all of its RAM is mapped before its guest runs.
     has_functions: bool,
+    /// The VM serves devices, or others serve it: they may refer to it as long as the machine runs.
+    has_links: bool,
     /// vCPUs by number.
     pub vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
     /// Power state.

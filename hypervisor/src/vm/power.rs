@@ -43,6 +43,9 @@ pub enum Step {
 /// than the VM is charged for.
 const RESTART_INTERVAL_MS: u64 = 10;
 
+/// Interval of checks whether others still access the memory of a VM that is being reset, in milliseconds.
+const QUIET_INTERVAL_MS: u64 = 1;
+
 /// Number of vCPUs that a piece of an errand resets. A reset writes some pages of each.
 const RESET_AT_ONCE: usize = 8;
 
@@ -81,6 +84,9 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     if !power.reload.load(Ordering::Relaxed) {
         power.errand.store(false, Ordering::Relaxed);
         return Step::Enter;
+    }
+    if !vm.arch.is_quiet() {
+        return Step::Wait(Arch::now() + QUIET_INTERVAL_MS * Arch::frequency() / 1000);
     }
     if !vm.is_filling() && !vm.drain_files() {
         return Step::More;
@@ -214,6 +220,9 @@ pub fn resume(vm: &'static Vm) -> Answer {
 pub fn destroy(vm: &'static Vm) -> Answer {
     if vm.has_functions {
         return Answer::HasFunctions;
+    }
+    if vm.has_links {
+        return Answer::HasLinks;
     }
     {
         let mut state = vm.power.state.lock();

@@ -49,6 +49,8 @@ fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
         seed: [0x5a; SEED_LEN],
         pci: false,
         flash: false,
+        served: 0,
+        serves: 0,
         domains: Vec::new(),
     })?;
     let (tree, initrd) = (file(&tree)?, file(&job.system.initrd)?);

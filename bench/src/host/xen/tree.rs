@@ -4,8 +4,9 @@ use stile_board::{intid, map};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use stile::image::domain::{self, Domain};
-use stile::image::dtb::{self, GIC_PPI, GIC_SPI, LEVEL_HIGH};
+use stile::image::dtb;
 use stile::image::fdt::string_list;
+use stile::image::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH};
 
 /// The emulated machine.
 #[derive(Debug)]

@@ -19,6 +19,8 @@ fn description(vcpus: u16) -> Description<'static> {
         seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
         pci: false,
         flash: false,
+        served: 0,
+        serves: 0,
         domains: Vec::new(),
     }
 }
@@ -103,6 +105,23 @@ fn a_vm_with_functions_has_a_host_bridge_and_an_msi_frame() {
     assert_eq!((cells("/intc/v2m", "arm,msi-base-spi"), cells("/intc/v2m", "arm,msi-num-spis")), (vec![64], vec![64]));
     let without = build(&description(1)).expect("a tree");
     assert!(Fdt::new(&without).expect("a tree").find_node("/pcie@3f000000").is_none());
+}
+
+#[test]
+fn served_devices_have_nodes_on_both_sides() {
+    let bytes = build(&Description { served: 2, serves: 1, ..description(1) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("a tree");
+    let cells = |path: &str, name: &str| -> Vec<u32> {
+        let property = tree.find_node(path).and_then(|node| node.property(name)).expect("a property");
+        property.value().chunks_exact(4).map(|cell| u32::from_be_bytes(cell.try_into().expect("four bytes"))).collect()
+    };
+    assert_eq!(cells("/virtio_mmio@a000200", "reg"), [0, 0xa00_0200, 0, 0x200]);
+    assert_eq!(
+        (cells("/virtio_mmio@a000200", "interrupts"), cells("/virtio_mmio@a000000", "interrupts")),
+        (vec![0, 17, 1], vec![0, 16, 1])
+    );
+    assert_eq!(cells("/served-device@a010000", "reg"), [0, 0xa01_0000, 0, 0x1000]);
+    assert_eq!(cells("/served-device@a010000", "interrupts"), [0, 24, 1]);
 }
 
 #[test]

@@ -91,6 +91,14 @@ named_rows! {
     MMIO_MSI_FRAME = "MSI frame",
     /// The flash with a firmware's variables: commands, and loads that follow them.
     MMIO_FLASH = "flash",
+    /// A virtio device that another VM serves: registers other than QueueNotify.
+    MMIO_VIRTIO = "virtio",
+    /// QueueNotify of such a device: a kick of the server.
+    MMIO_VIRTIO_KICK = "kick of a server",
+    /// A device that the VM serves: registers.
+    MMIO_SERVER = "served device",
+    /// A completion that the VM signals to a client.
+    MMIO_SERVER_COMPLETION = "completion for a client",
 }
 
 /// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register

@@ -269,7 +269,7 @@ proptest! {
     fn reserved_ranges(
         first in 0..600u64,
         blocks in prop_oneof![1..6u64, 500..700u64],
-        steps in proptest::collection::vec((0..700u64, any::<bool>()), 1..30),
+        steps in proptest::collection::vec((0..700u64, 1..5u64, any::<bool>()), 1..30),
     ) {
         let geometry = Geometry::stage2(39, PaRange::Bits40).unwrap();
         let machine = Machine::new(&geometry, VMSA);
@@ -285,18 +285,22 @@ proptest! {
         machine.check_reserved();
         let tables = machine.tables();
         machine.0.borrow_mut().budget = 0;
-        for (block, maps) in steps {
-            let offset = block % blocks * MIB_2;
-            let mapping = Mapping { address: address + offset, output: output + offset, size: MIB_2, attributes };
+        // Parts of blocks, where pages map them; ranges of which a part is mapped, when they are vacated.
+        let unit = if blocks < 6 { MIB_2 / 4 } else { MIB_2 };
+        for (start, count, maps) in steps {
+            let offset = start * unit % whole.size;
+            let size = (count * unit).min(whole.size - offset);
+            let mapping = Mapping { address: address + offset, output: output + offset, size, attributes };
+            let end = mapping.address + size;
             if !maps {
-                let vacated = table.vacate(&mut memory, &mut tlb, mapping.address, MIB_2).unwrap();
-                prop_assert_eq!(vacated, reference.unmap(mapping.address, mapping.address + MIB_2));
-            } else if reference.first_mapped(mapping.address, mapping.address + MIB_2).is_none() {
+                let vacated = table.vacate(&mut memory, &mut tlb, mapping.address, size).unwrap();
+                prop_assert_eq!(vacated, reference.unmap(mapping.address, end));
+            } else if reference.first_mapped(mapping.address, end).is_none() {
                 table.map(&mut memory, mapping).unwrap();
-                reference.map(mapping.address, mapping.output, MIB_2, attributes);
+                reference.map(mapping.address, mapping.output, size, attributes);
             }
             machine.check_reserved();
-            compare(&table, &machine, &reference, &memory, &[mapping.address]);
+            compare(&table, &machine, &reference, &memory, &[mapping.address, end - KIB_4]);
         }
         prop_assert_eq!(machine.tables(), tables);
     }

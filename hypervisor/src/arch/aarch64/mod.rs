@@ -12,6 +12,7 @@ mod nested;
 mod panic;
 mod physical_cpu;
 mod platform;
+mod served;
 mod snapshot;
 mod vcpu;
 mod vm;

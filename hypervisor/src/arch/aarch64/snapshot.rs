@@ -29,6 +29,9 @@ impl Snapshots for Arch {
         if vm.arch.functions.is_some() {
             return Some("a VM that owns PCI functions (disks, networks) can't be saved, as they stay with the machine: stop it instead");
         }
+        if vm.arch.served.is_some() {
+            return Some("VMs that serve devices, or are served some, can't be saved yet: stop it instead");
+        }
         vm.arch.flash.is_some().then_some("VMs that start from firmware can't be saved yet: stop it instead")
     }
 

@@ -40,6 +40,11 @@ pub trait VmPart: Sized {
     /// Frees memory that only a running VM needs. All vCPUs are off, or as for [`VmPart::reset`], which follows then.
     fn tear_down(&self);
 
+    /// Whether nothing outside of the VM accesses its memory any more after [`VmPart::reset`]: its RAM can be initialized.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
     /// Time at which the VM's PCI functions can be used again after [`VmPart::tear_down`], in ticks of the counter.
     fn functions_ready_at(&self) -> u64 {
         0

@@ -9,6 +9,7 @@ use super::flash::FlashWindow;
 use super::gic::{DistributorFrame, RedistributorFrames};
 use super::pci::{HostBridge, MsiFrame};
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::served::{ServerPages, Transports};
 use crate::device::bus::{Optional, devices};
 
 devices! {
@@ -29,6 +30,10 @@ devices! {
     MsiFrame => &MsiFrame,
     /// Flash with firmware's variables.
     Flash => &FlashWindow,
+    /// Virtio devices that another VM serves.
+    Transports => &Transports,
+    /// Registers of the devices that the VM serves.
+    ServerPages => &ServerPages,
 }
 
 impl Device {
@@ -44,7 +49,16 @@ impl Device {
             Device::HostBridge => rows::MMIO_PCI_MEMORY,
             Device::MsiFrame => rows::MMIO_MSI_FRAME,
             Device::Flash => rows::MMIO_FLASH,
+            Device::Transports if write && Transports::is_kick(offset.into()) => rows::MMIO_VIRTIO_KICK,
+            Device::Transports => rows::MMIO_VIRTIO,
+            Device::ServerPages if write && ServerPages::is_completion(offset.into()) => rows::MMIO_SERVER_COMPLETION,
+            Device::ServerPages => rows::MMIO_SERVER,
         }
+    }
+
+    /// Whether a load without an answer waits for another VM, which may need this CPU.
+    pub fn waits_for_others(self) -> bool {
+        self == Device::Transports
     }
 }
 
@@ -65,8 +79,12 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
         region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame),
     ];
     let flash = region(map::FLASH_BASE, map::FLASH_SIZE, Widths::ALL, Device::Flash);
+    // No VM has both.
+    let transports = region(map::VIRTIO_BASE, map::VIRTIO_SIZE, Widths::BYTE.or(Widths::HALF).or(Widths::WORD), Device::Transports);
+    let pages = region(map::SERVER_BASE, map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
+    let served = optional.served.then_some(transports).or(optional.serves.then_some(pages));
     let functions = with_functions.into_iter().filter(move |_| optional.pci);
-    always.into_iter().chain(redistributors).chain(functions).chain(optional.flash.then_some(flash))
+    always.into_iter().chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
 }
 
 /// Arm has no I/O ports.

@@ -7,12 +7,14 @@ use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
+use crate::arch::aarch64::emulation::devices::Device;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested::regime::runs_guest;
+use crate::arch::aarch64::served;
 use crate::arch::aarch64::vcpu::inject;
-use crate::cpu::Outcome;
+use crate::cpu::{Leave, Outcome};
 use crate::vm::power::End;
 
 /// Faulting IPA: bits 47:12 from HPFAR_EL2.FIPA, the rest from FAR_EL2.
@@ -75,13 +77,24 @@ fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     };
     let row = hit.device.row(hit.offset, abort.wnr());
     if !abort.wnr() {
-        let Some(loaded) = hit.device.try_read(cpu, hit.offset, bytes) else { return Outcome::again(row) };
+        let Some(loaded) = hit.device.try_read(cpu, hit.offset, bytes) else { return load_again(cpu, hit.device, row) };
         cpu.frame.set(register, abort.loaded_value(loaded));
     } else if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
         direct::leave_for_scheduler(cpu);
         return cpu.end_vm(row, how);
     }
     Outcome::done(row)
+}
+
+/// Executes a load again that has no answer yet.
+#[cold]
+fn load_again(cpu: &mut Cpu, device: Device, row: RowId) -> Outcome {
+    if !device.waits_for_others() {
+        return Outcome::again(row);
+    }
+    direct::leave_for_scheduler(cpu);
+    cpu.leave = Leave::Yield;
+    Outcome::leave(row)
 }
 
 /// Handles other faults. A store to read-only memory that belongs to a device is an access to the device.
@@ -132,7 +145,8 @@ pub fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
 pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let abort = esr.data_abort();
     let misses = matches!(abort.fault().kind(), FaultKind::Translation(_));
-    if !misses || !cpu.vcpu().vm().touch(ipa) {
+    let vm = cpu.vcpu().vm();
+    if !misses || !(vm.touch(ipa) || served::touch(vm, ipa)) {
         return None;
     }
     Some(if abort.s1ptw() {

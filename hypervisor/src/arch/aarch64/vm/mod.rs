@@ -34,6 +34,7 @@ use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::{self, Trust};
 use crate::arch::aarch64::interrupts::{self, interface, place};
 use crate::arch::aarch64::nested;
+use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
@@ -61,6 +62,10 @@ pub struct Vm {
     nested: Option<&'static nested::support::Shared>,
     /// Assigned PCI functions, if any.
     pub functions: Option<&'static Functions>,
+    /// Devices that it serves, or that others serve it, if any.
+    pub served: Option<&'static Served>,
+    /// Its number.
+    number: usize,
     /// Flash for firmware variables, if it starts from firmware.
     pub flash: Option<&'static Flash>,
     /// Stolen time of its vCPUs, in the guest's view.
@@ -125,6 +130,15 @@ fn map_read_only(table: &mut PageTable<Stage2>, arena: &'static Arena, piece: &P
     let mapped = table.reserve(&mut { arena }, read_only(piece)).and_then(|()| table.map(&mut { arena }, read_only(piece)));
     dsb_ish();
     mapped.map_err(|_| "there is no memory for the tables of a VM's read-only memory")
+}
+
+/// Reserves tables for a part of a server's window on another VM's RAM.
+///
+/// # Errors
+/// No memory is left, or the CPUs' second stage is too small.
+fn reserve_window(table: &mut PageTable<Stage2>, arena: &'static Arena, part: &Piece) -> Result<(), &'static str> {
+    let reserved = table.reserve(&mut { arena }, mapping(part));
+    reserved.map_err(|_| "the RAM of a VM's clients can't be mapped: too large for this CPU's second stage, or no memory for tables")
 }
 
 /// [`Vm::complete_unmap`] invalidates, once for several parts.
@@ -220,6 +234,7 @@ impl VmPart for Vm {
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
             _ => Some(new_functions(number, config, &table, arena)?),
         };
+        let served = Served::new(number, config, pieces, arena, |part| reserve_window(&mut table, arena, part))?;
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
                 let online = SCHEDULE.lock().scheduler.online().bits();
@@ -236,6 +251,8 @@ impl VmPart for Vm {
             arena,
             nested,
             functions,
+            served,
+            number,
             flash,
             stolen_time,
             _claim: claim,
@@ -266,6 +283,9 @@ impl VmPart for Vm {
         if let Some(functions) = self.functions {
             functions.reset();
         }
+        if let Some(served) = self.served {
+            served.reset();
+        }
     }
 
     fn map_ram(&self, part: &Piece) -> Result<(), Error> {
@@ -277,10 +297,15 @@ impl VmPart for Vm {
     fn unmap_ram(&self, gpa: u64, size: u64) {
         let done = self.table.lock().vacate(&mut { self.arena }, &mut Deferred, gpa, size);
         debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+        if let Some(served) = self.served {
+            served.unmap_ram(gpa, size);
+        }
     }
 
     fn complete_unmap(&self) {
-        AtOnce.complete();
+        if !self.served.is_some_and(Served::complete_unmap) {
+            AtOnce.complete();
+        }
     }
 
     fn tear_down(&self) {
@@ -290,6 +315,11 @@ impl VmPart for Vm {
         if let Some(functions) = self.functions {
             functions.stop();
         }
+        served::server_ended(self.number);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.served.is_none_or(Served::is_quiet)
     }
 
     fn functions_ready_at(&self) -> u64 {
@@ -319,6 +349,27 @@ impl assigned::SecondStage for Vm {
 }
 
 impl Vm {
+    /// Reserves tables for a part of a window on another VM's RAM.
+    ///
+    /// # Errors
+    /// Those of [`reserve_window`].
+    pub fn reserve_window(&self, part: &Piece) -> Result<(), &'static str> {
+        reserve_window(&mut self.table.lock(), self.arena, part)
+    }
+
+    /// Maps a part of another VM's RAM into a window, if it is not mapped yet.
+    pub fn map_window(&self, part: &Piece) {
+        let done = self.table.lock().map(&mut { self.arena }, mapping(part));
+        debug_assert!(matches!(done, Ok(()) | Err(Error::AlreadyMapped(_))), "the tables were made when the VM was");
+        dsb_ish();
+    }
+
+    /// Unmaps a part of a window, as far as it is mapped. Translations stay valid until they are invalidated.
+    pub fn unmap_window(&self, address: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut { self.arena }, &mut Deferred, address, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
     /// Offset of its virtual counter behind the physical one, in ticks.
     pub fn held_time(&self) -> u64 {
         self.held_time.load(Ordering::Relaxed)

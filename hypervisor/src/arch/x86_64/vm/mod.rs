@@ -126,6 +126,9 @@ impl VmPart for Vm {
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
+        if !config.served.is_empty() || config.serves != 0 {
+            return Err("devices can't be served on this architecture yet");
+        }
         if !config.functions.is_empty() {
             return Err("PCI functions can't be assigned on this architecture yet");
         }

@@ -1,0 +1,133 @@
+//! Virtio devices of virtual machines that other virtual machines serve.
+
+use stile_blob::{Nested, Served};
+use stile_board::MAX_SERVED;
+
+use super::draft::ServedDraft;
+use super::{Arch, Mistake, VmConfig};
+
+/// Names of types of devices (Virtio 1.2, section 5).
+const DEVICES: [(&str, u32); 6] = [("net", 1), ("block", 2), ("console", 3), ("rng", 4), ("vsock", 19), ("fs", 26)];
+
+/// Name of a type of device.
+pub fn device_name(device: u32) -> &'static str {
+    DEVICES.iter().find(|(_, number)| *number == device).map_or("unknown", |(name, _)| name)
+}
+
+/// Resolves the served devices of all virtual machines, whose drafts are in the same order.
+pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
+    let servers: Vec<usize> = drafts.iter().flat_map(|served| served.iter()).filter_map(|draft| server_of(draft, vms)).collect();
+    for (index, served) in drafts.iter().enumerate() {
+        if let (Arch::X86_64, Some(draft)) = (arch, served.first()) {
+            let what = "virtual machines on x86_64 can't serve devices yet";
+            mistakes.push(Mistake::new(draft.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+        }
+        if let Some(extra) = served.get(MAX_SERVED) {
+            let what = format!("there are {} served devices", served.len());
+            mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_SERVED}")));
+        }
+        for draft in *served {
+            let Some(device) = device(draft, mistakes) else { continue };
+            let Some(server) = server(draft, index, &servers, vms, mistakes) else { continue };
+            vms[index].served.push(Served { device, server: server as u8 });
+            vms[server].serves += 1;
+            if usize::from(vms[server].serves) == MAX_SERVED + 1 {
+                let what = format!("\"{}\" serves more than {MAX_SERVED} devices", vms[server].name);
+                mistakes.push(Mistake::new(draft.place.clone(), what).expected("another server"));
+            }
+        }
+    }
+}
+
+fn server_of(draft: &ServedDraft, vms: &[VmConfig]) -> Option<usize> {
+    let by = draft.by.as_ref()?;
+    vms.iter().position(|vm| vm.name == by.value)
+}
+
+fn device(draft: &ServedDraft, mistakes: &mut Vec<Mistake>) -> Option<u32> {
+    let known = || DEVICES.map(|(name, _)| format!("\"{name}\"")).join(", ");
+    let Some(given) = &draft.device else {
+        let what = "this served device has no type";
+        mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("device = {}", known())));
+        return None;
+    };
+    let found = DEVICES.iter().find(|(name, _)| *name == given.value).map(|(_, number)| *number);
+    if found.is_none() {
+        let what = format!("unknown type of device \"{}\"", given.value);
+        mistakes.push(Mistake::new(given.place.clone(), what).expected(known()));
+    }
+    found
+}
+
+/// The virtual machine that serves a device to number `client`; `servers` are all that serve any.
+fn server(draft: &ServedDraft, client: usize, servers: &[usize], vms: &[VmConfig], mistakes: &mut Vec<Mistake>) -> Option<usize> {
+    let Some(by) = &draft.by else {
+        let what = "nobody serves this device";
+        mistakes.push(Mistake::new(draft.place.clone(), what).expected("by = the name of another virtual machine"));
+        return None;
+    };
+    let mut refuse = |what: String, expected: &str| {
+        mistakes.push(Mistake::new(by.place.clone(), what).expected(expected));
+        None
+    };
+    let Some(server) = server_of(draft, vms) else {
+        return refuse(format!("there is no virtual machine \"{}\"", by.value), "the name of another virtual machine");
+    };
+    if server == client {
+        return refuse("a virtual machine can't serve itself".to_owned(), "the name of another virtual machine");
+    }
+    if servers.contains(&client) {
+        return refuse(format!("\"{}\" serves others, and can't be served itself", vms[client].name), "a server without served devices");
+    }
+    for vm in [&vms[client], &vms[server]] {
+        if vm.techniques.nested != Nested::Off {
+            return refuse(format!("\"{}\" has an EL2 of its own, and can't serve or be served devices", vm.name), "nested = false");
+        }
+    }
+    Some(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Flags, MachineConfig};
+    use super::*;
+
+    fn read(text: &str) -> Result<MachineConfig, String> {
+        MachineConfig::from_text("machine.toml", text, Path::new("/"), &Flags::default()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn a_server_is_named() {
+        let served = "[[vm.served]]\ndevice = \"block\"\nby = \"server\"\n";
+        let text = format!(
+            "[[vm]]\nname = \"one\"\nkernel = \"debian\"\n{served}[[vm]]\nname = \"server\"\nkernel = \"debian\"\n\
+             [[vm]]\nname = \"two\"\nkernel = \"debian\"\n{served}[[vm.served]]\ndevice = \"net\"\nby = \"server\"\n"
+        );
+        let config = read(&text).unwrap();
+        let [one, server, two] = &config.vms[..] else { panic!("three VMs") };
+        assert_eq!(one.served, [Served { device: 2, server: 1 }]);
+        assert_eq!(two.served, [Served { device: 2, server: 1 }, Served { device: 1, server: 1 }]);
+        assert_eq!((one.serves, server.serves), (0, 3));
+    }
+
+    #[test]
+    fn mistakes_are_reported_with_their_places() {
+        let says = |served: &str, more: &str, what: &str| {
+            let served = format!("[[vm.served]]\n{served}\n");
+            let other = "[[vm]]\nname = \"other\"\nkernel = \"debian\"\n";
+            let said = read(&format!("[[vm]]\nname = \"one\"\nkernel = \"debian\"\n{served}{other}{more}")).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        };
+        says("device = \"block\"", "", "nobody serves this device");
+        says("by = \"other\"", "", "has no type");
+        says("device = \"tape\"\nby = \"other\"", "", "unknown type of device \"tape\"");
+        says("device = \"block\"\nby = \"another\"", "", "there is no virtual machine \"another\"");
+        says("device = \"block\"\nby = \"one\"", "", "can't serve itself");
+        says("device = \"block\"\nby = \"other\"", "[[vm.served]]\ndevice = \"block\"\nby = \"one\"\n", "serves others");
+        says("device = \"block\"\nby = \"other\"", "nested = true\n", "has an EL2 of its own");
+        let nine = "device = \"block\"\nby = \"other\"\n[[vm.served]]\n".repeat(9) + "device = \"block\"\nby = \"other\"";
+        says(&nine, "", "there are 10 served devices");
+    }
+}

@@ -1,0 +1,28 @@
+//! Nodes of served devices in a guest's device tree.
+
+use stile_board::{intid, map};
+use vm_fdt::{FdtWriter, FdtWriterResult};
+
+use super::fdt::{EDGE_RISING, GIC_SPI};
+
+/// Writes the nodes of `served` devices that other VMs serve, and of `serves` devices that the VM serves.
+pub fn nodes(fdt: &mut FdtWriter, served: usize, serves: usize) -> FdtWriterResult<()> {
+    for (index, spi) in (0..served as u64).zip(intid::VIRTIO..) {
+        let reg = [map::VIRTIO_BASE + index * map::VIRTIO_STRIDE, map::VIRTIO_STRIDE];
+        node(fdt, "virtio_mmio", "virtio,mmio", reg, spi)?;
+    }
+    for (index, spi) in (0..serves as u64).zip(intid::SERVER..) {
+        let reg = [map::SERVER_BASE + index * map::SERVER_STRIDE, map::SERVER_STRIDE];
+        node(fdt, "served-device", "stile,served-device", reg, spi)?;
+    }
+    Ok(())
+}
+
+fn node(fdt: &mut FdtWriter, name: &str, compatible: &str, reg: [u64; 2], spi: u32) -> FdtWriterResult<()> {
+    let node = fdt.begin_node(&format!("{name}@{:x}", reg[0]))?;
+    fdt.property_string("compatible", compatible)?;
+    fdt.property_array_u64("reg", &reg)?;
+    fdt.property_array_u32("interrupts", &[GIC_SPI, spi - intid::SPI_BASE, EDGE_RISING])?;
+    fdt.property_null("dma-coherent")?;
+    fdt.end_node(node)
+}

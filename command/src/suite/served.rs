@@ -1,0 +1,100 @@
+//! The scenarios with devices that one VM serves another.
+
+use anyhow::Result;
+
+use super::operator::Step;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::exit;
+use stile::programs::{PASSED, Programs};
+
+/// All of them.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![pair(programs)?, hostile(programs)?, turned_off(programs)?, request_budget(programs)?])
+}
+
+/// A VM, with a device that `by` serves if it is not empty.
+fn vm(programs: &Programs, name: &str, program: &str, append: &str, by: &str) -> Result<String> {
+    let kernel = programs.path(program)?;
+    let served = if by.is_empty() { String::new() } else { format!("[[vm.served]]\ndevice = \"block\"\nby = \"{by}\"\n") };
+    Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"{append}\"\nmemory = \"64M\"\n{served}\n"))
+}
+
+/// A driver writes and reads its disk, through resets of itself and of its server, while another client of the server
+/// attacks that.
+fn pair(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 2\n\n".to_owned(),
+        vm(programs, "web", "served", "stile driver", "server")?,
+        vm(programs, "wild", "served", "stile wild", "server")?,
+        vm(programs, "server", "served", "stile server clients=2", "")?,
+    ];
+    // The other client may end at any time; the server ends after both.
+    let output = ["server: is back", "PASS nothing_was_under_way", PASSED, PASSED].map(String::from).into();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..passed() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/pair", "--exits") })
+}
+
+/// A hostile server with a client that resets for ever attacks Stile beside a VM that computes.
+fn hostile(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 2\n\n".to_owned(),
+        vm(programs, "foe", "served", "stile foe", "")?,
+        vm(programs, "client", "resets", "", "foe")?.replace("memory", "on_reset = \"restart:20\"\nmemory"),
+        vm(programs, "neighbour", "checksum", "rounds=3", "")?,
+    ];
+    // The client ends by a reset.
+    let output = vec![PASSED.into(), PASSED.into()];
+    let expect = Expect { status: exit::GUEST, output, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/hostile", "--exits") })
+}
+
+/// The operator turns a server on again that has turned itself off with a request under way. Neither side can be destroyed.
+fn turned_off(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 2\n\n".to_owned(),
+        vm(programs, "web", "served", "stile away", "server")?,
+        vm(programs, "server", "served", "stile server", "")?,
+        vm(programs, "neighbour", "checksum", "rounds=1000000", "")?,
+    ];
+    let links = "serves devices to other VMs, or they to it: stop it instead";
+    let steps = vec![
+        Step::new("server: goes away", "destroy m/server", &[links]).fails(1),
+        Step::new("", "start m/server", &["m/server runs"]),
+        // It ends as soon as it has said so, unless the machine is slow.
+        Step::new("5 passed, 0 failed", "destroy m/web", &[links]).fails(1).otherwise("destroy m/web"),
+        Step::new("", "stop m/neighbour --force", &[]),
+    ];
+    let output = ["server: is back", "PASS the_server_is_turned_on_again", PASSED].map(String::from).into();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..passed() };
+    Ok(Scenario { config: Some(config.concat()), steps, expect, ..Scenario::new("served/turned-off", "--exits") })
+}
+
+/// Number of requests of [`request_budget`], read one after the other, and of the others: each sector is written and read before, and the end is
+/// announced.
+const REQUESTS: u64 = 1000;
+const OTHERS: u64 = 2 * 64 + 1;
+
+/// Cost of a request of a client that sleeps until it is answered, with a CPU for each side. Virtual time counts instructions.
+fn request_budget(programs: &Programs) -> Result<Scenario> {
+    let pinned = |vm: String, cpu: u32| vm.replace("memory", &format!("cpus = [{cpu}]\nmemory"));
+    let config = [
+        "[machine]\ncpus = 2\n\n".to_owned(),
+        pinned(vm(programs, "web", "served", &format!("stile count requests={REQUESTS}"), "server")?, 0),
+        pinned(vm(programs, "server", "served", "stile server", "")?, 1),
+    ];
+    let all = REQUESTS + OTHERS;
+    let rows = vec![
+        ("kick of a server", all..=all, 0.48),
+        // Of the client: the interrupt by which its CPU learns of a completion.
+        ("IRQ", all..=all + 10, 0.73),
+        // Two for each request, and loads that wait until the server is there.
+        ("virtio ", 2 * all..=1_000_000, 0.24),
+        ("served device", all..=all + 100, 0.23),
+        ("completion for a client", all..=all, 0.48),
+    ];
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], rows, ..passed() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("budgets/served", "--exits --icount") })
+}

@@ -1,0 +1,12 @@
+//! A virtio device that one virtual machine serves another.
+
+use serde::{Deserialize, Serialize};
+
+/// A virtio device of a virtual machine that another one serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Type of the device (Virtio 1.2, section 5).
+    pub device: u32,
+    /// The number of the virtual machine that serves it.
+    pub server: u8,
+}

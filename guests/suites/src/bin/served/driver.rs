@@ -1,0 +1,194 @@
+//! The driver: Virtio 1.2, sections 3.1 and 4.2.
+
+use payload::gic::Bits;
+use payload::harness::Test;
+use payload::prelude::*;
+use payload::random::mix;
+use payload::uart::Reg32;
+
+use crate::disk::{SECTOR, SECTORS, SIZE, kind};
+use crate::memory::{self, NEXT, WRITE, barrier, describe, place, read8, read16, read64, write8, write16, write32, write64};
+
+pub const TESTS: &[Test] = payload::tests![
+    it_is_identified,
+    a_server_comes,
+    sectors_keep_what_is_written,
+    many_requests_are_answered,
+    a_reset_starts_anew,
+    the_server_comes_back
+];
+pub const AFTER_RESET: &[Test] = payload::tests![the_disk_is_as_before, nothing_was_under_way, the_end_is_announced];
+pub const COUNT: &[Test] = payload::tests![a_server_comes, sectors_keep_what_is_written, many_requests_are_answered, the_end_is_announced];
+pub const AWAY: &[Test] =
+    payload::tests![a_server_comes, sectors_keep_what_is_written, the_server_is_turned_on_again, the_end_is_announced];
+
+const BASE: u64 = 0x0A00_0000;
+const INTID: u32 = 48;
+const MAGIC: u32 = 0x7472_6976;
+const RUNNING: u32 = 0xF;
+
+pub fn register(offset: u64) -> Reg32 {
+    Reg32(BASE + offset)
+}
+
+/// The queue's pages.
+pub fn queue() -> u64 {
+    memory::page(8)
+}
+
+fn it_is_identified() -> Outcome {
+    check_eq!(register(0).read(), MAGIC, "magic");
+    check_eq!(register(4).read(), 2, "version");
+    check_eq!(register(8).read(), 2, "device");
+    check_eq!(Reg32(BASE + 0x200).read(), 0, "no second device");
+    Ok(())
+}
+
+/// Negotiates and enables a queue of `size` descriptors. Waits for a server.
+pub fn start(size: u16) -> Outcome {
+    (0..6).for_each(|page| (0..512).for_each(|word| write64(queue() + 4096 * page + 8 * word, 0)));
+    register(0x70).write(0);
+    check_eq!(register(0x70).read(), 0, "status after a reset");
+    register(0x70).write(3);
+    register(0x14).write(1);
+    check_eq!(register(0x10).read() & 1, 1, "VERSION_1");
+    register(0x24).write(1);
+    register(0x20).write(1);
+    register(0x70).write(RUNNING & !4);
+    check_eq!(register(0x70).read(), RUNNING & !4, "features");
+    register(0x30).write(0);
+    check!(register(0x34).read() >= u32::from(size), "a queue of {}", register(0x34).read());
+    register(0x38).write(size.into());
+    for (offset, address) in [(0x80, queue()), (0x90, queue() + place::AVAILABLE), (0xA0, queue() + place::USED)] {
+        register(offset).write(address as u32);
+        register(offset + 4).write((address >> 32) as u32);
+    }
+    register(0x44).write(1);
+    check_eq!(register(0x44).read(), 1, "ready");
+    register(0x70).write(RUNNING);
+    // Interrupts for a previous driver may be pending.
+    gic::set_edge(INTID, true);
+    gic::clear(Bits::Pending, INTID);
+    gic::set(Bits::Enable, INTID);
+    irq::take();
+    Ok(())
+}
+
+/// Makes a request of three descriptors available, and kicks the server.
+fn send(kind: u32, sector: u64) {
+    let queue = queue();
+    write32(queue + place::HEADER, kind);
+    write64(queue + place::HEADER + 8, sector);
+    write8(queue + place::STATUS, 0xFF);
+    describe(queue, 0, queue + place::HEADER, 16, NEXT, 1);
+    describe(queue, 1, queue + place::DATA, SECTOR as u32, if kind == kind::READ { NEXT | WRITE } else { NEXT }, 2);
+    describe(queue, 2, queue + place::STATUS, 1, WRITE, 0);
+    let index = read16(queue + place::AVAILABLE + 2);
+    write16(queue + place::AVAILABLE + 4 + 2 * u64::from(index % SIZE), 0);
+    barrier();
+    write16(queue + place::AVAILABLE + 2, index.wrapping_add(1));
+    payload::instruction!("dsb ish");
+    register(0x50).write(0);
+}
+
+/// Makes a request, and waits for its interrupt.
+fn request(kind: u32, sector: u64) -> Outcome {
+    irq::clear();
+    let before = read16(queue() + place::USED + 2);
+    send(kind, sector);
+    let sleeps = machine::has("count") || machine::has("away");
+    let answered = wait::until(|| {
+        // Interrupts are masked, but end WFI.
+        if sleeps && !irq::is_pending() {
+            payload::instruction!("wfi");
+        }
+        irq::take();
+        irq::count(0) != 0
+    });
+    check!(answered, "request {kind:#x} of sector {sector} is not answered");
+    check_eq!(irq::nth(0, 0), INTID, "interrupt");
+    check_eq!(register(0x60).read(), 1, "interrupt status");
+    register(0x64).write(1);
+    barrier();
+    check_eq!(read16(queue() + place::USED + 2), before.wrapping_add(1), "used index");
+    check_eq!(read8(queue() + place::STATUS), 0, "status of request {kind:#x}");
+    Ok(())
+}
+
+fn a_server_comes() -> Outcome {
+    start(SIZE)?;
+    check_eq!(register(0x100).read(), SECTORS as u32, "capacity");
+    Ok(())
+}
+
+fn contents(sector: u64, word: u64) -> u64 {
+    mix(sector << 32 | word)
+}
+
+fn write(sector: u64) -> Outcome {
+    (0..SECTOR / 8).for_each(|word| write64(queue() + place::DATA + 8 * word, contents(sector, word)));
+    request(kind::WRITE, sector)
+}
+
+fn check(sector: u64) -> Outcome {
+    (0..SECTOR / 8).for_each(|word| write64(queue() + place::DATA + 8 * word, 0));
+    request(kind::READ, sector)?;
+    for word in 0..SECTOR / 8 {
+        check_eq!(read64(queue() + place::DATA + 8 * word), contents(sector, word), "word {word} of sector {sector}");
+    }
+    Ok(())
+}
+
+fn sectors_keep_what_is_written() -> Outcome {
+    (0..SECTORS).try_for_each(write)?;
+    (0..SECTORS).try_for_each(check)
+}
+
+fn many_requests_are_answered() -> Outcome {
+    (0..machine::number("requests", 400)).try_for_each(|number| check(number % SECTORS))
+}
+
+fn a_reset_starts_anew() -> Outcome {
+    for round in 0..20 {
+        start(SIZE)?;
+        check(round)?;
+    }
+    Ok(())
+}
+
+/// The server resets its machine with a request under way, and then answers it. Registers wait meanwhile.
+fn the_server_comes_back() -> Outcome {
+    request(kind::REBOOT, 0)?;
+    check_eq!(register(0x70).read(), RUNNING, "status");
+    (0..SECTORS).try_for_each(check)
+}
+
+/// The server turns its machine off with a request under way, and answers it once the operator has turned that on.
+fn the_server_is_turned_on_again() -> Outcome {
+    request(kind::TURN_OFF, 0)?;
+    check_eq!(register(0x70).read(), RUNNING, "status");
+    (0..SECTORS).try_for_each(check)
+}
+
+/// Leaves a request under way at the machine's reset.
+pub fn leave_under_way() {
+    memory::mark();
+    send(kind::READ, 1);
+}
+
+fn the_disk_is_as_before() -> Outcome {
+    start(SIZE)?;
+    (0..SECTORS).try_for_each(check)
+}
+
+/// The server has answered before this machine was loaded anew, or never.
+fn nothing_was_under_way() -> Outcome {
+    let before = read16(queue() + place::USED + 2);
+    wait::settle();
+    check_eq!(read16(queue() + place::USED + 2), before, "used index");
+    Ok(())
+}
+
+pub fn the_end_is_announced() -> Outcome {
+    request(kind::END, 0)
+}

@@ -1,0 +1,60 @@
+//! A hostile server. Its client is hostile, too: nobody relies on what it does.
+
+use payload::exception;
+use payload::harness::Test;
+use payload::prelude::*;
+use payload::random::Random;
+use payload::uart::Reg32;
+
+use crate::memory::{read64, write64};
+
+pub const TESTS: &[Test] = payload::tests![any_registers, windows_end, all_of_a_window];
+
+const BASE: u64 = 0x0A01_0000;
+/// Behind this machine's RAM of less than a GiB; the client has as much.
+const WINDOW: u64 = 0x8000_0000;
+
+fn any_registers() -> Outcome {
+    let mut random = Random::new(machine::number("seed", 4));
+    for _ in 0..20_000 {
+        // Also of devices that it does not serve.
+        let register = Reg32(BASE + 0x1000 * random.below(8) + 4 * random.below(0x90));
+        match random.below(3) {
+            0 => drop(register.read()),
+            1 => register.write(1),
+            _ => register.write(random.odd() as u32),
+        }
+    }
+    Ok(())
+}
+
+fn is_refused(address: u64) -> Outcome {
+    let fault = exception::catch(|| {
+        let _ = read64(address);
+    });
+    check!(fault.is_some_and(|fault| fault.is_external_abort()), "a load of {address:#x} is answered");
+    let fault = exception::catch(|| write64(address, 0));
+    check!(fault.is_some_and(|fault| fault.is_external_abort()), "a store to {address:#x} is accepted");
+    Ok(())
+}
+
+fn windows_end() -> Outcome {
+    let ram = machine::ram();
+    let end = WINDOW + (ram.end - ram.start);
+    for address in [ram.end, WINDOW - 8, end, WINDOW + (1 << 30), 0x1_0000_0000, 0x1_FFFF_FFF8] {
+        is_refused(address)?;
+    }
+    Ok(())
+}
+
+/// Touches every page, which fills the client's RAM, while it runs and resets.
+fn all_of_a_window() -> Outcome {
+    let ram = machine::ram();
+    for _ in 0..4 {
+        // The client's code is at the start: what is there may change at any time, but is not changed here.
+        for page in (0..ram.end - ram.start).step_by(4096) {
+            let _ = read64(WINDOW + page);
+        }
+    }
+    Ok(())
+}

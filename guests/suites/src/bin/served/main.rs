@@ -1,0 +1,44 @@
+//! A served device: a driver and a server of virtio-blk, each in a VM of its own, and hostile forms of both.
+//!
+//! Boot arguments: `driver` writes and reads the disk, through a reset of each side, and then ends. `count` makes `requests=N` and few others,
+//! and sleeps while it waits. `away` lets the server turn itself off. `wild` attacks the server by its registers and queue. `server` serves a
+//! disk in its RAM, `clients=N` of them, until each has said that it ends. `foe` attacks Stile by the server's registers and addresses.
+#![no_std]
+#![no_main]
+
+mod disk;
+mod driver;
+mod foe;
+mod memory;
+mod server;
+mod wild;
+
+use payload::entry::Entry;
+use payload::harness::Harness;
+use payload::prelude::*;
+
+payload::program!(main);
+
+fn main(entry: &Entry) -> ! {
+    gic::reset();
+    if machine::has("server") {
+        server::run();
+    }
+    let mut harness = Harness::new("served", entry);
+    match () {
+        () if machine::has("foe") => harness.run(|| {}, foe::TESTS),
+        () if machine::has("wild") => harness.run(|| {}, wild::TESTS),
+        () if machine::has("count") => harness.run(|| {}, driver::COUNT),
+        () if machine::has("away") => harness.run(|| {}, driver::AWAY),
+        () if memory::second_boot() => harness.run(|| {}, driver::AFTER_RESET),
+        () => {
+            harness.run(|| {}, driver::TESTS);
+            if harness.sum() != 0 {
+                payload::harness::exit(1);
+            }
+            driver::leave_under_way();
+            payload::psci::system_reset()
+        }
+    }
+    harness.end()
+}

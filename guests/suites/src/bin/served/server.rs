@@ -1,0 +1,212 @@
+//! The server: a disk of its RAM, for each of its clients. Clients are hostile.
+
+use payload::gic::Bits;
+use payload::prelude::*;
+use payload::uart::Reg32;
+use payload::{harness, instruction, psci};
+
+use crate::disk::{SECTOR, SECTORS, SIZE, kind};
+use crate::memory::{self, NEXT, WRITE, barrier, read8, read16, read32, read64, write8, write16, write32};
+
+const BASE: u64 = 0x0A01_0000;
+const FIRST_INTID: u32 = 56;
+/// Clients at most.
+const MOST: usize = 8;
+/// Status of a request: failed.
+const FAILED: u8 = 1;
+
+/// A client's device.
+#[derive(Clone, Copy)]
+struct Slot {
+    base: u64,
+    disk: u64,
+    /// The client's RAM: in its addresses, and where it is here.
+    ram: (u64, u64),
+    window: u64,
+    queue: Option<Queue>,
+    /// Whether the client has said that it ends: a byte that a reset of this machine keeps.
+    ended: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Queue {
+    size: u16,
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    next: u16,
+}
+
+/// Requests of this client make no sense.
+struct Broken;
+
+impl Slot {
+    fn register(&self, offset: u64) -> Reg32 {
+        Reg32(self.base + offset)
+    }
+
+    fn pair(&self, offset: u64) -> u64 {
+        u64::from(self.register(offset).read()) | u64::from(self.register(offset + 4).read()) << 32
+    }
+
+    fn new(number: u64) -> Self {
+        let disk = memory::page(16 + 16 * (number + 1));
+        let slot = Slot { base: BASE + 0x1000 * number, disk, ram: (0, 0), window: 0, queue: None, ended: memory::page(1) + number };
+        Slot { ram: (slot.pair(0x20), slot.pair(0x18)), window: slot.pair(0x10), ..slot }
+    }
+
+    fn come_online(&mut self) {
+        for (offset, value) in [(0x38, 0), (0x3C, 0), (0x50, 0), (0x54, u32::from(SIZE)), (0x100, SECTORS as u32), (0x28, 1)] {
+            self.register(offset).write(value);
+        }
+        self.follow_state();
+    }
+
+    /// Where `length` bytes of the client's are here.
+    fn find(&self, address: u64, length: u64) -> Result<u64, Broken> {
+        let into = address.checked_sub(self.ram.0).ok_or(Broken)?;
+        if into > self.ram.1 || length > self.ram.1 - into { Err(Broken) } else { Ok(self.window + into) }
+    }
+
+    /// Acknowledges a reset, and finds the queue of a running driver.
+    fn follow_state(&mut self) {
+        let state = self.register(0x2C).read();
+        if state >> 31 != 0 {
+            self.queue = None;
+            self.register(0x30).write(1);
+        }
+        let state = self.register(0x2C).read();
+        if state & 4 != 0 && self.queue.is_none() {
+            match self.take_queue() {
+                Ok(queue) => self.queue = Some(queue),
+                Err(Broken) => self.register(0x48).write(1),
+            }
+        }
+    }
+
+    fn take_queue(&self) -> Result<Queue, Broken> {
+        let size = self.register(0x58).read() as u16;
+        if self.register(0x5C).read() == 0 || !size.is_power_of_two() || size > SIZE {
+            return Err(Broken);
+        }
+        let entries = u64::from(size);
+        let (descriptors, available, used) = (self.pair(0x60), self.pair(0x68), self.pair(0x70));
+        if (descriptors | available | used) & 15 != 0 {
+            return Err(Broken);
+        }
+        let descriptors = self.find(descriptors, 16 * entries)?;
+        let (available, used) = (self.find(available, 6 + 2 * entries)?, self.find(used, 6 + 8 * entries)?);
+        // Requests are answered in their order: those that an earlier server did not answer are next.
+        Ok(Queue { size, descriptors, available, used, next: read16(used + 2) })
+    }
+
+    /// Answers requests. Returns whether there were any.
+    fn serve(&mut self) -> Result<bool, Broken> {
+        let Some(mut queue) = self.queue else { return Ok(false) };
+        let mut some = false;
+        for _ in 0..queue.size {
+            if queue.next == read16(queue.available + 2) {
+                break;
+            }
+            barrier();
+            let head = read16(queue.available + 4 + 2 * u64::from(queue.next % queue.size));
+            let written = self.request(&queue, head)?;
+            let entry = queue.used + 4 + 8 * u64::from(queue.next % queue.size);
+            write32(entry, head.into());
+            write32(entry + 4, written);
+            barrier();
+            queue.next = queue.next.wrapping_add(1);
+            write16(queue.used + 2, queue.next);
+            some = true;
+        }
+        self.queue = Some(queue);
+        Ok(some)
+    }
+
+    /// A descriptor's address here, length, flags and next.
+    fn descriptor(&self, queue: &Queue, index: u16) -> Result<(u64, u32, u16, u16), Broken> {
+        if index >= queue.size {
+            return Err(Broken);
+        }
+        let at = queue.descriptors + 16 * u64::from(index);
+        let length = read32(at + 8);
+        Ok((self.find(read64(at), length.into())?, length, read16(at + 12), read16(at + 14)))
+    }
+
+    fn request(&mut self, queue: &Queue, head: u16) -> Result<u32, Broken> {
+        let (header, length, flags, next) = self.descriptor(queue, head)?;
+        if length < 16 || flags != NEXT || header % 8 != 0 {
+            return Err(Broken);
+        }
+        let (data, length, flags, next) = self.descriptor(queue, next)?;
+        if u64::from(length) != SECTOR || flags & NEXT == 0 || data % 8 != 0 {
+            return Err(Broken);
+        }
+        let (status, status_length, status_flags, _) = self.descriptor(queue, next)?;
+        if status_length == 0 || status_flags != WRITE {
+            return Err(Broken);
+        }
+        let (kind, sector) = (read32(header), read64(header + 8));
+        let disk = self.disk + SECTOR * (sector % SECTORS);
+        let copy = |from: u64, to: u64| (0..SECTOR).for_each(|byte| write8(to + byte, read8(from + byte)));
+        let mut result = 0;
+        match kind {
+            kind::READ if sector < SECTORS && flags & WRITE != 0 => copy(disk, data),
+            kind::WRITE if sector < SECTORS && flags & WRITE == 0 => copy(data, disk),
+            kind::REBOOT | kind::TURN_OFF if !memory::second_boot() => {
+                memory::mark();
+                println!("server: goes away");
+                if kind == kind::REBOOT { psci::system_reset() } else { harness::exit(0) }
+            }
+            kind::REBOOT | kind::TURN_OFF => println!("server: is back"),
+            kind::END => write8(self.ended, 1),
+            _ => result = FAILED,
+        }
+        write8(status, result);
+        Ok(if kind == kind::READ { SECTOR as u32 + 1 } else { 1 })
+    }
+
+    /// Handles events: returns after a bounded number of requests, all of which are answered or belong to a broken queue.
+    fn attend(&mut self) {
+        let events = self.register(0x80).read();
+        if events >> 31 != 0 {
+            self.follow_state();
+        }
+        loop {
+            match self.serve() {
+                Ok(true) => self.register(0x34).write(1),
+                Ok(false) => return,
+                Err(Broken) => {
+                    self.queue = None;
+                    return self.register(0x48).write(1);
+                }
+            }
+        }
+    }
+}
+
+/// Serves `clients=N` devices, until all clients have ended.
+pub fn run() -> ! {
+    let clients = (machine::number("clients", 1) as usize).min(MOST);
+    let mut slots: [Slot; MOST] = core::array::from_fn(|number| Slot::new(number as u64));
+    let slots = &mut slots[..clients];
+    for (slot, intid) in slots.iter_mut().zip(FIRST_INTID..) {
+        if slot.register(0).read() != 0x7653_7453 {
+            harness::die("server: no device");
+        }
+        gic::set_edge(intid, true);
+        gic::set(Bits::Enable, intid);
+        slot.come_online();
+    }
+    println!("server: online");
+    loop {
+        slots.iter_mut().for_each(Slot::attend);
+        if slots.iter().all(|slot| read8(slot.ended) != 0) {
+            harness::exit(0)
+        }
+        if !irq::is_pending() {
+            instruction!("wfi");
+        }
+        irq::take();
+    }
+}

@@ -1,0 +1,70 @@
+//! A hostile driver: any registers, any queue. Its server is honest, and must neither fail nor stop.
+
+use payload::harness::Test;
+use payload::prelude::*;
+use payload::random::Random;
+
+use crate::disk::SIZE;
+use crate::driver;
+use crate::memory::{describe, place, write16};
+
+pub const TESTS: &[Test] = payload::tests![any_registers, any_descriptors, any_rings, the_end_is_announced];
+
+const ROUNDS: u64 = 60;
+
+/// Any stores. (Loads may have to wait for the server, which is honest and there.)
+fn any_registers() -> Outcome {
+    let mut random = Random::new(machine::number("seed", 1));
+    for _ in 0..ROUNDS {
+        driver::start(SIZE)?;
+        for _ in 0..100 {
+            driver::register(4 * random.below(0x80)).write(random.odd() as u32);
+        }
+        driver::register(0x70).write(0xF);
+        driver::register(0x50).write(0);
+    }
+    Ok(())
+}
+
+fn any_descriptors() -> Outcome {
+    let mut random = Random::new(machine::number("seed", 2));
+    for _ in 0..ROUNDS {
+        driver::start(SIZE)?;
+        let queue = driver::queue();
+        for index in 0..u64::from(SIZE) {
+            let ram = machine::ram();
+            let address = random.pick(&[queue + place::HEADER, queue, ram.end - 8, ram.end, 0x0A01_0000, 0, u64::MAX - 4]);
+            let length = random.pick(&[16, 512, 1, 0, u32::MAX]);
+            describe(queue, index, address, length, random.below(4) as u16, random.below(9) as u16);
+        }
+        for entry in 0..u64::from(SIZE) {
+            write16(queue + place::AVAILABLE + 4 + 2 * entry, random.below(10) as u16);
+        }
+        write16(queue + place::AVAILABLE + 2, SIZE);
+        driver::register(0x50).write(0);
+    }
+    Ok(())
+}
+
+/// Rings at any address, and indexes that jump.
+fn any_rings() -> Outcome {
+    let mut random = Random::new(machine::number("seed", 3));
+    for _ in 0..ROUNDS {
+        driver::start(SIZE)?;
+        driver::register(0x70).write(0);
+        driver::register(0x70).write(0xB);
+        for offset in [0x80, 0x84, 0x90, 0x94, 0xA0, 0xA4] {
+            driver::register(offset).write(random.odd() as u32);
+        }
+        driver::register(0x44).write(1);
+        driver::register(0x70).write(0xF);
+        write16(driver::queue() + place::AVAILABLE + 2, random.bits() as u16);
+        driver::register(0x50).write(0);
+    }
+    Ok(())
+}
+
+fn the_end_is_announced() -> Outcome {
+    driver::start(SIZE)?;
+    driver::the_end_is_announced()
+}

@@ -1,0 +1,68 @@
+//! A link: a served device, whose two sides signal each other by SPIs.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use stile_board::{MAX_SERVED, MAX_VMS, intid};
+use stile_lock::TicketLock;
+use stile_virtio::{Effect, Transport};
+
+use crate::arch::aarch64::interrupts::delivery;
+use crate::vm;
+
+/// A served device.
+pub struct Link {
+    /// The client's number.
+    pub client: usize,
+    /// Index among the client's devices.
+    pub index: u32,
+    /// The server's number.
+    pub server: usize,
+    /// Index among the server's devices.
+    pub slot: u32,
+    /// Registers of both sides.
+    pub transport: TicketLock<Transport>,
+}
+
+/// Links by server and slot; null for unused slots. Written when a client is created.
+static LINKS: [[AtomicPtr<Link>; MAX_SERVED]; MAX_VMS] = [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_SERVED] }; MAX_VMS];
+
+fn link_at(place: &AtomicPtr<Link>) -> Option<&'static Link> {
+    // SAFETY: the pointer is null, or of a complete link, which is never freed: VMs with links are never destroyed.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+/// The link of a server's slot, if there is one.
+pub fn of_slot(server: usize, slot: usize) -> Option<&'static Link> {
+    LINKS.get(server)?.get(slot).and_then(link_at)
+}
+
+/// The links of a server.
+pub fn of_server(server: usize) -> impl Iterator<Item = &'static Link> {
+    LINKS.get(server).into_iter().flatten().filter_map(link_at)
+}
+
+/// Makes a link known to its server. Returns `None` if the server has no such slot.
+pub fn publish(link: &'static mut Link) -> Option<&'static Link> {
+    let place = LINKS.get(link.server)?.get(link.slot as usize)?;
+    place.store(link, Ordering::Release);
+    link_at(place)
+}
+
+impl Link {
+    /// Carries out the effect of an access, with the transport unlocked.
+    pub fn apply(&self, effect: Effect) {
+        match effect {
+            Effect::Nothing => {}
+            Effect::SignalServer => signal(self.server, intid::SERVER + self.slot),
+            Effect::SignalClient => signal(self.client, intid::VIRTIO + self.index),
+        }
+    }
+}
+
+/// Makes an SPI of VM `number` pending.
+fn signal(number: usize, spi: u32) {
+    let Some(vm) = vm::get(number) else { return };
+    let kick = vm.arch.distributor.lock().pulse(spi);
+    delivery::deliver(vm, kick);
+}

@@ -1,0 +1,136 @@
+//! Virtio devices that one VM, the server, serves others, its clients; docs/served-devices.md describes them.
+//!
+//! A [`Link`] is such a device: registers of both sides (crate `stile-virtio`), whose signals become SPIs. The server
+//! finds a client's RAM in a [`Window`] of its second stage, block by block at its first touch. Links live as long as
+//! the machine: VMs with served devices are never destroyed.
+
+mod link;
+mod registers;
+mod window;
+
+use heapless::Vec;
+use stile_blob::Slot;
+use stile_board::MAX_SERVED;
+use stile_lock::TicketLock;
+use stile_paging::frames::Piece;
+use stile_virtio::Transport;
+
+use crate::arena::Arena;
+use crate::image;
+use crate::vm::{Vm, get};
+use link::Link;
+pub use registers::{ServerPages, Transports};
+use window::Window;
+
+/// The devices that a VM serves, or is served.
+pub enum Served {
+    /// Devices that other VMs serve it.
+    Client(Vec<&'static Link, MAX_SERVED>),
+    /// Windows on the RAM of the VMs that it serves.
+    Server(&'static Vec<Window, MAX_SERVED>),
+}
+
+impl Served {
+    /// Creates the part of VM `number`, whose RAM is `pieces`; `None` if it neither serves nor is served. `reserve` reserves
+    /// tables of its second stage for a part of a window. Not inlined, because the caller's frame would have room for all
+    /// of it.
+    ///
+    /// # Errors
+    /// No memory is left, or those of `reserve`.
+    #[inline(never)]
+    pub fn new(
+        number: usize,
+        config: &stile_blob::Vm<'_>,
+        pieces: &[Piece],
+        arena: &'static Arena,
+        reserve: impl FnMut(&Piece) -> Result<(), &'static str>,
+    ) -> Result<Option<&'static Served>, &'static str> {
+        const UNKNOWN: &str = "devices can be served only to VMs of the machine's configuration";
+        let slots = |server: usize| image::vms().served_by(server).ok_or(UNKNOWN);
+        if config.serves != 0 {
+            let windows = arena.allocate()?.write(window::create(&slots(number)?, reserve)?);
+            return Ok(Some(arena.allocate()?.write(Served::Server(windows))));
+        }
+        let mut links = Vec::new();
+        for (index, served) in config.served.iter().enumerate() {
+            let server = usize::from(served.server);
+            let slots = slots(server)?;
+            let is_own = |slot: &Slot| usize::from(slot.client) == number && usize::from(slot.index) == index;
+            let at = slots.iter().position(is_own).ok_or(UNKNOWN)?;
+            let is_first = config.served[..index].iter().all(|other| other.server != served.server);
+            if let Some((server, window)) = window_on(server, number).filter(|_| is_first) {
+                window.reserve(server, pieces)?;
+            }
+            let transport = TicketLock::new(Transport::new(served.device, slots[at].window, slots[at].size, slots[at].base));
+            let link = arena.allocate()?.write(Link { client: number, index: index as u32, server, slot: at as u32, transport });
+            links.push(link::publish(link).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?;
+        }
+        Ok(if links.is_empty() { None } else { Some(arena.allocate()?.write(Served::Client(links))) })
+    }
+
+    /// A client's devices.
+    fn links(&self) -> &[&'static Link] {
+        match self {
+            Served::Client(links) => links,
+            Served::Server(_) => &[],
+        }
+    }
+
+    /// Resets a client's devices. Its vCPUs are off.
+    pub fn reset(&self) {
+        for link in self.links() {
+            let effect = link.transport.lock().reset();
+            link.apply(effect);
+        }
+    }
+
+    /// Whether no server accesses a client's memory any more: each has acknowledged the last reset.
+    pub fn is_quiet(&self) -> bool {
+        self.links().iter().all(|link| link.transport.lock().is_quiet())
+    }
+
+    /// Unmaps a part of a client's RAM from its servers' second stages. Its translations are invalidated by
+    /// [`Served::complete_unmap`].
+    pub fn unmap_ram(&self, gpa: u64, size: u64) {
+        for link in self.links() {
+            if let Some((server, window)) = window_on(link.server, link.client) {
+                window.unmap(server, gpa, size);
+            }
+        }
+    }
+
+    /// Invalidates translations of parts that [`Served::unmap_ram`] unmapped. Returns false if it unmapped none.
+    pub fn complete_unmap(&self) -> bool {
+        let has_servers = !self.links().is_empty();
+        if has_servers {
+            window::invalidate();
+        }
+        has_servers
+    }
+}
+
+/// The windows of a VM.
+fn windows_of(vm: &Vm) -> &'static [Window] {
+    match vm.arch.served {
+        Some(Served::Server(windows)) => windows,
+        _ => &[],
+    }
+}
+
+/// A server and its window on a client, if both exist.
+fn window_on(server: usize, client: usize) -> Option<(&'static Vm, &'static Window)> {
+    let server = get(server)?;
+    Some((server, windows_of(server).iter().find(|window| window.client == client)?))
+}
+
+/// Handles a VM's access to an address that is not mapped. Returns false if it is in no window; otherwise the guest
+/// retries the access.
+pub fn touch(vm: &Vm, ipa: u64) -> bool {
+    let found = windows_of(vm).iter().find_map(|window| Some((window, window.client_address(ipa)?)));
+    found.is_some_and(|(window, gpa)| window.touch(vm, gpa))
+}
+
+/// VM `number`, whose vCPUs are off, serves no device any more until it does so again.
+pub fn server_ended(number: usize) {
+    link::of_server(number).for_each(|link| link.transport.lock().server_ended());
+}

@@ -1,0 +1,91 @@
+//! Windows: clients' RAM in a server's second stage.
+//!
+//! A block of a window is mapped at the server's first touch, once the client's block is filled. It stays mapped until
+//! the client's block is drained, which is when files are loaded again.
+
+use heapless::Vec;
+use stile_blob::Slot;
+use stile_board::MAX_SERVED;
+use stile_lock::TicketLock;
+use stile_paging::frames::Piece;
+
+use crate::vm::{Vm, get};
+
+/// A server's window on a client's RAM.
+pub struct Window {
+    /// The client's number.
+    pub client: usize,
+    /// Server-physical address.
+    start: u64,
+    size: u64,
+    /// Client-physical address of the first byte.
+    base: u64,
+    /// Held while a block is mapped or unmapped: a block that is being drained must not be mapped after it is unmapped.
+    changing: TicketLock<()>,
+}
+
+/// Creates the windows of a server with these slots. `reserve` reserves tables for a part of a window, for clients that
+/// were created before their server; [`Window::reserve`] does for others.
+///
+/// # Errors
+/// Those of `reserve`.
+pub fn create(
+    slots: &[Slot],
+    mut reserve: impl FnMut(&Piece) -> Result<(), &'static str>,
+) -> Result<Vec<Window, MAX_SERVED>, &'static str> {
+    let mut windows = Vec::<Window, MAX_SERVED>::new();
+    for slot in slots {
+        let client = usize::from(slot.client);
+        if windows.iter().any(|window| window.client == client) {
+            continue;
+        }
+        let window = Window { client, start: slot.window, size: slot.size, base: slot.base, changing: TicketLock::new(()) };
+        if let Some(client) = get(client) {
+            client.ram_parts(slot.base, slot.base + slot.size).try_for_each(|part| reserve(&window.place(&part)))?;
+        }
+        windows.push(window).map_err(|_| "too many served devices")?;
+    }
+    Ok(windows)
+}
+
+impl Window {
+    /// Client-physical address of a server-physical one in the window.
+    pub fn client_address(&self, ipa: u64) -> Option<u64> {
+        ipa.checked_sub(self.start).filter(|&into| into < self.size).map(|into| self.base + into)
+    }
+
+    /// Place in the window of a part of the client's RAM.
+    fn place(&self, part: &Piece) -> Piece {
+        Piece { gpa: part.gpa - self.base + self.start, ..*part }
+    }
+
+    /// Reserves tables of the server for a client that is being created, with this RAM.
+    ///
+    /// # Errors
+    /// No memory is left, or the CPUs' second stage is too small.
+    pub fn reserve(&self, server: &Vm, pieces: &[Piece]) -> Result<(), &'static str> {
+        pieces.iter().try_for_each(|part| server.arch.reserve_window(&self.place(part)))
+    }
+
+    /// Handles the server's access to an address of the client's that is not mapped: does a bounded part of filling and
+    /// mapping its block. Returns false if it is not in RAM; otherwise the guest retries the access.
+    pub fn touch(&self, server: &Vm, gpa: u64) -> bool {
+        let Some(client) = get(self.client).filter(|client| client.touch(gpa)) else { return false };
+        let _changing = self.changing.lock();
+        client.filled_parts(gpa).for_each(|part| server.arch.map_window(&self.place(&part)));
+        true
+    }
+
+    /// Unmaps a part of the client's RAM, whose block is claimed, from the server's second stage.
+    pub fn unmap(&self, server: &Vm, gpa: u64, size: u64) {
+        let _changing = self.changing.lock();
+        server.arch.unmap_window(gpa - self.base + self.start, size);
+    }
+}
+
+/// Invalidates the translations of all second stages on all CPUs: those of servers, on a CPU that has loaded a client's.
+/// A client's reset does this once for some 64 blocks.
+pub fn invalidate() {
+    // SAFETY: invalidating TLBs affects performance only.
+    unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+}
