@@ -9,6 +9,7 @@ mod retirement;
 mod samples;
 mod traces;
 mod vmids;
+mod windows;
 
 use std::sync::Arc;
 

@@ -1,0 +1,59 @@
+//! A server's touch of a block of its client's RAM on one CPU, and the drain of the block for the client's reset on another.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::thread;
+
+use crate::first_touch::{Block, Claim, EarlyPages, STEPS};
+
+/// A block with its mappings, each behind the lock of its table or window.
+struct State {
+    block: Block,
+    pages: EarlyPages,
+    client: Mutex<bool>,
+    window: Mutex<bool>,
+}
+
+impl State {
+    /// As `Vm::touch`, in one step.
+    fn fill(&self) {
+        if let Claim::Fill { .. } = self.block.claim() {
+            *self.client.lock().unwrap() = true;
+            self.block.complete(&self.pages);
+        }
+    }
+
+    /// As `Window::touch`.
+    fn touch(&self) {
+        self.fill();
+        let mut window = self.window.lock().unwrap();
+        *window |= self.block.is_full();
+    }
+
+    /// As `Vm::drain_files`.
+    fn drain(&self) {
+        if self.block.drain(&self.pages) {
+            *self.client.lock().unwrap() = false;
+            *self.window.lock().unwrap() = false;
+            self.block.release(0);
+        }
+    }
+}
+
+#[test]
+fn a_block_that_is_drained_while_its_server_touches_it_is_mapped_where_it_is_full() {
+    loom::model(|| {
+        let new = || State { block: Block::new(), pages: EarlyPages::new(), client: Mutex::new(false), window: Mutex::new(false) };
+        let state = Arc::new(new());
+        state.fill();
+        let other = Arc::clone(&state);
+        let server = thread::spawn(move || other.touch());
+        state.drain();
+        server.join().unwrap();
+        let (client, window) = (*state.client.lock().unwrap(), *state.window.lock().unwrap());
+        assert_eq!(client, state.block.is_full(), "a full block that is not mapped faults for ever");
+        assert!(!window || state.block.is_full(), "a server sees a block before its files are loaded again");
+        assert!(matches!(state.block.claim(), Claim::Full | Claim::Fill { step: 0..STEPS, .. }), "the claim is released");
+    });
+}
