@@ -30,7 +30,7 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     save::hold(&mut source, state)?;
     let moved = save::save(&mut source, file.path()).and_then(|()| {
         let summary = restore::check(&mut to, file.path())?;
-        restore::restore(to, &summary, file.path())
+        restore::restore(to, &summary, file.path(), args.clock)
     });
     let target = match moved {
         Ok(target) => target,

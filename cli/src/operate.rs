@@ -81,7 +81,12 @@ impl Target {
 
     /// Requests a change. The error is the reason of a refusal.
     pub(crate) fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
-        self.connection.send(&Request::Control { vm: self.vm.clone(), action })?;
+        self.request(&Request::Control { vm: self.vm.clone(), action })
+    }
+
+    /// As [`Target::ask`], for a request that is answered thus.
+    fn request(&mut self, request: &Request) -> Result<Result<(), String>> {
+        self.connection.send(request)?;
         match self.connection.receive_or_end()? {
             // The machine ends with its last VM.
             Some(Reply::Done) | None => Ok(Ok(())),
@@ -236,12 +241,20 @@ pub(crate) fn remove(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// Pauses a VM. Returns its state then: it may have turned itself off before.
+/// Pauses a VM for as long as this command lives, and does not resume it. Returns its state then: it may have turned
+/// itself off before.
 ///
 /// # Errors
 /// It does not run.
 pub(crate) fn hold(target: &mut Target) -> Result<State> {
-    target.change(Action::Pause)?;
+    let request = Request::Hold { vm: target.vm.clone() };
+    target.state()?;
+    target.request(&request)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be paused", target.name()))?;
+    paused(target)
+}
+
+/// Waits until a VM is paused. Returns its state then.
+fn paused(target: &mut Target) -> Result<State> {
     // Each vCPU stops at its next exit.
     match target.wait(LIMIT, |state| state != State::Running)? {
         Some(state) => Ok(state),
@@ -255,7 +268,8 @@ pub(crate) fn hold(target: &mut Target) -> Result<State> {
 /// The machine or VM does not exist, or the VM does not run.
 pub fn pause(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
-    let state = hold(&mut target)?;
+    target.change(Action::Pause)?;
+    let state = paused(&mut target)?;
     target.report(args.json, state, &format!("is {}", state.name()), None)
 }
 

@@ -11,7 +11,7 @@ use crate::args::RestoreArgs;
 use crate::config::Arch;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
-use crate::control::protocol::{Reply, Request, State};
+use crate::control::protocol::{Clock, Reply, Request, State};
 use crate::exit;
 use crate::operate::{self, Target};
 use crate::progress::Task;
@@ -28,7 +28,7 @@ pub fn run(args: &RestoreArgs) -> Result<u8> {
     let path = std::path::absolute(&args.file).with_context(|| args.file.display().to_string())?;
     let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
     let summary = check(&mut connection, &path)?;
-    let target = restore(connection, &summary, &path)?;
+    let target = restore(connection, &summary, &path, args.clock)?;
     target.report(args.json, State::Running, "runs", None)
 }
 
@@ -70,12 +70,12 @@ pub(crate) fn may_have(connection: &mut Connection, name: &str, arch: Arch) -> R
 ///
 /// # Errors
 /// The machine can't have the VM.
-pub(crate) fn restore(mut connection: Connection, summary: &Summary, path: &Path) -> Result<Target> {
+pub(crate) fn restore(mut connection: Connection, summary: &Summary, path: &Path, clock: Clock) -> Result<Target> {
     let vm = summary.guest.name.clone();
     let what = format!("{}/{vm}", connection.name);
     let task = Task::start(format!("restoring {what}"));
     connection.set_patience(Some(PATIENCE))?;
-    connection.send(&Request::Restore { file: path.to_owned() })?;
+    connection.send(&Request::Restore { file: path.to_owned(), clock })?;
     let size = std::fs::metadata(path).map_or(0, |file| file.len()).max(summary.pages * 4096);
     let refused = loop {
         match connection.receive()? {

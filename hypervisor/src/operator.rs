@@ -53,7 +53,7 @@ fn take(input: Input) {
         Input::Command(Command::Restore { tag, crc }) => upload::create(tag, crc, power::begin_restore),
         Input::Command(Command::RestoreState { tag, vm, part, length }) => snapshot::restore_state(tag, vm, part, length),
         Input::Command(Command::RestoreMemory { tag, vm, from, length }) => snapshot::restore_memory(tag, vm, from, length),
-        Input::Command(Command::RestoreEnd { tag, vm }) => snapshot::restore_end(tag, vm),
+        Input::Command(Command::RestoreEnd { tag, vm, advance }) => snapshot::restore_end(tag, vm, advance),
         Input::Command(Command::TraceStart { tag }) => trace::start(tag),
         Input::Command(Command::TraceStop) => trace::stop(),
         Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),

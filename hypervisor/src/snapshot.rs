@@ -54,7 +54,7 @@ pub fn restore_memory(tag: u32, number: u8, from: u32, length: u32) {
 }
 
 /// Completes a restoration.
-pub fn restore_end(tag: u32, number: u8) {
-    let answer = vm::get(usize::from(number)).map_or(Answer::NoVm, power::end_restore);
+pub fn restore_end(tag: u32, number: u8, advance: bool) {
+    let answer = vm::get(usize::from(number)).map_or(Answer::NoVm, |vm| power::end_restore(vm, advance));
     console::event(&Event::Answer { tag, answer });
 }

@@ -582,6 +582,7 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");
     let registers = |vm: &vm::Vm| vm.vcpus.iter().map(|vcpu| vcpu.arch.saved.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let before = registers(vm);
+    fake::pass(5_000_000);
     let config = stile_blob::Vm { vcpus: vm.vcpus.len() as u16, ..configuration[number].clone() };
     destroy(machine, number);
     assert!(retire::claim(number));
@@ -607,11 +608,15 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
         let length = builder.finish(&mut window[..]);
         assert!(vm.restore_memory(0, &window[..length]).is_err());
     }
-    assert_eq!((power::end_restore(vm), power::end_restore(vm)), (Answer::Done, Answer::WrongState));
+    assert_eq!((power::end_restore(vm, true), power::end_restore(vm, true)), (Answer::Done, Answer::WrongState));
     assert_eq!(registers(vm), before);
+    // A tick is a nanosecond here.
+    assert!(fake::ADVANCED.load(Ordering::Relaxed) >= 5_000_000);
     // `use_memory` compares: the file as the guest left it, and the number of its touches.
     LIVES[number].store(vm.arch.lives.load(Ordering::Relaxed), Ordering::Relaxed);
+    let held = fake::HELD.load(Ordering::Relaxed);
     assert_eq!(power::resume(vm), Answer::Done);
+    assert_eq!(fake::HELD.load(Ordering::Relaxed), held, "its clocks run since the snapshot");
     DONE[0].fetch_add(2, Ordering::Relaxed);
     DONE[1].fetch_add(1, Ordering::Relaxed);
     let touches = TOUCHES[number].load(Ordering::Relaxed);

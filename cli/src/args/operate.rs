@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::control::protocol::Clock;
+
 /// `stile start`, `restart`, `pause` and `resume`.
 #[derive(Debug, Args)]
 pub struct VmArgs {
@@ -74,6 +76,9 @@ pub struct RestoreArgs {
     /// The file with the snapshot.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Whether the VM's clocks advance by the time since it was saved, or continue where they stopped.
+    #[arg(long, value_name = "CLOCK", value_enum, default_value = "real")]
+    pub clock: Clock,
     /// Print a JSON object: machine, vm and its state.
     #[arg(long)]
     pub json: bool,
@@ -88,4 +93,7 @@ pub struct MigrateArgs {
     /// The machine that the VM moves to, on this computer.
     #[arg(value_name = "OTHER")]
     pub to: String,
+    /// Whether the VM's clocks advance by the time since it was saved, or continue where they stopped.
+    #[arg(long, value_name = "CLOCK", value_enum, default_value = "real")]
+    pub clock: Clock,
 }

@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stile_wire::Action;
@@ -59,6 +60,11 @@ pub enum Request {
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
     },
+    /// Pauses a VM until this client resumes it or disconnects. Answered as [`Request::Control`].
+    Hold {
+        /// The VM's name.
+        vm: String,
+    },
     /// Saves a paused VM. Answered by some [`Reply::Progress`], and [`Reply::Done`].
     Save {
         /// The VM's name.
@@ -70,6 +76,8 @@ pub enum Request {
     Restore {
         /// The file, which the machine's process reads.
         file: PathBuf,
+        /// The VM's clocks.
+        clock: Clock,
     },
     /// Begins a trace: [`Reply::TraceStarted`], then [`Reply::TraceRecords`].
     Trace,
@@ -212,6 +220,17 @@ pub struct VmStatus {
     pub name: String,
     /// Its state.
     pub state: State,
+}
+
+/// Clocks of a VM that is restored: those that a pause stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// They advance by the time since the snapshot: the guest's time of day is right.
+    #[default]
+    Real,
+    /// They continue where they were.
+    Stopped,
 }
 
 /// The state of a VM.

@@ -22,6 +22,7 @@ impl Session<'_> {
                 control.remove(id);
                 self.forget_trace(id);
                 self.forget_transfer(id);
+                self.forget_holds(id);
             }
             Message::Request(id, request) => self.request(id, request),
         }
@@ -66,7 +67,8 @@ impl Session<'_> {
             }
             Request::Create { guest, package } => self.create(id, *guest, &package),
             Request::Save { vm, file } => self.save(id, &vm, &file),
-            Request::Restore { file } => self.restore(id, &file),
+            Request::Hold { vm } => self.begin_hold(id, &vm),
+            Request::Restore { file, clock } => self.restore(id, &file, clock),
             Request::Trace => self.trace(id),
             Request::TraceStop => self.stop_trace(id),
             Request::Control { vm, action } => self.control(id, &vm, action),
@@ -75,7 +77,7 @@ impl Session<'_> {
     }
 
     /// Passes a request on to the VM's Stile.
-    fn control(&mut self, id: ClientId, name: &str, action: Action) {
+    pub(super) fn control(&mut self, id: ClientId, name: &str, action: Action) {
         let Some((line, vm)) = line::find(&self.lines, &self.names, name) else {
             return self.refuse(id, self.no_vm(name));
         };
@@ -86,13 +88,14 @@ impl Session<'_> {
         self.pass_on_control(id, name, (line, vm), action);
     }
 
-    /// Passes it on without further conditions.
-    pub(super) fn pass_on_control(&mut self, id: ClientId, name: &str, (line, vm): (usize, u8), action: Action) {
-        let Some(control) = &mut self.control else { return };
-        let Some(tag) = control.waiting().add(line, id, name) else {
-            return self.refuse(id, "Stile has not answered many requests: wait, or see its log");
-        };
-        self.command_to(line, &Command::Control { tag, vm, action });
+    /// Passes it on without further conditions. Returns its tag; `None` if it is refused.
+    pub(super) fn pass_on_control(&mut self, id: ClientId, name: &str, (line, vm): (usize, u8), action: Action) -> Option<u32> {
+        let tag = self.control.as_mut()?.waiting().add(line, id, name);
+        match tag {
+            Some(tag) => self.command_to(line, &Command::Control { tag, vm, action }),
+            None => self.refuse(id, "Stile has not answered many requests: wait, or see its log"),
+        }
+        tag
     }
 
     /// Takes the next step to a sample.
@@ -118,6 +121,7 @@ impl Session<'_> {
 
     /// Stile has answered a request.
     pub(super) fn answered(&mut self, line: usize, tag: u32, answer: Answer) {
+        self.answered_hold(line, tag, answer);
         let Some(control) = &mut self.control else { return };
         let Some((id, vm)) = control.waiting().take(line, tag) else { return };
         match answer {
@@ -166,7 +170,7 @@ impl Session<'_> {
         self.names.iter().position(|name| name == vm).ok_or_else(|| self.no_vm(vm))
     }
 
-    fn no_vm(&self, vm: &str) -> String {
+    pub(super) fn no_vm(&self, vm: &str) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
         format!("there is no VM called {vm}; the VMs are {}", names.join(", "))
     }

@@ -8,6 +8,7 @@ mod control;
 mod create;
 mod demux;
 mod exits;
+mod holds;
 mod input;
 mod keys;
 mod leaving;
@@ -52,13 +53,14 @@ pub use tracer::records;
 
 use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
-use crate::control::server;
+use crate::control::server::{self, ClientId};
 use crate::emulator::{Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
 use budgets::Budgets;
 use clients::Control;
 use console::Console;
+use holds::Hold;
 use input::{Input, Inputs};
 use leaving::Leaving;
 use line::Line;
@@ -225,6 +227,8 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         accounts: request.exits.is_some(),
         heard: false,
         leaving: Vec::new(),
+        holds: Vec::new(),
+        unwanted: Vec::new(),
         upload: None,
         transfer: None,
         packages: BTreeMap::new(),
@@ -299,6 +303,10 @@ struct Session<'a> {
     heard: bool,
     /// VMs with a pending destruction.
     leaving: Vec<Leaving>,
+    /// Pauses that end with their clients.
+    holds: Vec<Hold>,
+    /// VMs that were being restored when their clients disconnected: they are turned off and destroyed.
+    unwanted: Vec<(ClientId, String)>,
     /// The VM that is being created.
     upload: Option<Upload>,
     /// The VM that is being saved or restored.

@@ -128,6 +128,11 @@ impl Session<'_> {
         if let Some(control) = &mut self.control {
             control.state(name, state_of(self.lines[line].story.fates[vm]));
         }
+        if matches!(event, Event::Vm { .. }) {
+            let (name, fate) = (name.clone(), self.lines[line].story.fates[vm]);
+            self.held_changed(&name, fate);
+            self.remove_unwanted(&name, fate);
+        }
         if matches!(event, Event::Vm { state: VmState::Destroyed, .. }) {
             return self.destroyed(line, vm);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stile_blob::{Blob, Package};
 use stile_board::MAX_VMS;
-use stile_wire::{Answer, Command, Event};
+use stile_wire::{Action, Answer, Command, Event};
 
 use super::clients::Control;
 use super::line::Vm;
@@ -14,7 +14,7 @@ use super::outcome::Fate;
 use super::transfer::{Next, Restoring, Saving, Transfer};
 use super::{Session, line};
 use crate::config::Arch;
-use crate::control::protocol::Reply;
+use crate::control::protocol::{Clock, Reply};
 use crate::control::server::ClientId;
 use crate::emulator::MachineMemory;
 use crate::guest::Guest;
@@ -71,24 +71,24 @@ impl Session<'_> {
             }
         };
         let package = whole_package(&vm_config, files).map_err(|error| error.to_string())?;
-        let arch = self.arch();
+        let (arch, path) = (self.arch(), file.to_owned());
         let file = OpenOptions::new().write(true).open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let writer =
             Writer::new(BufWriter::new(file), &guest, &vm_config, &package, arch).map_err(|error| format!("writing the file: {error}"))?;
         let ram = (vm_config.ram_base, vm_config.ram_base + vm_config.memory);
-        self.transfer = Some(Transfer::Saving(Box::new(Saving::new(id, tag, vm, writer, ram))));
+        self.transfer = Some(Transfer::Saving(Box::new(Saving::new((id, tag), vm, path, writer, ram))));
         Ok(tag)
     }
 
     /// Begins to restore a VM from a file.
-    pub(super) fn restore(&mut self, id: ClientId, file: &Path) {
-        match self.begin_restore(id, file) {
+    pub(super) fn restore(&mut self, id: ClientId, file: &Path, clock: Clock) {
+        match self.begin_restore(id, file, clock) {
             Ok(tag) => self.open_window(id, tag),
             Err(why) => self.refuse(id, why),
         }
     }
 
-    fn begin_restore(&mut self, id: ClientId, file: &Path) -> Result<u32, String> {
+    fn begin_restore(&mut self, id: ClientId, file: &Path, clock: Clock) -> Result<u32, String> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -100,7 +100,7 @@ impl Session<'_> {
         }
         let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
         let tag = self.new_tag()?;
-        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new(id, tag, vm, reader))));
+        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new(id, tag, vm, reader, clock))));
         Ok(tag)
     }
 
@@ -142,9 +142,13 @@ impl Session<'_> {
             return false;
         }
         if matches!(&self.transfer, Some(Transfer::Restoring(restoring)) if restoring.is_creating())
-            && matches!(event, Event::Answer { .. })
+            && matches!(event, Event::Answer { answer: Answer::Done, .. })
         {
             self.add_restored();
+        }
+        if self.transfer.as_ref().is_some_and(|transfer| transfer.is_abandoned()) {
+            self.abandon();
+            return true;
         }
         let next = self.advance(event);
         let Some(transfer) = &self.transfer else { return true };
@@ -211,10 +215,38 @@ impl Session<'_> {
         self.command_to(0, &Command::CloseWindow);
     }
 
-    /// A client disconnected: ends its transfer.
+    /// A client disconnected: its transfer ends with the answer that is outstanding.
     pub(super) fn forget_transfer(&mut self, id: ClientId) {
-        if self.transfer.as_ref().is_some_and(|transfer| transfer.client() == id) {
-            self.end_transfer();
+        if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.client() == id) {
+            transfer.abandon();
+        }
+    }
+
+    /// Ends an abandoned transfer. The incomplete file is removed, and nothing is left of a VM that was being restored.
+    fn abandon(&mut self) {
+        let restored = match &self.transfer {
+            Some(Transfer::Restoring(restoring)) => Some((restoring.client, restoring.guest().name.clone(), restoring.vm)),
+            Some(Transfer::Saving(saving)) => {
+                // The client may have removed it.
+                let _ = fs::remove_file(&saving.path);
+                None
+            }
+            None => None,
+        };
+        self.end_transfer();
+        if let Some((client, name, vm)) = restored.filter(|(_, name, _)| self.names.contains(name)) {
+            self.unwanted.push((client, name));
+            self.send_unasked(0, vm, Action::Off);
+        }
+    }
+
+    /// An unwanted VM has another state: destroys it once it is off.
+    pub(super) fn remove_unwanted(&mut self, name: &str, fate: Fate) {
+        let Some(&(client, _)) = self.unwanted.iter().find(|(_, unwanted)| unwanted == name) else { return };
+        if fate.is_over() {
+            self.unwanted.retain(|(_, unwanted)| unwanted != name);
+            // The answer is for nobody.
+            self.control(client, name, Action::Destroy);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
 
 use stile_wire::{Action, Command};
 
+use crate::control::protocol::Clock;
 use crate::control::server::ClientId;
 use crate::emulator::MachineMemory;
 use crate::guest::Guest;
@@ -28,6 +30,22 @@ impl Transfer {
         match self {
             Self::Saving(saving) => saving.client,
             Self::Restoring(restoring) => restoring.client,
+        }
+    }
+
+    /// The client is gone.
+    pub fn abandon(&mut self) {
+        match self {
+            Self::Saving(saving) => saving.abandoned = true,
+            Self::Restoring(restoring) => restoring.abandoned = true,
+        }
+    }
+
+    /// Whether the client is gone.
+    pub fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Saving(saving) => saving.abandoned,
+            Self::Restoring(restoring) => restoring.abandoned,
         }
     }
 
@@ -85,6 +103,9 @@ impl Window for MachineMemory {
 pub struct Saving<W> {
     /// The client that asked for it.
     pub client: ClientId,
+    /// The file.
+    pub path: PathBuf,
+    abandoned: bool,
     tag: u32,
     vm: u8,
     window: u64,
@@ -98,9 +119,10 @@ pub struct Saving<W> {
 }
 
 impl<W: Write> Saving<W> {
-    /// A snapshot of VM number `vm`, of which the description is written. `ram`: its RAM's first byte, and the first after.
-    pub fn new(client: ClientId, tag: u32, vm: u8, writer: Writer<W>, ram: (u64, u64)) -> Self {
-        Self { client, tag, vm, window: 0, writer: Some(writer), memory: false, start: ram.0, ram }
+    /// A snapshot of VM number `vm`, of which the description is written, for a client's request of this tag. `ram`: its RAM's
+    /// first byte, and the first after.
+    pub fn new((client, tag): (ClientId, u32), vm: u8, path: PathBuf, writer: Writer<W>, ram: (u64, u64)) -> Self {
+        Self { client, path, abandoned: false, tag, vm, window: 0, writer: Some(writer), memory: false, start: ram.0, ram }
     }
 
     /// Bytes of RAM that were passed, and all of them.
@@ -169,9 +191,11 @@ pub struct Restoring<R> {
     pub client: ClientId,
     /// The VM's number.
     pub vm: u8,
+    abandoned: bool,
     tag: u32,
     window: u64,
     reader: Reader<R>,
+    clock: Clock,
     phase: Phase,
     part: u16,
     length: u32,
@@ -181,8 +205,8 @@ pub struct Restoring<R> {
 
 impl<R: Read> Restoring<R> {
     /// A snapshot that becomes VM number `vm`.
-    pub fn new(client: ClientId, tag: u32, vm: u8, reader: Reader<R>) -> Self {
-        Self { client, tag, vm, window: 0, reader, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
+    pub fn new(client: ClientId, tag: u32, vm: u8, reader: Reader<R>, clock: Clock) -> Self {
+        Self { client, vm, abandoned: false, tag, window: 0, reader, clock, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
     }
 
     /// The VM.
@@ -273,7 +297,7 @@ impl<R: Read> Restoring<R> {
             }
             None => {
                 self.phase = Phase::Ending;
-                Command::RestoreEnd { tag, vm }
+                Command::RestoreEnd { tag, vm, advance: self.clock == Clock::Real }
             }
         };
         Ok(Next::Send(command))

@@ -4,6 +4,7 @@
 //! measurements, and the scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it.
 
 mod checks;
+mod client;
 mod devices;
 mod direct;
 mod disk;

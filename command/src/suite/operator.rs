@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use stile::metrics::parse::parse;
 
+use super::client::Broken;
+
 /// The machine's name in [`Step::words`].
 pub const MACHINE: &str = "m";
 
@@ -29,6 +31,8 @@ pub struct Step {
     pub writes: Option<(&'static str, Check)>,
     /// The words to try instead if the expectations are not met, as on a machine that was slow.
     pub otherwise: Vec<&'static str>,
+    /// A request of a client that disconnects, instead of the command.
+    pub broken: Option<Broken>,
 }
 
 /// Checks the contents of a file.
@@ -45,7 +49,13 @@ impl Step {
             agrees: false,
             writes: None,
             otherwise: Vec::new(),
+            broken: None,
         }
+    }
+
+    /// A client that disconnects in the middle of its request.
+    pub fn broken(trigger: &'static str, request: Broken) -> Self {
+        Self { broken: Some(request), ..Self::new(trigger, "", &[]) }
     }
 
     /// Expects another status.
@@ -70,6 +80,9 @@ impl Step {
 
     /// Gives the command, and the other one if need be, in the directory `runtime`. Returns and fails as [`Step::give`].
     fn take(&self, runtime: &Path) -> Result<String, String> {
+        if let Some(request) = self.broken {
+            return request.run(runtime);
+        }
         match self.give(&self.words, runtime) {
             Err(_) if !self.otherwise.is_empty() => self.give(&self.otherwise, runtime),
             done => done,

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::client::Broken;
 use super::operator::Step;
 use super::scenario::{Scenario, passed};
 use stile::config::Arch;
@@ -19,7 +20,7 @@ const HOLD: &str = "snapshot: hold";
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     if programs.arch == Arch::X86_64 {
-        return Ok(vec![save_pc(programs)?]);
+        return Ok(vec![save_pc(programs)?, migrate_pc(programs)?]);
     }
     Ok(vec![save(programs)?, migrate(programs)?])
 }
@@ -47,20 +48,27 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "restore m a.txt", &["it is not a snapshot of a VM"]).fails(2),
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
         Step::new("", "restore o a.snap", &["o"]).fails(1),
-        Step::new(ROUND, "restore m a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new(HOLD, "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(ROUND, "restore m a.snap --json --clock stopped", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
+        Step::new("snapshot: hold", "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new(ROUND, "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "resume m/snapshot", &["m/snapshot runs"]),
-        Step::new(HOLD, "destroy m/snapshot --force", &[]),
-        // With its files from the snapshot.
+        Step::new("snapshot: hold 2", "destroy m/snapshot --force", &[]),
+        Step::broken("", Broken::Restore("a.snap", "snapshot")),
+        // Its clocks have advanced: only the pause is a hold.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
-        Step::new(HOLD, "restart m/snapshot", &["m/snapshot restarts"]),
+        Step::new("snapshot: round", "pause m/snapshot", &[]),
+        Step::new("", "resume m/snapshot", &[]),
+        Step::broken("snapshot: hold 2", Broken::Hold("snapshot")),
+        // With its files from the snapshot.
+        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot starts anew"]),
         Step::new("snapshot: round 1", "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", HOLD, ROUND, HOLD, HOLD, HOLD, "snapshot: round 1"].map(String::from).to_vec();
-    expect.absent = vec!["FAIL"];
+    let hold = "snapshot: hold";
+    expect.output =
+        ["snapshot: round 2", hold, ROUND, hold, "snapshot: hold 2", "snapshot: hold 2", "snapshot: round 1"].map(String::from).to_vec();
+    expect.absent = vec!["FAIL", "snapshot: hold 4"];
     expect.notes.push(SAME_MEMORY.into());
     let files = vec![("a.txt", "a letter to somebody".to_owned())];
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
@@ -71,24 +79,49 @@ fn save(programs: &Programs) -> Result<Scenario> {
 fn save_pc(programs: &Programs) -> Result<Scenario> {
     let steps = vec![
         Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
-        Step::new(HOLD, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
-        Step::new(ROUND, "restore m a.snap", &["m/snapshot runs"]),
-        Step::new(HOLD, "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(hold, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
+        Step::broken("", Broken::Restore("a.snap", "snapshot")),
+        Step::new(ROUND, "restore m a.snap --clock stopped", &["m/snapshot runs"]),
+        Step::new("snapshot: round", "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new("", "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "destroy m/snapshot --force", &[]),
         // With its files from the snapshot.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
-        Step::new(HOLD, "restart m/snapshot", &["m/snapshot restarts"]),
+        Step::broken("snapshot: round", Broken::Hold("snapshot")),
+        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot starts anew"]),
         Step::new("snapshot: round 1", "stop m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", HOLD, ROUND, HOLD, HOLD, "snapshot: round 1", ROUND].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", hold, ROUND, "snapshot: round", "snapshot: round 1", ROUND].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
     let config = config(programs, "snapshot", 1000)?.replace("holds=1000", "holds=1000 x2apic");
     Ok(Scenario { config: Some(config), steps, expect, ..scenario })
+}
+
+/// As [`migrate`], between two PCs, and not back.
+fn migrate_pc(programs: &Programs) -> Result<Scenario> {
+    let other = "[machine]\narch = \"x86_64\"\ncpus = 1\nmemory = \"256M\"\n\n";
+    let config = config(programs, "snapshot", 1000)?.replace("768M", "256M").replace("64M", "24M");
+    let keeper = config.split_once("[[vm]]\nname = \"neighbour\"").map_or("", |(_, vm)| vm);
+    let other = format!("{other}[[vm]]\nname = \"keeper\"{keeper}");
+    let steps = vec![
+        Step::new("snapshot: round 2", "run --detach --name n --timeout 600 other.toml", &["n"]),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs"]),
+        Step::new(ROUND, "pause n/snapshot", &["n/snapshot is paused"]),
+        Step::new("", "resume n/snapshot", &[]),
+        Step::new("", "stop n/snapshot --force", &[]),
+        Step::new("", "stop n/keeper --force", &[]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = ["snapshot: round 2", ROUND].map(String::from).to_vec();
+    expect.absent = vec!["FAIL"];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
+    Ok(Scenario { config: Some(config), files: vec![("other.toml", other)], steps, expect, ..scenario })
 }
 
 /// A VM moves to another machine and back, and is paused. The first move may not show in its clocks: the other machine's physical counter began

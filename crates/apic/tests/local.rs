@@ -277,6 +277,20 @@ fn a_pause_moves_the_next_expiry() {
     }
 }
 
+/// A vCPU for which time has passed at once has as much less of the timer's time left.
+#[test]
+fn time_that_passed_at_once_moves_the_next_expiry() {
+    for (passed, next) in [(40, 1060), (5000, 1)] {
+        let mut apic = enabled(0);
+        apic.advance_timer(passed);
+        assert_eq!(apic.timer_deadline(), None, "a timer that is stopped stays so");
+        apic.write(LVT_TIMER, 0x40 | 2 << 17, 0);
+        apic.set_tsc_deadline(1100);
+        apic.advance_timer(passed);
+        assert_eq!(apic.timer_deadline(), Some(next));
+    }
+}
+
 /// A deadline stored directly has the effect of a WRMSR, and direct storage is available only while that
 /// holds.
 #[test]

@@ -20,6 +20,8 @@ pub struct Machine<'a> {
     pub vector_length: u16,
     /// CNTFRQ_EL0.
     pub frequency: u64,
+    /// Time of day at the time of the snapshot, in nanoseconds since 1970.
+    pub time: u64,
     /// CNTVCT_EL0 at the time of the snapshot.
     pub virtual_count: u64,
     /// GICD_CTLR's group enables.

@@ -20,6 +20,8 @@ pub struct Machine<'a> {
     pub features: [u32; FEATURES],
     /// Ticks of the time-stamp counter per second.
     pub frequency: u64,
+    /// Time of day at the time of the snapshot, in nanoseconds since 1970.
+    pub time: u64,
     /// ACPI's timer.
     pub acpi_timer: u32,
     /// Console.

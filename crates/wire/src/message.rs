@@ -352,6 +352,8 @@ pub enum Command {
         tag: u32,
         /// The virtual machine, from 0. Untrusted input.
         vm: u8,
+        /// Its clocks have advanced since the snapshot, as the time of day has.
+        advance: bool,
     },
 }
 

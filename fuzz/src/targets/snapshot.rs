@@ -1,13 +1,21 @@
 //! Snapshots of VMs.
 
 use stile::snapshot::{Reader, Section};
+use stile_apic::{IoApic, LocalApic, Pages};
+use stile_device::keyboard::Keyboard;
+use stile_device::pic::Pic;
+use stile_device::pit::Pit;
 use stile_device::pl011::Pl011;
 use stile_device::pl031::Pl031;
+use stile_device::power::Power;
+use stile_device::rtc::Rtc;
+use stile_device::screen::Screen;
+use stile_device::uart16550::Uart16550;
 use stile_snapshot::aarch64::{Machine, Vcpu};
 use stile_snapshot::gic::{Private, Spis};
 use stile_snapshot::pages::{Entry, PAGE, WINDOW, entries};
 use stile_snapshot::section::{self, Arch, Header, Kind, MAGIC, PREFIX, VERSION};
-use stile_snapshot::{decode, encode, pstate};
+use stile_snapshot::{decode, encode, pc, pstate, x86_64};
 use stile_vgic::{Config, Distributor, ListRegisters, PendingRequests, Redistributor, SAME_PPIS};
 
 use crate::marks::reach;
@@ -19,7 +27,7 @@ pub const SNAPSHOT: Target = Target {
     run: snapshot,
     seeds,
     mutations: 4000,
-    marks: &["header", "refused", "machine", "spis", "private", "vcpu", "piece", "page"],
+    marks: &["header", "refused", "machine", "spis", "private", "vcpu", "piece", "page", "devices", "apic"],
 };
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -32,6 +40,7 @@ fn seeds() -> Vec<Vec<u8>> {
         id_registers: [[0; 32]; 2],
         vector_length: 16,
         frequency: 62_500_000,
+        time: 1,
         virtual_count: 1,
         enables: 3,
         uart: Default::default(),
@@ -55,6 +64,23 @@ fn seeds() -> Vec<Vec<u8>> {
         private: Private::default(),
         stolen: None,
     };
+    let devices = x86_64::Machine {
+        features: [0; x86_64::FEATURES],
+        frequency: 100_000_000,
+        time: 1,
+        acpi_timer: 0,
+        uart: Default::default(),
+        input: [b"ls", b""],
+        clock: Default::default(),
+        io_apic: Default::default(),
+        pics: Default::default(),
+        pit: Default::default(),
+        keyboard: Default::default(),
+        screen: Default::default(),
+        power: Default::default(),
+        fw_cfg: (0, 0),
+    };
+    let apic = pc::LocalApic { base: 0xfee0_0900, ..Default::default() };
     let header = Header { magic: MAGIC, version: VERSION, arch: Arch::Aarch64, vcpus: 1, memory: 2 << 20, config: 0 };
     let mut head = [0; 64];
     let length = encode(&header, &mut head).expect("it fits");
@@ -66,6 +92,8 @@ fn seeds() -> Vec<Vec<u8>> {
         record(3, &|to| encode(&Spis::default(), to)),
         record(4, &|to| encode(&Private::default(), to)),
         record(5, &|to| encode(&vcpu, to)),
+        record(6, &|to| encode(&devices, to)),
+        record(7, &|to| encode(&apic, to)),
     ]
 }
 
@@ -83,6 +111,8 @@ fn snapshot(bytes: &[u8]) {
         }
         2 => piece(bytes),
         3 | 4 => interrupts(*kind, bytes),
+        6 => devices(bytes),
+        7 => local_apic(bytes),
         _ => {
             let Some(record) = decode::<Vcpu<'_>>(bytes) else { return reach("refused") };
             reach("vcpu");
@@ -129,6 +159,53 @@ fn piece(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// The devices of a PC answer every access afterwards.
+fn devices(bytes: &[u8]) {
+    let Some(record) = decode::<x86_64::Machine<'_>>(bytes) else { return reach("refused") };
+    reach("devices");
+    let (mut uart, mut pic, mut pit, mut rtc) = (Uart16550::new(), Pic::new(), Pit::new(), Rtc::new());
+    let (mut keyboard, mut screen, mut power, mut io_apic) = (Keyboard::new(), Screen::new(), Power::new(), IoApic::new());
+    uart.restore(&record.uart);
+    pic.restore(&record.pics);
+    pit.restore(&record.pit, record.frequency >> 8);
+    rtc.restore(&record.clock);
+    keyboard.restore(&record.keyboard);
+    screen.restore(&record.screen);
+    let _ = power.restore(&record.power);
+    io_apic.restore(&record.io_apic);
+    for now in [record.frequency >> 8, record.time >> 8] {
+        (0..8).for_each(|offset| {
+            let _ = uart.read(offset);
+        });
+        let _ = (pic.output().then(|| pic.acknowledge()), pit.expire(now), pit.read_speaker(now));
+        (0..3).for_each(|offset| {
+            let _ = pit.read(offset, now);
+        });
+        let _ = (rtc.read(1, now, false), keyboard.read(0x60), screen.read(0x3d5), power.read(0, 0));
+        while io_apic.next_message().is_some() {}
+    }
+    let mut again = Pic::new();
+    again.restore(&pic.save());
+    assert_eq!(again.save(), pic.save());
+}
+
+/// Requests are legal, and a state is unchanged when saved again.
+fn local_apic(bytes: &[u8]) {
+    let Some(saved) = decode::<pc::LocalApic>(bytes) else { return reach("refused") };
+    let pages = Pages::default();
+    pages.reset(1, false);
+    let mut apic = LocalApic::new(&pages).with_least_period(100);
+    if apic.restore(&saved, 40, 1000).is_err() {
+        return reach("refused");
+    }
+    reach("apic");
+    assert!(apic.request().is_none_or(|vector| vector >= 16));
+    let reduced = apic.save(1000);
+    pages.reset(1, false);
+    assert!(apic.restore(&reduced, 40, 1000).is_ok() && apic.save(1000) == reduced);
+    let _ = (apic.expire_timer(u64::MAX), apic.is_pending(), apic.acknowledge(), apic.end());
 }
 
 /// List registers have only interrupts that exist, and are linked to the vCPU's own timers only.

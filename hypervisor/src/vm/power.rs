@@ -23,6 +23,7 @@ use crate::arch::contract::{Counter, Platform, Snapshots, VcpuPart, VmPart};
 use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
+use crate::wall_clock;
 
 /// Continuation after a piece of an errand.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -201,7 +202,9 @@ pub fn resume(vm: &'static Vm) -> Answer {
     let mut state = vm.power.state.lock();
     // An `end` may have come in between.
     if *state == State::Reporting {
-        Arch::hold_time(vm, Arch::now().saturating_sub(since));
+        if !vm.power.clocks_run.swap(false, Ordering::Relaxed) {
+            Arch::hold_time(vm, Arch::now().saturating_sub(since));
+        }
         *state = State::On;
         vm.power.held.store(false, Ordering::Release);
         for vcpu in &vm.vcpus {
@@ -266,11 +269,15 @@ pub fn begin_restore(vm: &'static Vm) {
     }
 }
 
-/// Completes the restoration of a snapshot: the VM is paused from here on.
-pub fn end_restore(vm: &'static Vm) -> Answer {
+/// Completes the restoration of a snapshot: the VM is paused from here on. `advance`: its clocks have advanced since the
+/// snapshot, as the time of day has.
+pub fn end_restore(vm: &'static Vm, advance: bool) -> Answer {
     let since = {
         let mut state = vm.power.state.lock();
-        let State::Restoring(since) = *state else { return Answer::WrongState };
+        let State::Restoring(begun) = *state else { return Answer::WrongState };
+        if advance {
+            advance_time(vm, begun);
+        }
         Arch::complete(vm);
         for (index, vcpu) in vm.vcpus.iter().enumerate().filter(|&(index, _)| Arch::is_on(vm, index)) {
             debug_assert_eq!(usize::from(vcpu.id.vcpu()), index);
@@ -278,10 +285,19 @@ pub fn end_restore(vm: &'static Vm) -> Answer {
             cpu::start(vcpu);
         }
         *state = State::Reporting;
-        since
+        begun
     };
     report_pause(vm, since);
     Answer::Done
+}
+
+/// Advances the clocks of a VM that is being restored, which continue from `begun` on, to the time of day. A time of day
+/// before that of the snapshot advances nothing.
+fn advance_time(vm: &'static Vm, begun: u64) {
+    let passed = wall_clock::nanoseconds_at(begun).saturating_sub(vm.power.saved_at.load(Ordering::Relaxed));
+    Arch::advance(vm, wall_clock::ticks_in(passed));
+    // Also until the VM is resumed.
+    vm.power.clocks_run.store(true, Ordering::Relaxed);
 }
 
 /// Reports that a VM, in [`State::Reporting`], is paused since this time.
@@ -299,6 +315,7 @@ pub fn reset_first(vm: &'static Vm) {
     if vm.power.tear_down.swap(false, Ordering::Relaxed) {
         vm.arch.tear_down();
     }
+    vm.power.forget_snapshot();
     vm.devices.reset();
     alarm::set(vm.number, None);
     vm.rewind_fill();

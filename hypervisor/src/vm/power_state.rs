@@ -60,6 +60,10 @@ pub struct Power {
     pub(super) reload: AtomicBool,
     /// Time of the last start, in ticks of the counter.
     pub(super) started: AtomicU64,
+    /// Time of day of the snapshot that is being restored, in nanoseconds since 1970. Untrusted.
+    pub(super) saved_at: AtomicU64,
+    /// Its clocks run although it is paused: it was restored, and has not run yet.
+    pub(super) clocks_run: AtomicBool,
     /// Number of resets by its guest. Written with the state locked.
     pub(super) resets: AtomicU32,
 }
@@ -78,8 +82,21 @@ impl Power {
             tear_down: AtomicBool::new(false),
             reload: AtomicBool::new(reload),
             started: AtomicU64::new(0),
+            saved_at: AtomicU64::new(u64::MAX),
+            clocks_run: AtomicBool::new(false),
             resets: AtomicU32::new(0),
         }
+    }
+
+    /// Sets the time of day of the snapshot that is being restored, in nanoseconds since 1970: untrusted input.
+    pub fn set_saved_at(&self, time: u64) {
+        self.saved_at.store(time, Ordering::Relaxed);
+    }
+
+    /// A reset: the VM's time begins anew.
+    pub(super) fn forget_snapshot(&self) {
+        self.saved_at.store(u64::MAX, Ordering::Relaxed);
+        self.clocks_run.store(false, Ordering::Relaxed);
     }
 
     /// Whether [`settle`](super::power::settle) has work.

@@ -204,6 +204,12 @@ impl LocalApic<'_> {
         self.timer.lent()
     }
 
+    /// Brings the timer's next expiry forward by `ticks` units of `now`, which have passed for the vCPU. Must not be
+    /// called while its deadline is lent.
+    pub fn advance_timer(&mut self, by: u64) {
+        self.timer.advance(by);
+    }
+
     fn msr_offset(&self, msr: u32) -> Result<u32, GeneralProtection> {
         match msr.checked_sub(offset::MSR_BASE) {
             Some(index @ 0..0x100) if self.mode() == Mode::X2Apic => Ok(index << 4),

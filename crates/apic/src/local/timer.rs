@@ -150,6 +150,13 @@ impl Timer {
         }
     }
 
+    /// Moves the next expiry earlier.
+    pub(super) fn advance(&mut self, by: u64) {
+        if self.next != 0 {
+            self.next = self.next.saturating_sub(by).max(1);
+        }
+    }
+
     /// The end of the period after the one that ended at `ended`: missed periods are coalesced.
     #[cold]
     fn next_period(&self, ended: u64, now: u64) -> u64 {

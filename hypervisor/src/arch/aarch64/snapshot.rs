@@ -13,6 +13,7 @@ use crate::arch::contract::{Counter, Snapshots, VcpuPart};
 use crate::cpu::SCHEDULE;
 use crate::device::alarm;
 use crate::vm::{Vcpu, Vm};
+use crate::wall_clock;
 
 const _: () = assert!(EL1_REGISTERS == registers::EL1_REGISTERS);
 
@@ -60,6 +61,16 @@ impl Snapshots for Arch {
                 Ok(())
             }
             _ => restore_vcpu(vm, vm.vcpus.get(part - 1 - blocks).ok_or(FORM)?, since, from),
+        }
+    }
+
+    fn advance(vm: &'static Vm, ticks: u64) {
+        vm.arch.hold_time(ticks.wrapping_neg());
+        for vcpu in &vm.vcpus {
+            // SAFETY: the VM has not run since its reset, and its power state, which is locked, keeps its vCPUs off.
+            let compare = unsafe { &mut vcpu.arch.context().el1[El1::CntpCval as usize] };
+            // At least what has come.
+            *compare = compare.saturating_sub(ticks);
         }
     }
 
@@ -113,6 +124,7 @@ fn save_machine(vm: &Vm, since: u64, to: &mut [u8]) -> Option<usize> {
             id_registers,
             vector_length: features::vector_length(),
             frequency: timer::frequency(),
+            time: wall_clock::nanoseconds_at(since),
             virtual_count: since.wrapping_sub(vm.arch.held_time()),
             enables,
             uart: uart.save(),
@@ -131,6 +143,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
     if record.frequency != timer::frequency() {
         return Err("this machine's counter has another frequency than that of the machine where the VM was saved");
     }
+    vm.power.set_saved_at(record.time);
     vm.arch.set_virtual_count(record.virtual_count, since);
     vm.arch.distributor.lock().restore_enables(record.enables);
     vm.devices.clock.inspect(|clock, now| clock.restore(&record.clock, now));

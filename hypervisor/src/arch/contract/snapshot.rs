@@ -22,6 +22,10 @@ pub trait Snapshots {
     /// The part can't be of a VM like this one. The VM must not run.
     fn restore(vm: &'static Vm, part: usize, since: u64, from: &[u8]) -> Result<(), &'static str>;
 
+    /// Advances the clocks of a VM that is being restored by `ticks` of the counter: those that a pause stops, and timers
+    /// of the machine's own clocks, whose time that was left has passed in part.
+    fn advance(vm: &'static Vm, ticks: u64);
+
     /// All parts were restored: makes state that depends on several of them consistent.
     fn complete(vm: &'static Vm);
 

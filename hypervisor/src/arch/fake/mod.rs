@@ -20,6 +20,7 @@ use crate::arena::Arena;
 use crate::cpu::{self, Leave, Loaded};
 use crate::device::{Line, Optional};
 use crate::vm::{self, Start};
+use crate::wall_clock;
 
 /// The fake back end.
 pub struct Arch;
@@ -344,6 +345,8 @@ impl Host for Arch {
 
 /// Ticks for which VMs were paused.
 pub static HELD: AtomicU64 = AtomicU64::new(0);
+/// Ticks by which clocks of restored VMs were advanced.
+pub static ADVANCED: AtomicU64 = AtomicU64::new(0);
 
 impl Platform for Arch {
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
@@ -389,15 +392,16 @@ impl Snapshots for Arch {
         vm.vcpus.len()
     }
 
-    fn save(vm: &'static vm::Vm, part: usize, _since: u64, to: &mut [u8]) -> Option<usize> {
+    fn save(vm: &'static vm::Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize> {
         let vcpu = &vm.vcpus.get(part)?.arch;
         assert_eq!(*vcpu.loaded.lock().unwrap(), None, "a vCPU of a paused VM is loaded");
-        stile_snapshot::encode(&(vcpu.saved.load(Ordering::Relaxed), Self::is_on(vm, part)), to)
+        stile_snapshot::encode(&(vcpu.saved.load(Ordering::Relaxed), Self::is_on(vm, part), wall_clock::nanoseconds_at(since)), to)
     }
 
     fn restore(vm: &'static vm::Vm, part: usize, _since: u64, from: &[u8]) -> Result<(), &'static str> {
         let vcpu = vm.vcpus.get(part).ok_or("no such vCPU")?;
-        let (register, on): (u64, bool) = stile_snapshot::decode(from).ok_or("no record")?;
+        let (register, on, time): (u64, bool, u64) = stile_snapshot::decode(from).ok_or("no record")?;
+        vm.power.set_saved_at(time);
         vcpu.arch.saved.store(register, Ordering::Relaxed);
         let mut states = vm.arch.on.lock().unwrap();
         if on {
@@ -406,6 +410,10 @@ impl Snapshots for Arch {
             states.remove(&part)
         };
         Ok(())
+    }
+
+    fn advance(_vm: &'static vm::Vm, ticks: u64) {
+        ADVANCED.fetch_add(ticks, Ordering::Relaxed);
     }
 
     fn complete(_vm: &'static vm::Vm) {}

@@ -11,6 +11,7 @@ use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::cpu::SCHEDULE;
 use crate::vm::{Vcpu, Vm};
+use crate::wall_clock;
 
 /// Counters may differ by this fraction of their frequency, which was measured: 500 ppm, which NTP corrects.
 const DEVIATION: u64 = 2_000;
@@ -42,6 +43,14 @@ impl Snapshots for Arch {
             None => restore_machine(vm, since, from),
             Some(vcpu) => restore_vcpu(vm, vm.vcpus.get(vcpu).ok_or(FORM)?, since, from),
         }
+    }
+
+    fn advance(vm: &'static Vm, ticks: u64) {
+        for vcpu in &vm.vcpus {
+            // SAFETY: the VM has not run since its reset, and its power state, which is locked, keeps its vCPUs off.
+            unsafe { vcpu.arch.advance_time(ticks) };
+        }
+        vm.arch.devices.advance(ticks);
     }
 
     fn complete(vm: &'static Vm) {
@@ -79,6 +88,7 @@ fn save_machine(vm: &Vm, since: u64, to: &mut [u8]) -> Option<usize> {
         let mut record = Machine {
             features: features(),
             frequency: timer::frequency(),
+            time: wall_clock::nanoseconds_at(since),
             acpi_timer: 0,
             uart: uart.save(),
             input: input.as_slices().into(),
@@ -105,6 +115,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
     if record.frequency.abs_diff(timer::frequency()) > timer::frequency() / DEVIATION {
         return Err("this machine's counter has another frequency than that of the machine where the VM was saved");
     }
+    vm.power.set_saved_at(record.time);
     vm.arch.io_apic.lock().restore(&record.io_apic);
     vm.arch.devices.restore(vm, &record, since);
     vm.devices.clock.inspect(|clock, _| clock.restore(&record.clock));

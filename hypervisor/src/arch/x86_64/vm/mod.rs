@@ -379,6 +379,17 @@ impl Vcpu {
         if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
+    /// Advances the vCPU's TSC, and brings its APIC timer's expiry forward, by the given number of ticks.
+    ///
+    /// # Safety
+    /// As [`Vcpu::hold_time`].
+    pub unsafe fn advance_time(&self, ticks: u64) {
+        // SAFETY: the caller guarantees that the vCPU is not loaded.
+        let (apic, context) = unsafe { (self.apic(), self.context()) };
+        apic.advance_timer(ticks);
+        context.set_tsc_offset(self.msrs.hold_tsc(ticks.wrapping_neg()));
+    }
+
     /// Sets back the vCPU's TSC and APIC timer by the given number of ticks.
     ///
     /// # Safety

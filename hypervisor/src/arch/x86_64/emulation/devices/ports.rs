@@ -70,6 +70,11 @@ impl PowerRegisters {
         (ticks::count_at(at, power::TIMER_FREQUENCY) as u32).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
+    /// Advances the timer by ticks of the counter.
+    pub fn advance_timer(&self, by: u64) {
+        self.ahead.fetch_add(ticks::at(by, power::TIMER_FREQUENCY) as u32, Ordering::Relaxed);
+    }
+
     /// Sets the timer at a time in ticks of the counter.
     pub fn set_timer(&self, timer: u32, at: u64) {
         self.ahead.store(timer.wrapping_sub(ticks::count_at(at, power::TIMER_FREQUENCY) as u32), Ordering::Relaxed);

@@ -18,6 +18,11 @@ impl Devices {
         to.fw_cfg = self.fw_cfg.0.lock().save();
     }
 
+    /// Advances ACPI's timer by ticks of the counter.
+    pub fn advance(&self, ticks: u64) {
+        self.power.advance_timer(ticks);
+    }
+
     /// Imports it, untrusted input. Lines are set by [`restore_lines`].
     pub fn restore(&self, vm: &Vm, from: &Machine<'_>, at: u64) {
         self.power.set_timer(from.acpi_timer, at);
