@@ -547,6 +547,13 @@ fn each_allocation_fails(machine: &mut Simulation, configuration: &[stile_blob::
     upload::begin(8, 2, 1 << 20);
     assert!(memory::tests::fail_no_more());
     machine.run_until(|| !retire::is_any());
+    upload::begin(9, 2, 1 << 20);
+    let available = memory::available();
+    // The client is gone, and another one begins.
+    upload::begin(10, 2, 1 << 20);
+    assert!(!retire::is_any() && memory::available() == available, "the number is not free at once");
+    upload::begin(11, 0, 1);
+    machine.run_until(|| !retire::is_any());
     assert!(retire::claim(2), "an upload that was refused keeps its number");
     vm::create(2, &configuration[2], files).map(power::start).unwrap();
     CREATED.fetch_add(1, Ordering::Relaxed);

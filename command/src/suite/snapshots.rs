@@ -44,6 +44,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new(HOLD, "restore m a.snap", &["m has a VM called snapshot already"]).fails(2),
         Step::new("", "save m/nobody b.snap", &["there is no VM called nobody"]).fails(2),
         Step::new("", "save m/snapshot nowhere/b.snap", &["nowhere"]).fails(1),
+        Step::new("", "save m/snapshot stile/m.sock", &["m.sock is not a file"]).fails(2),
         Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
         Step::new("", "restore m a.txt", &["it is not a snapshot of a VM"]).fails(2),
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
