@@ -75,7 +75,7 @@ pub(crate) fn restore(mut connection: Connection, summary: &Summary, path: &Path
     let what = format!("{}/{vm}", connection.name);
     let task = Task::start(format!("restoring {what}"));
     connection.set_patience(Some(PATIENCE))?;
-    connection.send(&Request::Restore { file: path.to_owned(), clock })?;
+    connection.send(&Request::Restore { file: path.to_owned(), clock, sections: None })?;
     let size = std::fs::metadata(path).map_or(0, |file| file.len()).max(summary.pages * 4096);
     let refused = loop {
         match connection.receive()? {

@@ -15,7 +15,7 @@ use crate::progress::Task;
 use crate::replaced;
 
 /// How long Stile may take for the next piece.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Saves a VM, which continues afterwards unless it was paused.
 ///

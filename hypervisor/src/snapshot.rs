@@ -1,6 +1,6 @@
 //! The operator's commands for snapshots: parts of VMs move through the [`window`].
 
-use stile_wire::{Answer, Event};
+use stile_wire::{Answer, Event, Scope};
 
 use crate::vm::{self, Vm, power};
 use crate::{console, window};
@@ -28,11 +28,19 @@ pub fn save_state(tag: u32, number: u8, part: u16) {
     });
 }
 
-/// Puts a piece of a paused VM's RAM into the window.
-pub fn save_memory(tag: u32, number: u8, from: u64) {
+/// Puts a piece of a VM's RAM into the window.
+pub fn save_memory(tag: u32, number: u8, from: u64, scope: Scope) {
     run(tag, number, |vm, window| {
-        let (length, next) = vm.save_memory(from, window)?;
+        let (length, next) = vm.save_memory(from, scope, window)?;
         Ok(Event::Saved { tag, at: from, length: length as u32, next })
+    });
+}
+
+/// Begins to find the blocks of a paused VM's RAM that it accesses.
+pub fn collect(tag: u32, number: u8, from: u64) {
+    run(tag, number, |vm, _| {
+        let (blocks, next) = vm.collect(from)?;
+        Ok(Event::Saved { tag, at: from, length: blocks, next })
     });
 }
 

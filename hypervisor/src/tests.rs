@@ -10,7 +10,7 @@ use stile_ledger::RowId;
 use stile_sched::CpuId;
 use stile_snapshot::pages::{Builder, WINDOW};
 use stile_trace::{Kind, Record};
-use stile_wire::{Answer, Channel, Command, Decoder, Event, VmState};
+use stile_wire::{Answer, Channel, Command, Decoder, Event, Scope, VmState};
 
 use crate::arch::contract::Host;
 use crate::arch::devices::Device;
@@ -567,23 +567,48 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
     DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
     let vm = vm::get(number).unwrap();
-    assert!(vm.save_state(0, &mut window).is_err() && vm.save_memory(0, &mut window).is_err(), "it runs");
-    machine
-        .run_until(|| vm.arch.lives.load(Ordering::Relaxed) == LIVES[number].load(Ordering::Relaxed) && power::pause(vm) == Answer::Done);
-    machine.run_until(|| vm.save_state(0, &mut window).is_ok());
-    let (mut states, mut pieces) = (Vec::new(), Vec::new());
+    assert!(vm.save_state(0, &mut window).is_err() && vm.save_memory(0, Scope::Rest, &mut window).is_err() && vm.collect(0).is_err());
+    let pause = |machine: &mut Simulation, window: &mut [u8]| {
+        machine.run_until(|| {
+            vm.arch.lives.load(Ordering::Relaxed) == LIVES[number].load(Ordering::Relaxed) && power::pause(vm) == Answer::Done
+        });
+        machine.run_until(|| vm.save_state(0, window).is_ok());
+    };
+    let mut pieces = Vec::new();
+    let mut round = |scope: Scope, window: &mut [u8]| {
+        let (mut from, before) = (Some(0), pieces.len());
+        while let Some(at) = from {
+            let (length, next) = vm.save_memory(at, scope, window).unwrap();
+            pieces.push(window[..length].to_vec());
+            from = next;
+        }
+        pieces[before..].iter().any(|piece| !piece.is_empty())
+    };
+    // Two rounds while it runs, whose contents may be older than those of the last one.
+    for (scope, again) in [(Scope::First, Scope::Changed), (Scope::Changed, Scope::Changed)] {
+        pause(machine, &mut window);
+        let (mut collected, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let (blocks, next) = vm.collect(at).unwrap();
+            (collected, from) = (collected + blocks, next);
+        }
+        assert_ne!(collected, 0, "it accesses its memory");
+        assert_eq!(power::resume(vm), Answer::Done);
+        assert!(round(scope, &mut window) && !round(again, &mut window), "each round saves what was collected, once");
+        DONE[0].fetch_add(1, Ordering::Relaxed);
+        DONE[1].fetch_add(1, Ordering::Relaxed);
+        let touches = TOUCHES[number].load(Ordering::Relaxed);
+        machine.run_until(|| TOUCHES[number].load(Ordering::Relaxed) > touches + 10);
+    }
+    pause(machine, &mut window);
+    assert!(round(Scope::Rest, &mut window), "it has accessed its memory since");
+    let mut states = Vec::new();
     loop {
         let (length, more) = vm.save_state(states.len(), &mut window).unwrap();
         states.push(window[..length].to_vec());
         if !more {
             break;
         }
-    }
-    let mut from = Some(0);
-    while let Some(at) = from {
-        let (length, next) = vm.save_memory(at, &mut window).unwrap();
-        pieces.push(window[..length].to_vec());
-        from = next;
     }
     assert!(vm.save_state(states.len(), &mut window).is_err(), "no such part");
     assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");

@@ -72,12 +72,32 @@ pub enum Request {
         /// An empty file, which the machine's process writes.
         file: PathBuf,
     },
+    /// Begins to copy a paused VM, which can run from the answer on. Answered as [`Request::CopyStep`].
+    Copy {
+        /// The VM's name.
+        vm: String,
+        /// An empty file, which the machine's process writes.
+        file: PathBuf,
+    },
+    /// The next step of the copy. Answered by [`Reply::Copied`].
+    CopyStep {
+        /// The step.
+        step: CopyStep,
+    },
     /// Creates a VM from a snapshot, and lets it run. Answered as [`Request::Create`].
     Restore {
         /// The file, which the machine's process reads.
         file: PathBuf,
         /// The VM's clocks.
         clock: Clock,
+        /// How many sections of the file there are, if it still grows: [`Request::RestoreMore`] follows.
+        #[serde(default)]
+        sections: Option<u32>,
+    },
+    /// There are more sections of the file. Answered as [`Request::Restore`].
+    RestoreMore {
+        /// As for [`Request::Restore`].
+        sections: Option<u32>,
     },
     /// Begins a trace: [`Reply::TraceStarted`], then [`Reply::TraceRecords`].
     Trace,
@@ -161,6 +181,8 @@ pub enum Reply {
         /// The dynamic rows of the ledger in the records.
         rows: Vec<RowName>,
     },
+    /// The answer to [`Request::CopyStep`].
+    Copied(Copied),
     /// The answer to [`Request::Control`] and [`Request::Create`].
     Done,
     /// The request was not carried out.
@@ -170,6 +192,17 @@ pub enum Reply {
     },
     /// The machine has ended: the last message.
     Ended,
+}
+
+/// What a step of a VM's copy did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// How many sections the file has; `None` once it is complete.
+    pub sections: Option<u32>,
+    /// Pages that the step wrote.
+    pub pages: u64,
+    /// Pages of the blocks that it read.
+    pub read: u64,
 }
 
 /// Counts of a CPU during a trace.
@@ -231,6 +264,18 @@ pub enum Clock {
     Real,
     /// They continue where they were.
     Stopped,
+}
+
+/// A step of the copy of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyStep {
+    /// Of a paused VM: finds what it accessed since the last one.
+    Collect,
+    /// Copies what the last one found, while the VM runs; the first time all.
+    Round,
+    /// Of a paused VM: copies its state and the rest.
+    End,
 }
 
 /// The state of a VM.

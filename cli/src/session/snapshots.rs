@@ -9,17 +9,29 @@ use stile_board::MAX_VMS;
 use stile_wire::{Action, Answer, Command, Event};
 
 use super::clients::Control;
+use super::copying::Copying;
 use super::line::Vm;
 use super::outcome::Fate;
 use super::transfer::{Next, Restoring, Saving, Transfer};
 use super::{Session, line};
 use crate::config::Arch;
-use crate::control::protocol::{Clock, Reply};
+use crate::control::protocol::{Clock, CopyStep, Reply};
 use crate::control::server::ClientId;
 use crate::emulator::MachineMemory;
 use crate::guest::Guest;
 use crate::image;
 use crate::snapshot::{Reader, Writer, whole_package};
+
+/// A file that was begun for a VM.
+struct Begun {
+    /// For the commands.
+    tag: u32,
+    /// The VM's number.
+    vm: u8,
+    /// First and last address of its RAM.
+    ram: (u64, u64),
+    writer: Writer<BufWriter<File>>,
+}
 
 impl Session<'_> {
     /// Begins to save a paused VM into a file, which exists.
@@ -41,6 +53,46 @@ impl Session<'_> {
     }
 
     fn begin_save(&mut self, id: ClientId, name: &str, file: &Path) -> Result<u32, String> {
+        let Begun { tag, vm, ram, writer } = self.begin_file(name, file)?;
+        self.transfer = Some(Transfer::Saving(Box::new(Saving::new((id, tag), vm, file.to_owned(), writer, ram))));
+        Ok(tag)
+    }
+
+    /// Begins to copy a paused VM into a file, which exists.
+    pub(super) fn copy(&mut self, id: ClientId, name: &str, file: &Path) {
+        match self.begin_file(name, file) {
+            Ok(Begun { tag, vm, writer, .. }) => {
+                self.transfer = Some(Transfer::Copying(Box::new(Copying::new((id, tag), vm, file.to_owned(), writer))));
+                self.open_window(id, tag);
+            }
+            Err(why) => self.refuse(id, why),
+        }
+    }
+
+    /// Takes the next step of a copy.
+    pub(super) fn step_of_copy(&mut self, id: ClientId, step: CopyStep) {
+        match &mut self.transfer {
+            Some(Transfer::Copying(copying)) if copying.client == id && copying.is_idle() => {
+                let next = copying.begin(step);
+                self.take_step(Ok(next));
+            }
+            _ => self.refuse(id, "no VM is being copied"),
+        }
+    }
+
+    /// There is more of a file from which a VM is being restored.
+    pub(super) fn restore_more(&mut self, id: ClientId, sections: Option<u32>) {
+        match (&mut self.transfer, &self.memory) {
+            (Some(Transfer::Restoring(restoring)), Some(memory)) if restoring.client == id && restoring.is_waiting() => {
+                let next = restoring.go_on(sections, memory).map_err(|error| error.to_string());
+                self.take_step(next);
+            }
+            _ => self.refuse(id, "no VM is being restored"),
+        }
+    }
+
+    /// Begins a file for a VM with its description.
+    fn begin_file(&mut self, name: &str, file: &Path) -> Result<Begun, String> {
         self.check_transfers()?;
         let tag = self.new_tag()?;
         let (line, vm) = line::find(&self.lines, &self.names, name).ok_or_else(|| format!("there is no VM called {name}"))?;
@@ -71,24 +123,23 @@ impl Session<'_> {
             }
         };
         let package = whole_package(&vm_config, files).map_err(|error| error.to_string())?;
-        let (arch, path) = (self.arch(), file.to_owned());
+        let arch = self.arch();
         let file = OpenOptions::new().write(true).open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let writer =
             Writer::new(BufWriter::new(file), &guest, &vm_config, &package, arch).map_err(|error| format!("writing the file: {error}"))?;
         let ram = (vm_config.ram_base, vm_config.ram_base + vm_config.memory);
-        self.transfer = Some(Transfer::Saving(Box::new(Saving::new((id, tag), vm, path, writer, ram))));
-        Ok(tag)
+        Ok(Begun { tag, vm, ram, writer })
     }
 
     /// Begins to restore a VM from a file.
-    pub(super) fn restore(&mut self, id: ClientId, file: &Path, clock: Clock) {
-        match self.begin_restore(id, file, clock) {
+    pub(super) fn restore(&mut self, id: ClientId, file: &Path, clock: Clock, sections: Option<u32>) {
+        match self.begin_restore(id, file, clock, sections) {
             Ok(tag) => self.open_window(id, tag),
             Err(why) => self.refuse(id, why),
         }
     }
 
-    fn begin_restore(&mut self, id: ClientId, file: &Path, clock: Clock) -> Result<u32, String> {
+    fn begin_restore(&mut self, id: ClientId, file: &Path, clock: Clock, sections: Option<u32>) -> Result<u32, String> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -100,7 +151,7 @@ impl Session<'_> {
         }
         let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
         let tag = self.new_tag()?;
-        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new(id, tag, vm, reader, clock))));
+        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new((id, tag), vm, reader, clock, sections))));
         Ok(tag)
     }
 
@@ -151,7 +202,13 @@ impl Session<'_> {
             return true;
         }
         let next = self.advance(event);
-        let Some(transfer) = &self.transfer else { return true };
+        self.take_step(next);
+        true
+    }
+
+    /// Takes the next step of the transfer.
+    fn take_step(&mut self, next: Result<Next, String>) {
+        let Some(transfer) = &self.transfer else { return };
         let client = transfer.client();
         match next {
             Ok(Next::Send(command)) => {
@@ -161,18 +218,22 @@ impl Session<'_> {
                     control.reply(client, progress);
                 }
             }
-            Ok(Next::Complete) => {
-                self.end_transfer();
+            Ok(Next::Wait(reply)) => {
                 if let Some(control) = &mut self.control {
-                    control.reply(client, Reply::Done);
+                    control.reply(client, reply);
                 }
             }
-            Err(why) => {
-                self.end_transfer();
-                self.refuse(client, why);
-            }
+            Ok(Next::Complete) => self.complete_transfer(client, Reply::Done),
+            Ok(Next::CompleteWith(reply)) => self.complete_transfer(client, reply),
+            Err(why) => self.complete_transfer(client, Reply::Refused { message: why }),
         }
-        true
+    }
+
+    fn complete_transfer(&mut self, client: ClientId, reply: Reply) {
+        self.end_transfer();
+        if let Some(control) = &mut self.control {
+            control.reply(client, reply);
+        }
     }
 
     fn advance(&mut self, event: &Event) -> Result<Next, String> {
@@ -182,13 +243,17 @@ impl Session<'_> {
         if let Event::Window { .. } = event {
             memory.opened().map_err(|error| format!("the machine's memory: {error}"))?;
         }
+        let complete = |file: BufWriter<File>| file.into_inner().map_err(|error| error.into_error())?.sync_all();
         match (transfer, event) {
             (_, Event::Refused { why, .. }) => Err(String::from_utf8_lossy(why.bytes()).into_owned()),
             (_, Event::Answer { answer, .. }) if *answer != Answer::Done => Err("the VM is gone, or was stopped".into()),
             (Transfer::Saving(saving), Event::Window { address, .. }) => Ok(saving.opened(*address)),
             (Transfer::Saving(saving), Event::Saved { length, next, .. }) => {
-                let complete = |file: BufWriter<File>| file.into_inner().map_err(|error| error.into_error())?.sync_all();
                 saving.saved((*length, *next), &*memory, complete).map_err(|error| format!("writing the file: {error}"))
+            }
+            (Transfer::Copying(copying), Event::Window { address, .. }) => Ok(copying.opened(*address)),
+            (Transfer::Copying(copying), Event::Saved { length, next, .. }) => {
+                copying.saved((*length, *next), &*memory, complete).map_err(|error| format!("writing the file: {error}"))
             }
             (Transfer::Restoring(restoring), Event::Window { address, .. }) => Ok(restoring.opened(*address)),
             (Transfer::Restoring(restoring), Event::Uploaded { next, .. }) => {
@@ -198,7 +263,9 @@ impl Session<'_> {
             (Transfer::Restoring(restoring), Event::Restored { done, all, .. }) => {
                 restoring.restored(*done, *all, &*memory).map_err(|error| error.to_string())
             }
-            (Transfer::Saving(_) | Transfer::Restoring(_), _) => Err("Stile gave another answer than was asked for".into()),
+            (Transfer::Saving(_) | Transfer::Copying(_) | Transfer::Restoring(_), _) => {
+                Err("Stile gave another answer than was asked for".into())
+            }
         }
     }
 
@@ -217,8 +284,10 @@ impl Session<'_> {
 
     /// A client disconnected: its transfer ends with the answer that is outstanding.
     pub(super) fn forget_transfer(&mut self, id: ClientId) {
-        if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.client() == id) {
-            transfer.abandon();
+        let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.client() == id) else { return };
+        transfer.abandon();
+        if transfer.is_idle() {
+            self.abandon();
         }
     }
 
@@ -226,11 +295,9 @@ impl Session<'_> {
     fn abandon(&mut self) {
         let restored = match &self.transfer {
             Some(Transfer::Restoring(restoring)) => Some((restoring.client, restoring.guest().name.clone(), restoring.vm)),
-            Some(Transfer::Saving(saving)) => {
-                // The client may have removed it.
-                let _ = fs::remove_file(&saving.path);
-                None
-            }
+            // The client may have removed the file.
+            Some(Transfer::Saving(saving)) => fs::remove_file(&saving.path).err().and(None),
+            Some(Transfer::Copying(copying)) => fs::remove_file(&copying.path).err().and(None),
             None => None,
         };
         self.end_transfer();
@@ -257,6 +324,8 @@ fn progress(transfer: &Transfer) -> Reply {
             let (done, all) = saving.progress();
             Reply::Progress { done, all: all.max(done) }
         }
+        // The client shows the steps.
+        Transfer::Copying(_) => Reply::Progress { done: 0, all: 0 },
         Transfer::Restoring(restoring) => {
             let (bytes, pieces) = restoring.progress;
             Reply::Progress { done: u64::from(bytes) + (u64::from(pieces) << 16), all: 0 }

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 
-use stile_wire::{Action, Command};
+use stile_wire::{Action, Command, Scope};
 
-use crate::control::protocol::Clock;
+use super::copying::Copying;
+use crate::control::protocol::{Clock, Reply};
 use crate::control::server::ClientId;
 use crate::emulator::MachineMemory;
 use crate::guest::Guest;
@@ -20,6 +21,8 @@ const CHUNK: usize = 16 << 10;
 pub enum Transfer {
     /// From Stile.
     Saving(Box<Saving<BufWriter<File>>>),
+    /// From Stile, while the VM runs.
+    Copying(Box<Copying<BufWriter<File>>>),
     /// To Stile.
     Restoring(Box<Restoring<BufReader<File>>>),
 }
@@ -29,6 +32,7 @@ impl Transfer {
     pub fn client(&self) -> ClientId {
         match self {
             Self::Saving(saving) => saving.client,
+            Self::Copying(copying) => copying.client,
             Self::Restoring(restoring) => restoring.client,
         }
     }
@@ -37,6 +41,7 @@ impl Transfer {
     pub fn abandon(&mut self) {
         match self {
             Self::Saving(saving) => saving.abandoned = true,
+            Self::Copying(copying) => copying.abandoned = true,
             Self::Restoring(restoring) => restoring.abandoned = true,
         }
     }
@@ -45,7 +50,17 @@ impl Transfer {
     pub fn is_abandoned(&self) -> bool {
         match self {
             Self::Saving(saving) => saving.abandoned,
+            Self::Copying(copying) => copying.abandoned,
             Self::Restoring(restoring) => restoring.abandoned,
+        }
+    }
+
+    /// Whether it waits for the client, and not for Stile.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Self::Saving(_) => false,
+            Self::Copying(copying) => copying.is_idle(),
+            Self::Restoring(restoring) => restoring.is_waiting(),
         }
     }
 
@@ -53,6 +68,7 @@ impl Transfer {
     pub fn tag(&self) -> u32 {
         match self {
             Self::Saving(saving) => saving.tag,
+            Self::Copying(copying) => copying.tag(),
             Self::Restoring(restoring) => restoring.tag,
         }
     }
@@ -64,8 +80,12 @@ impl Transfer {
 pub enum Next {
     /// This command.
     Send(Command),
+    /// A step that the client asked for is complete: this is its answer.
+    Wait(Reply),
     /// The transfer is complete.
     Complete,
+    /// The transfer is complete, with this answer.
+    CompleteWith(Reply),
 }
 
 /// Access of a snapshot to the memory shared with Stile.
@@ -158,14 +178,14 @@ impl<W: Write> Saving<W> {
                 if let Some(part) = next {
                     return Ok(Next::Send(Command::SaveState { tag, vm, part: part as u16 }));
                 }
-                return Ok(Next::Send(Command::SaveMemory { tag, vm, from: 0 }));
+                return Ok(Next::Send(Command::SaveMemory { tag, vm, from: 0, scope: Scope::All }));
             }
             (true, _) if part.is_empty() => {}
             (true, _) => writer.piece(&part)?,
         }
         if let Some(from) = next {
             self.ram.0 = from;
-            return Ok(Next::Send(Command::SaveMemory { tag, vm, from }));
+            return Ok(Next::Send(Command::SaveMemory { tag, vm, from, scope: Scope::All }));
         }
         let writer = self.writer.take().ok_or(io::ErrorKind::InvalidData)?;
         complete(writer.finish()?)?;
@@ -180,6 +200,8 @@ enum Phase {
     Uploading,
     Creating,
     Loading,
+    /// There are no more sections yet.
+    Waiting,
     Ending,
     Resuming,
 }
@@ -196,6 +218,8 @@ pub struct Restoring<R> {
     window: u64,
     reader: Reader<R>,
     clock: Clock,
+    /// How many sections of the file there are, if it still grows.
+    sections: Option<u32>,
     phase: Phase,
     part: u16,
     length: u32,
@@ -205,8 +229,36 @@ pub struct Restoring<R> {
 
 impl<R: Read> Restoring<R> {
     /// A snapshot that becomes VM number `vm`.
-    pub fn new(client: ClientId, tag: u32, vm: u8, reader: Reader<R>, clock: Clock) -> Self {
-        Self { client, vm, abandoned: false, tag, window: 0, reader, clock, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
+    pub fn new((client, tag): (ClientId, u32), vm: u8, reader: Reader<R>, clock: Clock, sections: Option<u32>) -> Self {
+        Self {
+            client,
+            vm,
+            abandoned: false,
+            tag,
+            window: 0,
+            reader,
+            clock,
+            sections,
+            phase: Phase::Opening,
+            part: 0,
+            length: 0,
+            progress: (0, 0),
+        }
+    }
+
+    /// Whether it waits for more sections.
+    pub fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    /// There are more sections, of a file that it waited for.
+    ///
+    /// # Errors
+    /// As [`Restoring::done`].
+    pub fn go_on(&mut self, sections: Option<u32>, window: &impl Window) -> Result<Next, snapshot::Error> {
+        self.sections = sections;
+        self.phase = Phase::Loading;
+        self.load(window)
     }
 
     /// The VM.
@@ -255,7 +307,7 @@ impl<R: Read> Restoring<R> {
     /// The file can't be read, or the window can't be written.
     pub fn done(&mut self, window: &impl Window) -> Result<Next, snapshot::Error> {
         match self.phase {
-            Phase::Opening | Phase::Uploading | Phase::Creating | Phase::Loading => {
+            Phase::Opening | Phase::Uploading | Phase::Creating | Phase::Loading | Phase::Waiting => {
                 self.phase = Phase::Loading;
                 self.load(window)
             }
@@ -283,6 +335,10 @@ impl<R: Read> Restoring<R> {
     /// Moves the next section into the window.
     fn load(&mut self, window: &impl Window) -> Result<Next, snapshot::Error> {
         let Self { tag, vm, .. } = *self;
+        if self.sections.is_some_and(|sections| self.reader.position() >= sections) {
+            self.phase = Phase::Waiting;
+            return Ok(Next::Wait(Reply::Done));
+        }
         let command = match self.reader.next_section()? {
             Some(Section::State(state)) => {
                 window.write(self.window, &state)?;

@@ -10,6 +10,9 @@ use thiserror::Error as ThisError;
 use crate::config;
 use crate::guest::Guest;
 
+/// Number of sections of the description.
+const DESCRIPTION: u32 = 3;
+
 /// Why a file is not accepted.
 #[derive(Debug, ThisError)]
 pub enum Error {
@@ -47,6 +50,7 @@ pub struct Reader<R> {
     /// Its configuration and files.
     pub package: Vec<u8>,
     states: u32,
+    position: u32,
 }
 
 /// Description of a snapshot.
@@ -78,7 +82,7 @@ impl<R: Read> Reader<R> {
         if vm.name != guest.name || header.vcpus != u32::from(vm.vcpus) || header.memory != vm.memory || !guest.inner.is_empty() {
             return Err(Error::Contradiction("its description and its configuration are of different VMs"));
         }
-        Ok(Self { from, checker, header, guest, package, states: 0 })
+        Ok(Self { from, checker, header, guest, package, states: 0, position: DESCRIPTION })
     }
 
     /// The VM's architecture.
@@ -89,12 +93,18 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Number of sections that were read.
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+
     /// Reads the next section; `None` after the last.
     ///
     /// # Errors
     /// The file is damaged or truncated.
     pub fn next_section(&mut self) -> Result<Option<Section>, Error> {
         let (kind, payload) = read_section(&mut self.from, &mut self.checker)?;
+        self.position += 1;
         match kind {
             Kind::State => {
                 self.states += 1;

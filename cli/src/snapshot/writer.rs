@@ -64,6 +64,15 @@ impl<W: Write> Writer<W> {
         self.section(Kind::Memory, &payload)
     }
 
+    /// Passes on what is buffered. Returns the number of sections so far.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn flush(&mut self) -> io::Result<u32> {
+        self.to.flush()?;
+        Ok(self.position)
+    }
+
     /// Completes the snapshot.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ fn migrate_pc(programs: &Programs) -> Result<Scenario> {
     let other = format!("{other}[[vm]]\nname = \"keeper\"{keeper}");
     let steps = vec![
         Step::new("snapshot: round 2", "run --detach --name n --timeout 600 other.toml", &["n"]),
-        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs"]),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused"]),
         Step::new(ROUND, "pause n/snapshot", &["n/snapshot is paused"]),
         Step::new("", "resume n/snapshot", &[]),
         Step::new("", "stop n/snapshot --force", &[]),
@@ -134,11 +134,11 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
         Step::new("", "run --detach --name n --timeout 600 other.toml", &["n"]),
         Step::new("snapshot: round", "migrate m/snapshot m", &["snapshot is in m already"]).fails(1),
         Step::new("snapshot: round", "migrate m/neighbour n", &["n has a VM called neighbour already"]).fails(2),
-        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs"]),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused"]),
         Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
         Step::new(ROUND, "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
-        Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new(HOLD, "stop n/keeper --force", &[]),
+        Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running","rounds":"#]),
+        Step::new("snapshot: hold", "stop n/keeper --force", &[]),
         Step::new("", "stop n/neighbour --force", &[]),
         Step::new("snapshot: round", "pause m/snapshot", &[]),
         Step::new("", "resume m/snapshot", &[]),

@@ -6,6 +6,10 @@
 //!
 //! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
 //! which skip these pages ([`EarlyPages`]). The block stays unmapped.
+//!
+//! The same way finds the blocks that change while they are copied elsewhere. A collection ([`Block::collect`]) unmaps
+//! full blocks, and the next access, which may change them, maps them again: they are full afterwards. Blocks that are
+//! not full then have not changed since the collection.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -26,8 +30,12 @@ const REFILL: u8 = 1 << 6;
 const EARLY: u8 = 1 << 5;
 /// The block will be filled from its first step on although it has contents: its early pages were reset.
 const STALE: u8 = 1 << 4;
-/// Number of completed steps.
+/// Number of completed steps, [`UNCHANGED`] or [`UNSENT`].
 const DONE: u8 = STALE - 1;
+/// The block is filled, but was unmapped by a collection and not accessed since.
+const UNCHANGED: u8 = STEPS + 1;
+/// As [`UNCHANGED`], and the block was not copied since.
+const UNSENT: u8 = STEPS + 2;
 
 /// Pages of one step: the bits of a word of [`EarlyPages`].
 const STEP_PAGES: u64 = STEP_SIZE / PAGE_SIZE;
@@ -129,7 +137,31 @@ impl Block {
         }
         // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
+        // A block that was collected only has to be mapped.
+        let step = (old & DONE).min(STEPS);
+        if won { Claim::Fill { step, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
+    }
+
+    /// Collects a full block. Returns whether it was full; the caller must then unmap it. No vCPU of the VM runs.
+    pub fn collect(&self) -> bool {
+        self.0.compare_exchange(STEPS, UNSENT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the block was collected, and neither accessed nor copied since. It counts as copied from here on.
+    pub fn send(&self) -> bool {
+        self.0.compare_exchange(UNSENT, UNCHANGED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the block was collected and copied, and not accessed since.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        self.0.load(Ordering::Acquire) == UNCHANGED
+    }
+
+    /// Whether all of the block is filled, mapped or not.
+    #[must_use]
+    pub fn is_filled(&self) -> bool {
+        self.0.load(Ordering::Acquire) & DONE >= STEPS
     }
 
     /// Releases the claim, with the steps before `step` done.
@@ -165,6 +197,12 @@ impl Block {
     /// touches a VM's blocks that can have early pages.
     pub fn drain(&self, pages: &EarlyPages) -> bool {
         let state = self.0.load(Ordering::Acquire);
+        if state & DONE > STEPS {
+            // Collected: filled, but not mapped.
+            pages.clear();
+            self.0.store(REFILL, Ordering::Release);
+            return false;
+        }
         if state & EARLY != 0 {
             pages.clear();
             self.0.store(state & REFILL | STALE, Ordering::Release);
@@ -219,6 +257,57 @@ mod tests {
         assert_eq!(block.claim(), fill(5, true, false));
         block.complete(&pages);
         assert_eq!(block.claim(), Claim::Full);
+    }
+
+    #[test]
+    fn a_collected_block_is_mapped_again_by_any_access() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(!block.collect() && !block.send(), "it is not full");
+        assert!(matches!(block.claim(), Claim::Fill { .. }));
+        block.complete(&pages);
+        assert!(block.collect() && !block.collect());
+        assert!(!block.is_full() && block.is_filled() && !block.is_unchanged(), "it is still to be copied");
+        assert!(block.send() && !block.send());
+        assert!(block.is_unchanged());
+        assert_eq!(block.claim(), fill(STEPS, false, false));
+        assert!(!block.is_unchanged());
+        block.complete(&pages);
+        assert!(block.is_full() && !block.is_unchanged());
+        // The guest was faster than the copy.
+        assert!(block.collect());
+        assert_eq!(block.claim(), fill(STEPS, false, false));
+        block.complete(&pages);
+        assert!(!block.send() && block.is_full());
+    }
+
+    #[test]
+    fn a_collected_block_that_the_hypervisor_accesses_counts_as_changed() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(matches!(block.claim(), Claim::Fill { .. }));
+        block.complete(&pages);
+        for sent in [false, true] {
+            assert!(block.collect());
+            assert!(!sent || block.send());
+            assert!(!fill_early(&block, &pages, 4096), "it has contents");
+            assert!(!block.is_unchanged() && !block.is_full() && !block.send() && block.is_filled());
+            assert_eq!(block.claim(), fill(STEPS, false, true));
+            block.complete(&pages);
+        }
+    }
+
+    #[test]
+    fn a_collected_block_is_refilled_from_files_after_a_reset() {
+        for early in [false, true] {
+            let (block, pages) = (Block::new(), EarlyPages::new());
+            assert!(matches!(block.claim(), Claim::Fill { .. }));
+            block.complete(&pages);
+            assert!(block.collect());
+            if early {
+                fill_early(&block, &pages, 0);
+            }
+            assert!(!block.drain(&pages), "it is not mapped");
+            assert_eq!(block.claim(), fill(0, true, false));
+        }
     }
 
     #[test]

@@ -184,8 +184,9 @@ impl Checker {
             (None, Kind::Header)
             | (Some(Kind::Header), Kind::Guest)
             | (Some(Kind::Guest), Kind::Package)
-            | (Some(Kind::Package | Kind::State), Kind::State)
-            | (Some(Kind::State | Kind::Memory), Kind::Memory | Kind::End) => true,
+            // A VM that is copied while it runs has its RAM first.
+            | (Some(Kind::Package | Kind::State | Kind::Memory), Kind::State | Kind::Memory)
+            | (Some(Kind::State | Kind::Memory), Kind::End) => true,
             (None | Some(_), _) => false,
         };
         if follows { Ok((kind, word(8))) } else { Err(Error::Disorder) }

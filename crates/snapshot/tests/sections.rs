@@ -100,6 +100,8 @@ fn sections_are_those_of_one_snapshot_in_order() {
     assert_eq!(refused(&[header, guest, package, end]), Error::Disorder, "no state");
     assert_eq!(refused(&[header, guest, package, state, state, end]), Error::Disorder, "another number of states");
     assert_eq!(refused(&[header, guest, package, state]), Error::Truncated);
+    let memory = (Kind::Memory, &b"m"[..]);
+    assert_eq!(refused(&[header, guest, package, memory, state, memory]), Error::Truncated, "a VM that ran meanwhile");
     let other = crate::header(VERSION + 1, b"p");
     assert_eq!(refused(&[(Kind::Header, &other), guest]), Error::Version(VERSION + 1));
     // Two files of which sections were exchanged.

@@ -37,8 +37,8 @@ pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
 pub use message::{
-    Action, Answer, Bytes, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Piece, Row, Sample, Text,
-    Version, VmState,
+    Action, Answer, Bytes, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Piece, Row, Sample, Scope,
+    Text, Version, VmState,
 };
 pub use records::Records;
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};

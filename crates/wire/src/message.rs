@@ -162,7 +162,7 @@ pub enum Event {
         /// Size in bytes.
         size: u32,
     },
-    /// The answer to [`Command::SaveState`] and [`Command::SaveMemory`]: a part is in the window. The other one is
+    /// The answer to [`Command::SaveState`], [`Command::SaveMemory`] and [`Command::Collect`]: a part is in the window. The other one is
     /// [`Event::Refused`].
     Saved {
         /// The command's tag.
@@ -307,9 +307,22 @@ pub enum Command {
         /// The part, from 0. Untrusted input.
         part: u16,
     },
-    /// Put a piece of a paused virtual machine's RAM (crate `snapshot`) into the window: answered by [`Event::Saved`] or
+    /// Put a piece of a virtual machine's RAM (crate `snapshot`) into the window: answered by [`Event::Saved`] or
     /// [`Event::Refused`].
     SaveMemory {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// Guest-physical address. Untrusted input.
+        from: u64,
+        /// The blocks of interest.
+        scope: Scope,
+    },
+    /// Unmap the blocks of a paused virtual machine's RAM that it accessed since the last of these commands, so that
+    /// [`Scope::Changed`] and [`Scope::Rest`] find those that it accesses from here on. A bounded part of it: answered by
+    /// [`Event::Saved`] with the number of blocks as length, or [`Event::Refused`].
+    Collect {
         /// Returned with the answer.
         tag: u32,
         /// The virtual machine, from 0. Untrusted input.
@@ -355,6 +368,19 @@ pub enum Command {
         /// Its clocks have advanced since the snapshot, as the time of day has.
         advance: bool,
     },
+}
+
+/// Blocks of RAM (2 MiB) that [`Command::SaveMemory`] saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// All, of a paused virtual machine.
+    All,
+    /// All that are filled. The virtual machine may run: pages of blocks that it accesses meanwhile may be inconsistent.
+    First,
+    /// Those that it accessed before the last [`Command::Collect`], and not since. It may run.
+    Changed,
+    /// Those that it accessed since the last [`Command::Collect`] or that were not saved since, of a paused virtual machine.
+    Rest,
 }
 
 /// Rows of a [`Piece`]: arrays of more than 32 items have no serialization.

@@ -1,20 +1,23 @@
-//! Snapshots of a VM: export of one that is paused, import into one that was created for it. Each call does a bounded
-//! part.
+//! Snapshots of a VM: export of one that is paused, or of its RAM while it runs, import into one that was created for it.
+//! Each call does a bounded part.
 
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block};
 use stile_paging::frames::Piece;
 use stile_snapshot::pages::{self, Builder, Entry};
+use stile_wire::Scope;
 
 use super::Vm;
 use super::power_state::State;
 use crate::arch::Arch;
-use crate::arch::contract::{Host, Snapshots};
+use crate::arch::contract::{Host, Platform, Snapshots, VmPart};
 
 /// Number of pages that one call of [`Vm::save_memory`] reads at most, at a thousand instructions each.
 const READ_AT_ONCE: u64 = 128;
 /// Number of blocks that it passes over at most.
 const PASSED_AT_ONCE: u64 = 1024;
+/// Number of blocks that one call of [`Vm::collect`] unmaps at most.
+const COLLECTED_AT_ONCE: u32 = 64;
 
 const NOT_PAUSED: &str = "the VM is not paused";
 const NOT_RESTORED: &str = "the VM is not being restored";
@@ -47,40 +50,81 @@ impl Vm {
     /// which the next one begins.
     ///
     /// # Errors
-    /// The VM is not paused.
-    pub fn save_memory(&self, from: u64, to: &mut [u8]) -> Result<(usize, Option<u64>), &'static str> {
+    /// The VM is not paused, or is not on for a scope that permits that.
+    pub fn save_memory(&self, from: u64, scope: Scope, to: &mut [u8]) -> Result<(usize, Option<u64>), &'static str> {
         let state = self.power.state.lock();
-        let State::Paused(_) = *state else { return Err(NOT_PAUSED) };
+        match (&*state, scope) {
+            (State::Paused(_), _) | (State::On, Scope::First | Scope::Changed) => {}
+            _ => return Err(NOT_PAUSED),
+        }
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
         let mut at = from.max(self.ram.base) & !(PAGE_SIZE - 1);
         let (mut builder, mut read, mut passed) = (Builder::new(), 0, 0);
         while at < end && builder.has_room() && read < READ_AT_ONCE && passed < PASSED_AT_ONCE {
-            let full = self.ram.block(at).is_some_and(Block::is_full);
-            if !full && self.ram.block(at).is_some_and(|block| !block.is_untouched()) && self.touch(at) {
-                // Stile's own accesses, or a reset, left a block that is filled in part: fill the rest first.
-                break;
-            }
-            if !full {
+            let Some(block) = self.ram.block(at) else { break };
+            let begins = at.is_multiple_of(BLOCK_SIZE);
+            // A block that the VM accesses from here on is not unchanged any more: its pages may be read before or after.
+            let is_sent = begins && matches!(scope, Scope::First | Scope::Changed) && block.send();
+            let is_wanted = match scope {
+                Scope::All | Scope::First => block.is_filled(),
+                Scope::Changed => is_sent || !begins && block.is_filled(),
+                Scope::Rest => block.is_filled() && !block.is_unchanged(),
+            };
+            if !is_wanted {
+                let is_part = matches!(scope, Scope::All | Scope::Rest) && !block.is_filled() && !block.is_untouched();
+                if is_part && self.touch(at) {
+                    // Stile's own accesses, or a reset, left a block that is filled in part: fill the rest first.
+                    break;
+                }
                 at = (at & !(BLOCK_SIZE - 1)) + BLOCK_SIZE;
                 passed += 1;
                 continue;
             }
-            if at.is_multiple_of(BLOCK_SIZE) {
+            if begins {
                 builder.block(to, at);
             }
             for part in self.ram.parts(at, at + PAGE_SIZE) {
-                // SAFETY: the page is in this VM's RAM, in the direct map. None of its vCPUs runs, as its power state is locked, and a VM
-                // with functions is not saved.
-                let page: &[u8; pages::PAGE] = unsafe { &*Arch::physical(part.pa).cast() };
-                if !is_zero(page) {
-                    let offset = builder.page(to, at);
-                    to[offset..offset + pages::PAGE].copy_from_slice(page);
+                let page = Arch::physical(part.pa).cast_const();
+                if is_zero(page) {
+                    continue;
+                }
+                let offset = builder.page(to, at);
+                if let Some(place) = to.get_mut(offset..offset + pages::PAGE) {
+                    // SAFETY: the page is in this VM's RAM, in the direct map, and stays there: the power state is locked. `place` is
+                    // in the window. Vcpus may write to the page meanwhile, which then is saved again.
+                    unsafe { core::ptr::copy_nonoverlapping(page, place.as_mut_ptr(), pages::PAGE) };
                 }
             }
             at += PAGE_SIZE;
             read += 1;
         }
         Ok((builder.finish(to), (at < end).then_some(at)))
+    }
+
+    /// Unmaps blocks of RAM that the VM has accessed, from an address on, so that its next access to each of them is noticed.
+    /// Returns the number of blocks, and the address from which to go on.
+    ///
+    /// # Errors
+    /// The VM is not paused, or can't be saved.
+    pub fn collect(&'static self, from: u64) -> Result<(u32, Option<u64>), &'static str> {
+        let state = self.power.state.lock();
+        let State::Paused(_) = *state else { return Err(NOT_PAUSED) };
+        if let Some(why) = Arch::obstacle(self) {
+            return Err(why);
+        }
+        let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
+        let mut at = from.max(self.ram.base) & !(BLOCK_SIZE - 1);
+        let (mut collected, mut passed) = (0, 0);
+        while at < end && collected < COLLECTED_AT_ONCE && passed < PASSED_AT_ONCE {
+            if self.ram.block(at).is_some_and(Block::collect) {
+                self.arch.unmap_ram(at, BLOCK_SIZE);
+                collected += 1;
+            }
+            at += BLOCK_SIZE;
+            passed += 1;
+        }
+        Arch::forget_translations(self);
+        Ok((collected, (at < end).then_some(at)))
     }
 
     /// Imports a part of its state: untrusted input.
@@ -145,8 +189,11 @@ impl Vm {
     }
 }
 
-/// Whether a page is zero.
-fn is_zero(page: &[u8; pages::PAGE]) -> bool {
-    let (words, _) = page.as_chunks::<64>();
-    words.iter().all(|line| line.as_chunks::<8>().0.iter().fold(0, |sum, word| sum | u64::from_ne_bytes(*word)) == 0)
+/// Whether a page of a VM's RAM, which vCPUs may write to, is zero.
+fn is_zero(page: *const u8) -> bool {
+    let words = page.cast::<u64>();
+    // SAFETY: the caller's page is in a VM's RAM, in the direct map, and aligned; volatile reads permit concurrent writes.
+    (0..pages::PAGE / 8)
+        .step_by(8)
+        .all(|first| (first..first + 8).fold(0, |sum, word| sum | unsafe { words.add(word).read_volatile() }) == 0)
 }

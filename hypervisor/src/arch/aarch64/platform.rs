@@ -52,6 +52,10 @@ impl Platform for Arch {
         }
     }
 
+    fn forget_translations(vm: &Vm) {
+        vm.arch.forget_translations();
+    }
+
     fn press_power_button(_vm: &'static Vm) -> bool {
         false
     }

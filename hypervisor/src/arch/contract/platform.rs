@@ -31,6 +31,10 @@ pub trait Platform {
     /// loaded, and its power state is locked.
     fn hold_time(vm: &Vm, ticks: u64);
 
+    /// Invalidates translations of unmapped RAM of a paused VM on each CPU that loads one of its vCPUs from here on, and
+    /// drops all state that relies on permissions of its pages. None of its vCPUs is loaded, and its power state is locked.
+    fn forget_translations(vm: &Vm);
+
     /// Presses a VM's power button. Returns false if it has none, or its guest does not handle it.
     fn press_power_button(vm: &'static Vm) -> bool;
 

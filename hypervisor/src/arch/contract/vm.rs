@@ -31,7 +31,8 @@ pub trait VmPart: Sized {
     /// It is already mapped, or was not part of `pieces`.
     fn map_ram(&self, part: &Piece) -> Result<(), Error>;
 
-    /// Unmaps a part of the VM's RAM. A vCPU of the VM is loaded on this CPU, and [`VmPart::complete_unmap`] follows.
+    /// Unmaps a part of the VM's RAM. Either a vCPU of the VM is loaded on this CPU, and [`VmPart::complete_unmap`] follows;
+    /// or none is loaded on any CPU, and [`Platform::forget_translations`](super::Platform::forget_translations) follows.
     fn unmap_ram(&self, gpa: u64, size: u64);
 
     /// Invalidates translations of unmapped RAM on all CPUs.

@@ -373,6 +373,10 @@ impl Platform for Arch {
         HELD.fetch_add(ticks, Ordering::Relaxed);
     }
 
+    fn forget_translations(vm: &vm::Vm) {
+        assert!(vm.vcpus.iter().all(|vcpu| vcpu.arch.loaded.lock().unwrap().is_none()), "a vCPU of a paused VM is loaded");
+    }
+
     fn press_power_button(_vm: &'static vm::Vm) -> bool {
         false
     }

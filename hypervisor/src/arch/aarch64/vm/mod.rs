@@ -382,6 +382,13 @@ impl Vm {
         self.vmid.forget();
     }
 
+    /// The next load of a vCPU takes another VMID. None of its vCPUs is loaded, and it has no EL2.
+    pub fn forget_translations(&self) {
+        // The unmapping is visible to walks with the next VMID.
+        dsb_ish();
+        self.vmid.forget();
+    }
+
     /// Adds to the offset of its virtual counter. None of its vCPUs is loaded, and it has no EL2.
     pub fn hold_time(&self, ticks: u64) {
         self.held_time.fetch_add(ticks, Ordering::Relaxed);

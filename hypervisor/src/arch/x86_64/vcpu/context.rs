@@ -163,7 +163,12 @@ impl VcpuContext {
     pub fn set_tsc_offset(&mut self, offset: u64) {
         self.tsc_offset = offset;
         self.tsc_moved = true;
-        // The next load takes the path for another CPU, so that ordinary loads need no check.
+        self.forget_host();
+    }
+
+    /// The next load takes the path for another CPU, which invalidates translations, so that ordinary loads need no check. The
+    /// vCPU is not loaded.
+    pub fn forget_host(&mut self) {
         self.host = 0;
     }
 

@@ -390,6 +390,15 @@ impl Vcpu {
         context.set_tsc_offset(self.msrs.hold_tsc(ticks.wrapping_neg()));
     }
 
+    /// The vCPU's next load invalidates translations.
+    ///
+    /// # Safety
+    /// As [`Vcpu::hold_time`].
+    pub unsafe fn forget_translations(&self) {
+        // SAFETY: the caller guarantees that the vCPU is not loaded.
+        unsafe { self.context() }.forget_host();
+    }
+
     /// Sets back the vCPU's TSC and APIC timer by the given number of ticks.
     ///
     /// # Safety

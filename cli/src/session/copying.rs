@@ -1,0 +1,168 @@
+//! A VM on its way to another machine, into a file that grows while the VM runs: the steps, one command at a time.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use stile_snapshot::pages::{BLOCK_SIZE, Entry, PAGE, WINDOW, entries};
+use stile_wire::{Command, Scope};
+
+use super::sent::Sent;
+use super::transfer::{Next, Window};
+use crate::control::protocol::{Copied, CopyStep, Reply};
+use crate::control::server::ClientId;
+use crate::snapshot::Writer;
+
+/// A VM that is being copied.
+#[derive(Debug)]
+pub struct Copying<W> {
+    /// The client that asked for it.
+    pub client: ClientId,
+    /// The file.
+    pub path: PathBuf,
+    /// The client is gone.
+    pub abandoned: bool,
+    tag: u32,
+    vm: u8,
+    window: u64,
+    writer: Option<Writer<W>>,
+    phase: Phase,
+    /// Blocks of the next round.
+    scope: Scope,
+    /// Address of the command at hand.
+    at: u64,
+    /// Pages written in this step, and those of the blocks that were read.
+    pages: u64,
+    read: u64,
+    sent: Sent,
+}
+
+/// The command that was not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// None: a step has ended.
+    Idle,
+    Opening,
+    Collecting,
+    Round,
+    State,
+    Rest,
+}
+
+impl<W: Write> Copying<W> {
+    /// A copy of VM number `vm`, of which the description is written, for a client's request of this tag.
+    pub fn new((client, tag): (ClientId, u32), vm: u8, path: PathBuf, writer: Writer<W>) -> Self {
+        Self {
+            client,
+            path,
+            abandoned: false,
+            tag,
+            vm,
+            window: 0,
+            writer: Some(writer),
+            phase: Phase::Opening,
+            scope: Scope::First,
+            at: 0,
+            pages: 0,
+            read: 0,
+            sent: Sent::default(),
+        }
+    }
+
+    /// The tag of its commands.
+    pub const fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// Whether no command is outstanding.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
+    /// Stile has opened the window.
+    pub fn opened(&mut self, address: u64) -> Next {
+        self.window = address;
+        self.begin(CopyStep::Collect)
+    }
+
+    /// Begins a step. None is at work.
+    pub fn begin(&mut self, step: CopyStep) -> Next {
+        let (tag, vm) = (self.tag, self.vm);
+        (self.pages, self.read, self.at) = (0, 0, 0);
+        self.phase = match step {
+            CopyStep::Collect => Phase::Collecting,
+            CopyStep::Round => Phase::Round,
+            CopyStep::End => Phase::State,
+        };
+        match step {
+            CopyStep::End => Next::Send(Command::SaveState { tag, vm, part: 0 }),
+            CopyStep::Collect | CopyStep::Round => self.command(),
+        }
+    }
+
+    /// The command for the address at hand.
+    fn command(&self) -> Next {
+        let (tag, vm, from) = (self.tag, self.vm, self.at);
+        Next::Send(match self.phase {
+            Phase::Collecting => Command::Collect { tag, vm, from },
+            Phase::Rest => Command::SaveMemory { tag, vm, from, scope: Scope::Rest },
+            _ => Command::SaveMemory { tag, vm, from, scope: self.scope },
+        })
+    }
+
+    /// Stile has answered: with what is in the window, and where the next command begins. Calls `complete` with the file
+    /// after the last.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn saved(
+        &mut self,
+        (length, next): (u32, Option<u64>),
+        window: &impl Window,
+        complete: impl FnOnce(W) -> io::Result<()>,
+    ) -> io::Result<Next> {
+        if self.phase == Phase::Collecting {
+            return self.go_on(next, complete);
+        }
+        let mut part = vec![0; (length as usize).min(WINDOW)];
+        window.read(self.window, &mut part)?;
+        let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
+        if self.phase == Phase::State {
+            writer.state(&part)?;
+            if let Some(part) = next {
+                return Ok(Next::Send(Command::SaveState { tag: self.tag, vm: self.vm, part: part as u16 }));
+            }
+            self.phase = Phase::Rest;
+            return Ok(self.command());
+        }
+        let (pieces, pages) = self.sent.reduce((self.at, next.unwrap_or(u64::MAX)), &part);
+        pieces.iter().try_for_each(|piece| writer.piece(piece))?;
+        self.pages += pages;
+        let blocks = entries(&part[..], part.len()).filter(|entry| matches!(entry, Entry::Block(_))).count();
+        self.read += blocks as u64 * (BLOCK_SIZE / PAGE as u64);
+        self.go_on(next, complete)
+    }
+
+    fn go_on(&mut self, next: Option<u64>, complete: impl FnOnce(W) -> io::Result<()>) -> io::Result<Next> {
+        if let Some(next) = next {
+            self.at = next;
+            return Ok(self.command());
+        }
+        match self.phase {
+            Phase::Round => self.scope = Scope::Changed,
+            Phase::Rest => {
+                let writer = self.writer.take().ok_or(io::ErrorKind::InvalidData)?;
+                complete(writer.finish()?)?;
+                return Ok(Next::CompleteWith(self.copied(None)));
+            }
+            _ => {}
+        }
+        self.phase = Phase::Idle;
+        let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
+        let sections = writer.flush()?;
+        Ok(Next::Wait(self.copied(Some(sections))))
+    }
+
+    const fn copied(&self, sections: Option<u32>) -> Reply {
+        Reply::Copied(Copied { sections, pages: self.pages, read: self.read })
+    }
+}
