@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::exit;
 
-/// The file to replace: a link is followed to its target.
+/// The absolute path of the file to replace: a link is followed to its target.
 ///
 /// # Errors
-/// The path leads to a device or a directory: renaming would remove the device's node, and write nothing to it.
+/// The path leads to a directory, or to a device or the like: renaming would remove the device's node, and write nothing to it.
 pub fn target(path: &Path) -> Result<PathBuf> {
     match path.canonicalize() {
         Ok(real) if real.is_file() => Ok(real),
         Ok(real) if real.is_dir() => Err(exit::usage(format!("{} is a directory: name a file in it", path.display()))),
-        Ok(_) => Err(exit::usage(format!("{} is a device: write to a file, and copy that with dd", path.display()))),
+        Ok(_) => Err(exit::usage(format!("{} is not a file: write to one, and copy that with dd", path.display()))),
         // A new file.
-        Err(_) => Ok(path.to_owned()),
+        Err(_) => std::path::absolute(path).with_context(|| path.display().to_string()),
     }
 }
 
@@ -34,7 +34,7 @@ mod tests {
         symlink(&file, &link).unwrap();
         assert_eq!(target(&new).unwrap(), new);
         assert_eq!(target(&link).unwrap(), file.canonicalize().unwrap());
-        assert!(target(Path::new("/dev/null")).unwrap_err().to_string().contains("is a device"));
+        assert!(target(Path::new("/dev/null")).unwrap_err().to_string().contains("is not a file"));
         assert!(target(dir.path()).unwrap_err().to_string().contains("is a directory"));
     }
 }

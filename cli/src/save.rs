@@ -9,7 +9,6 @@ use tempfile::NamedTempFile;
 
 use crate::args::SaveArgs;
 use crate::control::protocol::{Reply, Request, State};
-use crate::exit;
 use crate::operate::{self, Target};
 use crate::progress::Task;
 use crate::replaced;
@@ -23,7 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The machine or VM does not exist, the VM can't be saved, or the file can't be written.
 pub fn run(args: &SaveArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
-    let path = replaceable(&args.file)?;
+    let path = replaced::target(&args.file)?;
     let state = target.state()?;
     hold(&mut target, state)?;
     // Beside the file, so that it replaces the file in one step, and only once it is complete. Not made before the pause, because the
@@ -35,18 +34,6 @@ pub fn run(args: &SaveArgs) -> Result<u8> {
     }
     saved?.persist(&path).with_context(|| path.display().to_string())?;
     target.report(args.target.json, state, &format!("is saved, and {}", state.name()), None)
-}
-
-/// The absolute path of a file that may be replaced, with symbolic links followed.
-///
-/// # Errors
-/// It is a device, a socket or the like, or a folder.
-fn replaceable(path: &Path) -> Result<PathBuf> {
-    match path.canonicalize() {
-        Ok(path) if path.is_file() => Ok(path),
-        Ok(path) => Err(exit::usage(format!("{} is not a file that a snapshot could replace", path.display()))),
-        Err(_) => std::path::absolute(path).with_context(|| path.display().to_string()),
-    }
 }
 
 /// Pauses a VM in this state, unless it is paused.
@@ -89,27 +76,6 @@ pub(crate) fn save(target: &mut Target, file: &Path) -> Result<()> {
             Reply::Done => return Ok(()),
             Reply::Refused { message } => bail!("{name} can't be saved: {message}"),
             other => bail!("{name}: unexpected answer: {other:?}"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_files_are_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link, socket) = (folder.path().join("a"), folder.path().join("link"), folder.path().join("socket"));
-        std::fs::write(&file, "").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let file = file.canonicalize().unwrap();
-        assert_eq!((replaceable(&file).unwrap(), replaceable(&link).unwrap()), (file.clone(), file));
-        let new = folder.path().join("new");
-        assert_eq!(replaceable(&new).unwrap(), new);
-        for wrong in [&socket, Path::new("/dev/null"), folder.path()] {
-            assert!(replaceable(wrong).unwrap_err().to_string().contains("is not a file"));
         }
     }
 }

@@ -34,20 +34,21 @@ const ACK_INTERVAL: u32 = 4 << 10;
 const AT_ONCE: usize = 16 << 10;
 
 /// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress; one for the
-/// same VM leaves its memory, as the number would not be free at once.
+/// same VM leaves its number, as that would not be free at once, and its memory.
 pub fn begin(tag: u32, vm: u8, size: u32) {
     let number = usize::from(vm);
     let old = UPLOAD.lock().take();
+    let is_claimed = old.as_ref().is_some_and(|old| old.vm == number);
     match old {
-        Some(old) if old.vm == number && old.size >= size => {
+        Some(old) if is_claimed && old.size >= size => {
             *UPLOAD.lock() = Some(Upload { tag, vm: number, at: old.at, size, next: 0, checksum: Checksum::new() });
             return console::event(&Event::Uploaded { tag, next: 0 });
         }
-        Some(old) => retire::abandon(old.vm),
-        None => {}
+        Some(old) if !is_claimed => retire::abandon(old.vm),
+        _ => {}
     }
-    if !retire::claim(number) {
-        return console::refuse(tag, format_args!("VM number {number} is in use or out of range"));
+    if !is_claimed && !retire::claim(number) {
+        return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
     }
     let Ok(room) = arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) else {
         retire::abandon(number);

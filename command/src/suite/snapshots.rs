@@ -50,7 +50,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "restore m b.snap", &["b.snap can't be read"]).fails(2),
         Step::new("", "restore o a.snap", &["o"]).fails(1),
         Step::new(ROUND, "restore m a.snap --json --clock stopped", &[r#"{"machine":"m","vm":"snapshot","state":"running"}"#]),
-        Step::new("snapshot: hold", "pause m/snapshot", &["m/snapshot is paused"]),
+        Step::new(HOLD, "pause m/snapshot", &["m/snapshot is paused"]),
         Step::new(ROUND, "save m/snapshot a.snap --json", &[r#"{"machine":"m","vm":"snapshot","state":"paused"}"#]),
         Step::new("", "resume m/snapshot", &["m/snapshot runs"]),
         Step::new("snapshot: hold 2", "destroy m/snapshot --force", &[]),
@@ -61,14 +61,13 @@ fn save(programs: &Programs) -> Result<Scenario> {
         Step::new("", "resume m/snapshot", &[]),
         Step::broken("snapshot: hold 2", Broken::Hold("snapshot")),
         // With its files from the snapshot.
-        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot restarts"]),
         Step::new("snapshot: round 1", "destroy m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    let hold = "snapshot: hold";
     expect.output =
-        ["snapshot: round 2", hold, ROUND, hold, "snapshot: hold 2", "snapshot: hold 2", "snapshot: round 1"].map(String::from).to_vec();
+        ["snapshot: round 2", HOLD, ROUND, HOLD, "snapshot: hold 2", "snapshot: hold 2", "snapshot: round 1"].map(String::from).to_vec();
     expect.absent = vec!["FAIL", "snapshot: hold 4"];
     expect.notes.push(SAME_MEMORY.into());
     let files = vec![("a.txt", "a letter to somebody".to_owned())];
@@ -80,7 +79,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
 fn save_pc(programs: &Programs) -> Result<Scenario> {
     let steps = vec![
         Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
-        Step::new(hold, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
+        Step::new(HOLD, "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
         Step::broken("", Broken::Restore("a.snap", "snapshot")),
         Step::new(ROUND, "restore m a.snap --clock stopped", &["m/snapshot runs"]),
         Step::new("snapshot: round", "pause m/snapshot", &["m/snapshot is paused"]),
@@ -89,12 +88,12 @@ fn save_pc(programs: &Programs) -> Result<Scenario> {
         // With its files from the snapshot.
         Step::new("", "restore m a.snap", &["m/snapshot runs"]),
         Step::broken("snapshot: round", Broken::Hold("snapshot")),
-        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot starts anew"]),
+        Step::new("snapshot: round", "restart m/snapshot", &["m/snapshot restarts"]),
         Step::new("snapshot: round 1", "stop m/snapshot --force", &[]),
         Step::new(ROUND, "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["snapshot: round 2", hold, ROUND, "snapshot: round", "snapshot: round 1", ROUND].map(String::from).to_vec();
+    expect.output = ["snapshot: round 2", HOLD, ROUND, "snapshot: round", "snapshot: round 1", ROUND].map(String::from).to_vec();
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
@@ -138,7 +137,7 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
         Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
         Step::new(ROUND, "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
         Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running","rounds":"#]),
-        Step::new("snapshot: hold", "stop n/keeper --force", &[]),
+        Step::new(HOLD, "stop n/keeper --force", &[]),
         Step::new("", "stop n/neighbour --force", &[]),
         Step::new("snapshot: round", "pause m/snapshot", &[]),
         Step::new("", "resume m/snapshot", &[]),
