@@ -163,7 +163,7 @@ impl Plain {
             0 => 0x7653_7453,
             4 => 1,
             8 => 2,
-            0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(offset % 8 != 0)),
+            0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(!offset.is_multiple_of(8))),
             0x28 => self.online.into(),
             0x2c => self.status | u32::from(self.resetting) << 31,
             0x38 => self.select("server's half"),
@@ -175,7 +175,9 @@ impl Plain {
             0x58 => self.queue("server", "size"),
             0x5c => self.queue("server", "ready"),
             0x80 => std::mem::take(&mut self.events),
-            0x100.. if offset % 4 == 0 => (0..4).map(|n| u32::from(*self.staged.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum(),
+            0x100.. if offset.is_multiple_of(4) => {
+                (0..4).map(|n| u32::from(*self.staged.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum()
+            }
             _ => address.unwrap_or(0),
         }
     }
@@ -224,7 +226,7 @@ impl Plain {
                 self.config = self.staged.clone();
                 self.generation = self.generation.wrapping_add(1);
             }
-            0x100..0x200 if offset % 4 == 0 => {
+            0x100..0x200 if offset.is_multiple_of(4) => {
                 (offset..).zip(value.to_le_bytes()).for_each(|(at, byte)| {
                     self.staged.insert(at, byte);
                 });

@@ -218,12 +218,17 @@ pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVm
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
     let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?);
-    let spare = arena.allocate_pages(PAGE_SIZE)?;
-    // Reads outside RAM return ones.
-    // SAFETY: the page is new, so that nothing else refers to it.
-    unsafe { address_space::physical(spare).write_bytes(0xff, PAGE_SIZE as usize) };
+    let spare = spare_page(arena)?;
     let shadows = at..at + stile_board::SHADOW_MEMORY;
     Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, shadows, vmcss, spare, shadow)))
+}
+
+/// Returns a page that stands for what L1 points to outside its RAM, where reads return ones.
+fn spare_page(arena: &Arena) -> Result<u64, &'static str> {
+    let page = arena.allocate_pages(PAGE_SIZE)?;
+    // SAFETY: the page is new, so that nothing else refers to it.
+    unsafe { address_space::physical(page).write_bytes(0xff, PAGE_SIZE as usize) };
+    Ok(page)
 }
 
 impl GuestVmx {

@@ -72,7 +72,7 @@ impl PowerRegisters {
 
     /// Advances the timer by ticks of the counter.
     pub fn advance_timer(&self, by: u64) {
-        self.ahead.fetch_add(ticks::at(by, power::TIMER_FREQUENCY) as u32, Ordering::Relaxed);
+        self.ahead.fetch_add(ticks::count_at(by, power::TIMER_FREQUENCY) as u32, Ordering::Relaxed);
     }
 
     /// Sets the timer at a time in ticks of the counter.
