@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use crate::args::MigrateArgs;
@@ -121,6 +121,9 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
     save::hold(source, State::Running)?;
     let Copied { pages, read, .. } = step(source, &Request::CopyStep { step: CopyStep::End })?;
     (moved.paused_pages, moved.paused_pages_read) = (pages, read);
+    // From here on the copy may run: if this command is killed, one of the two stays paused.
+    let state = source.keep()?;
+    ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
     load(target, &Request::RestoreMore { sections: None })?;
     Ok(moved)
 }

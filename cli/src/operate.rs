@@ -71,6 +71,16 @@ impl Target {
         }
     }
 
+    /// Makes the pause of [`hold`] last also if this command ends. Returns the VM's state.
+    pub(crate) fn keep(&mut self) -> Result<State> {
+        self.connection.send(&Request::Keep { vm: self.vm.clone() })?;
+        match self.connection.receive()? {
+            Reply::State { state, .. } => Ok(state),
+            Reply::Refused { message } => Err(exit::usage(message)),
+            other => bail!("{}: unexpected answer: {other:?}", self.connection.name),
+        }
+    }
+
     /// Whether the VM is unknown.
     fn is_gone(&mut self) -> Result<bool> {
         if self.connection.send(&Request::State { vm: self.vm.clone() }).is_err() {

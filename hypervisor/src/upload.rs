@@ -20,6 +20,8 @@ struct Upload {
     /// Physical address of the package.
     at: u64,
     size: u32,
+    /// Bytes of memory for it.
+    room: u32,
     /// Number of bytes received.
     next: u32,
     checksum: Checksum,
@@ -40,8 +42,8 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
     let old = UPLOAD.lock().take();
     let is_claimed = old.as_ref().is_some_and(|old| old.vm == number);
     match old {
-        Some(old) if is_claimed && old.size >= size => {
-            *UPLOAD.lock() = Some(Upload { tag, vm: number, at: old.at, size, next: 0, checksum: Checksum::new() });
+        Some(old) if is_claimed && old.room >= size => {
+            *UPLOAD.lock() = Some(Upload { tag, vm: number, at: old.at, size, room: old.room, next: 0, checksum: Checksum::new() });
             return console::event(&Event::Uploaded { tag, next: 0 });
         }
         Some(old) if !is_claimed => retire::abandon(old.vm),
@@ -54,7 +56,7 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
         retire::abandon(number);
         return console::refuse(tag, format_args!("no memory for {} KiB of files: {} MiB are free", size >> 10, memory::available() >> 20));
     };
-    *UPLOAD.lock() = Some(Upload { tag, vm: number, at: room.start, size, next: 0, checksum: Checksum::new() });
+    *UPLOAD.lock() = Some(Upload { tag, vm: number, at: room.start, size, room: size, next: 0, checksum: Checksum::new() });
     console::event(&Event::Uploaded { tag, next: 0 });
 }
 

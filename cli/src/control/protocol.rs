@@ -65,6 +65,11 @@ pub enum Request {
         /// The VM's name.
         vm: String,
     },
+    /// Makes the pause of [`Request::Hold`] last also if the client disconnects. Answered as [`Request::State`].
+    Keep {
+        /// The VM's name.
+        vm: String,
+    },
     /// Saves a paused VM. Answered by some [`Reply::Progress`], and [`Reply::Done`].
     Save {
         /// The VM's name.

@@ -54,13 +54,11 @@ impl Session<'_> {
                 let step = self.sampler.ask(id, Instant::now(), &names);
                 self.sampled(step);
             }
-            Request::State { vm } => match line::find(&self.lines, &self.names, &vm) {
-                Some((line, number)) => {
-                    let state = state_of(self.lines[line].story.fates[usize::from(number)]);
-                    self.reply_to(id, |_| Reply::State { vm, state });
-                }
-                None => self.refuse(id, self.no_vm(&vm)),
-            },
+            Request::State { vm } => self.tell_state(id, vm),
+            Request::Keep { vm } => {
+                self.keep_hold(id, &vm);
+                self.tell_state(id, vm);
+            }
             Request::Image => {
                 let path = self.image.clone();
                 self.reply_to(id, |_| Reply::Image { path });
@@ -76,6 +74,16 @@ impl Session<'_> {
             Request::TraceStop => self.stop_trace(id),
             Request::Control { vm, action } => self.control(id, &vm, action),
             Request::Hello { .. } => self.refuse(id, "hello came before"),
+        }
+    }
+
+    fn tell_state(&mut self, id: ClientId, vm: String) {
+        match line::find(&self.lines, &self.names, &vm) {
+            Some((line, number)) => {
+                let state = state_of(self.lines[line].story.fates[usize::from(number)]);
+                self.reply_to(id, |_| Reply::State { vm, state });
+            }
+            None => self.refuse(id, self.no_vm(&vm)),
         }
     }
 

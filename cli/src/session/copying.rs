@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use stile_snapshot::pages::{BLOCK_SIZE, Entry, PAGE, WINDOW, entries};
 use stile_wire::{Command, Scope};
 
+use super::next::{Next, Window};
 use super::sent::Sent;
-use super::transfer::{Next, Window};
 use crate::control::protocol::{Copied, CopyStep, Reply};
 use crate::control::server::ClientId;
 use crate::snapshot::Writer;

@@ -2,20 +2,10 @@
 
 use stile_wire::{Action, Answer, Command};
 
+use super::hold::Hold;
 use super::outcome::Fate;
 use super::{Session, line};
 use crate::control::server::ClientId;
-
-/// A pause for a client.
-#[derive(Debug)]
-pub struct Hold {
-    /// The client; `None` if it has disconnected.
-    client: Option<ClientId>,
-    /// The VM's name.
-    vm: String,
-    /// Line and tag of the request to pause, until Stile answers it.
-    request: Option<(usize, u32)>,
-}
 
 impl Session<'_> {
     /// Pauses a VM until the client resumes it or disconnects.
@@ -42,6 +32,11 @@ impl Session<'_> {
             hold.client = None;
         }
         self.resume_held();
+    }
+
+    /// The client's pause of a VM does not end with the client.
+    pub(super) fn keep_hold(&mut self, id: ClientId, name: &str) {
+        self.holds.retain(|hold| hold.client != Some(id) || hold.vm != name);
     }
 
     /// A VM has another state. If it is not paused, a pause that had begun is over.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use stile_wire::{Action, Command, Scope};
 
 use super::copying::Copying;
+use super::next::{Next, Window};
 use crate::control::protocol::{Clock, Reply};
 use crate::control::server::ClientId;
-use crate::emulator::MachineMemory;
 use crate::guest::Guest;
 use crate::snapshot::{self, Reader, Section, Writer};
 
@@ -70,50 +70,6 @@ impl Transfer {
             Self::Saving(saving) => saving.tag,
             Self::Copying(copying) => copying.tag(),
             Self::Restoring(restoring) => restoring.tag,
-        }
-    }
-}
-
-/// Next step after an answer.
-#[derive(Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "a command is sent where it is decided")]
-pub enum Next {
-    /// This command.
-    Send(Command),
-    /// A step that the client asked for is complete: this is its answer.
-    Wait(Reply),
-    /// The transfer is complete.
-    Complete,
-    /// The transfer is complete, with this answer.
-    CompleteWith(Reply),
-}
-
-/// Access of a snapshot to the memory shared with Stile.
-pub trait Window {
-    /// Reads the first bytes of the window at a physical address.
-    ///
-    /// # Errors
-    /// It is not in memory.
-    fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()>;
-    /// Writes them.
-    ///
-    /// # Errors
-    /// As [`Window::read`].
-    fn write(&self, address: u64, from: &[u8]) -> io::Result<()>;
-}
-
-impl Window for MachineMemory {
-    fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()> {
-        match self {
-            Self::Shared(memory) => memory.read(address, to),
-            Self::Process(memory) => memory.read(to),
-        }
-    }
-
-    fn write(&self, address: u64, from: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Shared(memory) => memory.write(address, from),
-            Self::Process(memory) => memory.write(from),
         }
     }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::operator::MACHINE;
+/// Name of the machine that an operator's steps are about.
+pub const MACHINE: &str = "m";
 
 /// Time-out of the whole.
 const LIMIT: Duration = Duration::from_secs(120);

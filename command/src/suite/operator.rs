@@ -8,9 +8,6 @@ use stile::metrics::parse::parse;
 
 use super::client::Broken;
 
-/// The machine's name in [`Step::words`].
-pub const MACHINE: &str = "m";
-
 /// Time-out of a command.
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::client::MACHINE;
 use super::disk::Contents;
 use super::figure::Figure;
 use super::longest_exit;
-use super::operator::{MACHINE, Operator, Step};
+use super::operator::{Operator, Step};
 use super::output::Output;
 use super::screen;
 use stile::child::end_with_parent;

@@ -62,6 +62,8 @@ pub struct Power {
     pub(super) started: AtomicU64,
     /// Time of day of the snapshot that is being restored, in nanoseconds since 1970. Untrusted.
     pub(super) saved_at: AtomicU64,
+    /// When the pause began in which the first part of the last snapshot was saved. Accessed with the state locked.
+    pub(super) saved_pause: AtomicU64,
     /// Its clocks run although it is paused: it was restored, and has not run yet.
     pub(super) clocks_run: AtomicBool,
     /// Number of resets by its guest. Written with the state locked.
@@ -83,6 +85,7 @@ impl Power {
             reload: AtomicBool::new(reload),
             started: AtomicU64::new(0),
             saved_at: AtomicU64::new(u64::MAX),
+            saved_pause: AtomicU64::new(0),
             clocks_run: AtomicBool::new(false),
             resets: AtomicU32::new(0),
         }

@@ -1,6 +1,8 @@
 //! Snapshots of a VM: export of one that is paused, or of its RAM while it runs, import into one that was created for it.
 //! Each call does a bounded part.
 
+use core::sync::atomic::Ordering;
+
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block};
 use stile_paging::frames::Piece;
@@ -10,7 +12,7 @@ use stile_wire::Scope;
 use super::Vm;
 use super::power_state::State;
 use crate::arch::Arch;
-use crate::arch::contract::{Host, Platform, Snapshots, VmPart};
+use crate::arch::contract::{Counter, Host, Platform, Snapshots, VmPart};
 
 /// Number of pages that one call of [`Vm::save_memory`] reads at most, at a thousand instructions each.
 const READ_AT_ONCE: u64 = 128;
@@ -36,12 +38,11 @@ impl Vm {
         // Locked during the call: nothing resumes the VM.
         let state = self.power.state.lock();
         let State::Paused(since) = *state else { return Err(NOT_PAUSED) };
-        if let Some(why) = Arch::obstacle(self) {
-            return Err(why);
+        self.check_savable()?;
+        if part == 0 {
+            self.power.saved_pause.store(since, Ordering::Relaxed);
         }
-        if self.techniques.ablate.is_some() {
-            return Err("a VM with `ablate` can't be saved");
-        }
+        self.check_pause(since)?;
         let length = Arch::save(self, part, since, to).ok_or(NO_PART)?;
         Ok((length, part + 1 < Arch::parts(self)))
     }
@@ -54,7 +55,8 @@ impl Vm {
     pub fn save_memory(&self, from: u64, scope: Scope, to: &mut [u8]) -> Result<(usize, Option<u64>), &'static str> {
         let state = self.power.state.lock();
         match (&*state, scope) {
-            (State::Paused(_), _) | (State::On, Scope::First | Scope::Changed) => {}
+            (State::Paused(since), Scope::All | Scope::Rest) => self.check_pause(*since)?,
+            (State::Paused(_) | State::On, Scope::First | Scope::Changed) => {}
             _ => return Err(NOT_PAUSED),
         }
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
@@ -109,9 +111,7 @@ impl Vm {
     pub fn collect(&'static self, from: u64) -> Result<(u32, Option<u64>), &'static str> {
         let state = self.power.state.lock();
         let State::Paused(_) = *state else { return Err(NOT_PAUSED) };
-        if let Some(why) = Arch::obstacle(self) {
-            return Err(why);
-        }
+        self.check_savable()?;
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
         let mut at = from.max(self.ram.base) & !(BLOCK_SIZE - 1);
         let (mut collected, mut passed) = (0, 0);
@@ -127,13 +127,41 @@ impl Vm {
         Ok((collected, (at < end).then_some(at)))
     }
 
-    /// Imports a part of its state: untrusted input.
+    /// # Errors
+    /// The VM can't be saved.
+    fn check_savable(&'static self) -> Result<(), &'static str> {
+        if let Some(why) = Arch::obstacle(self) {
+            return Err(why);
+        }
+        if self.techniques.ablate.is_some() {
+            return Err("a VM with `ablate` can't be saved");
+        }
+        if self.power.errand.load(Ordering::Relaxed) {
+            // Its devices and other vCPUs are still those of its previous life.
+            return Err("the VM is being reset: try again");
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// This pause, which began at `since`, is not the one of the snapshot's first part.
+    fn check_pause(&self, since: u64) -> Result<(), &'static str> {
+        let first = self.power.saved_pause.load(Ordering::Relaxed);
+        if first == since { Ok(()) } else { Err("the VM has run since the snapshot's first part: save it again") }
+    }
+
+    /// Imports a part of its state: untrusted input. The VM's clocks continue from the first part on.
     ///
     /// # Errors
     /// The VM is not being restored, or the part is not of a VM like this one.
     pub fn restore_state(&'static self, part: usize, from: &[u8]) -> Result<(), &'static str> {
-        let state = self.power.state.lock();
-        let State::Restoring(since) = *state else { return Err(NOT_RESTORED) };
+        let mut state = self.power.state.lock();
+        let State::Restoring(begun) = &mut *state else { return Err(NOT_RESTORED) };
+        if part == 0 {
+            // Its RAM may have been copied before, while the VM ran elsewhere.
+            *begun = Arch::now();
+        }
+        let since = *begun;
         if let Some(why) = Arch::obstacle(self) {
             return Err(why);
         }
@@ -174,7 +202,7 @@ impl Vm {
                     }
                 }
                 Entry::Page(address, offset) => {
-                    let mut parts = self.ram.parts(address, address + PAGE_SIZE);
+                    let mut parts = self.ram.parts(address, address.saturating_add(PAGE_SIZE));
                     let Some(Piece { pa, size: PAGE_SIZE, .. }) = parts.next().filter(|_| self.is_full(address)) else {
                         return Err(NO_RAM);
                     };

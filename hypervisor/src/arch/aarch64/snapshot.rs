@@ -209,7 +209,8 @@ fn restore_vcpu(vm: &'static Vm, vcpu: &Vcpu, since: u64, from: &[u8]) -> Result
         return Err(FORM);
     }
     let compare = &mut context.el1[El1::CntpCval as usize];
-    *compare = compare.wrapping_add(since);
+    // Negative if it has expired.
+    *compare = since.saturating_add_signed(*compare as i64);
     let distributor = vm.arch.distributor.lock();
     vcpu.arch.redistributor.lock().restore(&distributor, &record.private);
     drop(distributor);

@@ -269,6 +269,10 @@ impl VmPart for Vm {
     }
 
     fn reset(&self) {
+        // First: until then a server may signal an interrupt.
+        if let Some(served) = self.served {
+            served.reset();
+        }
         let mut distributor = self.distributor.lock();
         distributor.reset();
         self.read_shadow.update_all(&distributor);
@@ -282,9 +286,6 @@ impl VmPart for Vm {
         }
         if let Some(functions) = self.functions {
             functions.reset();
-        }
-        if let Some(served) = self.served {
-            served.reset();
         }
     }
 

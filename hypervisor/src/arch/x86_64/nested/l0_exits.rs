@@ -178,9 +178,15 @@ enum Taken {
 fn deliver(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) -> Taken {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     // Exits that the next entry causes precede interrupts.
-    let exits_at_once = || vmx.timer_has_expired(cpu) || is_below_threshold(&vmx.vmcs12, |address| Ram(cpu.vcpu().vm()).read_u64(address));
-    if event != Event::Init && exits_at_once() {
-        return Taken::Outcome(None);
+    if event != Event::Init {
+        if vmx.timer_has_expired(cpu) {
+            return Taken::Outcome(None);
+        }
+        if is_below_threshold(&vmx.vmcs12, |address| Ram(cpu.vcpu().vm()).read_u64(address)) {
+            // Another vCPU of L1 may raise VTPR before the processor compares it.
+            apic::kick(cpu.index);
+            return Taken::Outcome(None);
+        }
     }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {

@@ -7,6 +7,7 @@ use stile_nested_vmx::Field;
 use super::state::GuestVmx;
 use crate::address_space;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::pin;
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::virtual_apic::request;
@@ -38,6 +39,8 @@ impl GuestVmx {
         // No interrupt is posted outside RAM.
         if let Some(vector) = descriptor.and_then(|descriptor| post(descriptor, page)) {
             request(vector);
+            // The entry may fail, and then VMCS12's value is the one that is left.
+            self.vmcs12.set_unchanged(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// In the name of a shadow: L1 has no EPT for it.
 const IDENTITY: u64 = 1 << 0;
+/// In such a name: there is no APIC-access page.
+const NO_APIC_PAGE: u64 = 1 << 1;
 
 /// Numbers of L1's pages.
 const VIRTUAL: usize = 0;
@@ -31,7 +33,7 @@ impl GuestVmx {
 
     /// EPT pointer of a shadow for an L2 without L1's EPT.
     pub fn identity_pointer(&mut self) -> u64 {
-        let name = self.apic_page12().unwrap_or(0) & !0xfff | IDENTITY;
+        let name = self.apic_page12().map_or(NO_APIC_PAGE, |page| page & !0xfff) | IDENTITY;
         ept_pointer(self.shadows.root(name, &mut Frames))
     }
 
