@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::args::Cli;
@@ -45,13 +45,10 @@ fn script(shell: Shell) -> Vec<u8> {
 fn pages() -> Result<Vec<(String, Vec<u8>)>> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let subcommands = command.get_subcommands().cloned().map(|subcommand| {
-        // The full name, also of the page.
-        let name = format!("stile-{}", subcommand.get_name());
-        subcommand.display_name(name)
-    });
+    let mut commands = vec![command.clone()];
+    add_subcommands(&command, "stile", &mut commands);
     let mut pages = Vec::new();
-    for command in subcommands.chain([command.clone()]) {
+    for command in commands {
         let man = clap_mangen::Man::new(command);
         let mut page = Vec::new();
         man.render(&mut page)?;
@@ -59,6 +56,15 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>> {
     }
     pages.sort();
     Ok(pages)
+}
+
+/// Adds the subcommands of a command, and theirs, with full names, which are also those of their pages.
+fn add_subcommands(command: &Command, name: &str, to: &mut Vec<Command>) {
+    for subcommand in command.get_subcommands() {
+        let name = format!("{name}-{}", subcommand.get_name());
+        add_subcommands(subcommand, &name, to);
+        to.push(subcommand.clone().display_name(name));
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +90,7 @@ mod tests {
         let page = |name: &str| fs::read_to_string(folder.path().join(name)).expect("a page");
         let names: Vec<_> = Cli::command().get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
         assert!(names.len() > 7);
+        assert!(page("stile-disk-create.1").contains(".SH OPTIONS"), "a subcommand of a subcommand");
         for name in names {
             assert!(page("stile.1").contains(&format!("stile\\-{name}(1)")), "{name}");
             assert!(page(&format!("stile-{name}.1")).contains(".SH OPTIONS"), "{name}");

@@ -28,7 +28,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
     /// The VM's virtual CPUs, 1 to 256 (x86-64: 64).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     pub vcpus: Option<i64>,
     /// The VM's memory, such as 512M or 1G.
     #[arg(long, value_name = "SIZE")]
@@ -58,7 +58,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "MODEL")]
     pub cpu: Option<String>,
     /// The emulated machine's CPUs.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     pub smp: Option<i64>,
     /// The emulated machine's memory; by default it is enough for the VMs.
     #[arg(long, value_name = "SIZE")]
@@ -70,6 +70,11 @@ pub struct MachineArgs {
     /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs.
     #[arg(long, value_name = "user[,forward=PORT:VM-PORT]|bridge=NAME", value_parser = Network::parse)]
     pub net: Vec<Network>,
+}
+
+/// Parses a number, of which the configuration checks the range.
+fn whole_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "expected a whole number".to_owned())
 }
 
 impl MachineArgs {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Mistake, Mistakes, Place, ablation,
+    Mistake, Place, ablation,
     draft::{Cpus, DiskDraft, DomainDraft, Draft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
     table::{Table, integer, wrong_type},
 };
@@ -38,6 +38,9 @@ const VM_KEYS: &[&str] = &[
 const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
+/// Number of syntax errors that are shown.
+const SYNTAX_ERRORS_SHOWN: usize = 3;
+
 const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
@@ -49,7 +52,8 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // Values recovered from broken syntax would only cause spurious mistakes.
-        mistakes.extend(errors.iter().take(Mistakes::MOST_SHOWN).map(|error| syntax(text, error)));
+        // One mistake causes further ones, and a file that is not TOML at all has one in each line.
+        mistakes.extend(errors.iter().take(SYNTAX_ERRORS_SHOWN).map(|error| syntax(text, error)));
         return None;
     }
     let mut draft = Draft::default();

@@ -120,6 +120,10 @@ impl Logs {
     /// Records a message of the Stile in a VM, or, with an empty name, of the machine's own; `exits` has the
     /// names of rows.
     pub fn event(&mut self, stile: &str, event: &Event, exits: &Exits) {
+        // One for every few KiB of a transfer.
+        if matches!(event, Event::Uploaded { .. }) {
+            return;
+        }
         self.write(|files| {
             let seconds = files.start.elapsed().as_secs_f64();
             let line = exits.named(event).and_then(|event| serde_json::to_string(&Line { seconds, stile, event }));

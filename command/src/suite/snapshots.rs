@@ -22,7 +22,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     if programs.arch == Arch::X86_64 {
         return Ok(vec![save_pc(programs)?, migrate_pc(programs)?]);
     }
-    Ok(vec![save(programs)?, migrate(programs)?])
+    Ok(vec![save(programs)?, migrate(programs)?, clock(programs)?])
 }
 
 /// A machine of two CPUs, with a VM of two vCPUs, and a neighbour that computes checksums until it is stopped.
@@ -99,6 +99,30 @@ fn save_pc(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
     let config = config(programs, "snapshot", 1000)?.replace("holds=1000", "holds=1000 x2apic");
     Ok(Scenario { config: Some(config), steps, expect, ..scenario })
+}
+
+/// The clock of a Debian that was saved, and restored some seconds later, is right: the machine's real-time clock shows the same time.
+fn clock(programs: &Programs) -> Result<Scenario> {
+    let exec = "while :; do echo off $(( $(date +%s) - $(cat /sys/class/rtc/rtc0/since_epoch) )); sleep 1; done";
+    let config = format!(
+        "[machine]\ncpus = 2\nmemory = \"1G\"\n\n\
+         [[vm]]\nname = \"debian\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.path("checksum")?,
+    );
+    let steps = vec![
+        Step::new("off 0", "save m/debian a.snap", &["m/debian is saved, and running"]),
+        Step::new("", "destroy m/debian --force", &["m/debian is destroyed"]),
+        Step::new("", "top m/neighbour --once --json --interval 5", &[r#""vm":"neighbour""#]),
+        Step::new("", "restore m a.snap", &["m/debian runs"]),
+        Step::new("off 0", "stop m/debian --force", &[]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = ["off 0", ROUND].map(String::from).to_vec();
+    // Both clocks are read to the second, one after the other.
+    expect.absent = vec!["off -3", "off -4", "off -5", "off -6", "off -7", "off -8", "off -9", "off 3"];
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("operator/clock-after-restore", "--exits") })
 }
 
 /// As [`migrate`], between two PCs, and not back.

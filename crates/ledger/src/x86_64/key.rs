@@ -40,7 +40,7 @@ pub const fn field_access(reason: u32, encoding: u32) -> u32 {
 }
 
 /// Basic exit reasons of L2 that have a name here.
-const EXITS: [(u32, &str); 28] = [
+const EXITS: [(u32, &str); 33] = [
     (0, "exception or NMI"),
     (1, "external interrupt"),
     (2, "triple fault"),
@@ -63,12 +63,17 @@ const EXITS: [(u32, &str); 28] = [
     (36, "MWAIT"),
     (37, "monitor trap flag"),
     (40, "PAUSE"),
+    (43, "TPR below threshold"),
+    (44, "APIC access"),
+    (45, "virtualized EOI"),
     (46, "GDTR or IDTR"),
+    (47, "LDTR or TR"),
     (48, "EPT violation"),
     (49, "EPT misconfiguration"),
     (52, "preemption timer"),
     (54, "WBINVD"),
     (55, "XSETBV"),
+    (56, "APIC write"),
 ];
 
 /// VMX instructions.

@@ -110,6 +110,7 @@ impl GuestVmx {
 
     /// Reset and INIT state. No VMCS02 is in a CPU.
     fn reset(&mut self) {
+        fill_spare(self.spare);
         self.vmxon = NONE;
         self.current = NONE;
         self.in_l2 = false;
@@ -226,9 +227,14 @@ pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVm
 /// Returns a page that stands for what L1 points to outside its RAM, where reads return ones.
 fn spare_page(arena: &Arena) -> Result<u64, &'static str> {
     let page = arena.allocate_pages(PAGE_SIZE)?;
-    // SAFETY: the page is new, so that nothing else refers to it.
-    unsafe { address_space::physical(page).write_bytes(0xff, PAGE_SIZE as usize) };
+    fill_spare(page);
     Ok(page)
+}
+
+/// Makes reads of a spare page return ones.
+fn fill_spare(page: u64) {
+    // SAFETY: the page is the vCPU's, in the direct map, and only its L2s access it; none runs, as the vCPU is new or off.
+    unsafe { address_space::physical(page).write_bytes(0xff, PAGE_SIZE as usize) };
 }
 
 impl GuestVmx {
