@@ -190,7 +190,7 @@ fn store_bypass(identity: &Identity) -> StoreBypass {
 /// one CPU needs it; otherwise the weakest answer of all CPUs.
 ///
 /// Guests never need workaround 2: where a CPU needs it, it is in force from boot on.
-pub fn told(cpus: impl IntoIterator<Item = Workarounds>) -> Workarounds {
+pub fn reported(cpus: impl IntoIterator<Item = Workarounds>) -> Workarounds {
     let merge = |a: i32, b: i32| if a == 0 || b == 0 { 0 } else { a.min(b) };
     let merged = cpus
         .into_iter()

@@ -115,8 +115,8 @@ fn guests_see_the_workarounds_of_the_neediest_cpu() {
     let big = Workarounds { one: 0, two: 0, three: 0 };
     let little = Workarounds { one: 1, two: -2, three: 1 };
     let silent = Workarounds::NONE;
-    assert_eq!(told([big, little]), Workarounds { one: 0, two: -2, three: 0 });
-    assert_eq!(told([little, silent]), Workarounds { one: -1, two: -2, three: -1 });
-    assert_eq!(told([big]), Workarounds { one: 0, two: 1, three: 0 });
-    assert_eq!(told([]), Workarounds::NONE);
+    assert_eq!(reported([big, little]), Workarounds { one: 0, two: -2, three: 0 });
+    assert_eq!(reported([little, silent]), Workarounds { one: -1, two: -2, three: -1 });
+    assert_eq!(reported([big]), Workarounds { one: 0, two: 1, three: 0 });
+    assert_eq!(reported([]), Workarounds::NONE);
 }

@@ -7,7 +7,7 @@ use stile_blob::Mitigations;
 use stile_board::MAX_CPUS;
 use stile_device::smccc::{Workarounds, id};
 use stile_lock::TicketLock;
-use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, told};
+use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, reported};
 
 use super::cpu::{Cpu, this_index};
 use super::firmware;
@@ -30,7 +30,7 @@ struct Known {
 
 static KNOWN: [Once<Known>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
 /// Workarounds visible to guests, set when [`apply`] has seen all CPUs.
-static TOLD: TicketLock<Workarounds> = TicketLock::new(Workarounds::NONE);
+static REPORTED: TicketLock<Workarounds> = TicketLock::new(Workarounds::NONE);
 /// [`Mitigations`] of the configuration, set by [`apply`]; [`Mitigations::Off`] before.
 static MODE: AtomicU8 = AtomicU8::new(Mitigations::Off as u8);
 
@@ -87,7 +87,7 @@ pub fn apply(mode: Mitigations) {
         }
     }
     if mode != Mitigations::Off {
-        *TOLD.lock() = told(cpus().map(|(_, known)| known.firmware));
+        *REPORTED.lock() = reported(cpus().map(|(_, known)| known.firmware));
     }
 }
 
@@ -148,7 +148,7 @@ pub fn switch_vm(cpu: usize) {
 
 /// Firmware's workarounds as guests see them.
 pub fn workarounds() -> Workarounds {
-    *TOLD.lock()
+    *REPORTED.lock()
 }
 
 /// Handles a guest's call of a workaround. A CPU whose firmware lacks it does not need it: another CPU of the machine

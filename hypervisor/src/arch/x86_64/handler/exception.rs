@@ -55,7 +55,7 @@ pub fn debug(why: u64) {
     const BD: u64 = 1 << 13;
     const BS: u64 = 1 << 14;
     const BT: u64 = 1 << 15;
-    const TOLD: u64 = CONDITIONS | BD | BS | BT;
+    const REPORTED: u64 = CONDITIONS | BD | BS | BT;
     /// DR7.
     const GD: u64 = 1 << 13;
     const LBR_BTF: u64 = 0b11;
@@ -67,7 +67,7 @@ pub fn debug(why: u64) {
     // SAFETY: DR6 holds the loaded guest's value, and Stile sets no breakpoints: only the guest observes it.
     unsafe {
         asm!("mov {}, dr6", out(reg) dr6, options(nomem, nostack, preserves_flags));
-        dr6 = dr6 & !CONDITIONS | why & TOLD;
+        dr6 = dr6 & !CONDITIONS | why & REPORTED;
         asm!("mov dr6, {}", in(reg) dr6, options(nomem, nostack, preserves_flags));
     }
     vmcs::write(Field::GUEST_DR7, vmcs::read(Field::GUEST_DR7) & !GD);

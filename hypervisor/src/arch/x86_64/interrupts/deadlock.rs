@@ -32,7 +32,7 @@ pub fn check(vcpu: &Vcpu) {
         !events.is_on() || events.deadlock.0.load(Ordering::SeqCst) && !events.wakes()
     };
     let by_a_pin = || vm.vcpus.first().is_some_and(|first| first.arch.pages.has_signal()) || vm.arch.io_apic.lock().has_signals();
-    if vm.vcpus.iter().all(|vcpu| is_silent(vcpu)) && !by_a_pin() && !vm.arch.silence_told.swap(true, Ordering::Relaxed) {
+    if vm.vcpus.iter().all(|vcpu| is_silent(vcpu)) && !by_a_pin() && !vm.arch.silence_reported.swap(true, Ordering::Relaxed) {
         log_of!(vm, "{}: all of its vCPUs wait with interrupts off, and nothing can wake them", vm.name);
     }
 }

@@ -71,7 +71,7 @@ pub struct Vm {
     /// PC-specific devices.
     pub devices: Devices,
     /// The operator was informed of a deadlock: see [`crate::arch::x86_64::interrupts::deadlock`].
-    pub silence_told: AtomicBool,
+    pub silence_reported: AtomicBool,
 }
 
 /// x86-64 state of a vCPU.
@@ -181,13 +181,13 @@ impl VmPart for Vm {
             nested,
             protected,
             devices: Devices::new(ram, vcpus, arena)?,
-            silence_told: AtomicBool::new(false),
+            silence_reported: AtomicBool::new(false),
         })
     }
 
     fn reset(&self) {
         *self.io_apic.lock() = IoApic::new();
-        self.silence_told.store(false, Ordering::Relaxed);
+        self.silence_reported.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
             // Resets all local APICs as well.
             page.choose(core::iter::empty());
