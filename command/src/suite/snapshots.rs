@@ -6,6 +6,7 @@ use super::client::Broken;
 use super::operator::Step;
 use super::scenario::{Scenario, passed};
 use stile::config::Arch;
+use stile::exit;
 use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 
@@ -120,6 +121,8 @@ fn clock(programs: &Programs) -> Result<Scenario> {
     ];
     let mut expect = passed();
     expect.output = ["off 0", ROUND].map(String::from).to_vec();
+    // The command does not end.
+    expect.status = exit::GUEST;
     // Both clocks are read to the second, one after the other.
     expect.absent = vec!["off -3", "off -4", "off -5", "off -6", "off -7", "off -8", "off -9", "off 3"];
     Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("operator/clock-after-restore", "--exits") })
