@@ -80,6 +80,8 @@ fn has_linker(libraries: &Path) -> bool {
 struct Message {
     reason: String,
     target: Option<Target>,
+    manifest_path: Option<PathBuf>,
+    profile: Option<Profile>,
     executable: Option<PathBuf>,
     #[serde(default)]
     filenames: Vec<PathBuf>,
@@ -94,12 +96,49 @@ struct Target {
     kind: Vec<String>,
 }
 
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// A built program or loadable library.
+#[derive(Debug)]
+pub struct Artifact {
+    /// Name of the target.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// The package's folder.
+    pub folder: PathBuf,
+    /// Whether it is a program of tests.
+    pub is_test: bool,
+}
+
+impl Artifact {
+    /// The artifact that a message is about, if any.
+    fn of(message: Message) -> Option<Self> {
+        let target = message.target?;
+        let is_library = target.kind.iter().any(|kind| kind == "cdylib");
+        let path = message.executable.or_else(|| message.filenames.into_iter().next().filter(|_| is_library))?;
+        let folder = message.manifest_path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+        Some(Self { name: target.name, path, folder, is_test: message.profile.is_some_and(|profile| profile.test) })
+    }
+}
+
 /// Runs `cargo build` and returns the built programs and loadable libraries, with their names. Shows progress
 /// only if there is something to build.
 ///
 /// # Errors
 /// The build fails; the compiler's messages are in the error.
-pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>> {
+pub fn build(command: Command, what: &str) -> Result<Vec<(String, PathBuf)>> {
+    Ok(artifacts(command, what)?.into_iter().map(|artifact| (artifact.name, artifact.path)).collect())
+}
+
+/// Runs `cargo build` or `cargo test --no-run`, as [`build`] does.
+///
+/// # Errors
+/// The build fails; the compiler's messages are in the error.
+pub fn artifacts(mut command: Command, what: &str) -> Result<Vec<Artifact>> {
     let mut child = child::end_with_parent(&mut command, Signal::TERM)
         .env("CARGO_TERM_PROGRESS_WHEN", "always")
         .env("CARGO_TERM_PROGRESS_WIDTH", "100")
@@ -111,11 +150,11 @@ pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>>
         .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
     let progress = child::Progress::default();
     let errors = child::errors_of_cargo(&mut child, progress.clone());
-    let mut programs = Vec::new();
+    let mut artifacts = Vec::new();
     let mut task = None;
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
         let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
-        let Some(target) = message.target.filter(|_| message.reason == "compiler-artifact") else { continue };
+        let Some(target) = message.target.as_ref().filter(|_| message.reason == "compiler-artifact") else { continue };
         if !message.fresh {
             let task = task.get_or_insert_with(|| Task::start(format!("building {what}")));
             let done = progress.lock().ok().and_then(|progress| *progress);
@@ -124,10 +163,7 @@ pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>>
                 None => format!("building {what}: {} is done", target.name),
             });
         }
-        let library = || message.filenames.first().filter(|_| target.kind.iter().any(|kind| kind == "cdylib")).cloned();
-        if let Some(path) = message.executable.or_else(library) {
-            programs.push((target.name, path));
-        }
+        artifacts.extend(Artifact::of(message));
     }
     let status = child.wait().context("waiting for cargo")?;
     let errors = errors.join().unwrap_or_default();
@@ -135,5 +171,26 @@ pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>>
     if !status.success() {
         bail!("building {what} failed:\n{}", errors.trim_end());
     }
-    Ok(programs)
+    Ok(artifacts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn artifacts_are_found_in_messages() {
+        let artifact = |line: &str| serde_json::from_str(line).ok().and_then(Artifact::of);
+        let line = |kind: &str, executable: &str, filename: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/crates/bus/Cargo.toml","target":{{"name":"bus","kind":["{kind}"]}},"profile":{{"test":true}},"executable":{executable},"filenames":["{filename}"]}}"#
+            )
+        };
+        let program = artifact(&line("test", r#""/bus-1""#, "/bus-1")).unwrap();
+        assert_eq!((&program.name[..], &program.path, &program.folder), ("bus", &PathBuf::from("/bus-1"), &PathBuf::from("/crates/bus")));
+        assert!(program.is_test);
+        assert_eq!(artifact(&line("cdylib", "null", "/libbus.so")).unwrap().path, Path::new("/libbus.so"));
+        assert!(artifact(&line("lib", "null", "/libbus.rlib")).is_none(), "a library");
+        assert!(artifact(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
 }

@@ -14,7 +14,7 @@ use crate::control::directory::Directory;
 use crate::control::protocol::{Clock, Copied, CopyStep, Reply, Request, State};
 use crate::operate::{self, Target};
 use crate::progress::Task;
-use crate::{out, restore, save};
+use crate::{exit, out, restore, save};
 
 /// Most rounds while the VM runs.
 const ROUNDS: u32 = 5;
@@ -22,7 +22,7 @@ const ROUNDS: u32 = 5;
 /// A round with fewer pages than this is the last one.
 const FEW: u64 = 64;
 
-/// What moved.
+/// Numbers of rounds and pages of a migration.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Moved {
     /// Rounds while the VM ran.
@@ -35,7 +35,7 @@ struct Moved {
     paused_pages_read: u64,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Done<'a> {
     machine: &'a str,
@@ -90,7 +90,7 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
             target.name()
         ));
     }
-    Ok(crate::exit::OK)
+    Ok(exit::OK)
 }
 
 /// Copies a VM, and lets the copy run. After a failure nothing is left of the copy, and the VM may be paused.
@@ -107,7 +107,7 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
             0 => Request::Restore { file: file.to_owned(), clock, sections },
             _ => Request::RestoreMore { sections },
         };
-        load(target, &request)?;
+        restore::load(target, &request, |_| ())?;
         moved.rounds += 1;
         moved.pages += pages;
         task.message(format!("migrating {}: round {}, {pages} pages", source.name(), moved.rounds));
@@ -124,7 +124,7 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
     // From here on the copy may run: if this command is killed, one of the two stays paused.
     let state = source.keep()?;
     ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
-    load(target, &Request::RestoreMore { sections: None })?;
+    restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
     Ok(moved)
 }
 
@@ -145,25 +145,6 @@ fn step(source: &mut Target, request: &Request) -> Result<Copied> {
             Reply::Copied(copied) => return Ok(copied),
             Reply::Refused { message } => bail!("{} can't be copied: {message}", source.name()),
             other => bail!("{}: unexpected answer: {other:?}", source.name()),
-        }
-    }
-}
-
-/// Loads what is new in the file. Nothing is left of the VM if that fails.
-fn load(target: &mut Target, request: &Request) -> Result<()> {
-    target.connection.send(request)?;
-    loop {
-        match target.connection.receive()? {
-            Reply::Progress { .. } => {}
-            Reply::Done => return Ok(()),
-            Reply::Refused { message } => {
-                if target.state().is_ok() {
-                    operate::remove(target)
-                        .with_context(|| format!("{} can't be restored: {message}; removing what there is of it", target.name()))?;
-                }
-                bail!("{} can't be restored: {message}", target.name());
-            }
-            other => bail!("{}: unexpected answer: {other:?}", target.name()),
         }
     }
 }

@@ -60,7 +60,16 @@ impl Target {
 
     /// The VM's state. Off, too, once its machine has ended.
     pub(crate) fn state(&mut self) -> Result<State> {
-        if self.connection.send(&Request::State { vm: self.vm.clone() }).is_err() {
+        self.ask_state(&Request::State { vm: self.vm.clone() })
+    }
+
+    /// Makes the pause of [`hold`] last also if this command ends. Returns the VM's state.
+    pub(crate) fn keep(&mut self) -> Result<State> {
+        self.ask_state(&Request::Keep { vm: self.vm.clone() })
+    }
+
+    fn ask_state(&mut self, request: &Request) -> Result<State> {
+        if self.connection.send(request).is_err() {
             return Ok(State::Off);
         }
         match self.connection.receive_or_end()? {
@@ -68,16 +77,6 @@ impl Target {
             Some(Reply::Refused { message }) => Err(exit::usage(message)),
             None => Ok(State::Off),
             Some(other) => bail!("{}: unexpected answer: {other:?}", self.connection.name),
-        }
-    }
-
-    /// Makes the pause of [`hold`] last also if this command ends. Returns the VM's state.
-    pub(crate) fn keep(&mut self) -> Result<State> {
-        self.connection.send(&Request::Keep { vm: self.vm.clone() })?;
-        match self.connection.receive()? {
-            Reply::State { state, .. } => Ok(state),
-            Reply::Refused { message } => Err(exit::usage(message)),
-            other => bail!("{}: unexpected answer: {other:?}", self.connection.name),
         }
     }
 
@@ -94,7 +93,7 @@ impl Target {
         self.request(&Request::Control { vm: self.vm.clone(), action })
     }
 
-    /// As [`Target::ask`], for a request that is answered thus.
+    /// Sends a request that is answered by [`Reply::Done`]. The error is the reason of a refusal.
     fn request(&mut self, request: &Request) -> Result<Result<(), String>> {
         self.connection.send(request)?;
         match self.connection.receive_or_end()? {

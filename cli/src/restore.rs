@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -15,10 +14,8 @@ use crate::control::protocol::{Clock, Reply, Request, State};
 use crate::exit;
 use crate::operate::{self, Target};
 use crate::progress::Task;
+use crate::save::PATIENCE;
 use crate::snapshot::{Summary, verify};
-
-/// How long Stile may take for the next piece.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Restores the VM of a file in a machine.
 ///
@@ -36,7 +33,7 @@ pub fn run(args: &RestoreArgs) -> Result<u8> {
 ///
 /// # Errors
 /// It is none, or the machine can't have it.
-pub(crate) fn check(connection: &mut Connection, path: &Path) -> Result<Summary> {
+fn check(connection: &mut Connection, path: &Path) -> Result<Summary> {
     let file = File::open(path).map_err(|error| exit::usage(format!("{} can't be read: {error}", path.display())))?;
     let summary = verify(BufReader::new(file)).map_err(|error| exit::usage(format!("{}: {error}", path.display())))?;
     may_have(connection, &summary.guest.name, summary.arch)?;
@@ -70,26 +67,32 @@ pub(crate) fn may_have(connection: &mut Connection, name: &str, arch: Arch) -> R
 ///
 /// # Errors
 /// The machine can't have the VM.
-pub(crate) fn restore(mut connection: Connection, summary: &Summary, path: &Path, clock: Clock) -> Result<Target> {
-    let vm = summary.guest.name.clone();
-    let what = format!("{}/{vm}", connection.name);
-    let task = Task::start(format!("restoring {what}"));
-    connection.set_patience(Some(PATIENCE))?;
-    connection.send(&Request::Restore { file: path.to_owned(), clock, sections: None })?;
+fn restore(connection: Connection, summary: &Summary, path: &Path, clock: Clock) -> Result<Target> {
+    let mut target = Target { connection, vm: summary.guest.name.clone() };
+    let task = Task::start(format!("restoring {}", target.name()));
+    target.connection.set_patience(Some(PATIENCE))?;
     let size = std::fs::metadata(path).map_or(0, |file| file.len()).max(summary.pages * 4096);
+    let request = Request::Restore { file: path.to_owned(), clock, sections: None };
+    load(&mut target, &request, |done| task.percent(done as f64 * 100.0 / size.max(1) as f64))?;
+    Ok(target)
+}
+
+/// Sends a request that restores a VM, or more of it, and waits for its end. After a failure nothing of the VM is left.
+///
+/// # Errors
+/// The machine can't have the VM.
+pub(crate) fn load(target: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<()> {
+    target.connection.send(request)?;
     let refused = loop {
-        match connection.receive()? {
-            Reply::Progress { done, .. } => task.percent(done as f64 * 100.0 / size.max(1) as f64),
-            Reply::Done => break None,
-            Reply::Refused { message } => break Some(message),
-            other => bail!("{what}: unexpected answer: {other:?}"),
+        match target.connection.receive()? {
+            Reply::Progress { done, .. } => progress(done),
+            Reply::Done => return Ok(()),
+            Reply::Refused { message } => break message,
+            other => bail!("{}: unexpected answer: {other:?}", target.name()),
         }
     };
-    drop(task);
-    let mut target = Target { connection, vm };
-    let Some(message) = refused else { return Ok(target) };
     if target.state().is_ok() {
-        operate::remove(&mut target).with_context(|| format!("{what} can't be restored: {message}; removing what there is of it"))?;
+        operate::remove(target).with_context(|| format!("{} can't be restored: {refused}; removing what there is of it", target.name()))?;
     }
-    bail!("{what} can't be restored: {message}")
+    bail!("{} can't be restored: {refused}", target.name())
 }

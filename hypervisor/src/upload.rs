@@ -40,23 +40,26 @@ const AT_ONCE: usize = 16 << 10;
 pub fn begin(tag: u32, vm: u8, size: u32) {
     let number = usize::from(vm);
     let old = UPLOAD.lock().take();
-    let is_claimed = old.as_ref().is_some_and(|old| old.vm == number);
-    match old {
-        Some(old) if is_claimed && old.room >= size => {
-            *UPLOAD.lock() = Some(Upload { tag, vm: number, at: old.at, size, room: old.room, next: 0, checksum: Checksum::new() });
-            return console::event(&Event::Uploaded { tag, next: 0 });
-        }
-        Some(old) if !is_claimed => retire::abandon(old.vm),
-        _ => {}
+    if let Some(other) = old.as_ref().filter(|old| old.vm != number) {
+        retire::abandon(other.vm);
     }
-    if !is_claimed && !retire::claim(number) {
+    let same = old.filter(|old| old.vm == number);
+    if same.is_none() && !retire::claim(number) {
         return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
     }
-    let Ok(room) = arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) else {
-        retire::abandon(number);
-        return console::refuse(tag, format_args!("no memory for {} KiB of files: {} MiB are free", size >> 10, memory::available() >> 20));
+    let reserve = || arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE));
+    let (at, room) = match same.filter(|old| old.room >= size) {
+        Some(old) => (old.at, old.room),
+        None => match reserve() {
+            Ok(memory) => (memory.start, size),
+            Err(_) => {
+                retire::abandon(number);
+                let free = memory::available() >> 20;
+                return console::refuse(tag, format_args!("no memory for {} KiB of files: {free} MiB are free", size >> 10));
+            }
+        },
     };
-    *UPLOAD.lock() = Some(Upload { tag, vm: number, at: room.start, size, room: size, next: 0, checksum: Checksum::new() });
+    *UPLOAD.lock() = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new() });
     console::event(&Event::Uploaded { tag, next: 0 });
 }
 
@@ -149,7 +152,7 @@ fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     if !config.functions.is_empty() {
         return Err(Refusal::Other("PCI functions can be given only to VMs of the machine's configuration"));
     }
-    if !config.served.is_empty() || config.serves != 0 {
+    if config.has_links() {
         return Err(Refusal::Other("devices can be served only to VMs of the machine's configuration"));
     }
     if config.techniques.ablate.is_some() {

@@ -18,14 +18,14 @@ pub fn seconds() -> u64 {
     EPOCH.load(Ordering::Relaxed) + counted()
 }
 
+/// Nanoseconds in a second.
+const NANOSECONDS: u64 = 1_000_000_000;
+
 /// Unix time in nanoseconds at a count of the counter.
 pub fn nanoseconds_at(ticks: u64) -> u64 {
     let counted = u128::from(ticks) * u128::from(NANOSECONDS) / u128::from(Arch::frequency().max(1));
     EPOCH.load(Ordering::Relaxed).saturating_mul(NANOSECONDS).saturating_add(u64::try_from(counted).unwrap_or(u64::MAX))
 }
-
-/// In a second.
-const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Ticks of the counter in a number of nanoseconds, saturated.
 pub fn ticks_in(nanoseconds: u64) -> u64 {

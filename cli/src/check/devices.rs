@@ -36,8 +36,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         facts.push(("served device", format!("virtio {name} at {at:#x}, served by {by}, which can access all of this VM's RAM")));
     }
     if vm.serves != 0 {
-        let number = machine.vms.iter().position(|other| other.name == vm.name);
-        let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| Some(usize::from(served.server)) == number));
+        let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));
         let names: Vec<&str> = clients.map(|vm| &vm.name[..]).collect();
         facts.push((
             "serves",

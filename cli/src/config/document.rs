@@ -10,6 +10,9 @@ use super::{
     table::{Table, integer, wrong_type},
 };
 
+/// Number of syntax errors that are shown: one mistake causes further ones, and a file that is not TOML at all has one in each line.
+const SYNTAX_ERRORS_SHOWN: usize = 3;
+
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "nodes", "slice"];
 const VM_KEYS: &[&str] = &[
@@ -38,9 +41,6 @@ const VM_KEYS: &[&str] = &[
 const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
-/// Number of syntax errors that are shown.
-const SYNTAX_ERRORS_SHOWN: usize = 3;
-
 const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
@@ -52,7 +52,6 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // Values recovered from broken syntax would only cause spurious mistakes.
-        // One mistake causes further ones, and a file that is not TOML at all has one in each line.
         mistakes.extend(errors.iter().take(SYNTAX_ERRORS_SHOWN).map(|error| syntax(text, error)));
         return None;
     }

@@ -101,7 +101,7 @@ impl Mistakes {
     }
 
     /// Maximum number of mistakes shown.
-    pub const MOST_SHOWN: usize = 50;
+    const MOST_SHOWN: usize = 50;
 
     /// The number of mistakes.
     pub fn count(&self) -> usize {

@@ -199,7 +199,7 @@ pub enum Reply {
     Ended,
 }
 
-/// What a step of a VM's copy did.
+/// Result of a step of a VM's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// How many sections the file has; `None` once it is complete.

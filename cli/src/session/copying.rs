@@ -1,26 +1,18 @@
 //! A VM on its way to another machine, into a file that grows while the VM runs: the steps, one command at a time.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
-use stile_snapshot::pages::{BLOCK_SIZE, Entry, PAGE, WINDOW, entries};
+use stile_snapshot::pages::{BLOCK_SIZE, Entry, PAGE, entries};
 use stile_wire::{Command, Scope};
 
 use super::next::{Next, Window};
 use super::sent::Sent;
 use crate::control::protocol::{Copied, CopyStep, Reply};
-use crate::control::server::ClientId;
 use crate::snapshot::Writer;
 
 /// A VM that is being copied.
 #[derive(Debug)]
 pub struct Copying<W> {
-    /// The client that asked for it.
-    pub client: ClientId,
-    /// The file.
-    pub path: PathBuf,
-    /// The client is gone.
-    pub abandoned: bool,
     tag: u32,
     vm: u8,
     window: u64,
@@ -49,12 +41,9 @@ enum Phase {
 }
 
 impl<W: Write> Copying<W> {
-    /// A copy of VM number `vm`, of which the description is written, for a client's request of this tag.
-    pub fn new((client, tag): (ClientId, u32), vm: u8, path: PathBuf, writer: Writer<W>) -> Self {
+    /// A copy of VM number `vm`, of which the description is written.
+    pub fn new(tag: u32, vm: u8, writer: Writer<W>) -> Self {
         Self {
-            client,
-            path,
-            abandoned: false,
             tag,
             vm,
             window: 0,
@@ -66,11 +55,6 @@ impl<W: Write> Copying<W> {
             read: 0,
             sent: Sent::default(),
         }
-    }
-
-    /// The tag of its commands.
-    pub const fn tag(&self) -> u32 {
-        self.tag
     }
 
     /// Whether no command is outstanding.
@@ -123,8 +107,7 @@ impl<W: Write> Copying<W> {
         if self.phase == Phase::Collecting {
             return self.go_on(next, complete);
         }
-        let mut part = vec![0; (length as usize).min(WINDOW)];
-        window.read(self.window, &mut part)?;
+        let part = window.part(self.window, length)?;
         let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
         if self.phase == Phase::State {
             writer.state(&part)?;
@@ -152,7 +135,7 @@ impl<W: Write> Copying<W> {
             Phase::Rest => {
                 let writer = self.writer.take().ok_or(io::ErrorKind::InvalidData)?;
                 complete(writer.finish()?)?;
-                return Ok(Next::CompleteWith(self.copied(None)));
+                return Ok(Next::Complete(self.copied(None)));
             }
             _ => {}
         }

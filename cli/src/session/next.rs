@@ -1,7 +1,8 @@
-//! What the transfer of a snapshot does next, and the memory that it shares with Stile.
+//! The next step of a snapshot's transfer, and access to the memory shared with Stile.
 
 use std::io;
 
+use stile_snapshot::pages::WINDOW;
 use stile_wire::Command;
 
 use crate::control::protocol::Reply;
@@ -15,10 +16,8 @@ pub enum Next {
     Send(Command),
     /// A step that the client asked for is complete: this is its answer.
     Wait(Reply),
-    /// The transfer is complete.
-    Complete,
     /// The transfer is complete, with this answer.
-    CompleteWith(Reply),
+    Complete(Reply),
 }
 
 /// Access of a snapshot to the memory shared with Stile.
@@ -28,6 +27,17 @@ pub trait Window {
     /// # Errors
     /// It is not in memory.
     fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()>;
+
+    /// Returns the first `length` bytes, at most the whole window.
+    ///
+    /// # Errors
+    /// As [`Window::read`].
+    fn part(&self, address: u64, length: u32) -> io::Result<Vec<u8>> {
+        let mut part = vec![0; (length as usize).min(WINDOW)];
+        self.read(address, &mut part)?;
+        Ok(part)
+    }
+
     /// Writes them.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::copying::Copying;
 use super::line::Vm;
 use super::next::Next;
 use super::outcome::Fate;
-use super::transfer::{Restoring, Saving, Transfer};
+use super::transfer::{Restoring, Saving, Steps, Transfer};
 use super::{Session, line};
 use crate::config::Arch;
 use crate::control::protocol::{Clock, CopyStep, Reply};
@@ -55,7 +55,8 @@ impl Session<'_> {
 
     fn begin_save(&mut self, id: ClientId, name: &str, file: &Path) -> Result<u32, String> {
         let Begun { tag, vm, ram, writer } = self.begin_file(name, file)?;
-        self.transfer = Some(Transfer::Saving(Box::new(Saving::new((id, tag), vm, file.to_owned(), writer, ram))));
+        let steps = Steps::Saving(Box::new(Saving::new(tag, vm, writer, ram)));
+        self.transfer = Some(Transfer { client: id, tag, file: Some(file.to_owned()), abandoned: false, steps });
         Ok(tag)
     }
 
@@ -63,7 +64,8 @@ impl Session<'_> {
     pub(super) fn copy(&mut self, id: ClientId, name: &str, file: &Path) {
         match self.begin_file(name, file) {
             Ok(Begun { tag, vm, writer, .. }) => {
-                self.transfer = Some(Transfer::Copying(Box::new(Copying::new((id, tag), vm, file.to_owned(), writer))));
+                let steps = Steps::Copying(Box::new(Copying::new(tag, vm, writer)));
+                self.transfer = Some(Transfer { client: id, tag, file: Some(file.to_owned()), abandoned: false, steps });
                 self.open_window(id, tag);
             }
             Err(why) => self.refuse(id, why),
@@ -73,7 +75,7 @@ impl Session<'_> {
     /// Takes the next step of a copy.
     pub(super) fn step_of_copy(&mut self, id: ClientId, step: CopyStep) {
         match &mut self.transfer {
-            Some(Transfer::Copying(copying)) if copying.client == id && copying.is_idle() => {
+            Some(Transfer { client, steps: Steps::Copying(copying), .. }) if *client == id && copying.is_idle() => {
                 let next = copying.begin(step);
                 self.take_step(Ok(next));
             }
@@ -84,7 +86,9 @@ impl Session<'_> {
     /// There is more of a file from which a VM is being restored.
     pub(super) fn restore_more(&mut self, id: ClientId, sections: Option<u32>) {
         match (&mut self.transfer, &self.memory) {
-            (Some(Transfer::Restoring(restoring)), Some(memory)) if restoring.client == id && restoring.is_waiting() => {
+            (Some(Transfer { client, steps: Steps::Restoring(restoring), .. }), Some(memory))
+                if *client == id && restoring.is_waiting() =>
+            {
                 let next = restoring.go_on(sections, memory).map_err(|error| error.to_string());
                 self.take_step(next);
             }
@@ -152,7 +156,8 @@ impl Session<'_> {
         }
         let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
         let tag = self.new_tag()?;
-        self.transfer = Some(Transfer::Restoring(Box::new(Restoring::new((id, tag), vm, reader, clock, sections))));
+        let steps = Steps::Restoring(Box::new(Restoring::new(tag, vm, reader, clock, sections)));
+        self.transfer = Some(Transfer { client: id, tag, file: None, abandoned: false, steps });
         Ok(tag)
     }
 
@@ -190,15 +195,15 @@ impl Session<'_> {
         else {
             return false;
         };
-        if line != 0 || self.transfer.as_ref().is_none_or(|transfer| transfer.tag() != tag) {
+        if line != 0 || self.transfer.as_ref().is_none_or(|transfer| transfer.tag != tag) {
             return false;
         }
-        if matches!(&self.transfer, Some(Transfer::Restoring(restoring)) if restoring.is_creating())
+        if matches!(&self.transfer, Some(Transfer { steps: Steps::Restoring(restoring), .. }) if restoring.is_creating())
             && matches!(event, Event::Answer { answer: Answer::Done, .. })
         {
             self.add_restored();
         }
-        if self.transfer.as_ref().is_some_and(|transfer| transfer.is_abandoned()) {
+        if self.transfer.as_ref().is_some_and(|transfer| transfer.abandoned) {
             self.abandon();
             return true;
         }
@@ -210,10 +215,10 @@ impl Session<'_> {
     /// Takes the next step of the transfer.
     fn take_step(&mut self, next: Result<Next, String>) {
         let Some(transfer) = &self.transfer else { return };
-        let client = transfer.client();
+        let client = transfer.client;
         match next {
             Ok(Next::Send(command)) => {
-                let progress = progress(transfer);
+                let progress = progress(&transfer.steps);
                 self.command_to(0, &command);
                 if let Some(control) = &mut self.control {
                     control.reply(client, progress);
@@ -224,8 +229,7 @@ impl Session<'_> {
                     control.reply(client, reply);
                 }
             }
-            Ok(Next::Complete) => self.complete_transfer(client, Reply::Done),
-            Ok(Next::CompleteWith(reply)) => self.complete_transfer(client, reply),
+            Ok(Next::Complete(reply)) => self.complete_transfer(client, reply),
             Err(why) => self.complete_transfer(client, Reply::Refused { message: why }),
         }
     }
@@ -245,34 +249,32 @@ impl Session<'_> {
             memory.opened().map_err(|error| format!("the machine's memory: {error}"))?;
         }
         let complete = |file: BufWriter<File>| file.into_inner().map_err(|error| error.into_error())?.sync_all();
-        match (transfer, event) {
+        match (&mut transfer.steps, event) {
             (_, Event::Refused { why, .. }) => Err(String::from_utf8_lossy(why.bytes()).into_owned()),
             (_, Event::Answer { answer, .. }) if *answer != Answer::Done => Err("the VM is gone, or was stopped".into()),
-            (Transfer::Saving(saving), Event::Window { address, .. }) => Ok(saving.opened(*address)),
-            (Transfer::Saving(saving), Event::Saved { length, next, .. }) => {
+            (Steps::Saving(saving), Event::Window { address, .. }) => Ok(saving.opened(*address)),
+            (Steps::Saving(saving), Event::Saved { length, next, .. }) => {
                 saving.saved((*length, *next), &*memory, complete).map_err(|error| format!("writing the file: {error}"))
             }
-            (Transfer::Copying(copying), Event::Window { address, .. }) => Ok(copying.opened(*address)),
-            (Transfer::Copying(copying), Event::Saved { length, next, .. }) => {
+            (Steps::Copying(copying), Event::Window { address, .. }) => Ok(copying.opened(*address)),
+            (Steps::Copying(copying), Event::Saved { length, next, .. }) => {
                 copying.saved((*length, *next), &*memory, complete).map_err(|error| format!("writing the file: {error}"))
             }
-            (Transfer::Restoring(restoring), Event::Window { address, .. }) => Ok(restoring.opened(*address)),
-            (Transfer::Restoring(restoring), Event::Uploaded { next, .. }) => {
+            (Steps::Restoring(restoring), Event::Window { address, .. }) => Ok(restoring.opened(*address)),
+            (Steps::Restoring(restoring), Event::Uploaded { next, .. }) => {
                 restoring.uploaded(*next, &*memory).map_err(|error| format!("the machine's memory: {error}"))
             }
-            (Transfer::Restoring(restoring), Event::Answer { .. }) => restoring.done(&*memory).map_err(|error| error.to_string()),
-            (Transfer::Restoring(restoring), Event::Restored { done, all, .. }) => {
+            (Steps::Restoring(restoring), Event::Answer { .. }) => restoring.done(&*memory).map_err(|error| error.to_string()),
+            (Steps::Restoring(restoring), Event::Restored { done, all, .. }) => {
                 restoring.restored(*done, *all, &*memory).map_err(|error| error.to_string())
             }
-            (Transfer::Saving(_) | Transfer::Copying(_) | Transfer::Restoring(_), _) => {
-                Err("Stile gave another answer than was asked for".into())
-            }
+            (Steps::Saving(_) | Steps::Copying(_) | Steps::Restoring(_), _) => Err("Stile gave another answer than was asked for".into()),
         }
     }
 
     /// Adds the VM that Stile has created for a snapshot.
     fn add_restored(&mut self) {
-        let Some(Transfer::Restoring(restoring)) = &self.transfer else { return };
+        let Some(Transfer { steps: Steps::Restoring(restoring), .. }) = &self.transfer else { return };
         let (guest, vm, package) = (restoring.guest().clone(), restoring.vm, restoring.package().to_vec());
         self.packages.insert(guest.name.clone(), package);
         self.add_vm(guest, vm);
@@ -285,8 +287,8 @@ impl Session<'_> {
 
     /// A client disconnected: its transfer ends with the answer that is outstanding.
     pub(super) fn forget_transfer(&mut self, id: ClientId) {
-        let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.client() == id) else { return };
-        transfer.abandon();
+        let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.client == id) else { return };
+        transfer.abandoned = true;
         if transfer.is_idle() {
             self.abandon();
         }
@@ -294,17 +296,18 @@ impl Session<'_> {
 
     /// Ends an abandoned transfer. The incomplete file is removed, and nothing is left of a VM that was being restored.
     fn abandon(&mut self) {
-        let restored = match &self.transfer {
-            Some(Transfer::Restoring(restoring)) => Some((restoring.client, restoring.guest().name.clone(), restoring.vm)),
-            // The client may have removed the file.
-            Some(Transfer::Saving(saving)) => fs::remove_file(&saving.path).err().and(None),
-            Some(Transfer::Copying(copying)) => fs::remove_file(&copying.path).err().and(None),
-            None => None,
-        };
+        let transfer = self.transfer.take();
         self.end_transfer();
-        if let Some((client, name, vm)) = restored.filter(|(_, name, _)| self.names.contains(name)) {
-            self.unwanted.push((client, name));
-            self.send_unasked(0, vm, Action::Off);
+        let Some(Transfer { client, file, steps, .. }) = transfer else { return };
+        if let Some(file) = file {
+            // The client may have removed it.
+            let _ = fs::remove_file(file);
+        }
+        if let Steps::Restoring(restoring) = steps
+            && self.names.contains(&restoring.guest().name)
+        {
+            self.unwanted.push((client, restoring.guest().name.clone()));
+            self.send_unasked(0, restoring.vm, Action::Off);
         }
     }
 
@@ -319,15 +322,15 @@ impl Session<'_> {
     }
 }
 
-fn progress(transfer: &Transfer) -> Reply {
-    match transfer {
-        Transfer::Saving(saving) => {
+fn progress(steps: &Steps) -> Reply {
+    match steps {
+        Steps::Saving(saving) => {
             let (done, all) = saving.progress();
             Reply::Progress { done, all: all.max(done) }
         }
-        // The client shows the steps.
-        Transfer::Copying(_) => Reply::Progress { done: 0, all: 0 },
-        Transfer::Restoring(restoring) => {
+        // The client shows the steps, and waits for an answer for a limited time.
+        Steps::Copying(_) => Reply::Progress { done: 0, all: 0 },
+        Steps::Restoring(restoring) => {
             let (bytes, pieces) = restoring.progress;
             Reply::Progress { done: u64::from(bytes) + (u64::from(pieces) << 16), all: 0 }
         }

@@ -18,7 +18,22 @@ const CHUNK: usize = 16 << 10;
 
 /// A snapshot on its way.
 #[derive(Debug)]
-pub enum Transfer {
+pub struct Transfer {
+    /// The client that asked for it.
+    pub client: ClientId,
+    /// The tag of its commands.
+    pub tag: u32,
+    /// The file, if it is being written.
+    pub file: Option<PathBuf>,
+    /// The client has disconnected.
+    pub abandoned: bool,
+    /// Its direction and progress.
+    pub steps: Steps,
+}
+
+/// The steps of a transfer.
+#[derive(Debug)]
+pub enum Steps {
     /// From Stile.
     Saving(Box<Saving<BufWriter<File>>>),
     /// From Stile, while the VM runs.
@@ -28,48 +43,12 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// The client that asked for it.
-    pub fn client(&self) -> ClientId {
-        match self {
-            Self::Saving(saving) => saving.client,
-            Self::Copying(copying) => copying.client,
-            Self::Restoring(restoring) => restoring.client,
-        }
-    }
-
-    /// The client is gone.
-    pub fn abandon(&mut self) {
-        match self {
-            Self::Saving(saving) => saving.abandoned = true,
-            Self::Copying(copying) => copying.abandoned = true,
-            Self::Restoring(restoring) => restoring.abandoned = true,
-        }
-    }
-
-    /// Whether the client is gone.
-    pub fn is_abandoned(&self) -> bool {
-        match self {
-            Self::Saving(saving) => saving.abandoned,
-            Self::Copying(copying) => copying.abandoned,
-            Self::Restoring(restoring) => restoring.abandoned,
-        }
-    }
-
     /// Whether it waits for the client, and not for Stile.
     pub fn is_idle(&self) -> bool {
-        match self {
-            Self::Saving(_) => false,
-            Self::Copying(copying) => copying.is_idle(),
-            Self::Restoring(restoring) => restoring.is_waiting(),
-        }
-    }
-
-    /// The tag of its commands.
-    pub fn tag(&self) -> u32 {
-        match self {
-            Self::Saving(saving) => saving.tag,
-            Self::Copying(copying) => copying.tag(),
-            Self::Restoring(restoring) => restoring.tag,
+        match &self.steps {
+            Steps::Saving(_) => false,
+            Steps::Copying(copying) => copying.is_idle(),
+            Steps::Restoring(restoring) => restoring.is_waiting(),
         }
     }
 }
@@ -77,11 +56,6 @@ impl Transfer {
 /// A snapshot that is being saved.
 #[derive(Debug)]
 pub struct Saving<W> {
-    /// The client that asked for it.
-    pub client: ClientId,
-    /// The file.
-    pub path: PathBuf,
-    abandoned: bool,
     tag: u32,
     vm: u8,
     window: u64,
@@ -95,10 +69,9 @@ pub struct Saving<W> {
 }
 
 impl<W: Write> Saving<W> {
-    /// A snapshot of VM number `vm`, of which the description is written, for a client's request of this tag. `ram`: its RAM's
-    /// first byte, and the first after.
-    pub fn new((client, tag): (ClientId, u32), vm: u8, path: PathBuf, writer: Writer<W>, ram: (u64, u64)) -> Self {
-        Self { client, path, abandoned: false, tag, vm, window: 0, writer: Some(writer), memory: false, start: ram.0, ram }
+    /// A snapshot of VM number `vm`, of which the description is written. `ram`: its RAM's first byte, and the first after.
+    pub fn new(tag: u32, vm: u8, writer: Writer<W>, ram: (u64, u64)) -> Self {
+        Self { tag, vm, window: 0, writer: Some(writer), memory: false, start: ram.0, ram }
     }
 
     /// Bytes of RAM that were passed, and all of them.
@@ -123,8 +96,7 @@ impl<W: Write> Saving<W> {
         window: &impl Window,
         complete: impl FnOnce(W) -> io::Result<()>,
     ) -> io::Result<Next> {
-        let mut part = vec![0; (length as usize).min(stile_snapshot::pages::WINDOW)];
-        window.read(self.window, &mut part)?;
+        let part = window.part(self.window, length)?;
         let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
         let (tag, vm) = (self.tag, self.vm);
         match (self.memory, next) {
@@ -145,7 +117,7 @@ impl<W: Write> Saving<W> {
         }
         let writer = self.writer.take().ok_or(io::ErrorKind::InvalidData)?;
         complete(writer.finish()?)?;
-        Ok(Next::Complete)
+        Ok(Next::Complete(Reply::Done))
     }
 }
 
@@ -165,11 +137,8 @@ enum Phase {
 /// A snapshot that is being restored.
 #[derive(Debug)]
 pub struct Restoring<R> {
-    /// The client that asked for it.
-    pub client: ClientId,
     /// The VM's number.
     pub vm: u8,
-    abandoned: bool,
     tag: u32,
     window: u64,
     reader: Reader<R>,
@@ -185,21 +154,8 @@ pub struct Restoring<R> {
 
 impl<R: Read> Restoring<R> {
     /// A snapshot that becomes VM number `vm`.
-    pub fn new((client, tag): (ClientId, u32), vm: u8, reader: Reader<R>, clock: Clock, sections: Option<u32>) -> Self {
-        Self {
-            client,
-            vm,
-            abandoned: false,
-            tag,
-            window: 0,
-            reader,
-            clock,
-            sections,
-            phase: Phase::Opening,
-            part: 0,
-            length: 0,
-            progress: (0, 0),
-        }
+    pub fn new(tag: u32, vm: u8, reader: Reader<R>, clock: Clock, sections: Option<u32>) -> Self {
+        Self { vm, tag, window: 0, reader, clock, sections, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
     }
 
     /// Whether it waits for more sections.
@@ -271,7 +227,7 @@ impl<R: Read> Restoring<R> {
                 self.phase = Phase::Resuming;
                 Ok(Next::Send(Command::Control { tag: self.tag, vm: self.vm, action: Action::Resume }))
             }
-            Phase::Resuming => Ok(Next::Complete),
+            Phase::Resuming => Ok(Next::Complete(Reply::Done)),
         }
     }
 

@@ -1,12 +1,13 @@
 //! A client of a machine's control socket that disconnects in the middle of its request, like a command that is killed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use anyhow::{Result, bail, ensure};
+use stile::control::client::Connection;
+use stile::control::directory::Directory;
+use stile::control::protocol::{Clock, Reply, Request, State};
 
 /// Name of the machine that an operator's steps are about.
 pub const MACHINE: &str = "m";
@@ -29,81 +30,54 @@ pub enum Broken {
 impl Broken {
     /// Makes the request of the machine whose control socket is under `runtime`. The error is a report for people.
     pub fn run(self, runtime: &Path) -> Result<String, String> {
-        self.try_run(runtime).map_err(|error| format!("{self:?}: {error}"))
+        self.try_run(runtime).map(|()| String::new()).map_err(|error| format!("{self:?}: {error:#}"))
     }
 
-    fn try_run(self, runtime: &Path) -> std::io::Result<String> {
+    fn try_run(self, runtime: &Path) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        let mut client = Client::connect(runtime)?;
-        match self {
-            Self::Hold(vm) => {
-                client.ask(&json!({"type": "hold", "vm": vm}))?;
-                while client.state(vm)? != "paused" {
-                    pause(end, "it is not paused")?;
-                }
-            }
-            Self::Restore(file, _) => {
-                let mut reply = client.ask(&json!({"type": "restore", "file": runtime.join(file), "clock": "real"}))?;
-                let mut before = u64::MAX;
-                while let Some(done) = reply["done"].as_u64().filter(|done| before.saturating_add(PIECE) > *done) {
-                    before = done;
-                    reply = client.receive()?;
-                }
-                if reply["type"] != "progress" {
-                    return Err(std::io::Error::other(reply.to_string()));
-                }
-            }
-        }
-        drop(client);
-        let mut other = Client::connect(runtime)?;
-        let (vm, wanted) = match self {
-            Self::Hold(vm) => (vm, "running"),
-            Self::Restore(_, vm) => (vm, ""),
+        let connect = || -> Result<Connection> {
+            let connection = Connection::open(&Directory::at(runtime.join("stile"))?, MACHINE)?;
+            connection.set_patience(Some(LIMIT))?;
+            Ok(connection)
         };
-        while other.state(vm)? != wanted {
-            pause(end, "the VM is still there, or paused")?;
+        let mut client = connect()?;
+        let (vm, wanted) = match self {
+            Self::Hold(vm) => {
+                client.send(&Request::Hold { vm: vm.to_owned() })?;
+                client.receive()?;
+                wait(&mut client, vm, Some(State::Paused), end)?;
+                (vm, Some(State::Running))
+            }
+            Self::Restore(file, vm) => {
+                client.send(&Request::Restore { file: runtime.join(file), clock: Clock::Real, sections: None })?;
+                let mut before = u64::MAX;
+                loop {
+                    match client.receive()? {
+                        Reply::Progress { done, .. } if before.saturating_add(PIECE) > done => before = done,
+                        Reply::Progress { .. } => break,
+                        other => bail!("{other:?}"),
+                    }
+                }
+                (vm, None)
+            }
+        };
+        drop(client);
+        wait(&mut connect()?, vm, wanted, end)
+    }
+}
+
+/// Waits until a VM is in this state, or gone if there is none.
+fn wait(client: &mut Connection, vm: &str, wanted: Option<State>, end: Instant) -> Result<()> {
+    loop {
+        client.send(&Request::State { vm: vm.to_owned() })?;
+        let state = match client.receive()? {
+            Reply::State { state, .. } => Some(state),
+            _ => None,
+        };
+        if state == wanted {
+            return Ok(());
         }
-        Ok(String::new())
-    }
-}
-
-fn pause(end: Instant, what: &str) -> std::io::Result<()> {
-    if Instant::now() > end {
-        return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what));
-    }
-    thread::sleep(Duration::from_millis(20));
-    Ok(())
-}
-
-/// A connection.
-struct Client {
-    stream: BufReader<UnixStream>,
-}
-
-impl Client {
-    fn connect(runtime: &Path) -> std::io::Result<Self> {
-        let stream = UnixStream::connect(runtime.join("stile").join(MACHINE).with_extension("sock"))?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        let mut client = Self { stream: BufReader::new(stream) };
-        client.ask(&json!({"type": "hello", "version": 1}))?;
-        Ok(client)
-    }
-
-    /// Sends a request. Returns its first reply.
-    fn ask(&mut self, request: &Value) -> std::io::Result<Value> {
-        self.stream.get_mut().write_all(format!("{request}\n").as_bytes())?;
-        self.receive()
-    }
-
-    fn receive(&mut self) -> std::io::Result<Value> {
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
-    }
-
-    /// The state of a VM; empty if there is none of this name.
-    fn state(&mut self, vm: &str) -> std::io::Result<String> {
-        let reply = self.ask(&json!({"type": "state", "vm": vm}))?;
-        Ok(reply["state"].as_str().unwrap_or_default().to_owned())
+        ensure!(Instant::now() <= end, "{vm} is {state:?}, not {wanted:?}");
+        thread::sleep(Duration::from_millis(20));
     }
 }

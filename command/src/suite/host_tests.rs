@@ -1,38 +1,18 @@
 //! The host's tests. Each program of them is a test of the suite, so that they run beside the emulated machines.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::test::Test;
-use stile::cargo;
+use stile::cargo::{self, Artifact};
 use stile::child::end_with_parent;
 
 /// Name of the check that builds them, and prefix of their names.
 pub const NAME: &str = "unit";
-
-/// A line of cargo's `--message-format=json`.
-#[derive(Deserialize)]
-struct Message {
-    manifest_path: Option<PathBuf>,
-    target: Option<Target>,
-    profile: Option<Profile>,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
-}
 
 /// Cargo's configuration in the repository.
 #[derive(Deserialize)]
@@ -50,30 +30,24 @@ fn variables() -> Result<BTreeMap<String, String>, String> {
     Ok(toml::from_str::<Config>(&text).map_err(|error| format!("{}: {error}", path.display()))?.env)
 }
 
-/// Builds the programs. Returns a test for each. Cargo's progress and errors are shown as it writes them.
+/// Builds the programs. Returns a test for each.
 ///
 /// # Errors
-/// They don't compile.
+/// They don't compile, or cargo's configuration can't be read.
 pub fn build() -> Result<Vec<Test>, String> {
     let variables = variables()?;
     let mut command = cargo::locked("test", &cargo::repository());
-    command.args(["--workspace", "--no-run", "--message-format=json-render-diagnostics"]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = end_with_parent(&mut command, Signal::TERM).spawn().map_err(|error| format!("cargo does not run: {error}"))?;
-    let output = child.stdout.take().ok_or("cargo has no output")?;
-    let tests = BufReader::new(output).lines().map_while(Result::ok).filter_map(|line| test(&line, &variables)).collect();
-    let status = child.wait().map_err(|error| format!("waiting for cargo: {error}"))?;
-    if status.success() { Ok(tests) } else { Err(format!("cargo ended with {status}")) }
+    command.args(["--workspace", "--no-run"]);
+    let artifacts = cargo::artifacts(command, "the host's tests").map_err(|error| format!("{error:#}"))?;
+    Ok(artifacts.into_iter().filter_map(|artifact| test(artifact, &variables)).collect())
 }
 
-/// The test that a line of cargo's output is about.
-fn test(line: &str, variables: &BTreeMap<String, String>) -> Option<Test> {
-    let message: Message = serde_json::from_str(line).ok()?;
-    let (program, target) = (message.executable?, message.target?);
-    message.profile.filter(|profile| profile.test)?;
-    let dir = message.manifest_path?.parent()?.to_owned();
+/// The test that is an artifact, if any.
+fn test(artifact: Artifact, variables: &BTreeMap<String, String>) -> Option<Test> {
+    let Artifact { name, path, folder, .. } = artifact.is_test.then_some(artifact)?;
     let variables = variables.clone();
-    let package = dir.strip_prefix(cargo::repository()).unwrap_or(&dir).display().to_string();
-    Some(Test::of_host(format!("{NAME}/{package}/{}", target.name), move || run(&program, &dir, &variables)))
+    let package = folder.strip_prefix(cargo::repository()).unwrap_or(&folder).display().to_string();
+    Some(Test::of_host(format!("{NAME}/{package}/{name}"), move || run(&path, &folder, &variables)))
 }
 
 /// Runs a program in its package's folder, as cargo does. The error is its output.
@@ -94,18 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_found_in_cargos_messages() {
-        let line = |test: bool, executable: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"{}/crates/bus/Cargo.toml","target":{{"name":"examples"}},"profile":{{"test":{test}}},"executable":{executable}}}"#,
-                cargo::repository().display(),
-            )
+    fn programs_of_tests_are_tests() {
+        let test = |is_test: bool| {
+            let (name, path, folder) = ("examples".to_owned(), "/examples-1".into(), cargo::repository().join("crates/bus"));
+            test(Artifact { name, path, folder, is_test }, &BTreeMap::new())
         };
-        let test = |line: &str| test(line, &BTreeMap::new());
-        assert_eq!(test(&line(true, r#""/examples-1""#)).unwrap().name, "unit/crates/bus/examples");
-        assert!(test(&line(false, r#""/examples-1""#)).is_none(), "a program without tests");
-        assert!(test(&line(true, "null")).is_none(), "a library");
-        assert!(test(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert_eq!(test(true).unwrap().name, "unit/crates/bus/examples");
+        assert!(test(false).is_none(), "a program without tests");
     }
 
     #[test]

@@ -86,6 +86,11 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
+    /// Whether the VM serves devices, or other VMs serve it.
+    pub fn has_links(&self) -> bool {
+        !self.served.is_empty() || self.serves != 0
+    }
+
     /// Whether the `len` bytes at a guest-physical address lie in RAM, or in the memory for firmware.
     pub(crate) fn contains(&self, gpa: u64, len: u64) -> bool {
         let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);

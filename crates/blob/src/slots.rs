@@ -45,7 +45,7 @@ impl Vms<'_> {
 
     /// Whether what virtual machine `vm`, number `number`, serves and is served can be so.
     pub(crate) fn is_served_as_configured(&self, number: usize, vm: &Vm<'_>) -> bool {
-        if vm.served.is_empty() && vm.serves == 0 {
+        if !vm.has_links() {
             return true;
         }
         let is_plain = vm.techniques.nested == Nested::Off && vm.firmware == 0 && (vm.served.is_empty() || vm.serves == 0);

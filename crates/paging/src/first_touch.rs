@@ -7,9 +7,9 @@
 //! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
 //! which skip these pages ([`EarlyPages`]). The block stays unmapped.
 //!
-//! The same way finds the blocks that change while they are copied elsewhere. A collection ([`Block::collect`]) unmaps
-//! full blocks, and the next access, which may change them, maps them again: they are full afterwards. Blocks that are
-//! not full then have not changed since the collection.
+//! First touch also tracks dirty blocks while a VM is copied. A collection ([`Block::collect`]) unmaps full blocks; the next
+//! access, which may be a write, maps the block again and makes it full. A block that is not full has not changed since the
+//! collection.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -214,7 +214,7 @@ fn offers_are_constant_while_online() {
 }
 
 proptest! {
-    /// Whatever both sides do, nothing panics, enabled queues have a size, and each signal follows a change from no events to some.
+    /// For any accesses of both sides: nothing panics, enabled queues have a size, and each signal follows a change from no events to some.
     #[test]
     fn any_accesses(accesses in prop::collection::vec((0..4u8, 0..0x240u64, prop_oneof![0..16u32, any::<u32>()]), 0..200)) {
         let mut transport = transport();

@@ -112,7 +112,7 @@ fn build(
     let mut techniques = config.techniques;
     // A vCPU that sleeps in an untrapped WFI would use up the cap.
     techniques.wfi_passthrough &= config.share.cap.is_none();
-    let has_links = !config.served.is_empty() || config.serves != 0;
+    let has_links = config.has_links();
     // Signals between VMs are not routed to direct interrupts.
     if !may_be_direct || has_links || techniques.nested != Nested::Off || !config.pinned || !techniques.wfi_passthrough {
         techniques.interrupts = Interrupts::Virtual;

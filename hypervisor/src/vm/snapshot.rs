@@ -93,7 +93,7 @@ impl Vm {
                 let offset = builder.page(to, at);
                 if let Some(place) = to.get_mut(offset..offset + pages::PAGE) {
                     // SAFETY: the page is in this VM's RAM, in the direct map, and stays there: the power state is locked. `place` is
-                    // in the window. Vcpus may write to the page meanwhile, which then is saved again.
+                    // in the window. vCPUs may write to the page meanwhile, which then is saved again.
                     unsafe { core::ptr::copy_nonoverlapping(page, place.as_mut_ptr(), pages::PAGE) };
                 }
             }

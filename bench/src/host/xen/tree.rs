@@ -5,8 +5,7 @@ use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use stile::image::domain::{self, Domain};
 use stile::image::dtb;
-use stile::image::fdt::string_list;
-use stile::image::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH};
+use stile::image::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH, string_list};
 
 /// The emulated machine.
 #[derive(Debug)]

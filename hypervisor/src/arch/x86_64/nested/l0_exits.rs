@@ -166,7 +166,7 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     None
 }
 
-/// What became of L1's pending event.
+/// Result of delivering L1's pending event.
 enum Taken {
     /// As the result of [`interrupt_l1`].
     Outcome(Option<Outcome>),

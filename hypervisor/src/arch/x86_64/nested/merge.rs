@@ -146,9 +146,9 @@ impl GuestVmx {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
         let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
-        // Every port access exits; L1's bitmaps are checked then.
         // CR8 is L1's, unless L2 has a virtual APIC.
         let cr8 = if primary12 & primary::TPR_SHADOW != 0 { primary::CR8_LOAD | primary::CR8_STORE } else { 0 };
+        // Every port access exits; L1's bitmaps are checked then.
         let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS | cr8) | primary::UNCONDITIONAL_IO | primary::HLT;
         let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
         let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;

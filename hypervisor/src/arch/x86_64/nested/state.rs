@@ -4,7 +4,6 @@ use core::ops::Range;
 
 use stile_nested_vmx::shadow::Shadows;
 use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12};
-
 use stile_paging::PAGE_SIZE;
 
 use super::frames::Frames;

@@ -126,7 +126,7 @@ impl VmPart for Vm {
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
-        if !config.served.is_empty() || config.serves != 0 {
+        if config.has_links() {
             return Err("devices can't be served on this architecture yet");
         }
         if !config.functions.is_empty() {
