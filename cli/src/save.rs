@@ -23,11 +23,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub fn run(args: &SaveArgs) -> Result<u8> {
     let mut target = Target::open(&args.target.vm)?;
     let path = replaced::target(&args.file)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let making = || format!("{}: making it", path.display());
+    // Without a name. A VM is not paused for a file that can't be made.
+    tempfile::tempfile_in(folder).with_context(making)?;
     let state = target.state()?;
     hold(&mut target, state)?;
     // Beside the file, so that it replaces the file in one step, and only once it is complete. Not made before the pause, because the
     // machine's process removes it if this command is killed.
-    let file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/"))).with_context(|| format!("{}: making it", path.display()));
+    let file = NamedTempFile::new_in(folder).with_context(making);
     let saved = file.and_then(|file| save(&mut target, file.path()).map(|()| file));
     if state == State::Running {
         release(&mut target, saved.is_ok())?;

@@ -27,6 +27,11 @@ pub fn nanoseconds_at(ticks: u64) -> u64 {
     EPOCH.load(Ordering::Relaxed).saturating_mul(NANOSECONDS).saturating_add(u64::try_from(counted).unwrap_or(u64::MAX))
 }
 
+/// By how many seconds [`seconds`] is less than at a Unix time in nanoseconds, which another machine's clock may have shown.
+pub fn seconds_behind(nanoseconds: u64) -> u64 {
+    (nanoseconds / NANOSECONDS).saturating_sub(seconds())
+}
+
 /// Ticks of the counter in a number of nanoseconds, saturated.
 pub fn ticks_in(nanoseconds: u64) -> u64 {
     let ticks = u128::from(nanoseconds) * u128::from(Arch::frequency()) / u128::from(NANOSECONDS);
@@ -56,5 +61,8 @@ mod tests {
         assert_eq!(ticks_at(now + 10) - ticks_at(now), 10 * Arch::frequency());
         assert_eq!(ticks_at(0), 0, "what was before the counter began has come");
         assert_eq!(ticks_at(u64::MAX), u64::MAX);
+        assert_eq!(seconds_behind((now + 10) * NANOSECONDS), 10);
+        assert_eq!(seconds_behind((now - 10) * NANOSECONDS), 0);
+        assert!(seconds_behind(u64::MAX) > 0);
     }
 }

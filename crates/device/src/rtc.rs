@@ -180,13 +180,21 @@ impl Rtc {
         Saved { index: self.index, ahead: self.ahead, setting, a: self.a, b: self.b, memory }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts.
-    pub fn restore(&mut self, from: &Saved) {
+    /// Imports a state, of which only what a guest could have produced counts. `behind`: seconds by which the time of day is
+    /// less than when the state was exported, as on another machine: the clock does not go back.
+    pub fn restore(&mut self, from: &Saved, behind: u64) {
         let (year, [month, day, hour, minute, second]) = from.setting;
         // A guest sets the last two digits; the others are those of a time.
         let year = year.min(Time::from_seconds(MAX_SECONDS - 1).year / 100 * 100 + 255);
         let setting = Time { year, month, day, hour, minute, second };
-        *self = Self { index: from.index & 0x7f, ahead: from.ahead, setting, a: from.a & 0x7f, b: from.b & B_WRITABLE, ..Self::new() };
+        *self = Self {
+            index: from.index & 0x7f,
+            ahead: from.ahead.wrapping_add(behind),
+            setting,
+            a: from.a & 0x7f,
+            b: from.b & B_WRITABLE,
+            ..Self::new()
+        };
         self.memory.copy_from_slice(from.memory.as_flattened());
     }
 

@@ -106,7 +106,7 @@ fn snapshot(bytes: &[u8]) {
             reach("machine");
             let _ = Pl011::new().restore(&record.uart);
             let mut clock = Pl031::new(0, 0);
-            let _ = clock.restore(&record.clock, record.virtual_count);
+            let _ = clock.restore(&record.clock, record.virtual_count, record.time);
             assert!(clock.deadline().is_none_or(|deadline| deadline > record.virtual_count));
         }
         2 => piece(bytes),
@@ -170,7 +170,7 @@ fn devices(bytes: &[u8]) {
     uart.restore(&record.uart);
     pic.restore(&record.pics);
     pit.restore(&record.pit, record.frequency >> 8);
-    rtc.restore(&record.clock);
+    rtc.restore(&record.clock, record.time);
     keyboard.restore(&record.keyboard);
     screen.restore(&record.screen);
     let _ = power.restore(&record.power);

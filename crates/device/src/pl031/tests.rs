@@ -143,18 +143,31 @@ proptest! {
         let saved = rtc.save();
         now += wait;
         let mut copy = Pl031::new(0, 0);
-        let level = copy.restore(&saved, now);
+        let level = copy.restore(&saved, now, 0);
         rtc.expire(now);
         prop_assert_eq!(level, rtc.irq());
         prop_assert_eq!((copy.save(), copy.deadline()), (rtc.save(), rtc.deadline()));
         prop_assert_eq!(copy.read(offset::DR, now), rtc.read(offset::DR, now));
     }
 
+    /// On a machine whose time of day is behind, the counter does not go back, and the alarm comes at the same count.
+    #[test]
+    fn a_copy_where_it_is_earlier_goes_on(matching in 0u32..2000, begun in 0u64..1000, behind in 0u64..1000) {
+        let mut rtc = Pl031::new(500, begun);
+        rtc.write(offset::MR, matching, begun);
+        rtc.write(offset::IMSC, 1, begun);
+        let (saved, earlier) = (rtc.save(), begun.saturating_sub(behind));
+        let mut copy = Pl031::new(0, 0);
+        copy.restore(&saved, earlier, begun - earlier);
+        prop_assert_eq!(copy.read(offset::DR, earlier), 500);
+        prop_assert_eq!(copy.deadline().map(|at| at - earlier), rtc.deadline().map(|at| at - begun));
+    }
+
     #[test]
     fn a_hostile_state_is_reduced(words in any::<[u32; 5]>(), alarm in any::<Option<u64>>(), now in any::<u64>()) {
         let [ahead, matching, loaded, raw, mask] = words;
         let mut rtc = Pl031::new(0, 0);
-        let level = rtc.restore(&Saved { ahead, matching, loaded, raw, mask, alarm }, now);
+        let level = rtc.restore(&Saved { ahead, matching, loaded, raw, mask, alarm }, now, 0);
         prop_assert_eq!(level, rtc.read(offset::MIS, now) != 0);
         prop_assert!(rtc.deadline().is_none_or(|deadline| deadline > now));
         rtc.expire(u64::MAX);

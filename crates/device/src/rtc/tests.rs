@@ -74,3 +74,10 @@ fn an_update_shows_unless_the_clock_is_being_set() {
     rtc.write(0, 0xa, 0);
     assert_eq!(rtc.read(1, 0, true) >> 7, 0);
 }
+
+#[test]
+fn a_copy_does_not_go_back() {
+    let mut copy = Rtc::new();
+    copy.restore(&Rtc::new().save(), 5);
+    assert_eq!(all(&mut copy, 951_868_794), [0x59, 0x59, 0x23, 3, 0x29, 2, 0, 0x20]);
+}

@@ -38,8 +38,8 @@ impl Clock {
     }
 
     /// Imports a state.
-    pub fn restore(&mut self, from: &Saved) {
-        self.0.restore(from);
+    pub fn restore(&mut self, from: &Saved, behind: u64) {
+        self.0.restore(from, behind);
     }
 
     /// Expiry of the alarm: never.
