@@ -1,5 +1,6 @@
 //! A client of a machine's control socket that disconnects in the middle of its request, like a command that is killed.
 
+use std::fs::File;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use stile::control::client::Connection;
 use stile::control::directory::Directory;
-use stile::control::protocol::{Clock, Reply, Request, State};
+use stile::control::protocol::{Clock, Copied, CopyStep, Reply, Request, State};
+use stile_wire::Action;
 
 /// Name of the machine that an operator's steps are about.
 pub const MACHINE: &str = "m";
@@ -25,6 +27,9 @@ pub enum Broken {
     Hold(&'static str),
     /// The restoration of a file with this VM: disconnects once its RAM is being restored. The VM must be gone.
     Restore(&'static str, &'static str),
+    /// The migration of this VM to this machine: disconnects once the first round was copied. The VM must run where it was, and nothing of it
+    /// be left there.
+    Migrate(&'static str, &'static str),
 }
 
 impl Broken {
@@ -35,17 +40,31 @@ impl Broken {
 
     fn try_run(self, runtime: &Path) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        let connect = || -> Result<Connection> {
-            let connection = Connection::open(&Directory::at(runtime.join("stile"))?, MACHINE)?;
+        let connect = |machine: &str| -> Result<Connection> {
+            let connection = Connection::open(&Directory::at(runtime.join("stile"))?, machine)?;
             connection.set_patience(Some(LIMIT))?;
             Ok(connection)
         };
-        let mut client = connect()?;
+        let mut client = connect(MACHINE)?;
         let (vm, wanted) = match self {
             Self::Hold(vm) => {
-                client.send(&Request::Hold { vm: vm.to_owned() })?;
+                hold(&mut client, vm, end)?;
+                (vm, Some(State::Running))
+            }
+            Self::Migrate(vm, other) => {
+                let mut target = connect(other)?;
+                hold(&mut client, vm, end)?;
+                let file = runtime.join("migrate.snap");
+                File::create(&file)?;
+                copied(&mut client, &Request::Copy { vm: vm.to_owned(), file: file.clone() })?;
+                client.send(&Request::Control { vm: vm.to_owned(), action: Action::Resume })?;
                 client.receive()?;
-                wait(&mut client, vm, Some(State::Paused), end)?;
+                let Copied { sections, .. } = copied(&mut client, &Request::CopyStep { step: CopyStep::Round })?;
+                ensure!(sections.is_some(), "the copy is complete after one round");
+                target.send(&Request::Restore { file, clock: Clock::Real, sections })?;
+                while matches!(target.receive()?, Reply::Progress { .. }) {}
+                drop(target);
+                wait(&mut connect(other)?, vm, None, end)?;
                 (vm, Some(State::Running))
             }
             Self::Restore(file, vm) => {
@@ -62,7 +81,26 @@ impl Broken {
             }
         };
         drop(client);
-        wait(&mut connect()?, vm, wanted, end)
+        wait(&mut connect(MACHINE)?, vm, wanted, end)
+    }
+}
+
+/// Pauses a VM until the client disconnects.
+fn hold(client: &mut Connection, vm: &str, end: Instant) -> Result<()> {
+    client.send(&Request::Hold { vm: vm.to_owned() })?;
+    client.receive()?;
+    wait(client, vm, Some(State::Paused), end)
+}
+
+/// Makes a request for a step of a copy.
+fn copied(client: &mut Connection, request: &Request) -> Result<Copied> {
+    client.send(request)?;
+    loop {
+        match client.receive()? {
+            Reply::Progress { .. } => {}
+            Reply::Copied(copied) => return Ok(copied),
+            other => bail!("{other:?}"),
+        }
     }
 }
 
