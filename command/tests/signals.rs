@@ -28,7 +28,7 @@ fn send(child: &Child, signal: Signal) {
 fn slow_cargo() -> Sandbox {
     let sandbox = Sandbox::new(b"");
     let ready = sandbox.path("ready");
-    sandbox.script("cargo", &format!("touch {}\nexec sleep 60\n", ready.display()));
+    sandbox.script("cargo", &format!("touch {}\nexec sleep 60 >/dev/null 2>&1\n", ready.display()));
     sandbox
 }
 
@@ -50,7 +50,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let sandbox = Sandbox::new(&line("hello\n"));
     let ready = sandbox.path("ready");
     let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
-    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 60 ;;\nesac\n", ready.display()));
+    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 60 >/dev/null 2>&1 ;;\nesac\n", ready.display()));
     let mut killed = start(&sandbox, &mut sandbox.run(&[]));
     let mut interrupted = start(&sandbox, &mut sandbox.run(&[]));
     let directories = || std::fs::read_dir(sandbox.tmp()).expect("a directory").count();

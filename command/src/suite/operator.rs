@@ -136,6 +136,11 @@ impl<'s> Operator<'s> {
         Self { rest: steps.iter(), from: 0, accounts: Vec::new(), problems: Vec::new() }
     }
 
+    /// Whether all steps were taken.
+    pub fn is_done(&self) -> bool {
+        self.rest.as_slice().is_empty()
+    }
+
     /// Takes the next step if its trigger is in the output. `output` only grows; `runtime` has the control sockets.
     pub fn poll(&mut self, output: &str, runtime: &Path) {
         self.poll_with(output, |step| step.take(runtime));

@@ -84,7 +84,8 @@ pub struct Expect {
     pub bounded_exits: Option<Arch>,
     /// A number on standard output that is shown, and its maximum.
     pub figure: Option<Figure>,
-    /// Send this to the run when standard output has everything of [`Expect::output`] in it, and standard error [`Expect::signal_note`].
+    /// Send this to the run when standard output has everything of [`Expect::output`] in it, standard error [`Expect::signal_note`], and all
+    /// steps were taken.
     pub signal: Option<Signal>,
     /// Text that standard error must contain before the signal is sent.
     pub signal_note: &'static str,
@@ -178,7 +179,7 @@ impl Scenario {
             }
             operator.poll(out.text(), dir.path());
             let is_noted = || String::from_utf8_lossy(&err).contains(self.expect.signal_note);
-            if signal.is_some() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
+            if signal.is_some() && operator.is_done() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
                 send(&child, signal.take());
             }
             if Instant::now() > until {
