@@ -51,7 +51,7 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
                 show(format!("\x1b[0m\r\n\x1b[7m stile: console of {vm} \x1b[0m\r\n").as_bytes())?;
                 show(&scrollback.0)?;
             }
-            Ok(Some(Reply::State { vm, state: state @ (State::Off | State::Crashed) })) => {
+            Ok(Some(Reply::State { vm, state: state @ (State::Off | State::Crashed | State::Destroyed) })) => {
                 let end = if is_terminal { "\r" } else { "" };
                 out::note(format_args!("stile: {vm} is {}{end}", state.name()));
             }

@@ -12,7 +12,7 @@ use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::protocol::{Clock, Reply, Request, State};
 use crate::exit;
-use crate::operate::{self, Target};
+use crate::operate::Target;
 use crate::progress::Task;
 use crate::save::PATIENCE;
 use crate::snapshot::{Summary, verify};
@@ -63,7 +63,7 @@ pub(crate) fn may_have(connection: &mut Connection, name: &str, arch: Arch) -> R
     Ok(())
 }
 
-/// Restores a snapshot, and lets the VM continue. After a failure nothing of it is left.
+/// Restores a snapshot, and lets the VM continue. After a failure the machine removes what there is of it.
 ///
 /// # Errors
 /// The machine can't have the VM.
@@ -77,22 +77,59 @@ fn restore(connection: Connection, summary: &Summary, path: &Path, clock: Clock)
     Ok(target)
 }
 
-/// Sends a request that restores a VM, or more of it, and waits for its end. After a failure nothing of the VM is left.
+/// Sends a request that restores a VM, or more of it, and waits for its end. After a failure the machine removes what there is of it.
 ///
 /// # Errors
 /// The machine can't have the VM.
 pub(crate) fn load(target: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<()> {
     target.connection.send(request)?;
-    let refused = loop {
+    loop {
         match target.connection.receive()? {
             Reply::Progress { done, .. } => progress(done),
             Reply::Done => return Ok(()),
-            Reply::Refused { message } => break message,
+            Reply::Refused { message } => bail!("{} can't be restored: {message}", target.name()),
             other => bail!("{}: unexpected answer: {other:?}", target.name()),
         }
-    };
-    if target.state().is_ok() {
-        operate::remove(target).with_context(|| format!("{} can't be restored: {refused}; removing what there is of it", target.name()))?;
     }
-    bail!("{} can't be restored: {refused}", target.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+    use crate::control::protocol::{self, VERSION};
+
+    /// Another command may have created a VM of this name meanwhile, which is why the machine refuses.
+    #[test]
+    fn a_refused_snapshot_leaves_the_vm_of_that_name_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let sockets = Directory::at(dir.path().join("stile")).unwrap();
+        let listener = UnixListener::bind(dir.path().join("stile/b.sock")).unwrap();
+        let machine = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap());
+            let mut asked = Vec::new();
+            while let Ok(Some(request)) = protocol::read::<Request>(&mut requests) {
+                let reply = match &request {
+                    Request::Hello { .. } => Reply::Hello { version: VERSION },
+                    Request::Restore { .. } => Reply::Refused { message: "the machine has a VM called db".into() },
+                    Request::State { vm } => Reply::State { vm: vm.clone(), state: State::Running },
+                    _ => Reply::Done,
+                };
+                asked.push(request);
+                protocol::write(&mut stream, &reply).unwrap();
+            }
+            asked
+        });
+        let connection = Connection::open(&sockets, "b").unwrap();
+        let mut target = Target { connection, vm: "db".into() };
+        let request = Request::Restore { file: "a.snap".into(), clock: Clock::Real, sections: Some(9) };
+        assert!(load(&mut target, &request, |_| ()).unwrap_err().to_string().contains("the machine has a VM called db"));
+        drop(target);
+        let asked = machine.join().unwrap();
+        assert!(!asked.iter().any(|request| matches!(request, Request::Control { .. })), "{asked:?}");
+    }
 }

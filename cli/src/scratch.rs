@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
@@ -71,7 +71,12 @@ fn sweep(temp: &Path) {
             continue;
         }
         let path = left.path();
-        let Ok(dir) = File::open(&path) else { continue };
+        // Whatever another user made of this name, such as a FIFO, does not stop this command.
+        let Ok(dir) = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+        else {
+            continue;
+        };
+        let dir = File::from(dir);
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&dir, &path) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -149,6 +154,7 @@ mod tests {
             fs::create_dir(dir).unwrap();
             fs::write(dir.join("image"), "x").unwrap();
         }
+        rustix::fs::mkfifoat(rustix::fs::CWD, temp.path().join(format!("{PREFIX}fifo")), Mode::RUSR).unwrap();
         let first = Scratch::new(temp.path()).unwrap();
         assert!(!left.exists() && other.exists());
         fs::write(first.path().join("image"), "x").unwrap();

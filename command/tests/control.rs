@@ -95,6 +95,43 @@ fn consoles_are_shared_with_their_scroll_back() {
 }
 
 #[test]
+fn what_is_typed_to_a_destroyed_vm_reaches_no_other() {
+    let sandbox = Sandbox::new(b"");
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new();
+    for vm in [0, 1] {
+        encoder.event(&Event::Vm { vm, state: VmState::Started }, &mut |byte| bytes.push(byte));
+    }
+    encoder.bytes(Channel::console(0), b"hello\r\n", &mut |byte| bytes.push(byte));
+    fs::write(sandbox.path("line"), &bytes).expect("a file");
+    bytes.clear();
+    encoder.event(&Event::Vm { vm: 0, state: VmState::Destroyed }, &mut |byte| bytes.push(byte));
+    fs::write(sandbox.path("more"), &bytes).expect("a file");
+    let dir = sandbox.path("").display().to_string();
+    let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
+    let machine = format!("cat {dir}/line; while [ ! -e {dir}/go ]; do sleep 0.02; done; cat {dir}/more; cat > {dir}/sent");
+    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) {machine} ;;\nesac\n"));
+    let vm = |name: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"kernel\"\nmemory = \"64M\"\n");
+    fs::write(sandbox.path("two.toml"), vm("one") + &vm("two")).expect("a file");
+    let run =
+        sandbox.stile(&["run", "two.toml", "--name", "web"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let machine = Machine { sandbox: &sandbox, run };
+    machine.wait_for(|| machine.ps("").contains("running"));
+    let mut client = sandbox.stile(&["attach", "web/one"]);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = String::new();
+    BufReader::new(client.stdout.as_mut().expect("a pipe")).read_line(&mut first).expect("scroll-back");
+    fs::write(sandbox.path("go"), "").expect("a file");
+    let mut notes = BufReader::new(client.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(notes.any(|note| note.contains("one is destroyed")));
+    client.stdin.take().expect("a pipe").write_all(b"secret\n").expect("written");
+    assert!(notes.any(|note| note.contains("attach to a console first")));
+    assert_eq!(text(&machine.sent()), "");
+    machine.end();
+    client.wait().expect("it ends");
+}
+
+#[test]
 fn machines_are_listed_until_they_end() {
     let sandbox = Sandbox::new(b"");
     let machine = Machine::start(&sandbox, "web");

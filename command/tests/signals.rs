@@ -50,7 +50,10 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let sandbox = Sandbox::new(&line("hello\n"));
     let ready = sandbox.path("ready");
     let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
-    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 60 >/dev/null 2>&1 ;;\nesac\n", ready.display()));
+    sandbox.script(
+        "qemu-system-aarch64",
+        &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 60 >/dev/null 2>&1 ;;\nesac\n", ready.display()),
+    );
     let mut killed = start(&sandbox, &mut sandbox.run(&[]));
     let mut interrupted = start(&sandbox, &mut sandbox.run(&[]));
     let directories = || std::fs::read_dir(sandbox.tmp()).expect("a directory").count();

@@ -77,6 +77,11 @@ impl Control {
         self.clients.retain(|_, client| client.console != Some(console) || client.client.send(reply.clone()));
     }
 
+    /// A console is gone: what its clients type goes nowhere.
+    pub fn detach(&mut self, console: usize) {
+        self.clients.values_mut().filter(|client| client.console == Some(console)).for_each(|client| client.console = None);
+    }
+
     /// The state of a VM.
     pub fn state(&mut self, vm: &str, state: State) {
         let reply = Reply::State { vm: vm.to_owned(), state };

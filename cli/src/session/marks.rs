@@ -156,6 +156,9 @@ impl Filter {
 }
 
 fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
+    if mark.is_empty() {
+        return None;
+    }
     text.windows(mark.len()).position(|window| window == mark)
 }
 

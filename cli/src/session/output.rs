@@ -194,6 +194,9 @@ impl Session<'_> {
                 self.packages.remove(&self.names[index]);
                 self.names[index].clear();
                 self.view.end_line(index)?;
+                if let Some(control) = &mut self.control {
+                    control.detach(index);
+                }
             }
         }
         Ok(())

@@ -235,7 +235,11 @@ impl Session<'_> {
     }
 
     fn complete_transfer(&mut self, client: ClientId, reply: Reply) {
-        self.end_transfer();
+        let failed = matches!(reply, Reply::Refused { .. });
+        let transfer = self.end_transfer();
+        if let Some(transfer) = transfer.filter(|_| failed) {
+            self.remove_restored(transfer);
+        }
         if let Some(control) = &mut self.control {
             control.reply(client, reply);
         }
@@ -280,9 +284,10 @@ impl Session<'_> {
         self.add_vm(guest, vm);
     }
 
-    fn end_transfer(&mut self) {
-        self.transfer = None;
+    fn end_transfer(&mut self) -> Option<Transfer> {
+        let transfer = self.transfer.take();
         self.command_to(0, &Command::CloseWindow);
+        transfer
     }
 
     /// A client disconnected: its transfer ends with the answer that is outstanding.
@@ -296,13 +301,16 @@ impl Session<'_> {
 
     /// Ends an abandoned transfer. The incomplete file is removed, and nothing is left of a VM that was being restored.
     fn abandon(&mut self) {
-        let transfer = self.transfer.take();
-        self.end_transfer();
-        let Some(Transfer { client, file, steps, .. }) = transfer else { return };
-        if let Some(file) = file {
+        let Some(mut transfer) = self.end_transfer() else { return };
+        if let Some(file) = transfer.file.take() {
             // The client may have removed it.
             let _ = fs::remove_file(file);
         }
+        self.remove_restored(transfer);
+    }
+
+    /// Removes what there is of a VM that was being restored. No other VM got its name meanwhile.
+    fn remove_restored(&mut self, Transfer { client, steps, .. }: Transfer) {
         if let Steps::Restoring(restoring) = steps
             && self.names.contains(&restoring.guest().name)
         {

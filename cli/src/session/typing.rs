@@ -96,7 +96,11 @@ impl Session<'_> {
     }
 
     fn write_line(&mut self, console: usize, bytes: &[u8]) {
-        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
+        let Some(&Console { line, vm, gone, .. }) = self.consoles.get(console) else { return };
+        if gone {
+            // Another VM may have its number by now.
+            return;
+        }
         let line = line::to_console(&mut self.lines, line, vm, bytes);
         // Fails only if the emulator has ended, which the closed line reports, too.
         let _ = self.inputs.line.send(line);

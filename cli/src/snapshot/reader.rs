@@ -79,6 +79,10 @@ impl<R: Read> Reader<R> {
         let guest: Guest = serde_json::from_slice(&guest).map_err(|_| section::Error::Disorder)?;
         let (_, package) = read_section(&mut from, &mut checker)?;
         let vm = Package::parse(&package, Files::default())?.vm;
+        // A mark is searched for in the VM's output, and may end the command: those of `run` alone are trusted.
+        if guest.system.is_some() {
+            return Err(Error::Contradiction("it has marks of a system, which snapshots don't have"));
+        }
         if vm.name != guest.name || header.vcpus != u32::from(vm.vcpus) || header.memory != vm.memory || !guest.inner.is_empty() {
             return Err(Error::Contradiction("its description and its configuration are of different VMs"));
         }
@@ -178,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::budget::Budget;
+    use crate::guest::System;
     use crate::snapshot::{Writer, whole_package};
 
     fn guest(name: &str) -> Guest {
@@ -223,9 +228,13 @@ mod tests {
     }
 
     fn snapshot(name: &str, states: usize) -> Vec<u8> {
+        snapshot_of(&guest(name), states)
+    }
+
+    fn snapshot_of(guest: &Guest, states: usize) -> Vec<u8> {
         let vm = vm(2);
         let package = whole_package(&vm, Files::default()).unwrap();
-        let mut writer = Writer::new(Vec::new(), &guest(name), &vm, &package, config::Arch::Aarch64).unwrap();
+        let mut writer = Writer::new(Vec::new(), guest, &vm, &package, config::Arch::Aarch64).unwrap();
         (0..states).for_each(|part| writer.state(&[part as u8; 10]).unwrap());
         writer.piece(&piece()).unwrap();
         writer.finish().unwrap()
@@ -265,6 +274,10 @@ mod tests {
         assert_eq!(why(b""), "it is truncated");
         assert_eq!(why(&snapshot("web", 4)[..300]), "it is truncated");
         assert_eq!(why(&snapshot("db", 4)), "its description and its configuration are of different VMs");
+        let marks = serde_json::from_str(r#"{"begin":"","end":"","stop":"","bye":"","ready":""}"#).unwrap();
+        let system = System { marks, command: true, size: (0, 0) };
+        let marked = snapshot_of(&Guest { system: Some(system), ..guest("web") }, 4);
+        assert_eq!(why(&marked), "it has marks of a system, which snapshots don't have");
         assert_eq!(why(&snapshot("web", 2)), "it has the state of fewer vCPUs than the VM has");
     }
 }

@@ -30,6 +30,8 @@ pub struct Step {
     pub otherwise: Vec<&'static str>,
     /// A request of a client that disconnects, instead of the command.
     pub broken: Option<Broken>,
+    /// Output from before the end of the previous command does not count.
+    pub fresh: bool,
 }
 
 /// Checks the contents of a file.
@@ -47,7 +49,13 @@ impl Step {
             writes: None,
             otherwise: Vec::new(),
             broken: None,
+            fresh: false,
         }
+    }
+
+    /// Waits for output that comes after the end of the previous command, for a trigger that also comes before.
+    pub fn fresh(self) -> Self {
+        Self { fresh: true, ..self }
     }
 
     /// A client that disconnects in the middle of its request.
@@ -124,6 +132,8 @@ pub struct Operator<'s> {
     rest: std::slice::Iter<'s, Step>,
     /// Start of the output that the next step examines.
     from: usize,
+    /// A command has ended since the output was examined.
+    has_ended: bool,
     /// Lines that the accounts at the end must have.
     accounts: Vec<String>,
     /// The first fault.
@@ -133,7 +143,7 @@ pub struct Operator<'s> {
 impl<'s> Operator<'s> {
     /// Before the first step.
     pub fn new(steps: &'s [Step]) -> Self {
-        Self { rest: steps.iter(), from: 0, accounts: Vec::new(), problems: Vec::new() }
+        Self { rest: steps.iter(), from: 0, has_ended: false, accounts: Vec::new(), problems: Vec::new() }
     }
 
     /// Whether all steps were taken.
@@ -148,6 +158,9 @@ impl<'s> Operator<'s> {
 
     fn poll_with(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<String, String>) {
         let Some(step) = self.rest.as_slice().first() else { return };
+        if std::mem::take(&mut self.has_ended) && step.fresh {
+            self.from = output.len();
+        }
         let Some(at) = output.get(self.from..).and_then(|new| new.find(step.trigger)) else {
             // Complete lines are not searched again: a guest may print all the time.
             let end = output.len().saturating_sub(step.trigger.len());
@@ -165,6 +178,7 @@ impl<'s> Operator<'s> {
         }
         // Output received while the command ran counts for the next step, too, which may wait for it.
         self.from += at + step.trigger.len();
+        self.has_ended = true;
         self.rest.next();
     }
 
@@ -191,6 +205,16 @@ mod tests {
             operator.poll_with(output, |_| Ok(String::new()));
         }
         assert_eq!(operator.conclude(""), [""; 0]);
+    }
+
+    #[test]
+    fn only_new_output_triggers_a_fresh_step() {
+        let steps = [Step::new("a", "", &[]), Step::new("b", "", &[]).fresh()];
+        let mut operator = Operator::new(&steps);
+        for (output, rest) in [("a b", 1), ("a b b", 1), ("a b b b", 0)] {
+            operator.poll_with(output, |_| Ok(String::new()));
+            assert_eq!(operator.rest.len(), rest, "{output}");
+        }
     }
 
     #[test]

@@ -163,7 +163,10 @@ impl Scenario {
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
-                Ok(bytes) => out.push(&bytes),
+                Ok(bytes) => {
+                    out.push(&bytes);
+                    output.try_iter().for_each(|bytes| out.push(&bytes));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -261,6 +264,10 @@ impl Expect {
             if err.matches(text.as_str()).count() < times {
                 problems.push(format!("standard error has no {text:?} in it"));
             }
+        }
+        if self.notes.iter().any(|note| note == NO_DIFFERENCE) {
+            let differs = |line: &&str| line.contains("exits counted ") && !line.ends_with(NO_DIFFERENCE);
+            problems.extend(err.lines().find(differs).map(|line| format!("standard error has another difference in it: {line}")));
         }
         for text in &self.absent {
             if let Some(line) = out.lines().find(|line| line.contains(text)) {
