@@ -63,16 +63,17 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
     if !guest.inner.is_empty() {
         return Err(exit::usage(format!("{}: a VM that runs a Stile can't be created while the machine runs", vm.name)));
     }
+    let task = Task::start(format!("comparing the files of {} with those of {}", vm.name, args.machine));
     let image = image_of(&mut connection)?;
     let package = image::package(vm, &plan, image.as_deref()).with_context(|| format!("describing {} to Stile", vm.name))?;
     let size = package.len() as u64;
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".vm").tempfile().context("making a file for the VM")?;
     file.write_all(&package).context("writing the VM's file")?;
-    drop(package);
+    drop((package, task));
 
     connection.set_patience(Some(PATIENCE))?;
     let task = Task::start(format!("sending {} KiB to {}", size.div_ceil(1024), args.machine));
-    connection.send(&Request::Create { guest: Box::new(guest), package: file.path().to_owned() })?;
+    connection.send(&Request::Create { guest: Box::new(guest), package: file.path().to_owned(), memory: vm.memory })?;
     loop {
         match connection.receive()? {
             Reply::Progress { done, all } => task.percent(done as f64 * 100.0 / all.max(1) as f64),

@@ -35,9 +35,10 @@ const ACK_INTERVAL: u32 = 4 << 10;
 /// Maximum number of bytes taken from the window at once, at some ten instructions for the checksum of each.
 const AT_ONCE: usize = 16 << 10;
 
-/// Allocates memory for a package of `size` bytes that describes VM number `vm`. Abandons a transfer in progress; one for the
-/// same VM leaves its number, as that would not be free at once, and its memory.
-pub fn begin(tag: u32, vm: u8, size: u32) {
+/// Allocates memory for a package of `size` bytes that describes VM number `vm`, with `memory` bytes of RAM, which must be free but are
+/// not allocated yet. Abandons a transfer in progress; one for the same VM leaves its number, as that would not be free at once, and its
+/// memory.
+pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
     let number = usize::from(vm);
     let old = UPLOAD.lock().take();
     if let Some(other) = old.as_ref().filter(|old| old.vm != number) {
@@ -46,6 +47,13 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
     let same = old.filter(|old| old.vm == number);
     if same.is_none() && !retire::claim(number) {
         return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
+    }
+    let free = memory::available();
+    let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
+    if memory.saturating_add(u64::from(size)) > free + kept {
+        retire::abandon(number);
+        let (memory, size, free) = (memory >> 20, size >> 10, (free + kept) >> 20);
+        return console::refuse(tag, format_args!("it needs {memory} MiB of memory, and {size} KiB for its files: {free} MiB are free"));
     }
     let reserve = || arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE));
     let (at, room) = match same.filter(|old| old.room >= size) {
@@ -61,6 +69,15 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
     };
     *UPLOAD.lock() = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new() });
     console::event(&Event::Uploaded { tag, next: 0 });
+}
+
+/// Drops a package that was not completed, and answers once nothing is left of it.
+pub fn abandon(tag: u32, upload: u32) {
+    let old = UPLOAD.lock().take_if(|old| old.tag == upload);
+    match old {
+        Some(old) => retire::abandon_for(tag, old.vm),
+        None => console::event(&Event::Answer { tag, answer: Answer::Done }),
+    }
 }
 
 /// Receives a piece, if it is the next one; otherwise requests the next one from the operator.

@@ -59,6 +59,9 @@ pub enum Request {
         guest: Box<Guest>,
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
+        /// Bytes of its RAM: Stile refuses before the upload if so much is not free. 0 if unknown.
+        #[serde(default)]
+        memory: u64,
     },
     /// Pauses a VM until this client resumes it or disconnects. Answered as [`Request::Control`].
     Hold {

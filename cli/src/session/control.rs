@@ -21,6 +21,7 @@ impl Session<'_> {
             Message::Gone(id) => {
                 control.remove(id);
                 self.forget_trace(id);
+                self.forget_upload(id);
                 self.forget_transfer(id);
                 self.forget_holds(id);
             }
@@ -28,7 +29,8 @@ impl Session<'_> {
         }
     }
 
-    fn request(&mut self, id: ClientId, request: Request) {
+    pub(super) fn request(&mut self, id: ClientId, request: Request) {
+        let Some(request) = self.postpone(id, request) else { return };
         match request {
             Request::Status => {
                 let status = self.status();
@@ -63,7 +65,7 @@ impl Session<'_> {
                 let path = self.image.clone();
                 self.reply_to(id, |_| Reply::Image { path });
             }
-            Request::Create { guest, package } => self.create(id, *guest, &package),
+            Request::Create { guest, package, memory } => self.create(id, *guest, &package, memory),
             Request::Save { vm, file } => self.save(id, &vm, &file),
             Request::Hold { vm } => self.begin_hold(id, &vm),
             Request::Copy { vm, file } => self.copy(id, &vm, &file),

@@ -16,10 +16,10 @@ use crate::control::protocol::Reply;
 use crate::control::server::ClientId;
 
 impl Session<'_> {
-    /// Begins to send a VM to Stile.
-    pub(super) fn create(&mut self, id: ClientId, guest: Guest, package: &Path) {
-        if self.upload.is_some() || self.transfer.is_some() {
-            return self.refuse(id, "another VM is being created or saved: try again");
+    /// Begins to send a VM with `memory` bytes of RAM to Stile.
+    pub(super) fn create(&mut self, id: ClientId, guest: Guest, package: &Path, memory: u64) {
+        if self.upload.is_some() || self.abandonment.is_some() || self.transfer.is_some() {
+            return self.refuse(id, "another VM is being created, saved or restored: try again");
         }
         if self.names.contains(&guest.name) {
             return self.refuse(id, format!("the machine has a VM called {}", guest.name));
@@ -34,7 +34,7 @@ impl Session<'_> {
         };
         let Some(control) = &mut self.control else { return };
         let tag = control.waiting().tag();
-        let (upload, command) = Upload::begin(id, guest, vm, tag, package, Instant::now());
+        let (upload, command) = Upload::begin(id, (guest, memory), vm, tag, package, Instant::now());
         self.upload = Some(upload);
         self.command_to(0, &command);
     }

@@ -1,5 +1,6 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
+mod abandon;
 mod budgets;
 mod clients;
 mod conclusion;
@@ -57,10 +58,12 @@ pub use tracer::records;
 
 use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
+use crate::control::protocol;
 use crate::control::server::{self, ClientId};
 use crate::emulator::{Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
+use abandon::Abandonment;
 use budgets::Budgets;
 use clients::Control;
 use console::Console;
@@ -234,6 +237,8 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         holds: Vec::new(),
         unwanted: Vec::new(),
         upload: None,
+        abandonment: None,
+        postponed: Vec::new(),
         transfer: None,
         packages: BTreeMap::new(),
         image: request.source.image(),
@@ -313,6 +318,10 @@ struct Session<'a> {
     unwanted: Vec<(ClientId, String)>,
     /// The VM that is being created.
     upload: Option<Upload>,
+    /// The upload whose client disconnected and that Stile has not dropped yet.
+    abandonment: Option<Abandonment>,
+    /// Requests for transfers that wait for the end of an abandoned one.
+    postponed: Vec<(ClientId, protocol::Request)>,
     /// The VM that is being saved or restored.
     transfer: Option<Transfer>,
     /// Packages of VMs that were created, by name.
@@ -367,9 +376,11 @@ impl Session<'_> {
             }
             let idle = self.view.has_prompt().then(|| now + IDLE);
             let retry_at = self.upload.as_ref().map(|upload| upload.retry_at);
+            let abandon_at = self.abandonment.as_ref().map(|abandonment| abandonment.retry_at);
             let watch_at = self.budgets_due(now);
             let trace_at = self.tracer.due();
-            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at, watch_at, trace_at].into_iter().flatten().min();
+            let until =
+                [deadline, grace, idle, self.sampler.retry_at(), retry_at, abandon_at, watch_at, trace_at].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
@@ -377,6 +388,7 @@ impl Session<'_> {
             let again = self.sampler.retry(Instant::now());
             self.sampled(again);
             self.upload_again();
+            self.abandon_again();
             self.look_at_trace();
             self.watch_budgets(Instant::now());
             let step = match self.inputs.inputs.recv_timeout(wait) {

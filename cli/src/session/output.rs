@@ -105,6 +105,7 @@ impl Session<'_> {
         }
         if let Event::Answer { tag, answer } = *event
             && !self.created(line, tag)
+            && !self.abandoned(line, tag)
         {
             self.answered(line, tag, answer);
         }

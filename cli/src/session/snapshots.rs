@@ -170,7 +170,7 @@ impl Session<'_> {
                     .into(),
             );
         }
-        if self.transfer.is_some() || self.upload.is_some() {
+        if self.transfer.is_some() || self.upload.is_some() || self.abandonment.is_some() {
             return Err("another VM is being saved, restored or created: try again".into());
         }
         Ok(())
@@ -236,8 +236,10 @@ impl Session<'_> {
 
     fn complete_transfer(&mut self, client: ClientId, reply: Reply) {
         let failed = matches!(reply, Reply::Refused { .. });
-        let transfer = self.end_transfer();
-        if let Some(transfer) = transfer.filter(|_| failed) {
+        if failed {
+            self.drop_package();
+        }
+        if let Some(transfer) = self.end_transfer().filter(|_| failed) {
             self.remove_restored(transfer);
         }
         if let Some(control) = &mut self.control {
@@ -284,6 +286,14 @@ impl Session<'_> {
         self.add_vm(guest, vm);
     }
 
+    /// Lets Stile drop the package of a VM that it has not created for a snapshot.
+    fn drop_package(&mut self) {
+        let Some(Transfer { tag, steps: Steps::Restoring(restoring), .. }) = &self.transfer else { return };
+        if !self.names.contains(&restoring.guest().name) {
+            self.abandon_package(*tag);
+        }
+    }
+
     fn end_transfer(&mut self) -> Option<Transfer> {
         let transfer = self.transfer.take();
         self.command_to(0, &Command::CloseWindow);
@@ -301,6 +311,7 @@ impl Session<'_> {
 
     /// Ends an abandoned transfer. The incomplete file is removed, and nothing is left of a VM that was being restored.
     fn abandon(&mut self) {
+        self.drop_package();
         let Some(mut transfer) = self.end_transfer() else { return };
         if let Some(file) = transfer.file.take() {
             // The client may have removed it.
@@ -316,6 +327,9 @@ impl Session<'_> {
         {
             self.unwanted.push((client, restoring.guest().name.clone()));
             self.send_unasked(0, restoring.vm, Action::Off);
+        }
+        if self.abandonment.is_none() {
+            self.take_postponed();
         }
     }
 

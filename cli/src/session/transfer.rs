@@ -187,7 +187,8 @@ impl<R: Read> Restoring<R> {
     pub fn opened(&mut self, address: u64) -> Next {
         self.window = address;
         self.phase = Phase::Uploading;
-        Next::Send(Command::Upload { tag: self.tag, vm: self.vm, size: self.reader.package.len() as u32 })
+        let size = self.reader.package.len() as u32;
+        Next::Send(Command::Upload { tag: self.tag, vm: self.vm, size, memory: self.reader.memory() })
     }
 
     /// Stile has `next` bytes of the package.

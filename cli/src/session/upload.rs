@@ -41,11 +41,12 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins with the command that makes room.
-    pub fn begin(client: ClientId, guest: Guest, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
+    /// Begins with the command that makes room. `guest`: the VM, and bytes of its RAM.
+    pub fn begin(client: ClientId, guest: (Guest, u64), vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
+        let (guest, memory) = guest;
         let size = package.len() as u32;
         let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, reported: now, limit: LIMIT, retry_at: now + LIMIT };
-        (upload, Command::Upload { tag, vm, size })
+        (upload, Command::Upload { tag, vm, size, memory })
     }
 
     /// Bytes that Stile has, and all.
@@ -110,8 +111,8 @@ mod tests {
         let (size, piece) = (20_000, Piece::MOST as u32);
         let now = Instant::now();
         let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
-        let (mut upload, first) = Upload::begin(7, guest, 2, 5, vec![1; size], now);
-        assert_eq!(first, Command::Upload { tag: 5, vm: 2, size: size as u32 });
+        let (mut upload, first) = Upload::begin(7, (guest, 64 << 20), 2, 5, vec![1; size], now);
+        assert_eq!(first, Command::Upload { tag: 5, vm: 2, size: size as u32, memory: 64 << 20 });
         let (sent, made) = offsets(&upload.arrived(0, now));
         assert!(
             !made
@@ -136,7 +137,7 @@ mod tests {
     fn a_slow_machine_is_given_more_time() {
         let now = Instant::now();
         let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
-        let (mut upload, _) = Upload::begin(7, guest, 2, 5, vec![1; 20_000], now);
+        let (mut upload, _) = Upload::begin(7, (guest, 64 << 20), 2, 5, vec![1; 20_000], now);
         let late = now + 3 * LIMIT;
         upload.arrived(4_096, late);
         assert!(upload.again(late + 5 * LIMIT).is_empty(), "a report took three times as long");

@@ -97,6 +97,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Bytes of the VM's RAM.
+    pub fn memory(&self) -> u64 {
+        self.header.memory
+    }
+
     /// Number of sections that were read.
     pub fn position(&self) -> u32 {
         self.position

@@ -1,14 +1,16 @@
 //! A client of a machine's control socket that disconnects in the middle of its request, like a command that is killed.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use stile::budget::Budget;
 use stile::control::client::Connection;
 use stile::control::directory::Directory;
 use stile::control::protocol::{Clock, Copied, CopyStep, Reply, Request, State};
+use stile::session::Guest;
 use stile_wire::Action;
 
 /// Name of the machine that an operator's steps are about.
@@ -30,7 +32,12 @@ pub enum Broken {
     /// The migration of this VM to this machine: disconnects once the first round was copied. The VM must run where it was, and nothing of it
     /// be left there.
     Migrate(&'static str, &'static str),
+    /// The creation of a VM with this name: disconnects once part of its files, which are nonsense, has arrived. The VM must not be there.
+    Create(&'static str),
 }
+
+/// Bytes of files for [`Broken::Create`]: more than Stile gets before the client disconnects.
+const FILES: usize = 1 << 20;
 
 impl Broken {
     /// Makes the request of the machine whose control socket is under `runtime`. The error is a report for people.
@@ -74,6 +81,20 @@ impl Broken {
                     match client.receive()? {
                         Reply::Progress { done, .. } if before.saturating_add(PIECE) > done => before = done,
                         Reply::Progress { .. } => break,
+                        other => bail!("{other:?}"),
+                    }
+                }
+                (vm, None)
+            }
+            Self::Create(vm) => {
+                let package = runtime.join("nonsense.vm");
+                fs::write(&package, vec![0x5a; FILES])?;
+                let guest = Guest { name: vm.to_owned(), system: None, budget: Budget::default(), inner: Vec::new() };
+                client.send(&Request::Create { guest: Box::new(guest), package, memory: 16 << 20 })?;
+                loop {
+                    match client.receive()? {
+                        Reply::Progress { done: 0, .. } => {}
+                        Reply::Progress { done, all } if done < all => break,
                         other => bail!("{other:?}"),
                     }
                 }

@@ -241,6 +241,8 @@ pub enum Command {
         vm: u8,
         /// Bytes of the package.
         size: u32,
+        /// Bytes of its RAM, so that a machine with too little memory refuses at once; 0 if unknown. Untrusted input.
+        memory: u64,
     },
     /// A piece of the package.
     UploadData {
@@ -367,6 +369,14 @@ pub enum Command {
         vm: u8,
         /// Its clocks have advanced since the snapshot, as the time of day has.
         advance: bool,
+    },
+    /// Drop a package that was not completed. Answered by [`Event::Answer`] once its memory and the number are free; at once if there is no
+    /// such package.
+    Abandon {
+        /// Returned with the answer.
+        tag: u32,
+        /// That of [`Command::Upload`].
+        upload: u32,
     },
 }
 

@@ -74,9 +74,10 @@ fn commands() -> Vec<Vec<u8>> {
         Command::Control { tag: 1, vm: 0, action: Action::Destroy },
         Command::Sample { tag: 1, vm: 0, vcpu: 255 },
         Command::SampleRows { tag: 1, from: u16::MAX },
-        Command::Upload { tag: 2, vm: 200, size: u32::MAX },
+        Command::Upload { tag: 2, vm: 200, size: u32::MAX, memory: u64::MAX },
         Command::UploadData { tag: 2, offset: u32::MAX, piece },
         Command::Create { tag: 2, crc: 0 },
+        Command::Abandon { tag: 3, upload: 2 },
     ];
     for command in commands {
         encoder.bytes(Channel::console(1), b"ls\r", &mut sink);

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stile_board::MAX_VMS;
 use stile_lock::TicketLock;
 use stile_sched::CpuId;
-use stile_wire::{Event, VmState};
+use stile_wire::{Answer, Event, VmState};
 
 use super::epoch::Epochs;
 use super::{Vm, shut_down, unpublish};
@@ -27,12 +27,22 @@ use crate::{arena, console, sample};
 /// A VM that was removed from lookups.
 struct Leaving {
     number: usize,
-    /// Whether the VM existed for the operator, who is notified of its end.
-    known: bool,
+    /// What the operator is told in the end.
+    notice: Notice,
     /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
     /// The epoch that each CPU must have seen.
     epoch: u64,
+}
+
+/// Message to the operator once a number is free.
+enum Notice {
+    /// None: the VM did not exist for the operator.
+    Silent,
+    /// The VM is destroyed.
+    Destroyed,
+    /// The answer to a command with this tag.
+    Answer(u32),
 }
 
 // SAFETY: only `drop_vm` dereferences the pointer, on the CPU that took the entry out of the list, once no CPU has a
@@ -60,21 +70,27 @@ pub fn is_any() -> bool {
 pub fn begin(vm: &'static Vm) {
     // Before the VM leaves lookups: `shut_down::if_all_off` must find it in one of the two.
     shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
-    add(vm.number, Some(unpublish(vm.number)));
+    add(vm.number, Some(unpublish(vm.number)), Notice::Destroyed);
 }
 
 /// Frees the parts of a VM whose creation failed.
 pub fn abandon(number: usize) {
     shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
-    add(number, None);
+    add(number, None, Notice::Silent);
 }
 
-fn add(number: usize, vm: Option<*mut Vm>) {
+/// [`abandon`], and answers a command with this tag once the parts are free.
+pub fn abandon_for(tag: u32, number: usize) {
+    shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
+    add(number, None, Notice::Answer(tag));
+}
+
+fn add(number: usize, vm: Option<*mut Vm>, notice: Notice) {
     let online = SCHEDULE.lock().scheduler.online();
     {
         let mut leaving = LEAVING.lock();
         let epoch = EPOCHS.begin();
-        let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
+        let added = leaving.push(Leaving { number, notice, vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
     }
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
@@ -136,8 +152,10 @@ fn drop_vm(number: usize, vm: *mut Vm) {
 fn finish(gone: &Leaving) {
     NUMBERS[gone.number % MAX_VMS].store(false, Ordering::Release);
     // Before the count falls, as the machine may end then.
-    if gone.known {
-        console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed });
+    match gone.notice {
+        Notice::Silent => {}
+        Notice::Destroyed => console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed }),
+        Notice::Answer(tag) => console::event(&Event::Answer { tag, answer: Answer::Done }),
     }
     cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);

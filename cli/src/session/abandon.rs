@@ -1,0 +1,136 @@
+//! Uploads whose client disconnected: nothing of their VMs is left, and other VMs are created, saved and restored meanwhile or afterwards.
+
+use std::time::{Duration, Instant};
+
+use stile_wire::{Action, Command};
+
+use super::Session;
+use super::upload::Upload;
+use crate::control::protocol::Request;
+use crate::control::server::ClientId;
+use crate::guest::Guest;
+
+/// Interval at which an unanswered command is sent again: the line may lose it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Maximum number of requests that wait for the end of an abandoned upload or transfer; others are refused.
+const POSTPONED: usize = 16;
+
+/// An upload that Stile was asked to drop.
+#[derive(Debug)]
+pub struct Abandonment {
+    /// Tag of the command that drops it.
+    pub tag: u32,
+    /// The upload.
+    upload: u32,
+    /// Its VM, as Stile may have created it before it was asked to drop it: client, VM, number and package.
+    vm: Option<(ClientId, Guest, u8, Vec<u8>)>,
+    /// When Stile is late.
+    pub retry_at: Instant,
+}
+
+impl Abandonment {
+    /// Drops the upload with the tag `upload`.
+    pub fn new(tag: u32, upload: u32, now: Instant) -> Self {
+        Self { tag, upload, vm: None, retry_at: now + LIMIT }
+    }
+
+    /// Drops an upload that may be complete.
+    pub fn of(tag: u32, upload: Upload, now: Instant) -> Self {
+        let Upload { client, guest, vm, tag: old, package, .. } = upload;
+        Self { vm: Some((client, guest, vm, package)), ..Self::new(tag, old, now) }
+    }
+
+    /// The command.
+    pub fn command(&self) -> Command {
+        Command::Abandon { tag: self.tag, upload: self.upload }
+    }
+
+    /// The command, if Stile has not answered it for so long that it may be lost.
+    pub fn again(&mut self, now: Instant) -> Option<Command> {
+        (now >= self.retry_at).then(|| {
+            self.retry_at = now + LIMIT;
+            self.command()
+        })
+    }
+}
+
+impl Session<'_> {
+    /// A client disconnected: its upload ends, and its requests are void.
+    pub(super) fn forget_upload(&mut self, id: ClientId) {
+        self.postponed.retain(|(client, _)| *client != id);
+        let Some(upload) = self.upload.take_if(|upload| upload.client == id) else { return };
+        let Some(tag) = self.control.as_mut().map(|control| control.waiting().tag()) else { return };
+        self.begin_abandonment(Abandonment::of(tag, upload, Instant::now()));
+    }
+
+    /// Drops what Stile has of the package of a VM that is not restored after all.
+    pub(super) fn abandon_package(&mut self, upload: u32) {
+        if let Some(tag) = self.control.as_mut().map(|control| control.waiting().tag()) {
+            self.begin_abandonment(Abandonment::new(tag, upload, Instant::now()));
+        }
+    }
+
+    fn begin_abandonment(&mut self, abandonment: Abandonment) {
+        self.command_to(0, &abandonment.command());
+        self.abandonment = Some(abandonment);
+    }
+
+    /// Sends the command again if it may be lost.
+    pub(super) fn abandon_again(&mut self) {
+        if let Some(command) = self.abandonment.as_mut().and_then(|abandonment| abandonment.again(Instant::now())) {
+            self.command_to(0, &command);
+        }
+    }
+
+    /// Handles Stile's answer to the command, or that the VM was created before. Returns false for other messages.
+    pub(super) fn abandoned(&mut self, line: usize, tag: u32) -> bool {
+        let Some(abandonment) = self.abandonment.as_mut().filter(|_| line == 0) else { return false };
+        if abandonment.tag == tag {
+            self.abandonment = None;
+            self.take_postponed();
+            return true;
+        }
+        let Some((client, guest, vm, package)) = abandonment.vm.take_if(|_| abandonment.upload == tag) else { return false };
+        self.packages.insert(guest.name.clone(), package);
+        self.unwanted.push((client, guest.name.clone()));
+        self.add_vm(guest, vm);
+        self.send_unasked(0, vm, Action::Off);
+        true
+    }
+
+    /// Postpones a request for a transfer while a previous one's remains are removed. Returns the request to handle now.
+    pub(super) fn postpone(&mut self, id: ClientId, request: Request) -> Option<Request> {
+        let is_transfer = matches!(request, Request::Create { .. } | Request::Save { .. } | Request::Copy { .. } | Request::Restore { .. });
+        let is_leaving = self.abandonment.is_some() || self.transfer.as_ref().is_some_and(|transfer| transfer.abandoned);
+        if !is_transfer || !is_leaving || self.postponed.len() >= POSTPONED {
+            return Some(request);
+        }
+        self.postponed.push((id, request));
+        None
+    }
+
+    /// Handles the requests that were postponed.
+    pub(super) fn take_postponed(&mut self) {
+        for (id, request) in std::mem::take(&mut self.postponed) {
+            self.request(id, request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_command_is_sent_again() {
+        let now = Instant::now();
+        let mut abandonment = Abandonment::new(9, 5, now);
+        let command = Command::Abandon { tag: 9, upload: 5 };
+        assert_eq!(abandonment.command(), command);
+        assert_eq!(abandonment.again(now), None);
+        assert_eq!(abandonment.again(now + LIMIT), Some(command));
+        assert_eq!(abandonment.again(now + LIMIT), None);
+        assert_eq!(abandonment.again(now + 2 * LIMIT), Some(command));
+    }
+}
