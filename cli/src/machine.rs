@@ -10,10 +10,10 @@ use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
-use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
+use crate::image::{self, Format, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
-use crate::{disk, emulator, exit, hypervisor, l2, out};
+use crate::{disk, emulator, exit, hypervisor, l2, out, progress};
 
 /// Options for making images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +64,18 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
             give_linux_a_system(arch, vm)?;
         }
     }
+    check_model(&config)?;
     check_nesting(&config)?;
     Ok(config)
+}
+
+/// Rejects a CPU model that the emulator does not know, if the emulator is there.
+fn check_model(config: &MachineConfig) -> Result<()> {
+    // Querying takes a tenth of a second.
+    if config.cpu_model == config.arch.default_cpu_model() {
+        return Ok(());
+    }
+    emulator::check_model(config.arch, &config.cpu_model).map_err(|why| exit::usage(format!("cpu: {why}")))
 }
 
 /// Rejects a VM with virtual EL2 on a CPU model without FEAT_NV. If the emulator is missing or doesn't
@@ -113,7 +123,9 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     let mut guests = Vec::new();
     for vm in &config.vms {
         let files = files(config.arch, vm, options, Freshness::Weekly)?;
-        plans.push(plan(config.arch, vm, &files, options.seed)?);
+        let plan = plan(config.arch, vm, &files, options.seed)?;
+        note_format(vm, &plan);
+        plans.push(plan);
         guests.push(Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner });
     }
     let elf = hypervisor::build_for(config.arch)?;
@@ -129,7 +141,10 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
 /// See [`make`].
 pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) -> Result<(VmPlan, Guest)> {
     let files = files(config.arch, vm, options, Freshness::Weekly)?;
+    let task = progress::Task::start(format!("unpacking the files of {}", vm.name));
     let plan = plan(config.arch, vm, &files, options.seed)?;
+    drop(task);
+    note_format(vm, &plan);
     Ok((plan, Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner }))
 }
 
@@ -162,6 +177,19 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
 fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
     let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs, domains: &files.domains };
     image::plan_for(arch, vm, &files, seed).map_err(classify)
+}
+
+/// Says so if a kernel was not recognized: any file passes as a flat binary.
+fn note_format(vm: &VmConfig, plan: &VmPlan) {
+    if let (KernelSource::File(path), Format::Flat) = (&vm.kernel, plan.kernel.format) {
+        out::note(format_args!(
+            "stile: {}: {} is not an Image, an ELF program or firmware: it is taken for a flat binary, loaded at {entry:#x} and started \
+             there",
+            vm.name,
+            path.display(),
+            entry = plan.kernel.entry
+        ));
+    }
 }
 
 /// Distinguishes errors in the user's files from errors in this program.

@@ -24,6 +24,41 @@ fn a_cpu_without_nesting_runs_no_hypervisor_in_a_vm() {
 }
 
 #[test]
+fn a_cpu_model_that_the_emulator_does_not_have_is_refused() {
+    let sandbox = Sandbox::new(b"");
+    let refusal = "echo \"$0: can't apply global max-arm-cpu.foo=on: Property not found\" >&2; exit 1";
+    let help = "printf 'Available CPUs:\\n  cortex-a57\\n  cortex-m3\\n  max\\n'";
+    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n*-cpu?help*) {help} ;;\n*foo=on*) {refusal} ;;\nesac\n"));
+    let check = |model: &str| end(&sandbox.stile(&["check", "--kernel", "kernel", "--cpu", model]).output().expect("it starts"));
+    for model in ["cortex-a57", "max", "max,sve=off"] {
+        assert_eq!(check(model).0, 0, "{model}: {}", check(model).1);
+    }
+    for (model, text) in [
+        ("cortex-a75", "no 64-bit CPU model called cortex-a75; expected one of cortex-a57, max; did you mean cortex-a57?"),
+        ("cortex-m3", "no 64-bit CPU model called cortex-m3"),
+        ("max,foo=on", "the emulator does not accept the CPU model max,foo=on"),
+    ] {
+        let (status, said) = check(model);
+        assert_eq!(status, 2, "{model}: {said}");
+        assert!(said.contains(text), "{said}");
+    }
+}
+
+#[test]
+fn a_flat_binary_is_noted() {
+    let sandbox = Sandbox::new(b"");
+    fs::write(sandbox.path("flat"), [0x1f, 0x20, 0x03, 0xd5].repeat(16)).expect("a file");
+    let build = |kernel: &str| end(&sandbox.stile(&["build", "--kernel", kernel, "-o", "image"]).output().expect("it starts"));
+    let (status, said) = build("flat");
+    assert_eq!(status, 0, "{said}");
+    assert!(
+        said.contains("vm0: flat is not an Image, an ELF program or firmware: it is taken for a flat binary, loaded at 0x40080000"),
+        "{said}"
+    );
+    assert_eq!(build("kernel"), (0, String::new()));
+}
+
+#[test]
 fn very_many_mistakes_are_few_lines() {
     let sandbox = Sandbox::new(b"");
     let mut text = String::new();

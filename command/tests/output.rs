@@ -52,6 +52,7 @@ fn logs_that_are_incomplete_are_a_failure() {
     symlink("/dev/full", logs.join("vm0.console.log")).expect("a link");
     let (status, notes) = end(&sandbox.run(&["--log", "logs"]).output().expect("it starts"));
     assert_eq!(status, 1, "{notes}");
+    assert_eq!(notes.matches("is incomplete").count(), 1, "{notes}");
     assert!(notes.contains("logs/vm0.console.log is incomplete: No space left"), "{notes}");
     assert!(fs::read_to_string(logs.join("stile.log")).expect("a file").contains("Stile is up"));
 

@@ -13,13 +13,6 @@ use crate::{
 /// The last of the interrupts that messages become.
 const MSI_LAST: u32 = intid::MSI_BASE + intid::MSI_COUNT - 1;
 
-/// A row with an interrupt.
-fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
-    let mut row = place(range, what);
-    row.push(interrupt.to_owned());
-    row
-}
-
 /// A row of the map.
 fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
     let size = units::rounded_size(range.end - range.start);
@@ -30,49 +23,70 @@ fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
 /// An Arm guest's devices, RAM and loaded files, by address.
 pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let vcpus = usize::from(vm.vcpus);
-    let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
-    let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
-    let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
     let stolen_time = map::stolen_time_size(vcpus);
     let mut rows = vec![
-        row(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs", ""),
-        row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
-        row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
-        row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
-        row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
+        place(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs"),
+        place(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor"),
+        place(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console"),
+        place(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock"),
+        place(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM"),
     ];
     for (base, of) in redistributors(vcpus).into_iter().filter(|(_, of)| !of.is_empty()) {
-        rows.push(row(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor"), ""));
+        rows.push(place(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor")));
     }
     let firmware = plan.map_or(0, |plan| plan.kernel.firmware_size());
     if firmware != 0 {
         rows.extend([
-            row(map::FIRMWARE_BASE..map::FIRMWARE_BASE + firmware, "firmware, executes in place", ""),
-            row(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables", ""),
+            place(map::FIRMWARE_BASE..map::FIRMWARE_BASE + firmware, "firmware, executes in place"),
+            place(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables"),
         ]);
     }
     if !vm.functions.is_empty() {
-        let spis =
-            format!("{}-{} (SPI {}-{}), edge", intid::MSI_BASE, MSI_LAST, intid::MSI_BASE - intid::SPI_BASE, MSI_LAST - intid::SPI_BASE);
         rows.extend([
-            row(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)", &spis),
-            row(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions", ""),
-            row(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0", ""),
+            place(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"),
+            place(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions"),
+            place(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0"),
         ]);
     }
-    let edge = |intid: u32| format!("{intid} (SPI {}), edge", intid - intid::SPI_BASE);
-    for (number, spi) in (0..vm.served.len() as u64).zip(intid::VIRTIO..) {
-        let start = map::VIRTIO_BASE + number * map::VIRTIO_STRIDE;
-        rows.push(row(start..start + map::VIRTIO_STRIDE, "virtio transport of a served device", &edge(spi)));
-    }
-    for (number, spi) in (0..u64::from(vm.serves)).zip(intid::SERVER..) {
-        let start = map::SERVER_BASE + number * map::SERVER_STRIDE;
-        rows.push(row(start..start + map::SERVER_STRIDE, "registers of a device that it serves", &edge(spi)));
-    }
+    rows.extend(served(vm).map(|start| place(start..start + map::VIRTIO_STRIDE, "virtio transport of a served device")));
+    rows.extend(serves(vm).map(|start| place(start..start + map::SERVER_STRIDE, "registers of a device that it serves")));
     rows.sort();
-    rows.extend(loads(plan).into_iter().map(|(range, what)| row(range, what, "")));
-    rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
+    rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
     rows
+}
+
+/// An Arm guest's interrupts, by number.
+pub fn arm_interrupts(vm: &VmConfig) -> Vec<Vec<String>> {
+    let row = |interrupt: String, trigger: &str, what: String| vec![interrupt, trigger.to_owned(), what];
+    let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
+    let spi = |intid: u32| format!("{intid} (SPI {})", intid - intid::SPI_BASE);
+    let mut rows = vec![
+        row(ppi(intid::TIMER_EL1_VIRTUAL), "level", "virtual timer".to_owned()),
+        row(ppi(intid::TIMER_EL1_PHYSICAL), "level", "physical timer".to_owned()),
+        row(spi(intid::PL011), "level", "PL011 UART".to_owned()),
+        row(spi(intid::PL031), "level", "PL031 real-time clock".to_owned()),
+    ];
+    for (start, intid) in served(vm).zip(intid::VIRTIO..) {
+        rows.push(row(spi(intid), "edge", format!("virtio transport at {start:#x}")));
+    }
+    for (start, intid) in serves(vm).zip(intid::SERVER..) {
+        rows.push(row(spi(intid), "edge", format!("served device at {start:#x}")));
+    }
+    if !vm.functions.is_empty() {
+        let [first, last] = [intid::MSI_BASE, MSI_LAST].map(|intid| intid - intid::SPI_BASE);
+        rows.push(row(format!("{}-{MSI_LAST} (SPI {first}-{last})", intid::MSI_BASE), "edge", "messages of PCI functions".to_owned()));
+    }
+    rows
+}
+
+/// Addresses of an Arm guest's transports of served devices.
+fn served(vm: &VmConfig) -> impl Iterator<Item = u64> {
+    (0..vm.served.len() as u64).map(|number| map::VIRTIO_BASE + number * map::VIRTIO_STRIDE)
+}
+
+/// Addresses of the devices that an Arm guest serves.
+fn serves(vm: &VmConfig) -> impl Iterator<Item = u64> {
+    (0..u64::from(vm.serves)).map(|number| map::SERVER_BASE + number * map::SERVER_STRIDE)
 }
 
 /// A PC guest's RAM, loaded files and devices, by address.

@@ -91,7 +91,10 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
         fact("ablated", &ablation::describe(ablate));
     }
     match arch {
-        Arch::Aarch64 => *text += &table(&["address", "size", "what", "interrupt"], &[1], map::arm(vm, plan)),
+        Arch::Aarch64 => {
+            *text += &table(&["address", "size", "what"], &[1], map::arm(vm, plan));
+            *text += &table(&["interrupt", "trigger", "what"], &[], map::arm_interrupts(vm));
+        }
         Arch::X86_64 => {
             *text += &table(&["address", "size", "what"], &[1], map::pc(vm, plan));
             *text += &table(&["ports", "what", "input of the I/O APIC"], &[], map::ports());

@@ -2,6 +2,7 @@
 
 pub mod bochs;
 mod machine_memory;
+mod models;
 mod process;
 mod process_memory;
 pub mod qemu;
@@ -14,6 +15,7 @@ use anyhow::Result;
 
 pub use bochs::{Boot, Pc};
 pub use machine_memory::MachineMemory;
+pub use models::check_model;
 pub use process::{Emulator, Pipes};
 pub use process_memory::ProcessMemory;
 pub use qemu::{Board, OLDEST, PACKAGE, PROGRAM, installed};

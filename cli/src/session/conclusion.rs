@@ -46,11 +46,10 @@ impl Session<'_> {
             }
         }
         // Incomplete logs must not be mistaken for complete ones.
-        if let (Some(failure), exit::OK) = (self.logs.failure(), status) {
-            self.view.note(failure);
-            return exit::FAILURE;
+        if let Some(news) = self.logs.take_news() {
+            self.view.note(&news);
         }
-        status
+        if self.logs.failure().is_some() && status == exit::OK { exit::FAILURE } else { status }
     }
 
     /// The result of the commands of a line's VMs.

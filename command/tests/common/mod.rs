@@ -20,7 +20,7 @@ impl Sandbox {
     pub fn new(line: &[u8]) -> Self {
         let sandbox = Self { dir: tempfile::tempdir().expect("a directory") };
         fs::write(sandbox.path("line"), line).expect("a file");
-        fs::write(sandbox.path("kernel"), [0x1f, 0x20, 0x03, 0xd5].repeat(16)).expect("a file");
+        fs::write(sandbox.path("kernel"), kernel()).expect("a file");
         fs::write(sandbox.path("hypervisor"), hypervisor()).expect("a file");
         let dir = sandbox.dir.path().display();
         let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
@@ -70,6 +70,15 @@ impl Sandbox {
         fs::create_dir_all(&tmp).expect("a directory");
         tmp
     }
+}
+
+/// An arm64 Image of NOPs: image_size at 16, magic at 56 ("Booting AArch64 Linux").
+fn kernel() -> Vec<u8> {
+    let mut kernel = [0x1f, 0x20, 0x03, 0xd5].repeat(32);
+    kernel[8..64].fill(0);
+    kernel[16..24].copy_from_slice(&4096u64.to_le_bytes());
+    kernel[56..60].copy_from_slice(b"ARM\x64");
+    kernel
 }
 
 /// The serial output of a machine with one VM that prints `text` and turns off.
