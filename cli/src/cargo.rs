@@ -8,10 +8,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use serde::Deserialize;
 
-use crate::child;
+use crate::child::{self, Cargo};
 use crate::config::Arch;
 use crate::exit;
-use crate::progress::Task;
 
 /// The target of everything that runs on Arm without an operating system: no floating-point registers are used.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -85,8 +84,6 @@ struct Message {
     executable: Option<PathBuf>,
     #[serde(default)]
     filenames: Vec<PathBuf>,
-    #[serde(default)]
-    fresh: bool,
 }
 
 #[derive(Deserialize)]
@@ -148,26 +145,18 @@ pub fn artifacts(mut command: Command, what: &str) -> Result<Vec<Artifact>> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
-    let progress = child::Progress::default();
-    let errors = child::errors_of_cargo(&mut child, progress.clone());
+    let cargo = Cargo::building(what);
+    let errors = child::errors_of_cargo(&mut child, cargo.clone());
     let mut artifacts = Vec::new();
-    let mut task = None;
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
         let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
-        let Some(target) = message.target.as_ref().filter(|_| message.reason == "compiler-artifact") else { continue };
-        if !message.fresh {
-            let task = task.get_or_insert_with(|| Task::start(format!("building {what}")));
-            let done = progress.lock().ok().and_then(|progress| *progress);
-            task.message(match done {
-                Some((done, all)) => format!("building {what}: {done} of {all}, {} is done", target.name),
-                None => format!("building {what}: {} is done", target.name),
-            });
+        if message.reason == "compiler-artifact" {
+            artifacts.extend(Artifact::of(message));
         }
-        artifacts.extend(Artifact::of(message));
     }
     let status = child.wait().context("waiting for cargo")?;
     let errors = errors.join().unwrap_or_default();
-    drop(task);
+    Cargo::end(&cargo);
     if !status.success() {
         bail!("building {what} failed:\n{}", errors.trim_end());
     }

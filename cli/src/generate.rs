@@ -84,6 +84,23 @@ mod tests {
     }
 
     #[test]
+    fn bash_completes_fixed_words() {
+        let script = String::from_utf8(script(Shell::Bash)).expect("text");
+        for (option, words) in [
+            ("--arch", "aarch64 x86_64"),
+            ("--nested", "nv2 nv off"),
+            ("--on-reset", "restart stop"),
+            ("--mitigations", "auto off all"),
+            ("--exits", "vm vcpu all json"),
+            ("--clock", "real stopped"),
+        ] {
+            let case = script.split(&format!("                {option})\n")).nth(1).unwrap_or_else(|| panic!("no {option}"));
+            assert!(case.trim_start().starts_with(&format!("COMPREPLY=($(compgen -W \"{words}\"")), "{option}: {:.80}", case.trim_start());
+        }
+        assert!(script.contains("neoverse-n2") && script.contains("corei7_skylake_x"), "CPU models");
+    }
+
+    #[test]
     fn each_subcommand_has_a_page() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(man(folder.path()).expect("pages"), exit::OK);

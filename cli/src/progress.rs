@@ -1,15 +1,19 @@
-//! Progress of work that takes time, on standard error: a bar on a terminal, a line at the start elsewhere.
+//! Progress of work that takes time, on standard error: a bar on a terminal; elsewhere a line at the start, and one now and then.
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::out;
 
 /// A task that takes time. Its line disappears from a terminal when it is done.
+#[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
+    /// Where there is no terminal.
+    plain: Option<Mutex<Plain>>,
 }
 
 impl Task {
@@ -18,16 +22,22 @@ impl Task {
         let what = what.into();
         if !std::io::stderr().is_terminal() {
             out::note(format_args!("stile: {what}"));
-            return Self { bar: ProgressBar::hidden() };
+            return Self { bar: ProgressBar::hidden(), plain: Some(Mutex::new(Plain::new(what, Instant::now()))) };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(what);
-        bar.set_style(style("{spinner} {wide_msg}"));
+        // The time shows that a step without a bar goes on.
+        bar.set_style(style("{spinner} {wide_msg} {elapsed}"));
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self { bar }
+        Self { bar, plain: None }
     }
 
     /// Reports the progress, 0 to 100.
     pub fn percent(&self, percent: f64) {
+        if let Some(plain) = &self.plain {
+            let line = plain.lock().unwrap_or_else(PoisonError::into_inner).percent(percent, Instant::now());
+            line.into_iter().for_each(out::note);
+            return;
+        }
         if self.bar.length().is_none() {
             self.bar.set_length(100);
             self.bar.set_style(style("{spinner} {wide_msg} [{bar:30}] {percent:>3} %"));
@@ -37,7 +47,10 @@ impl Task {
 
     /// Changes the text.
     pub fn message(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
+        match &self.plain {
+            Some(plain) => plain.lock().unwrap_or_else(PoisonError::into_inner).what = what.into(),
+            None => self.bar.set_message(what.into()),
+        }
     }
 }
 
@@ -49,4 +62,49 @@ impl Drop for Task {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
+/// Progress as lines of a log: few, and none for short tasks.
+#[derive(Debug)]
+struct Plain {
+    what: String,
+    /// The last line, and the percentage that it had.
+    said: Instant,
+    percent: f64,
+}
+
+/// Least time between two lines, and least progress in percent.
+const INTERVAL: Duration = Duration::from_secs(15);
+const STEP: f64 = 5.0;
+
+impl Plain {
+    const fn new(what: String, now: Instant) -> Self {
+        Self { what, said: now, percent: 0.0 }
+    }
+
+    /// The line to print, if any.
+    fn percent(&mut self, percent: f64, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.said) < INTERVAL || percent < self.percent + STEP {
+            return None;
+        }
+        (self.said, self.percent) = (now, percent);
+        Some(format!("stile: {}: {percent:.0} %", self.what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_has_few_lines_about_progress() {
+        let start = Instant::now();
+        let mut plain = Plain::new("unpacking".into(), start);
+        assert_eq!(plain.percent(50.0, start), None, "it may be done soon");
+        assert_eq!(plain.percent(50.0, start + INTERVAL), Some("stile: unpacking: 50 %".into()));
+        assert_eq!(plain.percent(90.0, start + INTERVAL), None, "it was said a moment ago");
+        assert_eq!(plain.percent(51.0, start + 2 * INTERVAL), None, "little has changed");
+        plain.what = "configuring".into();
+        assert_eq!(plain.percent(60.4, start + 3 * INTERVAL), Some("stile: configuring: 60 %".into()));
+    }
 }

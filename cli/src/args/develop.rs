@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::TypedValueParser;
 
-use super::values::{amount, number};
+use super::values::{ARCHITECTURES, Models, amount, number};
 use crate::config::Arch;
 use crate::soak;
 
@@ -68,10 +69,10 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "json", "no_counts", "update", "full", "iterations"])]
     pub history: bool,
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
-    #[arg(long, value_name = "ARCH", default_value = "aarch64")]
+    #[arg(long, value_name = "ARCH", default_value = "aarch64", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: String,
     /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = Models, hide_possible_values = true)]
     pub cpu: Option<String>,
     /// Measure the cost of real work, too: a second table, which takes an hour or more.
     #[arg(long, conflicts_with_all = ["ablate", "update"])]
@@ -100,7 +101,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "SEED", value_parser = number, requires = "arch", conflicts_with_all = ["seed", "hours", "minutes", "operations"])]
     pub replay: Option<u64>,
     /// The architecture: aarch64 or x86_64; both in turn by default.
-    #[arg(long, value_name = "ARCH", value_parser = Arch::named)]
+    #[arg(long, value_name = "ARCH", hide_possible_values = true, value_parser = ARCHITECTURES.try_map(|name| Arch::named(&name)))]
     pub arch: Option<Arch>,
     /// Operations of one round.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]

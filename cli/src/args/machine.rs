@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::TypedValueParser;
 
+use super::values::{ARCHITECTURES, MITIGATIONS, Models, NESTED, ON_RESET};
 use crate::config::{Arch, Flags, KernelSource};
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
@@ -15,7 +17,7 @@ pub struct MachineArgs {
     #[arg(value_name = "CONFIG.toml")]
     pub config: Option<PathBuf>,
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
-    #[arg(long, value_name = "ARCH")]
+    #[arg(long, value_name = "ARCH", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: Option<String>,
     /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`,
     /// `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks' boot loaders.
@@ -43,19 +45,20 @@ pub struct MachineArgs {
     #[arg(long)]
     pub pinned: bool,
     /// Give the VM its own EL2 or VMX, for a hypervisor in it. The mode is for Arm: nv2 (default), nv or off.
-    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "nv2", value_parser = NESTED,
+        hide_possible_values = true)]
     pub nested: Option<String>,
     /// Consequence of the VM's reset.
-    #[arg(long, value_name = "restart|restart:N|stop")]
+    #[arg(long, value_name = "restart|restart:N|stop", value_parser = ON_RESET, hide_possible_values = true)]
     pub on_reset: Option<String>,
     /// Time slice of a vCPU while another waits for its CPU, such as 5ms.
     #[arg(long, value_name = "TIME")]
     pub slice: Option<String>,
     /// Mitigations of speculative-execution attacks: those that the CPU needs, none, or all that it can execute.
-    #[arg(long, value_name = "auto|off|all")]
+    #[arg(long, value_name = "auto|off|all", value_parser = MITIGATIONS, hide_possible_values = true)]
     pub mitigations: Option<String>,
     /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = Models, hide_possible_values = true)]
     pub cpu: Option<String>,
     /// The emulated machine's CPUs.
     #[arg(long, value_name = "N", value_parser = whole_number)]
@@ -138,7 +141,8 @@ pub struct BuildArgs {
 #[derive(Debug, Args)]
 pub struct FetchArgs {
     /// The architecture whose packages are fetched: aarch64 or x86_64.
-    #[arg(long, value_name = "ARCH", default_value_t, value_parser = Arch::named)]
+    #[arg(long, value_name = "ARCH", default_value_t, hide_possible_values = true,
+        value_parser = ARCHITECTURES.try_map(|name| Arch::named(&name)))]
     pub arch: Arch,
 }
 

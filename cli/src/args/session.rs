@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::TypedValueParser;
 
 use super::machine::MachineArgs;
-use super::values::seconds;
+use super::values::{ARCHITECTURES, EXITS, seconds};
 use crate::control::name;
 use crate::session::Shown;
 
@@ -24,7 +25,8 @@ pub struct SessionArgs {
     pub log: Option<PathBuf>,
     /// Print the account of all exits at the end: by vm or by vcpu; all: with rows under 0.1 %, too; json: for
     /// programs. Several with commas. For a board that continues to run, the account when the user leaves.
-    #[arg(long, value_name = "WORDS", num_args = 0..=1, require_equals = true, default_missing_value = "vm", value_parser = Shown::parse)]
+    #[arg(long, value_name = "WORDS", num_args = 0..=1, require_equals = true, default_missing_value = "vm", hide_possible_values = true,
+        value_parser = EXITS.try_map(|words| Shown::parse(&words)))]
     pub exits: Option<Shown>,
     /// Don't show Stile's own log.
     #[arg(long, short)]
@@ -70,7 +72,7 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "SPEED", default_value_t = 115_200)]
     pub baud: u32,
     /// The board's architecture, without a configuration: aarch64 or x86_64.
-    #[arg(long, value_name = "ARCH", default_value = "aarch64")]
+    #[arg(long, value_name = "ARCH", default_value = "aarch64", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: String,
     /// Presentation of the session.
     #[command(flatten)]

@@ -1,6 +1,55 @@
-//! Numbers and times on the command line.
+//! Numbers, times and words on the command line.
 
+use std::ffi::OsStr;
 use std::time::Duration;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, Error};
+
+use crate::emulator::{MODELS, bochs};
+
+/// Names of architectures.
+pub const ARCHITECTURES: Words = Words(&["aarch64", "x86_64"]);
+/// Words for nesting.
+pub const NESTED: Words = Words(&["nv2", "nv", "off"]);
+/// Consequences of a reset.
+pub const ON_RESET: Words = Words(&["restart", "stop"]);
+/// Words for mitigations.
+pub const MITIGATIONS: Words = Words(&["auto", "off", "all"]);
+/// Presentations of the account of exits.
+pub const EXITS: Words = Words(&["vm", "vcpu", "all", "json"]);
+
+/// Words that shells complete. Other text is accepted, too: the configuration checks it, and its messages have hints.
+#[derive(Clone, Copy, Debug)]
+pub struct Words(&'static [&'static str]);
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+    }
+}
+
+/// CPU models that Stile is tested on, which shells complete; others are accepted, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Models;
+
+impl TypedValueParser for Models {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(MODELS.iter().chain(&bochs::MODELS).map(PossibleValue::new)))
+    }
+}
 
 /// A seed, decimal or with 0x.
 pub fn number(text: &str) -> Result<u64, String> {
