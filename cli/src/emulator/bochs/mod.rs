@@ -1,14 +1,14 @@
 //! Bochs: a PC with VMX, emulated instruction by instruction, so that runs repeat.
 
 mod iso;
+mod line;
 mod obtain;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -26,9 +26,6 @@ const DEVICES: u64 = 3 << 30;
 
 /// Maximum memory that Bochs allocates on its host, in MiB.
 const HOST_MEMORY_MAX: u64 = 2048;
-
-/// Time limit from Bochs' start to the connection of the serial line.
-const CONNECT: Duration = Duration::from_secs(60);
 
 /// An emulated PC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,32 +119,9 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
         .map_err(|error| exit::lacking(format!("{} can't be started: {error}", bochs.program.display())))?;
     let errors = emulator.child().stderr.take().context("the emulator has no pipes")?;
     let errors = Panics { lines: BufReader::new(errors), rest: Vec::new() };
-    let line = connection(&listener, &mut emulator)?;
+    let line = line::connection(&listener, &mut emulator)?;
     let input = line.try_clone().context("sharing the serial line")?;
     Ok((emulator, Pipes { input: Box::new(input), output: Box::new(line), errors: Box::new(errors) }))
-}
-
-/// Waits until Bochs has connected its serial line.
-fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Result<TcpStream> {
-    listener.set_nonblocking(true)?;
-    let until = Instant::now() + CONNECT;
-    loop {
-        match listener.accept() {
-            Ok((line, _)) => {
-                line.set_nonblocking(false)?;
-                line.set_nodelay(true)?;
-                return Ok(line);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error).context("waiting for the serial line"),
-        }
-        if let Some(status) = emulator.wait(Duration::from_millis(10)) {
-            return Err(exit::emulator(format!("Bochs ended at once ({status}): unknown CPU model, or unknown line of --machine-option?")));
-        }
-        if Instant::now() > until {
-            return Err(exit::emulator("Bochs does not connect its serial line"));
-        }
-    }
 }
 
 /// Filters Bochs' messages: only panics are passed on, except for the shutdown requested by Stile.
