@@ -1,7 +1,5 @@
 //! `stile run --detach`: runs the machine in a separate process without a terminal.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -29,17 +27,15 @@ pub fn detached() -> Option<String> {
 /// Re-executes this command in a new session, and waits until the machine can be reached. Prints the machine's name.
 ///
 /// # Errors
-/// The process can't be started. If it ends before it can be reached, its status is the result, and its messages are shown.
+/// A machine of this name runs; the process can't be started. If it ends before it can be reached, its status is the result, and its
+/// messages are shown.
 pub fn detach(name: Option<&str>) -> Result<u8> {
     let directory = Directory::open()?;
-    let name = match name {
-        Some(name) => name.to_owned(),
-        // Released when the claim is dropped; the new process claims the name itself.
-        None => directory.claim(None)?.name.clone(),
-    };
-    let log = directory.log(&name);
-    let messages = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
-    let messages = messages.with_context(|| format!("making {}", log.display()))?;
+    // Released at once: the new process claims the name itself. It fails there if another one was faster.
+    let name = directory.claim(name)?.name.clone();
+    // Until then the log with the machine's name may be another one's.
+    let log = directory.new_log(&name)?;
+    let messages = log.as_file().try_clone().context("sharing the machine's log")?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(own);
     command.args(std::env::args_os().skip(1)).env(DETACHED, &name);
@@ -47,12 +43,15 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).spawn().context("starting the machine's process")?;
     loop {
         if let Some(status) = child.try_wait().context("waiting for the machine's process")? {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let _ = std::fs::remove_file(&log);
+            let text = std::fs::read_to_string(log.path()).unwrap_or_default();
             text.lines().for_each(out::note);
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILURE));
         }
-        if directory.machines()?.contains(&name) && Connection::open(&directory, &name).is_ok() {
+        if directory.machines()?.contains(&name)
+            && Connection::open(&directory, &name).and_then(|mut machine| machine.status()).is_ok_and(|status| status.pid == child.id())
+        {
+            let place = directory.log(&name);
+            log.persist(&place).with_context(|| format!("making {}", place.display()))?;
             out::line(&name)?;
             return Ok(exit::OK);
         }

@@ -161,6 +161,7 @@ fn a_detached_machine_goes_on_without_the_command() {
     let list: serde_json::Value =
         serde_json::from_slice(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
     assert_eq!(list[0]["name"], "back");
+    assert_eq!(fs::metadata(sandbox.path("stile/back.log")).expect("a log").permissions().mode() & 0o777, 0o600);
     let pid = list[0]["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     while sandbox.path("stile/back.sock").exists() {
@@ -170,6 +171,35 @@ fn a_detached_machine_goes_on_without_the_command() {
     let output = sandbox.run(&["--detach", "--vcpus", "999"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("99"), "{output:?}");
+}
+
+#[test]
+fn a_detached_machine_leaves_another_one_with_its_name_alone() {
+    let sandbox = Sandbox::new(b"");
+    let log = sandbox.path("stile/web.log");
+    // The process of the first one builds the hypervisor until `go` is there. Meanwhile another machine takes the name.
+    let dir = sandbox.path("").display().to_string();
+    fs::rename(sandbox.path("cargo"), sandbox.path("build")).expect("a script");
+    let wait = format!("touch {dir}/building; while [ ! -e {dir}/go ]; do sleep 0.1; done");
+    sandbox.script("cargo", &format!("if [ -n \"$STILE_DETACHED\" ]; then {wait}; fi\nexec {dir}/build\n"));
+    let mut late = sandbox.run(&["--detach", "--name", "web"]);
+    let late = late.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    while !sandbox.path("building").exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let machine = Machine::start(&sandbox, "web");
+    fs::write(&log, "messages of web\n").expect("a file");
+    let second = sandbox.run(&["--detach", "--name", "web"]).output().expect("it runs");
+    assert!(failure(&second).contains("a machine called web runs already"), "{second:?}");
+    fs::write(sandbox.path("go"), "").expect("a file");
+    let late = late.wait_with_output().expect("it ends");
+    assert!(failure(&late).contains("a machine called web runs already"), "{late:?}");
+    assert_eq!(fs::read_to_string(&log).expect("the log"), "messages of web\n");
+    let files = fs::read_dir(sandbox.path("stile")).expect("a directory").map(|file| file.expect("a file").file_name());
+    let mut logs: Vec<_> = files.filter(|name| name.to_string_lossy().ends_with(".log")).collect();
+    assert_eq!(logs.pop(), Some("web.log".into()));
+    assert!(logs.is_empty(), "{logs:?}");
+    machine.end();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
+use tempfile::NamedTempFile;
 
 use super::name;
 use crate::config::similar;
@@ -95,6 +96,16 @@ impl Directory {
     /// The path of the file that a detached machine's messages go to.
     pub fn log(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.log"))
+    }
+
+    /// Makes a file for the messages of a machine that is not there yet, to be moved to [`Directory::log`] once it is.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn new_log(&self, name: &str) -> Result<NamedTempFile> {
+        // Only its owner may read it, as the module `tempfile` makes files.
+        let made = tempfile::Builder::new().prefix(&format!(".{name}-")).suffix(".log").tempfile_in(&self.path);
+        made.with_context(|| format!("making the log in {}", self.path.display()))
     }
 
     /// Makes and opens a machine's socket. Without a name one is generated.
