@@ -384,7 +384,8 @@ impl Pages {
     fn post(&self, vector: u8, level: bool) -> Received {
         if level {
             self.levels.insert(vector);
-            self.posted.0.notify();
+            // ON alone would be lost to a late notification of an earlier edge, which leaves `levels` alone.
+            self.posted.0.notify_kept();
             return Received::Level;
         }
         if self.contains(offset::TMR, vector) {

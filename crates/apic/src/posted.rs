@@ -30,14 +30,18 @@ impl Requests {
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
     requests: Requests,
-    /// Bit 0 is ON, the outstanding notification. NV (23:16) and NDST (63:32), the notification's vector and
-    /// destination, are for senders that read them: guests that share the descriptor. They are never read here.
+    /// Bit 0 is ON, the outstanding notification, which the processor clears. Bit 2 is [`KEPT`], which it leaves alone
+    /// ("Format of Posted-Interrupt Descriptor": bits for software). NV (23:16) and NDST (63:32), the notification's
+    /// vector and destination, are for senders that read them: guests that share the descriptor. They are never read
+    /// here.
     control: AtomicU64,
     reserved: [AtomicU64; 3],
 }
 
 /// A notification is outstanding.
 const OUTSTANDING: u64 = 1 << 0;
+/// There are requests outside the descriptor, which posted-interrupt processing does not take.
+const KEPT: u64 = 1 << 2;
 
 impl Descriptor {
     /// The request bits: set before [`notify`](Self::notify).
@@ -51,26 +55,32 @@ impl Descriptor {
         self.control.fetch_or(OUTSTANDING, Ordering::AcqRel) & OUTSTANDING == 0
     }
 
+    /// Marks requests that are kept outside the descriptor, and sets ON. Notifications of the processor do not clear the
+    /// mark, whatever happens to ON.
+    pub(crate) fn notify_kept(&self) {
+        self.control.fetch_or(OUTSTANDING | KEPT, Ordering::AcqRel);
+    }
+
     /// Sets NV and NDST. Returns whether a notification is outstanding, which may have gone where the fields said
     /// before: a sender that sets ON from now on reads the new values.
     pub(crate) fn redirect(&self, vector: u8, destination: u32) -> bool {
         // No loop that waits for an exchange to succeed: a hostile sender could make it fail for ever.
         let fields = u64::from(vector) << 16 | u64::from(destination) << 32;
-        let outstanding = self.control.swap(fields, Ordering::SeqCst) & OUTSTANDING != 0;
-        if outstanding {
-            self.notify();
+        let outstanding = self.control.swap(fields, Ordering::SeqCst) & (OUTSTANDING | KEPT);
+        if outstanding != 0 {
+            self.control.fetch_or(outstanding, Ordering::AcqRel);
         }
-        outstanding
+        outstanding != 0
     }
 
-    /// Whether there may be requests (ON is set).
+    /// Whether there may be requests, in the descriptor (ON is set) or kept outside.
     #[inline(always)]
     pub(crate) fn is_outstanding(&self) -> bool {
-        self.control.load(Ordering::Relaxed) & OUTSTANDING != 0
+        self.control.load(Ordering::Relaxed) & (OUTSTANDING | KEPT) != 0
     }
 
-    /// Clears ON: later posts require a new notification.
+    /// Clears ON and the mark of requests outside: later posts set them again, with a new notification.
     pub(crate) fn acknowledge(&self) {
-        self.control.fetch_and(!OUTSTANDING, Ordering::AcqRel);
+        self.control.fetch_and(!(OUTSTANDING | KEPT), Ordering::AcqRel);
     }
 }

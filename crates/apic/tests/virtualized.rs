@@ -5,7 +5,7 @@ mod processor;
 
 use std::sync::atomic::Ordering;
 
-use processor::{Away, Event, Processor, apic, compare, pages};
+use processor::{Away, Event, Processor, apic, compare, fixed, pages};
 use proptest::prelude::*;
 use stile_apic::is_kept;
 use stile_apic::offset::*;
@@ -30,6 +30,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Wait),
         1 => any::<u8>().prop_map(Event::Priority),
         1 => Just(Event::Exit),
+        1 => prop::collection::vec(vector().prop_map(|vector| (vector, vector % 5 == 0)), 1..5).prop_map(Event::Late),
         1 => prop::collection::vec(away, 1..8).prop_map(Event::Away),
     ]
 }
@@ -39,6 +40,20 @@ proptest! {
     fn virtualized_and_emulated_delivery_agree(events in prop::collection::vec(event(), 1..150), posted: bool) {
         compare(events, posted, [pages(), pages()]);
     }
+}
+
+/// A notification that the processor handles only at the entry clears ON, but takes no level-triggered interrupt: the
+/// exit for that one merges it.
+#[test]
+fn a_late_notification_leaves_level_triggered_interrupts() {
+    let mut processor = Processor::new(pages());
+    for (vector, level) in [(0x41, false), (0x55, true)] {
+        processor.apic.pages().receive(fixed(vector, level));
+    }
+    processor.process_posted();
+    assert_eq!(processor.recognized(), Some(0x41));
+    processor.enter();
+    assert_eq!(processor.recognized(), Some(0x55));
 }
 
 /// An EOI and a lower TPR, while the processor does not run the guest, unblock interrupts at once.

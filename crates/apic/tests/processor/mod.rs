@@ -140,6 +140,9 @@ pub enum Event {
     Priority(u8),
     /// An exit and entry for another reason.
     Exit,
+    /// Messages from other processors during an exit. The notification reaches the processor at the entry, before the
+    /// kick for a level-triggered one.
+    Late(Vec<(u8, bool)>),
     /// An exit, and work of the owner before the entry, while the processor leaves PPR as it is: it runs a guest of the guest's.
     Away(Vec<Away>),
 }
@@ -237,6 +240,19 @@ pub fn compare(events: impl IntoIterator<Item = Event>, posted: bool, pages: [&'
                 model.set_task_priority(value);
             }
             Event::Exit => processor.enter(),
+            Event::Late(messages) => {
+                let mut received = Vec::new();
+                for (vector, level) in messages {
+                    model.pages().receive(fixed(vector, level));
+                    received.push(processor.apic.pages().receive(fixed(vector, level)));
+                }
+                if posted && received.contains(&Received::Interrupt) {
+                    processor.process_posted();
+                }
+                if !posted || received.contains(&Received::Level) {
+                    processor.enter();
+                }
+            }
             Event::Away(work) => {
                 work.iter().for_each(|away| processor.work(away, &mut model));
                 processor.enter();
