@@ -7,6 +7,7 @@
 
 use crate::field::{Field, Width};
 use crate::fields::FIELDS;
+use crate::set::FieldSet;
 
 /// Fields that L1 reads without an exit, but does not write: exit information, and guest state that L1 rarely writes.
 pub const READ: [Field; 8] = [
@@ -68,6 +69,12 @@ pub fn contains(field: Field) -> bool {
     ALL.iter().any(|(shadowed, _)| *shadowed == field)
 }
 
+/// Those of these fields that L1 has: others exit, and L0 answers that they do not exist. The processor has each field that L1 has
+/// ([`crate::Capabilities::offered`]), so that L1's writes can be read from the shadow VMCS.
+pub fn existing<'a>(fields: &'a [Field], of_l1: &'a FieldSet) -> impl Iterator<Item = Field> + 'a {
+    fields.iter().copied().filter(|field| field.slot().is_some_and(|slot| of_l1.contains(slot)))
+}
+
 /// Clears the bits of fields that do not exit in a VMREAD or VMWRITE bitmap (SDM, "VMCS Shadowing Bitmap Addresses"), all of whose bits are
 /// set.
 pub fn open(bitmap: &mut [u8], fields: impl IntoIterator<Item = Field>) {
@@ -103,6 +110,27 @@ mod tests {
             let is_known = known.contains(field);
             assert!(matches!(row.needs, crate::fields::Needs::Nothing) || is_known, "{}", row.name);
         }
+    }
+
+    /// A processor may deliver virtual interrupts without virtualizing APIC registers.
+    #[test]
+    fn the_interrupt_status_exists_with_virtual_interrupt_delivery() {
+        use crate::capability::{Allowed, Capabilities};
+        use crate::controls::{pin, primary, secondary};
+        let has_status = |secondary| {
+            let processor = Capabilities {
+                pin: Allowed { must: 0, may: pin::PREEMPTION_TIMER | pin::EXTERNAL_INTERRUPTS },
+                primary: Allowed { must: 0, may: primary::TPR_SHADOW | primary::SECONDARY },
+                secondary: Allowed { must: 0, may: secondary | secondary::EPT },
+                ..Capabilities::default()
+            };
+            let of_l1 = processor.offered(0).existing_fields();
+            assert!(existing(&WRITTEN[..8], &of_l1).eq(WRITTEN[..8].iter().copied()));
+            existing(&WRITTEN, &of_l1).any(|field| field == Field::GUEST_INTERRUPT_STATUS)
+        };
+        assert!(has_status(secondary::INTERRUPT_DELIVERY));
+        assert!(has_status(secondary::INTERRUPT_DELIVERY | secondary::APIC_REGISTERS));
+        assert!(!has_status(secondary::APIC_REGISTERS | secondary::X2APIC_MODE | secondary::APIC_ACCESSES));
     }
 
     #[test]

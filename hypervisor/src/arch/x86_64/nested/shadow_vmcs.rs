@@ -1,10 +1,9 @@
 //! Shadow VMCS of a vCPU, in which L1 reads and writes fields of its current VMCS without exits (crate `nested-vmx`,
 //! `shadowed`).
 
-use stile_blob::ApicVirtualization;
 use stile_nested_vmx::shadowed::{self, ALL, COUNT, READ, WRITTEN};
 use stile_nested_vmx::vmcs12::SHADOW;
-use stile_nested_vmx::{Field, Vmcs12};
+use stile_nested_vmx::{Field, FieldSet, Vmcs12};
 use stile_paging::PAGE_SIZE;
 
 use super::vmcs02::NONE;
@@ -28,8 +27,8 @@ impl ShadowVmcs {
     /// Size of its memory, in bytes.
     pub const MEMORY: u64 = 3 * PAGE_SIZE;
 
-    /// Creates it in new memory. `None` if the CPU lacks VMCS shadowing, or cannot write read-only fields.
-    pub fn new(page: u64) -> Option<ShadowVmcs> {
+    /// Creates it in new memory, for an L1 that has these fields. `None` if the CPU lacks VMCS shadowing, or cannot write read-only fields.
+    pub fn new(page: u64, existing: &FieldSet) -> Option<ShadowVmcs> {
         let features = vmx::features();
         if !features.shadowing {
             return None;
@@ -40,12 +39,12 @@ impl ShadowVmcs {
             // SAFETY: the page is new, so that nothing else refers to it.
             let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(bitmap), PAGE_SIZE as usize) };
             bytes.fill(0xff);
-            shadowed::open(bytes, WRITTEN);
+            shadowed::open(bytes, shadowed::existing(&WRITTEN, existing));
             if is_of_reads {
-                shadowed::open(bytes, READ);
+                shadowed::open(bytes, shadowed::existing(&READ, existing));
             }
         }
-        let delivers = features.apic >= ApicVirtualization::Delivery;
+        let delivers = shadowed::existing(&WRITTEN, existing).any(|field| field == Field::GUEST_INTERRUPT_STATUS);
         Some(ShadowVmcs { page, reads, writes, delivers, values: None })
     }
 

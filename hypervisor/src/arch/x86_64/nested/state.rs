@@ -217,7 +217,7 @@ pub fn power_down(vmx: &mut GuestVmx) {
 pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
-    let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?);
+    let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?, &Offer::new().existing);
     let spare = spare_page(arena)?;
     let shadows = at..at + stile_board::SHADOW_MEMORY;
     Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, shadows, vmcss, spare, shadow)))
