@@ -119,16 +119,21 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> Opti
 }
 
 fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> bool {
-    const LMA_LME: u64 = 1 << 10 | 1 << 8;
-    const EFER: u64 = 1 << 11 | 1 << 0 | LMA_LME;
-    let value = entry.value;
+    const LME: u64 = 1 << 8;
+    const LMA: u64 = 1 << 10;
+    const EFER: u64 = 1 << 11 | 1 << 0 | LMA | LME;
+    let value = match entry.msr {
+        // LMA is read-only.
+        msr::IA32_EFER => entry.value & !LMA | vmcs::read(Field::GUEST_EFER) & LMA,
+        _ => entry.value,
+    };
     let is_canonical = (value as i64) << 16 >> 16 == value as i64;
     let is_valid = match entry.msr {
         msr::LSTAR | msr::CSTAR | msr::KERNEL_GS_BASE | msr::SYSENTER_ESP | msr::SYSENTER_EIP => is_canonical,
         msr::FMASK | msr::TSC_AUX => value >> 32 == 0,
         msr::IA32_PAT => value.to_le_bytes().iter().all(|kind| matches!(kind, 0 | 1 | 4..=7)),
         // "Loading MSRs": LME cannot change with paging enabled.
-        msr::IA32_EFER => value & !EFER == 0 && (vmcs::read(Field::GUEST_EFER) ^ value) & LMA_LME == 0,
+        msr::IA32_EFER => value & !EFER == 0 && (vmcs::read(Field::GUEST_EFER) ^ value) & LME == 0,
         msr::DEBUGCTL => value & !0b11 == 0,
         _ => true,
     };
