@@ -37,6 +37,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
+            Violation::ApicFetch(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(basic::APIC_ACCESS) }),
             Violation::Device(address) => {
                 let outcome = l0_exits::device(cpu, vmx, |cpu, vmx| device::violation(cpu, vmx, address));
                 trap(cpu, vmx, outcome)

@@ -21,6 +21,10 @@ pub const EPT_MISCONFIGURATION: u64 = 49;
 pub const LINEAR_VALID: u64 = 1 << 7;
 pub const TRANSLATED: u64 = 1 << 8;
 
+/// Rights in the APIC-access page: L2's fetches there are violations, which become APIC-access exits. Bochs 3.0 ends at a fetch that the
+/// second stage permits.
+const NO_FETCHES: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+
 /// Result of an EPT violation of L2.
 pub enum Violation {
     /// Stile's own: resolved, fully or in part.
@@ -31,6 +35,8 @@ pub enum Violation {
     Misconfigured,
     /// L2's access translates to this L1 address outside RAM.
     Device(u64),
+    /// A fetch in the APIC-access page. Exit qualification for L1.
+    ApicFetch(u64),
 }
 
 impl ept::Memory for Ram {
@@ -88,14 +94,21 @@ impl GuestVmx {
             identity(address)
         };
         let l1 = leaf.translate(address);
+        let is_beside_apic_page = self.is_beside_apic_page(l1);
+        if is_beside_apic_page && needed.contains(Rights::EXECUTE) && self.is_in_apic_page(l1) {
+            // "Exit Qualification for APIC-Access VM Exits": the offset, and a linear access for an instruction fetch.
+            return Violation::ApicFetch(2 << 12 | l1 & 0xfff);
+        }
         let Some(machine) = vm.arch.physical(l1) else { return self.outside_ram(address, l1, leaf.rights, qualification) };
         // L2 retries, and faults again until the block is filled.
         if !vm.is_full(l1) {
             vm.touch(l1);
         }
         if vm.is_full(l1) {
-            let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) && !self.is_beside_apic_page(l1) { 21 } else { 12 };
-            let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights: leaf.rights };
+            let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) && !is_beside_apic_page { 21 } else { 12 };
+            let rights = if is_beside_apic_page && self.is_in_apic_page(l1) { NO_FETCHES } else { Rights::ALL };
+            let rights = Rights(leaf.rights.0 & rights.0);
+            let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights };
             let root = vmcs::read(Field::EPT_POINTER) & !0xfff;
             self.shadows.map(root, page, &mut Frames);
         }
@@ -109,14 +122,20 @@ impl GuestVmx {
         self.apic_page12().is_some_and(|page| page >> 21 == l1 >> 21)
     }
 
+    /// Whether an address is in the APIC-access page.
+    #[cold]
+    fn is_in_apic_page(&self, l1: u64) -> bool {
+        self.apic_page12().is_some_and(|page| page == l1 & !0xfff)
+    }
+
     /// Handles a violation at an L1 address outside RAM: of a device, or of the APIC-access page, where accesses exit or are virtualized
     /// whatever is there.
     #[cold]
     fn outside_ram(&mut self, address: u64, l1: u64, rights: Rights, qualification: u64) -> Violation {
-        if self.apic_page12().is_none_or(|page| page != l1 & !0xfff) {
+        if !self.is_in_apic_page(l1) {
             return Violation::Device(l1);
         }
-        let page = Page { guest: address, machine: self.spare, shift: 12, rights };
+        let page = Page { guest: address, machine: self.spare, shift: 12, rights: Rights(rights.0 & NO_FETCHES.0) };
         self.shadows.map(vmcs::read(Field::EPT_POINTER) & !0xfff, page, &mut Frames);
         inject::block_nmis_if_iret(qualification);
         inject::deliver_again();
