@@ -199,6 +199,7 @@ pub fn describe(crash: &Crash) -> String {
         CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
         CrashReason::TripleFault => "a triple fault: a fault's handler faulted, and so did that one's handler".into(),
         CrashReason::EntryFailed => "the processor refused the VM entry; syndrome: exit reason, or VM-instruction error".into(),
+        CrashReason::VmxAbort => "VMX abort: a VM exit to its hypervisor failed; syndrome: the indicator, address: the VMCS".into(),
     };
     format!("{reason} (vCPU {}, PC {:#x}, syndrome {:#x}, address {:#x})", crash.vcpu, crash.pc, crash.syndrome, crash.address)
 }

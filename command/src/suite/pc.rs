@@ -95,6 +95,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             vmx(programs)?,
             vmx_without_delivery(programs)?,
             vmx_resets(programs)?,
+            vmx_abort(programs)?,
         ])
         .collect())
 }
@@ -122,6 +123,14 @@ fn vmx_resets(programs: &Programs) -> Result<Scenario> {
 }
 
 /// Debian's kernels, with vCPUs and physical CPUs.
+/// A VMX abort ends the VM, and says so.
+fn vmx_abort(programs: &Programs) -> Result<Scenario> {
+    let scenario = Scenario::new("pc/nested/vmx-abort", "--arch x86_64 --nested --memory 64M --exits --append only=abort");
+    let notes = vec![NO_DIFFERENCE.into(), "vm0 crashed: VMX abort".into()];
+    let expect = Expect { status: exit::GUEST, output: vec!["abort from here on".into()], notes, ..Expect::default() };
+    Ok(Scenario { expect, ..scenario.with("--kernel", programs.path("vmx")?) })
+}
+
 fn boots() -> impl Iterator<Item = Scenario> {
     let machines = [
         ("debian:6.1", "6.1.", "corei7_skylake_x", 1, 1),

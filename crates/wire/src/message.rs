@@ -549,6 +549,8 @@ pub enum CrashReason {
     TripleFault,
     /// The processor refused to enter it.
     EntryFailed,
+    /// VMX abort: an exit of its own VM failed. The syndrome is the indicator, the address that of its VMCS.
+    VmxAbort,
 }
 
 /// One row of the ledger: the exits of one vCPU for one reason.

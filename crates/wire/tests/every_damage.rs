@@ -17,6 +17,7 @@ fn events() -> Vec<Event> {
         CrashReason::OutOfMemory,
         CrashReason::TripleFault,
         CrashReason::EntryFailed,
+        CrashReason::VmxAbort,
     ];
     let states = [VmState::Started, VmState::PoweredOff, VmState::Reset, VmState::Exited(16), VmState::Restarted(u32::MAX)];
     let states = states.into_iter().chain(reasons.map(|reason| VmState::Crashed(crash(reason))));

@@ -15,6 +15,7 @@ mod hostile;
 mod instructions;
 mod intercepts;
 mod memory;
+mod protected;
 mod reset;
 mod strings;
 mod test;
@@ -31,6 +32,7 @@ use test::Outcome;
 pc::program!();
 pc::assembly!("vmx/run.s");
 
+pc::assembly!("vmx/protected.s");
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
     exception::setup();
@@ -66,6 +68,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         virtual_apic::ALL,
+        protected::ALL,
         virtual_interrupts::ALL,
         // After the last of these, Bochs 3.0 has no local APIC.
         devices::ALL,
@@ -73,6 +76,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         areas::ALL,
         if only == Some("hostile") { hostile::ALL } else { &[] },
         if only == Some("cost") { &[("cost", cost::violations)] } else { &[] },
+        if only == Some("abort") { &[("abort", protected::abort)] } else { &[] },
     ];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");

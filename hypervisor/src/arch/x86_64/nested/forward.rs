@@ -5,7 +5,7 @@ use stile_nested_vmx::intercepts::{has_addresses, has_instruction_information};
 use stile_nested_vmx::{Field, Kind, fields};
 use stile_speculation::x86_64::leaf_7;
 
-use super::end;
+use super::end::{self, Abort};
 use super::lists;
 use super::rows::forwarded_row;
 use super::state::{GuestVmx, to_vmcs01};
@@ -155,16 +155,24 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     vmx.own_window = false;
     vmx.timer = None;
     cpu.launched = u64::from(vmx.l1_launched);
-    load_host_state(cpu, vmx, exit, efer, pat);
+    let has_pdptes = load_host_state(cpu, vmx, exit, efer, pat);
     let row = forwarded_row(cpu, exit.reason);
-    if !stored || !lists::load_at_exit(cpu, vmx) {
-        return end::abort(cpu, row);
+    if !stored {
+        return end::abort(cpu, vmx, row, Abort::SavingMsrs);
+    }
+    if !has_pdptes {
+        return end::abort(cpu, vmx, row, Abort::HostPdptes);
+    }
+    if !lists::load_at_exit(cpu, vmx) {
+        return end::abort(cpu, vmx, row, Abort::LoadingMsrs);
     }
     let outcome = Outcome::again(row);
     if cpu.launched == Launch::LAUNCHED { outcome } else { outcome.choosing_entry() }
 }
 
-fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) {
+/// Returns whether the PDPTEs are valid, if there are any ("Checking and Loading Host Page-Directory-Pointer-Table Entries").
+#[inline(always)]
+fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) -> bool {
     const LMA_LME: u64 = 1 << 10 | 1 << 8;
     const NMI: u64 = VALID | 2 << 8;
     const NMI_BLOCKED: u64 = 1 << 3;
@@ -246,9 +254,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
             vmcs::write(rights, DATA | if selector == 0 { UNUSABLE } else { 0 });
         }
     }
-    if !is_64 && cr4 & PAE != 0 {
-        cr0::load_cr3(cpu.vcpu().vm());
-    }
+    let has_pdptes = is_64 || cr4 & PAE == 0 || cr0::load_cr3(cpu.vcpu().vm());
     // Without VPIDs each exit invalidates as well.
     if vmx.secondary12() & secondary::VPID == 0 {
         vmx::invalidate_vpid(vmcs::read(Field::VPID));
@@ -278,6 +284,7 @@ impl GuestVmx {
                 Field::GUEST_PAT => exit::SAVE_PAT,
                 Field::GUEST_EFER => exit::SAVE_EFER,
                 Field::GUEST_CR0
+    has_pdptes
                 | Field::GUEST_CR4
                 | Field::VMCS_LINK
                 | Field::GUEST_SMBASE
