@@ -115,14 +115,14 @@ fn vmx_without_delivery(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config, expect: passed(), ..Scenario::new("pc/nested/vmx-without-delivery", "--exits") })
 }
 
-/// The VM is reset by its L2, and by L1 while an L2 is loaded.
+/// The VM is reset by its L2, and by L1 while an L2 is loaded. The second processor is in an L2, too, which INIT has ended before.
 fn vmx_resets(programs: &Programs) -> Result<Scenario> {
-    let scenario = Scenario::new("pc/nested/resets-with-l2", "--arch x86_64 --nested --memory 64M --exits --append only=reset");
+    let arguments = "--arch x86_64 --nested --memory 64M --vcpus 2 --smp 2 --exits --append only=reset";
+    let scenario = Scenario::new("pc/nested/resets-with-l2", arguments);
     let output = vec!["boot 1".into(), "boot 2".into(), "boot 3".into(), PASSED.into()];
     Ok(Scenario { expect: Expect { output, ..passed() }, ..scenario.with("--kernel", programs.path("vmx")?) })
 }
 
-/// Debian's kernels, with vCPUs and physical CPUs.
 /// A VMX abort ends the VM, and says so.
 fn vmx_abort(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new("pc/nested/vmx-abort", "--arch x86_64 --nested --memory 64M --exits --append only=abort");
@@ -131,6 +131,7 @@ fn vmx_abort(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..scenario.with("--kernel", programs.path("vmx")?) })
 }
 
+/// Debian's kernels, with vCPUs and physical CPUs.
 fn boots() -> impl Iterator<Item = Scenario> {
     let machines = [
         ("debian:6.1", "6.1.", "corei7_skylake_x", 1, 1),

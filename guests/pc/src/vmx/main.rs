@@ -17,6 +17,7 @@ mod intercepts;
 mod memory;
 mod protected;
 mod reset;
+mod second;
 mod strings;
 mod test;
 mod timer;
@@ -31,8 +32,8 @@ use test::Outcome;
 
 pc::program!();
 pc::assembly!("vmx/run.s");
-
 pc::assembly!("vmx/protected.s");
+
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
     exception::setup();
@@ -67,16 +68,16 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         timer::ALL,
         memory::ALL,
         ept_flags::ALL,
-        virtual_apic::ALL,
         protected::ALL,
+        virtual_apic::ALL,
         virtual_interrupts::ALL,
         // After the last of these, Bochs 3.0 has no local APIC.
         devices::ALL,
         // They set the counter.
         areas::ALL,
         if only == Some("hostile") { hostile::ALL } else { &[] },
-        if only == Some("cost") { &[("cost", cost::violations)] } else { &[] },
         if only == Some("abort") { &[("abort", protected::abort)] } else { &[] },
+        if only == Some("cost") { &[("cost", cost::violations)] } else { &[] },
     ];
     for (name, test) in all.into_iter().flatten() {
         let is_setup = name.starts_with("operation");

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pc::console::{self, println};
 use pc::machine::{self, out8};
 
+use crate::second;
 use crate::test::{Outcome, check};
 use crate::vmcs::{code, enable_ept, fresh, run};
 
@@ -17,7 +18,8 @@ const MARK: u64 = 0x5354_494c << 32;
 const KEYBOARD: u16 = 0x64;
 const RESET: u8 = 0xfe;
 
-/// The first time, L2 resets the machine, at a port that is not intercepted; the second time, L1 does while it has a VMCS that is launched.
+/// The first time, L2 resets the machine, at a port that is not intercepted; the second time, L1 does while it has a VMCS that is launched. The
+/// second processor is in an L2 meanwhile.
 /// Returns the third time.
 pub fn twice(enter: impl Fn() -> Outcome) -> Outcome {
     // SAFETY: RAM that nothing else uses.
@@ -29,6 +31,9 @@ pub fn twice(enter: impl Fn() -> Outcome) -> Outcome {
     if resets == 2 {
         place.store(0, Ordering::Relaxed);
         return Outcome::Pass;
+    }
+    if let Outcome::Fail(why) = second::leave_in_l2(resets == 0) {
+        return Outcome::Fail(why);
     }
     if let Outcome::Fail(why) = enter() {
         return Outcome::Fail(why);

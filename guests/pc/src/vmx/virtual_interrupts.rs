@@ -26,9 +26,9 @@ const ABSENT: Outcome = Outcome::Skip("there is no such control");
 /// Exit reasons.
 const END: Result<u64, Done> = Ok(45);
 const APIC_WRITE: Result<u64, Done> = Ok(56);
-const VECTOR: u64 = 0x61;
+pub const VECTOR: u64 = 0x61;
 const LOWER: u64 = 0x41;
-const NOTIFICATION: u64 = 0x71;
+pub const NOTIFICATION: u64 = 0x71;
 const IF: u64 = 1 << 9;
 const TPR: u64 = 0x80;
 const ISR: u64 = 0x100;
@@ -173,7 +173,7 @@ fn to_self() -> Outcome {
 }
 
 /// A fresh VMCS for posted interrupts, of which none is posted.
-fn notified(code: u64) -> bool {
+pub fn notified(code: u64) -> bool {
     (0..8).for_each(|word| poke(DESCRIPTOR, word, 0));
     virtualized(code, secondary::INTERRUPT_DELIVERY) && {
         set(field::POSTED_INTERRUPTS, page(DESCRIPTOR));
@@ -189,7 +189,7 @@ fn descriptor(word: usize) -> u64 {
 }
 
 /// Posts an interrupt, with an outstanding notification.
-fn post(vector: u64) {
+pub fn post(vector: u64) {
     poke(DESCRIPTOR, vector as usize / 64, descriptor(vector as usize / 64) | 1 << (vector % 64));
     poke(DESCRIPTOR, 4, 1);
 }
