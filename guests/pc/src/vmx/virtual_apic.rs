@@ -1,6 +1,6 @@
 //! L2's virtual APIC: the TPR shadow and its threshold, accesses to the APIC page, x2APIC mode.
 
-use pc::lapic;
+use pc::{exception, lapic};
 
 use crate::exits::VMCALL;
 use crate::field::{self, primary, secondary};
@@ -11,6 +11,8 @@ pub const ALL: &[Test] = &[
     ("tpr_shadow", shadow),
     ("tpr_threshold", threshold),
     ("tpr_threshold_at_entries", threshold_at_entry),
+    ("tpr_threshold_after_hidden_exits", threshold_after_hidden_exit),
+    ("tpr_threshold_and_delivery", threshold_and_delivery),
     ("apic_accesses", accesses),
     ("apic_accesses_by_ept", accesses_by_ept),
     ("apic_accesses_by_fetches", fetches),
@@ -123,6 +125,64 @@ fn threshold_at_entry() -> Outcome {
     }
     set_tpr(0x40);
     same!(run(&mut [0; 8], true), VMCALL, "an entry at the threshold");
+    Outcome::Pass
+}
+
+/// L2 lowers the virtual TPR in memory, which no processor notices. A hypervisor enters L2 again after an exit that L1 does not see, and the
+/// entry compares the TPR: L1 sees the exit that MOV to CR8 would have caused.
+fn threshold_after_hidden_exit() -> Outcome {
+    let start = code!("mov dword ptr [rsi + 0x80], 0x20", "out 0x80, al", "lea rbx, [rip]");
+    let next = code!("nop");
+    if !shadowed(start) {
+        return ABSENT;
+    }
+    set(field::TPR_THRESHOLD, 4);
+    for launched in [false, true] {
+        set_tpr(0x40);
+        set(field::GUEST_RIP, start);
+        let mut found = registers(page(VIRTUAL));
+        let exit = run(&mut found, launched);
+        if !is_guest() {
+            same!(exit, VMCALL, "the exit");
+            continue;
+        }
+        same!((exit, found[3]), (BELOW, 0), "the exit, and the instruction that follows");
+        check!(get(field::GUEST_RIP) > start, "no instruction is done");
+        same!((get(field::EXIT_QUALIFICATION), get(field::VECTORING) >> 31), (0, 0), "the qualification, and IDT-vectoring information");
+    }
+    set_tpr(0x40);
+    set(field::GUEST_RIP, next);
+    same!(run(&mut [0; 8], true), VMCALL, "the next exit");
+    Outcome::Pass
+}
+
+/// The hidden exit interrupts the delivery of an exception, since a hypervisor has to map the stack.
+fn threshold_and_delivery() -> Outcome {
+    const BREAKPOINT: u64 = 0x8000_0603;
+    /// The end of a large page that nothing else uses.
+    const ELSEWHERE: u64 = (48 << 20) + 0x1000;
+    let start = code!("mov dword ptr [rsi + 0x80], 0x20", "lea rbx, [rip + 3f]", "mov rsp, rdi", "3: int3", "nop");
+    if !shadowed(start) {
+        return ABSENT;
+    }
+    exception::take(3);
+    invept(2, [0, 0]);
+    set_tpr(0x40);
+    set(field::TPR_THRESHOLD, 4);
+    let mut found = [0, 0, 0, 0, 0, page(VIRTUAL), ELSEWHERE, 0];
+    let exit = run(&mut found, false);
+    if is_guest() {
+        same!((exit, get(field::GUEST_RIP)), (BELOW, found[3]), "the exit, and RIP");
+        same!((get(field::VECTORING), get(field::EXIT_LENGTH)), (BREAKPOINT, 1), "IDT-vectoring information, and the length");
+        same!((get(field::EXIT_INTERRUPTION) >> 31, exception::take(3)), (0, 0), "an event, and the number of exceptions");
+        set_tpr(0x40);
+        set(field::ENTRY_INTERRUPTION, BREAKPOINT);
+        set(field::ENTRY_LENGTH, 1);
+        same!(run(&mut found, true), VMCALL, "the exit after it is injected");
+    } else {
+        same!(exit, VMCALL, "the exit");
+    }
+    same!(exception::take(3), 1, "the number of exceptions");
     Outcome::Pass
 }
 

@@ -4,6 +4,7 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
 use stile_nested_vmx::checks::{self, EntryFailure, Processor};
 use stile_nested_vmx::{Field, Group, Groups, InstructionError, VmxResult};
+use stile_wire::CrashReason;
 use stile_x86_walk::GuestMemory;
 
 use super::complete::complete;
@@ -11,12 +12,13 @@ use super::forward::{self, Exit};
 use super::l0_exits;
 use super::lists;
 use super::merge::OfL1;
-use super::state::{GuestVmx, Offer, to_vmcs01};
-use crate::arch::x86_64::exit::Outcome;
+use super::state::{Entering, GuestVmx, Offer, to_vmcs01};
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::handler::crash;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::host::vmx::{self, secondary};
+use crate::arch::x86_64::host::vmx::{self, primary, secondary};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::VALID;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
@@ -74,7 +76,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
     cpu.launched = Launch::L2;
     vmx.in_l2 = true;
-    vmx.launching = launch;
+    vmx.entering = Some(if launch { Entering::Launch } else { Entering::Resume });
     vmx.vmcs12.set_launched(true);
     let waits = l0_exits::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
@@ -210,8 +212,10 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     const HOST_STATE: u64 = 8;
     let (cpu, vmx) = whole.split();
     let vmx = vmx.filter(|vmx| vmx.in_l2)?;
-    if core::mem::take(&mut vmx.launching) {
-        vmx.vmcs12.set_launched(false);
+    match vmx.entering.take() {
+        Some(Entering::Launch) => vmx.vmcs12.set_launched(false),
+        Some(Entering::Resume) => {}
+        None => return Some(failed_again(cpu, vmx, error)),
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
@@ -226,6 +230,23 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))
+}
+
+/// Handles a failed entry to an L2 that has run since L1's instruction. L2's VTPR is in L1's memory, where it has fallen below the threshold
+/// ("VM-Execution Control Fields"): L1 sees the exit that L2's own write of the TPR would have caused. VMCS02 is current.
+#[cold]
+fn failed_again(cpu: &mut Cpu, vmx: &mut GuestVmx, error: u64) -> Outcome {
+    const OTHERWISE: u32 = secondary::APIC_ACCESSES | secondary::INTERRUPT_DELIVERY;
+    let event = vmcs::read(Field::ENTRY_INTERRUPTION);
+    if vmx.primary12() & primary::TPR_SHADOW == 0 || vmx.secondary12() & OTHERWISE != 0 {
+        let outcome = crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, error, event);
+        to_vmcs01(cpu);
+        return outcome;
+    }
+    let outcome = forward::forward_instead_of_entry(cpu, vmx, basic::PRIORITY, event);
+    // If that was a VMLAUNCH, VMCS02 is not launched.
+    vmx.vmcs02().clear();
+    outcome
 }
 
 /// Handles an entry to L2 that failed because of invalid guest state, or an MSR of L1's list.

@@ -30,7 +30,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
     if reason & basic::ENTRY_FAILURE != 0 {
         return enter::refused(cpu, vmx, reason);
     }
-    vmx.launching = false;
+    vmx.entering = None;
     vmx.may_inject = reason != EXTERNAL_INTERRUPT;
     let outcome = match reason {
         EPT_VIOLATION if vmx.has_shadow() => match vmx.violation(cpu) {

@@ -8,13 +8,13 @@ use stile_speculation::x86_64::leaf_7;
 use super::end::{self, Abort};
 use super::lists;
 use super::rows::forwarded_row;
-use super::state::{GuestVmx, to_vmcs01};
-use crate::arch::x86_64::exit::Outcome;
+use super::state::{Entering, GuestVmx, to_vmcs01};
+use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
 use crate::arch::x86_64::host::{speculation, vmcs};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
-use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::inject::{self, VALID};
 use crate::arch::x86_64::vcpu::msrs;
 
 /// An exit to L1.
@@ -70,7 +70,7 @@ pub const FREQUENT: [Field; 9] = [
 /// Exits to L1, with VMCS02 current.
 pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     // Even if L2 was interrupted before its first instruction, its launch has succeeded.
-    vmx.launching = false;
+    vmx.entering = None;
     let vmcs12 = &mut vmx.vmcs12;
     let information = [
         (Field::EXIT_REASON, exit.reason),
@@ -127,11 +127,38 @@ pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u6
     outcome
 }
 
+/// Exits to L1 in the place of an entry of Stile's that would inject `event`, which is reported as one whose delivery was interrupted.
+/// VMCS02 is current.
+#[cold]
+pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, event: u64) -> Outcome {
+    const TYPE: u64 = 7 << 8;
+    const NMI: u64 = 2 << 8;
+    const SOFTWARE_INTERRUPT: u64 = 4 << 8;
+    const OTHER: u64 = 7 << 8;
+    vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+    let (code, length) = (vmcs::read(Field::ENTRY_ERROR_CODE), vmcs::read(Field::ENTRY_LENGTH));
+    let exit = match event & TYPE {
+        _ if event & VALID == 0 => Exit { reason, ..Exit::default() },
+        // A pending exit of the monitor trap flag precedes others.
+        OTHER => Exit { reason: basic::MONITOR_TRAP, ..Exit::default() },
+        _ => Exit { reason, delivering: event, delivering_code: if event & HAS_CODE != 0 { code } else { 0 }, ..Exit::default() },
+    };
+    if exit.delivering & TYPE == NMI && exit.delivering & VALID != 0 {
+        inject::block_nmis();
+    }
+    let outcome = forward(cpu, vmx, &exit);
+    if exit.delivering & TYPE >= SOFTWARE_INTERRUPT {
+        vmx.vmcs12.set_unchanged(Field::EXIT_LENGTH, length);
+        vmx.fill_shadow(cpu);
+    }
+    outcome
+}
+
 /// A failed entry to L2: L1's guest state is unchanged. VMCS02 or VMCS01 is current.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);
     vmx.vmcs12.set_unchanged(Field::EXIT_QUALIFICATION, exit.qualification);
-    if core::mem::take(&mut vmx.launching) {
+    if vmx.entering.take() == Some(Entering::Launch) {
         vmx.vmcs12.set_launched(false);
     }
     // The event remains L1's.

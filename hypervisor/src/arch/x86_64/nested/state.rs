@@ -38,6 +38,13 @@ impl Offer {
     }
 }
 
+/// L1's instruction that enters L2.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Entering {
+    Resume,
+    Launch,
+}
+
 /// VMX operation of a vCPU.
 pub struct GuestVmx {
     /// Address of the VMXON region, or [`NONE`].
@@ -51,8 +58,8 @@ pub struct GuestVmx {
     pub in_l2: bool,
     /// While in L2: whether VMCS01 is launched on this CPU.
     pub l1_launched: bool,
-    /// L2 is entered by VMLAUNCH, and has not run since.
-    pub launching: bool,
+    /// L1's instruction that enters L2, until the processor has entered it.
+    pub entering: Option<Entering>,
     /// VMCS02 may have an event to inject at its next entry.
     pub may_inject: bool,
     /// An exit of the monitor trap flag is pending, after an instruction that the exit being handled has completed.
@@ -90,7 +97,7 @@ impl GuestVmx {
             slot: 0,
             in_l2: false,
             l1_launched: false,
-            launching: false,
+            entering: None,
             may_inject: false,
             traps: false,
             l1_flags: 0,
@@ -113,6 +120,8 @@ impl GuestVmx {
         self.vmxon = NONE;
         self.current = NONE;
         self.in_l2 = false;
+        self.entering = None;
+        self.traps = false;
         self.unsaved = None;
         self.own_window = false;
         self.timer = None;
