@@ -12,7 +12,7 @@ use super::forward::{self, Exit};
 use super::l0_exits;
 use super::lists;
 use super::merge::OfL1;
-use super::state::{Entering, GuestVmx, Offer, to_vmcs01};
+use super::state::{Entering, GuestVmx, NMI_WAS_BLOCKED, Offer, to_vmcs01};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::crash;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
@@ -20,7 +20,7 @@ use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, primary, secondary};
 use crate::arch::x86_64::vcpu::cr0;
-use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
@@ -61,6 +61,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         Err(failure) => {
             let (reason, qualification) = failure.exit().unwrap_or_default();
             vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
+            vmx.l1_flags = 0;
+            vmx.note_nmi_blocking(blocking);
             vmcs::write(Field::GUEST_RFLAGS, FLAGS);
             let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
             return Ok(forward::refused(cpu, vmx, &exit));
@@ -69,9 +71,10 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let l1 = OfL1::read(vmx.vmcs12.get32(Field::ENTRY_CONTROLS));
     vmx.l1_flags = vmcs::read(Field::GUEST_RFLAGS);
     vmcs::write(Field::GUEST_RFLAGS, FLAGS);
-    // The entry is the instruction that ends blocking by STI: events for L1 wait for nothing.
-    if blocking & STI != 0 {
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocking & !STI);
+    // The entry is the instruction that ends blocking by STI, and determines blocking by NMI: events for L1 wait for nothing.
+    if blocking & (STI | NMI_BLOCKED) != 0 {
+        vmx.note_nmi_blocking(blocking);
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, 0);
     }
     vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
     cpu.launched = Launch::L2;
@@ -207,6 +210,16 @@ extern "C" fn resume_l2(whole: &mut WholeCpu) -> u32 {
     if vmx.vmcs02().launch() { LAUNCH } else { RESUME }
 }
 
+impl GuestVmx {
+    /// Records whether NMIs are blocked in L1, by its interruptibility state. [`l1_flags`](Self::l1_flags) are set.
+    #[cold]
+    fn note_nmi_blocking(&mut self, interruptibility: u64) {
+        if interruptibility & NMI_BLOCKED != 0 {
+            self.l1_flags |= NMI_WAS_BLOCKED;
+        }
+    }
+}
+
 /// Handles a failed VMLAUNCH or VMRESUME of VMCS02. Returns `None` if the loaded vCPU is not in L2.
 pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     const HOST_STATE: u64 = 8;
@@ -219,14 +232,14 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
-    vmx.own_window = false;
     vmx.timer = None;
     vmx.save_rest(cpu);
     vmx.drop_vmcs02(vmx.current);
     vmx.vmcs12.touch();
     cpu.launched = u64::from(vmx.l1_launched);
     vmx.choose_vmcs02();
-    vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags);
+    vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags & !NMI_WAS_BLOCKED);
+    vmx.restore_nmi_blocking();
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))

@@ -8,13 +8,13 @@ use stile_speculation::x86_64::leaf_7;
 use super::end::{self, Abort};
 use super::lists;
 use super::rows::forwarded_row;
-use super::state::{Entering, GuestVmx, to_vmcs01};
+use super::state::{Entering, GuestVmx, NMI_WAS_BLOCKED, to_vmcs01};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
-use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
+use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, secondary};
 use crate::arch::x86_64::host::{speculation, vmcs};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
-use crate::arch::x86_64::vcpu::inject::{self, VALID};
+use crate::arch::x86_64::vcpu::inject::{self, NMI_BLOCKED, VALID};
 use crate::arch::x86_64::vcpu::msrs;
 
 /// An exit to L1.
@@ -163,7 +163,9 @@ pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     }
     // The event remains L1's.
     vmcs::write(Field::ENTRY_INTERRUPTION, 0);
-    leave_l2(cpu, vmx, exit, true)
+    let outcome = leave_l2(cpu, vmx, exit, true);
+    vmx.restore_nmi_blocking();
+    outcome
 }
 
 /// Loads L1's host state. `stored`: L1's MSR-store list was valid.
@@ -179,7 +181,6 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
-    vmx.own_window = false;
     vmx.timer = None;
     cpu.launched = u64::from(vmx.l1_launched);
     let has_pdptes = load_host_state(cpu, vmx, exit, efer, pat);
@@ -201,8 +202,6 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
 #[inline(always)]
 fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) -> bool {
     const LMA_LME: u64 = 1 << 10 | 1 << 8;
-    const NMI: u64 = VALID | 2 << 8;
-    const NMI_BLOCKED: u64 = 1 << 3;
     const UNUSABLE: u64 = 1 << 16;
     /// Access rights as an exit loads them ("Loading Host Segment and Descriptor-Table Registers").
     const CODE: u64 = 0x809b;
@@ -219,7 +218,6 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     let cr0_shadow = host_cr0 & !(HELD & !cr0::NE) | vmcs::read(Field::CR0_SHADOW) & HELD & !cr0::NE;
     let cr4 = get(Field::HOST_CR4);
     let efer = if controls & exit::LOAD_EFER != 0 { get(Field::HOST_EFER) } else { efer & !LMA_LME | if is_64 { LMA_LME } else { 0 } };
-    let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED | if exit.event & 0x8000_0700 == NMI { NMI_BLOCKED } else { 0 };
     let fields = [
         (Field::GUEST_RIP, get(Field::HOST_RIP)),
         (Field::GUEST_RSP, get(Field::HOST_RSP)),
@@ -233,7 +231,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
         (Field::GUEST_PAT, if controls & exit::LOAD_PAT != 0 { get(Field::HOST_PAT) } else { pat }),
         (Field::GUEST_DR7, 0x400),
         (Field::GUEST_DEBUGCTL, 0),
-        (Field::GUEST_INTERRUPTIBILITY, blocking),
+        (Field::GUEST_INTERRUPTIBILITY, vmx.nmi_blocking(exit)),
         (Field::GUEST_ACTIVITY, 0),
         (Field::GUEST_PENDING_DEBUG, 0),
         (Field::GUEST_CS_BASE, 0),
@@ -286,9 +284,34 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     if vmx.secondary12() & secondary::VPID == 0 {
         vmx::invalidate_vpid(vmcs::read(Field::VPID));
     }
+    has_pdptes
+}
+
+/// Blocking by NMI with which L1 can be entered: an NMI to inject excludes it ("Checks on Guest Non-Register State"), and causes it.
+/// VMCS01 is current.
+fn without_pending_nmi(blocking: u64) -> u64 {
+    if blocking != 0 && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 { 0 } else { blocking }
 }
 
 impl GuestVmx {
+    /// Blocking by NMI after an exit, in the format of the interruptibility field: an exit by an NMI causes it, and others leave it as it was
+    /// in L2 ("Updating Non-Register State"), where virtual NMIs exclude it ("Interruptibility State"). VMCS01 is current.
+    #[inline(always)]
+    fn nmi_blocking(&self, exit: &Exit) -> u64 {
+        const NMI: u64 = VALID | 2 << 8;
+        if exit.event & 0x8000_0700 == NMI {
+            return NMI_BLOCKED;
+        }
+        let has_virtual_nmis = self.vmcs12.get32(Field::PIN_CONTROLS) & pin::VIRTUAL_NMIS != 0;
+        if has_virtual_nmis { 0 } else { without_pending_nmi(self.vmcs12.get(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED) }
+    }
+
+    /// Restores blocking by NMI in L1 after an entry that failed. VMCS01 is current.
+    pub fn restore_nmi_blocking(&self) {
+        let blocking = if self.l1_flags & NMI_WAS_BLOCKED != 0 { NMI_BLOCKED } else { 0 };
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, without_pending_nmi(blocking));
+    }
+
     /// L2's control registers as L1 reads them: bits in L1's mask as L1 wrote them, bits in Stile's mask alone as L2
     /// reads them.
     fn save_control_registers(&mut self) {
@@ -311,7 +334,6 @@ impl GuestVmx {
                 Field::GUEST_PAT => exit::SAVE_PAT,
                 Field::GUEST_EFER => exit::SAVE_EFER,
                 Field::GUEST_CR0
-    has_pdptes
                 | Field::GUEST_CR4
                 | Field::VMCS_LINK
                 | Field::GUEST_SMBASE

@@ -60,7 +60,12 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
     match reason {
         basic::EXCEPTION => return exception(cpu, vmx, row),
         basic::INTERRUPT_WINDOW => {
-            vmx.set_own_window(false);
+            vmx.set_own_window(primary::INTERRUPT_WINDOW, false);
+            to_vmcs01(cpu);
+            return resume(cpu, vmx, Outcome::again(row));
+        }
+        basic::NMI_WINDOW => {
+            vmx.set_own_window(primary::NMI_WINDOW, false);
             to_vmcs01(cpu);
             return resume(cpu, vmx, Outcome::again(row));
         }
@@ -261,16 +266,18 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
         let information = acknowledge(cpu, event);
         vmx.enter_vmcs02(cpu);
         vmcs::write(Field::ENTRY_INTERRUPTION, information);
-    } else if matches!(event, Event::Interrupt | Event::External) {
-        vmx.set_own_window(true);
+    } else if event == Event::Nmi {
+        // L1 has no NMI windows, which need NMI exiting.
+        vmx.set_own_window(primary::NMI_WINDOW, true);
+    } else if event != Event::Init {
+        vmx.set_own_window(primary::INTERRUPT_WINDOW, true);
     }
 }
 
 impl GuestVmx {
-    /// Sets interrupt-window exiting of L2 for Stile. VMCS02 is current.
-    fn set_own_window(&mut self, on: bool) {
-        self.own_window = on;
-        let window = u64::from(primary::INTERRUPT_WINDOW);
+    /// Sets interrupt-window or NMI-window exiting of L2 for Stile. VMCS02 is current.
+    fn set_own_window(&mut self, window: u32, on: bool) {
+        let window = u64::from(window);
         let l1s = u64::from(self.primary12()) & window;
         let controls = vmcs::read(Field::PRIMARY_CONTROLS) & !window | l1s | if on { window } else { 0 };
         self.vmcs02().compose(Field::PRIMARY_CONTROLS, controls);

@@ -150,8 +150,7 @@ impl GuestVmx {
         let cr8 = if primary12 & primary::TPR_SHADOW != 0 { primary::CR8_LOAD | primary::CR8_STORE } else { 0 };
         // Every port access exits; L1's bitmaps are checked then.
         let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS | cr8) | primary::UNCONDITIONAL_IO | primary::HLT;
-        let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
-        let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;
+        let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS);
         let apic_accesses = if !self.has_shadow() && has_apic_page(cpu) { secondary::APIC_ACCESSES } else { 0 };
         let own = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | apic_accesses;
         let secondary = own | secondary12 & SECONDARY;

@@ -45,6 +45,9 @@ pub enum Entering {
     Launch,
 }
 
+/// In [`GuestVmx::l1_flags`], a reserved bit of RFLAGS: NMIs were blocked in L1.
+pub const NMI_WAS_BLOCKED: u64 = 1 << 63;
+
 /// VMX operation of a vCPU.
 pub struct GuestVmx {
     /// Address of the VMXON region, or [`NONE`].
@@ -64,12 +67,10 @@ pub struct GuestVmx {
     pub may_inject: bool,
     /// An exit of the monitor trap flag is pending, after an instruction that the exit being handled has completed.
     pub traps: bool,
-    /// L1's RFLAGS at the entry to L2, for an entry that fails.
+    /// L1's RFLAGS at the entry to L2, and [`NMI_WAS_BLOCKED`], for an entry that fails.
     pub l1_flags: u64,
     /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
     pub unsaved: Option<u32>,
-    /// Interrupt-window exiting of VMCS02, for Stile.
-    pub own_window: bool,
     /// L1's VMX-preemption timer, while it runs.
     pub timer: Option<PreemptionTimer>,
     pub shadows: Shadows,
@@ -102,7 +103,6 @@ impl GuestVmx {
             traps: false,
             l1_flags: 0,
             unsaved: None,
-            own_window: false,
             timer: None,
             shadows: Shadows::new(reserved),
             spare,
@@ -123,7 +123,6 @@ impl GuestVmx {
         self.entering = None;
         self.traps = false;
         self.unsaved = None;
-        self.own_window = false;
         self.timer = None;
         self.shadows.reset(&mut Frames);
         self.vmcs02.iter_mut().for_each(Vmcs02::forget);

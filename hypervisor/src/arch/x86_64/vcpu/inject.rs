@@ -16,7 +16,7 @@ const ERROR_CODE: u64 = 1 << 11;
 /// Undefined, or of another meaning, in fields that report events; reserved in the field that injects.
 const UNDEFINED: u64 = 1 << 12;
 /// [`Field::GUEST_INTERRUPTIBILITY`]: blocking by NMI.
-const NMI_BLOCKED: u64 = 1 << 3;
+pub const NMI_BLOCKED: u64 = 1 << 3;
 
 /// Vectors of exceptions.
 pub mod vector {
