@@ -207,6 +207,9 @@ pub enum DebianKernel {
 }
 
 impl DebianKernel {
+    /// The kernel of virtual machines in which `stile-devices` serves others: its module is built for this one.
+    pub const SERVER: Self = Self::V6_1;
+
     /// Whether it is Linux.
     pub const fn is_linux(self) -> bool {
         !matches!(self, Self::Xen | Self::Edk2)

@@ -1,0 +1,213 @@
+//! Kernel modules in the folder `modules`, built against Debian's headers of the kernel in the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use flate2::Crc;
+
+use super::apt::Apt;
+use super::drivers::Module;
+use super::index::{self, Package};
+use super::store::{self, Freshness, Item};
+use super::{mirror, tree};
+use crate::config::{Arch, DebianKernel};
+use crate::progress::Task;
+use crate::{cache, exit};
+
+/// The kernel that they are built for: that of Debian 12, [`DebianKernel::V6_1`].
+const KERNEL: Item = Item::Kernel6_1;
+/// Package with the programs that build modules of any flavour of it.
+const PROGRAMS: &str = "linux-kbuild-6.1";
+
+/// A module of this repository.
+struct Own {
+    arch: Arch,
+    name: &'static str,
+    /// Names and texts.
+    sources: [(&'static str, &'static str); 2],
+}
+
+const IPI: Own = Own {
+    arch: Arch::X86_64,
+    name: "stile_ipi.ko",
+    sources: [
+        ("Kbuild", include_str!("../../../modules/stile-ipi/Kbuild")),
+        ("stile_ipi.c", include_str!("../../../modules/stile-ipi/stile_ipi.c")),
+    ],
+};
+
+const SERVED: Own = Own {
+    arch: Arch::Aarch64,
+    name: "stile_served.ko",
+    sources: [
+        ("Kbuild", include_str!("../../../modules/stile-served/Kbuild")),
+        ("stile_served.c", include_str!("../../../modules/stile-served/stile_served.c")),
+    ],
+};
+
+/// The module `stile-ipi` for one of Debian's kernels for x86-64; none for kernels that it is not written for.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache; no compiler.
+pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
+    // Later kernels call the functions that send interrupts directly, at addresses that modules can't change.
+    if kernel == DebianKernel::V6_1 { IPI.get(freshness).map(Some) } else { Ok(None) }
+}
+
+/// The module `stile-served` for [`DebianKernel::SERVER`].
+///
+/// # Errors
+/// See [`ipi_module`].
+pub fn served_module(freshness: Freshness) -> Result<Module> {
+    SERVED.get(freshness)
+}
+
+/// The architecture of this machine, on which the compiler runs.
+const fn host() -> Arch {
+    if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 }
+}
+
+/// Prefix of the names of an architecture's compiler and binary utilities.
+fn tools(arch: Arch) -> &'static str {
+    match arch {
+        _ if arch == host() => "",
+        Arch::Aarch64 => "aarch64-linux-gnu-",
+        Arch::X86_64 => "x86_64-linux-gnu-",
+    }
+}
+
+/// The packages with the programs that build modules for an architecture.
+fn packages(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 if arch == host() => "gcc make",
+        Arch::X86_64 if arch == host() => "gcc make libelf1",
+        Arch::Aarch64 => "gcc-aarch64-linux-gnu make",
+        Arch::X86_64 => "gcc-x86-64-linux-gnu make libelf1",
+    }
+}
+
+impl Own {
+    /// The module, built unless it is in the cache.
+    fn get(&self, freshness: Freshness) -> Result<Module> {
+        let stored = store::get(self.arch, KERNEL, freshness)?;
+        let release = release(&stored.package).with_context(|| format!("{} is no kernel's package", stored.package))?;
+        let debian = store::directory(self.arch)?;
+        let mut sum = Crc::new();
+        self.sources.iter().for_each(|(_, text)| sum.update(text.as_bytes()));
+        let file = debian.join("modules").join(format!("{release}-{}-{:08x}", stored.version, sum.sum())).join(self.name);
+        if !file.exists() {
+            if freshness == Freshness::Cached {
+                return Err(exit::lacking(format!("{} is not built yet", self.name)));
+            }
+            let _lock = cache::lock(&debian, "fetch")?;
+            if !file.exists() {
+                self.build(&debian, release, &stored.version, &file)?;
+            }
+        }
+        let bytes = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        Ok(Module { name: self.name, bytes })
+    }
+
+    fn build(&self, debian: &Path, release: &str, version: &str, to: &Path) -> Result<()> {
+        let work = tempfile::tempdir_in(debian)?;
+        let headers = self.headers(debian, release, version, work.path())?;
+        let source = work.path().join("source");
+        fs::create_dir(&source)?;
+        for (name, text) in self.sources {
+            fs::write(source.join(name), text)?;
+        }
+        let (name, needed, tools) = (self.name, packages(self.arch), tools(self.arch));
+        let kernels_arch = match self.arch {
+            Arch::Aarch64 => "arm64",
+            Arch::X86_64 => "x86_64",
+        };
+        let task = Task::start(format!("building {name} for Linux {release}"));
+        let output = Command::new("make")
+            .arg("-C")
+            .arg(&headers)
+            .arg(format!("M={}", source.display()))
+            .args([format!("ARCH={kernels_arch}"), format!("CROSS_COMPILE={tools}"), format!("CC={tools}gcc"), "modules".to_owned()])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| exit::lacking(format!("make can't be run ({error}): install the packages {needed}")))?;
+        drop(task);
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            bail!("{name} can't be built (are the packages {needed} installed?):\n{}", errors.trim_end());
+        }
+        let dir = to.parent().context("the module has no directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        // Moved into place when it is complete.
+        fs::rename(source.join(name), to).with_context(|| format!("moving {name} to {}", dir.display()))
+    }
+
+    /// Unpacks a kernel's headers and build programs; returns the directory to build in.
+    fn headers(&self, debian: &Path, release: &str, version: &str, to: &Path) -> Result<PathBuf> {
+        let unpack = |apt: &Apt, packages: &[Package], name: &str| {
+            let package = index::newest_named(packages, name).with_context(|| format!("Debian has no {name}"))?;
+            if package.version != version {
+                let why = format!("{name} is {}, the kernel in the cache {version}: run `stile fetch`", package.version);
+                return Err(exit::lacking(why));
+            }
+            let download = tempfile::tempdir_in(debian)?;
+            tree::unpack(&apt.download(&package, download.path())?, to)
+        };
+        let own = format!("linux-headers-{release}");
+        let common = format!("linux-headers-{}-common", number(release).context("the kernel is not one that modules are built for")?);
+        let apt = apt(self.arch)?;
+        let packages = apt.packages()?;
+        unpack(&apt, &packages, &own)?;
+        unpack(&apt, &packages, &common)?;
+        // Programs run here, whatever they build for.
+        if self.arch == host() {
+            unpack(&apt, &packages, PROGRAMS)?;
+        } else {
+            let apt = self::apt(host())?;
+            unpack(&apt, &apt.packages()?, PROGRAMS)?;
+        }
+        // The packages expect to be installed.
+        let sources = to.join("usr/src");
+        let makefile = sources.join(&own).join("Makefile");
+        fs::write(&makefile, format!("include {}\n", sources.join(&common).join("Makefile").display()))
+            .with_context(|| format!("writing {}", makefile.display()))?;
+        Ok(sources.join(own))
+    }
+}
+
+fn apt(arch: Arch) -> Result<Apt> {
+    let folder = store::directory(arch)?.join("apt");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Apt::new_for(arch, &folder, KERNEL.suite(), &mirror::mirror()?)
+}
+
+/// The kernel's release in the name of its package.
+fn release(package: &str) -> Option<&str> {
+    let rest = package.strip_prefix("linux-image-")?;
+    Some(rest.strip_suffix("-unsigned").unwrap_or(rest))
+}
+
+/// Version and ABI of a release, without its flavour.
+fn number(release: &str) -> Option<&str> {
+    release.strip_suffix("-cloud-amd64").or_else(|| release.strip_suffix("-arm64"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_packages() {
+        assert_eq!(release("linux-image-6.1.0-50-cloud-amd64-unsigned"), Some("6.1.0-50-cloud-amd64"));
+        assert_eq!(release("linux-image-6.1.0-50-cloud-amd64"), Some("6.1.0-50-cloud-amd64"));
+        assert_eq!(release("busybox-static"), None);
+    }
+
+    #[test]
+    fn flavours_of_releases() {
+        assert_eq!(number("6.1.0-50-cloud-amd64"), Some("6.1.0-50"));
+        assert_eq!(number("6.1.0-50-arm64"), Some("6.1.0-50"));
+        assert_eq!(number("7.3.4+deb13-rt-amd64"), None);
+    }
+}

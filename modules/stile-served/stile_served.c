@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Devices that this virtual machine of Stile serves others. docs/served-devices.md describes their registers.
+ *
+ * Device N, in the order of the configuration, is the file /dev/stile-servedN, which one program at a time can open:
+ *
+ *	mmap at offset 0		a page of registers, as device memory
+ *	mmap at offset 4096	the window on the client's RAM, as normal cached memory
+ *	read, 4 bytes		the number of interrupts so far; waits for one since the last read, or since open
+ *	poll			readable if read would not wait
+ *
+ * The window keeps its mapping while the client resets: Stile unmaps and maps blocks behind it, once RESET_DONE was
+ * written. When the file is closed, which mappings delay, nothing accesses the client's RAM any more. The device then
+ * goes offline, which also acknowledges a pending reset: a program that is killed leaves no client waiting for it.
+ */
+#include <linux/fs.h>
+#include <linux/interrupt.h>
+#include <linux/io.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/of.h>
+#include <linux/of_address.h>
+#include <linux/platform_device.h>
+#include <linux/poll.h>
+#include <linux/uaccess.h>
+#include <linux/wait.h>
+
+#define MAGIC_VALUE	0x00
+#define MAGIC		0x76537453
+#define VERSION		0x04
+#define WINDOW_BASE	0x10
+#define WINDOW_SIZE	0x18
+#define CONTROL		0x28
+
+#define COMPATIBLE	"stile,served-device"
+#define OPEN		0
+
+struct served {
+	struct miscdevice misc;
+	void __iomem *registers;
+	phys_addr_t registers_at;
+	phys_addr_t window;
+	u64 window_size;
+	unsigned long flags;
+	atomic_t interrupts;
+	/* Value of interrupts that was read last. */
+	int seen;
+	wait_queue_head_t wait;
+};
+
+static struct served *of_file(struct file *file)
+{
+	return container_of(file->private_data, struct served, misc);
+}
+
+static bool has_news(struct served *served)
+{
+	return atomic_read(&served->interrupts) != READ_ONCE(served->seen);
+}
+
+static irqreturn_t served_interrupt(int irq, void *data)
+{
+	struct served *served = data;
+
+	atomic_inc(&served->interrupts);
+	wake_up_interruptible(&served->wait);
+	return IRQ_HANDLED;
+}
+
+static int served_open(struct inode *inode, struct file *file)
+{
+	struct served *served = of_file(file);
+
+	if (test_and_set_bit_lock(OPEN, &served->flags))
+		return -EBUSY;
+	WRITE_ONCE(served->seen, atomic_read(&served->interrupts));
+	return 0;
+}
+
+/* Mappings hold the file: there are none left. */
+static int served_release(struct inode *inode, struct file *file)
+{
+	struct served *served = of_file(file);
+
+	writel(0, served->registers + CONTROL);
+	clear_bit_unlock(OPEN, &served->flags);
+	return 0;
+}
+
+static ssize_t served_read(struct file *file, char __user *to, size_t count, loff_t *at)
+{
+	struct served *served = of_file(file);
+	int interrupts, error;
+
+	if (count != sizeof(u32))
+		return -EINVAL;
+	if (!has_news(served)) {
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		error = wait_event_interruptible(served->wait, has_news(served));
+		if (error)
+			return error;
+	}
+	interrupts = atomic_read(&served->interrupts);
+	WRITE_ONCE(served->seen, interrupts);
+	return put_user((u32)interrupts, (u32 __user *)to) ? -EFAULT : sizeof(u32);
+}
+
+static __poll_t served_poll(struct file *file, poll_table *table)
+{
+	struct served *served = of_file(file);
+
+	poll_wait(file, &served->wait, table);
+	return has_news(served) ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+static int served_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct served *served = of_file(file);
+	unsigned long size = vma->vm_end - vma->vm_start;
+
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_pgoff == 0) {
+		if (size != PAGE_SIZE)
+			return -EINVAL;
+		vma->vm_page_prot = pgprot_device(vma->vm_page_prot);
+		return io_remap_pfn_range(vma, vma->vm_start, served->registers_at >> PAGE_SHIFT, size, vma->vm_page_prot);
+	}
+	if (vma->vm_pgoff != 1 || size > served->window_size)
+		return -EINVAL;
+	/* Cached, as the client maps it: the attributes of vm_page_prot are those of RAM. */
+	return remap_pfn_range(vma, vma->vm_start, served->window >> PAGE_SHIFT, size, vma->vm_page_prot);
+}
+
+static const struct file_operations served_operations = {
+	.owner = THIS_MODULE,
+	.open = served_open,
+	.release = served_release,
+	.read = served_read,
+	.poll = served_poll,
+	.mmap = served_mmap,
+	.llseek = noop_llseek,
+};
+
+static u64 read_pair(struct served *served, unsigned int offset)
+{
+	return readl(served->registers + offset) | (u64)readl(served->registers + offset + 4) << 32;
+}
+
+/* The device's number: that of devices at lower addresses. */
+static int number_of(phys_addr_t at)
+{
+	struct device_node *node;
+	struct resource other;
+	int number = 0;
+
+	for_each_compatible_node(node, NULL, COMPATIBLE)
+		if (!of_address_to_resource(node, 0, &other) && other.start < at)
+			number++;
+	return number;
+}
+
+static void deregister(void *misc)
+{
+	misc_deregister(misc);
+}
+
+static int served_probe(struct platform_device *platform)
+{
+	struct device *device = &platform->dev;
+	struct resource *resource;
+	struct served *served;
+	int irq, error;
+
+	served = devm_kzalloc(device, sizeof(*served), GFP_KERNEL);
+	if (!served)
+		return -ENOMEM;
+	init_waitqueue_head(&served->wait);
+	served->registers = devm_platform_get_and_ioremap_resource(platform, 0, &resource);
+	if (IS_ERR(served->registers))
+		return PTR_ERR(served->registers);
+	/* With larger pages a mapping would hold the next device's registers, too. */
+	if (!PAGE_ALIGNED(resource->start) || !PAGE_ALIGNED(resource_size(resource)))
+		return dev_err_probe(device, -ENODEV, "the kernel's pages are too large\n");
+	if (readl(served->registers + MAGIC_VALUE) != MAGIC || readl(served->registers + VERSION) != 1)
+		return dev_err_probe(device, -ENODEV, "no served device of version 1\n");
+	served->registers_at = resource->start;
+	served->window = read_pair(served, WINDOW_BASE);
+	served->window_size = read_pair(served, WINDOW_SIZE);
+
+	irq = platform_get_irq(platform, 0);
+	if (irq < 0)
+		return irq;
+	error = devm_request_irq(device, irq, served_interrupt, 0, dev_name(device), served);
+	if (error)
+		return error;
+	served->misc.minor = MISC_DYNAMIC_MINOR;
+	served->misc.fops = &served_operations;
+	served->misc.parent = device;
+	served->misc.mode = 0600;
+	served->misc.name = devm_kasprintf(device, GFP_KERNEL, "stile-served%d", number_of(resource->start));
+	if (!served->misc.name)
+		return -ENOMEM;
+	error = misc_register(&served->misc);
+	if (error)
+		return error;
+	return devm_add_action_or_reset(device, deregister, &served->misc);
+}
+
+static const struct of_device_id served_match[] = {
+	{ .compatible = COMPATIBLE },
+	{ }
+};
+MODULE_DEVICE_TABLE(of, served_match);
+
+static struct platform_driver served_driver = {
+	.probe = served_probe,
+	.driver = {
+		.name = "stile-served",
+		.of_match_table = served_match,
+		/* An open file refers to the device's state, and holds only the module. */
+		.suppress_bind_attrs = true,
+	},
+};
+module_platform_driver(served_driver);
+
+MODULE_DESCRIPTION("Devices that a virtual machine of Stile serves others");
+MODULE_LICENSE("GPL");
