@@ -15,7 +15,7 @@ pub const WINDOW_SIZE: u64 = 0x18;
 pub const CLIENT_BASE: u64 = 0x20;
 /// [`CONTROL_ONLINE`].
 pub const CONTROL: u64 = 0x28;
-/// The client's device status, and [`STATE_RESET`]. Read-only.
+/// The client's device status, [`STATE_RESET`] and [`STATE_OFF`]. Read-only.
 pub const STATE: u64 = 0x2c;
 /// Any write acknowledges the client's reset: the server accesses the queues no more.
 pub const RESET_DONE: u64 = 0x30;
@@ -58,7 +58,9 @@ pub const VERSION_1: u32 = 1;
 pub const CONTROL_ONLINE: u32 = 1;
 /// [`STATE`]: the client was reset, and waits for [`RESET_DONE`].
 pub const STATE_RESET: u32 = 1 << 31;
-/// [`EVENTS`]: DRIVER_OK was set, or the client was reset.
+/// [`STATE`]: the client's VM is off.
+pub const STATE_OFF: u32 = 1 << 30;
+/// [`EVENTS`]: DRIVER_OK was set, or the client was reset, turned off or on again.
 pub const EVENT_STATE: u32 = 1 << 31;
 
 /// Size of the register file, in bytes.

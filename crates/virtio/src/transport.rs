@@ -27,6 +27,8 @@ pub struct Transport {
     online: bool,
     /// The client was reset, and the server has not acknowledged it.
     resetting: bool,
+    /// The client's VM is off.
+    off: bool,
     features: Features,
     queues: [Queue; QUEUES],
     client_queue: u32,
@@ -50,6 +52,7 @@ impl Transport {
             status: 0,
             online: false,
             resetting: false,
+            off: false,
             features: Features::new(),
             queues: [Queue::ABSENT; QUEUES],
             client_queue: 0,
@@ -179,7 +182,7 @@ impl Transport {
         }
     }
 
-    /// Resets the client's side: its driver or its VM was reset. If the queues were in use, [`Transport::is_quiet`] is false
+    /// Resets the client's side, for its driver. If the queues were in use, [`Transport::is_quiet`] is false
     /// until the server has acknowledged it.
     pub fn reset(&mut self) -> Effect {
         let was_running = self.is_running();
@@ -195,6 +198,20 @@ impl Transport {
             return self.announce(server::EVENT_STATE);
         }
         Effect::Nothing
+    }
+
+    /// The client's VM has been turned off.
+    pub fn client_ended(&mut self) -> Effect {
+        self.off = true;
+        self.announce(server::EVENT_STATE)
+    }
+
+    /// The client's VM is reset, or turned on.
+    pub fn client_starts(&mut self) -> Effect {
+        let was_off = core::mem::take(&mut self.off);
+        let effect = self.reset();
+        // Of the two, at most one signals.
+        if was_off && effect == Effect::Nothing { self.announce(server::EVENT_STATE) } else { effect }
     }
 
     /// The server's VM has ended: it accesses nothing. The driver's state is kept for the next server.
@@ -228,7 +245,10 @@ impl Transport {
             server::WINDOW_SIZE..server::CLIENT_BASE => halves(self.window[1], server::WINDOW_SIZE),
             server::CLIENT_BASE..server::CONTROL => halves(self.window[2], server::CLIENT_BASE),
             server::CONTROL => self.online.into(),
-            server::STATE => self.status | if self.resetting { server::STATE_RESET } else { 0 },
+            server::STATE => {
+                let flag = |is_set, bit| if is_set { bit } else { 0 };
+                self.status | flag(self.resetting, server::STATE_RESET) | flag(self.off, server::STATE_OFF)
+            }
             server::DEVICE_FEATURES_SEL => self.features.server_select,
             server::DEVICE_FEATURES => half(self.features.offered(), self.features.server_select),
             server::DRIVER_FEATURES..server::NEEDS_RESET => halves(self.features.accepted, server::DRIVER_FEATURES),

@@ -188,6 +188,26 @@ fn a_server_comes_back_to_a_running_driver() {
 }
 
 #[test]
+fn a_server_learns_whether_its_client_is_off() {
+    let mut transport = running();
+    assert_eq!(transport.client_ended(), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(transport.server_read(server::STATE), DRIVER_OK | server::STATE_OFF);
+    // The reset of a client that comes back is acknowledged as any other.
+    assert_eq!(transport.client_starts(), Effect::SignalServer);
+    assert!(!transport.is_quiet());
+    assert_eq!(transport.server_read(server::STATE), server::STATE_RESET);
+    assert_eq!(transport.server_write(server::RESET_DONE, 1), Effect::Nothing);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    // One that had no driver is announced, too.
+    assert_eq!(transport.client_ended(), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(transport.client_starts(), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::STATE), 0);
+    assert_eq!(transport.client_starts(), Effect::Nothing);
+}
+
+#[test]
 fn configuration_changes_at_once() {
     let mut transport = running();
     let before = transport.read(client::CONFIG_GENERATION, 4);

@@ -27,6 +27,7 @@ struct Plain {
     status: u32,
     online: bool,
     resetting: bool,
+    off: bool,
     offered: u64,
     accepted: u64,
     selects: BTreeMap<&'static str, u32>,
@@ -165,7 +166,7 @@ impl Plain {
             8 => 2,
             0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(!offset.is_multiple_of(8))),
             0x28 => self.online.into(),
-            0x2c => self.status | u32::from(self.resetting) << 31,
+            0x2c => self.status | u32::from(self.resetting) << 31 | u32::from(self.off) << 30,
             0x38 => self.select("server's half"),
             0x3c => half(self.offered, self.select("server's half")),
             0x40 => half(self.accepted, 0),
@@ -268,7 +269,21 @@ fn accesses(bytes: &[u8]) {
                     "{value:#x} to the server's {offset:#x}"
                 );
             }
-            _ if kind & 8 != 0 => assert_eq!(transport.reset(), plain.reset()),
+            _ if kind & 24 == 24 => {
+                plain.off = true;
+                assert_eq!(transport.client_ended(), plain.announce(1 << 31));
+            }
+            _ if kind & 8 != 0 => {
+                let was_off = std::mem::take(&mut plain.off);
+                let expected = match plain.reset() {
+                    Effect::Nothing if was_off => {
+                        reach("on again");
+                        plain.announce(1 << 31)
+                    }
+                    effect => effect,
+                };
+                assert_eq!(transport.client_starts(), expected);
+            }
             _ => {
                 transport.server_ended();
                 (plain.online, plain.resetting, plain.events) = (false, false, 0);

@@ -373,6 +373,9 @@ pub fn settle(vm: &'static Vm) {
         *state = if restarts.is_some() { State::Starting(None) } else { State::Ended };
         (end, restarts)
     };
+    if restarts.is_none() {
+        vm.arch.ended();
+    }
     let number = vm.number as u8;
     match end {
         End::Reset | End::Restart => {

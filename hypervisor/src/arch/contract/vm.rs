@@ -41,6 +41,9 @@ pub trait VmPart: Sized {
     /// Frees memory that only a running VM needs. All vCPUs are off, or as for [`VmPart::reset`], which follows then.
     fn tear_down(&self);
 
+    /// The VM has been turned off: its vCPUs are off, and it is not restarted now.
+    fn ended(&self) {}
+
     /// Whether nothing outside of the VM accesses its memory any more after [`VmPart::reset`]: its RAM can be initialized.
     fn is_quiet(&self) -> bool {
         true

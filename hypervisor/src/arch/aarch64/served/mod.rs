@@ -79,7 +79,15 @@ impl Served {
     /// Resets a client's devices. Its vCPUs are off.
     pub fn reset(&self) {
         for link in self.links() {
-            let effect = link.transport.lock().reset();
+            let effect = link.transport.lock().client_starts();
+            link.apply(effect);
+        }
+    }
+
+    /// Tells a client's servers that it is off.
+    pub fn client_ended(&self) {
+        for link in self.links() {
+            let effect = link.transport.lock().client_ended();
             link.apply(effect);
         }
     }

@@ -319,6 +319,12 @@ impl VmPart for Vm {
         served::server_ended(self.number);
     }
 
+    fn ended(&self) {
+        if let Some(served) = self.served {
+            served.client_ended();
+        }
+    }
+
     fn is_quiet(&self) -> bool {
         self.served.is_none_or(Served::is_quiet)
     }

@@ -1,0 +1,163 @@
+//! A virtio block device (Virtio 1.2, section 5.2) with the content of a file or block device.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR,
+    VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+};
+use virtio_queue::{DescriptorChain, Reader, Writer};
+use vm_memory::GuestMemoryMmap;
+
+/// Unit of addresses and sizes of a disk, in bytes.
+pub const SECTOR: u64 = 512;
+
+/// Maximum number of descriptors of a disk's queue.
+pub const QUEUE_SIZE: u16 = 256;
+
+/// Bytes that are copied at once between the client's buffers and the file.
+const CHUNK: usize = 128 << 10;
+
+/// Identification that a client's driver reads.
+const ID: &[u8] = b"stile-devices";
+
+/// A disk.
+pub struct Disk {
+    file: File,
+    sectors: u64,
+    read_only: bool,
+    /// Each write is on stable storage before it is completed: the driver does not flush (section 5.2.6.2).
+    write_through: bool,
+    /// Copies of the client's data: it can change its buffers at any time.
+    buffer: Box<[u8]>,
+}
+
+/// The first part of a request. Fields are in the byte order of Virtio.
+struct Header {
+    kind: u32,
+    sector: u64,
+}
+
+/// A request that can't be carried out: its status.
+struct Refused(u8);
+
+impl From<io::Error> for Refused {
+    fn from(_: io::Error) -> Self {
+        Refused(VIRTIO_BLK_S_IOERR as u8)
+    }
+}
+
+impl Disk {
+    /// Opens a disk, whose size is that of the file without an incomplete sector at its end.
+    ///
+    /// # Errors
+    /// The file can't be opened for what the disk allows.
+    pub fn open(path: &Path, read_only: bool) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(!read_only).open(path)?;
+        // A block device's metadata does not have its size.
+        let sectors = file.seek(SeekFrom::End(0))? / SECTOR;
+        Ok(Self { file, sectors, read_only, write_through: true, buffer: vec![0; CHUNK].into() })
+    }
+
+    /// Bits of the features that the device offers.
+    pub fn features(&self) -> u64 {
+        let read_only = if self.read_only { 1 << VIRTIO_BLK_F_RO } else { 0 };
+        1 << VIRTIO_BLK_F_SEG_MAX | 1 << VIRTIO_BLK_F_BLK_SIZE | 1 << VIRTIO_BLK_F_FLUSH | read_only
+    }
+
+    /// The beginning of configuration space (section 5.2.4): words and their offsets.
+    pub fn configuration(&self) -> [(u64, u32); 4] {
+        // A descriptor each for a request's header and status.
+        let segments = u32::from(QUEUE_SIZE) - 2;
+        [(0, self.sectors as u32), (4, (self.sectors >> 32) as u32), (12, segments), (20, SECTOR as u32)]
+    }
+
+    /// Follows the features that the driver accepts.
+    pub fn negotiated(&mut self, features: u64) {
+        self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+    }
+
+    /// Writes everything to stable storage.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn flush(&self) -> io::Result<()> {
+        if self.read_only { Ok(()) } else { self.file.sync_data() }
+    }
+
+    /// Answers a request. Returns the number of bytes that were written into the client's buffers.
+    pub fn answer(&mut self, memory: &GuestMemoryMmap, chain: DescriptorChain<&GuestMemoryMmap>) -> u32 {
+        // A chain without room for a status can't be answered.
+        let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
+        let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
+        let Ok(mut status) = data.split_at(before_status) else { return 0 };
+        let result = chain.reader(memory).map_err(|_| Refused(VIRTIO_BLK_S_IOERR as u8));
+        let result = result.and_then(|mut reader| self.carry_out(&mut reader, &mut data));
+        let code = result.map_or_else(|Refused(code)| code, |()| VIRTIO_BLK_S_OK as u8);
+        let written = u32::try_from(data.bytes_written()).unwrap_or(u32::MAX - 1);
+        if status.write_all(&[code]).is_err() { written } else { written + 1 }
+    }
+
+    fn carry_out(&mut self, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<(), Refused> {
+        let header = Header::read(reader)?;
+        match header.kind {
+            VIRTIO_BLK_T_IN => self.read(header.sector, writer),
+            VIRTIO_BLK_T_OUT => self.write(header.sector, reader),
+            VIRTIO_BLK_T_FLUSH => Ok(self.flush()?),
+            VIRTIO_BLK_T_GET_ID => {
+                let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
+                id[..ID.len()].copy_from_slice(ID);
+                let length = writer.available_bytes().min(id.len());
+                Ok(writer.write_all(&id[..length])?)
+            }
+            _ => Err(Refused(VIRTIO_BLK_S_UNSUPP as u8)),
+        }
+    }
+
+    /// The place of `length` bytes at a sector in the file.
+    fn place(&self, sector: u64, length: usize) -> Result<u64, Refused> {
+        let sectors = length as u64 / SECTOR;
+        let fits = sector.checked_add(sectors).is_some_and(|end| end <= self.sectors);
+        let is_whole = (length as u64).is_multiple_of(SECTOR);
+        if fits && is_whole { Ok(sector * SECTOR) } else { Err(Refused(VIRTIO_BLK_S_IOERR as u8)) }
+    }
+
+    fn read(&mut self, sector: u64, writer: &mut Writer<'_>) -> Result<(), Refused> {
+        let mut at = self.place(sector, writer.available_bytes())?;
+        while writer.available_bytes() != 0 {
+            let length = writer.available_bytes().min(CHUNK);
+            let chunk = &mut self.buffer[..length];
+            self.file.read_exact_at(chunk, at)?;
+            writer.write_all(chunk)?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, sector: u64, reader: &mut Reader<'_>) -> Result<(), Refused> {
+        let mut at = self.place(sector, reader.available_bytes())?;
+        if self.read_only {
+            return Err(Refused(VIRTIO_BLK_S_IOERR as u8));
+        }
+        while reader.available_bytes() != 0 {
+            let length = reader.available_bytes().min(CHUNK);
+            let chunk = &mut self.buffer[..length];
+            reader.read_exact(chunk)?;
+            self.file.write_all_at(chunk, at)?;
+            at += length as u64;
+        }
+        if self.write_through { Ok(self.file.sync_data()?) } else { Ok(()) }
+    }
+}
+
+impl Header {
+    fn read(reader: &mut Reader<'_>) -> io::Result<Self> {
+        let mut bytes = [0; 16];
+        reader.read_exact(&mut bytes)?;
+        let [a, b, c, d, _, _, _, _, sector @ ..] = bytes;
+        Ok(Self { kind: u32::from_le_bytes([a, b, c, d]), sector: u64::from_le_bytes(sector) })
+    }
+}
