@@ -256,8 +256,11 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             }
             let marks = Marks::new(number(options.seed)?);
             let mut archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
-            if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty()) {
+            if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty() && vm.served.is_empty()) {
                 archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
+            }
+            if vm.serves != 0 && vm.kernel == KernelSource::Debian(DebianKernel::SERVER) {
+                archive.extend(initramfs::with_server(&debian::served_module(freshness)?, &devices(freshness)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct) = (&vm.kernel, arch, vm.techniques.ipi) {
                 archive.extend(initramfs::with_drivers(debian::ipi_module(*which, freshness)?.as_slice()));
@@ -311,6 +314,15 @@ fn l2(freshness: Freshness) -> Vec<u8> {
         out::note(format_args!("stile: {} has no VM to run: {error:#}", l2::client::PROGRAM));
         Vec::new()
     })
+}
+
+/// The program that serves devices.
+fn devices(freshness: Freshness) -> Result<Vec<u8>> {
+    // Only uses available files.
+    if freshness == Freshness::Cached {
+        return Err(exit::lacking("stile-devices is not built yet"));
+    }
+    l2::linux::build_in(Arch::Aarch64, Path::new("devices"), "stile-devices")
 }
 
 /// The number in the marks of a system.

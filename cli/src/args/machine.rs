@@ -67,8 +67,8 @@ pub struct MachineArgs {
     #[arg(long, value_name = "SIZE")]
     pub machine_memory: Option<String>,
     /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
-    /// starts the system on the first one; --exec then runs in that system.
-    #[arg(long, value_name = "FILE[,readonly][,format=raw]", value_parser = Drive::parse)]
+    /// starts the system on the first one; --exec then runs in that system. With `,served`, another VM serves it, which is added.
+    #[arg(long, value_name = "FILE[,readonly][,format=raw][,served]", value_parser = Drive::parse)]
     pub disk: Vec<Drive>,
     /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs.
     #[arg(long, value_name = "user[,forward=PORT:VM-PORT]|bridge=NAME", value_parser = Network::parse)]

@@ -21,7 +21,13 @@ impl DiskDraft {
         let place = Place::Flag("--disk");
         let given = |text: &str| Given::new(text.to_owned(), place.clone());
         let format = drive.format.map(given);
-        Self { file: Some(given(&drive.file.to_string_lossy())), read_only: drive.read_only, format, place: place.clone() }
+        Self {
+            file: Some(given(&drive.file.to_string_lossy())),
+            read_only: drive.read_only,
+            format,
+            served: drive.served,
+            place: place.clone(),
+        }
     }
 
     /// The disk, with a path relative to `folder`, or to the current one if it is the command line's.
@@ -45,7 +51,7 @@ impl DiskDraft {
             Place::Flag(_) => Path::new(&file.value).to_owned(),
             _ => folder.join(&file.value),
         };
-        Some(Drive { file: path, read_only: self.read_only, format })
+        Some(Drive { file: path, read_only: self.read_only, format, served: self.served })
     }
 }
 
@@ -138,7 +144,7 @@ mod tests {
         assert_eq!((devices(0), devices(1)), (vec![2, 1, 3], vec![4, 5]));
         let [a, b] = &config.vms[..] else { panic!("two VMs") };
         assert_eq!((&a.kernel, a.disks[0].file.as_path()), (&KernelSource::Disk, Path::new("/images/a.qcow2")));
-        assert_eq!(b.disks, [Drive { file: "/b".into(), read_only: true, format: Some("raw") }]);
+        assert_eq!(b.disks, [Drive { file: "/b".into(), read_only: true, format: Some("raw"), served: false }]);
         assert_eq!((a.networks[0].forwards.len(), b.networks[0].bridge.as_deref()), (1, Some("lan0")));
     }
 

@@ -41,7 +41,7 @@ const VM_KEYS: &[&str] = &[
 const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
-const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
+const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
 const TECHNIQUE_KEYS: &[&str] =
@@ -202,6 +202,7 @@ fn disks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DiskDraft> {
                 file: disk.string("file", "a path", mistakes),
                 read_only: disk.boolean("readonly", mistakes).is_some_and(|given| given.value),
                 format: disk.string("format", "\"qcow2\" or \"raw\"", mistakes),
+                served: disk.boolean("served", mistakes).is_some_and(|given| given.value),
             }
         })
         .collect()

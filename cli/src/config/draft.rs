@@ -116,6 +116,8 @@ pub struct DiskDraft {
     pub read_only: bool,
     /// The image's format.
     pub format: Option<Given<String>>,
+    /// Whether a virtual machine serves it that the configuration does not name.
+    pub served: bool,
 }
 
 /// A network of a virtual machine.

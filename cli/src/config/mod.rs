@@ -17,6 +17,7 @@ mod machine;
 mod mistake;
 mod resolve;
 pub mod served;
+pub mod storage;
 mod table;
 #[cfg(test)]
 mod tests;

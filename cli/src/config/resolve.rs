@@ -10,7 +10,7 @@ use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
     devices,
     draft::{Draft, Given, VmDraft},
-    served, topology, units, value,
+    served, storage, topology, units, value,
 };
 
 /// The RAM of a virtual machine that doesn't say.
@@ -85,9 +85,13 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         vms.push(vm);
     }
 
-    devices::assign(&mut vms, mistakes);
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, &mut vms, mistakes);
+    if let Some((draft, disks)) = storage::take(&draft.vms, &mut vms, mistakes) {
+        let vm = vm(&draft, vms.len(), cpu_limit, folder, mistakes);
+        vms.push(VmConfig { serves: disks.len() as u8, disks, ..vm });
+    }
+    devices::assign(&mut vms, mistakes);
 
     let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
     let cpus = given_cpus.unwrap_or(highest.max(1));

@@ -1,4 +1,4 @@
-//! Modules of Debian's kernels that are drivers of PCI functions, and their dependencies.
+//! Modules of Debian's kernels that are drivers of PCI functions and virtio devices, and their dependencies.
 
 use super::deb::Wanted;
 
@@ -15,6 +15,7 @@ pub(super) const MODULES: &[Wanted] = modules![
     "virtio_pci_legacy_dev",
     "virtio_pci_modern_dev",
     "virtio_pci",
+    "virtio_mmio",
     "virtio_blk",
     "failover",
     "net_failover",

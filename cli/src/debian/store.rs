@@ -167,6 +167,9 @@ pub struct Stored {
     /// The SHA-256 of each file, by name. Empty in a cache of an earlier version.
     #[serde(default)]
     files: BTreeMap<String, String>,
+    /// Names of the files that were looked for in the package. Empty in a cache of an earlier version.
+    #[serde(default)]
+    sought: Vec<String>,
 }
 
 /// Cached files of an item.
@@ -240,7 +243,8 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
     let package =
         item.choose(arch, &apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
     let (name, version) = (package.name.clone(), package.version.clone());
-    let mut fetched = Stored { dir: dir.to_owned(), package: name, version, checked: now(), files: BTreeMap::new() };
+    let mut fetched =
+        Stored { dir: dir.to_owned(), package: name, version, checked: now(), files: BTreeMap::new(), sought: names(item.wanted()) };
     if let Some(stored) = stored.filter(|stored| stored.package == package.name && stored.version == package.version) {
         fetched.files = stored.files.clone();
         write_about(dir, &fetched)?;
@@ -268,6 +272,10 @@ const ABOUT: &str = "about.json";
 fn read(dir: &Path, wanted: &[Wanted]) -> Found {
     let Ok(text) = fs::read(dir.join(ABOUT)) else { return Found::Nothing };
     let Ok(stored) = serde_json::from_slice::<Stored>(&text) else { return Found::Damaged(format!("{ABOUT} can't be read")) };
+    // The package may have files that an earlier version did not want.
+    if wanted.iter().any(|file| !file.required && !stored.sought.iter().any(|name| name == file.name)) {
+        return Found::Nothing;
+    }
     let files = match hashes(dir, wanted) {
         Ok(files) => files,
         Err(error) => return Found::Damaged(format!("{error:#}")),
@@ -276,6 +284,10 @@ fn read(dir: &Path, wanted: &[Wanted]) -> Found {
         return Found::Damaged(format!("{name} was changed"));
     }
     Found::Intact(Stored { dir: dir.to_owned(), files, ..stored })
+}
+
+fn names(wanted: &[Wanted]) -> Vec<String> {
+    wanted.iter().map(|file| file.name.to_owned()).collect()
 }
 
 /// The hashes of an item's files.
@@ -311,7 +323,7 @@ mod tests {
         fs::write(dir.join("kernel"), "a kernel").unwrap();
         fs::write(dir.join("initrd"), "").unwrap();
         let files = if with_hashes { hashes(dir, &WANTED).unwrap() } else { BTreeMap::new() };
-        let stored = Stored { dir: dir.to_owned(), package: "linux".into(), version: "1".into(), checked: 1, files };
+        let stored = Stored { dir: dir.to_owned(), package: "linux".into(), version: "1".into(), checked: 1, files, sought: Vec::new() };
         write_about(dir, &stored).unwrap();
     }
 
@@ -335,6 +347,17 @@ mod tests {
         store(dir.path(), true);
         fs::write(dir.path().join(ABOUT), "{").unwrap();
         assert!(damage(dir.path()).is_some());
+    }
+
+    #[test]
+    fn files_that_were_not_looked_for_are_fetched() {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path(), true);
+        let more = [Wanted { is: |_| true, name: "kernel", required: true }, Wanted { is: |_| true, name: "module", required: false }];
+        assert!(matches!(read(dir.path(), &more), Found::Nothing));
+        let about = fs::read_to_string(dir.path().join(ABOUT)).unwrap();
+        fs::write(dir.path().join(ABOUT), about.replace(r#""sought": []"#, r#""sought": ["kernel", "module"]"#)).unwrap();
+        assert!(matches!(read(dir.path(), &more), Found::Intact(_)));
     }
 
     #[test]

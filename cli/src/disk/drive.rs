@@ -22,19 +22,22 @@ pub struct Drive {
     pub read_only: bool,
     /// Its format, if given: one of [`FORMATS`].
     pub format: Option<&'static str>,
+    /// Whether a VM that `stile run` adds serves it.
+    pub served: bool,
 }
 
 impl Drive {
-    /// Parses `FILE[,readonly][,format=raw]`. The file's name may contain commas unless an option follows one.
+    /// Parses `FILE[,readonly][,format=raw][,served]`. The file's name may contain commas unless an option follows one.
     ///
     /// # Errors
     /// No name, or an unknown format.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut drive = Self { file: PathBuf::new(), read_only: false, format: None };
+        let mut drive = Self { file: PathBuf::new(), read_only: false, format: None, served: false };
         let mut rest = text;
         while let Some((before, word)) = rest.rsplit_once(',') {
             match word.split_once('=') {
                 None if word == "readonly" => drive.read_only = true,
+                None if word == "served" => drive.served = true,
                 Some(("format", name)) => {
                     drive.format = Some(
                         Self::format_named(name).ok_or_else(|| format!("unknown format \"{name}\"; expected {}", FORMATS.join(" or ")))?,
@@ -45,7 +48,7 @@ impl Drive {
             rest = before;
         }
         if rest.is_empty() {
-            return Err("expected FILE[,readonly][,format=raw]".into());
+            return Err("expected FILE[,readonly][,format=raw][,served]".into());
         }
         Ok(Self { file: rest.into(), ..drive })
     }
@@ -162,8 +165,9 @@ mod tests {
     #[test]
     fn options_follow_the_name() {
         let drive = |text| Drive::parse(text).unwrap();
-        assert_eq!(drive("a.qcow2"), Drive { file: "a.qcow2".into(), read_only: false, format: None });
-        assert_eq!(drive("a,b,readonly,format=raw"), Drive { file: "a,b".into(), read_only: true, format: Some("raw") });
+        assert_eq!(drive("a.qcow2"), Drive { file: "a.qcow2".into(), read_only: false, format: None, served: false });
+        assert_eq!(drive("a,b,readonly,format=raw"), Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false });
+        assert!(drive("a,served,readonly").served);
         assert!(Drive::parse("a,format=vmdk").unwrap_err().contains("qcow2 or raw"));
         assert!(Drive::parse("").is_err() && Drive::parse(",readonly").is_err());
     }
@@ -172,7 +176,7 @@ mod tests {
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let says = |drive: Drive| format!("{:#}", drive.check().unwrap_err());
-        let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None };
+        let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false };
         assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
         assert!(says(drive(dir.path())).contains("is a directory"));
     }

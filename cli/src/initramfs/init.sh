@@ -10,7 +10,7 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /tmp
-# Drivers of PCI functions, in the order in which they need each other; the module for direct interprocessor interrupts.
+# Drivers of devices, in the order in which they need each other; modules for direct interprocessor interrupts and served devices.
 for driver in /stile/drivers/*; do
     [ -e "$driver" ] && insmod "$driver"
 done

@@ -105,6 +105,16 @@ pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
+/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the module and the program that serve devices to other VMs.
+pub fn with_server(module: &Module, program: &[u8]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("stile/drivers");
+    // Behind the numbers of drivers.
+    archive.file(&format!("stile/drivers/served-{}", module.name), 0o644, &module.bytes);
+    archive.file("bin/stile-devices", 0o755, program);
+    archive.finish()
+}
+
 fn marks_script(marks: &Marks) -> String {
     let Marks { begin, end, stop, bye, ready } = marks;
     let words = [("begin", begin), ("end", end), ("stop", stop), ("bye", bye), ("ready", ready)];

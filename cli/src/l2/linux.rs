@@ -1,6 +1,6 @@
-//! Linux programs in the folder `guests`: small, static, and built with Rust's own tools only.
+//! Linux programs for guests: small, static, and built with Rust's own tools only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -29,10 +29,18 @@ pub fn build(name: &str) -> Result<Vec<u8>> {
 /// # Errors
 /// It doesn't compile; the target's library is missing and can't be installed.
 pub fn build_for(arch: Arch, name: &str) -> Result<Vec<u8>> {
+    build_in(arch, &Path::new("guests").join(name), name)
+}
+
+/// Builds the program `name`, whose package is in `folder` of the repository, and returns it.
+///
+/// # Errors
+/// See [`build_for`].
+pub fn build_in(arch: Arch, folder: &Path, name: &str) -> Result<Vec<u8>> {
     let target = target(arch);
     need_target(target)?;
     let repository = cargo::repository();
-    let mut command = cargo::locked("build", &repository.join("guests").join(name));
+    let mut command = cargo::locked("build", &repository.join(folder));
     command.args(["--release", "--target", target]).env("CARGO_TARGET_DIR", repository.join("target").join(name));
     let programs = cargo::build(command, name)?;
     let path: PathBuf = programs.into_iter().find(|(program, _)| program == name).with_context(|| format!("cargo made no {name}"))?.1;
@@ -49,6 +57,7 @@ fn need_target(target: &str) -> Result<()> {
         return Ok(());
     }
     Err(exit::lacking(format!(
-        "programs for Linux need Rust's library for {target}: run `rustup target add {target}`, or measure without KVM and real work"
+        "programs for Linux guests need Rust's library for {target}: run `rustup target add {target}`, or do without KVM's client, real work \
+         and served disks"
     )))
 }

@@ -63,16 +63,24 @@ fn assigned_disk(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..scenario })
 }
 
-/// Debian resets itself while it reads and writes its disk as fast as it can. After that the disk works, and nothing that was under way
-/// has reached memory: kernel and programs are as they were loaded.
-fn reset_in_flight() -> Scenario {
-    let disk = Disk { half: 16 << 20 };
+/// Disk of [`reset_under_load`].
+pub(super) const RESET_DISK: Disk = Disk { half: 16 << 20 };
+
+/// A command with which Debian resets itself while it reads and writes its disk as fast as it can. After that it prints "second" and the
+/// disk's sum.
+pub(super) fn reset_under_load() -> String {
     let mark = "echo second > /tmp/mark; dd if=/tmp/mark of=/dev/vda bs=512 seek=65535 conv=sync oflag=direct";
     let load = "for n in 1 2 3 4; do dd if=/dev/vda of=/dev/null bs=1M count=16 iflag=direct & done; \
                 dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct & reboot -f";
     let check = "dd if=/dev/vda bs=1M count=16 iflag=direct | sha256sum; \
                  dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct; sync";
-    let exec = format!("if dd if=/dev/vda bs=512 skip=65535 iflag=direct | grep second; then {check}; else {mark}; {load}; fi");
+    format!("if dd if=/dev/vda bs=512 skip=65535 iflag=direct | grep second; then {check}; else {mark}; {load}; fi")
+}
+
+/// Debian resets itself with requests under way. After that the disk works, and nothing that was under way has reached memory: kernel and
+/// programs are as they were loaded.
+fn reset_in_flight() -> Scenario {
+    let (disk, exec) = (RESET_DISK, reset_under_load());
     let config = format!(
         "[[vm]]\nname = \"disk\"\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\nexec = \"{exec}\"\n\
          [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 
+use super::devices::{RESET_DISK, reset_under_load};
+use super::disk::Contents;
 use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use stile::exit;
@@ -12,7 +14,39 @@ use stile::programs::{PASSED, Programs};
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![pair(programs)?, hostile(programs)?, turned_off(programs)?, request_budget(programs)?])
+    Ok(vec![pair(programs)?, hostile(programs)?, turned_off(programs)?, request_budget(programs)?, debian(), killed()])
+}
+
+/// Debian resets itself with requests under way at a disk that the storage VM serves. After that the disk works. The storage VM ends by
+/// itself.
+fn debian() -> Scenario {
+    let mut scenario = Scenario::new("served/debian", "--exits --smp 2 --kernel debian --memory 256M --on-reset restart")
+        .with("--disk", "{disk},format=raw,served")
+        .with("--exec", reset_under_load());
+    scenario.disk = Some(Contents::Halves(RESET_DISK));
+    let output = vec!["stile-devices: serves device 0".into(), "second".into(), RESET_DISK.sum()];
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// Debian writes and reads a disk whose server's process is killed over and over.
+fn killed() -> Scenario {
+    // Processes of devices are started as /proc/self/exe.
+    let kill = "while read line; do echo $line; sleep 0.2; kill -9 $(pidof exe) || true; done";
+    let serve = format!("dd if=/dev/zero of=/tmp/disk bs=1M count=16; stile-devices block=/tmp/disk | {kill}");
+    let piece = "dd if=/dev/urandom of=/tmp/a bs=64k count=16; dd if=/tmp/a of=/dev/vda bs=64k seek=$n oflag=direct; \
+                 dd if=/dev/vda of=/tmp/b bs=64k skip=$n count=16 iflag=direct; cmp /tmp/a /tmp/b && echo piece $n is the same";
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"for n in 0 16 32 48 64 80 96 112; do {piece}; done\"\n\
+         [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
+    );
+    let online = "stile-devices: serves device 0: block=/tmp/disk".to_owned();
+    let pieces = (0..8).map(|n| format!("piece {} is the same", 16 * n));
+    let output = [online.clone(), online].into_iter().chain(pieces).collect();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/killed", "--exits") }
 }
 
 /// A VM, with a device that `by` serves if it is not empty.
