@@ -5,6 +5,7 @@
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +15,9 @@ use crate::exit;
 
 /// Time limit from Bochs' start to the connection of the serial line.
 const CONNECT: Duration = Duration::from_secs(60);
+
+/// Further looks for a connection in the kernel's list, which may miss one while others come and go.
+const TRIES: u32 = 20;
 
 /// Interval at which connections and Bochs' end are polled.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -52,9 +56,15 @@ pub(super) fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Res
 /// keeps it until it ends.
 fn is_of(pid: u32, peer: SocketAddr, local: SocketAddr) -> Result<bool> {
     let (SocketAddr::V4(peer), SocketAddr::V4(local)) = (peer, local) else { bail!("the serial line is not an IPv4 connection") };
-    let sockets = fs::read_to_string("/proc/net/tcp").context("reading /proc/net/tcp, which tells whose serial line it is")?;
-    let Some(inode) = inode(&sockets, peer, local) else { return Ok(false) };
-    let socket = format!("socket:[{inode}]");
+    let mut tries = 0..TRIES;
+    let socket = loop {
+        let sockets = fs::read_to_string("/proc/net/tcp").context("reading /proc/net/tcp, which tells whose serial line it is")?;
+        match inode(&sockets, peer, local) {
+            Some(inode) => break format!("socket:[{inode}]"),
+            None if tries.next().is_none() => return Ok(false),
+            None => thread::sleep(INTERVAL),
+        }
+    };
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     Ok(files.filter_map(|file| fs::read_link(file.path()).ok()).any(|open| open == Path::new(&socket)))
 }
