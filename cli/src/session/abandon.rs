@@ -1,59 +1,16 @@
 //! Uploads whose client disconnected: nothing of their VMs is left, and other VMs are created, saved and restored meanwhile or afterwards.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use stile_wire::{Action, Command};
+use stile_wire::Action;
 
 use super::Session;
-use super::upload::Upload;
+use super::abandonment::Abandonment;
 use crate::control::protocol::Request;
 use crate::control::server::ClientId;
-use crate::guest::Guest;
-
-/// Interval at which an unanswered command is sent again: the line may lose it.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of requests that wait for the end of an abandoned upload or transfer; others are refused.
 const POSTPONED: usize = 16;
-
-/// An upload that Stile was asked to drop.
-#[derive(Debug)]
-pub struct Abandonment {
-    /// Tag of the command that drops it.
-    pub tag: u32,
-    /// The upload.
-    upload: u32,
-    /// Its VM, as Stile may have created it before it was asked to drop it: client, VM, number and package.
-    vm: Option<(ClientId, Guest, u8, Vec<u8>)>,
-    /// When Stile is late.
-    pub retry_at: Instant,
-}
-
-impl Abandonment {
-    /// Drops the upload with the tag `upload`.
-    pub fn new(tag: u32, upload: u32, now: Instant) -> Self {
-        Self { tag, upload, vm: None, retry_at: now + LIMIT }
-    }
-
-    /// Drops an upload that may be complete.
-    pub fn of(tag: u32, upload: Upload, now: Instant) -> Self {
-        let Upload { client, guest, vm, tag: old, package, .. } = upload;
-        Self { vm: Some((client, guest, vm, package)), ..Self::new(tag, old, now) }
-    }
-
-    /// The command.
-    pub fn command(&self) -> Command {
-        Command::Abandon { tag: self.tag, upload: self.upload }
-    }
-
-    /// The command, if Stile has not answered it for so long that it may be lost.
-    pub fn again(&mut self, now: Instant) -> Option<Command> {
-        (now >= self.retry_at).then(|| {
-            self.retry_at = now + LIMIT;
-            self.command()
-        })
-    }
-}
 
 impl Session<'_> {
     /// A client disconnected: its upload ends, and its requests are void.
@@ -115,22 +72,5 @@ impl Session<'_> {
         for (id, request) in std::mem::take(&mut self.postponed) {
             self.request(id, request);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lost_command_is_sent_again() {
-        let now = Instant::now();
-        let mut abandonment = Abandonment::new(9, 5, now);
-        let command = Command::Abandon { tag: 9, upload: 5 };
-        assert_eq!(abandonment.command(), command);
-        assert_eq!(abandonment.again(now), None);
-        assert_eq!(abandonment.again(now + LIMIT), Some(command));
-        assert_eq!(abandonment.again(now + LIMIT), None);
-        assert_eq!(abandonment.again(now + 2 * LIMIT), Some(command));
     }
 }

@@ -1,6 +1,7 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
 mod abandon;
+mod abandonment;
 mod budgets;
 mod clients;
 mod conclusion;
@@ -63,7 +64,7 @@ use crate::control::server::{self, ClientId};
 use crate::emulator::{Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
-use abandon::Abandonment;
+use abandonment::Abandonment;
 use budgets::Budgets;
 use clients::Control;
 use console::Console;
