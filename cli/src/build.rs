@@ -1,6 +1,5 @@
 //! `stile build`: writes the image that `run` starts into a file.
 
-use std::fs;
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -10,7 +9,7 @@ use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
-use crate::{exit, out};
+use crate::{exit, out, replaced};
 
 /// Makes a machine that is not emulated by this command.
 ///
@@ -31,10 +30,11 @@ pub fn machine(args: &MachineArgs) -> Result<Machine> {
 /// # Errors
 /// A mistake in the configuration; a failed fetch, build or write.
 pub fn build(args: &BuildArgs) -> Result<u8> {
+    replaced::check(&args.output)?;
     let machine = machine(&args.machine)?;
     let path = args.output.display();
     match machine.config.arch {
-        Arch::Aarch64 => fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?,
+        Arch::Aarch64 => replaced::write(&args.output, &machine.image.bytes)?,
         Arch::X86_64 => {
             let mut image = tempfile::NamedTempFile::new().context("making the image's file")?;
             image.write_all(&machine.image.bytes).context("writing the image")?;

@@ -1,5 +1,6 @@
 //! Standard output and standard error: the reader may leave, and the file may be full.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -53,6 +54,16 @@ pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Whether the user lets terminals have colours (no-color.org).
+pub fn may_colour() -> bool {
+    wants_colour(std::env::var_os("NO_COLOR").as_deref())
+}
+
+/// Whether a value of NO_COLOR leaves colours on: if it is not set, or empty.
+fn wants_colour(no_color: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty)
+}
+
 /// The width of a stream's terminal in columns, if it is one.
 pub fn terminal_width(stream: &impl IsTerminal) -> Option<usize> {
     let (columns, _) = stream.is_terminal().then(crossterm::terminal::size)?.ok()?;
@@ -97,6 +108,12 @@ fn fit_line(line: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_can_be_switched_off() {
+        let colours = [None, Some(""), Some("1"), Some("0")].map(|value| wants_colour(value.map(OsStr::new)));
+        assert_eq!(colours, [true, true, false, false]);
+    }
 
     #[test]
     fn long_lines_are_divided_between_words() {

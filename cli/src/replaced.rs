@@ -1,5 +1,8 @@
 //! Files that a command replaces by renaming a complete one.
 
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -20,6 +23,37 @@ pub fn target(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Checks that a file can be made or replaced at `path`, before minutes of work.
+///
+/// # Errors
+/// Its directory does not exist, or it is a directory itself.
+pub fn check(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return Err(exit::usage(format!("{}: there is no directory {}", path.display(), parent.display())));
+    }
+    if path.is_dir() { Err(exit::usage(format!("{} is a directory: name a file in it", path.display()))) } else { Ok(()) }
+}
+
+/// Writes a file: it is replaced by the complete one, or stays as it was. Devices and pipes are written as they are.
+///
+/// # Errors
+/// It can't be written.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let writing = || format!("writing {}", path.display());
+    if path.exists() && !path.is_file() {
+        return fs::write(path, bytes).with_context(writing);
+    }
+    let path = target(path)?;
+    let mut builder = tempfile::Builder::new();
+    let mode = fs::metadata(&path).map_or(0o666, |about| about.permissions().mode());
+    let mut file =
+        builder.permissions(Permissions::from_mode(mode)).tempfile_in(path.parent().unwrap_or(Path::new("/"))).with_context(writing)?;
+    file.write_all(bytes).with_context(writing)?;
+    file.persist(&path).map_err(|error| error.error).with_context(writing)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -36,5 +70,29 @@ mod tests {
         assert_eq!(target(&link).unwrap(), file.canonicalize().unwrap());
         assert!(target(Path::new("/dev/null")).unwrap_err().to_string().contains("is not a file"));
         assert!(target(dir.path()).unwrap_err().to_string().contains("is a directory"));
+    }
+
+    #[test]
+    fn a_file_is_whole_or_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("image");
+        write(&file, b"first").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        write(&file, b"second").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"second");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        write(Path::new("/dev/null"), b"nothing").unwrap();
+        let error = write(&dir.path().join("none/image"), b"").unwrap_err();
+        assert!(error.to_string().contains("none/image"), "{error:#}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn places_without_a_directory_are_refused_early() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check(&dir.path().join("image")).is_ok() && check(Path::new("image")).is_ok() && check(Path::new("/dev/null")).is_ok());
+        for path in [dir.path().join("none/image"), dir.path().to_owned()] {
+            assert_eq!(exit::status_of(&check(&path).unwrap_err()), exit::USAGE, "{}", path.display());
+        }
     }
 }

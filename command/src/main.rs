@@ -84,7 +84,7 @@ fn stile() -> Result<u8> {
 fn tell(error: &anyhow::Error) {
     match error.downcast_ref::<Mistakes>() {
         // They begin with the file's name.
-        Some(mistakes) => out::note(mistakes.render(std::io::stderr().is_terminal())),
+        Some(mistakes) => out::note(mistakes.render(std::io::stderr().is_terminal() && out::may_colour())),
         None if exit::status_of(error) == exit::UNREAD => {}
         None => out::note(format_args!("stile: {error:#}")),
     }

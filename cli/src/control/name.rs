@@ -10,9 +10,11 @@ pub fn check(name: &str) -> Result<String, String> {
     if is_name(name) { Ok(name.to_owned()) } else { Err(format!("expected 1 to {MAX_NAME_LEN} characters of a to z, 0 to 9 and -")) }
 }
 
-/// Splits NAME/VM; the VM is `None` without a slash.
+/// Splits NAME/VM; the VM is `None` if nothing follows the machine, or only a slash.
 pub fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('/') {
+        // As shells complete directories.
+        Some((machine, "")) => (machine, None),
         Some((machine, vm)) => (machine, Some(vm)),
         None => (text, None),
     }
@@ -50,5 +52,6 @@ mod tests {
     #[test]
     fn a_slash_divides_machine_and_vm() {
         assert_eq!((split("web"), split("web/db")), (("web", None), ("web", Some("db"))));
+        assert_eq!(split("web/"), ("web", None));
     }
 }

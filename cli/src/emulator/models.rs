@@ -30,7 +30,6 @@ pub fn check_model(arch: Arch, model: &str) -> Result<(), String> {
 fn known(arch: Arch) -> Option<Vec<String>> {
     let output = match arch {
         Arch::Aarch64 => output(PROGRAM, &["-M", "virt", "-cpu", "help"])?,
-        // It prints a banner on standard error.
         Arch::X86_64 => output(bochs::cached()?.program.to_str()?, &["-help", "cpu"])?,
     };
     let known = match arch {
@@ -42,8 +41,9 @@ fn known(arch: Arch) -> Option<Vec<String>> {
 }
 
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
+    // Bochs prints its list on standard error.
+    Some([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
 }
 
 /// The models in QEMU's list, which has also those of 32 bits, and of microcontrollers.

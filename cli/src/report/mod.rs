@@ -32,7 +32,11 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
             (input, args.source.file_name().unwrap_or_default().to_string_lossy().into_owned())
         }
         None => {
-            let mut recorder = Recorder::open(&source.to_string(), args.vm.as_deref())?;
+            let recorder = Recorder::open(&source.to_string(), args.vm.as_deref());
+            let mut recorder = recorder.map_err(|error| match exit::status_of(&error) {
+                exit::USAGE => exit::usage(format!("{error:#} (nor is there a file called {source})")),
+                _ => error,
+            })?;
             // Before the recording, which would be lost.
             drop(create(args)?);
             let duration = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));

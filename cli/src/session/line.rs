@@ -127,6 +127,10 @@ impl Line {
 
 /// The line of a VM's Stile, and the VM's number there, by the VM's name; a VM that runs a Stile is one of the line around it.
 pub fn find(lines: &[Line], names: &[String], name: &str) -> Option<(usize, u8)> {
+    // The names of destroyed VMs are empty.
+    if name.is_empty() {
+        return None;
+    }
     lines.iter().enumerate().find_map(|(index, line)| {
         let is_named = |vm: &Vm| match *vm {
             Vm::Console(console) => names.get(console).is_some_and(|console| console == name),
@@ -182,6 +186,7 @@ mod tests {
         let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
         let places = ["a", "b", "b.d", "e", "c"].map(|name| find(&lines, &names, name));
         assert_eq!(places, [Some((0, 0)), Some((0, 1)), Some((1, 1)), Some((0, 2)), None]);
+        assert_eq!(find(&lines, &["", "b.c", "b.d", "e"].map(str::to_owned), ""), None, "a VM that was destroyed");
 
         let bytes = b"to d\x10";
         let sent = to_console(&mut lines, 1, 1, bytes);

@@ -271,7 +271,7 @@ impl<'a> View<'a> {
     /// Writes a note. Errors are ignored: a closed standard error must not end a run.
     fn write_note(&mut self, line: &str, dim: bool) {
         self.clear_status();
-        let (before, after) = if dim && self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
+        let (before, after) = if dim && self.colour && out::may_colour() { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
         let end = if matches!(self.mode, Mode::Terminal { .. }) { "\r\n" } else { "\n" };
         let text = format!("{before}{line}{after}{end}");
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.within_line && waiting.notes.len() < MOST_WAITING) {
