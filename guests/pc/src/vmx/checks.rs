@@ -9,7 +9,7 @@ use crate::vmcs::{Done, VIRTUAL_NMIS, code, enable, enable_ept, fresh, get, may,
 
 /// The expected result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Expected {
+pub enum Expected {
     /// The entry succeeds.
     Enters,
     /// VMfailValid.
@@ -25,9 +25,9 @@ use Expected::{Absent, Enters, Exits, Fails};
 /// A row: its name, preparation that keeps the VMCS valid, and the invalid change.
 type Row = (&'static str, Expected, fn() -> bool, fn());
 
-const CONTROLS: Expected = Fails(7);
-const HOST: Expected = Fails(8);
-const GUEST: Expected = Exits(0);
+pub const CONTROLS: Expected = Fails(7);
+pub const HOST: Expected = Fails(8);
+pub const GUEST: Expected = Exits(0);
 
 fn nothing() -> bool {
     true
@@ -441,7 +441,8 @@ fn has_any_code() -> bool {
     crate::vmcs::capability(0x480) & 1 << 56 != 0
 }
 
-fn outcome() -> Expected {
+/// Enters the current VMCS, which is clear.
+pub fn outcome() -> Expected {
     match run(&mut [0; 8], false) {
         Err(Done::Fail(error)) => Fails(error),
         Ok(0x8000_0021) => Exits(get(field::EXIT_QUALIFICATION)),

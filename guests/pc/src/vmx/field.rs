@@ -81,6 +81,7 @@ pub const GUEST_LINEAR: u64 = 0x640a;
 pub const GUEST_CR0: u64 = 0x6800;
 pub const GUEST_CR3: u64 = 0x6802;
 pub const GUEST_CR4: u64 = 0x6804;
+pub const GUEST_ES_BASE: u64 = 0x6806;
 pub const GUEST_DS_BASE: u64 = 0x680c;
 pub const GUEST_LDTR_BASE: u64 = 0x6812;
 pub const GUEST_TR_BASE: u64 = 0x6814;
@@ -97,6 +98,7 @@ pub const HOST_CR3: u64 = 0x6c02;
 pub const HOST_CR4: u64 = 0x6c04;
 pub const HOST_GDTR_BASE: u64 = 0x6c0c;
 pub const HOST_IDTR_BASE: u64 = 0x6c0e;
+pub const HOST_SYSENTER_ESP: u64 = 0x6c10;
 pub const HOST_SYSENTER_EIP: u64 = 0x6c12;
 pub const HOST_RIP: u64 = 0x6c16;
 

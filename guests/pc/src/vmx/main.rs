@@ -19,6 +19,7 @@ mod protected;
 mod reset;
 mod second;
 mod strings;
+mod sweeps;
 mod test;
 mod timer;
 mod virtual_apic;
@@ -69,6 +70,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         protected::ALL,
+        sweeps::ALL,
         virtual_apic::ALL,
         virtual_interrupts::ALL,
         // After the last of these, Bochs 3.0 has no local APIC.
