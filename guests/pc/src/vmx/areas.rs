@@ -1,14 +1,15 @@
 //! MSR areas of the greatest size.
 
-use pc::machine::{rdmsr, ticks};
+use pc::machine::{rdmsr, ticks, wrmsr};
 
-use crate::exits::VMCALL;
-use crate::field;
+use crate::exits::{VMCALL, area};
+use crate::field::{self, primary};
 use crate::instructions::SCRATCH_MSR;
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{code, fresh, get, misc, page, poke, run, set};
+use crate::vmcs::{AREA, BITMAP, code, enable, fresh, get, misc, page, poke, run, set};
 
-pub const ALL: &[Test] = &[("time_stamp_that_vmresume_loads", time_at_resume), ("msr_areas_of_512_entries", longest)];
+pub const ALL: &[Test] =
+    &[("efer_in_msr_area", efer_in_area), ("time_stamp_that_vmresume_loads", time_at_resume), ("msr_areas_of_512_entries", longest)];
 
 /// The maximum that IA32_VMX_MISC recommends if its bits 27:25 are 0.
 const LIMIT: usize = 512;
@@ -78,5 +79,40 @@ fn time_at_resume() -> Outcome {
         check!((value..value + AHEAD).contains(&registers[0]), "L2's time");
         check!((registers[0]..value + AHEAD).contains(&ticks()), "L1's time");
     }
+    Outcome::Pass
+}
+
+/// Lists load EFER as WRMSR does: the value of LMA is ignored, and LME must not change.
+fn efer_in_area() -> Outcome {
+    const EFER: u64 = 0xc000_0080;
+    const SCE: u64 = 1 << 0;
+    const LME: u64 = 1 << 8;
+    const LMA: u64 = 1 << 10;
+    // SAFETY: the register exists.
+    let own = unsafe { rdmsr(EFER as u32) };
+    fresh(code!("mov ecx, 0xc0000080", "rdmsr"));
+    if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
+        return Outcome::Skip("there is no MSR bitmap");
+    }
+    (0..512).for_each(|word| poke(BITMAP, word, 0));
+    set(field::MSR_BITMAP, page(BITMAP));
+    set(field::ENTRY_MSR_LOADS, 1);
+    set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
+    area(0, EFER, own & !(LMA | LME));
+    same!(run(&mut [0; 8], false), Ok(0x8000_0022), "an entry that clears LME");
+    area(0, EFER, (own ^ SCE) & !LMA);
+    let mut registers = [0; 8];
+    same!((run(&mut registers, false), registers[0]), (VMCALL, own ^ SCE), "the exit, and L2's EFER");
+    set(field::ENTRY_MSR_LOADS, 0);
+    // The same at an exit.
+    set(field::GUEST_RIP, code!("nop"));
+    set(field::EXIT_MSR_LOADS, 1);
+    set(field::EXIT_MSR_LOAD_AREA, page(AREA));
+    same!(run(&mut registers, true), VMCALL, "the exit that loads EFER");
+    // SAFETY: the register exists.
+    let found = unsafe { rdmsr(EFER as u32) };
+    // SAFETY: as it was.
+    unsafe { wrmsr(EFER as u32, own) };
+    same!(found, own ^ SCE, "L1's EFER");
     Outcome::Pass
 }

@@ -23,7 +23,6 @@ pub const ALL: &[Test] = &[
     ("msr_areas", msr_areas),
     ("msr_areas_that_fail", msr_areas_fail),
     ("msr_areas_that_fail_undo", msr_areas_undo),
-    ("efer_in_msr_area", efer_in_area),
     ("time_stamp_in_msr_area", time_stamp),
     ("segments_that_l2_changed", changed_segments),
     ("instruction_pointer_that_wraps", wraps),
@@ -230,41 +229,6 @@ fn area_value(number: usize) -> u64 {
 }
 
 const MSR: u64 = SCRATCH_MSR as u64;
-
-/// Lists load EFER as WRMSR does: the value of LMA is ignored, and LME must not change.
-fn efer_in_area() -> Outcome {
-    const EFER: u64 = 0xc000_0080;
-    const SCE: u64 = 1 << 0;
-    const LME: u64 = 1 << 8;
-    const LMA: u64 = 1 << 10;
-    // SAFETY: the register exists.
-    let own = unsafe { rdmsr(EFER as u32) };
-    fresh(code!("mov ecx, 0xc0000080", "rdmsr"));
-    if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
-        return Outcome::Skip("there is no MSR bitmap");
-    }
-    (0..512).for_each(|word| poke(BITMAP, word, 0));
-    set(field::MSR_BITMAP, page(BITMAP));
-    set(field::ENTRY_MSR_LOADS, 1);
-    set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
-    area(0, EFER, own & !(LMA | LME));
-    same!(run(&mut [0; 8], false), Ok(0x8000_0022), "an entry that clears LME");
-    area(0, EFER, (own ^ SCE) & !LMA);
-    let mut registers = [0; 8];
-    same!((run(&mut registers, false), registers[0]), (VMCALL, own ^ SCE), "the exit, and L2's EFER");
-    set(field::ENTRY_MSR_LOADS, 0);
-    // The same at an exit.
-    set(field::GUEST_RIP, code!("nop"));
-    set(field::EXIT_MSR_LOADS, 1);
-    set(field::EXIT_MSR_LOAD_AREA, page(AREA));
-    same!(run(&mut registers, true), VMCALL, "the exit that loads EFER");
-    // SAFETY: the register exists.
-    let found = unsafe { rdmsr(EFER as u32) };
-    // SAFETY: as it was.
-    unsafe { pc::machine::wrmsr(EFER as u32, own) };
-    same!(found, own ^ SCE, "L1's EFER");
-    Outcome::Pass
-}
 
 /// A list that stores the time of an exit.
 fn time_stamp() -> Outcome {

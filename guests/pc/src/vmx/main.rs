@@ -15,6 +15,7 @@ mod hostile;
 mod instructions;
 mod intercepts;
 mod memory;
+mod nmis;
 mod protected;
 mod reset;
 mod second;
@@ -66,6 +67,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         intercepts::ALL,
         strings::ALL,
         events::ALL,
+        nmis::ALL,
         timer::ALL,
         memory::ALL,
         ept_flags::ALL,

@@ -1,5 +1,5 @@
-//! An L1 in protected mode with PAE paging: exits load its PDPTEs (Intel SDM volume 3, "Checking and Loading Host Page-Directory-Pointer-Table
-//! Entries").
+//! An L1 in protected mode with PAE paging: exits load its PDPTEs (Intel SDM volume 3, "Checking and Loading Host
+//! Page-Directory-Pointer-Table Entries").
 
 use pc::console::{self, println};
 

@@ -18,8 +18,8 @@ const MARK: u64 = 0x5354_494c << 32;
 const KEYBOARD: u16 = 0x64;
 const RESET: u8 = 0xfe;
 
-/// The first time, L2 resets the machine, at a port that is not intercepted; the second time, L1 does while it has a VMCS that is launched. The
-/// second processor is in an L2 meanwhile.
+/// The first time, L2 resets the machine, at a port that is not intercepted; the second time, L1 does while it has a VMCS that is launched.
+/// The second processor is in an L2 meanwhile.
 /// Returns the third time.
 pub fn twice(enter: impl Fn() -> Outcome) -> Outcome {
     // SAFETY: RAM that nothing else uses.

@@ -1,5 +1,5 @@
-//! Rules of a VM entry, bit by bit: each value of a field that the Intel SDM refuses ("Checks on VMX Controls and Host-State Area", "Checks on
-//! the Guest State Area").
+//! Rules of a VM entry, bit by bit: each value of a field that the Intel SDM refuses ("Checks on VMX Controls and Host-State Area",
+//! "Checks on the Guest State Area").
 
 use pc::console::println;
 

@@ -128,8 +128,8 @@ fn threshold_at_entry() -> Outcome {
     Outcome::Pass
 }
 
-/// L2 lowers the virtual TPR in memory, which no processor notices. A hypervisor enters L2 again after an exit that L1 does not see, and the
-/// entry compares the TPR: L1 sees the exit that MOV to CR8 would have caused.
+/// L2 lowers the virtual TPR in memory, which no processor notices. A hypervisor enters L2 again after an exit that L1 does not see, and
+/// the entry compares the TPR: L1 sees the exit that MOV to CR8 would have caused.
 fn threshold_after_hidden_exit() -> Outcome {
     let start = code!("mov dword ptr [rsi + 0x80], 0x20", "out 0x80, al", "lea rbx, [rip]");
     let next = code!("nop");

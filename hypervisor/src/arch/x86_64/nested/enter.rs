@@ -245,8 +245,8 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     Some(Outcome::again(reason::VMX.other()))
 }
 
-/// Handles a failed entry to an L2 that has run since L1's instruction. L2's VTPR is in L1's memory, where it has fallen below the threshold
-/// ("VM-Execution Control Fields"): L1 sees the exit that L2's own write of the TPR would have caused. VMCS02 is current.
+/// Handles a failed entry to an L2 that has run since L1's instruction. L2's VTPR is in L1's memory, where it has fallen below the
+/// threshold ("VM-Execution Control Fields"): L1 sees the exit that L2's own write of the TPR would have caused. VMCS02 is current.
 #[cold]
 fn failed_again(cpu: &mut Cpu, vmx: &mut GuestVmx, error: u64) -> Outcome {
     const OTHERWISE: u32 = secondary::APIC_ACCESSES | secondary::INTERRUPT_DELIVERY;

@@ -294,8 +294,8 @@ fn without_pending_nmi(blocking: u64) -> u64 {
 }
 
 impl GuestVmx {
-    /// Blocking by NMI after an exit, in the format of the interruptibility field: an exit by an NMI causes it, and others leave it as it was
-    /// in L2 ("Updating Non-Register State"), where virtual NMIs exclude it ("Interruptibility State"). VMCS01 is current.
+    /// Blocking by NMI after an exit, in the format of the interruptibility field: an exit by an NMI causes it, and others leave it as it
+    /// was in L2 ("Updating Non-Register State"), where virtual NMIs exclude it ("Interruptibility State"). VMCS01 is current.
     #[inline(always)]
     fn nmi_blocking(&self, exit: &Exit) -> u64 {
         const NMI: u64 = VALID | 2 << 8;

@@ -1,0 +1,122 @@
+//! NMIs of L2 and L1: exits, and blocking across levels.
+
+use core::sync::atomic::Ordering;
+
+use pc::exception::{self, PLACES};
+use pc::lapic;
+
+use crate::exits::VMCALL;
+use crate::field::{self, pin};
+use crate::test::{Outcome, Test, check, same};
+use crate::vmcs::{Done, VIRTUAL_NMIS, code, enable, fresh, get, run, set};
+
+pub const ALL: &[Test] = &[
+    ("nmis_that_exit", nmi_exits),
+    ("nmis_that_exit_from_blocked_code", nmi_exits_while_blocked),
+    ("nmis_of_l2_that_iret_unblocks", nmi_unblocked),
+];
+
+const VALID: u64 = 1 << 31;
+
+/// L2 sends its processor an NMI by the APIC's page. Returns the exit, and RIP.
+fn send_nmi(launched: bool, start: u64) -> (Result<u64, Done>, u64) {
+    const PAGE: u64 = 0xfee0_0000;
+    set(field::GUEST_RIP, start);
+    let mut registers = [u64::from(lapic::command::NMI | lapic::command::ASSERT), 0, u64::from(lapic::id()) << 24, 0, 0, PAGE, 0, 0];
+    (run(&mut registers, launched), get(field::GUEST_RIP) - registers[3])
+}
+
+const NMI_EXIT: (Result<u64, Done>, u64) = (Ok(0), 0);
+
+/// Takes an NMI that L1 sends itself. IRET ends blocking by NMI.
+fn takes_nmi() -> bool {
+    lapic::send(lapic::id(), lapic::command::NMI | lapic::command::ASSERT);
+    for _ in 0..100_000 {
+        if exception::take(2) != 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// An exit of an NMI blocks further ones, until an entry to L2 determines that anew.
+fn nmi_exits() -> Outcome {
+    let start = code!("mov [rsi + 0x310], edx", "lea rbx, [rip + 3f]", "mov [rsi + 0x300], eax", "3: nop", "nop");
+    lapic::enable();
+    exception::take(2);
+    fresh(start);
+    check!(enable(field::PIN_CONTROLS, pin::NMIS), "exits by NMIs");
+    for launched in [false, true, true] {
+        same!(send_nmi(launched, start), NMI_EXIT, "the exit, and RIP");
+        same!((get(field::EXIT_INTERRUPTION), get(field::VECTORING) >> 31), (VALID | 2 << 8 | 2, 0), "the NMI, and IDT vectoring");
+        same!(get(field::GUEST_INTERRUPTIBILITY), 0, "L2's blocking");
+    }
+    // L1 executes no IRET before this.
+    check!(!takes_nmi(), "an NMI is not blocked after the exit of another");
+    set(field::GUEST_RIP, code!("nop"));
+    same!(run(&mut [0; 8], true), Ok(0), "the NMI that was blocked");
+    set(field::GUEST_RIP, code!("nop"));
+    same!(run(&mut [0; 8], true), VMCALL, "the next exit");
+    check!(takes_nmi(), "an NMI is blocked after an exit for another reason");
+    check!(takes_nmi(), "an NMI is blocked after IRET");
+    Outcome::Pass
+}
+
+/// Blocking of virtual NMIs does not block NMIs.
+fn nmi_exits_while_blocked() -> Outcome {
+    const BLOCKED: u64 = 1 << 3;
+    let start = code!("mov [rsi + 0x310], edx", "lea rbx, [rip + 3f]", "mov [rsi + 0x300], eax", "3: nop", "nop");
+    lapic::enable();
+    exception::take(2);
+    fresh(start);
+    if !enable(field::PIN_CONTROLS, VIRTUAL_NMIS) {
+        return Outcome::Skip("there are no virtual NMIs");
+    }
+    set(field::GUEST_INTERRUPTIBILITY, BLOCKED);
+    for launched in [false, true] {
+        same!(send_nmi(launched, start), NMI_EXIT, "the exit, and RIP");
+        same!(get(field::GUEST_INTERRUPTIBILITY), BLOCKED, "L2's blocking");
+    }
+    set(field::GUEST_RIP, code!("nop"));
+    same!(run(&mut [0; 8], true), VMCALL, "the next exit");
+    check!(takes_nmi(), "an NMI is blocked after an exit for another reason");
+    // Without virtual NMIs, L2's blocking is that of NMIs, after the exit as well.
+    fresh(code!("nop"));
+    check!(enable(field::PIN_CONTROLS, pin::NMIS), "exits by NMIs");
+    set(field::GUEST_INTERRUPTIBILITY, BLOCKED);
+    same!(run(&mut [0; 8], false), VMCALL, "an exit while NMIs are blocked");
+    check!(!takes_nmi(), "an NMI is not blocked");
+    set(field::GUEST_INTERRUPTIBILITY, 0);
+    set(field::GUEST_RIP, code!("nop"));
+    same!(run(&mut [0; 8], true), Ok(0), "the NMI that was blocked");
+    set(field::GUEST_RIP, code!("nop"));
+    same!(run(&mut [0; 8], true), VMCALL, "the last exit");
+    Outcome::Pass
+}
+
+/// Without exits by NMIs, L2 takes one that was blocked after IRET.
+fn nmi_unblocked() -> Outcome {
+    let start = code!(
+        "mov [rsi + 0x310], edx",
+        "mov [rsi + 0x300], eax",
+        "mov rcx, rsp",
+        "push 0x10",
+        "push rcx",
+        "pushfq",
+        "push 8",
+        "lea rbx, [rip + 3f]",
+        "push rbx",
+        "iretq",
+        "3: nop",
+        "nop",
+    );
+    lapic::enable();
+    exception::take(2);
+    fresh(start);
+    set(field::GUEST_INTERRUPTIBILITY, 1 << 3);
+    let mut registers = [u64::from(lapic::command::NMI | lapic::command::ASSERT), 0, u64::from(lapic::id()) << 24, 0, 0, 0xfee0_0000, 0, 0];
+    same!(run(&mut registers, false), VMCALL, "the exit");
+    same!(exception::take(2), 1, "the number of NMIs");
+    same!(PLACES[2].load(Ordering::SeqCst), registers[3], "where it interrupted");
+    Outcome::Pass
+}
