@@ -69,8 +69,6 @@ pub const FREQUENT: [Field; 9] = [
 
 /// Exits to L1, with VMCS02 current.
 pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
-    // Even if L2 was interrupted before its first instruction, its launch has succeeded.
-    vmx.entering = None;
     let vmcs12 = &mut vmx.vmcs12;
     let information = [
         (Field::EXIT_REASON, exit.reason),
@@ -158,6 +156,7 @@ pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, 
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);
     vmx.vmcs12.set_unchanged(Field::EXIT_QUALIFICATION, exit.qualification);
+    vmx.timer = None;
     if vmx.entering.take() == Some(Entering::Launch) {
         vmx.vmcs12.set_launched(false);
     }
@@ -181,18 +180,16 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
-    vmx.timer = None;
     cpu.launched = u64::from(vmx.l1_launched);
     let has_pdptes = load_host_state(cpu, vmx, exit, efer, pat);
     let row = forwarded_row(cpu, exit.reason);
-    if !stored {
-        return end::abort(cpu, vmx, row, Abort::SavingMsrs);
-    }
-    if !has_pdptes {
-        return end::abort(cpu, vmx, row, Abort::HostPdptes);
-    }
-    if !lists::load_at_exit(cpu, vmx) {
-        return end::abort(cpu, vmx, row, Abort::LoadingMsrs);
+    if !(stored && has_pdptes && lists::load_at_exit(cpu, vmx)) {
+        let cause = match (stored, has_pdptes) {
+            (false, _) => Abort::SavingMsrs,
+            (true, false) => Abort::HostPdptes,
+            (true, true) => Abort::LoadingMsrs,
+        };
+        return end::abort(cpu, vmx, row, cause);
     }
     let outcome = Outcome::again(row);
     if cpu.launched == Launch::LAUNCHED { outcome } else { outcome.choosing_entry() }

@@ -222,6 +222,8 @@ fn deliver(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) -> Taken {
         vmx.take_posted(cpu);
         return Taken::Notification;
     }
+    // Even if L2 is interrupted before its first instruction, its launch has succeeded.
+    vmx.entering = None;
     vmx.enter_vmcs02(cpu);
     let exit = Exit { reason, event: information, ..Exit::default() };
     Taken::Outcome(Some(forward::forward(cpu, vmx, &exit)))
