@@ -8,6 +8,7 @@ use super::test::check;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};
+use crate::machine::out8;
 use crate::others::{self, BEATS, DONE, SEEN, UP, pass, wait};
 
 /// Whether they run: on a shared CPU they run alternately, which may take a while.
@@ -238,6 +239,44 @@ pub fn amid_exits(_: u64) -> Result<(), &'static str> {
     let in_service = apic::read(register::ISR + 0x70);
     check!(all && count() == ROUNDS, "one is lost");
     check!(exception::take(SPURIOUS) == 0 && in_service == 0, "one comes that nobody sent");
+    Ok(())
+}
+
+/// A count of the 8254 that another CPU sets ends the HLT of the first one, which has no other deadline.
+pub fn timer_of_another(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x53;
+    const RESCUE: u8 = 0x54;
+    static MAIN: AtomicU32 = AtomicU32::new(0);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    super::deadline::stop_pit();
+    apic::enable();
+    apic::write(register::TIMER, apic::IO_MASKED);
+    MAIN.store(apic::id(), Ordering::SeqCst);
+    exception::handle(VECTOR, None);
+    exception::handle(RESCUE, None);
+    apic::io_route(2, apic::id(), u32::from(VECTOR));
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        // The first CPU is in HLT by then.
+        pass(WHILE);
+        // SAFETY: the interrupt has a handler.
+        unsafe {
+            out8(0x40, 0x40);
+            out8(0x40, 0);
+        }
+        if !wait(|| COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst) != 0) {
+            apic::send(MAIN.load(Ordering::SeqCst), command::ASSERT | u32::from(RESCUE));
+        }
+    });
+    // SAFETY: one of the interrupts ends the wait.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+    apic::io_route(2, 0, apic::IO_MASKED);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == cpus() - 1), "they do not end");
+    check!(exception::take(VECTOR) == 1 && exception::take(RESCUE) == 0, "it does not come");
     Ok(())
 }
 

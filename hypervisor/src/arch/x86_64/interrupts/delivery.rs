@@ -226,7 +226,7 @@ pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
 pub fn is_pending(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
     let on = interrupts_on();
-    let pending = ends_wait(vcpu, cpu.apic(), on);
+    let pending = on && cpu.apic().is_pending() || vcpu.arch.events.any() && events::end_loaded_wait(cpu, on);
     if !pending && !on {
         deadlock::check(vcpu);
     }

@@ -277,11 +277,8 @@ fn start(vcpu: &'static Vcpu, page: u8) {
 pub fn pull(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let events = &vcpu.arch.events;
+    check_watch(cpu);
     let waiting = events.waiting.load(Ordering::Acquire);
-    if waiting & WATCH != 0 {
-        events.clear(WATCH);
-        deadline::update(cpu);
-    }
     if events.init() {
         // It is entered, and exits immediately: only an exit leads to the common way of leaving.
         apic::kick(cpu.index);
@@ -294,6 +291,15 @@ pub fn pull(cpu: &mut Cpu) {
     }
     if waiting & EXTERNAL != 0 {
         pull_external(cpu);
+    }
+}
+
+/// Updates this CPU's timer if a device's deadline has changed.
+fn check_watch(cpu: &mut Cpu) {
+    let events = &cpu.vcpu().arch.events;
+    if events.waiting.load(Ordering::Acquire) & WATCH != 0 {
+        events.clear(WATCH);
+        deadline::update(cpu);
     }
 }
 
@@ -347,4 +353,14 @@ pub fn exit_when_nmis_can(on: bool) {
 pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
     let waiting = events.waiting.load(Ordering::Acquire);
     waiting & NMIS != 0 || events.init() || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
+}
+
+/// Whether an event ends the HLT of the loaded vCPU. A device's deadline that has changed is this CPU's from now on: it
+/// may be the only one.
+#[cold]
+pub fn end_loaded_wait(cpu: &mut Cpu, interrupts_on: bool) -> bool {
+    check_watch(cpu);
+    let vcpu = cpu.vcpu();
+    let apic = cpu.apic();
+    interrupts_on && apic.is_pending() || end_wait(&vcpu.arch.events, apic, interrupts_on)
 }
