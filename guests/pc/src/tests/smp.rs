@@ -280,6 +280,51 @@ pub fn timer_of_another(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Lowest-priority delivery passes over an APIC that software has disabled.
+pub fn lowest_priority(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x55;
+    const LOWEST: u32 = 1 << 8;
+    const LDR: u32 = 0xd0;
+    const DFR: u32 = 0xe0;
+    static OFF: AtomicU32 = AtomicU32::new(0);
+    static STAY: AtomicU32 = AtomicU32::new(0);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    apic::enable();
+    exception::handle(VECTOR, None);
+    OFF.store(0, Ordering::SeqCst);
+    STAY.store(1, Ordering::SeqCst);
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        apic::write(DFR, u32::MAX);
+        apic::write(LDR, 2 << 24);
+        apic::write(register::SPURIOUS, 0xff);
+        OFF.store(1, Ordering::SeqCst);
+        while STAY.load(Ordering::SeqCst) != 0 {
+            core::hint::spin_loop();
+        }
+        apic::write(LDR, 0);
+        apic::enable();
+    });
+    let off = wait(|| OFF.load(Ordering::SeqCst) != 0);
+    apic::write(DFR, u32::MAX);
+    apic::write(LDR, 1 << 24);
+    // The other's priority is lower.
+    apic::write(register::TPR, 0x10);
+    apic::send(3, command::LOGICAL | command::ASSERT | LOWEST | u32::from(VECTOR));
+    crate::machine::sti();
+    crate::machine::cli();
+    let came = exception::take(VECTOR) == 1;
+    apic::write(register::TPR, 0);
+    STAY.store(0, Ordering::SeqCst);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == cpus() - 1), "they do not end");
+    check!(off && came, "it does not come");
+    Ok(())
+}
+
 /// An xAPIC takes and ends interrupts while other CPUs' APICs are in x2APIC mode.
 pub fn mixed_modes(_: u64) -> Result<(), &'static str> {
     /// In different words of IRR and ISR.

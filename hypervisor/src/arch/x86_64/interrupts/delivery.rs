@@ -18,7 +18,9 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
     let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
         let priority = |vcpu: &&&'static Vcpu| vcpu.arch.pages.processor_priority();
-        if let Some(vcpu) = vm.vcpus.iter().filter(is_target).min_by_key(priority) {
+        // An APIC that software has disabled takes no part ("Lowest Priority Delivery Mode").
+        let targets = vm.vcpus.iter().filter(is_target).filter(|vcpu| vcpu.arch.pages.enabled());
+        if let Some(vcpu) = targets.min_by_key(priority) {
             receive(vcpu, message, cpu);
         }
         return;
