@@ -219,6 +219,39 @@ pub fn nmis(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// An NMI that another one blocks does not end HLT; an interrupt does, and its IRET unblocks the NMI.
+pub fn blocked_nmis(_: u64) -> Result<(), &'static str> {
+    static CAME: AtomicU64 = AtomicU64::new(0);
+    apic::enable();
+    exception::handle(VECTOR, None);
+    apic::write(register::DIVIDE, 0xb);
+    apic::write(register::TIMER, u32::from(VECTOR));
+    exception::handle(
+        2,
+        Some(|_| {
+            if count(2) != 1 {
+                return;
+            }
+            apic::send(apic::id(), command::NMI | command::ASSERT);
+            apic::write(register::INITIAL, 0x40_0000);
+            // SAFETY: the timer ends the wait.
+            unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+            CAME.store(count(VECTOR), Ordering::SeqCst);
+        }),
+    );
+    CAME.store(0, Ordering::SeqCst);
+    apic::send(apic::id(), command::NMI | command::ASSERT);
+    let both = wait(|| count(2) == 2);
+    sti();
+    let timer = wait(|| count(VECTOR) == 1);
+    cli();
+    exception::handle(2, None);
+    apic::write(register::TIMER, apic::IO_MASKED);
+    check!(both && timer, "one does not come");
+    check!(CAME.load(Ordering::SeqCst) == 1, "HLT ends by an NMI that is blocked");
+    Ok(())
+}
+
 /// With an interrupt pending, the instruction after STI is executed first, even if it exits. The next one is
 /// not; but if the one after STI exits, it may be, with virtual-interrupt delivery.
 pub fn shadows(_: u64) -> Result<(), &'static str> {

@@ -77,6 +77,7 @@ pub const ALL: &[Test] = &[
     ("timer_by_the_8259s", On::Any, firmware::timer_by_the_8259s),
     ("interrupts_by_a_pin", On::Stile, firmware::interrupts_by_a_pin),
     ("nmis", On::Any, interrupts::nmis),
+    ("nmis_that_wait", On::Stile, interrupts::blocked_nmis),
     ("shadows", On::Any, interrupts::shadows),
     ("single_step", On::Any, interrupts::steps),
     ("single_step_in_shadows", On::Any, debug::steps),

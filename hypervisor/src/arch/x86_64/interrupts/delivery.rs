@@ -235,7 +235,8 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     pending
 }
 
-/// Whether a pending event would end the HLT of a vCPU with this APIC. `on`: interrupts are enabled.
+/// Whether a pending event would end the HLT of a vCPU with this APIC, whose VMCS is current. `on`: interrupts are
+/// enabled.
 fn ends_wait(vcpu: &Vcpu, apic: &mut LocalApic<'_>, on: bool) -> bool {
     on && apic.is_pending() || vcpu.arch.events.any() && events::end_wait(&vcpu.arch.events, apic, on)
 }
