@@ -4,8 +4,9 @@ use core::arch::asm;
 
 use super::memory::DEVICE;
 use super::run;
-use crate::emulator::tables::{PAGE, Place, Root, WINDOW, map_to, write};
-use crate::exception::catch;
+use crate::emulator::tables::{APIC, PAGE, Place, Root, WINDOW, map_to, write};
+use crate::exception::{self, catch};
+use crate::lapic;
 use crate::tests::test::check;
 
 const DIVIDE: u64 = 0;
@@ -40,6 +41,7 @@ pub fn all(_: u64) -> Result<(), &'static str> {
     check!(catch!("ltr word ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0)), "LTR of null");
     task_switched()?;
     floating_point()?;
+    effects_before()?;
     second_page()
 }
 
@@ -66,6 +68,27 @@ fn floating_point() -> Result<(), &'static str> {
     // SAFETY: the x87 state is as after initialization.
     unsafe { asm!("fnclex", "fninit", options(nostack)) };
     check!(fault == Some((FLOATING_POINT, 0)), "MOVQ with an x87 exception that waits");
+    Ok(())
+}
+
+/// An instruction that faults after an effect on a device: the interrupt that this has raised is taken at once. The
+/// local APIC's offset 40H is reserved.
+fn effects_before() -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x57;
+    const LVT_ERROR: u32 = 0x370;
+    lapic::enable();
+    exception::handle(VECTOR, None);
+    lapic::write(LVT_ERROR, VECTOR.into());
+    map_to(Root::First, 3, None);
+    let at = WINDOW + 3 * PAGE - 4;
+    let fault = catch!("rep movsd", "rsi" = APIC + 0x40, "rdi" = at, "ecx" = 2);
+    crate::machine::sti();
+    crate::machine::cli();
+    let came = exception::take(VECTOR);
+    map_to(Root::First, 3, Some(Place::Frame(3)));
+    lapic::write(LVT_ERROR, lapic::IO_MASKED);
+    check!(fault == Some((PAGE_FAULT, 2)), "REP MOVS to a page that is not there");
+    check!(came == 1, "the interrupt of what came before a fault");
     Ok(())
 }
 

@@ -258,7 +258,8 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
             }
         }
         Ok(done) => finish(done, decoded.code_size().advance(rip, decoded.len())),
-        Err(fault) => return refuse(row, fault),
+        // Elements before the fault may have had effects.
+        Err(fault) => _ = refuse(row, fault),
     }
     if changed {
         delivery::pull(cpu);
