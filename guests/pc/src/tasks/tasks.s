@@ -207,7 +207,7 @@ note:
 
 // Programs of the main task.
 .global main_call, main_call_twice, main_call_gate, main_call_small, main_jump, main_jump_gate, main_int, main_int3, main_into, main_divide
-.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_ud
+.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_ud, main_odd_stack
 .macro finish
     call    note
     jmp     tasks_done
@@ -283,6 +283,24 @@ main_step:
     finish
 main_ud:
     ud2
+// Goes on in user mode at a label, with flags.
+.macro to_user flags, label
+    push    0x4b
+    mov     eax, offset tasks_stack - 1025      // an odd one
+    push    eax
+    push    2 + (\flags)
+    push    0x43
+    mov     eax, offset \label
+    push    eax
+    iretd
+.endm
+main_odd_stack:                                 // alignment checks and interrupts are on
+    mov     eax, cr0
+    or      eax, 1 << 18
+    mov     cr0, eax
+    to_user (1 << 18) + (1 << 9), user_spin
+user_spin:
+    jmp     user_spin
 
 // Those of the other one.
 .global other_return, other_jump, other_divide, other_map, other_nmi, other_interrupt, other_debug, other_tables, other_small, other_end

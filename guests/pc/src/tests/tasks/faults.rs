@@ -4,6 +4,7 @@ use pc::tasks::selector::*;
 use pc::tasks::{End, Machine, Run, at, descriptor, task_gate, word};
 
 use super::paged::{LAST, paged};
+use crate::exception;
 use crate::lapic;
 use crate::tests::test::check;
 
@@ -215,5 +216,26 @@ pub fn pages(_: u64) -> Result<(), &'static str> {
         let run = machine.run(at!(main_touch));
         check!(ends(&run, DOUBLE_FAULT, 0) && run.end.tr == OTHER, "an error code without room");
     }
+    Ok(())
+}
+
+/// An interrupt in user mode whose stack is not aligned: the alignment check comes first, and the interrupt is still
+/// pending.
+pub fn odd_stack(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x56;
+    const ALIGNMENT: u32 = 17;
+    lapic::enable();
+    exception::handle(VECTOR, None);
+    lapic::send(0, lapic::command::SELF | u32::from(VECTOR));
+    let machine = Machine::new(0);
+    let handler = u64::from(at!(tasks_done));
+    // At the privilege of user mode.
+    *machine.idt(VECTOR.into()) = handler & 0xffff | u64::from(USER_CODE) << 16 | 0x8e << 40 | handler >> 16 << 48;
+    let run = machine.run(at!(main_odd_stack));
+    crate::machine::sti();
+    crate::machine::cli();
+    let came = exception::take(VECTOR);
+    check!(ends(&run, ALIGNMENT, run.end.code), "another exception");
+    check!(came == 1, "the interrupt does not come");
     Ok(())
 }

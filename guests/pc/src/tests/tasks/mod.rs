@@ -27,6 +27,7 @@ pub const ALL: &[Test] = &[
     ("tasks_that_can_not_begin", On::Any, faults::after),
     ("tasks_by_events_that_fault", On::Any, faults::of_events),
     ("tasks_that_are_not_there", On::Any, faults::pages),
+    ("interrupt_on_an_odd_stack", On::Any, faults::odd_stack),
 ];
 
 /// CR0.TS in a record.

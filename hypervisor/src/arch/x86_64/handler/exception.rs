@@ -38,6 +38,9 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
         Some((NMI, _)) => delivery::put_back_nmi(cpu),
         _ => {}
     }
+    if interrupted.is_some() {
+        delivery::pull(cpu);
+    }
     let row = if event as u8 == vector::ALIGNMENT { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
     resume_or_leave(cpu, row)
 }

@@ -182,13 +182,13 @@ fn note_priority(cpu: &mut Cpu) {
     }
 }
 
-/// Makes an interrupt pending again that was not delivered to the loaded vCPU.
+/// Makes an interrupt pending again that was not delivered to the loaded vCPU. The caller calls [`pull`].
 pub fn put_back(cpu: &mut Cpu, vector: u8) {
     // An 8259's interrupt was acknowledged: it becomes one of the APIC.
     cpu.apic().put_back(vector);
 }
 
-/// Makes an NMI pending again that was not delivered to the loaded vCPU.
+/// Makes an NMI pending again that was not delivered to the loaded vCPU. The caller calls [`pull`].
 pub fn put_back_nmi(cpu: &mut Cpu) {
     events::nmi(cpu.vcpu());
 }
