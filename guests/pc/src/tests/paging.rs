@@ -11,6 +11,8 @@ pc::assembly!("tests/paging.s");
 
 unsafe extern "C" {
     fn through_pae(pointers: *mut u64, flip: u32) -> u64;
+    fn activate_by_64_bit_code(gates: *const Gates) -> u64;
+    static activation_fails: u8;
 }
 
 const PRESENT: u64 = 1;
@@ -92,6 +94,27 @@ pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     check!(catch!("mov cr0, rsi", "rsi" = now & !PG ^ NE) == Some((GENERAL_PROTECTION, 0)), "the same, with another bit changed");
     check!(catch!("mov cr0, rsi", "rsi" = now | 1 << 32) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of CR0");
     check!(cr(0) == now, "CR0 changed");
+    Ok(())
+}
+
+/// Limit and base of an IDT of 32-bit gates.
+#[repr(C, packed)]
+struct Gates {
+    limit: u16,
+    base: u64,
+}
+
+/// IA-32e mode is not activated by code of a segment whose L bit is set, also if another bit of CR0 changes.
+pub fn activation(_: u64) -> Result<(), &'static str> {
+    static mut TABLE: [u64; 14] = [0; 14];
+    let handler = &raw const activation_fails as u64;
+    let table = &raw mut TABLE;
+    // SAFETY: interrupts are off, and the only exception is #GP, whose handler returns here.
+    let refused = unsafe {
+        (*table)[GENERAL_PROTECTION as usize] = handler & 0xffff | 0x18 << 16 | 0x8e << 40 | handler >> 16 << 48;
+        activate_by_64_bit_code(&Gates { limit: 14 * 8 - 1, base: table as u64 })
+    };
+    check!(refused == 1, "it is activated");
     Ok(())
 }
 

@@ -60,3 +60,48 @@ through_pae_end:
     or      rax, rdx
     pop_preserved
     ret
+
+// activate_by_64_bit_code(gates): with the L bit of CS set, tries to activate IA-32e mode by enabling paging, with CR0.NE flipped at the same time.
+// `gates`: limit and base of an IDT, whose #GP leads to `activation_fails`. Returns whether it was raised. Interrupts are off.
+.global activate_by_64_bit_code, activation_fails
+activate_by_64_bit_code:
+    push_preserved
+    sub     rsp, 16
+    sidt    [rsp]
+    mov     rbx, cr0
+    push    0x18
+    lea     rax, [rip + 1f]
+    push    rax
+    .byte   0x48, 0xcb                          // RET far, 64 bits
+.code32
+1:  mov     eax, ebx
+    and     eax, 0x7fffffff
+    mov     cr0, eax
+    lidt    [edi]
+    mov     esi, esp
+    mov     ecx, ebx
+    xor     ecx, 1 << 5
+    .byte   0xea                                // JMP far, to the segment of 64-bit code: of 16 bits in protected mode
+    .long   2f
+    .word   0x08
+2:  .byte   0x0f, 0x22, 0xc1                    // MOV CR0, ECX, in each mode
+.code64
+    xor     eax, eax
+    jmp     activation_end
+.code32
+activation_fails:
+    mov     esp, esi
+    mov     cr0, ebx
+    push    0x08
+    mov     eax, offset activation_end
+    push    eax
+    mov     eax, 1
+    retf
+.code64
+activation_end:
+    mov     esp, esp
+    mov     cr0, rbx
+    lidt    [rsp]
+    add     rsp, 16
+    pop_preserved
+    ret

@@ -33,8 +33,13 @@ pub const fn allowed(value: u64) -> u64 {
 
 /// Whether the loaded vCPU runs 64-bit code: EFER.LMA and CS.L.
 pub fn runs_64_bit_code() -> bool {
+    vmcs::read(Field::GUEST_EFER) & LMA != 0 && has_l()
+}
+
+/// CS.L of the loaded vCPU, which legacy code may set as well, without effect.
+fn has_l() -> bool {
     const L: u64 = 1 << 13;
-    vmcs::read(Field::GUEST_EFER) & LMA != 0 && vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
+    vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
 }
 
 /// CR0 as the loaded guest reads it.
@@ -52,15 +57,14 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
     /// Type of TR: a TSS of 32 or 64 bits.
     const WIDE: u64 = 1 << 3;
     let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
-    let runs_64 = runs_64_bit_code();
     let (old, old_shadow) = (vmcs::read(Field::GUEST_CR0), vmcs::read(Field::CR0_SHADOW));
     let kept = kept & !HELD;
     let value = written & !kept | old & kept;
     let (opens, closes) = (value & !old & PG != 0, old & !value & PG != 0);
     let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
     if wrong
-        || opens && efer & LME != 0 && (cr4 & PAE == 0 || runs_64 || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
-        || closes && (runs_64 || cr4 & PCIDE != 0)
+        || opens && efer & LME != 0 && (cr4 & PAE == 0 || has_l() || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
+        || closes && (runs_64_bit_code() || cr4 & PCIDE != 0)
     {
         return false;
     }
