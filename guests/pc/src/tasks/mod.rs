@@ -88,7 +88,7 @@ macro_rules! programs {
 }
 programs! {
     main_call main_call_twice main_call_gate main_call_small main_jump main_jump_gate main_int main_int3 main_into main_divide main_touch main_nmi
-    main_interrupt main_return main_debug main_step main_ud main_odd_stack
+    main_interrupt main_return main_debug main_step main_ud main_odd_stack main_user_touch
     other_return other_jump other_divide other_map other_nmi other_interrupt other_debug other_tables other_small other_end tasks_faults tasks_done
 }
 unsafe extern "C" {

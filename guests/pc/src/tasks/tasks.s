@@ -207,7 +207,7 @@ note:
 
 // Programs of the main task.
 .global main_call, main_call_twice, main_call_gate, main_call_small, main_jump, main_jump_gate, main_int, main_int3, main_into, main_divide
-.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_ud, main_odd_stack
+.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_ud, main_odd_stack, main_user_touch
 .macro finish
     call    note
     jmp     tasks_done
@@ -301,6 +301,11 @@ main_odd_stack:                                 // alignment checks and interrup
     to_user (1 << 18) + (1 << 9), user_spin
 user_spin:
     jmp     user_spin
+main_user_touch:
+    to_user 0, user_touch
+user_touch:
+    mov     eax, ss:[HOLE]                      // IRET has cleared DS
+    ud2
 
 // Those of the other one.
 .global other_return, other_jump, other_divide, other_map, other_nmi, other_interrupt, other_debug, other_tables, other_small, other_end

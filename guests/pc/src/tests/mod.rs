@@ -49,6 +49,7 @@ pub const ALL: &[Test] = &[
     ("paging_stays_on", On::Any, paging::paging_stays_on),
     ("pointers_of_pae", On::Any, paging::pointers_of_pae),
     ("long_mode_by_64_bit_code", On::Any, paging::activation),
+    ("fetch_through_no_memory", On::Stile, paging::fetch_through_no_memory),
     ("hypercall_at_the_edge", On::Stile, paging::at_the_edge),
     ("xcr0", On::Any, xcr0),
     ("simd_registers_survive", On::Any, simd_registers_survive),

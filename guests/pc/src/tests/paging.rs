@@ -6,6 +6,7 @@ use core::arch::x86_64::__cpuid_count as cpuid;
 use super::test::check;
 use super::vector::GENERAL_PROTECTION;
 use crate::exception::catch;
+use crate::machine::{rdmsr, wrmsr};
 
 pc::assembly!("tests/paging.s");
 
@@ -115,6 +116,30 @@ pub fn activation(_: u64) -> Result<(), &'static str> {
         activate_by_64_bit_code(&Gates { limit: 14 * 8 - 1, base: table as u64 })
     };
     check!(refused == 1, "it is activated");
+    Ok(())
+}
+
+/// A fetch through a page table where there is no RAM: the error code has I/D set.
+pub fn fetch_through_no_memory(_: u64) -> Result<(), &'static str> {
+    const PAGE_FAULT: u64 = 14;
+    const FETCH: u64 = 1 << 4;
+    const EFER: u32 = 0xc000_0080;
+    const NXE: u64 = 1 << 11;
+    const INDEX: u64 = 254;
+    let place = ((cr3() & !0xfff) + 8 * INDEX) as *mut u64;
+    // SAFETY: the entry is not in use, and all entries have NX clear.
+    let (fetch, read) = unsafe {
+        place.write_volatile(1 << 36 | PRESENT_WRITABLE);
+        let efer = rdmsr(EFER);
+        wrmsr(EFER, efer | NXE);
+        let outcome = (catch!("jmp rsi", "rsi" = INDEX << 39), catch!("mov al, [rsi]", "rsi" = INDEX << 39));
+        wrmsr(EFER, efer);
+        place.write_volatile(0);
+        asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack));
+        outcome
+    };
+    check!(fetch == Some((PAGE_FAULT, FETCH)), "a fetch: another exception, or error code");
+    check!(read == Some((PAGE_FAULT, 0)), "a read: another exception, or error code");
     Ok(())
 }
 

@@ -239,3 +239,20 @@ pub fn odd_stack(_: u64) -> Result<(), &'static str> {
     check!(came == 1, "the interrupt does not come");
     Ok(())
 }
+
+/// An access in user mode through a page table where there is no RAM: the error code has U/S set.
+pub fn user_through_no_memory(_: u64) -> Result<(), &'static str> {
+    const USER: u32 = 1 << 2;
+    let (machine, roots) = paged(0, false);
+    let root = roots[0] as *mut u32;
+    // SAFETY: the table belongs to these tests, and no program runs.
+    unsafe {
+        for entry in 0..1024 {
+            *root.add(entry) |= USER;
+        }
+        *root.add(256) = 0xf000_0007;
+    }
+    let run = machine.run(at!(main_user_touch));
+    check!(ends(&run, PAGE_FAULT, USER) && run.end.cr2 == 0x4000_0000, "another exception");
+    Ok(())
+}

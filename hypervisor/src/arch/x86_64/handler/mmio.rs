@@ -7,6 +7,7 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 use stile_x86_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
+use stile_x86_walk::{Kind, translate};
 
 use super::complete::{finish, refetch};
 use super::{advance_from_apic, advance_to, crash, exception};
@@ -17,7 +18,8 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
-use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::{cr0, inject};
+use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// A string instruction accessed a port, and no memory operand.
 pub const NO_ADDRESS: u64 = u64::MAX;
@@ -220,10 +222,30 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
 fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     let context = context(cpu);
     let processor = Processor::new(cpu, &context);
-    match processor.translate(linear, write, By::Processor) {
-        Ok(_) => Outcome::again(row),
-        Err(fault) => refuse(row, fault),
+    if processor.translate(linear, write, By::Processor).is_ok() {
+        return Outcome::again(row);
     }
+    // The exit does not tell the access. Within the longest instruction's bytes it is the fetch.
+    let fetch = linear.wrapping_sub(instruction_address()) < LONGEST;
+    let kind = match (fetch, write) {
+        (true, _) => Kind::Fetch,
+        (false, true) => Kind::Write,
+        (false, false) => Kind::Read,
+    };
+    let access = stile_x86_walk::Access { kind, user: context.user(), smap_override: false };
+    match translate(&Ram(cpu.vcpu().vm()), context.paging(), linear, access) {
+        Ok(_) => Outcome::again(row),
+        Err(fault) => refuse(row, fault.into()),
+    }
+}
+
+/// The longest instruction, in bytes.
+const LONGEST: u64 = 15;
+
+/// Linear address of the vCPU's instruction.
+fn instruction_address() -> u64 {
+    let rip = vmcs::read(Field::GUEST_RIP);
+    if cr0::runs_64_bit_code() { rip } else { vmcs::read(Field::GUEST_CS_BASE).wrapping_add(rip) & 0xffff_ffff }
 }
 
 /// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or a port by a string
