@@ -46,8 +46,8 @@ pub struct Vcpu<'a> {
     pub pstate: u64,
     /// A virtual SError is pending.
     pub serror: bool,
-    /// Registers of EL1 and EL0 that the guest writes without a trap, in the hypervisor's order. CNTP_CVAL_EL0 is relative
-    /// to the physical counter at the time of the snapshot, modulo 2^64.
+    /// Registers of EL1 and EL0 that the guest writes without a trap, in the hypervisor's order. CNTP_CVAL_EL0 is what is
+    /// [`left`](crate::countdown::left) at the time of the snapshot.
     pub el1: [u64; EL1_REGISTERS],
     /// Pointer-authentication keys: APIA, APIB, APDA, APDB, APGA, low half first.
     pub keys: [u64; 10],

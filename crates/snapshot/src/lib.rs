@@ -16,6 +16,7 @@
 extern crate std;
 
 pub mod aarch64;
+pub mod countdown;
 pub mod device;
 pub mod gic;
 pub mod pages;

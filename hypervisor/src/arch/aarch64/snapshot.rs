@@ -3,7 +3,7 @@
 use stile_board::{intid, mpidr};
 use stile_snapshot::aarch64::{EL1_REGISTERS, Machine, Vcpu as SavedVcpu};
 use stile_snapshot::gic::Spis;
-use stile_snapshot::{decode, encode, pstate};
+use stile_snapshot::{countdown, decode, encode, pstate};
 
 use crate::arch::aarch64::Arch;
 use crate::arch::aarch64::host::{features, timer};
@@ -171,7 +171,7 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
     let mut el1 = context.el1;
     // The physical counter is the machine's: its timer keeps the time that is left.
     let compare = &mut el1[El1::CntpCval as usize];
-    *compare = compare.wrapping_sub(since);
+    *compare = countdown::left(*compare, since);
     let record = SavedVcpu {
         on,
         pc: context.pc,
@@ -210,8 +210,7 @@ fn restore_vcpu(vm: &'static Vm, vcpu: &Vcpu, since: u64, from: &[u8]) -> Result
         return Err(FORM);
     }
     let compare = &mut context.el1[El1::CntpCval as usize];
-    // Negative if it has expired.
-    *compare = since.saturating_add_signed(*compare as i64);
+    *compare = countdown::compare(*compare, since);
     let distributor = vm.arch.distributor.lock();
     vcpu.arch.redistributor.lock().restore(&distributor, &record.private);
     drop(distributor);

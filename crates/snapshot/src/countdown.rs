@@ -1,0 +1,44 @@
+//! Compare values of timers on the machine's own counter: a record has the ticks that are left.
+
+/// Time left of a timer that never fires.
+const NEVER: u64 = i64::MAX as u64;
+
+/// Returns the ticks from `now` until a counter reaches `compare`: negative, modulo 2^64, if it has; `i64::MAX` if that is
+/// so many or more.
+pub fn left(compare: u64, now: u64) -> u64 {
+    if compare >= now { (compare - now).min(NEVER) } else { compare.wrapping_sub(now).max(1 << 63) }
+}
+
+/// Returns the compare value of a timer that has as many ticks [`left`] at `now`.
+pub fn compare(left: u64, now: u64) -> u64 {
+    if left == NEVER { u64::MAX } else { now.saturating_add_signed(left as i64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_timer_that_never_fires_does_not_fire() {
+        for (then, now) in [(0, 0), (1000, 5), (1 << 40, 1 << 41), ((1 << 63) - 1, 1)] {
+            assert_eq!(compare(left(u64::MAX, then), now), u64::MAX);
+            assert_eq!(compare(left((1 << 63) + then, then), now), u64::MAX);
+        }
+        assert_eq!(compare(left(1 << 63, 1000), 2000), (1 << 63) + 1000);
+    }
+
+    #[test]
+    fn a_timer_that_has_expired_stays_so() {
+        assert_eq!(compare(left(0, 1000), 2000), 1000);
+        assert_eq!(compare(left(0, 1000), 10), 0);
+        assert_eq!(compare(left(0, u64::MAX), u64::MAX), (1 << 63) - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn what_has_expired_and_what_has_not_is_the_same(at: u64, then: u64, now in 0..u64::MAX - 1) {
+            prop_assert_eq!(compare(left(at, then), now) <= now, at <= then);
+        }
+    }
+}
