@@ -94,8 +94,11 @@ impl Redistributor {
     }
 
     /// Imports the state of this vCPU, which is not loaded, after the distributor's. Its first load must
-    /// [`sync`](Self::sync).
-    pub fn restore(&mut self, distributor: &Distributor, from: &saved::Private) {
+    /// [`sync`](Self::sync), and that of all other vCPUs.
+    pub fn restore(&mut self, distributor: &mut Distributor, from: &saved::Private) {
+        // An SPI may have become pending since the distributor's restoration, and be in a list register: a line of a device
+        // that has not stopped. All vCPUs sync.
+        let _ = self.withdraw(distributor, Requests(0));
         self.reset();
         let mut block = from.block.clone();
         // SGIs are edge-triggered, PPIs of timers level-sensitive.
@@ -192,7 +195,7 @@ mod tests {
         to.restore_enables(distributor.group_enables());
         (0..distributor.block_count()).for_each(|b| to.restore(b, &distributor.save(b).unwrap()));
         for (other, from) in others.iter_mut().zip(redistributors) {
-            other.restore(&to, &from.save());
+            other.restore(&mut to, &from.save());
         }
         (to, others)
     }
@@ -288,6 +291,27 @@ mod tests {
         assert_eq!(redistributors[1].save(), view);
     }
 
+    /// Input arrives at the console between two parts of a restoration.
+    #[test]
+    fn an_spi_that_becomes_pending_during_a_restoration_is_delivered() {
+        let (distributor, mut redistributors) = machine();
+        let mut distributor = distributor;
+        let private = redistributors[0].save();
+        let spis = saved::Block { enabled: 1 << 1, group1: 1 << 1, priority: [0x80; BLOCK], ..saved::Spis::default().block };
+        distributor.restore_enables(2);
+        distributor.restore(0, &saved::Spis { block: spis, ..saved::Spis::default() });
+        let _ = distributor.set_level(33, true);
+        let _ = redistributors[0].sync_saved(&mut distributor);
+        assert_eq!(redistributors[0].interface.read(0).intid(), 33);
+        redistributors[0].restore(&mut distributor, &private);
+        redistributors[1].restore(&mut distributor, &private);
+        let _ = redistributors[0].sync_saved(&mut distributor);
+        let _ = redistributors[1].sync_saved(&mut distributor);
+        let lr = redistributors[0].interface.read(0);
+        assert!(lr.intid() == 33 && lr.pending(), "{lr:?}");
+        assert!(distributor.settled());
+    }
+
     fn block() -> impl Strategy<Value = saved::Block> {
         (any::<[u32; 7]>(), any::<[u8; 32]>(), any::<[u16; 32]>()).prop_map(|(bits, priority, acknowledged)| {
             let [enabled, group1, edge, line, pending, active, written] = bits;
@@ -311,7 +335,7 @@ mod tests {
             distributor.restore_enables(enables);
             distributor.restore(0, &saved::Spis { block: spis.0, routes: spis.1, homes: spis.2 });
             distributor.restore(1, &saved::Spis::default());
-            redistributor.restore(&distributor, &saved::Private { block, held, asleep, vmcr, ap0r, ap1r });
+            redistributor.restore(&mut distributor, &saved::Private { block, held, asleep, vmcr, ap0r, ap1r });
             let first = redistributor.save();
             prop_assert_eq!(first.vmcr & !VMCR, Vmcr::VFIQEN);
             prop_assert!(!common_binary_point || first.vmcr & Vmcr::VCBPR != 0);

@@ -226,11 +226,11 @@ fn interrupts(kind: u8, bytes: &[u8]) {
         let Some(spis) = decode::<Spis>(bytes) else { return reach("refused") };
         reach("spis");
         distributor.restore(0, &spis);
-        redistributor.restore(&distributor, &Private::default());
+        redistributor.restore(&mut distributor, &Private::default());
     } else {
         let Some(private) = decode::<Private>(bytes) else { return reach("refused") };
         reach("private");
-        redistributor.restore(&distributor, &private);
+        redistributor.restore(&mut distributor, &private);
     }
     let _ = redistributor.sync_saved(&mut distributor);
     for n in 0..4 {

@@ -211,8 +211,8 @@ fn restore_vcpu(vm: &'static Vm, vcpu: &Vcpu, since: u64, from: &[u8]) -> Result
     }
     let compare = &mut context.el1[El1::CntpCval as usize];
     *compare = countdown::compare(*compare, since);
-    let distributor = vm.arch.distributor.lock();
-    vcpu.arch.redistributor.lock().restore(&distributor, &record.private);
+    let mut distributor = vm.arch.distributor.lock();
+    vcpu.arch.redistributor.lock().restore(&mut distributor, &record.private);
     drop(distributor);
     vm.arch.power.lock().set_on(vcpu.arch.index, record.on);
     if let Some(ticks) = record.stolen {
