@@ -45,7 +45,8 @@ named_rows! {
     ABORT_FETCH = "fetch",
     /// The guest's translation tables are in unmapped memory.
     ABORT_WALK = "table walk",
-    /// An access to a device without a syndrome (ISV is 0), so that the transferred register is unknown.
+    /// An access to a device without a syndrome (ISV is 0), so that the transferred register is unknown. Also cache
+    /// maintenance of a device, which is skipped.
     ABORT_NO_SYNDROME = "no syndrome",
     /// A synchronous external abort from hardware.
     ABORT_EXTERNAL = "external",

@@ -49,6 +49,13 @@ impl DataAbort {
         Fault::new(self.dfsc())
     }
 
+    /// Whether this is cache maintenance by an address that is not mapped. (Address translation instructions fault in the
+    /// second stage only for their table walk.)
+    #[inline]
+    pub const fn is_unmapped_maintenance(self) -> bool {
+        self.cm() && !self.s1ptw() && self.fault().is_translation()
+    }
+
     /// The access's size in bytes: 1, 2, 4 or 8. Valid if `isv` is.
     #[inline]
     pub const fn size(self) -> u64 {

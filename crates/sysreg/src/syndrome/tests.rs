@@ -51,6 +51,16 @@ fn a_device_access() {
 }
 
 #[test]
+fn cache_maintenance_of_a_device() {
+    // `dc civac, x0` of an unmapped page: CM, WnR, translation level 3.
+    let abort = Esr(0x24 << 26 | 1 << 25 | 1 << 8 | 1 << 6 | 0b00_0111).data_abort();
+    assert!(abort.is_unmapped_maintenance());
+    assert!(!abort.with_cm(false).is_unmapped_maintenance(), "a store");
+    assert!(!abort.with_s1ptw(true).is_unmapped_maintenance(), "the guest's tables are at an unmapped address");
+    assert!(!abort.with_dfsc(0b00_1111).is_unmapped_maintenance(), "a permission fault");
+}
+
+#[test]
 fn whole_registers_are_not_cut() {
     let abort = DataAbort::new().with_sas(3).with_sf(true);
     assert_eq!(abort.loaded_value(u64::MAX), u64::MAX);

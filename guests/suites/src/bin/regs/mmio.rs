@@ -17,7 +17,8 @@ pub const TESTS: &[Test] = tests![
     load_sign_extension,
     store_sizes,
     ordered_forms,
-    undecodable_forms
+    undecodable_forms,
+    cache_maintenance
 ];
 
 /// The priority of a spare SPI: a byte that can be written, with its neighbours.
@@ -164,5 +165,19 @@ fn undecodable_forms() -> Outcome {
         }
     }
     payload::uart::init();
+    Ok(())
+}
+
+/// Cache maintenance by the address of a device: nothing is cached.
+fn cache_maintenance() -> Outcome {
+    const FORMS: [(&str, u32); 4] = [("ivac", 0xD508_7621), ("cvac", 0xD50B_7A21), ("cvau", 0xD50B_7B21), ("civac", 0xD50B_7E21)];
+    for address in [priorities(), UART, UART + 0x20] {
+        for (name, word) in FORMS {
+            let mut registers = [0x10; 31];
+            registers[1] = address;
+            let fault = probe::run(&[word], &mut registers);
+            check!(fault.is_none(), "dc {name} at {address:#x} took an exception: {fault:x?}");
+        }
+    }
     Ok(())
 }

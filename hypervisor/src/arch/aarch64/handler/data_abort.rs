@@ -7,6 +7,7 @@ use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
+use super::skip_instruction;
 use crate::arch::aarch64::emulation::devices::Device;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -97,7 +98,8 @@ fn load_again(cpu: &mut Cpu, device: Device, row: RowId) -> Outcome {
     Outcome::leave(row)
 }
 
-/// Handles other faults. A store to read-only memory that belongs to a device is an access to the device.
+/// Handles other faults. A store to read-only memory that belongs to a device is an access to the device. Cache
+/// maintenance of a device does nothing.
 #[cold]
 #[inline(never)]
 fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
@@ -105,6 +107,11 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     const PERMISSION: u64 = 1 << 3;
     let abort = Esr(esr).data_abort();
     let is_store = abort.isv() && abort.wnr() && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
+    if abort.is_unmapped_maintenance() && cpu.vcpu().vm().devices.buses.memory.at(ipa).is_some() {
+        // Nothing of a device is cached.
+        skip_instruction();
+        return Outcome::again(rows::ABORT_NO_SYNDROME);
+    }
     if !is_store {
         return touch_or_refuse(cpu, Esr(esr), ipa);
     }
