@@ -172,6 +172,7 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
     // The physical counter is the machine's: its timer keeps the time that is left.
     let compare = &mut el1[El1::CntpCval as usize];
     *compare = countdown::left(*compare, since);
+    let debug = context.debug.save(&mut el1[El1::Mdscr as usize]);
     let record = SavedVcpu {
         on,
         pc: context.pc,
@@ -180,7 +181,7 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
         el1,
         keys: context.keys.saved(),
         general: context.general,
-        debug: context.debug.save(),
+        debug,
         fpcr,
         fpsr,
         zcr,
@@ -205,7 +206,7 @@ fn restore_vcpu(vm: &'static Vm, vcpu: &Vcpu, since: u64, from: &[u8]) -> Result
     // The guest writes all of these without a trap.
     (context.el1, context.general) = (record.el1, record.general);
     context.keys.restore(&record.keys);
-    context.debug.restore(&record.debug);
+    context.debug.restore(&record.debug, &mut context.el1[El1::Mdscr as usize]);
     if !context.fp.restore((record.fpcr, record.fpsr, record.zcr, record.z, record.p)) {
         return Err(FORM);
     }

@@ -129,20 +129,18 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         Class::Debug | Class::OsLock => {
             let Parts { context, frame, .. } = cpu.parts();
             let debug = &mut context.debug;
-            if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
-                // Granted permanently: the guest retries the access, which no longer traps.
-                debug.grant();
+            if class == Class::Debug && reg != SysReg::MDRAR_EL1 && debug.grant() {
+                // The guest retries the access, which no longer traps.
                 return;
             }
-            if write {
-                if reg == SysReg::OSLAR_EL1 {
-                    debug.set_os_lock(value & 1 != 0);
-                }
-            } else {
-                // Machine-wide debug registers: RAZ/WI.
-                frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
+            let done = match write {
+                true => debug.write(reg, value),
+                false => debug.read(reg).map(|value| frame.set(register, value)),
+            };
+            match done {
+                Some(()) => skip_instruction(),
+                None => inject::undefined(esr),
             }
-            skip_instruction();
         }
         // Not among the traps that `traps` sets.
         _ => inject::undefined(esr),

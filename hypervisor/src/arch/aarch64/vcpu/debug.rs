@@ -1,7 +1,12 @@
 //! Breakpoints and watchpoints. Most guests never use them: their registers trap until the first access, and move at
 //! load and put from then on.
+//!
+//! The physical OS lock is always clear: with it set, MDSCR_EL1 writes fields of the machine's EDSCR, of which INTdis
+//! masks interrupts to EL2 as well (Arm ARM, MDSCR_EL1, EDSCR). While the guest's is set, the registers trap, and the
+//! guest accesses the copy here.
 
 use stile_snapshot::aarch64::{BREAKPOINTS, Debug as Saved};
+use stile_sysreg::SysReg;
 
 use super::traps;
 use crate::arch::aarch64::host::features;
@@ -9,14 +14,23 @@ use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
 const MOST: usize = BREAKPOINTS;
 
-/// OS lock while no vCPU is loaded: unlocked, as a booted guest leaves it.
-const LOCKED_ON_PUT: bool = false;
+/// MDSCR_EL1 bits that guests can set: SS, TDCC, KDE, MDE.
+const MDSCR: u64 = 1 << 15 | 1 << 13 | TDCC | 1;
+/// EL0's accesses of the debug communications channel trap.
+const TDCC: u64 = 1 << 12;
 
 /// Debug registers of a vCPU.
 pub struct Debug {
+    /// The guest has used them.
     in_use: bool,
+    /// They are in the CPU while the vCPU is loaded.
+    granted: bool,
+    /// They are granted also while the OS lock is set: the vCPU has an EL2.
+    shared: bool,
     /// OSLSR_EL1.OSLK.
     os_lock: bool,
+    /// MDSCR_EL1 while the OS lock withholds it: then the CPU's has TDCC only.
+    mdscr: u64,
     bvr: [u64; MOST],
     bcr: [u64; MOST],
     wvr: [u64; MOST],
@@ -26,57 +40,128 @@ pub struct Debug {
 impl Debug {
     /// Reset state: not in use, OS lock set (Arm ARM, OSLSR_EL1, on a Cold reset).
     pub fn reset(&mut self) {
-        *self = Debug { in_use: false, os_lock: true, bvr: [0; MOST], bcr: [0; MOST], wvr: [0; MOST], wcr: [0; MOST] };
+        *self = Debug {
+            in_use: false,
+            granted: false,
+            shared: false,
+            os_lock: true,
+            mdscr: 0,
+            bvr: [0; MOST],
+            bcr: [0; MOST],
+            wvr: [0; MOST],
+            wcr: [0; MOST],
+        };
     }
 
-    /// Writes the OS lock of the loaded vCPU, which the hardware observes.
-    pub fn set_os_lock(&mut self, locked: bool) {
+    /// Writes the OS lock of the loaded vCPU: debug exceptions, except those of BRK, are disabled while it is set (Arm ARM,
+    /// OSLSR_EL1.OSLK).
+    fn set_os_lock(&mut self, locked: bool) {
+        if self.os_lock == locked {
+            return;
+        }
         self.os_lock = locked;
-        write_sysreg!(OSLAR_EL1, u64::from(locked));
+        if self.shared {
+            return;
+        }
+        if locked {
+            self.put();
+            self.granted = false;
+            self.mdscr = read_sysreg!(MDSCR_EL1) & MDSCR;
+            write_sysreg!(MDSCR_EL1, self.mdscr & TDCC);
+        } else {
+            write_sysreg!(MDSCR_EL1, self.mdscr);
+            if self.in_use {
+                self.grant();
+            }
+        }
     }
 
-    /// OSLSR_EL1: OSLM (implemented) and OSLK (state).
-    pub fn os_lock_status(&self) -> u64 {
-        1 << 3 | u64::from(self.os_lock) << 1
-    }
-
-    /// Grants the registers to the loaded vCPU, whose guest accessed one.
-    pub fn grant(&mut self) {
-        self.in_use = true;
-        traps::set_debug_traps(false);
-        self.load();
+    /// Grants the registers to the loaded vCPU, whose guest accessed one. Returns false if they are granted already, or the
+    /// OS lock withholds them.
+    pub fn grant(&mut self) -> bool {
+        if self.granted || self.os_lock {
+            return false;
+        }
+        (self.in_use, self.granted) = (true, true);
+        self.load_granted();
+        true
     }
 
     /// Grants the registers from the start. The vCPU is not loaded.
     pub fn share(&mut self) {
-        self.in_use = true;
+        (self.in_use, self.granted, self.shared) = (true, true, true);
     }
 
-    /// Whether the registers are granted.
-    pub fn in_use(&self) -> bool {
-        self.in_use
+    /// Reads a register of the loaded vCPU, for its guest. `None` if the CPU does not have it.
+    pub fn read(&mut self, reg: SysReg) -> Option<u64> {
+        match reg {
+            // OSLM: the lock is implemented.
+            SysReg::OSLSR_EL1 => Some(1 << 3 | u64::from(self.os_lock) << 1),
+            SysReg::MDSCR_EL1 => Some(self.mdscr),
+            _ => match self.comparator(reg) {
+                Comparator::Register(value) => Some(*value),
+                Comparator::Absent => None,
+                // Machine-wide registers: RAZ/WI.
+                Comparator::Other => Some(0),
+            },
+        }
     }
 
-    /// Exports the registers of a vCPU that is not loaded.
-    pub fn save(&self) -> Saved {
-        let Debug { in_use, os_lock, bvr, bcr, wvr, wcr } = *self;
+    /// Writes a register of the loaded vCPU, for its guest. `None` if the CPU does not have it.
+    pub fn write(&mut self, reg: SysReg, value: u64) -> Option<()> {
+        match reg {
+            SysReg::OSLAR_EL1 => self.set_os_lock(value & 1 != 0),
+            SysReg::MDSCR_EL1 => (self.in_use, self.mdscr) = (true, value & MDSCR),
+            _ => match self.comparator(reg) {
+                Comparator::Register(register) => {
+                    *register = value;
+                    self.in_use = true;
+                }
+                Comparator::Absent => return None,
+                Comparator::Other => {}
+            },
+        }
+        Some(())
+    }
+
+    /// The copy of a register of a breakpoint or watchpoint.
+    fn comparator(&mut self, reg: SysReg) -> Comparator<'_> {
+        let have = features::get();
+        let (of, last) = match (reg.op0(), reg.op1(), reg.crn(), reg.op2()) {
+            (2, 0, 0, 4) => (&mut self.bvr, have.breakpoints),
+            (2, 0, 0, 5) => (&mut self.bcr, have.breakpoints),
+            (2, 0, 0, 6) => (&mut self.wvr, have.watchpoints),
+            (2, 0, 0, 7) => (&mut self.wcr, have.watchpoints),
+            _ => return Comparator::Other,
+        };
+        of.get_mut(usize::from(reg.crm())).filter(|_| reg.crm() <= last).map_or(Comparator::Absent, Comparator::Register)
+    }
+
+    /// Exports the registers of a vCPU that is not loaded. `mdscr`: its MDSCR_EL1, which becomes that of the guest's view.
+    pub fn save(&self, mdscr: &mut u64) -> Saved {
+        let Debug { in_use, os_lock, bvr, bcr, wvr, wcr, .. } = *self;
+        if os_lock {
+            *mdscr = self.mdscr;
+        }
         Saved { in_use, os_lock, bvr, bcr, wvr, wcr }
     }
 
-    /// Imports the registers of a vCPU that is not loaded. The guest could have written any values.
-    pub fn restore(&mut self, from: &Saved) {
+    /// Imports the registers of a vCPU that is not loaded. The guest could have written any values. `mdscr`: as in
+    /// [`save`](Self::save); becomes that of the CPU.
+    pub fn restore(&mut self, from: &Saved, mdscr: &mut u64) {
         let Saved { in_use, os_lock, bvr, bcr, wvr, wcr } = *from;
-        *self = Debug { in_use, os_lock, bvr, bcr, wvr, wcr };
+        let guests = *mdscr & MDSCR;
+        if os_lock {
+            *mdscr = guests & TDCC;
+        }
+        *self = Debug { in_use, granted: in_use && !os_lock, shared: false, os_lock, mdscr: guests, bvr, bcr, wvr, wcr };
     }
 
     /// Loads the registers, if granted.
     #[inline(always)]
     pub fn load(&self) {
-        if self.in_use {
+        if self.granted {
             self.load_granted();
-        }
-        if self.os_lock != LOCKED_ON_PUT {
-            write_sysreg!(OSLAR_EL1, u64::from(self.os_lock));
         }
     }
 
@@ -95,13 +180,10 @@ impl Debug {
     }
 
     /// Puts the registers, if granted, and disables them, so that they do not stop another vCPU. The next vCPU finds
-    /// them trapped, and the OS lock as in [`LOCKED_ON_PUT`].
+    /// them trapped.
     #[inline(always)]
     pub fn put(&mut self) {
-        if self.os_lock != LOCKED_ON_PUT {
-            write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
-        }
-        if self.in_use {
+        if self.granted {
             self.put_granted();
         }
     }
@@ -126,10 +208,20 @@ impl Debug {
     }
 }
 
-/// Disables all breakpoints and watchpoints of this CPU: their reset state is unknown.
+/// A register by its encoding.
+enum Comparator<'a> {
+    /// Of a breakpoint or watchpoint.
+    Register(&'a mut u64),
+    /// Of one that the CPU does not have.
+    Absent,
+    /// Another register.
+    Other,
+}
+
+/// Disables all breakpoints and watchpoints of this CPU, whose reset state is unknown, and clears the OS lock.
 pub fn disable() {
     let have = features::get();
-    write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
+    write_sysreg!(OSLAR_EL1, 0);
     for n in 0..=usize::from(have.breakpoints) {
         write_breakpoint(n, 0, 0);
     }
