@@ -6,6 +6,7 @@ use super::disk::{Contents, Disk};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use stile::exit;
 use stile::programs::Programs;
+use stile::session::SAME_MEMORY;
 
 /// QEMU's options for a virtio function behind the SMMU.
 const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
@@ -103,7 +104,7 @@ fn blocked_dma(programs: &Programs) -> Result<Scenario> {
     );
     let blocked = |what: &str| format!("dma: PCI function 0000:00:02.0 {what}, outside of the VM's memory: blocked");
     let notes = [blocked("read 0x44000000"), blocked("wrote to 0x44000000"), blocked("wrote to 0x8000000")];
-    let notes = notes.into_iter().chain(["is cut off from memory".into(), NO_DIFFERENCE.into(), NO_DIFFERENCE.into()]).collect();
+    let notes = notes.into_iter().chain(["is cut off from memory", NO_DIFFERENCE, NO_DIFFERENCE, SAME_MEMORY].map(Into::into)).collect();
     let expect = Expect {
         output: vec!["boot 1".into(), "PASS many_faults_cut_it_off".into(), "boot 2".into(), "PASS nothing_was_under_way".into()],
         notes,

@@ -350,7 +350,7 @@ impl assigned::SecondStage for Vm {
 
     fn unmap_device(&self, gpa: u64, size: u64) {
         // Frees tables as well: otherwise a guest that moves a BAR around would accumulate them.
-        let done = self.table.lock().unmap(&mut TableFrames, &mut AtOnce, gpa, size);
+        let done = self.table.lock().unmap(&mut { self.arena }, &mut AtOnce, gpa, size);
         debug_assert!(done.is_ok(), "what was mapped as a whole needs no memory to be unmapped");
     }
 }
