@@ -22,7 +22,8 @@ const SUITES: [(&str, &str); 5] =
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![masked(programs)?, unreachable(programs)?, debian(programs, false)?, debian(programs, true)?];
+    let mut scenarios =
+        vec![masked(programs)?, masked_in_firmware(programs)?, unreachable(programs)?, debian(programs, false)?, debian(programs, true)?];
     scenarios.extend([misplaced(programs)?, switched(programs)?]);
     for trusted in [false, true] {
         for (suite, append) in SUITES {
@@ -121,6 +122,47 @@ fn masked(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("direct/masked", "--exits") })
 }
 
+/// Code that executes in the memory for firmware, below RAM, masks all interrupts and spins: the operator regains its CPU.
+fn masked_in_firmware(programs: &Programs) -> Result<Scenario> {
+    let vm = "name = \"spin\"\nkernel = \"firmware.bin\"\nmemory = \"256M\"\n";
+    let steps = vec![
+        Step::new("spin      | up", "restart m/spin", &["m/spin restarts"]),
+        // By then its interrupts are direct.
+        Step::new("spin      | up", "top m/spin --once --json --interval 1", &[r#""vm":"spin""#]),
+        Step::new(ROUND, "stop m/spin --force", &["m/spin is off"]),
+        Step::new("", "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = vec!["spin      | up".into(), ROUND.into()];
+    expect.notes.extend([SAME_MEMORY.into(), "regained".into()]);
+    let files = vec![("firmware.bin", spinning_firmware())];
+    let config = config(vm, programs, 1_000_000)?;
+    Ok(Scenario { config: Some(config), files, steps, expect, ..Scenario::new("direct/masked-firmware", "--exits") })
+}
+
+/// Returns a firmware volume whose code prints "up" and spins. Interrupts and the priority mask are as after a reset.
+fn spinning_firmware() -> Vec<u8> {
+    const CODE: usize = 64;
+    let store = |byte: u8| [0x5280_0001 | u32::from(byte) << 5, 0xb900_0001]; // mov w1, #byte; str w1, [x0]
+    let mut code = vec![
+        0xd280_0022, // mov x2, #1
+        0xd518_cce2, // msr ICC_IGRPEN1_EL1, x2
+        0xd2a1_2000, // mov x0, #0x900_0000
+        0x5280_6021, // mov w1, #0x301
+        0xb900_3001, // str w1, [x0, #0x30]: UARTCR
+    ];
+    code.extend(b"up\n".iter().flat_map(|&byte| store(byte)));
+    code.push(0x1400_0000); // b .
+    let mut volume = vec![0; 4096];
+    volume[..4].copy_from_slice(&(0x1400_0000 | CODE as u32 / 4).to_le_bytes()); // b CODE
+    volume[32..40].copy_from_slice(&4096_u64.to_le_bytes());
+    volume[40..44].copy_from_slice(b"_FVH");
+    for (place, word) in volume[CODE..].chunks_exact_mut(4).zip(code) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    volume
+}
+
 /// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, while its other vCPU reads the first one's interrupt
 /// state in a loop. The VM that shares the second CPU, and the operator, make progress; the VM itself keeps running.
 fn unreachable(programs: &Programs) -> Result<Scenario> {
@@ -145,7 +187,7 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
         // Longer than the 5 s after which the watch reports the CPU.
         Step::new(ROUND, "top m/neighbour --once --json --interval 8", &[r#""vm":"neighbour""#]),
     ];
-    let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];
+    let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?.into())];
     let notes = vec!["CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile".into()];
     let expect = Expect {
         status: exit::LEFT,

@@ -137,11 +137,11 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\n{memory}{more}", programs.path(program)?))
     };
     let files = vec![
-        ("spin.toml", vm("spin", "spin", "vcpus = 2\n")?),
-        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n[vm.budget]\nexits_per_second = 1\n")?),
-        ("large.toml", vm("large", "spin", "memory = \"60G\"\n")?),
-        ("nowhere.toml", vm("nowhere", "spin", "cpus = \"40\"\n")?),
-        ("two.toml", vm("a", "spin", "")? + &vm("b", "spin", "")?),
+        ("spin.toml", vm("spin", "spin", "vcpus = 2\n")?.into()),
+        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n[vm.budget]\nexits_per_second = 1\n")?.into()),
+        ("large.toml", vm("large", "spin", "memory = \"60G\"\n")?.into()),
+        ("nowhere.toml", vm("nowhere", "spin", "cpus = \"40\"\n")?.into()),
+        ("two.toml", (vm("a", "spin", "")? + &vm("b", "spin", "")?).into()),
     ];
     let mut steps = vec![
         Step::new("spin: ", "destroy m/spin --force", &["m/spin is destroyed"]),
@@ -186,7 +186,8 @@ fn create(programs: &Programs) -> Result<Scenario> {
 /// CPU 0 idles and receives uploads, with an interrupt for each byte, while a VM runs on CPU 1. Each interrupt ends a wait, also one that is taken
 /// between STI and HLT.
 fn uploads(programs: &Programs) -> Result<Scenario> {
-    let files = vec![("extra.toml", format!("[[vm]]\nname = \"extra\"\nkernel = \"{}\"\nmemory = \"16M\"\n", programs.path("spin")?))];
+    let files =
+        vec![("extra.toml", format!("[[vm]]\nname = \"extra\"\nkernel = \"{}\"\nmemory = \"16M\"\n", programs.path("spin")?).into())];
     let mut steps = vec![Step::new(ROUND, "pause m/spin", &["m/spin is paused"])];
     for _ in 0..UPLOADS {
         steps.push(Step::new("", "create m extra.toml", &["m/extra runs"]));

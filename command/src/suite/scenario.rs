@@ -49,8 +49,8 @@ pub struct Scenario {
     pub disk: Option<Contents>,
     /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
-    /// Files that the operator has: names and texts.
-    pub files: Vec<(&'static str, String)>,
+    /// Files that the operator has: names and contents.
+    pub files: Vec<(&'static str, Vec<u8>)>,
     /// An operator's steps during the run, in this order.
     pub steps: Vec<Step>,
     /// The machine has a screen, which must show text when standard output has this.
@@ -225,8 +225,8 @@ impl Scenario {
             std::fs::write(&path, config).map_err(|error| error.to_string())?;
             command.arg(path);
         }
-        for (name, text) in &self.files {
-            std::fs::write(dir.join(name), text).map_err(|error| error.to_string())?;
+        for (name, contents) in &self.files {
+            std::fs::write(dir.join(name), contents).map_err(|error| error.to_string())?;
         }
         if self.expect.counted_by_emulator {
             let log = dir.join(EXCEPTIONS).display().to_string();

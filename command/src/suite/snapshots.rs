@@ -71,7 +71,7 @@ fn save(programs: &Programs) -> Result<Scenario> {
         ["snapshot: round 2", HOLD, ROUND, HOLD, "snapshot: hold 2", "snapshot: hold 2", "snapshot: round 1"].map(String::from).to_vec();
     expect.absent = vec!["FAIL", "snapshot: hold 4"];
     expect.notes.push(SAME_MEMORY.into());
-    let files = vec![("a.txt", "a letter to somebody".to_owned())];
+    let files = vec![("a.txt", "a letter to somebody".into())];
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
     Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files, steps, expect, ..scenario })
 }
@@ -150,13 +150,13 @@ fn migrate_pc(programs: &Programs) -> Result<Scenario> {
     expect.absent = vec!["FAIL"];
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/migrate"), "--exits");
-    Ok(Scenario { config: Some(config), files: vec![("other.toml", other)], steps, expect, ..scenario })
+    Ok(Scenario { config: Some(config), files: vec![("other.toml", other.into())], steps, expect, ..scenario })
 }
 
 /// A VM moves to another machine and back, and is paused. The first move may not show in its clocks: the other machine's physical counter began
 /// later. Each pause, also that of a move, is a hold: their number depends on the machine's speed.
 fn migrate(programs: &Programs) -> Result<Scenario> {
-    let files = vec![("other.toml", config(programs, "keeper", 1000)?)];
+    let files = vec![("other.toml", config(programs, "keeper", 1000)?.into())];
     let steps = vec![
         Step::new("snapshot: round 2", "migrate m/snapshot n", &["n"]).fails(2),
         Step::new("", "run --detach --name n --timeout 600 other.toml", &["n"]),

@@ -203,8 +203,8 @@ pub fn leave_for_handler(cpu: &mut Cpu) {
 pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     let vcpu = cpu.vcpu();
     let place = vcpu.arch.direct.filter(|place| place.is_direct())?;
-    // Tables for all of RAM are always there.
-    if !vcpu.vm().arch.ram.contains(&ipa) || !place.is_empty_at(ipa) {
+    // `Place::revoke` empties the whole root: RAM, firmware, flash and stolen time.
+    if !place.is_empty_at(ipa) || !vcpu.vm().arch.has_table_at(ipa) {
         return None;
     }
     leave(cpu, vcpu, place);

@@ -17,7 +17,8 @@ use stile_nested_arm::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::vttbr_el2;
 use stile_paging::table::{
-    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
+    Attributes, ENTRIES, Error, Geometry, Invalidation, Level, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
+    TableRead,
 };
 use stile_paging::vmid::VmidSlot;
 use stile_sched::VcpuId;
@@ -449,6 +450,13 @@ impl Vm {
         // SAFETY: both drop cached translations and instructions only, of which Stile's own are fetched again from
         // memory that holds the same.
         unsafe { core::arch::asm!("tlbi vmalle1", "ic iallu", "dsb nsh", options(nostack, preserves_flags)) };
+    }
+
+    /// Whether the VM's own second-stage root has an entry for an IPA.
+    pub fn has_table_at(&self, ipa: u64) -> bool {
+        let index = (ipa / Level::L1.size()) as usize;
+        let Ok(entry) = if index < ENTRIES { TableFrames.read(self.root, index) } else { Ok(0) };
+        entry != 0
     }
 
     /// Restores the VM's own second-stage root after that of one of its vCPUs ([`place`]). The VMID is the same.
