@@ -66,8 +66,11 @@ impl Block {
 impl Redistributor {
     /// Returns the interrupts in list registers of this vCPU, which is not loaded, to software, after those of
     /// `requests`, which were taken for it. The vCPU's next load must [`sync`](Self::sync). Returns other vCPUs to
-    /// kick.
+    /// kick. Returns early if there is nothing to do, as after another withdrawal: a snapshot has one in each part.
     pub fn withdraw(&mut self, distributor: &mut Distributor, requests: Requests) -> Kick {
+        if requests.sgi_mask() == 0 && self.is_withdrawn(distributor) {
+            return Kick::NONE;
+        }
         self.accept(requests);
         // Accounts for deactivations that found no list register.
         let mut kick = self.sync_saved(distributor);
@@ -79,6 +82,13 @@ impl Redistributor {
         (self.interface.vmcr, self.interface.ap0r, self.interface.ap1r) = (vmcr, ap0r, ap1r);
         self.maintenance = crate::Maintenance::default();
         kick.without(self.config.vcpu.into())
+    }
+
+    /// Whether no interrupt is in a list register of this vCPU, which is not loaded, and no sync would change its state.
+    fn is_withdrawn(&self, distributor: &Distributor) -> bool {
+        let vcpu = self.config.vcpu.into();
+        let is_quiet = self.slots.used == 0 && self.interface.eoi_count == 0 && !self.overflows() && !self.unpublished;
+        is_quiet && !distributor.unsynced.contains(vcpu) && !distributor.unpublished.contains(vcpu)
     }
 
     /// Exports the state of this vCPU after [`withdraw`](Self::withdraw).
@@ -286,7 +296,9 @@ mod tests {
         let _ = redistributors[1].withdraw(&mut distributor, requests.take());
         assert_eq!(redistributors[1].read_published(0x1_0200, Size::Word) >> 7 & 1, 1);
         let view = redistributors[1].save();
+        assert!(redistributors[1].is_withdrawn(&distributor), "another withdrawal returns early");
         let _ = redistributors[1].sync_saved(&mut distributor);
+        assert!(!redistributors[1].is_withdrawn(&distributor));
         let _ = redistributors[1].withdraw(&mut distributor, PendingRequests::new().take());
         assert_eq!(redistributors[1].save(), view);
     }
