@@ -3,11 +3,13 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use stile_blob::is_name;
+use tempfile::{NamedTempFile, TempPath};
 
 use super::configure::{self, Vm};
 use super::root::Root;
@@ -101,28 +103,37 @@ impl<'a> Target<'a> {
     /// Checks that the file can be created, before minutes of work.
     fn check(file: &'a Path) -> Result<Self> {
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let target = Self { file, directory: parent.to_owned() };
         if file.file_name().is_none() {
             return Err(exit::usage(format!("{} is not a file's name; expected one such as web.qcow2", file.display())));
         }
         if fs::symlink_metadata(file).is_ok() {
-            return Err(exit::usage(format!("{} exists: remove it, or choose another name", file.display())));
+            return Err(target.exists());
         }
         tempfile::tempfile_in(parent).map_err(|error| exit::usage(format!("no file can be made in {}: {error}", parent.display())))?;
-        Ok(Self { file, directory: parent.to_owned() })
+        Ok(target)
     }
 
-    /// Moves the image there. The file appears with its whole content, or not at all.
+    /// Moves the image there. The file appears with its whole content, or not at all. One that appeared meanwhile stays.
     fn place(&self, image: &Path) -> Result<()> {
-        if fs::rename(image, self.file).is_ok() {
-            return Ok(());
+        let writing = || format!("writing {}", self.file.display());
+        let image = TempPath::try_from_path(image).with_context(writing)?;
+        let image = match image.persist_noclobber(self.file) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => return Err(self.exists()),
+            // Another file system.
+            Err(error) => error.path,
+        };
+        let mut copy = NamedTempFile::new_in(&self.directory).with_context(writing)?;
+        File::open(&image).and_then(|mut image| std::io::copy(&mut image, &mut copy)).with_context(writing)?;
+        match copy.persist_noclobber(self.file) {
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Err(self.exists()),
+            placed => placed.map(|_| ()).map_err(|error| error.error).with_context(writing),
         }
-        // Another file system.
-        let mut copy = tempfile::NamedTempFile::new_in(&self.directory).with_context(|| format!("writing {}", self.file.display()))?;
-        File::open(image)
-            .and_then(|mut image| std::io::copy(&mut image, &mut copy))
-            .with_context(|| format!("writing {}", self.file.display()))?;
-        copy.persist_noclobber(self.file).map_err(|error| error.error).with_context(|| format!("writing {}", self.file.display()))?;
-        Ok(())
+    }
+
+    fn exists(&self) -> anyhow::Error {
+        exit::usage(format!("{} exists: remove it, or choose another name", self.file.display()))
     }
 }
 
@@ -295,6 +306,10 @@ mod tests {
         target.place(&dir.path().join("image")).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "x");
         assert!(Target::check(&file).is_err());
+        // One that appears after the check.
+        fs::write(dir.path().join("image"), "y").unwrap();
+        assert_eq!(exit::status_of(&target.place(&dir.path().join("image")).unwrap_err()), exit::USAGE);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "x");
         assert!(Target::check(Path::new("/nowhere/web.qcow2")).is_err() && Target::check(Path::new("/")).is_err());
     }
 }
