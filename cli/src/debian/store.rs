@@ -204,7 +204,11 @@ pub(super) fn directory(arch: Arch) -> Result<PathBuf> {
 
 /// Gets an item, from the cache or the mirror.
 pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
-    let debian = directory(arch)?;
+    get_from(&directory(arch)?, arch, item, freshness)
+}
+
+/// Gets an item from a folder of items, or from the mirror.
+fn get_from(debian: &Path, arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     let dir = debian.join(item.name());
     let is_fresh = |stored: &Stored| match freshness {
         Freshness::Weekly => now().saturating_sub(stored.checked) < FRESH.as_secs(),
@@ -217,7 +221,8 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     if freshness == Freshness::Cached {
         return Err(exit::lacking(format!("{} is not in the cache", item.name())));
     }
-    let _lock = cache::lock(&debian, "fetch")?;
+    // A cache that can't be written is used, too, once it is stale.
+    let lock = cache::lock(debian, "fetch");
     // Another command may have fetched it while this one waited.
     let found = read(&dir, item.wanted());
     if let Found::Damaged(what) = &found {
@@ -227,7 +232,8 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     if stored.as_ref().is_some_and(is_fresh) {
         return stored.context("the cache changed while it was read");
     }
-    match (fetch(arch, item, &debian, &dir, stored.as_ref()), stored) {
+    let fetched = lock.and_then(|_lock| fetch(arch, item, debian, &dir, stored.as_ref()));
+    match (fetched, stored) {
         (Ok(fetched), _) => Ok(fetched),
         (Err(error), Some(stored)) if freshness == Freshness::Weekly => {
             out::note(format_args!("stile: {error:#}\nstile: using {} {} from the cache", stored.package, stored.version));
@@ -302,9 +308,11 @@ fn hash(path: &Path) -> Result<String> {
     Ok(HEXLOWER.encode(&Sha256::digest(&bytes)))
 }
 
+/// Writes [`ABOUT`] in one step: others may read it, and an interrupted command leaves the earlier one. The lock is held.
 fn write_about(dir: &Path, stored: &Stored) -> Result<()> {
-    let path = dir.join(ABOUT);
-    fs::write(&path, serde_json::to_vec_pretty(stored)?).with_context(|| format!("writing {}", path.display()))
+    let (path, new) = (dir.join(ABOUT), dir.join(format!("{ABOUT}.new")));
+    let text = serde_json::to_vec_pretty(stored)?;
+    fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).with_context(|| format!("writing {}", path.display()))
 }
 
 fn now() -> u64 {
@@ -358,6 +366,36 @@ mod tests {
         let about = fs::read_to_string(dir.path().join(ABOUT)).unwrap();
         fs::write(dir.path().join(ABOUT), about.replace(r#""sought": []"#, r#""sought": ["kernel", "module"]"#)).unwrap();
         assert!(matches!(read(dir.path(), &more), Found::Intact(_)));
+    }
+
+    #[test]
+    fn a_stale_item_is_used_if_the_cache_cannot_be_written() {
+        let debian = tempfile::tempdir().unwrap();
+        let dir = debian.path().join("busybox");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("busybox"), "a program").unwrap();
+        let files = hashes(&dir, Item::Busybox.wanted()).unwrap();
+        let stored =
+            Stored { dir: dir.clone(), package: "busybox-static".into(), version: "1".into(), checked: 1, files, sought: Vec::new() };
+        write_about(&dir, &stored).unwrap();
+        // Not a file: the lock can't be made, for root neither.
+        fs::create_dir(debian.path().join("fetch.lock")).unwrap();
+        let get = |freshness| get_from(debian.path(), Arch::Aarch64, Item::Busybox, freshness);
+        assert_eq!(get(Freshness::Weekly).unwrap().version, "1");
+        assert!(get(Freshness::Check).unwrap_err().to_string().contains("fetch.lock"));
+    }
+
+    #[test]
+    fn a_reader_finds_the_earlier_description_or_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path(), true);
+        let text = fs::read_to_string(dir.path().join(ABOUT)).unwrap();
+        let mut earlier = fs::File::open(dir.path().join(ABOUT)).unwrap();
+        store(dir.path(), false);
+        let mut read = String::new();
+        std::io::Read::read_to_string(&mut earlier, &mut read).unwrap();
+        assert_eq!(read, text);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "two files and their description");
     }
 
     #[test]
