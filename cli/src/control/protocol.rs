@@ -18,8 +18,22 @@ use crate::guest::Guest;
 /// Changes with each incompatible change of the messages.
 pub const VERSION: u32 = 1;
 
-/// The longest line in bytes: more than a console's scroll-back, escaped.
-const LONGEST: u64 = 4 << 20;
+/// A message of one side.
+pub trait Message: DeserializeOwned {
+    /// The longest line in bytes that the other side reads.
+    const LONGEST: u64;
+}
+
+impl Message for Request {
+    /// More than any needs: machines do not trust their clients with memory.
+    const LONGEST: u64 = 4 << 20;
+}
+
+impl Message for Reply {
+    /// More than a sample of 20,000 vCPUs. A guest chooses how many rows a vCPU's ledger has, up to that of 256 registers: a lower
+    /// limit would let it hide all VMs from `top` and `metrics`.
+    const LONGEST: u64 = 1 << 30;
+}
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -351,9 +365,9 @@ pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
 ///
 /// # Errors
 /// The line is too long, or no such message; reading fails.
-pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+pub fn read<T: Message>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
-    io::Read::take(&mut *from, LONGEST).read_until(b'\n', &mut line)?;
+    io::Read::take(&mut *from, T::LONGEST).read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -367,6 +381,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::sample::{RowSample, VcpuSample, VmSample};
     use super::*;
 
     proptest! {
@@ -398,8 +413,28 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_sample_of_a_vm_is_read() {
+        let row = |number: usize| RowSample {
+            reason: "MSR, MRS or system instruction".into(),
+            sub: format!("write of S3_7_C15_C15_{number}"),
+            count: u64::MAX,
+            ticks: u64::MAX,
+            min: u64::MAX,
+            max: u64::MAX,
+        };
+        let rows: Vec<_> = (0..stile_ledger::DYNAMIC_ROWS).map(row).collect();
+        let vcpu = VcpuSample { now: u64::MAX, exits_taken: u64::MAX, ran: u64::MAX, waited: u64::MAX, rows };
+        let vm = VmSample { name: "web".into(), vcpus: vec![vcpu; stile_board::MAX_VCPUS] };
+        let message = Reply::Sample(Sample { counter_hz: 1000, vms: vec![vm], budgets: Vec::new() });
+        let mut line = Vec::new();
+        write(&mut line, &message).unwrap();
+        assert!(line.len() > Request::LONGEST as usize);
+        assert!(read(&mut line.as_slice()).unwrap() == Some(message));
+    }
+
+    #[test]
     fn a_line_that_does_not_end_is_not_read_forever() {
-        let endless = vec![b' '; LONGEST as usize + 10];
+        let endless = vec![b' '; Request::LONGEST as usize + 10];
         assert!(read::<Request>(&mut endless.as_slice()).is_err());
         assert_eq!(read::<Request>(&mut [].as_slice()).unwrap(), None);
     }
