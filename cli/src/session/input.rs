@@ -1,7 +1,8 @@
 //! Threads that wait for input, and their reports.
 
 use std::io::{self, Read, Write};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -33,12 +34,75 @@ pub enum Input {
 /// Capacity of the input queue. A full queue blocks the emulator, so that memory stays bounded.
 const WAITING: usize = 64;
 
+/// Bytes on their way to the guests above which piped standard input is not read.
+const OUTSTANDING: usize = 64 * 1024;
+
+/// Standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keyboard {
+    /// It is not read.
+    Ignored,
+    /// A terminal: it is always read, because some keys are for this program.
+    Typed,
+    /// A pipe or file: it is read as fast as the guests take it.
+    Piped,
+}
+
+/// The bytes on their way to the guests.
+#[derive(Debug, Default)]
+struct Outstanding {
+    counts: Mutex<Counts>,
+    fewer: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of standard input in the queue of reports.
+    queued: usize,
+    /// Those that wait until a guest is ready.
+    waiting: usize,
+    /// Bytes for the serial line.
+    line: usize,
+}
+
+impl Outstanding {
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        self.fewer.notify_all();
+    }
+
+    /// Waits until so few bytes are outstanding that more may be read.
+    fn wait(&self) {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |counts: &mut Counts| counts.queued + counts.waiting + counts.line > OUTSTANDING;
+        drop(self.fewer.wait_while(counts, is_full).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The sender to the serial line.
+pub struct LineSender {
+    bytes: Sender<Vec<u8>>,
+    outstanding: Arc<Outstanding>,
+}
+
+impl LineSender {
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// The line is closed.
+    pub fn send(&self, bytes: Vec<u8>) -> Result<(), SendError<Vec<u8>>> {
+        self.outstanding.change(|counts| counts.line += bytes.len());
+        self.bytes.send(bytes)
+    }
+}
+
 /// The queue of the threads' reports, and the sender to the serial line.
 pub struct Inputs {
     /// The events, in order.
     pub inputs: Receiver<Input>,
     /// Bytes for the serial line.
-    pub line: Sender<Vec<u8>>,
+    pub line: LineSender,
+    outstanding: Arc<Outstanding>,
     signals: Handle,
     reporter: SyncSender<Input>,
 }
@@ -53,8 +117,8 @@ pub fn catch_signals() -> Result<Signals> {
 }
 
 impl Inputs {
-    /// Starts the threads. `keyboard`: whether to read standard input.
-    pub fn start(mut signals: Signals, pipes: Pipes, keyboard: bool) -> Self {
+    /// Starts the threads.
+    pub fn start(mut signals: Signals, pipes: Pipes, keyboard: Keyboard) -> Self {
         let (send, inputs) = sync_channel(WAITING);
         let handle = signals.handle();
 
@@ -68,18 +132,21 @@ impl Inputs {
         });
         let report = send.clone();
         thread::spawn(move || {
-            pump(pipes.output, &report, Input::Line);
+            pump(pipes.output, &report, Input::Line, None);
             let _ = report.send(Input::LineEnd);
         });
         let report = send.clone();
-        thread::spawn(move || pump(pipes.errors, &report, Input::Errors));
-        if keyboard {
+        thread::spawn(move || pump(pipes.errors, &report, Input::Errors, None));
+        let outstanding = Arc::<Outstanding>::default();
+        if keyboard != Keyboard::Ignored {
+            let limit = (keyboard == Keyboard::Piped).then(|| Arc::clone(&outstanding));
             thread::spawn(move || {
-                pump(io::stdin(), &send, Input::Keyboard);
+                pump(io::stdin(), &send, Input::Keyboard, limit.as_deref());
                 let _ = send.send(Input::KeyboardEnd);
             });
         }
         let (line, bytes) = channel::<Vec<u8>>();
+        let written = Arc::clone(&outstanding);
         let mut to = pipes.input;
         // A separate thread: a guest that doesn't read its console must not block the display of output.
         thread::spawn(move || {
@@ -87,9 +154,20 @@ impl Inputs {
                 if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
                     return;
                 }
+                written.change(|counts| counts.line -= bytes.len());
             }
         });
-        Self { inputs, line, signals: handle, reporter }
+        let line = LineSender { bytes: line, outstanding: Arc::clone(&outstanding) };
+        Self { inputs, line, outstanding, signals: handle, reporter }
+    }
+
+    /// Records that this much of [`Input::Keyboard`] was processed, and how much waits until a guest is ready.
+    pub fn took(&self, count: usize, waiting: usize) {
+        self.outstanding.change(|counts| {
+            // Typed input is not counted.
+            counts.queued = counts.queued.saturating_sub(count);
+            counts.waiting = waiting;
+        });
     }
 
     /// Reports from another thread.
@@ -104,12 +182,19 @@ impl Drop for Inputs {
     }
 }
 
-fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input) {
+/// Reports what is read, and no more than `limit` allows.
+fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input, limit: Option<&Outstanding>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
+        if let Some(limit) = limit {
+            limit.wait();
+        }
         match from.read(&mut buffer) {
             Ok(0) => return,
             Ok(count) => {
+                if let Some(limit) = limit {
+                    limit.change(|counts| counts.queued += count);
+                }
                 if to.send(input(buffer[..count].to_vec())).is_err() {
                     return;
                 }
@@ -122,6 +207,8 @@ fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -131,7 +218,39 @@ mod tests {
         // The line is never closed, so that nothing else is reported.
         let (line, _writer) = io::pipe().unwrap();
         let pipes = Pipes { input: Box::new(io::sink()), output: Box::new(line), errors: Box::new(io::empty()) };
-        let inputs = Inputs::start(signals, pipes, false);
+        let inputs = Inputs::start(signals, pipes, Keyboard::Ignored);
         assert!(matches!(inputs.inputs.recv(), Ok(Input::Signal(SIGHUP))));
+    }
+
+    /// The bytes that are read while nobody takes any, but no more than `most`.
+    fn queued(inputs: &Receiver<Input>, most: usize) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Ok(Input::Keyboard(bytes)) = inputs.recv_timeout(Duration::from_millis(200))
+        {
+            count += bytes.len();
+        }
+        count
+    }
+
+    #[test]
+    fn piped_input_is_read_as_fast_as_guests_take_it() {
+        let (send, inputs) = sync_channel(WAITING);
+        let outstanding = Arc::<Outstanding>::default();
+        let limit = Arc::clone(&outstanding);
+        thread::spawn(move || pump(io::repeat(b'y'), &send, Input::Keyboard, Some(&limit)));
+        let Ok(Input::Keyboard(first)) = inputs.recv() else { panic!("nothing is read") };
+        let most = 10 * OUTSTANDING;
+        let mut read = first.len() + queued(&inputs, most);
+        assert!(read < most, "{read} bytes");
+        // All of them wait until a guest is ready, and then for the serial line.
+        outstanding.change(|counts| (counts.queued, counts.waiting) = (0, read));
+        assert_eq!(queued(&inputs, 1), 0);
+        outstanding.change(|counts| (counts.waiting, counts.line) = (0, read));
+        assert_eq!(queued(&inputs, 1), 0);
+        outstanding.change(|counts| counts.line = 0);
+        let Ok(Input::Keyboard(next)) = inputs.recv() else { panic!("nothing is read") };
+        read = next.len() + queued(&inputs, most);
+        assert!(read < most, "{read} bytes");
     }
 }

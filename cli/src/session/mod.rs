@@ -69,7 +69,7 @@ use budgets::Budgets;
 use clients::Control;
 use console::Console;
 use hold::Hold;
-use input::{Input, Inputs};
+use input::{Input, Inputs, Keyboard};
 use leaving::Leaving;
 use line::Line;
 use logs::Logs;
@@ -215,7 +215,12 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
     let (emulator, pipes) = request.source.start()?;
-    let inputs = Inputs::start(signals, pipes, !request.detached && (!commands_only || terminal::input_is_piped()));
+    let keyboard = match raw {
+        Some(_) => Keyboard::Typed,
+        None if request.detached || (commands_only && !terminal::input_is_piped()) => Keyboard::Ignored,
+        None => Keyboard::Piped,
+    };
+    let inputs = Inputs::start(signals, pipes, keyboard);
     let control = match request.claim {
         Some(claim) => {
             let report = inputs.reporter();
@@ -392,6 +397,7 @@ impl Session<'_> {
             self.abandon_again();
             self.look_at_trace();
             self.watch_budgets(Instant::now());
+            self.inputs.took(0, self.waiting.len());
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),
                 Err(_) => self.view.idle().map(|()| None),
@@ -426,8 +432,10 @@ impl Session<'_> {
             Input::Errors(bytes) => self.errors(&bytes),
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
             Input::Keyboard(bytes) => {
+                let count = bytes.len();
                 self.waiting.extend(bytes);
                 self.pass_on();
+                self.inputs.took(count, self.waiting.len());
             }
             Input::KeyboardEnd => {
                 self.waiting_end = true;
