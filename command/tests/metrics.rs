@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use common::{Sandbox, end};
 use stile::config::Arch;
@@ -135,6 +136,30 @@ fn metrics_are_served_until_the_machine_ends() {
         assert!(head.starts_with("HTTP/1.1 503"), "{head}");
         let (status, said) = end(&child.wait_with_output().expect("it ends"));
         assert!(status == 0 && said.contains("m has ended"), "{status}: {said}");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_no_other_one() {
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
+    thread::scope(|scope| {
+        scope.spawn(|| play(&listener, 1000, 0));
+        let (mut child, address) = serve(&sandbox, "127.0.0.1:0");
+        let _idle = TcpStream::connect(address).expect("it listens");
+        let mut stalled = TcpStream::connect(address).expect("it listens");
+        // The answers are more than the kernel's buffers hold.
+        let requests = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
+        let _ = (0..20).try_for_each(|_| stalled.write_all(requests.as_bytes()));
+        let mut other = TcpStream::connect(address).expect("it listens");
+        other.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
+        write!(other, "GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n").expect("written");
+        let mut answer = [0; 15];
+        let read = other.read_exact(&mut answer);
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        read.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
     });
 }
 

@@ -1,6 +1,7 @@
 //! `stile metrics`: the live ledger of a running machine for a monitoring system, as OpenMetrics text.
 
 mod exposition;
+mod http;
 pub mod parse;
 mod server;
 

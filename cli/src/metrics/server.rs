@@ -1,12 +1,15 @@
-//! The HTTP server of `stile metrics`.
+//! The server of `stile metrics`.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use tiny_http::{Header, Method, Request, Response, Server};
+use anyhow::{Result, bail};
 
 use super::exposition::{CONTENT_TYPE, scrape};
+use super::http::{self, Answer, Request};
 use crate::control::source::Source;
 
 /// Interval at which the machine's end is polled.
@@ -20,40 +23,43 @@ const FRESH: Duration = Duration::from_secs(1);
 /// # Errors
 /// Connections can't be accepted any more.
 pub fn serve(listener: TcpListener, mut source: Source, first: String) -> Result<()> {
-    let server = Server::from_listener(listener, None).map_err(|error| anyhow!("starting the HTTP server: {error}"))?;
-    let mut last = (Instant::now(), first);
+    let (send, requests) = sync_channel(0);
+    thread::spawn(move || http::accept(&listener, &send));
+    let (writing, written) = channel();
+    let mut last = (Instant::now(), first.into());
     while !source.connection.has_ended() {
-        let Some(request) = server.recv_timeout(POLL).context("waiting for requests")? else { continue };
+        let request = match requests.recv_timeout(POLL) {
+            Ok(request) => request,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => bail!("connections can't be accepted any more"),
+        };
         let (status, text) = answer(&request, &mut source, &mut last);
-        // The client may have disconnected.
-        let _ = request.respond(response(status, text));
+        let of_type = if status == "200 OK" { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
+        let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+        let headers = format!("Content-Type: {of_type}\r\n{allow}");
+        request.answer(Answer { status, headers, text, writing: Some(writing.clone()) });
     }
+    // The process ends: answers that are being written are not cut off.
+    drop(writing);
+    let _ = written.recv_timeout(http::LIMIT);
     Ok(())
 }
 
-fn answer(request: &Request, source: &mut Source, last: &mut (Instant, String)) -> (u16, String) {
-    if !matches!(request.method(), Method::Get | Method::Head) {
-        return (405, "expected GET\n".into());
+fn answer(request: &Request, source: &mut Source, last: &mut (Instant, Arc<str>)) -> (&'static str, Arc<str>) {
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return ("405 Method Not Allowed", "expected GET\n".into());
     }
-    if request.url().split('?').next() != Some("/metrics") {
-        return (404, "the metrics are at /metrics\n".into());
+    if request.target.split('?').next() != Some("/metrics") {
+        return ("404 Not Found", "the metrics are at /metrics\n".into());
     }
     if last.0.elapsed() < FRESH {
-        return (200, last.1.clone());
+        return ("200 OK", Arc::clone(&last.1));
     }
     match scrape(source) {
         Ok(text) => {
-            *last = (Instant::now(), text.clone());
-            (200, text)
+            *last = (Instant::now(), text.into());
+            ("200 OK", Arc::clone(&last.1))
         }
-        Err(error) => (503, format!("{error:#}\n")),
+        Err(error) => ("503 Service Unavailable", format!("{error:#}\n").into()),
     }
-}
-
-fn response(status: u16, text: String) -> Response<std::io::Cursor<Vec<u8>>> {
-    let of_type = |value: &str| Header::from_bytes("Content-Type", value).ok();
-    let header = of_type(if status == 200 { CONTENT_TYPE } else { "text/plain; charset=utf-8" });
-    let allow = (status == 405).then(|| Header::from_bytes("Allow", "GET, HEAD").ok()).flatten();
-    let response = Response::from_string(text).with_status_code(status);
-    header.into_iter().chain(allow).fold(response, Response::with_header)
 }
