@@ -11,6 +11,7 @@ pub mod cache;
 pub mod cargo;
 pub mod check;
 pub mod child;
+mod cleanup;
 pub mod config;
 pub mod connect;
 pub mod control;

@@ -8,6 +8,7 @@ use stile_wire::Action;
 use tempfile::NamedTempFile;
 
 use crate::args::SaveArgs;
+use crate::cleanup;
 use crate::control::protocol::{Reply, Request, State};
 use crate::operate::{self, Target};
 use crate::progress::Task;
@@ -31,12 +32,13 @@ pub fn run(args: &SaveArgs) -> Result<u8> {
     hold(&mut target, state)?;
     // Beside the file, so that it replaces the file in one step, and only once it is complete. Not made before the pause, because the
     // machine's process removes it if this command is killed.
-    let file = NamedTempFile::new_in(folder).with_context(making);
-    let saved = file.and_then(|file| save(&mut target, file.path()).map(|()| file));
+    let file = cleanup::removing(|| NamedTempFile::new_in(folder)).with_context(making);
+    let saved = file.and_then(|file| save(&mut target, file.0.path()).map(|()| file));
     if state == State::Running {
         release(&mut target, saved.is_ok())?;
     }
-    saved?.persist(&path).with_context(|| path.display().to_string())?;
+    let (file, _cleanup) = saved?;
+    file.persist(&path).with_context(|| path.display().to_string())?;
     target.report(args.target.json, state, &format!("is saved, and {}", state.name()), None)
 }
 

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::{exit, out};
+use crate::{cleanup, exit, out};
 
 /// Prefix of the directories' names.
 const PREFIX: &str = "stile-run-";
@@ -100,6 +100,7 @@ impl EndBySignal {
         let (handle, path) = (signals.handle(), scratch.path().to_owned());
         let watcher = thread::spawn(move || {
             if let Some(signal) = next(&mut signals) {
+                let _last = cleanup::run();
                 let _ = fs::remove_dir_all(&path);
                 let status = if signal == SIGINT { exit::LEFT } else { exit::TERMINATED };
                 out::note("stile: ended by a signal");

@@ -14,7 +14,7 @@ use gpt::{GptConfig, partition_types};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
-use crate::{build, exit, out, replaced};
+use crate::{build, cleanup, exit, out, replaced};
 
 /// The program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
 const PROGRAM: [&str; 3] = ["EFI", "BOOT", "BOOTAA64.EFI"];
@@ -70,7 +70,7 @@ fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result
     let mut builder = tempfile::Builder::new();
     // As for any new file: the user's umask applies.
     builder.permissions(fs::Permissions::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder).with_context(writing)?;
+    let (mut file, _cleanup) = cleanup::removing(|| builder.tempfile_in(folder)).with_context(writing)?;
     let result = write(file.as_file_mut()).with_context(writing)?;
     file.persist(path).with_context(writing)?;
     Ok(result)

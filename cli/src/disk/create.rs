@@ -19,7 +19,7 @@ use crate::args::DiskCreateArgs;
 use crate::config::{Arch, units};
 use crate::debian::{self, Apt, Freshness, Package};
 use crate::progress::Task;
-use crate::{cache, emulator, exit, out};
+use crate::{cache, cleanup, emulator, exit, out};
 
 /// Debian's release: the stable one.
 const SUITE: &str = "trixie";
@@ -59,8 +59,9 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let mirror = debian::mirror()?;
     let dir = cache::dir()?.join("disks");
     let _lock = cache::lock(&dir, "create")?;
-    // Here and not among the temporary files, which may be in memory. Leftovers of an interrupted command are removed by the next one.
-    let work = tempfile::tempdir_in(&dir).with_context(|| format!("making a directory in {}", dir.display()))?;
+    // Here and not among the temporary files, which may be in memory. Leftovers of a killed command are removed by the next one.
+    let (work, _cleanup) =
+        cleanup::removing(|| tempfile::tempdir_in(&dir)).with_context(|| format!("making a directory in {}", dir.display()))?;
 
     let packages = fetch(&args.packages, &mirror)?;
     let (uuid, security) = (uuid()?, debian::security_mirror());
@@ -124,7 +125,7 @@ impl<'a> Target<'a> {
             // Another file system.
             Err(error) => error.path,
         };
-        let mut copy = NamedTempFile::new_in(&self.directory).with_context(writing)?;
+        let (mut copy, _cleanup) = cleanup::removing(|| NamedTempFile::new_in(&self.directory)).with_context(writing)?;
         File::open(&image).and_then(|mut image| std::io::copy(&mut image, &mut copy)).with_context(writing)?;
         match copy.persist_noclobber(self.file) {
             Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Err(self.exists()),

@@ -4,9 +4,13 @@ use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
 
+use crate::cleanup::{self, Entry};
+
 /// The terminal in raw mode, for the lifetime of this value: every key goes to the guest.
 #[derive(Debug)]
-pub struct Raw(());
+pub struct Raw {
+    _cleanup: Entry,
+}
 
 impl Raw {
     /// Enters raw mode if `wanted` and both standard input and output are a terminal.
@@ -17,15 +21,19 @@ impl Raw {
         if !(wanted && io::stdin().is_terminal() && io::stdout().is_terminal()) {
             return Ok(None);
         }
-        crossterm::terminal::enable_raw_mode().context("setting up the terminal")?;
-        Ok(Some(Self(())))
+        let ((), entry) = cleanup::restoring(leave, crossterm::terminal::enable_raw_mode).context("setting up the terminal")?;
+        Ok(Some(Self { _cleanup: entry }))
     }
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        let _ = crossterm::terminal::disable_raw_mode();
+        leave();
     }
+}
+
+fn leave() {
+    let _ = crossterm::terminal::disable_raw_mode();
 }
 
 /// Whether standard input is a pipe or a file.

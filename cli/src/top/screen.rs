@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -17,7 +18,7 @@ use crate::args::TopArgs;
 use crate::budget::Usage;
 use crate::control::sample::Sample;
 use crate::control::source::Source;
-use crate::exit;
+use crate::{cleanup, exit};
 
 const HEAD: [&str; 7] = ["VM", "GUEST%", "STILE%", "WAIT%", "EXITS/S", "EXITS", "UNACCOUNTED"];
 const ROWS_HEAD: [&str; 5] = ["VM-EXIT", "EXITS/S", "TIME%", "AVG", "EXITS"];
@@ -193,10 +194,16 @@ impl Screen {
 pub fn run(mut source: Source, first: Sample, args: &TopArgs, interval: Duration) -> Result<u8> {
     let mut screen =
         Screen { by_vcpu: args.vcpus, by_reason: false, order: args.sort, filter: args.filter.clone(), typing: false, selected: 0 };
-    let mut terminal = ratatui::try_init().context("setting up the terminal")?;
+    let (mut terminal, _cleanup) = cleanup::restoring(restore, ratatui::try_init).context("setting up the terminal")?;
     let result = follow(&mut terminal, &mut screen, &mut source, first, interval);
-    ratatui::restore();
+    restore();
     result.map(|()| exit::OK)
+}
+
+fn restore() {
+    ratatui::restore();
+    // The table has no cursor.
+    let _ = crossterm::execute!(io::stdout(), crossterm::cursor::Show);
 }
 
 fn follow(

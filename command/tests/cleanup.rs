@@ -1,0 +1,110 @@
+//! Signals that end a command in the middle: its files and the terminal. The test plays the machine on its control socket.
+
+mod common;
+
+use std::fs::{self, DirBuilder, File};
+use std::io::BufReader;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
+
+use common::{Sandbox, is_empty};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use stile::config::Arch;
+use stile::control::protocol::{self, Bytes, Reply, Request, State, Status, VmStatus};
+use stile::control::sample::Sample;
+
+/// The socket of a machine called m.
+fn listen(sandbox: &Sandbox) -> UnixListener {
+    let dir = sandbox.path("stile");
+    DirBuilder::new().mode(0o700).create(&dir).expect("a folder");
+    UnixListener::bind(dir.join("m.sock")).expect("a socket")
+}
+
+/// Acts as the machine for a client until it disconnects. Does not save anything.
+fn play(listener: &UnixListener) {
+    let (mut stream, _) = listener.accept().expect("a client");
+    let mut requests = BufReader::new(stream.try_clone().expect("a copy"));
+    let mut state = State::Running;
+    while let Ok(Some(request)) = protocol::read(&mut requests) {
+        let reply = match request {
+            Request::Hello { version } => Reply::Hello { version },
+            Request::Status => {
+                let vms = vec![VmStatus { name: "web".into(), state }];
+                Reply::Status(Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 5, vms })
+            }
+            Request::Sample => Reply::Sample(Sample { counter_hz: 1, ..Sample::default() }),
+            Request::Attach { .. } => Reply::Attached { vm: "web".into(), scrollback: Bytes::default() },
+            Request::State { vm } => Reply::State { vm, state },
+            Request::Hold { .. } => {
+                state = State::Paused;
+                Reply::Done
+            }
+            Request::Save { .. } => Reply::Progress { done: 0, all: 1 },
+            other => panic!("{other:?}"),
+        };
+        protocol::write(&mut stream, &reply).expect("written");
+    }
+}
+
+/// Ends a command, and waits for that.
+fn terminate(mut child: Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+}
+
+#[test]
+fn a_file_beside_its_target_goes() {
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
+    let folder = sandbox.path("snapshots");
+    fs::create_dir(&folder).expect("a folder");
+    thread::scope(|scope| {
+        scope.spawn(|| play(&listener));
+        let child = sandbox.stile(&["save", "m/web", "snapshots/web"]).spawn().expect("it starts");
+        while is_empty(&folder) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        terminate(child);
+    });
+    assert!(is_empty(&folder));
+    assert!(is_empty(&sandbox.tmp()));
+}
+
+#[test]
+fn the_terminal_is_restored() {
+    let sandbox = Sandbox::new(b"");
+    let listener = listen(&sandbox);
+    for name in ["attach", "top"] {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        grantpt(&terminal).expect("granted");
+        unlockpt(&terminal).expect("unlocked");
+        tcsetwinsize(&terminal, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+        let path = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
+        let other = || File::options().read(true).write(true).open(&path).expect("a terminal");
+        // It keeps its modes while it is open.
+        let modes = other();
+        let is_raw = || !tcgetattr(&modes).expect("modes").local_modes.contains(LocalModes::ICANON);
+        assert!(!is_raw());
+        // In a session of its own, so that it does not use the terminal of the test's caller.
+        let stile = sandbox.stile(&[name, "m"]);
+        let mut command = Command::new("setsid");
+        command.arg(stile.get_program()).args(stile.get_args()).current_dir(sandbox.path(""));
+        command.envs(stile.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(other()).stdout(other()).stderr(other());
+        thread::scope(|scope| {
+            scope.spawn(|| play(&listener));
+            let child = command.spawn().expect("it starts");
+            while !is_raw() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            terminate(child);
+        });
+        assert!(!is_raw(), "{name}");
+    }
+}
