@@ -154,7 +154,7 @@ fn spinning_firmware() -> Vec<u8> {
     code.extend(b"up\n".iter().flat_map(|&byte| store(byte)));
     code.push(0x1400_0000); // b .
     let mut volume = vec![0; 4096];
-    volume[..4].copy_from_slice(&(0x1400_0000 | CODE as u32 / 4).to_le_bytes()); // b CODE
+    volume[..4].copy_from_slice(&(0x1400_0000 | (CODE as u32 / 4)).to_le_bytes()); // b CODE
     volume[32..40].copy_from_slice(&4096_u64.to_le_bytes());
     volume[40..44].copy_from_slice(b"_FVH");
     for (place, word) in volume[CODE..].chunks_exact_mut(4).zip(code) {
