@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
-const PARTS: [(&str, &str, &str, &str); 21] = [
+const PARTS: [(&str, &str, &str, &str); 23] = [
     ("lock.rs", "crates/lock/src/lib.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
@@ -25,11 +25,13 @@ const PARTS: [(&str, &str, &str, &str); 21] = [
     ("epoch.rs", "hypervisor/src/vm/epoch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("trace_stop.rs", "hypervisor/src/trace.rs", "pub fn stop(", "/// Called when this CPU"),
     ("trace_pass.rs", "hypervisor/src/trace.rs", "fn pass(", "/// Creates a record"),
+    ("watch.rs", "hypervisor/src/arch/x86_64/vm/watch.rs", "use core::sync::atomic", "#[cfg(test)]"),
+    ("pit_watch.rs", "hypervisor/src/arch/x86_64/emulation/devices/pit.rs", "    fn watch(", "    /// Checks for an expiry"),
     ("sample.rs", "hypervisor/src/sample.rs", "fn want(", "fn find("),
 ];
 
 /// Replacements in them.
-const CHANGES: [(&str, &str); 20] = [
+const CHANGES: [(&str, &str); 21] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
@@ -51,6 +53,7 @@ const CHANGES: [(&str, &str); 20] = [
     ),
     ("pub const fn new() -> Events", "pub fn new() -> Events"),
     ("&'static Vcpu", "&Vcpu"),
+    ("vm: &'static Vm)", "vm: &Vm)"),
     // Loom takes accesses that are sequentially consistent for acquire and release, and knows of fences only.
     ("let on = self.on.load", "fence(Ordering::SeqCst);\n        let on = self.on.load"),
     (

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "parts of Stile's files are not tested here")]
 #![allow(unused_doc_comments, reason = "statics become invocations of a macro")]
 
+mod deadlines;
 mod fills;
 mod places;
 mod retirement;

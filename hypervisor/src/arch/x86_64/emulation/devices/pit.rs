@@ -1,7 +1,7 @@
 //! The 8254, with gate and output of its third counter at the speaker's port. The VM's first vCPU keeps its time.
 
 use stile_device::pit::{self, Pit};
-use stile_lock::TicketLock;
+use stile_lock::{TicketGuard, TicketLock};
 use stile_snapshot::pc::Pit as Saved;
 
 use super::{set_line, ticks};
@@ -39,18 +39,21 @@ impl Timer {
 
     /// Imports a state at a time in ticks of the counter.
     pub fn restore(&self, from: &Saved, at: u64, vm: &Vm) {
-        self.0.lock().restore(from, ticks::count_at(at, pit::FREQUENCY));
-        let deadline = self.0.lock().deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
+        let mut pit = self.0.lock();
+        pit.restore(from, ticks::count_at(at, pit::FREQUENCY));
+        let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
         if let Some(first) = vm.vcpus.first() {
             first.arch.watch.set(deadline);
         }
     }
 
-    /// Updates the deadline of the first vCPU, if it has changed.
-    fn watch(&self, vm: &'static Vm) {
+    /// Updates the deadline of the first vCPU, if it has changed. Stays locked until it is set, so that a stale deadline
+    /// does not replace one that another vCPU sets.
+    fn watch(pit: TicketGuard<'_, Pit>, vm: &'static Vm) {
         let Some(first) = vm.vcpus.first() else { return };
-        let deadline = self.0.lock().deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
-        if first.arch.watch.set(deadline) {
+        let changed = first.arch.watch.set(pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY)));
+        drop(pit);
+        if changed {
             events::watch(first);
         }
     }
@@ -61,10 +64,10 @@ impl Timer {
         let rose = pit.expire(ticks::count_now(pit::FREQUENCY));
         let least = timer::now() + timer::LEAST_PERIOD;
         let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY).max(least));
-        drop(pit);
         if let Some(first) = vm.vcpus.first() {
             first.arch.watch.set(deadline);
         }
+        drop(pit);
         if rose {
             // The output was low for a tick, and stays high until the counter expires again.
             set_line(vm, 0, false);
@@ -86,8 +89,9 @@ impl Device for Timer {
         if offset == SPEAKER {
             self.0.lock().write_speaker(value as u8, now);
         } else {
-            self.0.lock().write(offset as u16, value as u8, now);
-            self.watch(cpu.vcpu().vm());
+            let mut pit = self.0.lock();
+            pit.write(offset as u16, value as u8, now);
+            Timer::watch(pit, cpu.vcpu().vm());
         }
         None
     }
