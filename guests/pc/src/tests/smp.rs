@@ -8,7 +8,7 @@ use super::test::check;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};
-use crate::machine::out8;
+use crate::machine::{out8, rdmsr, wrmsr};
 use crate::others::{self, BEATS, DONE, SEEN, UP, pass, wait};
 
 /// Whether they run: on a shared CPU they run alternately, which may take a while.
@@ -60,6 +60,68 @@ pub fn init(_: u64) -> Result<(), &'static str> {
         others::start();
         check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up at once");
     }
+    Ok(())
+}
+
+/// INIT keeps SYSCALL's and SYSENTER's MSRs, the PAT, and FP and SIMD registers. CR0 after it has no bit but ET: programs
+/// have caches on.
+pub fn kept(_: u64) -> Result<(), &'static str> {
+    /// In real mode: `xor ax, ax; mov ds, ax; mov eax, cr0; mov [0x3000], eax; cli; hlt; jmp $-1`.
+    const CODE: [u8; 15] = [0x31, 0xc0, 0x8e, 0xd8, 0x0f, 0x20, 0xc0, 0x66, 0xa3, 0x00, 0x30, 0xfa, 0xf4, 0xeb, 0xfd];
+    const CR0: *mut u32 = 0x3000 as *mut u32;
+    /// STAR, LSTAR, FMASK, KERNEL_GS_BASE, IA32_SYSENTER_CS, ESP and EIP, IA32_PAT.
+    const MSRS: [u32; 8] = [0xc000_0081, 0xc000_0082, 0xc000_0084, 0xc000_0102, 0x174, 0x175, 0x176, 0x277];
+    static RIGHT: AtomicU32 = AtomicU32::new(0);
+    static FIRST: [AtomicU64; MSRS.len()] = [const { AtomicU64::new(0) }; MSRS.len()];
+    fn value(n: usize) -> u64 {
+        if n == MSRS.len() - 1 { 0x0001_0406_0007_0406 } else { 0x1000 + n as u64 }
+    }
+    let others = cpus() - 1;
+    if others == 0 {
+        return Ok(());
+    }
+    apic::enable();
+    RIGHT.store(0, Ordering::SeqCst);
+    others::give(|| {
+        // SAFETY: these CPUs use neither the instructions nor the registers.
+        unsafe {
+            for (n, &register) in MSRS.iter().enumerate() {
+                FIRST[n].store(rdmsr(register), Ordering::SeqCst);
+                wrmsr(register, value(n));
+            }
+            asm!("mov rax, cr4", "or eax, 0x200", "mov cr4, rax", "movq xmm7, {}", in(reg) value(0), out("rax") _, options(nostack));
+        }
+    });
+    check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do nothing");
+    // SAFETY: the page is for this, and the word is not in use.
+    unsafe {
+        CR0.write_volatile(0);
+        ((others::PAGE << 12) as *mut [u8; CODE.len()]).write_volatile(CODE);
+    }
+    apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
+    apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | others::PAGE);
+    // SAFETY: as above.
+    let cr0 = || unsafe { CR0.read_volatile() };
+    let seen = wait(|| cr0() != 0);
+    others::forget();
+    others::start();
+    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up again");
+    others::give(|| {
+        let low: u64;
+        // SAFETY: these CPUs use neither the instructions nor the registers.
+        let all = unsafe {
+            asm!("mov rax, cr4", "or eax, 0x200", "mov cr4, rax", "movq {}, xmm7", out(reg) low, out("rax") _, options(nostack));
+            MSRS.iter().enumerate().fold(low == value(0), |all, (n, &register)| {
+                let same = rdmsr(register) == value(n);
+                wrmsr(register, FIRST[n].load(Ordering::SeqCst));
+                all && same
+            })
+        };
+        RIGHT.fetch_add(u32::from(all), Ordering::SeqCst);
+    });
+    check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do nothing after INIT");
+    check!(seen && cr0() == 0x10, "CR0");
+    check!(RIGHT.load(Ordering::SeqCst) == others, "a register that INIT does not change");
     Ok(())
 }
 

@@ -79,7 +79,7 @@ impl PhysicalCpu for Cpu {
         let vm = loaded.vcpu().vm();
         self.launched = Launch::CLEAR;
         deadline::release(self, loaded.borrow());
-        loaded.borrow().context().drop_vmcs();
+        loaded.borrow().context().power_down();
         if vm.arch.follows_loads {
             vm.arch.put(self, &mut loaded);
             if let Some(vmx) = loaded.vmx() {

@@ -12,7 +12,7 @@ use super::debug::Debug;
 use super::extended::Extended;
 use super::guest_state::GuestState;
 use super::pauses::Pauses;
-use super::start_state::Start;
+use super::start_state::{Kept, Start};
 use super::{cr0, host_state, inject};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
@@ -43,6 +43,7 @@ pub struct VcpuContext {
     /// The vCPU was reset and not loaded since: its VMCS must be initialized.
     fresh: bool,
     start: Start,
+    kept: Kept,
     /// TSC offset, while the VMCS does not have it.
     pub tsc_offset: u64,
     /// The VMCS's TSC offset is stale: [`VcpuContext::set_tsc_offset`].
@@ -83,7 +84,14 @@ impl VcpuContext {
         vmcs::clear(self.vmcs);
     }
 
-    /// Reset state, for the given kind of start.
+    /// Resets what INIT keeps: the VM was reset.
+    pub fn power_up(&mut self) {
+        self.extended.reset();
+        self.msrs = [0; MSRS.len()];
+        self.kept = Kept::RESET;
+    }
+
+    /// Reset state, for the given kind of start. [`VcpuContext::power_up`] has reset the rest.
     pub fn reset(&mut self, start: &crate::vm::Start) {
         self.reset_to(match start.mode {
             Mode::Long { tables } => Start::Long { pc: start.pc, tables },
@@ -98,7 +106,8 @@ impl VcpuContext {
         }
     }
 
-    /// State after INIT and a SIPI with the given page.
+    /// State after INIT and a SIPI with the given page. Keeps FP and SIMD registers, XCR0 and most MSRs ("Processor
+    /// State Following Power-up, Reset, or INIT").
     pub fn reset_to_page(&mut self, page: u8) {
         self.reset_to(Start::Real { page });
     }
@@ -108,8 +117,6 @@ impl VcpuContext {
         // EDX after INIT and reset: family, model and stepping.
         self.general[gpr::RDX] = cpuid(1, 0).eax.into();
         self.start = start;
-        self.extended.reset();
-        self.msrs = [0; MSRS.len()];
         self.debug.reset();
         self.halted = false;
         self.fresh = true;
@@ -179,7 +186,7 @@ impl VcpuContext {
         let fresh = core::mem::take(&mut self.fresh);
         if fresh {
             self.write_controls(place);
-            self.start.write(self.tsc_offset);
+            self.start.write(self.tsc_offset, &self.kept);
             if matches!(self.start, Start::Saved) {
                 self.saved.write();
             }
@@ -214,10 +221,7 @@ impl VcpuContext {
 
     /// Puts the registers that [`VcpuContext::load`] loaded.
     pub fn put(&mut self, cpu: &mut Cpu) {
-        for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
-            // SAFETY: the list has only registers that CPUID enumerates on this CPU; reads have no side effects.
-            *value = unsafe { rdmsr(register) };
-        }
+        self.read_msrs();
         self.debug.put();
         self.extended.put();
         vmcs::clear(self.vmcs);
@@ -235,8 +239,19 @@ impl VcpuContext {
         self.vmcs
     }
 
-    /// Clears the VMCS and drops the other registers.
-    pub fn drop_vmcs(&self) {
+    fn read_msrs(&mut self) {
+        for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
+            // SAFETY: the list has only registers that CPUID enumerates on this CPU; reads have no side effects.
+            *value = unsafe { rdmsr(register) };
+        }
+    }
+
+    /// Puts what INIT keeps, and drops the other registers. The vCPU is loaded here.
+    pub fn power_down(&mut self) {
+        vmcs::make_current(self.vmcs);
+        self.kept = Kept::read();
+        self.read_msrs();
+        self.extended.put();
         vmcs::clear(self.vmcs);
     }
 

@@ -19,6 +19,8 @@ pub const ET: u64 = 1 << 4;
 pub const NE: u64 = 1 << 5;
 const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
+/// CR0.CD and NW.
+pub const CACHING: u64 = CD | NW;
 /// CR0.PG.
 pub const PG: u64 = 1 << 31;
 /// CR4 bits.

@@ -54,7 +54,7 @@ pub struct Extended {
 }
 
 impl Extended {
-    /// Reset and INIT state (the manual, "Processor State Following Power-up, Reset, or INIT").
+    /// Reset state (the manual, "Processor State Following Power-up, Reset, or INIT").
     pub fn reset(&mut self) {
         self.area.fill(0);
         // FCW and MXCSR after FNINIT and reset, in the legacy area.

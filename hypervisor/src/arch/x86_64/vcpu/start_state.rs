@@ -1,7 +1,7 @@
 //! Guest-state area of a vCPU at its start (the manual, "Processor State Following Power-up, Reset, or INIT"; other
 //! modes by their boot protocols).
 
-use super::cr0::{ET, NE, PE, PG};
+use super::cr0::{CACHING, ET, NE, PE, PG};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 
@@ -35,15 +35,37 @@ const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 
+/// State in the VMCS that INIT does not change.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    sysenter: [u64; 3],
+    pat: u64,
+    /// CR0.CD and NW, as the guest reads them.
+    caching: u64,
+}
+
+const SYSENTER: [Field; 3] = [Field::GUEST_SYSENTER_CS, Field::GUEST_SYSENTER_ESP, Field::GUEST_SYSENTER_EIP];
+
+impl Kept {
+    /// After power-up or reset.
+    pub const RESET: Kept = Kept { sysenter: [0; 3], pat: PAT_RESET, caching: CACHING };
+
+    /// Reads it from the current VMCS.
+    pub fn read() -> Kept {
+        Kept { sysenter: SYSENTER.map(vmcs::read), pat: vmcs::read(Field::GUEST_PAT), caching: vmcs::read(Field::CR0_SHADOW) & CACHING }
+    }
+}
+
 impl Start {
-    /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset.
-    pub fn write(self, tsc_offset: u64) {
+    /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset. `kept`: what an INIT has left.
+    pub fn write(self, tsc_offset: u64, kept: &Kept) {
         let (pc, cr0, cr3, cr4, efer) = match self {
             Start::Real { .. } | Start::Saved => (0, ET | NE, 0, 0, 0),
             Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
             Start::Long { pc, tables } => (pc, PE | ET | NE | PG, tables, PAE, LME_LMA),
         };
         let long = efer != 0;
+        let shadow = if matches!(self, Start::Real { .. }) { ET | kept.caching } else { cr0 };
         match self {
             Start::Real { page } => write_segments((u64::from(page) << 8, rights::CODE_16), (0, rights::DATA_16), 0xffff),
             Start::Saved => write_segments((0, rights::CODE_16), (0, rights::DATA_16), 0xffff),
@@ -53,12 +75,12 @@ impl Start {
         let fields = [
             (Field::ENTRY_CONTROLS, u64::from(vmx::features().entry | if long { vmx::entry::IA32E_GUEST } else { 0 })),
             (Field::GUEST_CR0, cr0),
-            (Field::CR0_SHADOW, cr0),
+            (Field::CR0_SHADOW, shadow),
             (Field::GUEST_CR3, cr3),
             (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
             (Field::CR4_SHADOW, cr4),
             (Field::GUEST_EFER, efer),
-            (Field::GUEST_PAT, PAT_RESET),
+            (Field::GUEST_PAT, kept.pat),
             (Field::GUEST_RIP, pc),
             (Field::GUEST_RSP, 0),
             (Field::GUEST_RFLAGS, 1 << 1),
@@ -68,11 +90,8 @@ impl Start {
             (Field::GUEST_ACTIVITY, 0),
             (Field::GUEST_PENDING_DEBUG, 0),
             (Field::TSC_OFFSET, tsc_offset),
-            (Field::GUEST_SYSENTER_CS, 0),
-            (Field::GUEST_SYSENTER_ESP, 0),
-            (Field::GUEST_SYSENTER_EIP, 0),
         ];
-        for (field, value) in fields {
+        for (field, value) in fields.into_iter().chain(SYSENTER.into_iter().zip(kept.sysenter)) {
             vmcs::write(field, value);
         }
     }

@@ -316,6 +316,8 @@ impl VcpuPart for Vcpu {
         if let Some(vmx) = unsafe { self.vmx() } {
             vmx.begin_anew();
         }
+        // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
+        unsafe { self.context() }.power_up();
     }
 
     fn show_stolen_time(&self, vm: &'static crate::vm::Vm, nanoseconds: u64) {
