@@ -47,6 +47,12 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
     let terminal = (terminal.as_deref().unwrap_or("linux"), (0, 0), true);
     let options = Options { report_exits: false, seed: image::Seed::Random, terminal };
     let config = machine::configure(&machine)?;
+    if config.vms.iter().any(|vm| !vm.served.is_empty()) {
+        return Err(exit::usage(format!(
+            "{}: served devices can be given only to VMs of the configuration that `run` starts with",
+            args.file.display()
+        )));
+    }
     let [vm] = &config.vms[..] else {
         return Err(exit::usage(format!("{}: expected one [[vm]], found {}", args.file.display(), config.vms.len())));
     };

@@ -47,7 +47,10 @@ fn play(listener: &UnixListener) {
             Request::Save { .. } => Reply::Progress { done: 0, all: 1 },
             other => panic!("{other:?}"),
         };
-        protocol::write(&mut stream, &reply).expect("written");
+        if protocol::write(&mut stream, &reply).is_err() {
+            // The command was ended.
+            return;
+        }
     }
 }
 

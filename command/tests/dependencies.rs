@@ -246,3 +246,21 @@ fn expressions() {
         assert_eq!(satisfied(expression, &allowed), expected, "{expression}");
     }
 }
+
+/// The features of the packages that are built for `packages`: a line for each.
+fn features(packages: &[&str]) -> Vec<String> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["tree", "--locked", "--prefix", "none", "--format", "{p} {f}", "--edges", "normal,build,dev"]).args(packages);
+    let output = command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Repeated packages are marked.
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// `stile test` builds the tests of all packages while it runs: with other features of a dependency, that would replace the program.
+#[test]
+fn tests_are_built_with_the_features_of_the_command() {
+    let all = features(&["--workspace"]);
+    let other: Vec<String> = features(&["--package", "stile-command"]).into_iter().filter(|package| !all.contains(package)).collect();
+    assert!(other.is_empty(), "{other:#?}");
+}

@@ -164,6 +164,8 @@ impl Own {
         if self.arch == host() {
             unpack(&apt, &packages, PROGRAMS)?;
         } else {
+            // Another command may use that cache; nothing takes the two locks in the other order.
+            let _lock = cache::lock(&store::directory(host())?, "fetch")?;
             let apt = self::apt(host())?;
             unpack(&apt, &apt.packages()?, PROGRAMS)?;
         }

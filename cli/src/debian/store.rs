@@ -251,7 +251,9 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
     let (name, version) = (package.name.clone(), package.version.clone());
     let mut fetched =
         Stored { dir: dir.to_owned(), package: name, version, checked: now(), files: BTreeMap::new(), sought: names(item.wanted()) };
-    if let Some(stored) = stored.filter(|stored| stored.package == package.name && stored.version == package.version) {
+    let is_same =
+        |stored: &&Stored| (&stored.package, &stored.version, &stored.sought) == (&fetched.package, &fetched.version, &fetched.sought);
+    if let Some(stored) = stored.filter(is_same) {
         fetched.files = stored.files.clone();
         write_about(dir, &fetched)?;
         return Ok(fetched);
@@ -278,10 +280,9 @@ const ABOUT: &str = "about.json";
 fn read(dir: &Path, wanted: &[Wanted]) -> Found {
     let Ok(text) = fs::read(dir.join(ABOUT)) else { return Found::Nothing };
     let Ok(stored) = serde_json::from_slice::<Stored>(&text) else { return Found::Damaged(format!("{ABOUT} can't be read")) };
-    // The package may have files that an earlier version did not want.
-    if wanted.iter().any(|file| !file.required && !stored.sought.iter().any(|name| name == file.name)) {
-        return Found::Nothing;
-    }
+    // The package may have files that an earlier version did not want: as stale as can be.
+    let is_whole = wanted.iter().all(|file| file.required || stored.sought.iter().any(|name| name == file.name));
+    let checked = if is_whole { stored.checked } else { 0 };
     let files = match hashes(dir, wanted) {
         Ok(files) => files,
         Err(error) => return Found::Damaged(format!("{error:#}")),
@@ -289,7 +290,7 @@ fn read(dir: &Path, wanted: &[Wanted]) -> Found {
     if let Some((name, _)) = files.iter().find(|(name, hash)| stored.files.get(*name).is_some_and(|stored| stored != *hash)) {
         return Found::Damaged(format!("{name} was changed"));
     }
-    Found::Intact(Stored { dir: dir.to_owned(), files, ..stored })
+    Found::Intact(Stored { dir: dir.to_owned(), checked, files, ..stored })
 }
 
 fn names(wanted: &[Wanted]) -> Vec<String> {
@@ -362,7 +363,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         store(dir.path(), true);
         let more = [Wanted { is: |_| true, name: "kernel", required: true }, Wanted { is: |_| true, name: "module", required: false }];
-        assert!(matches!(read(dir.path(), &more), Found::Nothing));
+        let checked = |found: Found| found.intact().map(|stored| stored.checked);
+        assert_eq!(checked(read(dir.path(), &more)), Some(0), "stale");
         let about = fs::read_to_string(dir.path().join(ABOUT)).unwrap();
         fs::write(dir.path().join(ABOUT), about.replace(r#""sought": []"#, r#""sought": ["kernel", "module"]"#)).unwrap();
         assert!(matches!(read(dir.path(), &more), Found::Intact(_)));

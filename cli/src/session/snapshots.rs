@@ -323,10 +323,15 @@ impl Session<'_> {
     /// Removes what there is of a VM that was being restored. No other VM got its name meanwhile.
     fn remove_restored(&mut self, Transfer { client, steps, .. }: Transfer) {
         if let Steps::Restoring(restoring) = steps
-            && self.names.contains(&restoring.guest().name)
+            && let Some(console) = self.names.iter().position(|name| *name == restoring.guest().name)
         {
-            self.unwanted.push((client, restoring.guest().name.clone()));
-            self.send_unasked(0, restoring.vm, Action::Off);
+            let (name, fate) = (self.names[console].clone(), self.fate(console));
+            self.unwanted.push((client, name.clone()));
+            if fate.is_over() {
+                self.remove_unwanted(&name, fate);
+            } else {
+                self.send_unasked(0, restoring.vm, Action::Off);
+            }
         }
         if self.abandonment.is_none() {
             self.take_postponed();
