@@ -61,8 +61,8 @@ impl Descriptor {
         self.control.fetch_or(OUTSTANDING | KEPT, Ordering::AcqRel);
     }
 
-    /// Sets NV and NDST. Returns whether a notification is outstanding, which may have gone where the fields said
-    /// before: a sender that sets ON from now on reads the new values.
+    /// Sets NV and NDST. Returns whether a notification is outstanding, or a level-triggered interrupt kept, which may
+    /// have gone where the fields said before: a sender that sets ON from now on reads the new values.
     pub(crate) fn redirect(&self, vector: u8, destination: u32) -> bool {
         // No loop that waits for an exchange to succeed: a hostile sender could make it fail for ever.
         let fields = u64::from(vector) << 16 | u64::from(destination) << 32;

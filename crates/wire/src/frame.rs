@@ -7,8 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The longest frame in bytes: version, message and checksum, before `DLE`s are doubled.
 pub const MAX_FRAME: usize = 512;
 
-/// The version byte of every frame. It changes with existing messages, but not for new messages at
-/// the end of an enumeration.
+/// The version byte of every frame. From the first release on it changes with existing messages, but not for new
+/// messages at the end of an enumeration.
 pub const PROTOCOL_VERSION: u8 = 1;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_IBM_SDLC);

@@ -61,8 +61,8 @@ pub trait PhysicalCpu {
     /// is locked.
     fn put(&mut self, vcpu: Loaded<'static>, sleeps: bool) -> Option<u64>;
 
-    /// Drops the registers of the loaded vCPU, which is off; pending interrupts are kept for a later start. The
-    /// schedule is locked.
+    /// Drops the registers of the loaded vCPU, which is off, except what a later start keeps; pending interrupts are
+    /// kept. The schedule is locked.
     fn power_down(&mut self, vcpu: Loaded<'static>);
 
     /// Drops state of VMs of which no vCPU is loaded: one of them is being retired, and its memory and number will be
