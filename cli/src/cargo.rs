@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use serde::Deserialize;
 
-use crate::child::{self, Cargo};
+use crate::child::{self, BuildProgress};
 use crate::config::Arch;
 use crate::exit;
 
@@ -145,7 +145,7 @@ pub fn artifacts(mut command: Command, what: &str) -> Result<Vec<Artifact>> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
-    let cargo = Cargo::building(what);
+    let cargo = BuildProgress::building(what);
     let errors = child::errors_of_cargo(&mut child, cargo.clone());
     let mut artifacts = Vec::new();
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
@@ -156,7 +156,7 @@ pub fn artifacts(mut command: Command, what: &str) -> Result<Vec<Artifact>> {
     }
     let status = child.wait().context("waiting for cargo")?;
     let errors = errors.join().unwrap_or_default();
-    Cargo::end(&cargo);
+    BuildProgress::end(&cargo);
     if !status.success() {
         bail!("building {what} failed:\n{}", errors.trim_end());
     }

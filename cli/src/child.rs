@@ -19,14 +19,14 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     unsafe { command.pre_exec(ask) }
 }
 
-/// What cargo does, and how it is shown: nothing until there is work to do.
+/// Progress of a cargo build, shown once there is work to do.
 #[derive(Debug)]
-pub struct Cargo {
+pub struct BuildProgress {
     what: String,
     task: Option<Task>,
 }
 
-impl Cargo {
+impl BuildProgress {
     /// Cargo is about to build `what`.
     pub fn building(what: &str) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self { what: what.to_owned(), task: None }))
@@ -61,7 +61,7 @@ impl Cargo {
 
 /// Reads cargo's standard error, which is a pipe, concurrently with its output. Its progress bar, requested
 /// by `CARGO_TERM_PROGRESS_WHEN`, goes to `cargo`, the rest is returned.
-pub fn errors_of_cargo(child: &mut Child, cargo: Arc<Mutex<Cargo>>) -> JoinHandle<String> {
+pub fn errors_of_cargo(child: &mut Child, cargo: Arc<Mutex<BuildProgress>>) -> JoinHandle<String> {
     let stderr = child.stderr.take();
     std::thread::spawn(move || {
         let mut text = String::new();
@@ -124,7 +124,7 @@ mod tests {
             ("    Finished `hypervisor` profile [optimized] target(s) in 0.05s", false),
             ("", false),
         ] {
-            let cargo = Cargo::building("the hypervisor");
+            let cargo = BuildProgress::building("the hypervisor");
             let mut cargo = cargo.lock().unwrap();
             assert_eq!(cargo.take(without_escapes(line)), line.contains("Building ["), "{line}");
             assert_eq!(cargo.task.is_some(), is_work, "{line}");
@@ -135,7 +135,7 @@ mod tests {
     fn cargos_progress_is_separated_from_its_messages() {
         let script = r"printf '\r    Building [==>   ] 1/34: core\r\033[K   Compiling x v1\n    Building [====> ] 12/34: a, b(build)\rerror: no\n'; printf end";
         let mut child = Command::new("sh").args(["-c", &format!("{{ {script}; }} >&2")]).stderr(Stdio::piped()).spawn().unwrap();
-        let cargo = Cargo::building("x");
+        let cargo = BuildProgress::building("x");
         let errors = errors_of_cargo(&mut child, cargo.clone()).join().unwrap();
         child.wait().unwrap();
         assert!(cargo.lock().unwrap().task.is_some());

@@ -64,18 +64,12 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
             give_linux_a_system(arch, vm)?;
         }
     }
-    check_model(&config)?;
-    check_nesting(&config)?;
-    Ok(config)
-}
-
-/// Rejects a CPU model that the emulator does not know, if the emulator is there.
-fn check_model(config: &MachineConfig) -> Result<()> {
-    // Querying takes a tenth of a second.
-    if config.cpu_model == config.arch.default_cpu_model() {
-        return Ok(());
+    // The default model supports everything, and querying the emulator takes up to half a second.
+    if config.cpu_model != config.arch.default_cpu_model() {
+        emulator::check_model(config.arch, &config.cpu_model).map_err(|why| exit::usage(format!("cpu: {why}")))?;
+        check_nesting(&config)?;
     }
-    emulator::check_model(config.arch, &config.cpu_model).map_err(|why| exit::usage(format!("cpu: {why}")))
+    Ok(config)
 }
 
 /// Rejects a VM with virtual EL2 on a CPU model without FEAT_NV. If the emulator is missing or doesn't
@@ -86,8 +80,7 @@ fn check_nesting(config: &MachineConfig) -> Result<()> {
         Nested::Nv => Some("NV"),
         Nested::Nv2 => Some("NV2"),
     };
-    // The default model supports everything, and querying takes half a second.
-    if config.arch != Arch::Aarch64 || config.cpu_model == config.arch.default_cpu_model() {
+    if config.arch != Arch::Aarch64 {
         return Ok(());
     }
     let Some((vm, feature)) = config.vms.iter().find_map(|vm| needs(vm).map(|feature| (&vm.name, feature))) else { return Ok(()) };

@@ -71,7 +71,7 @@ fn sweep(temp: &Path) {
             continue;
         }
         let path = left.path();
-        // Whatever another user made of this name, such as a FIFO, does not stop this command.
+        // Opening a FIFO or a link of another user must neither wait nor lead elsewhere.
         let Ok(dir) = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         else {
             continue;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
-use super::values::{ARCHITECTURES, Models, amount, number};
+use super::values::{ARCHITECTURES, CPU_MODELS, amount, number};
 use crate::config::Arch;
 use crate::soak;
 
@@ -72,7 +72,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "ARCH", default_value = "aarch64", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: String,
     /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
-    #[arg(long, value_name = "MODEL", value_parser = Models, hide_possible_values = true)]
+    #[arg(long, value_name = "MODEL", value_parser = CPU_MODELS, hide_possible_values = true)]
     pub cpu: Option<String>,
     /// Measure the cost of real work, too: a second table, which takes an hour or more.
     #[arg(long, conflicts_with_all = ["ablate", "update"])]

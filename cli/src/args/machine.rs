@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
-use super::values::{ARCHITECTURES, MITIGATIONS, Models, NESTED, ON_RESET};
+use super::values::{ARCHITECTURES, CPU_MODELS, MITIGATIONS, NESTED, ON_RESET};
 use crate::config::{Arch, Flags, KernelSource};
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
@@ -58,7 +58,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "auto|off|all", value_parser = MITIGATIONS, hide_possible_values = true)]
     pub mitigations: Option<String>,
     /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
-    #[arg(long, value_name = "MODEL", value_parser = Models, hide_possible_values = true)]
+    #[arg(long, value_name = "MODEL", value_parser = CPU_MODELS, hide_possible_values = true)]
     pub cpu: Option<String>,
     /// The emulated machine's CPUs.
     #[arg(long, value_name = "N", value_parser = whole_number)]

@@ -9,19 +9,21 @@ use clap::{Arg, Command, Error};
 use crate::emulator::{MODELS, bochs};
 
 /// Names of architectures.
-pub const ARCHITECTURES: Words = Words(&["aarch64", "x86_64"]);
+pub const ARCHITECTURES: Words = Words(&[&["aarch64", "x86_64"]]);
 /// Words for nesting.
-pub const NESTED: Words = Words(&["nv2", "nv", "off"]);
+pub const NESTED: Words = Words(&[&["nv2", "nv", "off"]]);
 /// Consequences of a reset.
-pub const ON_RESET: Words = Words(&["restart", "stop"]);
+pub const ON_RESET: Words = Words(&[&["restart", "stop"]]);
 /// Words for mitigations.
-pub const MITIGATIONS: Words = Words(&["auto", "off", "all"]);
+pub const MITIGATIONS: Words = Words(&[&["auto", "off", "all"]]);
+/// CPU models that Stile is tested on.
+pub const CPU_MODELS: Words = Words(&[&MODELS, &bochs::MODELS]);
 /// Presentations of the account of exits.
-pub const EXITS: Words = Words(&["vm", "vcpu", "all", "json"]);
+pub const EXITS: Words = Words(&[&["vm", "vcpu", "all", "json"]]);
 
-/// Words that shells complete. Other text is accepted, too: the configuration checks it, and its messages have hints.
+/// Groups of words that shells complete. Other text is accepted, too: the configuration checks it, and its messages have hints.
 #[derive(Clone, Copy, Debug)]
-pub struct Words(&'static [&'static str]);
+pub struct Words(&'static [&'static [&'static str]]);
 
 impl TypedValueParser for Words {
     type Value = String;
@@ -31,23 +33,7 @@ impl TypedValueParser for Words {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().map(PossibleValue::new)))
-    }
-}
-
-/// CPU models that Stile is tested on, which shells complete; others are accepted, too.
-#[derive(Clone, Copy, Debug)]
-pub struct Models;
-
-impl TypedValueParser for Models {
-    type Value = String;
-
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(MODELS.iter().chain(&bochs::MODELS).map(PossibleValue::new)))
+        Some(Box::new(self.0.iter().copied().flatten().map(PossibleValue::new)))
     }
 }
 

@@ -4,6 +4,7 @@ use stile_blob::{Nested, Served};
 use stile_board::{MAX_SERVED, MAX_VMS};
 
 use super::draft::{Given, VmDraft};
+use super::served::BLOCK;
 use super::{DebianKernel, KernelSource, Mistake, Place, VmConfig};
 use crate::disk::drive::Drive;
 
@@ -12,9 +13,6 @@ pub const NAME: &str = "storage";
 
 /// Its RAM: the kernel, a small system, and a cache of the disks' content.
 const MEMORY: &str = "256M";
-
-/// Type of a block device (Virtio 1.2, section 5.2).
-const BLOCK: u32 = 2;
 
 /// Takes the served disks of all virtual machines, whose `drafts` are in the same order. Returns them with the draft of the next virtual
 /// machine, which serves them; `None` if there are none.

@@ -156,7 +156,7 @@ impl Own {
         };
         let own = format!("linux-headers-{release}");
         let common = format!("linux-headers-{}-common", number(release).context("the kernel is not one that modules are built for")?);
-        let apt = apt(self.arch)?;
+        let apt = apt_for(self.arch)?;
         let packages = apt.packages()?;
         unpack(&apt, &packages, &own)?;
         unpack(&apt, &packages, &common)?;
@@ -166,7 +166,7 @@ impl Own {
         } else {
             // Another command may use that cache; nothing takes the two locks in the other order.
             let _lock = cache::lock(&store::directory(host())?, "fetch")?;
-            let apt = self::apt(host())?;
+            let apt = apt_for(host())?;
             unpack(&apt, &apt.packages()?, PROGRAMS)?;
         }
         // The packages expect to be installed.
@@ -178,10 +178,8 @@ impl Own {
     }
 }
 
-fn apt(arch: Arch) -> Result<Apt> {
-    let folder = store::directory(arch)?.join("apt");
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    Apt::new_for(arch, &folder, KERNEL.suite(), &mirror::mirror()?)
+fn apt_for(arch: Arch) -> Result<Apt> {
+    Apt::new_for(arch, &store::directory(arch)?.join("apt"), KERNEL.suite(), &mirror::mirror()?)
 }
 
 /// The kernel's release in the name of its package.

@@ -280,7 +280,7 @@ const ABOUT: &str = "about.json";
 fn read(dir: &Path, wanted: &[Wanted]) -> Found {
     let Ok(text) = fs::read(dir.join(ABOUT)) else { return Found::Nothing };
     let Ok(stored) = serde_json::from_slice::<Stored>(&text) else { return Found::Damaged(format!("{ABOUT} can't be read")) };
-    // The package may have files that an earlier version did not want: as stale as can be.
+    // An earlier version looked for fewer files: stale, so that the package is fetched again.
     let is_whole = wanted.iter().all(|file| file.required || stored.sought.iter().any(|name| name == file.name));
     let checked = if is_whole { stored.checked } else { 0 };
     let files = match hashes(dir, wanted) {

@@ -28,13 +28,9 @@ pub fn check_model(arch: Arch, model: &str) -> Result<(), String> {
 
 /// The 64-bit models of an architecture's emulator; `None` if it is not there yet.
 fn known(arch: Arch) -> Option<Vec<String>> {
-    let output = match arch {
-        Arch::Aarch64 => output(PROGRAM, &["-M", "virt", "-cpu", "help"])?,
-        Arch::X86_64 => output(bochs::cached()?.program.to_str()?, &["-help", "cpu"])?,
-    };
     let known = match arch {
-        Arch::Aarch64 => models_of_qemu(&output),
-        Arch::X86_64 => models_of_bochs(&output),
+        Arch::Aarch64 => models_of_qemu(&output(PROGRAM, &["-M", "virt", "-cpu", "help"])?),
+        Arch::X86_64 => models_of_bochs(&output(bochs::cached()?.program.to_str()?, &["-help", "cpu"])?),
     };
     // Another version may print the list in another way.
     (!known.is_empty()).then_some(known)

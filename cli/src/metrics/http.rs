@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server answers that repeats methods and targets.
+    /// Returns the answer of a server that echoes the method and target.
     fn ask(text: &[u8]) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Uploads whose client disconnected: nothing of their VMs is left, and other VMs are created, saved and restored meanwhile or afterwards.
+//! Removal of abandoned uploads. Requests for other transfers are postponed until it is complete.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ impl Session<'_> {
     pub(super) fn forget_upload(&mut self, id: ClientId) {
         self.postponed.retain(|(client, _)| *client != id);
         let Some(upload) = self.upload.take_if(|upload| upload.client == id) else { return };
-        let Some(tag) = self.control.as_mut().map(|control| control.waiting().tag()) else { return };
+        let Ok(tag) = self.new_tag() else { return };
         self.begin_abandonment(Abandonment::of(tag, upload, Instant::now()));
     }
 
     /// Drops what Stile has of the package of a VM that is not restored after all.
     pub(super) fn abandon_package(&mut self, upload: u32) {
-        if let Some(tag) = self.control.as_mut().map(|control| control.waiting().tag()) {
+        if let Ok(tag) = self.new_tag() {
             self.begin_abandonment(Abandonment::new(tag, upload, Instant::now()));
         }
     }
@@ -40,7 +40,7 @@ impl Session<'_> {
         }
     }
 
-    /// Handles Stile's answer to the command, or that the VM was created before. Returns false for other messages.
+    /// Handles Stile's answer to the command, or the VM's creation before the command arrived. Returns false for other messages.
     pub(super) fn abandoned(&mut self, line: usize, tag: u32) -> bool {
         let Some(abandonment) = self.abandonment.as_mut().filter(|_| line == 0) else { return false };
         if abandonment.tag == tag {
@@ -49,9 +49,8 @@ impl Session<'_> {
             return true;
         }
         let Some((client, guest, vm, package)) = abandonment.vm.take_if(|_| abandonment.upload == tag) else { return false };
-        self.packages.insert(guest.name.clone(), package);
         self.unwanted.push((client, guest.name.clone()));
-        self.add_vm(guest, vm);
+        self.add_vm(guest, vm, package);
         self.send_unasked(0, vm, Action::Off);
         true
     }

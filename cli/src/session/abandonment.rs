@@ -20,7 +20,7 @@ pub struct Abandonment {
     pub upload: u32,
     /// Its VM, as Stile may have created it before it was asked to drop it: client, VM, number and package.
     pub vm: Option<(ClientId, Guest, u8, Vec<u8>)>,
-    /// When Stile is late.
+    /// Time at which an unanswered command is sent again.
     pub retry_at: Instant,
 }
 

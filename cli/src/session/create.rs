@@ -18,8 +18,8 @@ use crate::control::server::ClientId;
 impl Session<'_> {
     /// Begins to send a VM with `memory` bytes of RAM to Stile.
     pub(super) fn create(&mut self, id: ClientId, guest: Guest, package: &Path, memory: u64) {
-        if self.upload.is_some() || self.abandonment.is_some() || self.transfer.is_some() {
-            return self.refuse(id, "another VM is being created, saved or restored: try again");
+        if let Err(why) = self.check_idle() {
+            return self.refuse(id, why);
         }
         if self.names.contains(&guest.name) {
             return self.refuse(id, format!("the machine has a VM called {}", guest.name));
@@ -34,7 +34,7 @@ impl Session<'_> {
         };
         let Some(control) = &mut self.control else { return };
         let tag = control.waiting().tag();
-        let (upload, command) = Upload::begin(id, (guest, memory), vm, tag, package, Instant::now());
+        let (upload, command) = Upload::begin(id, guest, memory, vm, tag, package, Instant::now());
         self.upload = Some(upload);
         self.command_to(0, &command);
     }
@@ -78,16 +78,16 @@ impl Session<'_> {
             return false;
         }
         let Some(Upload { client, guest, vm, package, .. }) = self.upload.take() else { return false };
-        self.packages.insert(guest.name.clone(), package);
-        self.add_vm(guest, vm);
+        self.add_vm(guest, vm, package);
         if let Some(control) = &mut self.control {
             control.reply(client, Reply::Done);
         }
         true
     }
 
-    /// Adds a VM that Stile has created.
-    pub(super) fn add_vm(&mut self, guest: Guest, vm: u8) {
+    /// Adds a VM that Stile has created from a package.
+    pub(super) fn add_vm(&mut self, guest: Guest, vm: u8, package: Vec<u8>) {
+        self.packages.insert(guest.name.clone(), package);
         let number = usize::from(vm);
         let console = self.consoles.len();
         let own = &mut self.lines[0];

@@ -65,17 +65,26 @@ struct Counts {
     line: usize,
 }
 
+impl Counts {
+    const fn is_full(&self) -> bool {
+        self.queued + self.waiting + self.line > OUTSTANDING
+    }
+}
+
 impl Outstanding {
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
-        self.fewer.notify_all();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_full = counts.is_full();
+        change(&mut counts);
+        if was_full && !counts.is_full() {
+            self.fewer.notify_all();
+        }
     }
 
     /// Waits until so few bytes are outstanding that more may be read.
     fn wait(&self) {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |counts: &mut Counts| counts.queued + counts.waiting + counts.line > OUTSTANDING;
-        drop(self.fewer.wait_while(counts, is_full).unwrap_or_else(PoisonError::into_inner));
+        drop(self.fewer.wait_while(counts, |counts| counts.is_full()).unwrap_or_else(PoisonError::into_inner));
     }
 }
 

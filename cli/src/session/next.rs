@@ -31,7 +31,7 @@ pub trait Window {
     /// Returns the first `length` bytes, at most the whole window.
     ///
     /// # Errors
-    /// As [`Window::read`].
+    /// See [`Window::read`].
     fn part(&self, address: u64, length: u32) -> io::Result<Vec<u8>> {
         let mut part = vec![0; (length as usize).min(WINDOW)];
         self.read(address, &mut part)?;
@@ -41,7 +41,7 @@ pub trait Window {
     /// Writes them.
     ///
     /// # Errors
-    /// As [`Window::read`].
+    /// See [`Window::read`].
     fn write(&self, address: u64, from: &[u8]) -> io::Result<()>;
 }
 

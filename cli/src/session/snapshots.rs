@@ -37,9 +37,19 @@ struct Begun {
 impl Session<'_> {
     /// Begins to save a paused VM into a file, which exists.
     pub(super) fn save(&mut self, id: ClientId, name: &str, file: &Path) {
-        match self.begin_save(id, name, file) {
-            Ok(tag) => self.open_window(id, tag),
-            Err(why) => self.refuse(id, why),
+        let steps = |Begun { tag, vm, ram, writer }| (tag, Steps::Saving(Box::new(Saving::new(tag, vm, writer, ram))));
+        let begun = self.begin_file(name, file).map(steps);
+        self.begin(id, Some(file), begun);
+    }
+
+    /// Begins the steps of a transfer with this tag, or tells the client why there is none.
+    fn begin(&mut self, client: ClientId, file: Option<&Path>, begun: Result<(u32, Steps), String>) {
+        match begun {
+            Ok((tag, steps)) => {
+                self.transfer = Some(Transfer { client, tag, file: file.map(Path::to_owned), abandoned: false, steps });
+                self.open_window(client, tag);
+            }
+            Err(why) => self.refuse(client, why),
         }
     }
 
@@ -53,23 +63,11 @@ impl Session<'_> {
         }
     }
 
-    fn begin_save(&mut self, id: ClientId, name: &str, file: &Path) -> Result<u32, String> {
-        let Begun { tag, vm, ram, writer } = self.begin_file(name, file)?;
-        let steps = Steps::Saving(Box::new(Saving::new(tag, vm, writer, ram)));
-        self.transfer = Some(Transfer { client: id, tag, file: Some(file.to_owned()), abandoned: false, steps });
-        Ok(tag)
-    }
-
     /// Begins to copy a paused VM into a file, which exists.
     pub(super) fn copy(&mut self, id: ClientId, name: &str, file: &Path) {
-        match self.begin_file(name, file) {
-            Ok(Begun { tag, vm, writer, .. }) => {
-                let steps = Steps::Copying(Box::new(Copying::new(tag, vm, writer)));
-                self.transfer = Some(Transfer { client: id, tag, file: Some(file.to_owned()), abandoned: false, steps });
-                self.open_window(id, tag);
-            }
-            Err(why) => self.refuse(id, why),
-        }
+        let steps = |Begun { tag, vm, writer, .. }| (tag, Steps::Copying(Box::new(Copying::new(tag, vm, writer))));
+        let begun = self.begin_file(name, file).map(steps);
+        self.begin(id, Some(file), begun);
     }
 
     /// Takes the next step of a copy.
@@ -138,13 +136,11 @@ impl Session<'_> {
 
     /// Begins to restore a VM from a file.
     pub(super) fn restore(&mut self, id: ClientId, file: &Path, clock: Clock, sections: Option<u32>) {
-        match self.begin_restore(id, file, clock, sections) {
-            Ok(tag) => self.open_window(id, tag),
-            Err(why) => self.refuse(id, why),
-        }
+        let begun = self.begin_restore(file, clock, sections);
+        self.begin(id, None, begun);
     }
 
-    fn begin_restore(&mut self, id: ClientId, file: &Path, clock: Clock, sections: Option<u32>) -> Result<u32, String> {
+    fn begin_restore(&mut self, file: &Path, clock: Clock, sections: Option<u32>) -> Result<(u32, Steps), String> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -156,9 +152,7 @@ impl Session<'_> {
         }
         let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
         let tag = self.new_tag()?;
-        let steps = Steps::Restoring(Box::new(Restoring::new(tag, vm, reader, clock, sections)));
-        self.transfer = Some(Transfer { client: id, tag, file: None, abandoned: false, steps });
-        Ok(tag)
+        Ok((tag, Steps::Restoring(Box::new(Restoring::new(tag, vm, reader, clock, sections)))))
     }
 
     /// Whether a transfer can begin.
@@ -170,17 +164,20 @@ impl Session<'_> {
                     .into(),
             );
         }
-        if self.transfer.is_some() || self.upload.is_some() || self.abandonment.is_some() {
-            return Err("another VM is being saved, restored or created: try again".into());
-        }
-        Ok(())
+        self.check_idle()
+    }
+
+    /// Whether Stile handles no transfer: it handles one at a time.
+    pub(super) fn check_idle(&self) -> Result<(), String> {
+        let is_idle = self.transfer.is_none() && self.upload.is_none() && self.abandonment.is_none();
+        if is_idle { Ok(()) } else { Err("another VM is being created, saved or restored: try again".into()) }
     }
 
     fn arch(&self) -> Arch {
         self.control.as_ref().map(Control::arch).unwrap_or_default()
     }
 
-    fn new_tag(&mut self) -> Result<u32, String> {
+    pub(super) fn new_tag(&mut self) -> Result<u32, String> {
         Ok(self.control.as_mut().ok_or("the machine has no control socket")?.waiting().tag())
     }
 
@@ -282,8 +279,7 @@ impl Session<'_> {
     fn add_restored(&mut self) {
         let Some(Transfer { steps: Steps::Restoring(restoring), .. }) = &self.transfer else { return };
         let (guest, vm, package) = (restoring.guest().clone(), restoring.vm, restoring.package().to_vec());
-        self.packages.insert(guest.name.clone(), package);
-        self.add_vm(guest, vm);
+        self.add_vm(guest, vm, package);
     }
 
     /// Lets Stile drop the package of a VM that it has not created for a snapshot.

@@ -36,14 +36,13 @@ pub struct Upload {
     /// Time of the last report, and the time allowed for the next.
     reported: Instant,
     limit: Duration,
-    /// When Stile is late.
+    /// Time at which an unanswered command is sent again.
     pub retry_at: Instant,
 }
 
 impl Upload {
-    /// Begins with the command that makes room. `guest`: the VM, and bytes of its RAM.
-    pub fn begin(client: ClientId, guest: (Guest, u64), vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
-        let (guest, memory) = guest;
+    /// Begins with the command that makes room. `memory`: bytes of the VM's RAM.
+    pub fn begin(client: ClientId, guest: Guest, memory: u64, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
         let size = package.len() as u32;
         let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, reported: now, limit: LIMIT, retry_at: now + LIMIT };
         (upload, Command::Upload { tag, vm, size, memory })
@@ -111,7 +110,7 @@ mod tests {
         let (size, piece) = (20_000, Piece::MOST as u32);
         let now = Instant::now();
         let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
-        let (mut upload, first) = Upload::begin(7, (guest, 64 << 20), 2, 5, vec![1; size], now);
+        let (mut upload, first) = Upload::begin(7, guest, 64 << 20, 2, 5, vec![1; size], now);
         assert_eq!(first, Command::Upload { tag: 5, vm: 2, size: size as u32, memory: 64 << 20 });
         let (sent, made) = offsets(&upload.arrived(0, now));
         assert!(
@@ -137,7 +136,7 @@ mod tests {
     fn a_slow_machine_is_given_more_time() {
         let now = Instant::now();
         let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
-        let (mut upload, _) = Upload::begin(7, (guest, 64 << 20), 2, 5, vec![1; 20_000], now);
+        let (mut upload, _) = Upload::begin(7, guest, 64 << 20, 2, 5, vec![1; 20_000], now);
         let late = now + 3 * LIMIT;
         upload.arrived(4_096, late);
         assert!(upload.again(late + 5 * LIMIT).is_empty(), "a report took three times as long");

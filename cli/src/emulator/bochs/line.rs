@@ -1,6 +1,7 @@
 //! Bochs' serial line: a TCP connection from the emulator's process, and from no other.
 //!
-//! Bochs can only connect to a port, which every local user can do, too: who connects first would be the machine.
+//! Bochs can only connect to a TCP port, as any local user can: without a check, the first connection would be taken for
+//! the machine's.
 
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
