@@ -27,7 +27,7 @@ pub fn nanoseconds_at(ticks: u64) -> u64 {
     EPOCH.load(Ordering::Relaxed).saturating_mul(NANOSECONDS).saturating_add(u64::try_from(counted).unwrap_or(u64::MAX))
 }
 
-/// By how many seconds [`seconds`] is less than at a Unix time in nanoseconds, which another machine's clock may have shown.
+/// Returns the seconds by which [`seconds`] lags a Unix time in nanoseconds, such as another machine's; 0 if it does not.
 pub fn seconds_behind(nanoseconds: u64) -> u64 {
     (nanoseconds / NANOSECONDS).saturating_sub(seconds())
 }

@@ -126,9 +126,9 @@ impl Pl031 {
         Saved { ahead, matching, loaded, raw, mask, alarm }
     }
 
-    /// Imports a state at `now`, of which only what a guest could have produced counts. `behind`: seconds by which `now` is
-    /// less than when the state was exported, as on another machine: the counter does not go back. Returns the interrupt
-    /// line's level.
+    /// Imports a state at `now`, of which only what a guest could have produced counts. `behind`: seconds by which `now` lags
+    /// the time of the export, as on another machine. They are added, so that the counter does not go back. Returns the
+    /// interrupt line's level.
     pub fn restore(&mut self, from: &Saved, now: u64, behind: u64) -> bool {
         let Saved { ahead, matching, loaded, raw, mask, alarm } = *from;
         let ahead = ahead.wrapping_add(behind as u32);

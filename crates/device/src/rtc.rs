@@ -180,8 +180,8 @@ impl Rtc {
         Saved { index: self.index, ahead: self.ahead, setting, a: self.a, b: self.b, memory }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts. `behind`: seconds by which the time of day is
-    /// less than when the state was exported, as on another machine: the clock does not go back.
+    /// Imports a state, of which only what a guest could have produced counts. `behind`: seconds by which the time of day lags
+    /// that of the export, as on another machine. They are added, so that the clock does not go back.
     pub fn restore(&mut self, from: &Saved, behind: u64) {
         let (year, [month, day, hour, minute, second]) = from.setting;
         // A guest sets the last two digits; the others are those of a time.

@@ -3,13 +3,13 @@
 /// Time left of a timer that never fires.
 const NEVER: u64 = i64::MAX as u64;
 
-/// Returns the ticks from `now` until a counter reaches `compare`: negative, modulo 2^64, if it has; `i64::MAX` if that is
-/// so many or more.
+/// Returns the ticks from `now` until a counter reaches `compare`: negative (modulo 2^64) if it has, saturated at
+/// `i64::MAX`, which stands for never.
 pub fn left(compare: u64, now: u64) -> u64 {
     if compare >= now { (compare - now).min(NEVER) } else { compare.wrapping_sub(now).max(1 << 63) }
 }
 
-/// Returns the compare value of a timer that has as many ticks [`left`] at `now`.
+/// Inverse of [`left`]: returns the compare value that is `left` ticks after `now`.
 pub fn compare(left: u64, now: u64) -> u64 {
     if left == NEVER { u64::MAX } else { now.saturating_add_signed(left as i64) }
 }

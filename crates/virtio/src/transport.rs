@@ -200,17 +200,17 @@ impl Transport {
         Effect::Nothing
     }
 
-    /// The client's VM has been turned off.
+    /// Handles power-off of the client's VM.
     pub fn client_ended(&mut self) -> Effect {
         self.off = true;
         self.announce(server::EVENT_STATE)
     }
 
-    /// The client's VM is reset, or turned on.
+    /// Handles reset or power-on of the client's VM.
     pub fn client_starts(&mut self) -> Effect {
         let was_off = core::mem::take(&mut self.off);
         let effect = self.reset();
-        // Of the two, at most one signals.
+        // A reset that signals has announced the state already.
         if was_off && effect == Effect::Nothing { self.announce(server::EVENT_STATE) } else { effect }
     }
 

@@ -27,7 +27,7 @@ use crate::{arena, console, sample};
 /// A VM that was removed from lookups.
 struct Leaving {
     number: usize,
-    /// What the operator is told in the end.
+    /// Notice for the operator once the number is free.
     notice: Notice,
     /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
@@ -37,7 +37,7 @@ struct Leaving {
 
 /// Message to the operator once a number is free.
 enum Notice {
-    /// None: the VM did not exist for the operator.
+    /// None: the operator never learned of the VM.
     Silent,
     /// The VM is destroyed.
     Destroyed,

@@ -455,8 +455,7 @@ impl Vm {
     /// Whether the VM's own second-stage root has an entry for an IPA.
     pub fn has_table_at(&self, ipa: u64) -> bool {
         let index = (ipa / Level::L1.size()) as usize;
-        let Ok(entry) = if index < ENTRIES { TableFrames.read(self.root, index) } else { Ok(0) };
-        entry != 0
+        index < ENTRIES && TableFrames.read(self.root, index).is_ok_and(|entry| entry != 0)
     }
 
     /// Restores the VM's own second-stage root after that of one of its vCPUs ([`place`]). The VMID is the same.

@@ -10,11 +10,9 @@ use super::{Field, interrupt, vmcs};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::{delivery, events};
-use crate::arch::x86_64::vcpu::inject::{self, vector};
+use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE, vector};
 use crate::cpu::Leave;
 
-const TYPE: u64 = 7 << 8;
-const NMI: u64 = 2 << 8;
 const EXTERNAL: u64 = 0;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 

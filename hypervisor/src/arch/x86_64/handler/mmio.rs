@@ -6,7 +6,7 @@ use stile_bus::{Hit, Slot};
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
-use stile_x86_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
+use stile_x86_decode::{FastAccess, Fault, MAX_LENGTH, Outcome as Done, Refusal, Width, execute};
 use stile_x86_walk::{Kind, translate};
 
 use super::complete::{finish, refetch};
@@ -225,8 +225,8 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     if processor.translate(linear, write, By::Processor).is_ok() {
         return Outcome::again(row);
     }
-    // The exit does not tell the access. Within the longest instruction's bytes it is the fetch.
-    let fetch = linear.wrapping_sub(instruction_address()) < LONGEST;
+    // The exit does not report the kind of access. An address within the longest instruction at RIP counts as its fetch.
+    let fetch = linear.wrapping_sub(instruction_address()) < MAX_LENGTH as u64;
     let kind = match (fetch, write) {
         (true, _) => Kind::Fetch,
         (false, true) => Kind::Write,
@@ -238,9 +238,6 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
         Err(fault) => refuse(row, fault.into()),
     }
 }
-
-/// The longest instruction, in bytes.
-const LONGEST: u64 = 15;
 
 /// Linear address of the vCPU's instruction.
 fn instruction_address() -> u64 {

@@ -13,7 +13,7 @@ use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, vmx};
-use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
 use crate::cpu::{self, Leave};
 use crate::vm::Vcpu;
 use crate::vm::power::End;
@@ -29,9 +29,7 @@ const WATCH: u32 = 1 << 4;
 const INIT: u32 = 1 << 3;
 
 /// Blocking by STI, by MOV SS and by an NMI ("Guest Non-Register State").
-const BLOCKS_NMI: u64 = 0b1011;
-/// The last one alone.
-const NMI_BLOCKED: u64 = 0b1000;
+pub const BLOCKS_NMI: u64 = 0b1011;
 /// In [`Field::ENTRY_INTERRUPTION`]: the vector and the type of an NMI.
 const NMI: u64 = 2 << 8 | 2;
 

@@ -14,7 +14,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, secondary};
 use crate::arch::x86_64::host::{speculation, vmcs};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
-use crate::arch::x86_64::vcpu::inject::{self, NMI_BLOCKED, VALID};
+use crate::arch::x86_64::vcpu::inject::{self, NMI_BLOCKED, TYPE, VALID};
 use crate::arch::x86_64::vcpu::msrs;
 
 /// An exit to L1.
@@ -125,12 +125,9 @@ pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u6
     outcome
 }
 
-/// Exits to L1 in the place of an entry of Stile's that would inject `event`, which is reported as one whose delivery was interrupted.
-/// VMCS02 is current.
+/// Exits to L1 instead of entering L2 with the pending injection `event`, which L1 sees in the IDT-vectoring fields. VMCS02 is current.
 #[cold]
 pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, event: u64) -> Outcome {
-    const TYPE: u64 = 7 << 8;
-    const NMI: u64 = 2 << 8;
     const SOFTWARE_INTERRUPT: u64 = 4 << 8;
     const OTHER: u64 = 7 << 8;
     vmcs::write(Field::ENTRY_INTERRUPTION, 0);
@@ -141,7 +138,7 @@ pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, 
         OTHER => Exit { reason: basic::MONITOR_TRAP, ..Exit::default() },
         _ => Exit { reason, delivering: event, delivering_code: if event & HAS_CODE != 0 { code } else { 0 }, ..Exit::default() },
     };
-    if exit.delivering & TYPE == NMI && exit.delivering & VALID != 0 {
+    if inject::is_nmi(exit.delivering) {
         inject::block_nmis();
     }
     let outcome = forward(cpu, vmx, &exit);
@@ -295,8 +292,7 @@ impl GuestVmx {
     /// was in L2 ("Updating Non-Register State"), where virtual NMIs exclude it ("Interruptibility State"). VMCS01 is current.
     #[inline(always)]
     fn nmi_blocking(&self, exit: &Exit) -> u64 {
-        const NMI: u64 = VALID | 2 << 8;
-        if exit.event & 0x8000_0700 == NMI {
+        if inject::is_nmi(exit.event) {
             return NMI_BLOCKED;
         }
         let has_virtual_nmis = self.vmcs12.get32(Field::PIN_CONTROLS) & pin::VIRTUAL_NMIS != 0;

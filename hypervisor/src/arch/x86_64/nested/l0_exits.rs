@@ -22,9 +22,9 @@ use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
-use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::window;
-use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::interrupts::{delivery, events::BLOCKS_NMI};
+use crate::arch::x86_64::vcpu::inject::{NMI, TYPE, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use stile_blob::ApicVirtualization;
@@ -34,9 +34,6 @@ const IO: u64 = basic::IO as u64;
 const RDMSR: u64 = basic::RDMSR as u64;
 const WRMSR: u64 = basic::WRMSR as u64;
 const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
-/// Type of an NMI in interruption-information fields.
-const TYPE: u64 = 7 << 8;
-const NMI: u64 = 2 << 8;
 /// The activity state HLT.
 const HALTED: u64 = 1;
 
@@ -253,14 +250,13 @@ fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
 /// L1 does not request exits for its interrupts: L2 takes them.
 #[cold]
 fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
-    const NMI_BLOCKED: u64 = 0b1011;
     vmx.may_inject = true;
     vmx.enter_vmcs02(cpu);
     let free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let takes = match event {
         // It always exits.
         Event::Init => false,
-        Event::Nmi => vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED == 0,
+        Event::Nmi => vmcs::read(Field::GUEST_INTERRUPTIBILITY) & BLOCKS_NMI == 0,
         Event::Interrupt | Event::External => window::can_interrupt(),
     };
     if free && takes {

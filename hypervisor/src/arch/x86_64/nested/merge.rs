@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
-use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
 use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 
 /// L1's registers that L2 inherits if L1 does not load others; zero if it does.
@@ -228,8 +228,6 @@ impl GuestVmx {
     /// Permits an NMI that L1 injects without virtual NMIs while NMIs are blocked: in VMCS02 they are virtual, which excludes that ("Checks on
     /// Guest Non-Register State"). The injection blocks NMIs again.
     pub fn unblock_injected_nmi(&self, event: u64) {
-        const TYPE: u64 = 7 << 8;
-        const NMI: u64 = 2 << 8;
         if event & TYPE == NMI && self.vmcs12.get32(Field::PIN_CONTROLS) & pin::VIRTUAL_NMIS == 0 {
             inject::unblock_nmis();
         }

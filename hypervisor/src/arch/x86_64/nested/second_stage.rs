@@ -95,7 +95,8 @@ impl GuestVmx {
         };
         let l1 = leaf.translate(address);
         let is_beside_apic_page = self.is_beside_apic_page(l1);
-        if is_beside_apic_page && needed.contains(Rights::EXECUTE) && self.is_in_apic_page(l1) {
+        let is_in_apic_page = is_beside_apic_page && self.is_in_apic_page(l1);
+        if is_in_apic_page && needed.contains(Rights::EXECUTE) {
             // "Exit Qualification for APIC-Access VM Exits": the offset, and a linear access for an instruction fetch.
             return Violation::ApicFetch(2 << 12 | l1 & 0xfff);
         }
@@ -106,8 +107,8 @@ impl GuestVmx {
         }
         if vm.is_full(l1) {
             let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) && !is_beside_apic_page { 21 } else { 12 };
-            let rights = if is_beside_apic_page && self.is_in_apic_page(l1) { NO_FETCHES } else { Rights::ALL };
-            let rights = Rights(leaf.rights.0 & rights.0);
+            let allowed = if is_in_apic_page { NO_FETCHES } else { Rights::ALL };
+            let rights = Rights(leaf.rights.0 & allowed.0);
             let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights };
             let root = vmcs::read(Field::EPT_POINTER) & !0xfff;
             self.shadows.map(root, page, &mut Frames);

@@ -84,7 +84,7 @@ impl VcpuContext {
         vmcs::clear(self.vmcs);
     }
 
-    /// Resets what INIT keeps: the VM was reset.
+    /// Resets the state that INIT preserves, when the VM is reset.
     pub fn power_up(&mut self) {
         self.extended.reset();
         self.msrs = [0; MSRS.len()];
@@ -246,7 +246,7 @@ impl VcpuContext {
         }
     }
 
-    /// Puts what INIT keeps, and drops the other registers. The vCPU is loaded here.
+    /// Saves the state that INIT preserves, and drops the other registers. The vCPU is loaded here.
     pub fn power_down(&mut self) {
         vmcs::make_current(self.vmcs);
         self.kept = Kept::read();

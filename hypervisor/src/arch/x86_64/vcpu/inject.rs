@@ -9,8 +9,8 @@ pub const VALID: u64 = 1 << 31;
 pub const TF: u64 = 1 << 8;
 
 /// Event types, in both the interruption-information and IDT-vectoring fields.
-const TYPE: u64 = 7 << 8;
-const NMI: u64 = 2 << 8;
+pub const TYPE: u64 = 7 << 8;
+pub const NMI: u64 = 2 << 8;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 const ERROR_CODE: u64 = 1 << 11;
 /// Undefined, or of another meaning, in fields that report events; reserved in the field that injects.
@@ -37,6 +37,12 @@ pub fn end_shadow() {
     if blocked & 0b11 != 0 {
         vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
     }
+}
+
+/// Whether interruption information is of an NMI.
+#[inline(always)]
+pub const fn is_nmi(information: u64) -> bool {
+    information & (VALID | TYPE) == VALID | NMI
 }
 
 /// Whether an event was being delivered when the exit occurred.

@@ -57,7 +57,7 @@ impl Kept {
 }
 
 impl Start {
-    /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset. `kept`: what an INIT has left.
+    /// Writes the guest-state area. `tsc_offset`: the guest's TSC offset. `kept`: the state that INIT preserves.
     pub fn write(self, tsc_offset: u64, kept: &Kept) {
         let (pc, cr0, cr3, cr4, efer) = match self {
             Start::Real { .. } | Start::Saved => (0, ET | NE, 0, 0, 0),

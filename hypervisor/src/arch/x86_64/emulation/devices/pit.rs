@@ -41,32 +41,30 @@ impl Timer {
     pub fn restore(&self, from: &Saved, at: u64, vm: &Vm) {
         let mut pit = self.0.lock();
         pit.restore(from, ticks::count_at(at, pit::FREQUENCY));
-        let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY));
-        if let Some(first) = vm.vcpus.first() {
-            first.arch.watch.set(deadline);
-        }
+        Timer::set_deadline(&pit, vm, 0);
     }
 
     /// Updates the deadline of the first vCPU, if it has changed. Stays locked until it is set, so that a stale deadline
     /// does not replace one that another vCPU sets.
     fn watch(pit: TicketGuard<'_, Pit>, vm: &'static Vm) {
-        let Some(first) = vm.vcpus.first() else { return };
-        let changed = first.arch.watch.set(pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY)));
+        let changed = Timer::set_deadline(&pit, vm, 0);
         drop(pit);
-        if changed {
+        if changed && let Some(first) = vm.vcpus.first() {
             events::watch(first);
         }
+    }
+
+    /// Sets the deadline of the first vCPU, `least` at the earliest. Returns whether it changed.
+    fn set_deadline(pit: &Pit, vm: &Vm, least: u64) -> bool {
+        let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY).max(least));
+        vm.vcpus.first().is_some_and(|first| first.arch.watch.set(deadline))
     }
 
     /// Checks for an expiry at the deadline that [`Timer::watch`] set.
     pub fn expire(&self, vm: &'static Vm) {
         let mut pit = self.0.lock();
         let rose = pit.expire(ticks::count_now(pit::FREQUENCY));
-        let least = timer::now() + timer::LEAST_PERIOD;
-        let deadline = pit.deadline().map(|at| ticks::tsc_at(at, pit::FREQUENCY).max(least));
-        if let Some(first) = vm.vcpus.first() {
-            first.arch.watch.set(deadline);
-        }
+        Timer::set_deadline(&pit, vm, timer::now() + timer::LEAST_PERIOD);
         drop(pit);
         if rose {
             // The output was low for a tick, and stays high until the counter expires again.
