@@ -80,7 +80,7 @@ impl Registers for Page {
     fn read(&self, offset: u64) -> u32 {
         // SAFETY: the register is in the page, which stays mapped; its reads have no effect on memory of this process.
         let value = unsafe { load(self.register(offset)) };
-        // What the client stored before the event is read after it.
+        // Reads of the client's memory come after that of the event.
         fence(Ordering::SeqCst);
         value
     }

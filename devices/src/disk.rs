@@ -44,9 +44,13 @@ struct Header {
 /// A request that can't be carried out: its status.
 struct Refused(u8);
 
+impl Refused {
+    const IO: Self = Self(VIRTIO_BLK_S_IOERR as u8);
+}
+
 impl From<io::Error> for Refused {
     fn from(_: io::Error) -> Self {
-        Refused(VIRTIO_BLK_S_IOERR as u8)
+        Self::IO
     }
 }
 
@@ -94,7 +98,7 @@ impl Disk {
         let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
         let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
         let Ok(mut status) = data.split_at(before_status) else { return 0 };
-        let result = chain.reader(memory).map_err(|_| Refused(VIRTIO_BLK_S_IOERR as u8));
+        let result = chain.reader(memory).map_err(|_| Refused::IO);
         let result = result.and_then(|mut reader| self.carry_out(&mut reader, &mut data));
         let code = result.map_or_else(|Refused(code)| code, |()| VIRTIO_BLK_S_OK as u8);
         let written = u32::try_from(data.bytes_written()).unwrap_or(u32::MAX - 1);
@@ -122,7 +126,7 @@ impl Disk {
         let sectors = length as u64 / SECTOR;
         let fits = sector.checked_add(sectors).is_some_and(|end| end <= self.sectors);
         let is_whole = (length as u64).is_multiple_of(SECTOR);
-        if fits && is_whole { Ok(sector * SECTOR) } else { Err(Refused(VIRTIO_BLK_S_IOERR as u8)) }
+        if fits && is_whole { Ok(sector * SECTOR) } else { Err(Refused::IO) }
     }
 
     fn read(&mut self, sector: u64, writer: &mut Writer<'_>) -> Result<(), Refused> {
@@ -140,7 +144,7 @@ impl Disk {
     fn write(&mut self, sector: u64, reader: &mut Reader<'_>) -> Result<(), Refused> {
         let mut at = self.place(sector, reader.available_bytes())?;
         if self.read_only {
-            return Err(Refused(VIRTIO_BLK_S_IOERR as u8));
+            return Err(Refused::IO);
         }
         while reader.available_bytes() != 0 {
             let length = reader.available_bytes().min(CHUNK);

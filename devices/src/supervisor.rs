@@ -1,7 +1,7 @@
 //! A process for each device. One that dies, whatever the reason, is started again: its client's requests wait
 //! meanwhile.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -20,6 +20,15 @@ pub const OFF: &str = "off";
 /// Line that it writes when its client has been turned on again.
 pub const ON: &str = "on";
 
+/// A device's process.
+struct Process {
+    child: Child,
+    /// Starts that ended before the device was online, since it was last online.
+    failures: u32,
+    /// The client is off. Kept when the process is started again.
+    is_off: bool,
+}
+
 enum News {
     Line(String),
     Ended,
@@ -31,45 +40,44 @@ enum News {
 /// A process can't be started, or ends several times before its device is online.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel();
-    let mut children = Vec::new();
+    let mut processes = Vec::new();
     for (number, argument) in arguments.iter().enumerate() {
-        children.push(start(number, argument, sender.clone())?);
+        processes.push(Process { child: start(number, argument, sender.clone())?, failures: 0, is_off: false });
     }
-    let mut off = vec![false; arguments.len()];
-    let mut failures = vec![0; arguments.len()];
     for (number, news) in receiver {
+        let process = &mut processes[number];
         match news {
             News::Line(line) => match &line[..] {
                 ONLINE => {
-                    failures[number] = 0;
-                    println(number, &arguments[number]);
+                    process.failures = 0;
+                    announce(number, &arguments[number]);
                 }
-                OFF => off[number] = true,
-                ON => off[number] = false,
+                OFF => process.is_off = true,
+                ON => process.is_off = false,
                 _ => {}
             },
             News::Ended => {
-                let status = children[number].wait()?;
-                failures[number] += 1;
-                if failures[number] == MAX_FAILURES {
+                let status = process.child.wait()?;
+                process.failures += 1;
+                if process.failures == MAX_FAILURES {
                     return Err(io::Error::other(format!("{}: {status}", arguments[number])));
                 }
                 eprintln!("stile-devices: {} ended ({status}), and is started again", arguments[number]);
                 thread::sleep(PAUSE);
-                children[number] = start(number, &arguments[number], sender.clone())?;
+                process.child = start(number, &arguments[number], sender.clone())?;
             }
         }
-        if off.iter().all(|off| *off) {
+        if processes.iter().all(|process| process.is_off) {
             break;
         }
     }
     // Their files are written back: each did so when its client was turned off.
-    children.iter_mut().try_for_each(|child| child.kill().and_then(|()| child.wait().map(drop)))
+    processes.iter_mut().try_for_each(|Process { child, .. }| child.kill().and_then(|()| child.wait().map(drop)))
 }
 
-fn println(number: usize, argument: &str) {
+fn announce(number: usize, argument: &str) {
     // Nobody may be listening.
-    let _ = io::Write::write_all(&mut io::stdout(), format!("stile-devices: serves device {number}: {argument}\n").as_bytes());
+    let _ = writeln!(io::stdout(), "stile-devices: serves device {number}: {argument}");
 }
 
 fn start(number: usize, argument: &str, sender: Sender<(usize, News)>) -> io::Result<Child> {

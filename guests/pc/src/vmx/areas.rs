@@ -6,7 +6,7 @@ use crate::exits::{VMCALL, area};
 use crate::field::{self, primary};
 use crate::instructions::SCRATCH_MSR;
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{AREA, BITMAP, code, enable, fresh, get, misc, page, poke, run, set};
+use crate::vmcs::{AREA, BITMAP, clear, code, enable, fresh, get, misc, page, poke, run, set};
 
 pub const ALL: &[Test] =
     &[("efer_in_msr_area", efer_in_area), ("time_stamp_that_vmresume_loads", time_at_resume), ("msr_areas_of_512_entries", longest)];
@@ -94,7 +94,7 @@ fn efer_in_area() -> Outcome {
     if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
         return Outcome::Skip("there is no MSR bitmap");
     }
-    (0..512).for_each(|word| poke(BITMAP, word, 0));
+    clear(BITMAP);
     set(field::MSR_BITMAP, page(BITMAP));
     set(field::ENTRY_MSR_LOADS, 1);
     set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
@@ -104,7 +104,7 @@ fn efer_in_area() -> Outcome {
     let mut registers = [0; 8];
     same!((run(&mut registers, false), registers[0]), (VMCALL, own ^ SCE), "the exit, and L2's EFER");
     set(field::ENTRY_MSR_LOADS, 0);
-    // The same at an exit.
+    // An exit loads EFER in the same way.
     set(field::GUEST_RIP, code!("nop"));
     set(field::EXIT_MSR_LOADS, 1);
     set(field::EXIT_MSR_LOAD_AREA, page(AREA));

@@ -8,7 +8,7 @@ use pc::lapic;
 use crate::exits::{VMCALL, area};
 use crate::field::{self, pin, primary};
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{AREA, BITMAP, VIRTUAL_NMIS, code, enable, fresh, get, misc, page, poke, run, set};
+use crate::vmcs::{AREA, BITMAP, VIRTUAL_NMIS, clear, code, enable, fresh, get, misc, page, run, set};
 
 pub const ALL: &[Test] = &[
     ("injected_interrupts", interrupts),
@@ -244,7 +244,7 @@ fn completed() -> Outcome {
         if !enable(field::PRIMARY_CONTROLS, primary::MONITOR_TRAP | primary::MSR_BITMAPS) {
             return Outcome::Skip("there is no monitor trap flag, or no MSR bitmap");
         }
-        (0..512).for_each(|word| poke(BITMAP, word, 0));
+        clear(BITMAP);
         set(field::MSR_BITMAP, page(BITMAP));
         let mut registers = [rax, rcx, rdx, 0, 0, rsi, 0, 0];
         for (launched, step) in [false, true].into_iter().zip(steps) {

@@ -7,7 +7,9 @@ use pc::machine::rdmsr;
 use crate::field::{self, entry, exit, primary};
 use crate::instructions::{SCRATCH_MSR, set_scratch};
 use crate::test::{Outcome, Test, check, is_guest, same};
-use crate::vmcs::{self, AREA, BITMAP, Done, EPT, Registers, allowed, code, enable, enable_ept, fresh, get, page, poke, run, set, vmread};
+use crate::vmcs::{
+    self, AREA, BITMAP, Done, EPT, Registers, allowed, clear, code, enable, enable_ept, fresh, get, page, poke, run, set, vmread,
+};
 
 pub const ALL: &[Test] = &[
     ("registers_cross", registers_cross),
@@ -320,7 +322,7 @@ fn msr_areas_undo() -> Outcome {
     if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
         return Outcome::Skip("there is no MSR bitmap");
     }
-    (0..512).for_each(|word| poke(BITMAP, word, 0));
+    clear(BITMAP);
     set(field::MSR_BITMAP, page(BITMAP));
     set(field::GUEST_SYSENTER_ESP, OLD);
     same!(run(&mut [0; 8], false), VMCALL, "the first exit");
@@ -350,7 +352,7 @@ fn wraps() -> Outcome {
         return Outcome::Skip("there is no EPT");
     }
     // The last large page below 4 GiB is memory.
-    (0..512).for_each(|word| poke(TABLE, word, 0));
+    clear(TABLE);
     poke(TABLE, 511, MEMORY | LARGE_ALL);
     poke(EPT + 1, 3, page(TABLE) | 7);
     // SAFETY: the memory, and that at 0, is otherwise unused: `in al, dx`, and `vmcall`.

@@ -5,7 +5,7 @@ use core::arch::asm;
 use crate::exits::{VMCALL, go};
 use crate::field::{self, primary, secondary};
 use crate::test::{Outcome, Test, check, same};
-use crate::vmcs::{BITMAP, BITMAP_B, Done, code, enable, fresh, get, misc, page, poke, run, set};
+use crate::vmcs::{BITMAP, BITMAP_B, Done, clear, code, enable, fresh, get, misc, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("controls", controls),
@@ -82,11 +82,7 @@ fn hlt() -> Outcome {
 }
 
 fn clear_bitmaps() {
-    for page in [BITMAP, BITMAP_B] {
-        for word in 0..512 {
-            poke(page, word, 0);
-        }
-    }
+    [BITMAP, BITMAP_B].into_iter().for_each(clear);
 }
 
 fn ports() -> Outcome {

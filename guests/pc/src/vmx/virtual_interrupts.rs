@@ -5,7 +5,7 @@ use pc::{exception, lapic};
 use crate::exits::VMCALL;
 use crate::field::{self, exit, pin, primary, secondary};
 use crate::test::{Outcome, Test, check, same};
-use crate::vmcs::{BITMAP, Done, code, enable, fresh, get, page, poke, run, set};
+use crate::vmcs::{BITMAP, Done, clear, code, enable, fresh, get, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
     ("apic_registers", registers),
@@ -47,8 +47,8 @@ fn has(array: u64, vector: u64) -> bool {
 
 /// A fresh VMCS with a virtual APIC, and these secondary controls. Interrupts of L2 are enabled.
 fn virtualized(code: u64, controls: u32) -> bool {
-    (0..512).for_each(|word| poke(VIRTUAL, word, 0));
-    (0..512).for_each(|word| poke(BITMAP, word, 0));
+    clear(VIRTUAL);
+    clear(BITMAP);
     for vector in [VECTOR, LOWER, NOTIFICATION] {
         // L2 ends interrupts where the tests say so.
         exception::handle(vector as u8, Some(|_| {}));

@@ -26,6 +26,11 @@ pub fn poke(page_number: usize, word: usize, value: u64) {
     unsafe { ((page(page_number) as *mut u64).add(word % 512)).write_volatile(value) };
 }
 
+/// Fills a page with zeros.
+pub fn clear(page_number: usize) {
+    (0..512).for_each(|word| poke(page_number, word, 0));
+}
+
 pub const VMXON: usize = 0;
 pub const FIRST: usize = 1;
 pub const SECOND: usize = 2;
@@ -229,9 +234,7 @@ pub fn fresh(code: u64) {
     CODE.store(code, Ordering::Relaxed);
     vmclear(page(FIRST));
     // In every format of a VMCS, no field keeps its former value.
-    for word in 0..512 {
-        poke(FIRST, word, 0);
-    }
+    clear(FIRST);
     poke(FIRST, 0, revision());
     vmclear(page(FIRST));
     vmptrld(page(FIRST));
