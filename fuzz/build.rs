@@ -4,8 +4,9 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
-const PARTS: [(&str, &str, &str, &str); 23] = [
+const PARTS: [(&str, &str, &str, &str); 24] = [
     ("lock.rs", "crates/lock/src/lib.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
+    ("shards.rs", "crates/lock/src/shards.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("pending_requests.rs", "crates/vgic/src/shortcuts.rs", "/// Pending requests to a vCPU", "const _: () ="),
@@ -31,13 +32,15 @@ const PARTS: [(&str, &str, &str, &str); 23] = [
 ];
 
 /// Replacements in them.
-const CHANGES: [(&str, &str); 21] = [
+const CHANGES: [(&str, &str); 23] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
     ("pub(crate) const fn full", "pub(crate) fn full"),
     ("[const { AtomicU64::new(0) }; STEPS as usize]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     ("use crate::", "use super::"),
+    ("[const { Lock(TicketLock::new(())) }; SHARDS]", "core::array::from_fn(|_| Lock(TicketLock::new(())))"),
+    ("[const { AtomicU8::new(0) }; ITEMS]", "core::array::from_fn(|_| AtomicU8::new(0))"),
     ("use stile_board::MAX_CPUS;", "use super::MAX_CPUS;"),
     ("[const { AtomicU64::new(0) }; MAX_CPUS]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     // Few enough to run out of.

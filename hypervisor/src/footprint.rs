@@ -2,11 +2,11 @@
 
 use stile_board::footprint;
 use stile_ledger::Ledger;
+use stile_sched::Scheduler;
 
 use crate::arch;
 use crate::arch::Arch;
 use crate::arch::contract::{Layout, VcpuPart};
-use crate::cpu::Schedule;
 use crate::vm::Vcpu;
 use crate::{arena, stacks};
 
@@ -16,4 +16,4 @@ const VCPU: u64 = arena::room::<Vcpu>() + arena::room::<Ledger>() + <arch::Vcpu 
 const _: () = assert!(Arch::FOOTPRINT.cpu == CPU);
 const _: () = assert!(Arch::FOOTPRINT.vcpu == VCPU);
 // It grows with the most CPUs, vCPUs and VMs: docs/memory.md.
-const _: () = assert!(size_of::<Schedule>() as u64 <= footprint::SCHEDULE);
+const _: () = assert!(size_of::<Scheduler>() as u64 <= footprint::SCHEDULE);

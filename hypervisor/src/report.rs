@@ -75,7 +75,7 @@ fn cpu_time(vm: &vm::Vm) -> CpuTime {
     let mut sum = CpuTime { vm: vm.number as u8, ran: 0, waited: 0 };
     for vcpu in &vm.vcpus {
         let now = Arch::now();
-        let times = SCHEDULE.lock().scheduler.times(vcpu.id, now);
+        let times = SCHEDULE.times(vcpu.id, now);
         sum.ran += times.ran;
         sum.waited += times.waited;
     }

@@ -9,18 +9,18 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use stile_ledger::Ledger;
 use stile_lock::TicketLock;
-use stile_sched::{CpuId, State, Times, VcpuId};
+use stile_sched::{CpuId, Locked, State, Times, VcpuId};
 use stile_wire::{Event, LedgerRow, Sample};
 
 use crate::arch::Arch;
 use crate::arch::contract::Counter;
-use crate::cpu::{self, SCHEDULE, Schedule};
+use crate::cpu::{self, SCHEDULE};
 use crate::{console, memory, report, vm};
 
 /// Rows in a piece.
 const PIECE: usize = 16;
 
-/// Maximum number of attempts to copy without the schedule's lock.
+/// Maximum number of attempts to copy without the lock of the vCPU's CPU.
 const ATTEMPTS: usize = 4;
 
 /// No vCPU.
@@ -135,44 +135,44 @@ fn answer(loaded: Option<VcpuId>) {
     console::event(&Event::Sample(Sample { tag, vm, vcpu: number, hz, now, taken, ran: times.ran, waited: times.waited }));
 }
 
-/// Copies a ledger without the schedule's lock, because the copy is long. On failure returns the CPU on which the
+/// Copies a ledger without a lock of the schedule, because the copy is long. On failure returns the CPU on which the
 /// vCPU runs, which must take a reschedule request.
 fn copy_of(vcpu: &vm::Vcpu, loaded: Option<VcpuId>, to: &mut Ledger, now: u64) -> Result<Times, CpuId> {
     if loaded == Some(vcpu.id) {
         // No other CPU runs it while this CPU has its registers.
         copy_unlocked(vcpu, to);
-        return Ok(SCHEDULE.lock().scheduler.times(vcpu.id, now));
+        return Ok(SCHEDULE.times(vcpu.id, now));
     }
     for _ in 0..ATTEMPTS {
-        let (before, times) = at_rest(vcpu, &SCHEDULE.lock(), now)?;
+        let (before, times) = at_rest(vcpu, &SCHEDULE.lock_vcpu(vcpu.id), now)?;
         copy_unlocked(vcpu, to);
         // The copy's reads come before the reads that verify it.
         fence(Ordering::Acquire);
-        let (after, _) = at_rest(vcpu, &SCHEDULE.lock(), now)?;
+        let (after, _) = at_rest(vcpu, &SCHEDULE.lock_vcpu(vcpu.id), now)?;
         // If the vCPU ran in between, it was left by an exit.
         if after == before {
             return Ok(times);
         }
     }
     // The vCPU runs in short bursts. With the lock held it does not.
-    let schedule = SCHEDULE.lock();
+    let schedule = SCHEDULE.lock_vcpu(vcpu.id);
     let (_, times) = at_rest(vcpu, &schedule, now)?;
     vcpu.copy_ledger(to);
     Ok(times)
 }
 
 /// Returns exits and times of a vCPU that does not run; on failure the CPU on which it runs, to be kicked.
-fn at_rest(vcpu: &vm::Vcpu, schedule: &Schedule, now: u64) -> Result<(u64, Times), CpuId> {
-    match schedule.scheduler.state(vcpu.id) {
+fn at_rest(vcpu: &vm::Vcpu, schedule: &Locked<'_>, now: u64) -> Result<(u64, Times), CpuId> {
+    match schedule.state(vcpu.id) {
         // A barred CPU would not respond: the copy is a snapshot without consistency between rows.
-        State::Running(cpu) if !schedule.scheduler.is_barred(cpu) => Err(cpu),
-        _ => Ok((vcpu.exits_taken(), schedule.scheduler.times(vcpu.id, now))),
+        State::Running(cpu) if !SCHEDULE.is_barred(cpu) => Err(cpu),
+        _ => Ok((vcpu.exits_taken(), schedule.times(vcpu.id, now))),
     }
 }
 
 fn copy_unlocked(vcpu: &vm::Vcpu, to: &mut Ledger) {
     #[cfg(test)]
-    assert!(!SCHEDULE.is_locked(), "a copy takes long");
+    assert!(!SCHEDULE.is_locked(SCHEDULE.home(vcpu.id)), "a copy takes long");
     vcpu.copy_ledger(to);
 }
 

@@ -236,7 +236,7 @@ fn exit(cpu: &mut Cpu) {
         32..34 => {
             let vm = vcpu.vm();
             let other = vm.vcpus[random(vm.vcpus.len() as u64) as usize];
-            let off = cpu::SCHEDULE.lock().scheduler.state(other.id) == stile_sched::State::Off;
+            let off = cpu::SCHEDULE.state(other.id) == stile_sched::State::Off;
             if off && !vm.power.is_ending() {
                 fake::turn_on(other);
             }
@@ -495,7 +495,7 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'st
         LIVES[number].store(0, Ordering::Relaxed);
         TOUCHES[number].store(0, Ordering::Relaxed);
         let vm = vm::create(number, &config, files).unwrap();
-        let times = vm.vcpus.iter().map(|vcpu| cpu::SCHEDULE.lock().scheduler.times(vcpu.id, u64::MAX));
+        let times = vm.vcpus.iter().map(|vcpu| cpu::SCHEDULE.times(vcpu.id, u64::MAX));
         assert!(times.eq(vm.vcpus.iter().map(|_| stile_sched::Times::default())), "a new VM has not run");
         CREATED.fetch_add(1, Ordering::Relaxed);
         power::start(vm);

@@ -99,7 +99,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     if vm::all().any(|vm: &vm::Vm| vm.techniques.ablate.is_some()) {
         return Err(Refusal::Ablates);
     }
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     let size = (online.len() * size_of::<Ring>()) as u64;
     let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
     CLEAR.store(0, Ordering::Relaxed);
@@ -118,7 +118,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
 
 /// Requests a reschedule of `cpus`, so that they check for the trace.
 fn request_pass(cpus: u64) {
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     online.iter().filter(|cpu| cpus >> cpu.index() & 1 != 0).for_each(cpu::request_resched);
 }
 

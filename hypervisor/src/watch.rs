@@ -31,7 +31,7 @@ pub fn setup() {
 
 /// Called after an operator's command: starts the watch if a CPU has an untaken request.
 pub fn begin() {
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     if online.iter().any(cpu::is_requested) && !WATCHING.swap(true, Ordering::AcqRel) {
         look_in_a_second(Arch::now());
     }
@@ -48,7 +48,7 @@ fn look_in_a_second(now: u64) {
 }
 
 fn look(now: u64) {
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     let mut goes_on = false;
     for cpu in online.iter() {
         let late = &LATE[cpu.index()];
@@ -63,7 +63,7 @@ fn look(now: u64) {
         } else {
             late.store(0, Ordering::Relaxed);
             if before == LOOKS {
-                SCHEDULE.lock().scheduler.unbar(cpu);
+                SCHEDULE.unbar(cpu);
                 log!("CPU {} answers again", cpu.index());
             }
         }
@@ -76,10 +76,7 @@ fn look(now: u64) {
 
 /// Reports and bars an unresponsive CPU.
 fn lose(cpu: CpuId, now: u64) {
-    let (current, kicks) = {
-        let scheduler = &mut SCHEDULE.lock().scheduler;
-        (scheduler.current(cpu), scheduler.bar(cpu, now))
-    };
+    let (current, kicks) = (SCHEDULE.current(cpu), SCHEDULE.bar(cpu, now));
     kicks.iter().for_each(cpu::request_resched);
     if let Some(hook) = cpu::RESCHED_HOOK.try_get() {
         // A request for a sample that waits for this CPU is answered from its last copy in memory.

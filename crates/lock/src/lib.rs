@@ -1,8 +1,12 @@
-//! A fair spin lock.
+//! A fair spin lock, and state that is divided into shards with a lock each.
 #![no_std]
 
 #[cfg(test)]
 extern crate std;
+
+mod shards;
+
+pub use shards::{Held, Initial, Items, Shards};
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -55,24 +59,42 @@ impl<T: ?Sized> TicketLock<T> {
     /// Waits for the lock. Deadlocks if the calling CPU already holds it.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T> {
-        // Ordering comes from `serving`; drawing a ticket needs none.
-        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
-        while self.serving.load(Ordering::Acquire) != ticket {
-            relax();
-        }
+        self.acquire();
         TicketGuard { lock: self, value: PhantomData }
     }
 
     /// Takes the lock if it is free and not waited for.
     #[inline]
     pub fn try_lock(&self) -> Option<TicketGuard<'_, T>> {
+        // Not `then_some`, which would make a guard, and drop it, in any case.
+        self.try_acquire().then(|| TicketGuard { lock: self, value: PhantomData })
+    }
+
+    /// Waits for the lock, without a guard.
+    #[inline]
+    fn acquire(&self) {
+        // Ordering comes from `serving`; drawing a ticket needs none.
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.serving.load(Ordering::Acquire) != ticket {
+            relax();
+        }
+    }
+
+    /// Takes the lock if it is free and not waited for, without a guard.
+    #[inline]
+    fn try_acquire(&self) -> bool {
         // Acquire: if this ticket is also the next one to be drawn, the lock is acquired immediately, and the
         // previous holder's writes must be visible.
         let ticket = self.serving.load(Ordering::Acquire);
-        self.next
-            .compare_exchange(ticket, ticket.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
-            .ok()
-            .map(|_| TicketGuard { lock: self, value: PhantomData })
+        self.next.compare_exchange(ticket, ticket.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Unlocks. Called by the holder only.
+    #[inline]
+    fn release(&self) {
+        // Only the holder writes `serving`: no atomic addition is needed.
+        let ticket = self.serving.load(Ordering::Relaxed);
+        self.serving.store(ticket.wrapping_add(1), Ordering::Release);
     }
 
     /// Whether the lock is held or waited for; only a hint.
@@ -121,9 +143,7 @@ impl<T: ?Sized> DerefMut for TicketGuard<'_, T> {
 impl<T: ?Sized> Drop for TicketGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Only the holder writes `serving`: no atomic addition is needed.
-        let ticket = self.lock.serving.load(Ordering::Relaxed);
-        self.lock.serving.store(ticket.wrapping_add(1), Ordering::Release);
+        self.lock.release();
     }
 }
 

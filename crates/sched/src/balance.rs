@@ -1,6 +1,8 @@
 //! Placement of woken vCPUs, and load balancing between CPUs.
 
-use crate::{CPUS, CpuId, CpuSet, Scheduler, VcpuId};
+use core::sync::atomic::{Ordering, fence};
+
+use crate::{CPUS, CpuId, CpuSet, Locked, VcpuId};
 
 /// Number of slices that expire on a contended CPU before it rotates: migrates a vCPU to a CPU with just one
 /// vCPU less.
@@ -20,72 +22,141 @@ pub fn affinity(cpus: CpuSet, pinned: bool, vcpu: u8, online: CpuSet) -> CpuSet 
     cpus.iter().nth(place).map_or(CpuSet::EMPTY, CpuSet::from)
 }
 
-impl Scheduler {
-    /// Selects the CPU for a vCPU that becomes ready.
-    pub(crate) fn place(&self, vcpu: VcpuId) -> CpuId {
+impl Locked<'_> {
+    /// Selects the CPU for a vCPU that becomes ready, and takes its lock: without that the vCPU stays with its CPU.
+    pub(crate) fn place(&mut self, vcpu: VcpuId) -> CpuId {
+        let home = self.home(vcpu);
         // Its registers are still loaded there; that CPU may be asleep, so no other CPU can get them.
-        if let Some(cpu) = self.held_by(vcpu) {
-            return cpu;
+        if self[home].loaded == Some(vcpu) {
+            return home;
         }
-        let it = &self.vcpus[vcpu.index()];
-        let idle = it.allowed.and(self.idle);
-        if let Some(last) = it.last
+        let it = &self[vcpu];
+        let (allowed, last) = (it.allowed, it.last);
+        let idle = self.shared().idle(allowed);
+        if let Some(last) = last
             && idle.contains(last)
+            && self.also_idle(last)
         {
             return last;
         }
         // Prefer a CPU with nothing loaded to one that would first have to put a blocked vCPU.
-        if let Some(cpu) = idle.without(self.holding).first().or(idle.first()) {
-            return cpu;
+        if let Some(cpu) = idle.without(self.shared().holding(idle)).first().or(idle.first()) {
+            if self.also_idle(cpu) {
+                return cpu;
+            }
+            // The CPU that gets it looks for an idle one again.
+            self.missed = true;
         }
         // `allowed` isn't empty: a vCPU without a CPU can't be started.
-        let least = || it.allowed.iter().min_by_key(|cpu| self.load(*cpu));
-        it.last.or_else(least).unwrap_or(CpuId::BOOT)
+        let cpu = last.or_else(|| self.least_loaded(allowed)).unwrap_or(home);
+        if self.also(cpu) { cpu } else { home }
     }
 
     /// Steals a vCPU for an idle CPU, from the queue of the CPU with the highest load.
     #[cold]
     pub(crate) fn steal(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
-        let mut found = None;
-        // A CPU with one queued vCPU and none running has been kicked and is about to run it.
-        let mut most = 1;
-        for from in self.online.without(self.idle).without(cpu.into()).iter() {
-            if self.load(from) > most && self.contended(from) {
-                // Skip the vCPU whose registers are still loaded there.
-                let held = self.cpus[from.index()].loaded;
-                let waiting = self.cpus[from.index()].queue.iter(&self.vcpus).filter(|vcpu| Some(*vcpu) != held);
-                let may_come = |vcpu: &VcpuId| self.vcpus[vcpu.index()].allowed.contains(cpu) && self.may_run(cpu, *vcpu, now);
-                if let Some(vcpu) = { waiting }.find(may_come) {
-                    found = Some((from, vcpu));
-                    most = self.load(from);
+        // Before it looks, and `may_spread` has the other half: either this CPU sees a vCPU that begins to wait, or the CPU for
+        // which that waits sees an idle one.
+        self.shared().set_idle(cpu, true);
+        fence(Ordering::SeqCst);
+        let mut rest = self.online().without(cpu.into());
+        loop {
+            // A CPU with one queued vCPU and none running has been kicked and is about to run it.
+            let mut most = 1;
+            let mut busiest = None;
+            for from in rest.iter() {
+                if self.load(from) > most && self.load_of(from).is_usable_by(cpu) {
+                    (busiest, most) = (Some(from), self.load(from));
                 }
             }
+            let from = busiest?;
+            rest.set(from, false);
+            let held = self.held.set();
+            if !self.also(from) {
+                self.missed = true;
+                continue;
+            }
+            let stolen = self.steal_from(from, cpu, now);
+            self.held.keep(held);
+            if stolen.is_some() {
+                return stolen;
+            }
         }
-        let (from, vcpu) = found?;
+    }
+
+    /// Steals a vCPU from a CPU whose lock is held.
+    fn steal_from(&mut self, from: CpuId, cpu: CpuId, now: u64) -> Option<VcpuId> {
+        if self.load(from) < 2 {
+            return None;
+        }
+        // Skip the vCPU whose registers are still loaded there.
+        let held = self[from].loaded;
+        let mut waiting = self[from].queue.iter(&self.held).filter(|vcpu| Some(*vcpu) != held);
+        let vcpu = waiting.find(|&vcpu| self[vcpu].allowed.contains(cpu) && self.may_run(cpu, vcpu, now))?;
+        drop(waiting);
         self.unqueue(from, vcpu, now);
+        self.move_to(vcpu, cpu);
         self.join(cpu, usize::from(vcpu.vm()), now);
-        self.arrive(vcpu);
+        self.arrive(cpu, vcpu);
         Some(vcpu)
     }
 
     /// Whether a vCPU's cap allows it to run on a CPU immediately.
     fn may_run(&self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         let vm = usize::from(vcpu.vm());
-        !self.capped.contains(vm) || !self.cpus[cpu.index()].queue.throttled.contains(vm) && self.has_time(vm, now)
+        !self.capped().contains(vm) || !self[cpu].queue.throttled.contains(vm) && self.has_time(vm, now)
     }
 
     /// Migrates a vCPU that waits here to an idle CPU. Needed if the idle CPU could not steal it before, because it was still loaded here.
     /// Returns the CPU to kick.
     pub(crate) fn spread(&mut self, cpu: CpuId, now: u64) -> Option<CpuId> {
-        let (vcpu, to) = self.to_spread(cpu)?;
-        self.transfer(vcpu, cpu, to, now)
+        let Some((vcpu, to)) = self.to_spread(cpu) else {
+            self.update_usable(cpu);
+            return None;
+        };
+        let held = self.held.set();
+        if !self.also_idle(to) {
+            self.held.keep(held);
+            self.missed = true;
+            return None;
+        }
+        // It may be the vCPU that the next one has just replaced, which is not put yet: the lock is kept until it is.
+        self.transfer(vcpu, to, self.held.set(), now)
+    }
+
+    /// Forgets the CPUs that only vCPUs which no longer wait here may use.
+    fn update_usable(&self, cpu: CpuId) {
+        let waiting = self[cpu].queue.iter(&self.held);
+        let usable = waiting.fold(0, |usable, vcpu| usable | self[vcpu].allowed.bits());
+        self.load_of(cpu).set_usable(CpuSet::from_bits(usable));
+    }
+
+    /// Whether an idle CPU may be able to run a vCPU that waits for this one: then this CPU must call
+    /// [`pick_next`](Self::pick_next), which migrates it. Called after a vCPU was queued here without a kick of this CPU.
+    pub fn may_spread(&self, cpu: CpuId) -> bool {
+        // The other half is in `steal`.
+        fence(Ordering::SeqCst);
+        self.contended(cpu) && !self.usable_idle(cpu).is_empty()
+    }
+
+    /// The idle CPUs that vCPUs which wait here may use, or a few more.
+    #[inline]
+    pub(crate) fn usable_idle(&self, cpu: CpuId) -> CpuSet {
+        self.shared().idle(self.usable_others(cpu))
+    }
+
+    /// The other CPUs that vCPUs which wait here may use, or a few more.
+    #[inline]
+    fn usable_others(&self, cpu: CpuId) -> CpuSet {
+        self.load_of(cpu).usable().without(cpu.into())
     }
 
     /// Selects a vCPU that waits here and an idle CPU that it may use.
     pub(crate) fn to_spread(&self, cpu: CpuId) -> Option<(VcpuId, CpuId)> {
+        let idle = self.usable_idle(cpu);
         // A waiting vCPU is not loaded on this CPU: the running one is.
-        self.cpus[cpu.index()].queue.iter(&self.vcpus).find_map(|vcpu| {
-            let to = self.vcpus[vcpu.index()].allowed.and(self.idle).without(cpu.into()).first()?;
+        self[cpu].queue.iter(&self.held).find_map(|vcpu| {
+            let to = self[vcpu].allowed.and(idle).first()?;
             Some((vcpu, to))
         })
     }
@@ -99,37 +170,46 @@ impl Scheduler {
         if self.load(cpu) < 2 {
             return None;
         }
-        let turns = &mut self.cpus[cpu.index()].turns;
+        let turns = &mut self[cpu].turns;
         *turns = turns.saturating_add(1);
         let rotate = *turns >= ROTATION;
+        if self.usable_others(cpu).is_empty() {
+            return None;
+        }
 
         let weights = self.weights();
         let found = self.overload(cpu, &weights);
         let (vcpu, to) = match ended {
-            Some(ended) if rotate && self.cpus[cpu.index()].queue.ready.contains(usize::from(ended.vm())) => {
+            Some(ended) if rotate && self[cpu].queue.ready.contains(usize::from(ended.vm())) => {
                 found.or_else(|| self.rotation(cpu, ended, &weights))
             }
             _ => found,
         }?;
-        self.cpus[cpu.index()].turns = 0;
-        self.transfer(vcpu, cpu, to, now)
+        let held = self.held.set();
+        if !self.also(to) || self.weight_on(to) > weights[to.index()] {
+            // Others act on it, or have sent it vCPUs since. There is another slice.
+            self.held.keep(held);
+            return None;
+        }
+        self[cpu].turns = 0;
+        self.transfer(vcpu, to, held, now)
     }
 
     /// Selects a vCPU to migrate to a CPU that is less loaded even with it: of the VM with the greatest
     /// virtual time, from the tail. Skips vCPUs already migrated since they last ran, so that none starves by
     /// being passed around.
     fn overload(&self, cpu: CpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
-        let queue = &self.cpus[cpu.index()].queue;
+        let queue = &self[cpu].queue;
         let here = weights[cpu.index()];
-        let least = self.lightest(self.online, cpu, weights)?;
+        let least = self.lightest(self.online(), cpu, weights)?;
         let lighter = |vm: usize, to: CpuId| weights[to.index()] + self.vcpu_weight(vm) < here;
         // First those that no CPU would be better for, in a balanced machine all: the search below takes quadratic time.
         let mut vms = queue.ready;
         queue.ready.iter().filter(|&vm| !lighter(vm, least)).for_each(|vm| vms.remove(vm));
         while let Some(vm) = vms.iter().max_by_key(|&vm| queue.entities[vm].vtime) {
             vms.remove(vm);
-            let found = queue.iter_vm_back(&self.vcpus, vm).find_map(|vcpu| {
-                let it = &self.vcpus[vcpu.index()];
+            let found = queue.iter_vm_back(&self.held, vm).find_map(|vcpu| {
+                let it = &self[vcpu];
                 let to = self.lightest(it.allowed, cpu, weights)?;
                 (!it.sent && lighter(vm, to)).then_some((vcpu, to))
             });
@@ -143,10 +223,10 @@ impl Scheduler {
     /// Selects a vCPU to migrate to a CPU that is no more loaded with it than this one is now: the one whose
     /// slice expired, if it is the longest resident of those that could go.
     fn rotation(&self, cpu: CpuId, ended: VcpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
-        let destination = |vcpu: VcpuId| self.lightest(self.vcpus[vcpu.index()].allowed, cpu, weights);
+        let destination = |vcpu: VcpuId| self.lightest(self[vcpu].allowed, cpu, weights);
         let to = destination(ended)?;
-        let arrived = |vcpu: VcpuId| self.vcpus[vcpu.index()].arrived;
-        let oldest = self.cpus[cpu.index()].queue.iter(&self.vcpus).all(|other| {
+        let arrived = |vcpu: VcpuId| self[vcpu].arrived;
+        let oldest = self[cpu].queue.iter(&self.held).all(|other| {
             // Arrival numbers wrap: compare the signed distance.
             arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || destination(other).is_none()
         });
@@ -154,18 +234,29 @@ impl Scheduler {
         (oldest && weights[to.index()] + weight <= weights[cpu.index()]).then_some((ended, to))
     }
 
-    /// Migrates a queued vCPU to another CPU's queue; it must not leave its CPU idle. Returns the CPU to
-    /// kick.
-    pub(crate) fn transfer(&mut self, vcpu: VcpuId, from: CpuId, to: CpuId, now: u64) -> Option<CpuId> {
+    /// Migrates a vCPU from the queue that it is in to that of another CPU, whose lock is held; it must not leave its CPU
+    /// idle. Then releases all locks that are not in `keep`, if another CPU may load the vCPU. Returns the CPU to kick.
+    pub(crate) fn transfer(&mut self, vcpu: VcpuId, to: CpuId, keep: u64, now: u64) -> Option<CpuId> {
+        let from = self.home(vcpu);
+        let is_loaded = self[from].loaded == Some(vcpu);
         self.unqueue(from, vcpu, now);
-        self.vcpus[vcpu.index()].sent = true;
-        self.enqueue(to, vcpu, now).then_some(to)
+        self[vcpu].sent = true;
+        let kick = self.enqueue(to, vcpu, now).then_some(to);
+        if !is_loaded {
+            self.held.keep(keep);
+        }
+        kick
+    }
+
+    /// The CPU of a set with the fewest vCPUs.
+    pub(crate) fn least_loaded(&self, cpus: CpuSet) -> Option<CpuId> {
+        cpus.iter().min_by_key(|cpu| self.load(*cpu))
     }
 
     /// The load of each CPU, by weight.
     fn weights(&self) -> [u64; CPUS] {
         let mut weights = [0; CPUS];
-        for cpu in self.online.iter() {
+        for cpu in self.online().iter() {
             weights[cpu.index()] = self.weight_on(cpu);
         }
         weights
@@ -179,6 +270,6 @@ impl Scheduler {
 
     /// Number of vCPUs running or queued on a CPU.
     fn load(&self, cpu: CpuId) -> usize {
-        self.cpus[cpu.index()].queue.load
+        self.load_of(cpu).get()
     }
 }

@@ -1,27 +1,32 @@
 //! CPUs that do not answer kicks: vCPUs that may use other CPUs do.
 
-use crate::id::VMS;
-use crate::{CpuId, CpuSet, Scheduler, State, VcpuId};
+use crate::deadline::Sleepers as _;
+use crate::{CpuId, CpuSet, Locked, State, VcpuId};
 
-impl Scheduler {
-    /// Bars an unresponsive CPU: vCPUs with other CPUs in their affinity no longer wait or are placed there, except the one that it
-    /// runs. Returns the CPUs to kick.
-    pub fn bar(&mut self, cpu: CpuId, now: u64) -> CpuSet {
+impl Locked<'_> {
+    /// See [`Scheduler::bar`](crate::Scheduler::bar). All locks are held; `vcpus` are those of all VMs.
+    pub(crate) fn bar(&mut self, cpu: CpuId, vcpus: impl Iterator<Item = VcpuId>, now: u64) -> CpuSet {
         let mut kicks = CpuSet::EMPTY;
-        self.barred.set(cpu, true);
-        for vm in 0..VMS as u8 {
-            for vcpu in self.vcpus_of(vm) {
-                self.bar_from(cpu, vcpu, now, &mut kicks);
-            }
+        self.set_barred(cpu, true);
+        for vcpu in vcpus {
+            self.bar_from(cpu, vcpu, now, &mut kicks);
         }
         self.update_idle(cpu);
         kicks
     }
 
+    fn set_barred(&self, cpu: CpuId, is_barred: bool) {
+        let mut barred = self.barred();
+        barred.set(cpu, is_barred);
+        self.shared().barred.set(barred);
+    }
+
     fn bar_from(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64, kicks: &mut CpuSet) {
-        let it = &mut self.vcpus[vcpu.index()];
-        let others = it.allowed.without(self.barred);
-        if others.is_empty() || !it.allowed.contains(cpu) || self.cpus[cpu.index()].loaded == Some(vcpu) {
+        let barred = self.barred();
+        let is_loaded = self[cpu].loaded == Some(vcpu);
+        let it = &mut self[vcpu];
+        let others = it.allowed.without(barred);
+        if others.is_empty() || !it.allowed.contains(cpu) || is_loaded {
             return;
         }
         it.allowed.set(cpu, false);
@@ -29,36 +34,42 @@ impl Scheduler {
         it.barred_from.set(cpu, true);
         if self.state(vcpu) == State::Ready(cpu) {
             let to = self.place(vcpu);
-            if let Some(kick) = self.transfer(vcpu, cpu, to, now) {
+            if let Some(kick) = self.transfer(vcpu, to, self.held.set(), now) {
                 kicks.set(kick, true);
+            }
+        } else if self.home(vcpu) == cpu
+            && let Some(to) = self.least_loaded(others)
+        {
+            // It belongs to a CPU that it may use, which also keeps the time for it.
+            let deadline = self.deadline_of(vcpu);
+            self.move_to(vcpu, to);
+            if let Some(at) = deadline {
+                self.set_deadline(to, vcpu, at);
+                kicks.set(to, true);
             }
         }
     }
 
-    /// Whether a CPU is barred.
-    pub fn is_barred(&self, cpu: CpuId) -> bool {
-        self.barred.contains(cpu)
-    }
-
-    /// Lifts a bar: the CPU answers.
-    pub fn unbar(&mut self, cpu: CpuId) {
-        self.barred.set(cpu, false);
-        for vm in 0..VMS as u8 {
-            for vcpu in self.vcpus_of(vm) {
-                let it = &mut self.vcpus[vcpu.index()];
-                if it.barred_from.contains(cpu) {
-                    it.barred_from.set(cpu, false);
-                    it.allowed.set(cpu, true);
+    /// Lifts a bar: the CPU answers. All locks are held; `vcpus` are those of all VMs.
+    pub(crate) fn unbar(&mut self, cpu: CpuId, vcpus: impl Iterator<Item = VcpuId>) {
+        self.set_barred(cpu, false);
+        for vcpu in vcpus {
+            let it = &mut self[vcpu];
+            if it.barred_from.contains(cpu) {
+                it.barred_from.set(cpu, false);
+                it.allowed.set(cpu, true);
+                if let State::Ready(on) = it.state {
+                    let _ = self.load_of(on).add_usable(cpu.into());
                 }
             }
         }
     }
 
-    /// The CPUs of `allowed` that are not barred, unless all are. Those that are become the vCPU's again when the bar is lifted.
-    pub(crate) fn without_barred(&mut self, vcpu: VcpuId, allowed: CpuSet) -> CpuSet {
-        let usable = allowed.without(self.barred);
+    /// Divides `allowed` into those CPUs that are not barred, unless all are, and those that the vCPU may use again when the bar is
+    /// lifted.
+    pub(crate) fn without_barred(&self, allowed: CpuSet) -> (CpuSet, CpuSet) {
+        let usable = allowed.without(self.barred());
         let usable = if usable.is_empty() { allowed } else { usable };
-        self.vcpus[vcpu.index()].barred_from = allowed.without(usable);
-        usable
+        (usable, allowed.without(usable))
     }
 }

@@ -77,6 +77,11 @@ impl Cap {
         Some(Grant { from: now, until: now + ticks, period_end: self.end })
     }
 
+    /// A grant of no time.
+    pub(crate) fn empty_grant(&self, now: u64) -> Grant {
+        Grant { from: now, until: now, period_end: self.end }
+    }
+
     /// Settles a grant that is no longer in use: refunds the rest, or charges the overrun.
     pub(crate) fn settle(&mut self, grant: Grant, now: u64) {
         let over = i64::try_from(now.max(grant.from).abs_diff(grant.until)).unwrap_or(i64::MAX);

@@ -1,23 +1,13 @@
 //! Wake-up deadlines of blocked vCPUs: a leftist tree per CPU.
 
-use crate::{CPUS, CpuId, VCPUS, VcpuId};
+use stile_lock::Initial;
 
-/// The deadlines of blocked vCPUs, at most one per vCPU, each kept by one CPU.
-///
-/// A deadline is a counter value. The vCPUs kept by a CPU form a leftist tree, whose nodes are in an array indexed by vCPU: setting,
-/// cancelling and expiring a deadline take time logarithmic in the number of vCPUs that this CPU keeps, in the worst case, too. Without
-/// another deadline on the CPU they take constant time.
-#[derive(Clone, Debug)]
-pub struct Sleepers {
-    /// The vCPU with the earliest deadline of each CPU: the tree's root.
-    first: [Option<VcpuId>; CPUS],
-    nodes: [Node; VCPUS],
-}
+use crate::{CpuId, VcpuId};
 
 /// A vCPU's deadline.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
-struct Node {
+pub(crate) struct Node {
     at: u64,
     /// The CPU whose tree contains the deadline; `None` without a deadline.
     keeper: Option<CpuId>,
@@ -28,29 +18,49 @@ struct Node {
     rank: u8,
 }
 
-impl Sleepers {
-    /// No deadlines.
-    pub const fn new() -> Self {
-        const FREE: Node = Node { at: 0, keeper: None, parent: None, left: None, right: None, rank: 0 };
-        Self { first: [None; CPUS], nodes: [FREE; VCPUS] }
+impl Initial for Node {
+    const INITIAL: Self = Self { at: 0, keeper: None, parent: None, left: None, right: None, rank: 0 };
+}
+
+impl Node {
+    /// Whether the vCPU has a deadline.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.keeper.is_some()
     }
+}
+
+/// The deadlines of blocked vCPUs, at most one per vCPU, each kept by one CPU.
+///
+/// A deadline is a counter value. The vCPUs kept by a CPU form a leftist tree: setting, cancelling and expiring a deadline take time
+/// logarithmic in the number of vCPUs that this CPU keeps, in the worst case, too. Without another deadline on the CPU they take
+/// constant time.
+pub(crate) trait Sleepers {
+    /// The root of a CPU's tree: the vCPU with the earliest deadline.
+    fn first(&self, cpu: CpuId) -> Option<VcpuId>;
+
+    fn set_first(&mut self, cpu: CpuId, first: Option<VcpuId>);
+
+    fn node(&self, vcpu: VcpuId) -> &Node;
+
+    fn node_mut(&mut self, vcpu: VcpuId) -> &mut Node;
 
     /// Sets a vCPU's deadline in the tree of `cpu`; replaces an earlier one on any CPU.
     #[inline]
-    pub fn set(&mut self, cpu: CpuId, vcpu: VcpuId, deadline: u64) {
-        self.cancel(vcpu);
-        *self.node(vcpu) = Node { at: deadline, keeper: Some(cpu), parent: None, left: None, right: None, rank: 1 };
-        let root = match self.first[cpu.index()] {
+    fn set_deadline(&mut self, cpu: CpuId, vcpu: VcpuId, deadline: u64) {
+        self.cancel_deadline(vcpu);
+        *self.node_mut(vcpu) = Node { at: deadline, keeper: Some(cpu), parent: None, left: None, right: None, rank: 1 };
+        let root = match self.first(cpu) {
             None => Some(vcpu),
             root => self.merge(root, Some(vcpu)),
         };
-        self.first[cpu.index()] = root;
+        self.set_first(cpu, root);
     }
 
     /// Removes a vCPU's deadline, if it has one.
     #[inline]
-    pub fn cancel(&mut self, vcpu: VcpuId) {
-        if let Some(cpu) = self.node(vcpu).keeper.take() {
+    fn cancel_deadline(&mut self, vcpu: VcpuId) {
+        if let Some(cpu) = self.node_mut(vcpu).keeper.take() {
             self.remove(cpu, vcpu);
         }
     }
@@ -58,16 +68,22 @@ impl Sleepers {
     /// Takes a vCPU whose deadline, kept by `cpu`, is at or before `now`: the one with the earliest. The order of equal deadlines is
     /// unspecified.
     #[inline]
-    pub fn expired(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
-        let first = self.first[cpu.index()].filter(|first| self.nodes[first.index()].at <= now)?;
-        self.cancel(first);
+    fn expired(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
+        let first = self.first(cpu).filter(|&first| self.node(first).at <= now)?;
+        self.cancel_deadline(first);
         Some(first)
     }
 
     /// The earliest deadline that `cpu` keeps, to program its timer with.
     #[inline]
-    pub fn earliest(&self, cpu: CpuId) -> Option<u64> {
-        self.first[cpu.index()].map(|first| self.nodes[first.index()].at)
+    fn earliest(&self, cpu: CpuId) -> Option<u64> {
+        self.first(cpu).map(|first| self.node(first).at)
+    }
+
+    /// A vCPU's deadline.
+    fn deadline_of(&self, vcpu: VcpuId) -> Option<u64> {
+        let it = self.node(vcpu);
+        it.keeper.map(|_| it.at)
     }
 
     /// Removes a node from the tree of `cpu`.
@@ -76,7 +92,7 @@ impl Sleepers {
         let Node { parent, left, right, .. } = *self.node(vcpu);
         let rest = if left.is_none() && right.is_none() { None } else { self.merge(left, right) };
         match parent {
-            None => self.first[cpu.index()] = rest,
+            None => self.set_first(cpu, rest),
             Some(parent) => self.replace_child(parent, vcpu, rest),
         }
     }
@@ -85,9 +101,9 @@ impl Sleepers {
     #[inline(never)]
     fn replace_child(&mut self, parent: VcpuId, child: VcpuId, by: Option<VcpuId>) {
         if let Some(by) = by {
-            self.node(by).parent = Some(parent);
+            self.node_mut(by).parent = Some(parent);
         }
-        let it = self.node(parent);
+        let it = self.node_mut(parent);
         if it.left == Some(child) {
             it.left = by;
         } else {
@@ -116,7 +132,7 @@ impl Sleepers {
     fn restore_rank(&mut self, vcpu: VcpuId) {
         let Node { left, right, .. } = *self.node(vcpu);
         let (left_rank, right_rank) = (self.rank(left), self.rank(right));
-        let it = self.node(vcpu);
+        let it = self.node_mut(vcpu);
         if left_rank < right_rank {
             (it.left, it.right) = (right, left);
         }
@@ -131,7 +147,7 @@ impl Sleepers {
             let both = a.zip(b);
             let next = match both {
                 Some((first, second)) => {
-                    if self.nodes[second.index()].at < self.nodes[first.index()].at {
+                    if self.node(second).at < self.node(first).at {
                         core::mem::swap(&mut a, &mut b);
                     }
                     a
@@ -139,10 +155,10 @@ impl Sleepers {
                 None => a.or(b),
             };
             if let Some(next) = next {
-                self.node(next).parent = last;
+                self.node_mut(next).parent = last;
             }
             match last {
-                Some(last) => self.node(last).right = next,
+                Some(last) => self.node_mut(last).right = next,
                 None => root = next,
             }
             if both.is_none() {
@@ -160,18 +176,7 @@ impl Sleepers {
     }
 
     fn rank(&self, vcpu: Option<VcpuId>) -> u8 {
-        vcpu.map_or(0, |vcpu| self.nodes[vcpu.index()].rank)
-    }
-
-    #[inline(always)]
-    fn node(&mut self, vcpu: VcpuId) -> &mut Node {
-        &mut self.nodes[vcpu.index()]
-    }
-}
-
-impl Default for Sleepers {
-    fn default() -> Self {
-        Self::new()
+        vcpu.map_or(0, |vcpu| self.node(vcpu).rank)
     }
 }
 
@@ -184,6 +189,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{CPUS, VCPUS};
+
+    struct Deadlines {
+        first: [Option<VcpuId>; CPUS],
+        nodes: [Node; VCPUS],
+    }
+
+    impl Sleepers for Deadlines {
+        fn first(&self, cpu: CpuId) -> Option<VcpuId> {
+            self.first[cpu.index()]
+        }
+
+        fn set_first(&mut self, cpu: CpuId, first: Option<VcpuId>) {
+            self.first[cpu.index()] = first;
+        }
+
+        fn node(&self, vcpu: VcpuId) -> &Node {
+            &self.nodes[vcpu.index()]
+        }
+
+        fn node_mut(&mut self, vcpu: VcpuId) -> &mut Node {
+            &mut self.nodes[vcpu.index()]
+        }
+    }
 
     fn vcpu(index: usize) -> VcpuId {
         VcpuId::from_index(index).expect("in range")
@@ -193,11 +222,15 @@ mod tests {
         CpuId::new(index).expect("in range")
     }
 
-    fn all_expired(sleepers: &mut Sleepers, on: CpuId, now: u64) -> Vec<VcpuId> {
+    fn all_expired(sleepers: &mut Deadlines, on: CpuId, now: u64) -> Vec<VcpuId> {
         core::iter::from_fn(|| sleepers.expired(on, now)).collect()
     }
 
-    impl Sleepers {
+    impl Deadlines {
+        fn new() -> Self {
+            Self { first: [None; CPUS], nodes: [Node::INITIAL; VCPUS] }
+        }
+
         /// Checks a tree, and returns its nodes.
         fn check(&self, on: CpuId, root: Option<VcpuId>, parent: Option<VcpuId>) -> Vec<usize> {
             let Some(vcpu) = root else { return Vec::new() };
@@ -215,28 +248,28 @@ mod tests {
 
     #[test]
     fn the_earliest_expires_first_and_only_when_due() {
-        let mut sleepers = Box::new(Sleepers::new());
+        let mut sleepers = Box::new(Deadlines::new());
         let (here, there) = (cpu(0), cpu(CPUS - 1));
         assert_eq!(sleepers.earliest(here), None);
-        sleepers.set(here, vcpu(5), 50);
-        sleepers.set(here, vcpu(VCPUS - 1), 70);
-        sleepers.set(here, vcpu(0), 30);
-        sleepers.set(there, vcpu(1), 10);
+        sleepers.set_deadline(here, vcpu(5), 50);
+        sleepers.set_deadline(here, vcpu(VCPUS - 1), 70);
+        sleepers.set_deadline(here, vcpu(0), 30);
+        sleepers.set_deadline(there, vcpu(1), 10);
         assert_eq!((sleepers.earliest(here), sleepers.earliest(there)), (Some(30), Some(10)));
         assert_eq!(sleepers.expired(here, 29), None);
         assert_eq!(all_expired(&mut sleepers, here, 50), [vcpu(0), vcpu(5)]);
         assert_eq!(sleepers.earliest(here), Some(70));
-        sleepers.cancel(vcpu(VCPUS - 1));
-        sleepers.cancel(vcpu(VCPUS - 1));
+        sleepers.cancel_deadline(vcpu(VCPUS - 1));
+        sleepers.cancel_deadline(vcpu(VCPUS - 1));
         assert_eq!((sleepers.earliest(here), sleepers.earliest(there)), (None, Some(10)));
     }
 
     #[test]
     fn a_deadline_replaces_an_earlier_one_of_another_cpu() {
-        let mut sleepers = Box::new(Sleepers::new());
-        sleepers.set(cpu(0), vcpu(1), 10);
-        sleepers.set(cpu(0), vcpu(2), 20);
-        sleepers.set(cpu(1), vcpu(1), 30);
+        let mut sleepers = Box::new(Deadlines::new());
+        sleepers.set_deadline(cpu(0), vcpu(1), 10);
+        sleepers.set_deadline(cpu(0), vcpu(2), 20);
+        sleepers.set_deadline(cpu(1), vcpu(1), 30);
         assert_eq!((sleepers.earliest(cpu(0)), sleepers.earliest(cpu(1))), (Some(20), Some(30)));
         assert_eq!(all_expired(&mut sleepers, cpu(0), u64::MAX), [vcpu(2)]);
     }
@@ -245,9 +278,9 @@ mod tests {
     #[test]
     fn right_paths_are_short() {
         for step in [1, VCPUS as u64 - 1, 37] {
-            let mut sleepers = Box::new(Sleepers::new());
+            let mut sleepers = Box::new(Deadlines::new());
             for index in 0..VCPUS {
-                sleepers.set(cpu(0), vcpu(index), index as u64 * step % VCPUS as u64);
+                sleepers.set_deadline(cpu(0), vcpu(index), index as u64 * step % VCPUS as u64);
             }
             let rank = sleepers.rank(sleepers.first[0]);
             assert!(u32::from(rank) <= (VCPUS + 1).ilog2(), "{rank}");
@@ -281,17 +314,17 @@ mod tests {
 
         #[test]
         fn matches_a_map(ops in prop::collection::vec(op(), 0..200)) {
-            let mut sleepers = Box::new(Sleepers::new());
+            let mut sleepers = Box::new(Deadlines::new());
             let mut model = BTreeMap::new();
             for op in ops {
                 match op {
                     Op::Set(on, index, at) => {
                         model.insert(index, (on, at));
-                        sleepers.set(cpu(on), vcpu(index), at);
+                        sleepers.set_deadline(cpu(on), vcpu(index), at);
                     }
                     Op::Cancel(index) => {
                         model.remove(&index);
-                        sleepers.cancel(vcpu(index));
+                        sleepers.cancel_deadline(vcpu(index));
                     }
                     Op::Expire(on, now) => {
                         let expired = all_expired(&mut sleepers, cpu(on), now);

@@ -1,6 +1,7 @@
 //! Identifiers of CPUs and vCPUs: small numbers, in range by construction.
 
 use core::num::NonZeroU16;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of physical CPUs.
 pub const CPUS: usize = stile_board::MAX_CPUS;
@@ -27,6 +28,17 @@ impl CpuId {
     /// The CPU with this number, or `None` if it isn't below [`CPUS`].
     pub const fn new(number: usize) -> Option<Self> {
         if number < CPUS { Some(Self(number as u8)) } else { None }
+    }
+
+    /// The CPU with this number modulo [`CPUS`]: for a number that is known to be in range.
+    #[inline(always)]
+    pub const fn wrapping(number: usize) -> Self {
+        Self((number & (CPUS - 1)) as u8)
+    }
+
+    /// All CPUs that there may be.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..CPUS).filter_map(Self::new)
     }
 
     /// The CPU's number, below [`CPUS`].
@@ -180,6 +192,60 @@ impl From<CpuId> for CpuSet {
 
 /// Words of a [`VmSet`].
 const VM_WORDS: usize = VMS / 64;
+
+/// A set of CPUs that is read without a lock.
+#[derive(Debug)]
+pub(crate) struct SharedCpuSet(AtomicU64);
+
+impl SharedCpuSet {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> CpuSet {
+        CpuSet(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, cpus: CpuSet) {
+        self.0.store(cpus.0, Ordering::Relaxed);
+    }
+}
+
+/// A [`VmSet`] that is read without a lock, and changed by one CPU at a time.
+#[derive(Debug)]
+pub(crate) struct SharedVmSet([AtomicU64; VM_WORDS]);
+
+impl SharedVmSet {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; VM_WORDS])
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> VmSet {
+        VmSet(core::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, vms: VmSet) {
+        for (word, value) in self.0.iter().zip(vms.0) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&self, vm: usize) {
+        let (word, bit) = VmSet::place(vm);
+        self.0[word].store(self.0[word].load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn remove(&self, vm: usize) {
+        let (word, bit) = VmSet::place(vm);
+        self.0[word].store(self.0[word].load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+    }
+}
 
 /// A set of VMs: bit n % 64 of word n / 64 is VM n.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,12 +1,12 @@
 //! Scheduling of vCPUs on physical CPUs.
 //!
-//! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One instance serves all CPUs,
-//! behind one lock. No operation allocates or panics. Most take constant time, or time linear
+//! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One instance serves all CPUs, each
+//! with a lock of its own ([`Locked`]). No operation allocates. Most take constant time, or time linear
 //! in the VMs that want one CPU; the few that inspect other CPUs or walk a queue, such as stealing, are
-//! bounded by the numbers of CPUs and vCPUs. [`deadline`] keeps the times at which blocked vCPUs wake.
+//! bounded by the numbers of CPUs and vCPUs. It keeps the times at which blocked vCPUs wake (`deadline.rs`).
 //!
 //! # The policy
-//! - Each CPU has a queue. VMs are scheduled by start-time fair queueing, by weight; the vCPUs of a VM
+//! - Each CPU has a queue and a lock. VMs are scheduled by start-time fair queueing, by weight; the vCPUs of a VM
 //!   round-robin. A VM that has used up its cap waits. docs/scheduling.md has the rules and their guarantees;
 //!   `share.rs` and `cap.rs` do the accounting.
 //! - A woken vCPU goes to the CPU on which it is still loaded, else to its last CPU if that is idle, else to
@@ -24,12 +24,14 @@
 //!    ...) is called by that CPU and returns a [`Switch`]: the next vCPU, the registers to put and load, whether
 //!    the CPU is contended, and another CPU to kick.
 //! 2. **Put under the lock.** With [`Loading::Replace`], the old vCPU's registers are saved before the
-//!    scheduler's lock is released: from then on another CPU may load that vCPU. The new vCPU's registers are
-//!    loaded after that, with or without the lock. So no CPU ever waits for another CPU's put.
+//!    [`Locked`] of the operation is dropped: from then on another CPU may load that vCPU. The new vCPU's registers are
+//!    loaded after that, with or without the lock. So no CPU waits for more than one operation and one put of another's.
 //! 3. **Kick** means: send that CPU an interrupt. It responds with [`pick_next`](Scheduler::pick_next),
 //!    before it checks its vCPU's pending interrupts. An idle CPU must not miss a kick between `pick_next` and
 //!    its WFI: it keeps interrupts masked, which does not prevent the wake-up from WFI. A kick for the calling
-//!    CPU itself needs no interrupt: it calls `pick_next` before it enters a guest.
+//!    CPU itself, for work that it missed because a lock was not free, is sent, too; a [`Placement`]'s needs no interrupt
+//!    if that CPU calls `pick_next` before it enters a guest. One that goes on with its guest starts a slice instead, and
+//!    kicks itself if it [`may_spread`](Locked::may_spread).
 //! 4. **Wake after the fact.** A waker first makes the interrupt pending and then calls
 //!    [`wake`](Scheduler::wake). A wake-up that precedes the block is latched, and [`block`](Scheduler::block)
 //!    then lets the vCPU continue.
@@ -45,13 +47,18 @@ extern crate std;
 mod balance;
 mod bar;
 mod cap;
-pub mod deadline;
+mod cpu;
+mod deadline;
 mod hand_over;
 mod id;
+mod locked;
+mod operations;
 mod queue;
 mod scheduler;
 mod share;
+mod shared;
 mod switch;
+mod table;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -60,6 +67,7 @@ mod vm;
 
 pub use balance::affinity;
 pub use id::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};
-pub use scheduler::{Scheduler, StartError};
-pub use switch::{Loading, Next, Placement, State, Switch};
+pub use locked::Locked;
+pub use scheduler::Scheduler;
+pub use switch::{Loading, Next, Placement, StartError, State, Switch};
 pub use vcpu::Times;

@@ -3,7 +3,7 @@
 use crate::VcpuId;
 use crate::cap::Grant;
 use crate::id::{VMS, VmSet};
-use crate::vcpu::{Link, Vcpus};
+use crate::vcpu::{Link, Links, LinksMut};
 
 /// A CPU's run queue.
 // The fields that every operation uses come first.
@@ -12,14 +12,10 @@ use crate::vcpu::{Link, Vcpus};
 pub(crate) struct RunQueue {
     /// VMs with a vCPU waiting here, not throttled here.
     pub(crate) ready: VmSet,
-    /// VMs with a vCPU waiting or running here, not throttled here. If there are several, they compete.
-    pub(crate) present: VmSet,
     /// VMs with a used-up cap: their vCPUs here wait for the next period.
     pub(crate) throttled: VmSet,
     /// The VM picked last: it loses ties.
     pub(crate) last: usize,
-    /// Waiting and running vCPUs of the VMs in `present`.
-    pub(crate) load: usize,
     /// The CPU's virtual time: that of the VM picked last, at the time of the pick.
     pub(crate) vtime: u64,
     /// While VMs compete: the clock of the running vCPU's VM up to which it has been charged.
@@ -40,8 +36,6 @@ pub(crate) struct RunQueue {
 pub(crate) struct Entity {
     head: Option<VcpuId>,
     tail: Option<VcpuId>,
-    /// Number of vCPUs waiting or running here.
-    pub(crate) count: u16,
     /// Service received here while VMs competed, divided by weight. The lowest runs next.
     pub(crate) vtime: u64,
 }
@@ -49,12 +43,10 @@ pub(crate) struct Entity {
 impl RunQueue {
     pub(crate) const fn new() -> Self {
         Self {
-            entities: [Entity { head: None, tail: None, count: 0, vtime: 0 }; VMS],
+            entities: [Entity { head: None, tail: None, vtime: 0 }; VMS],
             ready: VmSet::EMPTY,
-            present: VmSet::EMPTY,
             throttled: VmSet::EMPTY,
             last: 0,
-            load: 0,
             vtime: 0,
             charged: 0,
             alone_since: 0,
@@ -63,25 +55,19 @@ impl RunQueue {
         }
     }
 
-    /// Whether several VMs want this CPU.
-    #[inline]
-    pub(crate) fn competing(&self) -> bool {
-        self.present.is_several()
-    }
-
     #[inline]
     pub(crate) fn entity(&mut self, vm: usize) -> &mut Entity {
         &mut self.entities[vm & (VMS - 1)]
     }
 
     /// Appends a vCPU, which is in no queue, to its VM's list.
-    pub(crate) fn push(&mut self, vcpus: &mut Vcpus, vcpu: VcpuId) {
+    pub(crate) fn push(&mut self, vcpus: &mut impl LinksMut, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
         let entity = self.entity(vm);
         let before = entity.tail.replace(vcpu);
-        vcpus[vcpu.index()].link = Link { before, after: None };
+        *vcpus.link_mut(vcpu) = Link { before, after: None };
         match before {
-            Some(before) => vcpus[before.index()].link.after = Some(vcpu),
+            Some(before) => vcpus.link_mut(before).after = Some(vcpu),
             None => {
                 entity.head = Some(vcpu);
                 if !self.throttled.contains(vm) {
@@ -92,16 +78,16 @@ impl RunQueue {
     }
 
     /// Removes a waiting vCPU.
-    pub(crate) fn remove(&mut self, vcpus: &mut Vcpus, vcpu: VcpuId) {
+    pub(crate) fn remove(&mut self, vcpus: &mut impl LinksMut, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
-        let Link { before, after } = vcpus[vcpu.index()].link;
+        let Link { before, after } = *vcpus.link_mut(vcpu);
         let entity = self.entity(vm);
         match before {
-            Some(before) => vcpus[before.index()].link.after = after,
+            Some(before) => vcpus.link_mut(before).after = after,
             None => entity.head = after,
         }
         match after {
-            Some(after) => vcpus[after.index()].link.before = before,
+            Some(after) => vcpus.link_mut(after).before = before,
             None => entity.tail = before,
         }
         if entity.head.is_none() {
@@ -123,13 +109,13 @@ impl RunQueue {
 
     /// Removes and returns the vCPU to run next. Unless `POLICED`, all are of one VM.
     #[inline]
-    pub(crate) fn pop<const POLICED: bool>(&mut self, vcpus: &mut Vcpus) -> Option<VcpuId> {
+    pub(crate) fn pop<const POLICED: bool>(&mut self, vcpus: &mut impl LinksMut) -> Option<VcpuId> {
         let vm = if POLICED { self.next_vm() } else { self.ready.first() }?;
         let entity = self.entity(vm);
         let head = entity.head?;
-        entity.head = vcpus[head.index()].link.after;
+        entity.head = vcpus.link_mut(head).after;
         match entity.head {
-            Some(after) => vcpus[after.index()].link.before = None,
+            Some(after) => vcpus.link_mut(after).before = None,
             None => {
                 entity.tail = None;
                 self.ready.remove(vm);
@@ -139,17 +125,17 @@ impl RunQueue {
     }
 
     /// A VM's waiting vCPUs, from the head.
-    pub(crate) fn iter_vm<'a>(&self, vcpus: &'a Vcpus, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
-        core::iter::successors(self.entities[vm & (VMS - 1)].head, |at| vcpus[at.index()].link.after)
+    pub(crate) fn iter_vm<'a, L: Links>(&self, vcpus: &'a L, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a, L> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].head, |&at| vcpus.link(at).after)
     }
 
     /// A VM's waiting vCPUs, from the tail.
-    pub(crate) fn iter_vm_back<'a>(&self, vcpus: &'a Vcpus, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
-        core::iter::successors(self.entities[vm & (VMS - 1)].tail, |at| vcpus[at.index()].link.before)
+    pub(crate) fn iter_vm_back<'a, L: Links>(&self, vcpus: &'a L, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a, L> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].tail, |&at| vcpus.link(at).before)
     }
 
     /// The waiting vCPUs of unthrottled VMs; VM by VM, starting after the VM picked last.
-    pub(crate) fn iter<'a>(&'a self, vcpus: &'a Vcpus) -> impl Iterator<Item = VcpuId> + 'a {
+    pub(crate) fn iter<'a>(&'a self, vcpus: &'a impl Links) -> impl Iterator<Item = VcpuId> + 'a {
         self.ready.iter_after(self.last).flat_map(|vm| self.iter_vm(vcpus, vm))
     }
 

@@ -5,10 +5,11 @@
 //! that on all CPUs. Ready vCPUs on CPUs that no other VM wants count, too: the VM is served there. A VM that begins to
 //! compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
 
+use core::sync::atomic::Ordering;
+
 use crate::cap::Cap;
 use crate::id::{VMS, VmSet};
-use crate::vm::Vm;
-use crate::{CpuId, Scheduler, State};
+use crate::{CpuId, Locked, State, VcpuId};
 
 /// Virtual time per tick at weight 1, with all the VM's vCPUs on one CPU.
 const SCALE: u64 = 1 << 16;
@@ -17,68 +18,67 @@ const MOST: u64 = 1 << 40;
 /// All virtual times are rebased by this amount when one exceeds it.
 const REBASE: u64 = 1 << 62;
 
-impl Scheduler {
-    /// Sets a VM's weight and cap (ticks of CPU time, ticks of the period). All vCPUs of the VM must be off.
-    ///
-    /// A weight or number of ticks of 0 counts as 1.
-    pub fn set_share(&mut self, vm: u8, weight: u16, cap: Option<(u64, u64)>) {
+impl Locked<'_> {
+    /// See [`Scheduler::set_share`](crate::Scheduler::set_share). All locks are held, as for the next.
+    pub(crate) fn set_share(&mut self, vm: u8, weight: u16, cap: Option<(u64, u64)>) {
         let vm = usize::from(vm) & (VMS - 1);
-        self.vms[vm].weight = weight.max(1);
-        self.vms[vm].cap = cap.map(|(quota, period)| Cap::new(quota.max(1), period.max(1)));
-        self.known.insert(vm);
+        self.vm(vm).weight.store(weight.max(1), Ordering::Relaxed);
+        self.vm(vm).set_cap(cap.map(|(quota, period)| Cap::new(quota.max(1), period.max(1))));
+        self.shared().known.insert(vm);
         match cap {
-            Some(_) => self.capped.insert(vm),
-            None => self.capped.remove(vm),
+            Some(_) => self.shared().capped.insert(vm),
+            None => self.shared().capped.remove(vm),
         }
         self.update_policed();
     }
 
-    /// Forgets a VM, all of whose vCPUs are off: its share, and its vCPUs' affinities and times.
-    pub fn remove_vm(&mut self, vm: u8) {
-        for vcpu in self.vcpus_of(vm) {
+    /// See [`Scheduler::remove_vm`](crate::Scheduler::remove_vm). `vcpus` are the VM's.
+    pub(crate) fn remove_vm(&mut self, vm: u8, vcpus: impl Iterator<Item = VcpuId>) {
+        for vcpu in vcpus {
             debug_assert!(self.state(vcpu) == State::Off, "a vCPU of a VM that is removed is not off");
             self.reset_vcpu(vcpu);
         }
         let vm = usize::from(vm) & (VMS - 1);
-        self.vms[vm] = Vm::NEW;
-        self.known.remove(vm);
-        self.capped.remove(vm);
-        for queue in self.cpus.iter_mut().map(|cpu| &mut cpu.queue) {
+        self.vm(vm).reset();
+        self.shared().known.remove(vm);
+        self.shared().capped.remove(vm);
+        for cpu in CpuId::all() {
             // Its successor has neither debt nor credit.
-            queue.entity(vm).vtime = 0;
+            self[cpu].queue.entity(vm).vtime = 0;
         }
         self.update_policed();
     }
 
     /// Decides whether shares are accounted. That may begin and end while vCPUs of the only other VM run and wait.
     fn update_policed(&mut self) {
-        let policed = !self.capped.is_empty() || self.known.is_several();
-        if policed != self.policed {
-            self.policed = policed;
+        let policed = !self.capped().is_empty() || self.shared().known.get().is_several();
+        if policed != self.policed() {
+            self.shared().policed.store(policed, Ordering::Relaxed);
             self.recount();
         }
     }
 
     /// Counts the vCPUs that run and wait, as [`join`](Self::join) would have, if shares are accounted; otherwise forgets the counts.
     fn recount(&mut self) {
-        for queue in self.cpus.iter_mut().map(|cpu| &mut cpu.queue) {
-            queue.present = VmSet::EMPTY;
-            queue.deadline = u64::MAX;
-            queue.entities.iter_mut().for_each(|entity| entity.count = 0);
+        for cpu in CpuId::all() {
+            self[cpu].queue.deadline = u64::MAX;
+            let load = self.load_of(cpu);
+            load.present.set(VmSet::EMPTY);
+            (0..VMS).for_each(|vm| load.set_count(vm, 0));
         }
-        for vm in &mut self.vms {
-            vm.active = 0;
-        }
-        if !self.policed {
+        self.shared().vms().for_each(|vm| vm.recount(0));
+        if !self.policed() {
             return;
         }
-        for vm in 0..VMS {
-            for vcpu in self.vcpus_of(vm as u8) {
+        for number in 0..VMS as u8 {
+            let vm = usize::from(number);
+            let vcpus = self.vm(vm).vcpus.load(Ordering::Relaxed);
+            for vcpu in (0..vcpus).filter_map(|vcpu| VcpuId::new(number, vcpu as u8)) {
                 if let State::Ready(cpu) | State::Running(cpu) = self.state(vcpu) {
-                    self.vms[vm].active += 1;
-                    let queue = &mut self.cpus[cpu.index()].queue;
-                    queue.entity(vm).count += 1;
-                    queue.present.insert(vm);
+                    self.vm(vm).recount(self.vm(vm).active() + 1);
+                    let load = self.load_of(cpu);
+                    load.set_count(vm, load.count(vm) + 1);
+                    load.present.insert(vm);
                 }
             }
         }
@@ -87,55 +87,54 @@ impl Scheduler {
     /// Accounts a vCPU of a VM as waiting or running on a CPU.
     #[inline(always)]
     pub(crate) fn join(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        if self.policed {
+        if self.policed() {
             self.join_policed(cpu, vm & (VMS - 1), now);
         } else {
-            self.cpus[cpu.index()].queue.load += 1;
+            self.load_of(cpu).add(1);
         }
     }
 
     #[inline(never)]
     fn join_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        self.vms[vm].activate(now);
+        self.vm(vm).activate(now);
         // The next period may have begun.
-        if self.cpus[cpu.index()].queue.throttled.contains(vm) && self.has_time(vm, now) {
+        if self[cpu].queue.throttled.contains(vm) && self.has_time(vm, now) {
             self.unthrottle(cpu, vm, now);
         }
         self.charge(cpu, now);
-        let queue = &mut self.cpus[cpu.index()].queue;
-        queue.entity(vm).count += 1;
-        if !queue.throttled.contains(vm) {
-            let count = queue.entity(vm).count;
+        let count = self.load_of(cpu).count(vm) + 1;
+        self.load_of(cpu).set_count(vm, count);
+        if !self[cpu].queue.throttled.contains(vm) {
             if count == 1 {
                 self.appear(cpu, vm, now);
             }
-            self.cpus[cpu.index()].queue.load += 1;
+            self.load_of(cpu).add(1);
         }
     }
 
     /// Reverses [`join`](Self::join). The vCPU may still be running, but is no longer in the list.
     #[inline(always)]
     pub(crate) fn part(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        if self.policed {
+        if self.policed() {
             self.part_policed(cpu, vm & (VMS - 1), now);
         } else {
-            self.cpus[cpu.index()].queue.load -= 1;
+            self.load_of(cpu).sub(1);
         }
     }
 
     #[inline(never)]
     fn part_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
-        self.vms[vm].deactivate(now);
-        let queue = &mut self.cpus[cpu.index()].queue;
-        let throttled = queue.throttled.contains(vm);
+        self.vm(vm).deactivate(now);
+        let throttled = self[cpu].queue.throttled.contains(vm);
+        let load = self.load_of(cpu);
         if !throttled {
-            queue.load -= 1;
+            load.sub(1);
         }
-        let entity = queue.entity(vm);
-        entity.count -= 1;
-        if entity.count == 0 {
-            queue.throttled.remove(vm);
+        let count = load.count(vm) - 1;
+        load.set_count(vm, count);
+        if count == 0 {
+            self[cpu].queue.throttled.remove(vm);
             if !throttled {
                 self.vanish(cpu, vm, now);
             }
@@ -144,21 +143,23 @@ impl Scheduler {
 
     /// A VM starts to compete for a CPU; the running vCPU has been charged.
     pub(crate) fn appear(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.cpus[cpu.index()].queue;
-        let before = queue.present;
-        queue.present.insert(vm);
+        let present = &self.load_of(cpu).present;
+        let before = present.get();
+        present.insert(vm);
         if !before.is_several()
             && let Some(other) = before.first()
         {
             // Debt decays while VMs don't compete, as if the VM running alone had been charged for that time.
-            let alone = now.saturating_sub(queue.alone_since).min(MOST) * SCALE / u64::from(self.vms[other].weight);
+            let weight = self.vm(other).weight();
+            let queue = &mut self[cpu].queue;
+            let alone = now.saturating_sub(queue.alone_since).min(MOST) * SCALE / u64::from(weight);
             let vtime = queue.vtime;
             let incumbent = queue.entity(other);
             incumbent.vtime = incumbent.vtime.max(vtime).saturating_add(alone);
             queue.vtime = incumbent.vtime;
             self.begin_charge(cpu, now);
         }
-        let queue = &mut self.cpus[cpu.index()].queue;
+        let queue = &mut self[cpu].queue;
         let vtime = queue.vtime;
         let entity = queue.entity(vm);
         entity.vtime = entity.vtime.max(vtime);
@@ -166,12 +167,14 @@ impl Scheduler {
 
     /// A VM no longer wants a CPU, or is throttled there; the running vCPU has been charged.
     pub(crate) fn vanish(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.cpus[cpu.index()].queue;
-        let several = queue.competing();
-        queue.present.remove(vm);
-        if several && !queue.competing() {
+        let load = self.load_of(cpu);
+        let several = load.competing();
+        load.present.remove(vm);
+        let present = load.present.get();
+        if several && !present.is_several() {
+            let queue = &mut self[cpu].queue;
             queue.alone_since = now;
-            let left = queue.present.first().map_or(0, |other| queue.entities[other].vtime);
+            let left = present.first().map_or(0, |other| queue.entities[other].vtime);
             queue.vtime = queue.vtime.max(left);
         }
     }
@@ -179,18 +182,18 @@ impl Scheduler {
     /// Charges the VM of the running vCPU for the time since it was last charged, if VMs compete.
     #[inline(always)]
     pub(crate) fn charge(&mut self, cpu: CpuId, now: u64) {
-        if self.policed && self.cpus[cpu.index()].queue.competing() {
+        if self.policed() && self.load_of(cpu).competing() {
             self.charge_competing(cpu, now);
         }
     }
 
     #[inline(never)]
     fn charge_competing(&mut self, cpu: CpuId, now: u64) {
-        let queue = &mut self.cpus[cpu.index()].queue;
-        let Some(current) = self.cpus[cpu.index()].current else { return };
+        let Some(current) = self[cpu].current else { return };
         let vm = usize::from(current.vm()) & (VMS - 1);
-        let it = &self.vms[vm];
-        let clock = it.clock_at(now);
+        let (clock, weight) = (self.vm(vm).clock_at(now), self.vm(vm).weight());
+        let count = self.load_of(cpu).count(vm);
+        let queue = &mut self[cpu].queue;
         let used = clock.wrapping_sub(queue.charged);
         if used > u64::MAX / 2 {
             // Times are slightly out of order: it has been charged to a later one.
@@ -200,32 +203,31 @@ impl Scheduler {
         queue.charged = clock;
         let entity = queue.entity(vm);
         // Rounded up: many short runs cost no less than a long one.
-        let cost = (used * SCALE).div_ceil(u64::from(it.weight) * u64::from(entity.count.max(1)));
+        let cost = (used * SCALE).div_ceil(u64::from(weight) * u64::from(count.max(1)));
         entity.vtime = entity.vtime.saturating_add(cost);
     }
 
     /// Starts charging the running vCPU's VM.
     fn begin_charge(&mut self, cpu: CpuId, now: u64) {
-        if let Some(current) = self.cpus[cpu.index()].current {
-            self.cpus[cpu.index()].queue.charged = self.vms[usize::from(current.vm()) & (VMS - 1)].clock_at(now);
+        if let Some(current) = self[cpu].current {
+            self[cpu].queue.charged = self.vm(usize::from(current.vm())).clock_at(now);
         }
     }
 
     /// A vCPU of a VM starts to run.
     #[inline(always)]
     pub(crate) fn begin_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        if self.cpus[cpu.index()].queue.competing() {
+        if self.load_of(cpu).competing() {
             self.begin_competing_turn(cpu, vm, now);
         }
-        // Succeeds: without time the VM would be throttled.
-        if !self.capped.is_empty() {
-            self.begin_grant(cpu, vm, now);
+        if !self.capped().is_empty() {
+            self.begin_turn_with_cap(cpu, vm, now);
         }
     }
 
     #[inline(never)]
     fn begin_competing_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        let queue = &mut self.cpus[cpu.index()].queue;
+        let queue = &mut self[cpu].queue;
         queue.last = vm;
         let vtime = queue.entity(vm).vtime;
         queue.vtime = queue.vtime.max(vtime);
@@ -246,7 +248,7 @@ impl Scheduler {
         } else {
             self.part_policed(cpu, vm & (VMS - 1), now);
         }
-        if !self.capped.is_empty() {
+        if !self.capped().is_empty() {
             self.end_grant(cpu, now);
         }
     }
@@ -254,7 +256,7 @@ impl Scheduler {
     /// Lets another VM go first if this one, which is running, has no other vCPU here.
     #[inline(never)]
     pub(crate) fn step_behind(&mut self, cpu: CpuId, vm: usize) {
-        let queue = &mut self.cpus[cpu.index()].queue;
+        let queue = &mut self[cpu].queue;
         if queue.waits(vm) {
             return;
         }
@@ -268,16 +270,16 @@ impl Scheduler {
 
     /// The load of a CPU: the sum of the weights of its waiting and running vCPUs.
     pub(crate) fn weight_on(&self, cpu: CpuId) -> u64 {
-        let queue = &self.cpus[cpu.index()].queue;
-        if !self.policed {
-            return self.vcpu_weight(0) * queue.load as u64;
+        let load = self.load_of(cpu);
+        if !self.policed() {
+            return self.vcpu_weight(0) * load.get() as u64;
         }
-        queue.present.iter().map(|vm| self.vcpu_weight(vm) * u64::from(queue.entities[vm].count)).sum()
+        load.present.get().iter().map(|vm| self.vcpu_weight(vm) * u64::from(load.count(vm))).sum()
     }
 
     /// A vCPU's fraction of its VM's weight.
     pub(crate) fn vcpu_weight(&self, vm: usize) -> u64 {
-        let it = &self.vms[vm & (VMS - 1)];
-        u64::from(it.weight) * SCALE / u64::from(it.active.max(1))
+        let it = self.vm(vm);
+        u64::from(it.weight()) * SCALE / u64::from(it.active().max(1))
     }
 }

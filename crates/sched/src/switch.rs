@@ -37,7 +37,8 @@ pub struct Switch {
     pub next: Option<Next>,
     /// Whether another vCPU waits for this CPU: if so, the slice timer runs and WFI is trapped.
     pub contended: bool,
-    /// Another CPU to kick, because a vCPU has been migrated to it.
+    /// Another CPU to kick, because a vCPU has been migrated to it; or this one, if it could not look for work on
+    /// another CPU, whose lock was not free.
     pub kick: Option<CpuId>,
 }
 
@@ -57,6 +58,15 @@ pub enum Loading {
     Loaded,
     /// Nothing is loaded here, or the loaded vCPU was powered off and isn't put.
     Empty,
-    /// This other vCPU is loaded here, and must be put before the scheduler's lock is released.
+    /// This other vCPU is loaded here, and must be put before the CPU's lock is released.
     Replace(VcpuId),
+}
+
+/// Why a vCPU was not started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartError {
+    /// It isn't off, or not yet: it has been stopped, but its CPU has not released it.
+    NotOff,
+    /// It has no CPU: see [`Scheduler::configure`](crate::Scheduler::configure).
+    NoCpu,
 }

@@ -1,16 +1,25 @@
 //! A vCPU, as the scheduler knows it.
 
-use crate::{CpuId, CpuSet, State, VCPUS, VcpuId};
+use stile_lock::Initial;
 
-/// All vCPUs, by [`VcpuId::index`].
-pub(crate) type Vcpus = [Vcpu; VCPUS];
+use crate::{CpuId, CpuSet, State, VcpuId};
+
+/// Access to the links of vCPUs.
+pub(crate) trait Links {
+    fn link(&self, vcpu: VcpuId) -> &Link;
+}
+
+/// Access to the links of vCPUs, to change them.
+pub(crate) trait LinksMut {
+    fn link_mut(&mut self, vcpu: VcpuId) -> &mut Link;
+}
 
 /// The scheduler's state of a vCPU: one cache line, and of a size that is cheap to index.
 #[cfg_attr(test, derive(PartialEq, Debug))]
 #[derive(Clone, Copy)]
 // In this order, fields that are read or written together are next to each other.
 #[repr(C, align(64))]
-pub(crate) struct Vcpu {
+pub struct Vcpu {
     /// When it entered its state.
     pub(crate) since: u64,
     pub(crate) times: Times,
@@ -18,7 +27,7 @@ pub(crate) struct Vcpu {
     pub(crate) allowed: CpuSet,
     /// Barred CPUs in the vCPU's affinity.
     pub(crate) barred_from: CpuSet,
-    /// The value of [`Scheduler::arrivals`](crate::Scheduler) when it arrived at its CPU.
+    /// The number of its arrival, by its CPU's count, when it arrived at its CPU.
     pub(crate) arrived: u32,
     pub(crate) link: Link,
     pub(crate) state: State,
@@ -61,6 +70,10 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) const NONE: Self = Self { before: None, after: None };
+}
+
+impl Initial for Vcpu {
+    const INITIAL: Self = Self::NEW;
 }
 
 impl Vcpu {

@@ -5,9 +5,11 @@
 
 mod deadlines;
 mod fills;
+mod idle;
 mod places;
 mod retirement;
 mod samples;
+mod shards;
 mod traces;
 mod vmids;
 mod windows;
@@ -32,6 +34,10 @@ impl Vectors {
 
 mod lock {
     include!(concat!(env!("OUT_DIR"), "/lock.rs"));
+
+    pub mod shards {
+        include!(concat!(env!("OUT_DIR"), "/shards.rs"));
+    }
 }
 
 mod trace_ring {

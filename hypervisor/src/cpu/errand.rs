@@ -1,12 +1,11 @@
 //! Errands: work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]). The vCPU is
 //! scheduled and charged for it as for guest time.
 
-use stile_lock::TicketGuard;
-use stile_sched::Switch;
+use stile_sched::{Locked, Switch};
 
 use super::expiry;
 use super::resched::take_resched;
-use super::schedule::{SCHEDULE, Schedule, id, slice_is_over};
+use super::schedule::{SCHEDULE, id, slice_is_over};
 use super::wake::wake_sleepers;
 use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
@@ -19,7 +18,7 @@ use crate::vm::power::{self, Step};
 pub fn run(
     cpu: &mut Cpu,
     load: impl FnOnce(&mut Cpu, &'static Vcpu),
-    apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>, Switch, u64) -> bool,
+    apply: impl FnOnce(&mut Cpu, Locked<'_>, Switch, u64) -> bool,
 ) -> bool {
     let vcpu = cpu.vcpu();
     let step = power::run_errand(vcpu.vm());
@@ -33,23 +32,23 @@ pub fn run(
     }
     if step == Step::Enter {
         // An unpublished vCPU gets no notifications; `run` takes pending requests after publication.
-        SCHEDULE.lock().sleepers.cancel(vcpu.id);
+        SCHEDULE.lock(id(cpu)).cancel_deadline(vcpu.id);
         return true;
     }
     cpu.poll_interrupts();
     take_resched(cpu);
     let (me, now) = (id(cpu), Arch::now());
     expiry::due(cpu.index, now);
-    let mut schedule = SCHEDULE.lock();
+    let mut schedule = SCHEDULE.lock(me);
     wake_sleepers(&mut schedule, me, now);
     let switch = match step {
         Step::Wait(until) => {
-            schedule.sleepers.set(me, vcpu.id, until);
-            schedule.scheduler.block(me, now)
+            schedule.set_deadline(me, vcpu.id, until);
+            schedule.block(me, now)
         }
-        Step::Off => schedule.scheduler.off(me, now),
-        Step::More | Step::Reset | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
-        Step::More | Step::Reset | Step::Enter => schedule.scheduler.pick_next(me, now),
+        Step::Off => schedule.off(me, now),
+        Step::More | Step::Reset | Step::Enter if slice_is_over(cpu, now) => schedule.slice_end(me, now),
+        Step::More | Step::Reset | Step::Enter => schedule.pick_next(me, now),
     };
     apply(cpu, schedule, switch, now)
 }

@@ -4,8 +4,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
-use stile_lock::TicketGuard;
-use stile_sched::{CpuId, Loading, State, Switch, VcpuId};
+use stile_sched::{CpuId, Loading, Locked, State, Switch, VcpuId};
 
 mod block;
 mod errand;
@@ -36,14 +35,14 @@ pub use resched::*;
 #[cfg(test)]
 pub use schedule::timer_is_in_time;
 #[allow(unused_imports, reason = "not every architecture counts in slices")]
-pub use schedule::{SCHEDULE, Schedule, remove_vm, setup, slice};
+pub use schedule::{SCHEDULE, remove_vm, setup, slice};
 use schedule::{advance_timer, id, next_deadline, set_timer, share, slice_is_over};
 pub use wake::*;
 use wake::{report_woken, wake_sleepers};
 
 /// Makes this CPU available to the scheduler.
 pub fn online(cpu: &Cpu) {
-    SCHEDULE.lock().scheduler.cpu_online(id(cpu));
+    SCHEDULE.cpu_online(id(cpu));
 }
 
 /// Unpublishes the running vCPU: senders must now go through the scheduler.
@@ -71,9 +70,9 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
     let me = id(cpu);
     expiry::due(cpu.index, now);
-    let mut schedule = SCHEDULE.lock();
+    let mut schedule = SCHEDULE.lock(me);
     if reason == Leave::Wait
-        && let Some((next, deadline)) = hand_over(cpu, &mut schedule, now)
+        && let Some((next, deadline)) = hand_over(cpu, &mut schedule, me, now)
     {
         // The timer is set for this CPU's other deadlines, unless the request stands for an alarm.
         let deadline = if requested { next_deadline(&schedule, cpu) } else { deadline };
@@ -88,15 +87,15 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     }
     report_woken(&mut schedule, cpu);
     let switch = match reason {
-        Leave::Wait => schedule.scheduler.block(me, now),
-        Leave::Yield => schedule.scheduler.yield_now(me, now),
-        Leave::Off => schedule.scheduler.off(me, now),
+        Leave::Wait => schedule.block(me, now),
+        Leave::Yield => schedule.yield_now(me, now),
+        Leave::Off => schedule.off(me, now),
         // An expired slice ends, for any reason of leaving.
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);
             wake_sleepers(&mut schedule, me, now);
-            if due { slice_end(&mut schedule, vcpu, me, now) } else { schedule.scheduler.pick_next(me, now) }
+            if due { slice_end(&mut schedule, vcpu, me, now) } else { schedule.pick_next(me, now) }
         }
     };
     release(cpu, &schedule, &switch);
@@ -119,21 +118,20 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
 /// Returns that one, to be loaded, and the deadline of the vCPU that was put. The wake-up need not have been told to the
 /// scheduler.
 #[inline(always)]
-fn hand_over(cpu: &mut Cpu, schedule: &mut Schedule, now: u64) -> Option<(&'static Vcpu, Option<u64>)> {
+fn hand_over(cpu: &mut Cpu, schedule: &mut Locked<'_>, me: CpuId, now: u64) -> Option<(&'static Vcpu, Option<u64>)> {
     let (to, woken) = cpu.woken?;
-    let vm = cpu.vcpu().vm();
-    let from = schedule.scheduler.hand_over(id(cpu), to, woken, now)?;
+    schedule.hand_over(me, to, woken, now)?;
     cpu.woken = None;
-    let deadline = put(cpu, schedule, from, true);
-    schedule.sleepers.cancel(to);
+    // One is loaded: the one that waits.
+    let (from, deadline) = put(cpu, schedule, me, true)?;
     // It is of the same VM.
-    Some((vm.vcpus[usize::from(to.vcpu())], deadline))
+    Some((from.vm().vcpus[usize::from(to.vcpu())], deadline))
 }
 
 /// Ends the slice of `vcpu`, and publishes the stolen time of it and of the next one.
 #[cold]
-fn slice_end(schedule: &mut Schedule, vcpu: &Vcpu, me: CpuId, now: u64) -> Switch {
-    let switch = schedule.scheduler.slice_end(me, now);
+fn slice_end(schedule: &mut Locked<'_>, vcpu: &Vcpu, me: CpuId, now: u64) -> Switch {
+    let switch = schedule.slice_end(me, now);
     stolen::publish(schedule, vcpu, now);
     if let Some(next) = switch.next.filter(|next| next.vcpu != vcpu.id) {
         stolen::publish(schedule, vm::vcpu(next.vcpu), now);
@@ -143,10 +141,10 @@ fn slice_end(schedule: &mut Schedule, vcpu: &Vcpu, me: CpuId, now: u64) -> Switc
 
 /// Drops this CPU's registers of a vCPU that is off, while the schedule is locked: a CPU that restarts the VM waits
 /// for the lock, and finds the interrupt state in memory. Puts those of a vCPU that is parked.
-fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'static Vcpu> {
+fn release(cpu: &mut Cpu, schedule: &Locked<'_>, switch: &Switch) -> Option<&'static Vcpu> {
     let held = match switch.next {
         Some(next) => next.loading != Loading::Empty,
-        None => schedule.scheduler.loaded(id(cpu)).is_some(),
+        None => schedule.loaded(id(cpu)).is_some(),
     };
     if held {
         return None;
@@ -157,12 +155,12 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
 /// Puts or drops the registers that this CPU holds, if any: their vCPU is parked or off.
 #[cold]
 #[inline(never)]
-fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
+fn let_go(cpu: &mut Cpu, schedule: &Locked<'_>) -> Option<&'static Vcpu> {
     let loaded = cpu.unload()?;
     let vcpu = loaded.vcpu();
     // The rest of its slice is forfeited.
     cpu.slice_end = None;
-    if schedule.scheduler.state(vcpu.id) == State::Parked {
+    if schedule.state(vcpu.id) == State::Parked {
         // A resumed vCPU becomes ready, and so needs no deadline.
         let _ = cpu.put(loaded, false);
     } else {
@@ -173,18 +171,18 @@ fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
 
 /// Carries out the scheduler's decision: puts the old vCPU while the schedule is locked, so that another CPU finds
 /// its registers in memory, and loads the new one. Returns whether there is one to run.
-fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
+fn carry_out(cpu: &mut Cpu, mut schedule: Locked<'_>, switch: Switch, now: u64) -> bool {
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
     {
-        let sleeps = schedule.scheduler.state(old) == State::Blocked;
-        put(cpu, &mut schedule, old, sleeps);
+        let sleeps = schedule.state(old) == State::Blocked;
+        put(cpu, &mut schedule, id(cpu), sleeps);
     }
     if let Some(next) = switch.next
         && next.loading != Loading::Loaded
     {
         // Cancels its deadline, on whichever CPU it slept.
-        schedule.sleepers.cancel(next.vcpu);
+        schedule.cancel_deadline(next.vcpu);
     }
     let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
@@ -206,9 +204,9 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
-/// Puts the loaded vCPU, `old`, which another one replaces. If it `sleeps`, its timers' deadline is set, and returned.
+/// Puts the loaded vCPU, which another one replaces, and returns it. If it `sleeps`, its timers' deadline is set, and returned.
 #[inline(always)]
-fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) -> Option<u64> {
+fn put(cpu: &mut Cpu, schedule: &mut Locked<'_>, me: CpuId, sleeps: bool) -> Option<(&'static Vcpu, Option<u64>)> {
     let loaded = cpu.unload()?;
     cpu.slice_end = None;
     let vcpu = loaded.vcpu();
@@ -217,9 +215,9 @@ fn put(cpu: &mut Cpu, schedule: &mut Schedule, old: VcpuId, sleeps: bool) -> Opt
         vcpu.fall_asleep(cpu.index);
     }
     if let Some(deadline) = deadline {
-        schedule.sleepers.set(id(cpu), old, deadline);
+        schedule.set_deadline(me, vcpu.id, deadline);
     }
-    deadline
+    Some((vcpu, deadline))
 }
 
 /// Loads a vCPU onto this CPU, which has none loaded. `switched`: another vCPU was loaded before.
@@ -287,8 +285,8 @@ fn wait_on(cpu: &mut Cpu) -> bool {
     unpublish(cpu.vcpu());
     let pending = cpu.interrupt_pending();
     let (me, now) = (id(cpu), Arch::now());
-    let mut schedule = SCHEDULE.lock();
-    let switch = if pending { schedule.scheduler.yield_now(me, now) } else { schedule.scheduler.block(me, now) };
+    let mut schedule = SCHEDULE.lock(me);
+    let switch = if pending { schedule.yield_now(me, now) } else { schedule.block(me, now) };
     apply(cpu, schedule, switch, now)
 }
 
@@ -301,15 +299,15 @@ fn idle(cpu: &mut Cpu) -> bool {
     }
     let now = Arch::now();
     expiry::due(cpu.index, now);
-    let mut schedule = SCHEDULE.lock();
+    let mut schedule = SCHEDULE.lock(id(cpu));
     wake_sleepers(&mut schedule, id(cpu), now);
-    let switch = schedule.scheduler.pick_next(id(cpu), now);
+    let switch = schedule.pick_next(id(cpu), now);
     apply(cpu, schedule, switch, now)
 }
 
 /// Carries out the scheduler's decision for a CPU whose vCPU, if any, waits and may have been stopped since. Returns
 /// whether there is a vCPU to run.
-fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
+fn apply(cpu: &mut Cpu, schedule: Locked<'_>, switch: Switch, now: u64) -> bool {
     let stopped = release(cpu, &schedule, &switch);
     let runs = carry_out(cpu, schedule, switch, now);
     if let Some(stopped) = stopped {

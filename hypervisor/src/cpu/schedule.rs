@@ -1,26 +1,14 @@
-//! The schedule of all CPUs, and the timer and traps of this CPU that follow from it.
+//! The schedule, and the timer and traps of this CPU that follow from it.
 
-use stile_lock::TicketLock;
-use stile_sched::deadline::Sleepers;
-use stile_sched::{CpuId, Scheduler};
+use stile_sched::{CpuId, Locked, Scheduler};
 
 use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 
-/// State of the scheduler, and the sleepers.
-// Field order: the scheduler's fields are within reach of immediate offsets.
-#[repr(C)]
-pub struct Schedule {
-    /// The scheduler.
-    pub scheduler: Scheduler,
-    /// vCPUs that have a deadline.
-    pub sleepers: Sleepers,
-}
-
-/// The schedule.
-pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
+/// The schedule, with a lock for each CPU.
+pub static SCHEDULE: Scheduler = Scheduler::new();
 
 /// Ticks of a time slice.
 static SLICE: Once<u64> = Once::new();
@@ -37,7 +25,7 @@ pub fn slice() -> u64 {
 
 /// A CPU's number as the scheduler's type.
 pub fn id(cpu: &Cpu) -> CpuId {
-    CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })
+    CpuId::wrapping(cpu.index)
 }
 
 /// Whether the running vCPU's slice has expired.
@@ -47,11 +35,11 @@ pub fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
 }
 
 /// Earliest deadline of this CPU: a sleeper, an alarm or a cap.
-pub fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
+pub fn next_deadline(schedule: &Locked<'_>, cpu: &Cpu) -> Option<u64> {
     let me = id(cpu);
     let never = u64::MAX;
-    let sleeper = schedule.sleepers.earliest(me).unwrap_or(never);
-    let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.scheduler.deadline(me));
+    let sleeper = schedule.earliest(me).unwrap_or(never);
+    let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.deadline(me));
     (next != never).then_some(next)
 }
 
@@ -90,14 +78,12 @@ pub fn advance_timer(cpu: &mut Cpu, deadline: Option<u64>) {
 /// Whether this CPU's timer expires no later than anything that it has to do, or a reschedule request will set it.
 #[cfg(test)]
 pub fn timer_is_in_time(cpu: &Cpu) -> bool {
-    let wanted = next_deadline(&SCHEDULE.lock(), cpu).into_iter().chain(cpu.slice_end).min();
+    let wanted = next_deadline(&SCHEDULE.lock(id(cpu)), cpu).into_iter().chain(cpu.slice_end).min();
     let slice_ends = cpu.slice_end.is_none() || cpu.waiting_trapped;
     super::needs_resched(cpu) || slice_ends && wanted.is_none_or(|at| cpu.deadline.is_some_and(|set| set <= at))
 }
 
 /// Removes a VM. All its vCPUs are off, and none is started again.
 pub fn remove_vm(vm: u8) {
-    let mut schedule = SCHEDULE.lock();
-    schedule.scheduler.vcpus_of(vm).for_each(|vcpu| schedule.sleepers.cancel(vcpu));
-    schedule.scheduler.remove_vm(vm);
+    SCHEDULE.remove_vm(vm);
 }

@@ -1,8 +1,7 @@
 //! Decides when turns of a VM's vCPUs become short ([`Turns`](crate::vm::Turns)).
 
-use stile_sched::{CpuId, State};
+use stile_sched::{CpuId, Locked, State};
 
-use super::schedule::Schedule;
 use crate::arch::contract::Counter;
 use crate::arch::{Arch, Cpu};
 use crate::vm::{Vcpu, Vm};
@@ -14,13 +13,16 @@ const SHORT_US: u64 = 2;
 /// Called when CPU `here` sent an interrupt to a vCPU that runs or waits, at `now`. Returns whether the target waits
 /// for `here` behind a vCPU of its own VM whose turn should end earlier: see [`adjust`].
 #[cold]
-pub fn sent(schedule: &Schedule, here: CpuId, to: &Vcpu, now: u64) -> bool {
-    let scheduler = &schedule.scheduler;
+pub fn sent(schedule: &Locked<'_>, here: CpuId, to: &Vcpu, now: u64) -> bool {
     let vm = to.vm();
-    let Some(sender) = scheduler.current(here) else { return false };
+    if !schedule.holds(here) {
+        // It has come to this CPU just now.
+        return false;
+    }
+    let Some(sender) = schedule.current(here) else { return false };
     let is_beside = sender != to.id && sender.vm() == to.id.vm();
-    let waited = scheduler.state(to.id) == State::Ready(here) && scheduler.since(to.id) < now;
-    let ran = now.saturating_sub(scheduler.since(sender));
+    let waited = schedule.state(to.id) == State::Ready(here) && schedule.since(to.id) < now;
+    let ran = now.saturating_sub(schedule.since(sender));
     let short = short();
     is_beside && waited && vm.turns.shorten(ran.max(short), vm.vcpus.len()) > short
 }

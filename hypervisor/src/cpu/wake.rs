@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
-use stile_sched::CpuId;
+use stile_sched::{CpuId, Locked};
 
 use super::resched::request_resched;
-use super::schedule::{SCHEDULE, Schedule, id, next_deadline, share};
+use super::schedule::{SCHEDULE, id, next_deadline, share};
 use super::turns;
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
@@ -13,9 +13,9 @@ use crate::vm::{NOWHERE, Vcpu};
 
 /// Reports to the scheduler the vCPU that a handler woke since this CPU's last call, if any: see [`wake_beside`].
 #[inline(always)]
-pub fn report_woken(schedule: &mut Schedule, cpu: &mut Cpu) {
+pub fn report_woken(schedule: &mut Locked<'_>, cpu: &mut Cpu) {
     if let Some((vcpu, at)) = cpu.woken.take()
-        && let Some(placement) = schedule.scheduler.wake(vcpu, at)
+        && let Some(placement) = schedule.wake(vcpu, at)
         && placement.kick
         && placement.cpu != id(cpu)
     {
@@ -24,9 +24,9 @@ pub fn report_woken(schedule: &mut Schedule, cpu: &mut Cpu) {
 }
 
 /// Wakes sleepers whose deadline has passed. Kicks are for this CPU, or are sent immediately.
-pub fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
-    while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
-        if let Some(placement) = schedule.scheduler.wake(vcpu, now)
+pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: CpuId, now: u64) {
+    while let Some(vcpu) = schedule.expired(cpu, now) {
+        if let Some(placement) = schedule.wake(vcpu, now)
             && placement.kick
             && placement.cpu != cpu
         {
@@ -85,9 +85,9 @@ pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
 /// Makes a vCPU ready. Returns the CPU that must reschedule.
 fn place(vcpu: &Vcpu) -> Option<CpuId> {
     let now = Arch::now();
-    let mut schedule = SCHEDULE.lock();
+    let mut schedule = SCHEDULE.lock_vcpu(vcpu.id);
     vcpu.wake_up();
-    let placement = schedule.scheduler.wake(vcpu.id, now)?;
+    let placement = schedule.wake(vcpu.id, now)?;
     (placement.kick || is_here(placement.cpu) && turns::sent(&schedule, placement.cpu, vcpu, now)).then_some(placement.cpu)
 }
 
@@ -112,40 +112,52 @@ pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
         }
         return;
     }
-    let mut schedule = SCHEDULE.lock();
-    report_woken(&mut schedule, cpu);
+    let me = id(cpu);
+    if cpu.woken.is_some() {
+        report_woken(&mut SCHEDULE.lock(me), cpu);
+    }
+    let mut schedule = SCHEDULE.lock_vcpu(vcpu.id);
     vcpu.wake_up();
-    let Some(placement) = schedule.scheduler.wake(vcpu.id, now) else { return };
+    let Some(placement) = schedule.wake(vcpu.id, now) else { return };
     if !placement.kick {
-        if placement.cpu != id(cpu) || !turns::sent(&schedule, placement.cpu, vcpu, now) {
+        if placement.cpu != me || !turns::sent(&schedule, placement.cpu, vcpu, now) {
             return;
         }
         turns::adjust(cpu, vcpu.vm(), false, now);
     }
-    if placement.cpu != id(cpu) {
+    if placement.cpu != me {
         drop(schedule);
         return request_resched(placement.cpu);
     }
+    if !schedule.holds(me) {
+        drop(schedule);
+        schedule = SCHEDULE.lock(me);
+    }
     let sleeper = next_deadline(&schedule, cpu);
+    // An idle CPU's lock was not free, or the CPU became idle just now.
+    let spreads = placement.kick && schedule.may_spread(me);
     drop(schedule);
     share(cpu, true, sleeper, now);
+    if spreads {
+        request_resched(me);
+    }
 }
 
 /// Starts a vCPU that is off and whose registers are set.
 pub fn start(vcpu: &Vcpu) {
     let now = Arch::now();
-    let mut schedule = SCHEDULE.lock();
+    let mut schedule = SCHEDULE.lock_vcpu(vcpu.id);
     if vcpu.vm().power.is_ending() {
-        // The end of a VM sets its state, then stops its vCPUs, each under this lock: this vCPU may have been stopped
-        // already.
+        // The end of a VM sets its state, then stops its vCPUs, each under its CPU's lock: this vCPU may have been
+        // stopped already.
         return;
     }
-    let placement = schedule.scheduler.start(vcpu.id, now);
-    if placement.is_ok() && vcpu.vm().power.is_held() {
-        // No CPU has its registers, so that it can be parked immediately.
-        let _ = schedule.scheduler.park(vcpu.id, now);
-        return;
-    }
+    let placement = if vcpu.vm().power.is_held() {
+        // No CPU has its registers.
+        schedule.start_parked(vcpu.id, now)
+    } else {
+        schedule.start(vcpu.id, now)
+    };
     drop(schedule);
     match placement {
         Ok(placement) if placement.kick => request_resched(placement.cpu),

@@ -70,7 +70,7 @@ fn create_as(
 
 /// The CPUs on which a VM may run.
 fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
-    let online = SCHEDULE.lock().scheduler.online().bits();
+    let online = SCHEDULE.online().bits();
     CpuSet::from_bits((0..usize::from(config.vcpus)).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)))
 }
 
@@ -169,9 +169,8 @@ fn vcpu(
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
     let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
-    let mut schedule = SCHEDULE.lock();
-    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), schedule.scheduler.online().bits()));
-    let configured = schedule.scheduler.configure(id, cpus);
+    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), SCHEDULE.online().bits()));
+    let configured = SCHEDULE.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
     Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))
 }
@@ -181,5 +180,5 @@ fn share(vm: u8, share: Share) {
     let hz = Arch::frequency();
     let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
     let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
-    SCHEDULE.lock().scheduler.set_share(vm, share.weight, cap);
+    SCHEDULE.set_share(vm, share.weight, cap);
 }

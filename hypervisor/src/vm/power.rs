@@ -132,7 +132,7 @@ pub fn end(vm: &'static Vm, end: End) {
     }
     for vcpu in &vm.vcpus {
         let now = Arch::now();
-        let running = SCHEDULE.lock().scheduler.stop(vcpu.id, now);
+        let running = SCHEDULE.stop(vcpu.id, now);
         if let Some(running) = running {
             cpu::request_resched(running);
         }
@@ -174,13 +174,13 @@ pub fn pause(vm: &'static Vm) -> Answer {
             return Answer::WrongState;
         }
         *state = State::Pausing;
-        // Set before the vCPUs are parked, each under the schedule's lock: a CPU that starts a vCPU under that lock
+        // Set before the vCPUs are parked, each under its CPU's lock: a CPU that starts a vCPU under that lock
         // either comes first, or sees this.
         vm.power.held.store(true, Ordering::Release);
         vm.power.change.store(PAUSING, Ordering::Release);
         for vcpu in &vm.vcpus {
             let now = Arch::now();
-            let held_by = SCHEDULE.lock().scheduler.park(vcpu.id, now);
+            let held_by = SCHEDULE.park(vcpu.id, now);
             if let Some(cpu) = held_by {
                 cpu::request_resched(cpu);
             }
@@ -209,7 +209,7 @@ pub fn resume(vm: &'static Vm) -> Answer {
         vm.power.held.store(false, Ordering::Release);
         for vcpu in &vm.vcpus {
             let now = Arch::now();
-            let placement = SCHEDULE.lock().scheduler.unpark(vcpu.id, now);
+            let placement = SCHEDULE.unpark(vcpu.id, now);
             if let Some(placement) = placement.filter(|placement| placement.kick) {
                 cpu::request_resched(placement.cpu);
             }
@@ -338,12 +338,12 @@ pub fn settle(vm: &'static Vm) {
         let mut state = vm.power.state.lock();
         let end = match *state {
             State::Ending(end) => end,
-            State::Destroying(true) if SCHEDULE.lock().scheduler.all_off(vm.number as u8) => {
+            State::Destroying(true) if SCHEDULE.all_off(vm.number as u8) => {
                 *state = State::Gone;
                 drop(state);
                 return retire::begin(vm);
             }
-            State::Pausing if SCHEDULE.lock().scheduler.all_put(vm.number as u8) => {
+            State::Pausing if SCHEDULE.all_put(vm.number as u8) => {
                 vm.power.change.store(0, Ordering::Release);
                 *state = State::Reporting;
                 let since = Arch::now();
@@ -352,7 +352,7 @@ pub fn settle(vm: &'static Vm) {
             }
             _ => return,
         };
-        if !SCHEDULE.lock().scheduler.all_off(vm.number as u8) {
+        if !SCHEDULE.all_off(vm.number as u8) {
             return;
         }
         vm.power.change.store(0, Ordering::Release);

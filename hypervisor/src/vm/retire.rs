@@ -86,7 +86,7 @@ pub fn abandon_for(tag: u32, number: usize) {
 }
 
 fn add(number: usize, vm: Option<*mut Vm>, notice: Notice) {
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     {
         let mut leaving = LEAVING.lock();
         let epoch = EPOCHS.begin();
@@ -112,7 +112,7 @@ pub fn setup() {
 #[inline(never)]
 fn pass(cpu: &Cpu) {
     cpu.forget_vms();
-    let online = SCHEDULE.lock().scheduler.online();
+    let online = SCHEDULE.online();
     let next = {
         let mut leaving = LEAVING.lock();
         EPOCHS.see(cpu.index);

@@ -129,7 +129,7 @@ impl Machine {
     }
 
     fn new(plan: &Plan) -> Self {
-        let mut scheduler = Box::new(Scheduler::new());
+        let scheduler = Box::new(Scheduler::new());
         let mut all = CpuSet::EMPTY;
         for cpu in (0..plan.cpus).filter_map(CpuId::new) {
             scheduler.cpu_online(cpu);
@@ -234,10 +234,10 @@ impl Machine {
     }
 
     /// Performs an operation of a CPU on itself, and does what the scheduler decided.
-    fn act(&mut self, cpu: usize, operation: fn(&mut Scheduler, CpuId, u64) -> Switch) {
+    fn act(&mut self, cpu: usize, operation: fn(&Scheduler, CpuId, u64) -> Switch) {
         self.account(cpu);
         self.outcome.operations += 1;
-        let switch = operation(&mut self.scheduler, CpuId::new(cpu).expect("online"), self.now);
+        let switch = operation(&self.scheduler, CpuId::new(cpu).expect("online"), self.now);
         if let Some(kick) = switch.kick {
             self.kick(kick);
         }

@@ -7,7 +7,7 @@ use crate::{Placement, Scheduler, State};
 
 /// Two CPUs: vCPU 0 runs on CPU 1, and vCPU 1 on CPU 0. Of those that are off 2 and 3 may use both, and 4 only CPU 1.
 fn busy() -> Box<Scheduler> {
-    let mut scheduler = Box::new(Scheduler::new());
+    let scheduler = Box::new(Scheduler::new());
     (0..2).for_each(|n| scheduler.cpu_online(cpu(n)));
     for (n, allowed) in [(0, 0b10), (1, 0b01), (2, 0b11), (3, 0b11), (4, 0b10)] {
         scheduler.configure(vcpu(n), cpus(allowed)).expect("it is off");
@@ -21,7 +21,7 @@ fn busy() -> Box<Scheduler> {
 
 #[test]
 fn those_that_wait_for_a_barred_cpu_go_elsewhere() {
-    let mut scheduler = busy();
+    let scheduler = busy();
     let waits_for_1 = |scheduler: &Scheduler, n| scheduler.state(vcpu(n)) == State::Ready(cpu(1));
     // vCPU 2 waits for CPU 1, though it may use both, as it did when CPU 0 was busier.
     scheduler.configure(vcpu(2), cpus(0b10)).expect("it is off");
@@ -29,7 +29,7 @@ fn those_that_wait_for_a_barred_cpu_go_elsewhere() {
         let _ = scheduler.start(vcpu(n), 1).expect("it is off");
         assert!(waits_for_1(&scheduler, n));
     }
-    scheduler.vcpus[vcpu(2).index()].allowed = cpus(0b11);
+    scheduler.lock_vcpu(vcpu(2))[vcpu(2)].allowed = cpus(0b11);
     assert_eq!(scheduler.bar(cpu(1), 2), cpus(0b01));
     assert_eq!(scheduler.state(vcpu(2)), State::Ready(cpu(0)));
     assert!(waits_for_1(&scheduler, 4), "it may not run elsewhere");
@@ -46,7 +46,7 @@ fn those_that_wait_for_a_barred_cpu_go_elsewhere() {
 
 #[test]
 fn nobody_comes_to_a_barred_cpu_until_it_answers() {
-    let mut scheduler = busy();
+    let scheduler = busy();
     let _ = scheduler.bar(cpu(1), 1);
     // New ones and woken ones.
     scheduler.configure(vcpu(5), cpus(0b11)).expect("it is off");
@@ -66,7 +66,7 @@ fn nobody_comes_to_a_barred_cpu_until_it_answers() {
 
 #[test]
 fn a_vcpu_without_another_cpu_stays() {
-    let mut scheduler = busy();
+    let scheduler = busy();
     assert!(scheduler.bar(cpu(0), 1).is_empty() && scheduler.bar(cpu(1), 1).is_empty());
     assert!(scheduler.start(vcpu(4), 2).is_ok_and(|placement| placement.cpu == cpu(1)));
     (0..2).for_each(|n| scheduler.unbar(cpu(n)));

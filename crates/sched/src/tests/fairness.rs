@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::machine::Machine;
-use super::{cpu, cpus, vcpu};
+use super::{cpu, vcpu};
 use crate::Scheduler;
 
 /// A slice, in ticks.
@@ -110,17 +110,17 @@ fn load_spreads_to_idle_cpus() {
     let mut machine = Machine::new(4, &[0b1111; 8]);
     // All last ran on CPU 0, and the other CPUs are kept busy until all are in its queue.
     for index in 0..8 {
-        machine.scheduler.vcpus[vcpu(index).index()].last = Some(cpu(0));
+        machine.scheduler.lock_vcpu(vcpu(index))[vcpu(index)].last = Some(cpu(0));
     }
-    let online = core::mem::take(&mut machine.scheduler.idle);
+    (0..4).for_each(|number| machine.scheduler.lock_all().shared().set_idle(cpu(number), false));
     for index in 0..8 {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
         machine.placed(Some(placement));
     }
-    machine.scheduler.idle = online.without(cpus(0b1));
+    (1..4).for_each(|number| machine.scheduler.lock_all().shared().set_idle(cpu(number), true));
     machine.take_kicks();
     run(&mut machine, 20, &[]);
     for number in 0..4 {
-        assert_eq!(machine.scheduler.cpus[number].queue.load, 2, "two vCPUs on each CPU");
+        assert_eq!(machine.scheduler.lock_all().load_of(cpu(number)).get(), 2, "two vCPUs on each CPU");
     }
 }

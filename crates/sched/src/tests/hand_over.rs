@@ -9,7 +9,7 @@ use super::{cpu, vcpu};
 /// Two machines with these shares: one hands CPUs over in one operation, the other in two.
 fn pair(cpus: usize, affinity: &[u64], shares: &[(u16, Option<u64>)]) -> [Machine; 2] {
     let machine = || {
-        let mut machine = Machine::new(cpus, affinity);
+        let machine = Machine::new(cpus, affinity);
         for (vm, &(weight, cap)) in (0..).zip(shares) {
             machine.scheduler.set_share(vm, weight, cap.map(|quota| (quota, 20)));
         }
@@ -20,7 +20,7 @@ fn pair(cpus: usize, affinity: &[u64], shares: &[(u16, Option<u64>)]) -> [Machin
 
 /// Asserts that the schedulers of two machines are in the same state.
 fn assert_same([one, two]: &[Machine; 2]) {
-    assert!(one.scheduler == two.scheduler, "the schedulers differ");
+    assert!(one.scheduler.is_same(&two.scheduler), "the schedulers differ");
     assert_eq!(one.kicked, two.kicked);
 }
 
@@ -42,7 +42,7 @@ fn a_cpu_of_one_vm_is_handed_over_at_once() {
             machine.step(cpu(0), crate::Scheduler::block);
             machine.now = 20;
         }
-        assert_eq!(machines[0].scheduler.policed, beside);
+        assert_eq!(machines[0].scheduler.lock_all().policed(), beside);
         let from = machines[0].current(0).expect("vCPU 0 or 1 runs");
         let [one, two] = &mut machines;
         assert!(one.hand_over(cpu(0), vcpu(1 - from), true), "{beside}");

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
 use crate::id::VMS;
-use crate::{CpuId, CpuSet, Loading, Next, Placement, Scheduler, State, Switch, VcpuId};
+use crate::{CpuId, CpuSet, Loading, Locked, Next, Placement, Scheduler, State, Switch, VcpuId};
 
 /// A slice, in ticks.
 pub(super) const SLICE: u64 = 100;
@@ -22,6 +22,8 @@ pub(super) struct Machine {
     /// End of each CPU's slice, if it is contended.
     pub(super) slice_end: Vec<Option<u64>>,
     pub(super) now: u64,
+    /// CPUs whose locks others hold during the next operation.
+    pub(super) locked: CpuSet,
     /// The affinities of vCPUs of removed VMs.
     pub(super) removed: BTreeMap<u8, Vec<(VcpuId, CpuSet)>>,
 }
@@ -29,7 +31,7 @@ pub(super) struct Machine {
 impl Machine {
     /// A machine whose vCPU i has the affinity `affinity[i]`; 0 means that it doesn't exist.
     pub(super) fn new(cpus_online: usize, affinity: &[u64]) -> Self {
-        let mut scheduler = Box::new(Scheduler::new());
+        let scheduler = Box::new(Scheduler::new());
         for number in 0..cpus_online {
             scheduler.cpu_online(cpu(number));
         }
@@ -48,8 +50,22 @@ impl Machine {
             registers: std::vec![None; cpus_online],
             slice_end: std::vec![None; cpus_online],
             now: 0,
+            locked: CpuSet::EMPTY,
             removed: BTreeMap::new(),
         }
+    }
+
+    /// A machine that has worked: vCPUs in its CPUs' registers, and CPUs that were kicked.
+    pub(super) fn around(
+        scheduler: Box<Scheduler>,
+        cpus: usize,
+        vcpus: usize,
+        registers: Vec<Option<VcpuId>>,
+        kicked: BTreeSet<CpuId>,
+        now: u64,
+    ) -> Self {
+        let slice_end = std::vec![None; cpus];
+        Self { scheduler, cpus, vcpus, kicked, registers, slice_end, now, locked: CpuSet::EMPTY, removed: BTreeMap::new() }
     }
 
     /// A machine with identical vCPUs, all ready.
@@ -67,8 +83,16 @@ impl Machine {
         self.scheduler.current(cpu(number)).map(super::number)
     }
 
+    /// Locks of other CPUs that are taken during an operation of a CPU or a vCPU of this CPU.
+    pub(super) fn locks(&self, except: CpuId) -> Vec<Locked<'_>> {
+        let others = self.locked.and(self.scheduler.online()).without(except.into());
+        others.iter().map(|cpu| self.scheduler.lock(cpu)).collect()
+    }
+
     pub(super) fn wake(&mut self, index: usize) {
+        let locks = self.locks(self.scheduler.home(vcpu(index)));
         let placement = self.scheduler.wake(vcpu(index), self.now);
+        drop(locks);
         self.placed(placement);
     }
 
@@ -86,20 +110,22 @@ impl Machine {
     }
 
     /// Performs one operation of a CPU on itself and applies the result.
-    pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) -> Switch {
+    pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&Scheduler, CpuId, u64) -> Switch) -> Switch {
         // The running vCPU, or the blocked one that is still loaded: either may become off or parked.
         let before = self.registers[cpu.index()];
-        let switch = operation(&mut self.scheduler, cpu, self.now);
+        let locks = self.locks(cpu);
+        let switch = operation(&self.scheduler, cpu, self.now);
+        drop(locks);
         let left = |vcpu: &VcpuId| match self.scheduler.state(*vcpu) {
             State::Off => true,
-            State::Parked => self.scheduler.held_by(*vcpu).is_none(),
+            State::Parked => self.scheduler.lock_vcpu(*vcpu).held_by(*vcpu).is_none(),
             _ => false,
         };
         if let Some(before) = before.filter(left) {
             self.forget(before);
         }
         if let Some(kick) = switch.kick {
-            assert_ne!(kick, cpu, "a CPU need not kick itself");
+            assert!(kick != cpu || !self.locked.is_empty(), "a CPU kicks itself only if it missed work");
             self.kicked.insert(kick);
         }
         assert_eq!(switch.next.map(|next| next.vcpu), self.scheduler.current(cpu));
@@ -115,7 +141,7 @@ impl Machine {
         match next.loading {
             Loading::Loaded => assert_eq!(held, Some(next.vcpu)),
             // The loaded vCPU was powered off or parked: its state was discarded or put.
-            Loading::Empty => assert!(self.scheduler.holding.contains(cpu)),
+            Loading::Empty => assert!(self.scheduler.holding().contains(cpu)),
             Loading::Replace(other) => {
                 assert_eq!(held, Some(other));
                 assert_ne!(other, next.vcpu);
@@ -127,7 +153,7 @@ impl Machine {
     }
 
     /// [`act`](Self::act), discarding the result.
-    pub(super) fn step(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) {
+    pub(super) fn step(&mut self, cpu: CpuId, operation: impl FnOnce(&Scheduler, CpuId, u64) -> Switch) {
         let _ = self.act(cpu, operation);
     }
 
@@ -174,82 +200,88 @@ impl Machine {
 
     /// Checks the invariants between operations.
     pub(super) fn check(&self) {
-        let scheduler = &self.scheduler;
+        let scheduler = &*self.scheduler;
+        let all = scheduler.lock_all();
         let mut queued = BTreeSet::new();
         let online = scheduler.online();
         let mut active = [0; VMS];
-        assert!(scheduler.idle.without(online).is_empty());
+        assert!(all.shared().idle(online).without(online).is_empty());
         for cpu in online.iter() {
-            let run_queue = &scheduler.cpus[cpu.index()].queue;
+            let run_queue = &all[cpu].queue;
+            let shared = all.load_of(cpu);
+            let now_present = shared.present.get();
             let (mut present, mut load) = (0, 0);
             for (vm, active) in active.iter_mut().enumerate() {
-                let list: Vec<_> = run_queue.iter_vm(&scheduler.vcpus, vm).collect();
-                let mut back: Vec<_> = run_queue.iter_vm_back(&scheduler.vcpus, vm).collect();
+                let list: Vec<_> = run_queue.iter_vm(&all.held, vm).collect();
+                let mut back: Vec<_> = run_queue.iter_vm_back(&all.held, vm).collect();
                 back.reverse();
                 assert_eq!(list, back);
                 for vcpu in &list {
+                    assert_eq!(all.home(*vcpu), cpu);
+                    assert!(all[*vcpu].allowed.without(shared.usable()).is_empty() || run_queue.throttled.contains(vm));
                     assert_eq!(usize::from(vcpu.vm()), vm);
                     assert!(queued.insert(*vcpu), "{vcpu:?} is in two queues");
-                    assert_eq!(scheduler.state(*vcpu), State::Ready(cpu));
+                    assert_eq!(all.state(*vcpu), State::Ready(cpu));
                 }
-                let runs = scheduler.current(cpu).is_some_and(|current| usize::from(current.vm()) == vm);
+                let runs = all.current(cpu).is_some_and(|current| usize::from(current.vm()) == vm);
                 let count = list.len() + usize::from(runs);
-                if !scheduler.policed {
+                if !all.policed() {
                     load += count;
                     continue;
                 }
-                assert_eq!(usize::from(run_queue.entities[vm].count), count);
+                assert_eq!(usize::from(shared.count(vm)), count);
                 *active += count;
                 let throttled = run_queue.throttled.contains(vm);
                 assert!(!(throttled && (runs || list.is_empty())), "throttled without a waiting vCPU, or while running");
                 assert_eq!(run_queue.ready.contains(vm), !list.is_empty() && !throttled);
-                assert_eq!(run_queue.present.contains(vm), count != 0 && !throttled);
-                if run_queue.present.contains(vm) {
+                assert_eq!(now_present.contains(vm), count != 0 && !throttled);
+                if now_present.contains(vm) {
                     present += 1;
                     load += count;
                 }
                 if throttled {
-                    let deadline = scheduler.deadline(cpu);
+                    let deadline = all.deadline(cpu);
                     assert!(deadline != u64::MAX || self.kicked.contains(&cpu), "no event ends the wait of VM {vm} on {cpu:?}");
                 }
             }
-            assert_eq!(run_queue.load, load);
-            assert_eq!(run_queue.competing(), present > 1);
+            assert_eq!(shared.get(), load);
+            assert_eq!(shared.competing(), present > 1);
             if present > 1 {
-                for vm in run_queue.present.iter() {
+                for vm in now_present.iter() {
                     assert!(run_queue.entities[vm].vtime >= run_queue.vtime, "VM {vm} has accumulated credit");
                 }
             }
             let queue_is_empty = run_queue.ready.is_empty();
-            let current = scheduler.current(cpu);
+            let current = all.current(cpu);
             if let Some(vcpu) = current {
-                assert_eq!(scheduler.state(vcpu), State::Running(cpu));
-                assert_eq!(scheduler.loaded(cpu), current);
+                assert_eq!(all.state(vcpu), State::Running(cpu));
+                assert_eq!(all.loaded(cpu), current);
             } else if !queue_is_empty {
                 assert!(self.kicked.contains(&cpu), "{cpu:?} has work but no kick pending");
             }
             let idle = current.is_none() && queue_is_empty;
-            assert_eq!(scheduler.idle.contains(cpu), idle);
-            assert_eq!(scheduler.holding.contains(cpu), scheduler.loaded(cpu).is_some());
+            assert_eq!(all.shared().idle(online).contains(cpu), idle);
+            assert_eq!(all.shared().holding(online).contains(cpu), all.loaded(cpu).is_some());
         }
         for (vm, active) in active.into_iter().enumerate() {
-            assert_eq!(usize::from(scheduler.vms[vm].active), active, "VM {vm}");
+            assert_eq!(usize::from(all.vm(vm).active()), active, "VM {vm}");
         }
         for index in 0..self.vcpus {
             let vcpu = vcpu(index);
-            let allowed = scheduler.vcpus[vcpu.index()].allowed;
-            match scheduler.state(vcpu) {
+            let allowed = all[vcpu].allowed;
+            match all.state(vcpu) {
                 State::Running(cpu) => {
-                    assert_eq!(scheduler.current(cpu), Some(vcpu));
+                    assert_eq!(all.current(cpu), Some(vcpu));
+                    assert_eq!(all.home(vcpu), cpu);
                     assert!(allowed.contains(cpu));
                 }
                 State::Ready(cpu) => {
                     assert!(queued.contains(&vcpu));
                     assert!(allowed.contains(cpu));
                     // Its registers are in memory, or loaded right there.
-                    assert!(scheduler.held_by(vcpu).is_none_or(|held| held == cpu));
+                    assert!(all.held_by(vcpu).is_none_or(|held| held == cpu));
                 }
-                State::Off => assert_eq!(scheduler.held_by(vcpu), None),
+                State::Off => assert_eq!(all.held_by(vcpu), None),
                 State::Blocked | State::Parked => {}
             }
         }
@@ -269,9 +301,9 @@ impl Machine {
         for index in 0..self.vcpus {
             if let State::Ready(on) = self.scheduler.state(vcpu(index))
                 // It may wait for its next period.
-                && !self.scheduler.capped.contains(index / VCPUS_OF_VM)
+                && !self.scheduler.lock_all().capped().contains(index / VCPUS_OF_VM)
             {
-                let idle = self.scheduler.vcpus[vcpu(index).index()].allowed.and(self.scheduler.idle);
+                let idle = self.scheduler.affinity(vcpu(index)).and(self.scheduler.idle());
                 assert!(idle.is_empty(), "vCPU {index} waits on {on:?}, {idle:?} idle");
             }
         }
@@ -281,7 +313,7 @@ impl Machine {
     pub(super) fn remove(&mut self, vm: u8) {
         if !self.removed.contains_key(&vm) && self.scheduler.all_off(vm) {
             let vcpus = (0..self.vcpus).map(vcpu).filter(|vcpu| vcpu.vm() == vm);
-            let affinities = vcpus.map(|vcpu| (vcpu, self.scheduler.vcpus[vcpu.index()].allowed)).collect();
+            let affinities = vcpus.map(|vcpu| (vcpu, self.scheduler.affinity(vcpu))).collect();
             self.removed.insert(vm, affinities);
             self.scheduler.remove_vm(vm);
         }
@@ -311,7 +343,7 @@ impl Machine {
     /// Starts all existing vCPUs.
     pub(super) fn start_all(&mut self) {
         for index in 0..self.vcpus {
-            if !self.scheduler.vcpus[vcpu(index).index()].allowed.is_empty() {
+            if !self.scheduler.affinity(vcpu(index)).is_empty() {
                 let placement = self.scheduler.start(vcpu(index), self.now).expect("it is off");
                 self.placed(Some(placement));
             }

@@ -5,11 +5,13 @@ mod bar;
 mod fairness;
 mod hand_over;
 mod machine;
+mod races;
 mod random;
 mod rules;
 mod shares;
+mod threads;
 
-use crate::{CpuId, CpuSet, VcpuId};
+use crate::{CpuId, CpuSet, Scheduler, VcpuId};
 
 fn cpu(number: usize) -> CpuId {
     CpuId::new(number).expect("a CPU's number")
@@ -28,4 +30,32 @@ fn number(vcpu: VcpuId) -> usize {
 
 fn cpus(bits: u64) -> CpuSet {
     CpuSet::from_bits(bits)
+}
+
+impl Scheduler {
+    fn idle(&self) -> CpuSet {
+        self.lock_all().shared().idle(self.online())
+    }
+
+    fn holding(&self) -> CpuSet {
+        self.lock_all().shared().holding(self.online())
+    }
+
+    fn affinity(&self, vcpu: VcpuId) -> CpuSet {
+        self.lock_vcpu(vcpu)[vcpu].allowed
+    }
+
+    /// Whether two schedulers are in the same state.
+    fn is_same(&self, other: &Self) -> bool {
+        let (one, two) = (self.lock_all(), other.lock_all());
+        let cpus = self.online().iter().all(|cpu| {
+            let loads = [&one, &two].map(|of| (of.load_of(cpu).get(), of.load_of(cpu).present.get()));
+            one[cpu] == two[cpu] && loads[0] == loads[1]
+        });
+        let vms = one.shared().vms().zip(two.shared().vms());
+        let vms = { vms }.all(|(one, two)| one.active() == two.active() && one.account() == two.account());
+        let vcpus = self.vcpus().all(|vcpu| one[vcpu] == two[vcpu] && one.home(vcpu) == two.home(vcpu));
+        let all = self.online();
+        cpus && vms && vcpus && one.policed() == two.policed() && one.shared().idle(all) == two.shared().idle(all)
+    }
 }

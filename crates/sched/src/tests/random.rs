@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::machine::Machine;
 use super::{cpu, vcpu};
-use crate::{Scheduler, State};
+use crate::{CpuSet, Scheduler, State};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
@@ -73,7 +73,9 @@ pub(super) fn apply(machine: &mut Machine, op: Op) {
         Op::Start(index) => {
             let vcpu = vcpu(index % vcpus);
             let was = machine.scheduler.state(vcpu);
+            let locks = machine.locks(machine.scheduler.home(vcpu));
             let placement = machine.scheduler.start(vcpu, now);
+            drop(locks);
             assert_eq!(placement.is_ok(), was == State::Off && !machine.removed.contains_key(&vcpu.vm()));
             machine.placed(placement.ok());
         }
@@ -173,6 +175,31 @@ proptest! {
             machine.check();
         }
         apply_all(&mut machine, ops);
+    }
+
+    /// Operations do without the locks that other CPUs hold: all invariants hold, and once the kicks are handled, no CPU idles in vain.
+    #[test]
+    fn invariants_hold_while_others_hold_locks(
+        (cpus, affinity) in shape(),
+        shares in shares(),
+        ops in prop::collection::vec((op(), 0..64u64), 0..200),
+    ) {
+        let mut machine = Machine::new(cpus, &affinity);
+        for (vm, (weight, cap)) in (0..).zip(shares) {
+            machine.scheduler.set_share(vm, weight, cap.map(|quota| (quota, 20)));
+        }
+        for (op, locked) in ops {
+            machine.now += 1;
+            // Operations on several vCPUs or CPUs end with all locks free.
+            let is_one = matches!(op, Op::Start(_) | Op::Wake(_) | Op::Kick(_) | Op::SliceEnd(_) | Op::Yield(_) | Op::Block(_) | Op::Off(_));
+            machine.locked = if is_one { CpuSet::from_bits(locked) } else { CpuSet::EMPTY };
+            apply(&mut machine, op);
+            machine.locked = CpuSet::EMPTY;
+            machine.check();
+        }
+        machine.settle();
+        machine.check();
+        machine.check_busy();
     }
 
     /// No vCPU is ever in two places, no ready vCPU is lost, and every counter that the policy uses is

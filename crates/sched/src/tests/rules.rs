@@ -173,7 +173,7 @@ fn a_vcpu_is_migrated_at_most_once_before_it_runs() {
         machine.placed(Some(placement));
         machine.take_kicks();
     }
-    machine.scheduler.vcpus[vcpu(1).index()].last = Some(cpu(0));
+    machine.scheduler.lock_vcpu(vcpu(1))[vcpu(1)].last = Some(cpu(0));
     let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
     machine.placed(Some(placement));
     machine.step(cpu(0), Scheduler::slice_end);
@@ -247,7 +247,7 @@ fn a_woken_vcpu_leaves_its_contended_cpu_after_the_put() {
     assert_eq!(placement, Placement { cpu: cpu(0), kick: true });
     machine.placed(Some(placement));
     let placement = machine.scheduler.wake(vcpu(1), 0);
-    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: false }), "it is still loaded there");
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }), "it is still loaded there, and may use other CPUs");
     // Idle CPUs can't steal it yet.
     assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
     // CPU 0 puts it and migrates it.
@@ -339,7 +339,7 @@ fn a_blocked_vcpu_is_put_before_it_is_parked() {
 
 #[test]
 fn a_vcpu_without_a_cpu_is_not_started() {
-    let mut machine = Machine::busy(1, 1);
+    let machine = Machine::busy(1, 1);
     assert_eq!(machine.scheduler.start(vcpu(9), 0), Err(StartError::NoCpu));
     assert_eq!(machine.scheduler.configure(vcpu(9), cpus(0b10)), Err(StartError::NoCpu));
     assert_eq!(machine.scheduler.configure(vcpu(0), cpus(0b1)), Err(StartError::NotOff));

@@ -64,7 +64,7 @@ fn machine(cpus: usize, vms: &[(usize, u16, u64)]) -> Machine {
     for (vcpus, _, mask) in vms {
         affinity.extend((0..V).map(|index| if index < *vcpus { *mask } else { 0 }));
     }
-    let mut machine = Machine::new(cpus, &affinity);
+    let machine = Machine::new(cpus, &affinity);
     for (vm, (_, weight, _)) in (0..).zip(vms) {
         machine.scheduler.set_share(vm, *weight, None);
     }
@@ -242,13 +242,13 @@ fn sleeping_at_charge_time_does_not_lower_the_charge() {
 #[test]
 fn virtual_time_is_rebased() {
     let mut machine = busy(1, &[(1, 300, 1), (1, 100, 1)]);
-    for entity in &mut machine.scheduler.cpus[0].queue.entities {
+    for entity in &mut machine.scheduler.lock(cpu(0))[cpu(0)].queue.entities {
         entity.vtime += 1 << 62;
     }
-    machine.scheduler.cpus[0].queue.vtime += 1 << 62;
+    machine.scheduler.lock(cpu(0))[cpu(0)].queue.vtime += 1 << 62;
     let account = run(&mut machine, 400, |_| {});
     assert!(account.vm(0).abs_diff(300 * SLICE) <= 2 * SLICE);
-    assert!(machine.scheduler.cpus[0].queue.vtime < 1 << 60);
+    assert!(machine.scheduler.lock(cpu(0))[cpu(0)].queue.vtime < 1 << 60);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
 /// Not inlined, as [`restore_vcpu`] is not: a record takes 2 KiB of the stack.
 #[inline(never)]
 fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
-    let waited = SCHEDULE.lock().scheduler.times(vcpu.id, timer::now()).waited;
+    let waited = SCHEDULE.times(vcpu.id, timer::now()).waited;
     let on = !vcpu.vm().arch.power.lock().is_off(vcpu.arch.index);
     let private = vcpu.arch.redistributor.lock().save();
     // SAFETY: the VM is paused, and its power state, which is locked, keeps its vCPUs off every CPU.

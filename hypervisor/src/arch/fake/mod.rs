@@ -133,7 +133,7 @@ fn is_charged(vm: u8) -> bool {
         return true;
     }
     let first = VcpuId::new(vm, 0).unwrap();
-    matches!(cpu::SCHEDULE.lock().scheduler.state(first), State::Running(_))
+    matches!(cpu::SCHEDULE.state(first), State::Running(_))
 }
 
 /// State of a VM.

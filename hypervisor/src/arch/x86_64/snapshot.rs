@@ -132,7 +132,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
 
 #[inline(never)]
 fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
-    let waited = SCHEDULE.lock().scheduler.times(vcpu.id, timer::now()).waited;
+    let waited = SCHEDULE.times(vcpu.id, timer::now()).waited;
     let arch = &vcpu.arch;
     // SAFETY: the VM is paused, and its power state, which is locked, keeps its vCPUs off every CPU.
     let (context, apic) = unsafe { (arch.context(), arch.apic()) };

@@ -89,7 +89,7 @@ pub fn collect_late(vm: &Vm) {
     if vm.vcpus.iter().all(|vcpu| vcpu.arch.direct.is_none()) {
         return;
     }
-    for cpu in SCHEDULE.lock().scheduler.online().iter().map(CpuId::index) {
+    for cpu in SCHEDULE.online().iter().map(CpuId::index) {
         // A CPU on which another VM's vCPU is direct has that one as its owner.
         let owner = trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner());
         if let Some(of) = owner.filter(|owner| usize::from(owner.vm) == vm.number).and_then(find) {

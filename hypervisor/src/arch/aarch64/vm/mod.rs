@@ -238,7 +238,7 @@ impl VmPart for Vm {
         let served = Served::new(number, config, pieces, arena, |part| reserve_window(&mut table, arena, part))?;
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
-                let online = SCHEDULE.lock().scheduler.online().bits();
+                let online = SCHEDULE.online().bits();
                 let cpus = (0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online));
                 let claim = Claim::new(number, cpus, online)?;
                 (Some(claim), Trust::of(number, config, techniques, online))

@@ -1,0 +1,217 @@
+//! The scheduler with the locks of some CPUs, and access to what they guard.
+
+use core::ops::{Index, IndexMut};
+use core::sync::atomic::Ordering;
+
+use crate::cpu::Cpu;
+use crate::deadline::{Node, Sleepers};
+use crate::id::VmSet;
+use crate::shared::{Load, Shared};
+use crate::table::Locks;
+use crate::vcpu::Vcpu;
+use crate::vm::Vm;
+use crate::{CpuId, CpuSet, StartError, State, VcpuId};
+
+/// The scheduler, with the locks of some CPUs held: at least that of the CPU, or of the vCPU, whose operation is called.
+/// Operations take other CPUs' locks if they are free, and do without otherwise.
+#[must_use = "dropping it unlocks"]
+pub struct Locked<'s> {
+    pub(crate) held: Locks<'s>,
+    /// Whether another CPU's lock was not free: there may be work that this CPU missed.
+    pub(crate) missed: bool,
+}
+
+impl Locked<'_> {
+    /// What no lock guards.
+    #[inline]
+    pub(crate) fn shared(&self) -> &'_ Shared {
+        self.held.shared()
+    }
+
+    #[inline]
+    pub(crate) fn policed(&self) -> bool {
+        self.shared().policed()
+    }
+
+    #[inline]
+    pub(crate) fn capped(&self) -> VmSet {
+        self.shared().capped.get()
+    }
+
+    pub(crate) fn online(&self) -> CpuSet {
+        self.shared().online.get()
+    }
+
+    pub(crate) fn barred(&self) -> CpuSet {
+        self.shared().barred.get()
+    }
+
+    #[inline]
+    pub(crate) fn load_of(&self, cpu: CpuId) -> &Load {
+        self.shared().load(cpu)
+    }
+
+    #[inline]
+    pub(crate) fn vm(&self, vm: usize) -> &Vm {
+        self.shared().vm(vm)
+    }
+
+    /// The CPU to which a vCPU belongs.
+    #[inline]
+    pub(crate) fn home(&self, vcpu: VcpuId) -> CpuId {
+        CpuId::new(self.held.home(vcpu.index())).unwrap_or(CpuId::BOOT)
+    }
+
+    /// Whether a CPU's lock is held.
+    pub fn holds(&self, cpu: CpuId) -> bool {
+        self.held.holds(cpu.index())
+    }
+
+    /// Takes the lock of another CPU, if it is free. Whether it is held.
+    pub(crate) fn also(&mut self, cpu: CpuId) -> bool {
+        self.held.also(cpu.index())
+    }
+
+    /// Takes the lock of another CPU, if it is free and the CPU idle.
+    pub(crate) fn also_idle(&mut self, cpu: CpuId) -> bool {
+        self.also(cpu) && !self.shared().idle(cpu.into()).is_empty()
+    }
+
+    /// Makes a vCPU that is not loaded belong to another CPU, whose lock is held.
+    pub(crate) fn move_to(&mut self, vcpu: VcpuId, cpu: CpuId) {
+        if self.home(vcpu) != cpu {
+            // Its CPU keeps the time for it.
+            Sleepers::cancel_deadline(self, vcpu);
+            self.held.move_home(vcpu.index(), cpu.index());
+        }
+    }
+
+    /// See [`Scheduler::configure`](crate::Scheduler::configure). Returns false, and has changed nothing, if the lock of the CPU to
+    /// which the vCPU will belong is not free.
+    pub(crate) fn configure(&mut self, vcpu: VcpuId, cpus: CpuSet) -> Result<bool, StartError> {
+        let online = cpus.and(self.online());
+        let it = &self[vcpu];
+        if it.state != State::Off {
+            return Err(StartError::NotOff);
+        }
+        // With any lock held, no CPU comes online or is barred.
+        let (allowed, barred) = self.without_barred(online);
+        let last = it.last.filter(|last| allowed.contains(*last));
+        let home = last.or(allowed.first()).ok_or(StartError::NoCpu)?;
+        if !self.also(home) {
+            return Ok(false);
+        }
+        let it = &mut self[vcpu];
+        (it.allowed, it.barred_from, it.last) = (allowed, barred, last);
+        self.move_to(vcpu, home);
+        let vm = self.vm(vcpu.vm().into());
+        if vm.weight() == 0 {
+            vm.reset();
+        }
+        vm.vcpus.fetch_max(u16::from(vcpu.vcpu()) + 1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Appends a vCPU to its VM's list on a CPU. Returns whether it may use a CPU that those waiting there before may not.
+    pub(crate) fn push(&mut self, cpu: CpuId, vcpu: VcpuId) -> bool {
+        let usable = self[vcpu].allowed;
+        let is_more = self.load_of(cpu).add_usable(usable);
+        let (it, mut vcpus) = self.held.split(cpu.index());
+        it.queue.push(&mut vcpus, vcpu);
+        is_more
+    }
+
+    /// Removes and returns the vCPU that runs next on a CPU.
+    #[inline(always)]
+    pub(crate) fn pop<const POLICED: bool>(&mut self, cpu: CpuId) -> Option<VcpuId> {
+        let (it, mut vcpus) = self.held.split(cpu.index());
+        it.queue.pop::<POLICED>(&mut vcpus)
+    }
+
+    /// Removes a waiting vCPU from its VM's list on a CPU.
+    pub(crate) fn remove(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let (it, mut vcpus) = self.held.split(cpu.index());
+        it.queue.remove(&mut vcpus, vcpu);
+    }
+
+    // Deadlines of sleeping vCPUs, which belong to the CPU that keeps the time for them.
+
+    /// Sets the deadline of a vCPU that belongs to this CPU: it runs or ran here last.
+    #[inline]
+    pub fn set_deadline(&mut self, cpu: CpuId, vcpu: VcpuId, at: u64) {
+        debug_assert!(self.home(vcpu) == cpu, "another CPU keeps its time");
+        Sleepers::set_deadline(self, cpu, vcpu, at);
+    }
+
+    /// Removes a vCPU's deadline, if it has one.
+    #[inline]
+    pub fn cancel_deadline(&mut self, vcpu: VcpuId) {
+        Sleepers::cancel_deadline(self, vcpu);
+    }
+
+    /// Takes a vCPU whose deadline, kept by this CPU, is at or before `now`: the one with the earliest.
+    #[inline]
+    pub fn expired(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
+        Sleepers::expired(self, cpu, now)
+    }
+
+    /// The earliest deadline that this CPU keeps, to program its timer with.
+    #[inline]
+    pub fn earliest(&self, cpu: CpuId) -> Option<u64> {
+        Sleepers::earliest(self, cpu)
+    }
+}
+
+impl Index<CpuId> for Locked<'_> {
+    type Output = Cpu;
+
+    #[inline]
+    fn index(&self, cpu: CpuId) -> &Cpu {
+        self.held.shard(cpu.index())
+    }
+}
+
+impl IndexMut<CpuId> for Locked<'_> {
+    #[inline]
+    fn index_mut(&mut self, cpu: CpuId) -> &mut Cpu {
+        self.held.shard_mut(cpu.index())
+    }
+}
+
+impl Index<VcpuId> for Locked<'_> {
+    type Output = Vcpu;
+
+    #[inline]
+    fn index(&self, vcpu: VcpuId) -> &Vcpu {
+        self.held.item(vcpu.index())
+    }
+}
+
+impl IndexMut<VcpuId> for Locked<'_> {
+    #[inline]
+    fn index_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {
+        self.held.item_mut(vcpu.index())
+    }
+}
+
+impl Sleepers for Locked<'_> {
+    #[inline]
+    fn first(&self, cpu: CpuId) -> Option<VcpuId> {
+        self[cpu].first_sleeper
+    }
+
+    #[inline]
+    fn set_first(&mut self, cpu: CpuId, first: Option<VcpuId>) {
+        self[cpu].first_sleeper = first;
+    }
+
+    #[inline]
+    fn node(&self, vcpu: VcpuId) -> &Node {
+        self.held.other(vcpu.index())
+    }
+
+    #[inline]
+    fn node_mut(&mut self, vcpu: VcpuId) -> &mut Node {
+        self.held.other_mut(vcpu.index())
+    }
+}
