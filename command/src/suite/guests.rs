@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rustix::process::Signal;
-use stile_board::{MAX_VCPUS, MAX_VMS};
+use stile_board::MAX_VCPUS;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
@@ -71,7 +71,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(interrupt_floods(programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([share::fair(programs)?, share::beside_sender(programs)?, share::capped(programs)?]);
-    scenarios.extend([many_vcpus(programs)?, most_vms(programs)?]);
+    scenarios.extend([many_vcpus(programs)?, share::most_vms(programs)?]);
     scenarios.push(most_vcpus(programs)?);
     scenarios.extend(devices::all(programs)?);
     scenarios.extend(served::all(programs)?);
@@ -181,20 +181,6 @@ fn most_vcpus(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new(format!("guest/vcpus/{MAX_VCPUS}"), &arguments).with("--kernel", programs.path("vcpus")?);
     let scenario = scenario.with("--append", format!("stile vcpus={MAX_VCPUS}"));
     Ok(Scenario { expect: passed(), ..scenario })
-}
-
-/// Maximum number of VMs, on two CPUs. (An emulator with more CPUs than its host spins for locks most of the time.)
-fn most_vms(programs: &Programs) -> Result<Scenario> {
-    let psci = programs.path("psci")?;
-    let vm = |number| format!("[[vm]]\nname = \"vm-{number}\"\nkernel = \"{psci}\"\nmemory = \"8M\"\nappend = \"stile only=version\"\n");
-    let config: String = (0..MAX_VMS).map(vm).collect();
-    let notes = vec![NO_DIFFERENCE.into(); MAX_VMS];
-    let expect = Expect { output: vec![PASSED.into(); MAX_VMS], notes, absent: vec!["FAIL "], ..Expect::default() };
-    Ok(Scenario {
-        config: Some(format!("[machine]\ncpus = 2\n{config}")),
-        expect,
-        ..Scenario::new(format!("share/{MAX_VMS}-vms"), "--exits")
-    })
 }
 
 /// A hypervisor with a waiting guest, while Stile traps waits.

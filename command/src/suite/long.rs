@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use super::disk::{Contents, Disk};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::share::many_vms;
 use super::system_disk;
 use super::test::Test;
 use stile::child::end_with_parent;
@@ -34,8 +35,10 @@ pub const PREFIX: &str = "long/";
 pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let hostile = programs.path("hostile")?;
     let most = [most_vcpus("long/64-vcpus", "--smp 64"), most_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2")];
+    // On more CPUs than the emulator's host may have: while a CPU waits for a lock, its holder may have none.
+    let many = many_vms("long/24-vms-on-4", 4, 24, programs)?;
     let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
-    Ok(most.map(Test::scenario).into_iter().chain([gigabyte]).collect())
+    Ok(most.into_iter().chain([many]).map(Test::scenario).chain([gigabyte]).collect())
 }
 
 /// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.

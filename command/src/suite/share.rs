@@ -4,8 +4,9 @@ use std::fs;
 
 use anyhow::Result;
 use rustix::process::Signal;
+use stile_board::MAX_VMS;
 
-use super::scenario::{Expect, Scenario, passed};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use stile::config::Arch;
 use stile::programs::{PASSED, Programs};
 use stile::{cargo, exit};
@@ -67,4 +68,19 @@ pub(super) fn capped(programs: &Programs) -> Result<Scenario> {
         programs.path("crowded")?
     );
     Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/cap", "--icount --exits") })
+}
+
+/// Maximum number of VMs, on two CPUs.
+pub(super) fn most_vms(programs: &Programs) -> Result<Scenario> {
+    many_vms(&format!("share/{MAX_VMS}-vms"), 2, MAX_VMS, programs)
+}
+
+/// VMs that start at once on fewer CPUs, each for a short test.
+pub(super) fn many_vms(name: &str, cpus: u32, vms: usize, programs: &Programs) -> Result<Scenario> {
+    let psci = programs.path("psci")?;
+    let vm = |number| format!("[[vm]]\nname = \"vm-{number}\"\nkernel = \"{psci}\"\nmemory = \"8M\"\nappend = \"stile only=version\"\n");
+    let config: String = (0..vms).map(vm).collect();
+    let notes = vec![NO_DIFFERENCE.into(); vms];
+    let expect = Expect { output: vec![PASSED.into(); vms], notes, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(format!("[machine]\ncpus = {cpus}\n{config}")), expect, ..Scenario::new(name, "--exits") })
 }
