@@ -17,7 +17,7 @@ use crate::{CpuId, CpuSet, StartError, State, VcpuId};
 #[must_use = "dropping it unlocks"]
 pub struct Locked<'s> {
     pub(crate) held: Locks<'s>,
-    /// Whether another CPU's lock was not free: there may be work that this CPU missed.
+    /// Whether this CPU may have left work undone: another CPU's lock was not free, or more vCPUs could migrate.
     pub(crate) missed: bool,
 }
 

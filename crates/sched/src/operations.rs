@@ -3,7 +3,7 @@
 use crate::cpu::Cpu;
 use crate::deadline::Sleepers;
 use crate::vcpu::{Leave, Times, Vcpu};
-use crate::{CpuId, Loading, Locked, Next, Placement, StartError, State, Switch, VcpuId};
+use crate::{CpuId, CpuSet, Loading, Locked, Next, Placement, StartError, State, Switch, VcpuId};
 
 impl Locked<'_> {
     // State changes of a vCPU, requested from any CPU.
@@ -220,37 +220,36 @@ impl Locked<'_> {
             return self.switch_and_spread(cpu, next, kick, now);
         }
         self.shared().set_idle(cpu, next.is_none() && !waits);
-        let kick = if next.is_none() { self.kick_again(cpu, kick) } else { kick };
+        let kicks = if next.is_none() { self.kicks(cpu, kick) } else { kick.map_or(CpuSet::EMPTY, CpuSet::from) };
         if POLICED {
             self.update_deadline(cpu, now);
         }
-        Switch { next, contended: next.is_some() && waits, kick }
+        Switch { next, contended: next.is_some() && waits, kicks }
     }
 
     /// Completes a switch of a CPU where vCPUs wait while others are idle: migrates one, unless `kick` was to get one.
-    /// If more of them could go, [`deadline`](Self::deadline) is now: a switch kicks at most one CPU.
+    /// If more of them could go, this CPU is kicked, too: a switch migrates at most one.
     #[cold]
     #[inline(never)]
     fn switch_and_spread(&mut self, cpu: CpuId, next: Option<Next>, kick: Option<CpuId>, now: u64) -> Switch {
         let kick = kick.or_else(|| self.spread(cpu, now));
         let waits = self.contended(cpu);
         self.shared().set_idle(cpu, next.is_none() && !waits);
-        // Without shares there is one VM, and its vCPUs have one affinity, or a CPU each: no two that could go wait here.
         if self.policed() {
             self.update_deadline(cpu, now);
-            if self.to_spread(cpu).is_some() {
-                self[cpu].queue.deadline = now;
-            }
         }
-        let kick = self.kick_again(cpu, kick);
-        Switch { next, contended: next.is_some() && waits, kick }
+        self.missed |= self.to_spread(cpu).is_some();
+        Switch { next, contended: next.is_some() && waits, kicks: self.kicks(cpu, kick) }
     }
 
-    /// The CPU to kick after a switch: this one, if it missed work because another CPU's lock was not free.
+    /// The CPUs to kick after a switch: this one, too, if it left work undone.
     #[cold]
-    fn kick_again(&mut self, cpu: CpuId, kick: Option<CpuId>) -> Option<CpuId> {
-        let missed = core::mem::take(&mut self.missed);
-        kick.or(missed.then_some(cpu))
+    fn kicks(&mut self, cpu: CpuId, kick: Option<CpuId>) -> CpuSet {
+        let mut kicks = kick.map_or(CpuSet::EMPTY, CpuSet::from);
+        if core::mem::take(&mut self.missed) {
+            kicks.set(cpu, true);
+        }
+        kicks
     }
 
     /// Makes a vCPU, already removed from its queue, the running one.

@@ -1,6 +1,6 @@
 //! Results of the scheduler's operations.
 
-use crate::{CpuId, VcpuId};
+use crate::{CpuId, CpuSet, VcpuId};
 
 /// The state of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,9 +37,9 @@ pub struct Switch {
     pub next: Option<Next>,
     /// Whether another vCPU waits for this CPU: if so, the slice timer runs and WFI is trapped.
     pub contended: bool,
-    /// Another CPU to kick, because a vCPU has been migrated to it; or this one, if it could not look for work on
-    /// another CPU, whose lock was not free.
-    pub kick: Option<CpuId>,
+    /// CPUs to kick: another one, if a vCPU has been migrated to it; and this one, if more vCPUs could go, or if it could
+    /// not look for work on another CPU, whose lock was not free.
+    pub kicks: CpuSet,
 }
 
 /// The vCPU to run.

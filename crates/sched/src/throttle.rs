@@ -4,7 +4,7 @@ use crate::{CpuId, CpuSet, Locked};
 
 impl Locked<'_> {
     /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a
-    /// throttled VM's next period begins. In the past if it has more vCPUs for idle CPUs.
+    /// throttled VM's next period begins.
     ///
     /// [`u64::MAX`]: never.
     #[inline]

@@ -186,9 +186,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: Locked<'_>, switch: Switch, now: u64) 
     }
     let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
-    if let Some(kick) = switch.kick {
-        request_resched(kick);
-    }
+    switch.kicks.iter().for_each(request_resched);
 
     let Some(next) = switch.next else {
         set_timer(cpu, sleeper);

@@ -238,9 +238,7 @@ impl Machine {
         self.account(cpu);
         self.outcome.operations += 1;
         let switch = operation(&self.scheduler, CpuId::new(cpu).expect("online"), self.now);
-        if let Some(kick) = switch.kick {
-            self.kick(kick);
-        }
+        switch.kicks.iter().for_each(|cpu| self.kick(cpu));
         let next = switch.next.map(|next| (self.number(next.vcpu), next.loading));
         let it = &mut self.cpus[cpu];
         let stays = next.is_some_and(|(_, loading)| loading == Loading::Loaded);

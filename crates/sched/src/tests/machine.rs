@@ -89,6 +89,15 @@ impl Machine {
         others.iter().map(|cpu| self.scheduler.lock(cpu)).collect()
     }
 
+    /// Starts a vCPU. Returns whether it was off.
+    pub(super) fn start(&mut self, index: usize) -> bool {
+        let locks = self.locks(self.scheduler.home(vcpu(index)));
+        let placement = self.scheduler.start(vcpu(index), self.now).ok();
+        drop(locks);
+        self.placed(placement);
+        placement.is_some()
+    }
+
     pub(super) fn wake(&mut self, index: usize) {
         let locks = self.locks(self.scheduler.home(vcpu(index)));
         let placement = self.scheduler.wake(vcpu(index), self.now);
@@ -124,10 +133,7 @@ impl Machine {
         if let Some(before) = before.filter(left) {
             self.forget(before);
         }
-        if let Some(kick) = switch.kick {
-            assert!(kick != cpu || !self.locked.is_empty(), "a CPU kicks itself only if it missed work");
-            self.kicked.insert(kick);
-        }
+        self.kicked.extend(switch.kicks.iter());
         assert_eq!(switch.next.map(|next| next.vcpu), self.scheduler.current(cpu));
         let end = &mut self.slice_end[cpu.index()];
         let stays = switch.next.is_some_and(|next| next.loading == Loading::Loaded);
@@ -167,7 +173,7 @@ impl Machine {
             if at_once && let Some(from) = scheduler.hand_over(cpu, to, woken, now) {
                 was_possible = true;
                 let next = Some(Next { vcpu: to, loading: Loading::Replace(from) });
-                return Switch { next, contended: false, kick: None };
+                return Switch { next, contended: false, kicks: CpuSet::EMPTY };
             }
             placement = scheduler.wake(to, woken);
             scheduler.block(cpu, now)

@@ -2,8 +2,9 @@
 
 use std::boxed::Box;
 
+use super::machine::Machine;
 use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
-use crate::{Loading, Next, Placement, Scheduler};
+use crate::{CpuSet, Loading, Next, Placement, Scheduler};
 
 /// Weight, cap and affinity of a VM.
 type Vm = (u16, Option<(u64, u64)>, u64);
@@ -71,9 +72,25 @@ fn a_kicked_cpu_spreads_what_an_idle_one_did_not_see() {
     // CPU 1 is idle, but its lock is held.
     assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: true }));
     assert!(scheduler.lock(cpu(0)).may_spread(cpu(0)));
-    assert_eq!(scheduler.pick_next(cpu(0), 2).kick, Some(cpu(0)), "it tries again");
+    assert_eq!(scheduler.pick_next(cpu(0), 2).kicks, cpu(0).into(), "it tries again");
     drop(idle);
-    assert_eq!(scheduler.pick_next(cpu(0), 3).kick, Some(cpu(1)));
+    assert_eq!(scheduler.pick_next(cpu(0), 3).kicks, cpu(1).into());
     assert!(!scheduler.lock(cpu(0)).may_spread(cpu(0)));
     assert_eq!(scheduler.pick_next(cpu(1), 4).next.map(|next| next.vcpu), Some(vcpu(1)));
+}
+
+/// Two vCPUs wait for a CPU because the lock of an idle one was taken: both get a CPU once it is free.
+#[test]
+fn a_cpu_spreads_all_that_wait_because_of_a_lock() {
+    let mut machine = Machine::new(3, &[0b111, 0b111, 0b111]);
+    assert!(machine.start(0));
+    machine.take_kicks();
+    // The first idle CPU.
+    machine.locked = cpu(1).into();
+    assert!(machine.start(1));
+    assert!(machine.start(2));
+    machine.locked = CpuSet::EMPTY;
+    machine.settle();
+    machine.check();
+    machine.check_busy();
 }

@@ -73,11 +73,7 @@ pub(super) fn apply(machine: &mut Machine, op: Op) {
         Op::Start(index) => {
             let vcpu = vcpu(index % vcpus);
             let was = machine.scheduler.state(vcpu);
-            let locks = machine.locks(machine.scheduler.home(vcpu));
-            let placement = machine.scheduler.start(vcpu, now);
-            drop(locks);
-            assert_eq!(placement.is_ok(), was == State::Off && !machine.removed.contains_key(&vcpu.vm()));
-            machine.placed(placement.ok());
+            assert_eq!(machine.start(index % vcpus), was == State::Off && !machine.removed.contains_key(&vcpu.vm()));
         }
         Op::Wake(index) => machine.wake(index % vcpus),
         Op::Stop(index) => {

@@ -200,7 +200,7 @@ fn pinned_vcpus_are_not_stolen() {
     machine.take_kicks();
     assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
     for _ in 0..20 {
-        assert_eq!(machine.act(cpu(0), Scheduler::slice_end).kick, None);
+        assert_eq!(machine.act(cpu(0), Scheduler::slice_end).kicks, CpuSet::EMPTY);
     }
 }
 
@@ -253,7 +253,7 @@ fn a_woken_vcpu_leaves_its_contended_cpu_after_the_put() {
     // CPU 0 puts it and migrates it.
     let switch = machine.act(cpu(0), Scheduler::pick_next);
     assert_eq!(next(switch), Some((2, Loading::Replace(vcpu(1)))));
-    assert_eq!(switch.kick, Some(cpu(1)));
+    assert_eq!(switch.kicks, cpu(1).into());
     assert!(!switch.contended);
     assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), Some((1, Loading::Empty)));
 }

@@ -82,9 +82,7 @@ impl Shared {
             self.put(me, old);
         }
         drop(locked);
-        if let Some(kick) = switch.kick {
-            self.kick(kick);
-        }
+        switch.kicks.iter().for_each(|cpu| self.kick(cpu));
         if let Some(next) = switch.next {
             if next.loading == Loading::Loaded {
                 assert_eq!(*held, Some(next.vcpu));
