@@ -21,9 +21,9 @@ pub struct TestArgs {
     /// Run variants, too: other CPU models, kernels and numbers of CPUs for what is tested once anyway.
     #[arg(long)]
     pub all: bool,
-    /// Number of emulated tests that run concurrently.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub jobs: u8,
+    /// Number of tests that run concurrently; by default one more than this machine has CPUs, as tests wait, too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: Option<u8>,
 }
 
 /// `stile bench`.

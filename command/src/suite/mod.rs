@@ -35,7 +35,9 @@ mod traced;
 mod variants;
 mod waits;
 
+use std::num::NonZero;
 use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -141,7 +143,8 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     tests = emulated(&[arm?, pc?])?;
     tests.retain(wanted);
     units.extend(tests);
-    run(units, usize::from(args.jobs), &mut count)?;
+    let jobs = args.jobs.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get) + 1, usize::from);
+    run(units, jobs, &mut count)?;
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;
     }
@@ -179,7 +182,7 @@ fn run(tests: Vec<Test>, jobs: usize, count: &mut Count) -> Result<(), Unwritabl
         }
     };
     let [waiting, busy] = &queues;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| work(waiting));
         for _ in 0..jobs {
             scope.spawn(|| work(busy));
