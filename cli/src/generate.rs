@@ -5,18 +5,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
-use clap_complete::Shell;
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
 
 use crate::args::Cli;
 use crate::out::Unwritable;
 use crate::{exit, out};
 
+/// The variable by which a completion script asks this program for completions.
+const VARIABLE: &str = "STILE_COMPLETE";
+
 /// `stile completions`: prints the completion script of a shell.
 ///
 /// # Errors
-/// Standard output can't be written.
+/// Standard output can't be written, or the program's path is unknown.
 pub fn completions(shell: Shell) -> Result<u8> {
-    out::text(&script(shell)).map_err(Unwritable::from)?;
+    out::text(&script(shell)?).map_err(Unwritable::from)?;
     Ok(exit::OK)
 }
 
@@ -34,11 +38,22 @@ pub fn man(directory: &Path) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// A shell's completion script. Built in memory, because the generator panics on write errors.
-fn script(shell: Shell) -> Vec<u8> {
+/// A shell's completion script. It calls this program with [`VARIABLE`] set, which then completes a line.
+///
+/// # Errors
+/// The program's path is unknown.
+fn script(shell: Shell) -> Result<Vec<u8>> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell.to_string()).with_context(|| format!("{shell} can't complete"))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "stile", &mut script);
-    script
+    completer.write_registration(VARIABLE, "stile", "stile", &program.to_string_lossy(), &mut script)?;
+    Ok(script)
+}
+
+/// Completes a line and ends, if a shell's completion script asks for it.
+pub fn complete() {
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
 }
 
 /// The names and texts of all manual pages.
@@ -74,30 +89,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shell_completes_subcommands_and_flags() {
+    fn each_shell_asks_this_program() {
+        let program = std::env::current_exe().expect("a path");
         for &shell in Shell::value_variants() {
-            let script = String::from_utf8(script(shell)).expect("text");
-            for word in ["doctor", "bench", "vcpus", "machine-option"] {
-                assert!(script.contains(word), "{shell}: {word}");
-            }
+            let script = String::from_utf8(script(shell).expect("a script")).expect("text");
+            assert!(script.contains(VARIABLE) && script.contains(&*program.to_string_lossy()), "{shell}: {script}");
         }
     }
 
     #[test]
-    fn bash_completes_fixed_words() {
-        let script = String::from_utf8(script(Shell::Bash)).expect("text");
-        for (option, words) in [
-            ("--arch", "aarch64 x86_64"),
-            ("--nested", "nv2 nv off"),
-            ("--on-reset", "restart stop"),
-            ("--mitigations", "auto off all"),
-            ("--exits", "vm vcpu all json"),
-            ("--clock", "real stopped"),
+    fn fixed_words_are_completed() {
+        for (line, words) in [
+            ("doc", vec!["doctor"]),
+            ("run --machine-op", vec!["--machine-option"]),
+            ("run --arch ", vec!["aarch64", "x86_64"]),
+            ("run --nested=", vec!["--nested=nv2", "--nested=nv", "--nested=off"]),
+            ("run --on-reset ", vec!["restart", "stop"]),
+            ("run --exits=", vec!["--exits=vm", "--exits=vcpu", "--exits=all", "--exits=json"]),
+            ("run --cpu neoverse-n2", vec!["neoverse-n2"]),
+            ("run --cpu corei7_sky", vec!["corei7_skylake_x"]),
         ] {
-            let case = script.split(&format!("                {option})\n")).nth(1).unwrap_or_else(|| panic!("no {option}"));
-            assert!(case.trim_start().starts_with(&format!("COMPREPLY=($(compgen -W \"{words}\"")), "{option}: {:.80}", case.trim_start());
+            let args: Vec<_> = ["stile"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            let last = args.len() - 1;
+            let found = clap_complete::engine::complete(&mut Cli::command(), args, last, None).expect("completions");
+            let found: Vec<_> = found.iter().map(|it| it.get_value().to_string_lossy().into_owned()).collect();
+            assert_eq!(found, words, "{line}");
         }
-        assert!(script.contains("neoverse-n2") && script.contains("corei7_skylake_x"), "CPU models");
     }
 
     #[test]

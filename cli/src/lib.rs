@@ -12,6 +12,7 @@ pub mod cargo;
 pub mod check;
 pub mod child;
 mod cleanup;
+mod complete;
 pub mod config;
 pub mod connect;
 pub mod control;

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn stile() -> Result<u8> {
+    stile::generate::complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refusal) => {

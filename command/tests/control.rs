@@ -72,6 +72,19 @@ fn failure(output: &Output) -> String {
 }
 
 #[test]
+fn shells_complete_machines_and_vms() {
+    let sandbox = Sandbox::new(b"");
+    let machine = Machine::start(&sandbox, "web");
+    for (command, names) in [("attach", "web\nweb/vm0\n"), ("pause", "web/vm0\n"), ("create", "web\n"), ("migrate", "web/vm0\n")] {
+        let mut shell = sandbox.stile(&["--", "stile", command, "w"]);
+        let output = shell.env("STILE_COMPLETE", "fish").output().expect("it runs");
+        let values = text(&output.stdout).lines().map(|line| format!("{}\n", line.split('\t').next().unwrap_or(line))).collect::<String>();
+        assert_eq!(values, names, "{command}: {}", text(&output.stderr));
+    }
+    machine.end();
+}
+
+#[test]
 fn consoles_are_shared_with_their_scroll_back() {
     let sandbox = Sandbox::new(b"");
     let machine = Machine::start(&sandbox, "web");

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 
+use crate::complete;
 use crate::control::protocol::Clock;
 
 /// `stile start`, `restart`, `pause` and `resume`.
 #[derive(Debug, Args)]
 pub struct VmArgs {
     /// The machine, and after a slash the VM; NAME alone if it has only one.
-    #[arg(value_name = "NAME/VM")]
+    #[arg(value_name = "NAME/VM", add = ArgValueCandidates::new(complete::vms))]
     pub vm: String,
     /// Print a JSON object: machine, vm and its new state.
     #[arg(long)]
@@ -35,7 +37,7 @@ pub struct StopArgs {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The machine.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::machines))]
     pub machine: String,
     /// A configuration with one [[vm]]; its settings of the machine are ignored.
     #[arg(value_name = "FILE")]
@@ -71,7 +73,7 @@ pub struct SaveArgs {
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The machine.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::machines))]
     pub machine: String,
     /// The file with the snapshot.
     #[arg(value_name = "FILE")]
@@ -91,7 +93,7 @@ pub struct MigrateArgs {
     #[command(flatten)]
     pub target: VmArgs,
     /// The machine that the VM moves to, on this computer.
-    #[arg(value_name = "OTHER")]
+    #[arg(value_name = "OTHER", add = ArgValueCandidates::new(complete::machines))]
     pub to: String,
     /// Whether the VM's clocks advance by the time since it was saved, or continue where they stopped.
     #[arg(long, value_name = "CLOCK", value_enum, default_value = "real")]

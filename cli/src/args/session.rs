@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
+use clap_complete::ArgValueCandidates;
 
 use super::machine::MachineArgs;
 use super::values::{ARCHITECTURES, EXITS, seconds};
+use crate::complete;
 use crate::control::name;
 use crate::session::Shown;
 
@@ -91,7 +93,7 @@ pub struct PsArgs {
 #[derive(Debug, Args)]
 pub struct AttachArgs {
     /// The machine, and after a slash the VM; the first VM by default.
-    #[arg(value_name = "NAME[/VM]")]
+    #[arg(value_name = "NAME[/VM]", add = ArgValueCandidates::new(complete::machines_and_vms))]
     pub target: String,
     /// Only watch: input is not passed on.
     #[arg(long)]

@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 
 use super::values::amount;
+use crate::complete;
 use crate::top::Order;
 
 /// `stile top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// The machine, and after a slash the VM; all VMs by default.
-    #[arg(value_name = "NAME[/VM]")]
+    #[arg(value_name = "NAME[/VM]", add = ArgValueCandidates::new(complete::machines_and_vms))]
     pub target: String,
     /// Print the figures of one interval, and end.
     #[arg(long)]
@@ -38,7 +40,7 @@ pub struct TopArgs {
 #[derive(Debug, Args)]
 pub struct TraceArgs {
     /// The machine.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::machines))]
     pub machine: String,
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
@@ -81,7 +83,7 @@ pub struct ReportArgs {
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
     /// The machine, and after a slash the VM; all VMs by default.
-    #[arg(value_name = "NAME[/VM]")]
+    #[arg(value_name = "NAME[/VM]", add = ArgValueCandidates::new(complete::machines_and_vms))]
     pub target: String,
     /// The address and port of the HTTP server; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]

@@ -21,7 +21,7 @@ pub fn check_model(arch: Arch, model: &str) -> Result<(), String> {
     let Some(known) = known(arch) else { return Ok(()) };
     let name = model.split(',').next().unwrap_or_default();
     if !known.iter().any(|known| known == name) {
-        return Err(unknown(name, &known));
+        return Err(unknown(name, &usable(arch, known)));
     }
     if arch == Arch::Aarch64 && name != model { check_properties(model) } else { Ok(()) }
 }
@@ -56,6 +56,12 @@ fn models_of_qemu(help: &str) -> Vec<String> {
 fn models_of_bochs(help: &str) -> Vec<String> {
     let list = help.lines().skip_while(|line| !line.starts_with("Supported CPU models")).skip(2);
     list.map(str::trim).take_while(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The models that have what Stile needs. The others are accepted: Stile says at its start what they lack.
+fn usable(arch: Arch, mut known: Vec<String>) -> Vec<String> {
+    known.retain(|model| arch == Arch::Aarch64 || bochs::USABLE.contains(&model.as_str()));
+    known
 }
 
 fn unknown(name: &str, known: &[String]) -> String {
@@ -105,5 +111,7 @@ mod tests {
         let why = unknown("cortex-a75", &known);
         assert!(why.contains("expected one of cortex-a57, max; did you mean cortex-a57?"), "{why}");
         assert!(!unknown("quantum", &known).contains("did you mean"));
+        let known = ["i386", "ryzen", "corei7_skylake_x"].map(str::to_owned).to_vec();
+        assert_eq!(usable(Arch::X86_64, known), ["corei7_skylake_x"]);
     }
 }

@@ -21,6 +21,19 @@ pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
 /// The CPU models that Stile is tested on.
 pub const MODELS: [&str; 3] = ["corei7_skylake_x", "corei7_haswell_4770", "corei7_ivy_bridge_3770k"];
 
+/// The CPU models that have what Stile needs.
+pub const USABLE: [&str; 9] = [
+    "corei7_skylake_x",
+    "corei7_haswell_4770",
+    "corei7_ivy_bridge_3770k",
+    "broadwell_ult",
+    "corei3_cnl",
+    "corei7_icelake_u",
+    "tigerlake",
+    "arrow_lake",
+    "sapphire_rapids",
+];
+
 /// Devices occupy the addresses from here to 4 GiB.
 const DEVICES: u64 = 3 << 30;
 
