@@ -34,7 +34,7 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
     let machine = machine(&args.machine)?;
     let path = args.output.display();
     match machine.config.arch {
-        Arch::Aarch64 => replaced::write(&args.output, &machine.image.bytes)?,
+        Arch::Aarch64 => replaced::write(&args.output, |file| Ok(file.write_all(&machine.image.bytes)?))?,
         Arch::X86_64 => {
             let mut image = tempfile::NamedTempFile::new().context("making the image's file")?;
             image.write_all(&machine.image.bytes).context("writing the image")?;

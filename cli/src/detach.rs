@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
-use crate::{exit, out};
+use crate::{cleanup, exit, out};
 
 /// Set in the environment of the new process: the machine's name.
 const DETACHED: &str = "STILE_DETACHED";
@@ -34,7 +34,7 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
     // Released at once: the new process claims the name itself. It fails there if another one was faster.
     let name = directory.claim(name)?.name.clone();
     // Until then the log with the machine's name may be another one's.
-    let log = directory.new_log(&name)?;
+    let (log, _cleanup) = cleanup::removing(|| directory.new_log(&name))?;
     let messages = log.as_file().try_clone().context("sharing the machine's log")?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(own);
@@ -51,7 +51,7 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
             && Connection::open(&directory, &name).and_then(|mut machine| machine.status()).is_ok_and(|status| status.pid == child.id())
         {
             let place = directory.log(&name);
-            log.persist(&place).with_context(|| format!("making {}", place.display()))?;
+            log.persist(&place).map_err(|error| error.error).with_context(|| format!("making {}", place.display()))?;
             out::line(&name)?;
             return Ok(exit::OK);
         }

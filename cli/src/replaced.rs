@@ -1,13 +1,12 @@
 //! Files that a command replaces by renaming a complete one.
 
-use std::fs::{self, Permissions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::exit;
+use crate::{cleanup, exit};
 
 /// The absolute path of the file to replace: a link is followed to its target.
 ///
@@ -39,23 +38,36 @@ pub fn check(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// It can't be written.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let writing = || format!("writing {}", path.display());
+pub fn write<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
     if path.exists() && !path.is_file() {
-        return fs::write(path, bytes).with_context(writing);
+        let writing = || format!("writing {}", path.display());
+        let mut device = OpenOptions::new().write(true).open(path).with_context(writing)?;
+        return write(&mut device).with_context(writing);
     }
-    let path = target(path)?;
+    replace(path, write)
+}
+
+/// As [`write`], for contents that a device or pipe can't take: such a path is an error, as in [`target`].
+///
+/// # Errors
+/// It can't be written.
+pub fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+    let path = &target(path)?;
+    let writing = || format!("writing {}", path.display());
     let mut builder = tempfile::Builder::new();
-    let mode = fs::metadata(&path).map_or(0o666, |about| about.permissions().mode());
-    let mut file =
-        builder.permissions(Permissions::from_mode(mode)).tempfile_in(path.parent().unwrap_or(Path::new("/"))).with_context(writing)?;
-    file.write_all(bytes).with_context(writing)?;
-    file.persist(&path).map_err(|error| error.error).with_context(writing)?;
-    Ok(())
+    // A new file's is subject to the user's umask.
+    let mode = fs::metadata(path).map_or(0o666, |about| about.permissions().mode());
+    builder.permissions(Permissions::from_mode(mode));
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let (mut file, _cleanup) = cleanup::removing(|| builder.tempfile_in(folder)).with_context(writing)?;
+    let result = write(file.as_file_mut()).with_context(writing)?;
+    file.persist(path).map_err(|error| error.error).with_context(writing)?;
+    Ok(result)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -76,13 +88,23 @@ mod tests {
     fn a_file_is_whole_or_as_before() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("image");
-        write(&file, b"first").unwrap();
+        let put = |path: &Path, bytes: &[u8]| write(path, |file| Ok(file.write_all(bytes)?));
+        put(&file, b"first").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        write(&file, b"second").unwrap();
+        put(&file, b"second").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"second");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
-        write(Path::new("/dev/null"), b"nothing").unwrap();
-        let error = write(&dir.path().join("none/image"), b"").unwrap_err();
+        put(Path::new("/dev/null"), b"nothing").unwrap();
+        let error = replace(Path::new("/dev/null"), |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("is not a file"), "{error:#}");
+        let error = replace(&file, |file| {
+            file.write_all(b"third")?;
+            Err::<(), _>(anyhow::anyhow!("no more"))
+        });
+        let error = error.unwrap_err();
+        assert!(format!("{error:#}").contains("no more"), "{error:#}");
+        assert_eq!(fs::read(&file).unwrap(), b"second");
+        let error = put(&dir.path().join("none/image"), b"").unwrap_err();
         assert!(error.to_string().contains("none/image"), "{error:#}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
     }

@@ -2,8 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -14,7 +12,7 @@ use gpt::{GptConfig, partition_types};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
-use crate::{build, cleanup, exit, out, replaced};
+use crate::{build, exit, out, replaced};
 
 /// The program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
 const PROGRAM: [&str; 3] = ["EFI", "BOOT", "BOOTAA64.EFI"];
@@ -42,14 +40,14 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         (Some(folder), _) => {
             fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
             let path = folder.join(NETBOOT);
-            replace(&path, |file| Ok(file.write_all(program)?))?;
+            replaced::replace(&path, |file| Ok(file.write_all(program)?))?;
             (path, program.len() as u64, "offer it as the boot file of your DHCP server, by TFTP or HTTP")
         }
         (None, Some(output)) if args.iso => {
-            let size = replace(output, |file| write_iso(file, program))?;
+            let size = replaced::replace(output, |file| write_iso(file, program))?;
             (output.clone(), size, "write it to a CD-ROM, or give it to a virtual drive")
         }
-        (None, Some(output)) => (output.clone(), replace(output, |file| write(file, program))?, "write it to a disk with dd"),
+        (None, Some(output)) => (output.clone(), replaced::replace(output, |file| write(file, program))?, "write it to a disk with dd"),
         (None, None) => unreachable!("one of them is required"),
     };
     out::line(format_args!(
@@ -60,20 +58,6 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         units::rounded_size(machine.memory)
     ))?;
     Ok(exit::OK)
-}
-
-/// Writes a file under a temporary name and renames it: on error an existing file is unchanged.
-fn replace<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
-    let path = &replaced::target(path)?;
-    let writing = || format!("writing {}", path.display());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    // As for any new file: the user's umask applies.
-    builder.permissions(fs::Permissions::from_mode(0o666));
-    let (mut file, _cleanup) = cleanup::removing(|| builder.tempfile_in(folder)).with_context(writing)?;
-    let result = write(file.as_file_mut()).with_context(writing)?;
-    file.persist(path).with_context(writing)?;
-    Ok(result)
 }
 
 /// Writes a CD-ROM image with a FAT file system that has `program` in it (UEFI Specification, 13.3.2.1 ISO-9660 and El Torito).

@@ -80,6 +80,29 @@ fn a_file_beside_its_target_goes() {
 }
 
 #[test]
+fn the_log_of_a_machine_that_did_not_start_goes() {
+    let sandbox = Sandbox::new(b"");
+    let dir = sandbox.path("").display().to_string();
+    // The machine's process stays in its build until `go` is there.
+    sandbox.script("cargo", &format!("touch {dir}/building; while [ ! -e {dir}/go ]; do sleep 0.1; done; touch {dir}/gone; exit 1\n"));
+    let child = sandbox.run(&["--detach", "--name", "web"]).spawn().expect("it starts");
+    while !sandbox.path("building").exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let logs = || {
+        let files = fs::read_dir(sandbox.path("stile")).expect("a directory").map(|file| file.expect("a file").path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).count()
+    };
+    assert_eq!(logs(), 1);
+    terminate(child);
+    assert_eq!(logs(), 0);
+    fs::write(sandbox.path("go"), "").expect("a file");
+    while !sandbox.path("gone").exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn the_terminal_is_restored() {
     let sandbox = Sandbox::new(b"");
     let listener = listen(&sandbox);
