@@ -48,11 +48,19 @@ pub fn prepare() {
     }
 }
 
-/// Waits for a condition, for a limited time. Returns whether it was met.
+/// Ticks that [`wait`] waits, and how many it counts from one look at the condition to the next at most.
+const LIMIT: u64 = 200_000_000;
+const STEP: u64 = LIMIT / 1000;
+
+/// Waits for a condition, for a limited time. Returns whether it was met. A jump of the counter, as when this VM moves
+/// to another machine, or while others have the CPU, counts as a step.
 pub fn wait(condition: impl Fn() -> bool) -> bool {
-    let start = ticks();
+    let (mut last, mut passed) = (ticks(), 0);
     while !condition() {
-        if ticks() - start > 200_000_000 {
+        let now = ticks();
+        passed += (now - last).min(STEP);
+        last = now;
+        if passed > LIMIT {
             return false;
         }
         core::hint::spin_loop();
