@@ -27,9 +27,9 @@ pub fn nanoseconds_at(ticks: u64) -> u64 {
     EPOCH.load(Ordering::Relaxed).saturating_mul(NANOSECONDS).saturating_add(u64::try_from(counted).unwrap_or(u64::MAX))
 }
 
-/// Returns the seconds by which [`seconds`] lags a Unix time in nanoseconds, such as another machine's; 0 if it does not.
-pub fn seconds_behind(nanoseconds: u64) -> u64 {
-    (nanoseconds / NANOSECONDS).saturating_sub(seconds())
+/// Full seconds in a number of nanoseconds.
+pub const fn seconds_in(nanoseconds: u64) -> u64 {
+    nanoseconds / NANOSECONDS
 }
 
 /// Ticks of the counter in a number of nanoseconds, saturated.
@@ -61,8 +61,5 @@ mod tests {
         assert_eq!(ticks_at(now + 10) - ticks_at(now), 10 * Arch::frequency());
         assert_eq!(ticks_at(0), 0, "what was before the counter began has come");
         assert_eq!(ticks_at(u64::MAX), u64::MAX);
-        assert_eq!(seconds_behind((now + 10) * NANOSECONDS), 10);
-        assert_eq!(seconds_behind((now - 10) * NANOSECONDS), 0);
-        assert!(seconds_behind(u64::MAX) > 0);
     }
 }

@@ -41,6 +41,7 @@ mod fifo;
 pub mod flash;
 pub mod fw_cfg;
 pub mod keyboard;
+mod lead;
 mod line;
 pub mod pic;
 pub mod pit;

@@ -11,6 +11,7 @@
 
 use stile_snapshot::device::Pl031 as Saved;
 
+use crate::lead;
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
 
@@ -44,8 +45,10 @@ const ID: Id = Id::arm(0x031, 1);
 /// A PL031.
 #[derive(Clone, Debug)]
 pub struct Pl031 {
-    /// The counter's offset from `now`, modulo 2^32.
+    /// The counter's offset from `now` and `lead`, modulo 2^32.
     ahead: u32,
+    /// Seconds that are added to `now` since the VM moved ([`crate::lead`]).
+    lead: u64,
     matching: u32,
     loaded: u32,
     raw: u32,
@@ -58,7 +61,16 @@ pub struct Pl031 {
 impl Pl031 {
     /// A clock whose counter reads `epoch_seconds` (seconds since 1970, modulo 2^32) at `now`.
     pub const fn new(epoch_seconds: u32, now: u64) -> Self {
-        Self { ahead: epoch_seconds.wrapping_sub(now as u32), matching: 0, loaded: 0, raw: 0, mask: 0, alarm: None, line: Line::LOW }
+        Self {
+            ahead: epoch_seconds.wrapping_sub(now as u32),
+            lead: 0,
+            matching: 0,
+            loaded: 0,
+            raw: 0,
+            mask: 0,
+            alarm: None,
+            line: Line::LOW,
+        }
     }
 
     /// The guest loads from `offset`.
@@ -90,7 +102,7 @@ impl Pl031 {
             }
             offset::LR => {
                 self.loaded = value;
-                self.ahead = value.wrapping_sub(now as u32);
+                self.ahead = value.wrapping_sub(self.time(now));
                 if self.alarm.is_some() {
                     self.set_alarm(now);
                 }
@@ -122,17 +134,17 @@ impl Pl031 {
 
     /// Exports the state.
     pub const fn save(&self) -> Saved {
-        let Self { ahead, matching, loaded, raw, mask, alarm, .. } = *self;
-        Saved { ahead, matching, loaded, raw, mask, alarm }
+        let Self { ahead, lead, matching, loaded, raw, mask, alarm, .. } = *self;
+        Saved { ahead, lead, matching, loaded, raw, mask, alarm }
     }
 
-    /// Imports a state at `now`, of which only what a guest could have produced counts. `behind`: seconds by which `now` lags
-    /// the time of the export, as on another machine. They are added, so that the counter does not go back. Returns the
-    /// interrupt line's level.
-    pub fn restore(&mut self, from: &Saved, now: u64, behind: u64) -> bool {
-        let Saved { ahead, matching, loaded, raw, mask, alarm } = *from;
-        let ahead = ahead.wrapping_add(behind as u32);
-        *self = Self { ahead, matching, loaded, raw: raw & INT, mask: mask & INT, alarm: None, line: Line::LOW };
+    /// Imports a state at `now`, of which only what a guest could have produced counts. `exported`: the time of the
+    /// export, which may be later than `now`, as on another machine: the counter does not go back. Returns the interrupt
+    /// line's level.
+    pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) -> bool {
+        let Saved { ahead, lead, matching, loaded, raw, mask, alarm } = *from;
+        let lead = lead::restored(lead, now, exported);
+        *self = Self { ahead, lead, matching, loaded, raw: raw & INT, mask: mask & INT, alarm: None, line: Line::LOW };
         match alarm {
             // It passed meanwhile.
             Some(alarm) if alarm <= now => {
@@ -147,7 +159,12 @@ impl Pl031 {
     }
 
     const fn counter(&self, now: u64) -> u32 {
-        (now as u32).wrapping_add(self.ahead)
+        self.time(now).wrapping_add(self.ahead)
+    }
+
+    /// The time that the counter is relative to.
+    const fn time(&self, now: u64) -> u32 {
+        now.wrapping_add(self.lead) as u32
     }
 
     fn set_alarm(&mut self, now: u64) {

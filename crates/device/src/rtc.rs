@@ -8,6 +8,8 @@ mod tests;
 
 use stile_snapshot::pc::Rtc as Saved;
 
+use crate::lead;
+
 mod index {
     pub const SECONDS: u8 = 0;
     pub const MINUTES: u8 = 2;
@@ -95,6 +97,8 @@ pub struct Rtc {
     index: u8,
     /// The guest's offset in seconds.
     ahead: u64,
+    /// Seconds that are added to `now` since the VM moved ([`crate::lead`]).
+    lead: u64,
     /// The time registers while SET is set.
     setting: Time,
     a: u8,
@@ -112,7 +116,7 @@ impl Rtc {
     /// The reset state: the caller's time, in BCD and 24-hour mode.
     pub const fn new() -> Self {
         let setting = Time { year: 0, month: 0, day: 0, hour: 0, minute: 0, second: 0 };
-        Self { index: 0, ahead: 0, setting, a: A_RESET, b: B_24_HOURS, memory: [0; 128] }
+        Self { index: 0, ahead: 0, lead: 0, setting, a: A_RESET, b: B_24_HOURS, memory: [0; 128] }
     }
 
     /// The guest reads port 0x70 + `offset`, 0 or 1. `updates`: the second ends in at most [`UPDATE_US`].
@@ -168,7 +172,7 @@ impl Rtc {
             }
         }
         self.setting = time;
-        self.ahead = time.seconds().wrapping_sub(now);
+        self.ahead = time.seconds().wrapping_sub(now.wrapping_add(self.lead));
     }
 
     /// Exports the state.
@@ -177,19 +181,20 @@ impl Rtc {
         let mut memory = [[0; 32]; 4];
         memory.as_flattened_mut().copy_from_slice(&self.memory);
         let setting = (year, [month, day, hour, minute, second]);
-        Saved { index: self.index, ahead: self.ahead, setting, a: self.a, b: self.b, memory }
+        Saved { index: self.index, ahead: self.ahead, lead: self.lead, setting, a: self.a, b: self.b, memory }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts. `behind`: seconds by which the time of day lags
-    /// that of the export, as on another machine. They are added, so that the clock does not go back.
-    pub fn restore(&mut self, from: &Saved, behind: u64) {
+    /// Imports a state, of which only what a guest could have produced counts. `exported`: the time of
+    /// the export, which may be later than `now`, as on another machine: the clock does not go back.
+    pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) {
         let (year, [month, day, hour, minute, second]) = from.setting;
         // A guest sets the last two digits; the others are those of a time.
         let year = year.min(Time::from_seconds(MAX_SECONDS - 1).year / 100 * 100 + 255);
         let setting = Time { year, month, day, hour, minute, second };
         *self = Self {
             index: from.index & 0x7f,
-            ahead: from.ahead.wrapping_add(behind),
+            ahead: from.ahead,
+            lead: lead::restored(from.lead, now, exported),
             setting,
             a: from.a & 0x7f,
             b: from.b & B_WRITABLE,
@@ -199,7 +204,11 @@ impl Rtc {
     }
 
     fn time(&self, now: u64) -> Time {
-        if self.b & B_SET != 0 { self.setting } else { Time::from_seconds(now.wrapping_add(self.ahead) % MAX_SECONDS) }
+        if self.b & B_SET != 0 {
+            self.setting
+        } else {
+            Time::from_seconds(now.wrapping_add(self.lead).wrapping_add(self.ahead) % MAX_SECONDS)
+        }
     }
 
     const fn encode(&self, value: u8) -> u8 {

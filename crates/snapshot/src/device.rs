@@ -34,8 +34,10 @@ pub struct Pl011 {
 /// A PL031.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pl031 {
-    /// Offset of the counter from the time of day, modulo 2^32 seconds.
+    /// Offset of the counter from the time of day and `lead`, modulo 2^32 seconds.
     pub ahead: u32,
+    /// Seconds that are added to the time of day, so that the counter did not go back when the VM moved.
+    pub lead: u64,
     /// RTCMR.
     pub matching: u32,
     /// RTCLR.

@@ -95,8 +95,10 @@ pub struct Pit {
 pub struct Rtc {
     /// Index register.
     pub index: u8,
-    /// Offset from the time of day in seconds, modulo 2^64.
+    /// Offset from the time of day and `lead` in seconds, modulo 2^64.
     pub ahead: u64,
+    /// Seconds that are added to the time of day, so that the clock did not go back when the VM moved.
+    pub lead: u64,
     /// The time registers while SET is set: year; month, day, hour, minute, second.
     pub setting: (u16, [u8; 5]),
     /// Register A.

@@ -78,6 +78,21 @@ fn an_update_shows_unless_the_clock_is_being_set() {
 #[test]
 fn a_copy_does_not_go_back() {
     let mut copy = Rtc::new();
-    copy.restore(&Rtc::new().save(), 5);
+    copy.restore(&Rtc::new().save(), 951_868_794, 951_868_799);
     assert_eq!(all(&mut copy, 951_868_794), [0x59, 0x59, 0x23, 3, 0x29, 2, 0, 0x20]);
+}
+
+/// A clock moves between two machines, one of which is 100 s behind the other. The guest sets it on the way.
+#[test]
+fn a_lead_does_not_add_up() {
+    let mut rtc = Rtc::new();
+    for now in (1_000_000_000..).step_by(10).take(5) {
+        let mut away = Rtc::new();
+        away.restore(&rtc.save(), now - 100, now);
+        assert_eq!(all(&mut away, now - 100), all(&mut Rtc::new(), now));
+        away.write(0, 0, now - 100);
+        away.write(1, away.read(1, now - 100, false), now - 100);
+        rtc.restore(&away.save(), now + 5, now + 5 - 100);
+        assert_eq!(all(&mut rtc, now + 5), all(&mut Rtc::new(), now + 5));
+    }
 }

@@ -144,10 +144,9 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
         return Err("this machine's counter has another frequency than that of the machine where the VM was saved");
     }
     vm.power.set_saved_at(record.time);
-    let behind = wall_clock::seconds_behind(record.time);
     vm.arch.set_virtual_count(record.virtual_count, since);
     vm.arch.distributor.lock().restore_enables(record.enables);
-    vm.devices.clock.inspect(|clock, now| clock.restore(&record.clock, now, behind));
+    vm.devices.clock.inspect(|clock, now| clock.restore(&record.clock, now, wall_clock::seconds_in(record.time)));
     vm.devices.uart.inspect(|uart, input| {
         uart.restore(&record.uart);
         input.clear();

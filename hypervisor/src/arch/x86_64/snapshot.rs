@@ -118,7 +118,7 @@ fn restore_machine(vm: &Vm, since: u64, from: &[u8]) -> Result<(), &'static str>
     vm.power.set_saved_at(record.time);
     vm.arch.io_apic.lock().restore(&record.io_apic);
     vm.arch.devices.restore(vm, &record, since);
-    vm.devices.clock.inspect(|clock, _| clock.restore(&record.clock, wall_clock::seconds_behind(record.time)));
+    vm.devices.clock.inspect(|clock, now| clock.restore(&record.clock, now, wall_clock::seconds_in(record.time)));
     vm.devices.uart.inspect(|uart, input| {
         uart.restore(&record.uart);
         input.clear();

@@ -37,9 +37,9 @@ impl Clock {
         self.0.save()
     }
 
-    /// Imports a state.
-    pub fn restore(&mut self, from: &Saved, behind: u64) {
-        self.0.restore(from, behind);
+    /// Imports a state at `now` that was exported at another time of day.
+    pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) {
+        self.0.restore(from, now, exported);
     }
 
     /// Expiry of the alarm: never.
