@@ -108,6 +108,16 @@ impl Control {
     }
 }
 
+/// A VM's state in words, with the reason if it has one.
+pub fn describe(fate: Fate) -> String {
+    let state = state_of(fate).name();
+    match fate {
+        Fate::Exited(status) => format!("{state}: its guest ended with status {status}"),
+        Fate::Reset => format!("{state}: its guest reset it"),
+        _ => state.to_owned(),
+    }
+}
+
 /// The state reported to clients.
 pub const fn state_of(fate: Fate) -> State {
     match fate {
@@ -117,5 +127,17 @@ pub const fn state_of(fate: Fate) -> State {
         Fate::Off | Fate::Exited(_) | Fate::Reset => State::Off,
         Fate::Crashed(_) => State::Crashed,
         Fate::Destroyed => State::Destroyed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_is_off_says_why() {
+        assert_eq!(describe(Fate::Exited(1)), "off: its guest ended with status 1");
+        assert_eq!(describe(Fate::Reset), "off: its guest reset it");
+        assert_eq!([Fate::Off, Fate::Paused].map(describe), ["off", "paused"]);
     }
 }

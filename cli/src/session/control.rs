@@ -5,7 +5,7 @@ use std::time::Instant;
 use stile_wire::{Action, Answer, Command};
 
 use super::budgets::WATCHER;
-use super::clients::{Attached, Control, state_of};
+use super::clients::{Attached, Control, describe, state_of};
 use super::leaving::Leaving;
 use super::sampler::Step;
 use super::{Session, line};
@@ -145,7 +145,7 @@ impl Session<'_> {
             Answer::NoButton => control.refuse(id, format!("{vm} does not listen to a power button")),
             Answer::WrongState => {
                 let state = line::find(&self.lines, &self.names, &vm).map(|(line, vm)| self.lines[line].story.fates[usize::from(vm)]);
-                let state = state.map_or("in another state", |fate| state_of(fate).name());
+                let state = state.map_or_else(|| "in another state".to_owned(), describe);
                 control.refuse(id, format!("{vm} is {state}"));
             }
         }

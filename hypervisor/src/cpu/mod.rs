@@ -23,6 +23,7 @@ mod wake;
 
 use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};
 use crate::arch::{Arch, Cpu};
+use crate::console::log_of;
 use crate::vm::{self, NOWHERE, Vcpu, power};
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use block::Block;
@@ -105,6 +106,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Arch::powered_off(vcpu.vm(), vcpu.arch.index());
         if left == 0 {
             // No vCPU is left that could power it on again.
+            log_of!(vcpu.vm(), "{}: all of its vCPUs are off", vcpu.vm().name);
             power::end(vcpu.vm(), power::End::Off);
         }
     }
