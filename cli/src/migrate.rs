@@ -104,7 +104,8 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
     loop {
         let Copied { sections, pages, .. } = step(source, &Request::CopyStep { step: CopyStep::Round })?;
         let request = match moved.rounds {
-            0 => Request::Restore { file: file.to_owned(), clock, sections },
+            // Its machine has trusted it.
+            0 => Request::Restore { file: file.to_owned(), clock, sections, trusted: true },
             _ => Request::RestoreMore { sections },
         };
         restore::load(target, &request, |_| ())?;

@@ -10,7 +10,7 @@ use crate::args::RestoreArgs;
 use crate::config::Arch;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
-use crate::control::protocol::{Clock, Reply, Request, State};
+use crate::control::protocol::{Reply, Request, State};
 use crate::exit;
 use crate::operate::Target;
 use crate::progress::Task;
@@ -25,7 +25,7 @@ pub fn run(args: &RestoreArgs) -> Result<u8> {
     let path = std::path::absolute(&args.file).with_context(|| args.file.display().to_string())?;
     let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
     let summary = check(&mut connection, &path)?;
-    let target = restore(connection, &summary, &path, args.clock)?;
+    let target = restore(connection, &summary, &path, args)?;
     target.report(args.json, State::Running, "runs", None)
 }
 
@@ -67,12 +67,12 @@ pub(crate) fn may_have(connection: &mut Connection, name: &str, arch: Arch) -> R
 ///
 /// # Errors
 /// The machine can't have the VM.
-fn restore(connection: Connection, summary: &Summary, path: &Path, clock: Clock) -> Result<Target> {
+fn restore(connection: Connection, summary: &Summary, path: &Path, args: &RestoreArgs) -> Result<Target> {
     let mut target = Target { connection, vm: summary.guest.name.clone() };
     let task = Task::start(format!("restoring {}", target.name()));
     target.connection.set_patience(Some(PATIENCE))?;
     let size = std::fs::metadata(path).map_or(0, |file| file.len()).max(summary.pages * 4096);
-    let request = Request::Restore { file: path.to_owned(), clock, sections: None };
+    let request = Request::Restore { file: path.to_owned(), clock: args.clock, sections: None, trusted: args.trusted };
     load(&mut target, &request, |done| task.percent(done as f64 * 100.0 / size.max(1) as f64))?;
     Ok(target)
 }
@@ -100,7 +100,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::control::protocol::{self, VERSION};
+    use crate::control::protocol::{self, Clock, VERSION};
 
     /// Another command may have created a VM of this name meanwhile, which is why the machine refuses.
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         });
         let connection = Connection::open(&sockets, "b").unwrap();
         let mut target = Target { connection, vm: "db".into() };
-        let request = Request::Restore { file: "a.snap".into(), clock: Clock::Real, sections: Some(9) };
+        let request = Request::Restore { file: "a.snap".into(), clock: Clock::Real, sections: Some(9), trusted: false };
         assert!(load(&mut target, &request, |_| ()).unwrap_err().to_string().contains("the machine has a VM called db"));
         drop(target);
         let asked = machine.join().unwrap();

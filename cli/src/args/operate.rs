@@ -81,6 +81,9 @@ pub struct RestoreArgs {
     /// Whether the VM's clocks advance by the time since it was saved, or continue where they stopped.
     #[arg(long, value_name = "CLOCK", value_enum, default_value = "real")]
     pub clock: Clock,
+    /// Let the VM keep `ipi = "direct"`, by which it can disturb others: the file comes from somebody that they trust.
+    #[arg(long)]
+    pub trusted: bool,
     /// Print a JSON object: machine, vm and its state.
     #[arg(long)]
     pub json: bool,

@@ -115,6 +115,9 @@ pub enum Request {
         /// How many sections of the file there are, if it still grows: [`Request::RestoreMore`] follows.
         #[serde(default)]
         sections: Option<u32>,
+        /// The VM keeps `ipi = "direct"`.
+        #[serde(default)]
+        trusted: bool,
     },
     /// There are more sections of the file. Answered as [`Request::Restore`].
     RestoreMore {

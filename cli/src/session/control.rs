@@ -70,7 +70,7 @@ impl Session<'_> {
             Request::Hold { vm } => self.begin_hold(id, &vm),
             Request::Copy { vm, file } => self.copy(id, &vm, &file),
             Request::CopyStep { step } => self.step_of_copy(id, step),
-            Request::Restore { file, clock, sections } => self.restore(id, &file, clock, sections),
+            Request::Restore { file, clock, sections, trusted } => self.restore(id, &file, (clock, sections), trusted),
             Request::RestoreMore { sections } => self.restore_more(id, sections),
             Request::Trace => self.trace(id),
             Request::TraceStop => self.stop_trace(id),

@@ -135,15 +135,18 @@ impl Session<'_> {
     }
 
     /// Begins to restore a VM from a file.
-    pub(super) fn restore(&mut self, id: ClientId, file: &Path, clock: Clock, sections: Option<u32>) {
-        let begun = self.begin_restore(file, clock, sections);
+    pub(super) fn restore(&mut self, id: ClientId, file: &Path, how: (Clock, Option<u32>), trusted: bool) {
+        let begun = self.begin_restore(file, how, trusted);
         self.begin(id, None, begun);
     }
 
-    fn begin_restore(&mut self, file: &Path, clock: Clock, sections: Option<u32>) -> Result<(u32, Steps), String> {
+    fn begin_restore(&mut self, file: &Path, (clock, sections): (Clock, Option<u32>), trusted: bool) -> Result<(u32, Steps), String> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
+        if !trusted {
+            reader.drop_trust().map_err(|error| format!("{}: {error}", file.display()))?;
+        }
         if reader.arch() != self.arch() {
             return Err(format!("the snapshot is of a VM on {}, this machine is of another architecture", reader.arch().name()));
         }

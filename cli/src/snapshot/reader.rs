@@ -2,11 +2,12 @@
 
 use std::io::{self, Read};
 
-use stile_blob::{Files, Package};
+use stile_blob::{Files, IpiAccess, Package};
 use stile_snapshot::pages::{Entry, PAGE, WINDOW, entries, table_length};
 use stile_snapshot::section::{self, Arch, Checker, Header, Kind, PREFIX};
 use thiserror::Error as ThisError;
 
+use super::whole_package;
 use crate::config;
 use crate::guest::Guest;
 
@@ -87,6 +88,19 @@ impl<R: Read> Reader<R> {
             return Err(Error::Contradiction("its description and its configuration are of different VMs"));
         }
         Ok(Self { from, checker, header, guest, package, states: 0, position: DESCRIPTION })
+    }
+
+    /// Takes a permission from the VM that disturbs others, as anybody may have written the file: `ipi = "direct"`.
+    ///
+    /// # Errors
+    /// The configuration can't be encoded.
+    pub fn drop_trust(&mut self) -> Result<(), Error> {
+        let Package { mut vm, files } = Package::parse(&self.package, Files::default())?;
+        if vm.techniques.ipi != IpiAccess::Trapped {
+            vm.techniques.ipi = IpiAccess::Trapped;
+            self.package = whole_package(&vm, files)?;
+        }
+        Ok(())
     }
 
     /// The VM's architecture.
@@ -182,7 +196,7 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use stile_blob::{Mode, OnReset, Share, Techniques, Vm};
+    use stile_blob::{Interrupts, Mode, OnReset, Share, Techniques, Vm};
     use stile_snapshot::pages::{BLOCK_SIZE, Builder};
 
     use super::*;
@@ -255,6 +269,20 @@ mod tests {
         assert!(sections.into_iter().eq(states.chain([Section::Piece(piece())])));
         let summary = verify(&bytes[..]).unwrap();
         assert_eq!((summary.memory, summary.pages, summary.guest), (64 << 20, 2, guest("web")));
+    }
+
+    #[test]
+    fn trust_is_dropped() {
+        let mut vm = vm(2);
+        (vm.techniques.ipi, vm.techniques.interrupts) = (IpiAccess::Direct, Interrupts::Direct);
+        let package = whole_package(&vm, Files::default()).unwrap();
+        let writer = Writer::new(Vec::new(), &guest("web"), &vm, &package, config::Arch::Aarch64).unwrap();
+        let bytes = writer.finish().unwrap();
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        assert_eq!(reader.package, package);
+        reader.drop_trust().unwrap();
+        let techniques = Package::parse(&reader.package, Files::default()).unwrap().vm.techniques;
+        assert_eq!((techniques.ipi, techniques.interrupts), (IpiAccess::Trapped, Interrupts::Direct));
     }
 
     #[test]

@@ -68,14 +68,14 @@ impl Broken {
                 client.receive()?;
                 let Copied { sections, .. } = copied(&mut client, &Request::CopyStep { step: CopyStep::Round })?;
                 ensure!(sections.is_some(), "the copy is complete after one round");
-                target.send(&Request::Restore { file, clock: Clock::Real, sections })?;
+                target.send(&Request::Restore { file, clock: Clock::Real, sections, trusted: false })?;
                 while matches!(target.receive()?, Reply::Progress { .. }) {}
                 drop(target);
                 wait(&mut connect(other)?, vm, None, end)?;
                 (vm, Some(State::Running))
             }
             Self::Restore(file, vm) => {
-                client.send(&Request::Restore { file: runtime.join(file), clock: Clock::Real, sections: None })?;
+                client.send(&Request::Restore { file: runtime.join(file), clock: Clock::Real, sections: None, trusted: false })?;
                 let mut before = u64::MAX;
                 loop {
                     match client.receive()? {

@@ -24,7 +24,7 @@ const SUITES: [(&str, &str); 5] =
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let mut scenarios =
         vec![masked(programs)?, masked_in_firmware(programs)?, unreachable(programs)?, debian(programs, false)?, debian(programs, true)?];
-    scenarios.extend([misplaced(programs)?, switched(programs)?]);
+    scenarios.extend([misplaced(programs)?, switched(programs)?, restored(programs)?]);
     for trusted in [false, true] {
         for (suite, append) in SUITES {
             let vm = vm(programs, suite, &format!("{append}{}", if trusted { " trusted" } else { "" }))?;
@@ -37,6 +37,27 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(two_states(programs)?);
     scenarios.push(virtual_with_two_states(programs)?);
     Ok(scenarios)
+}
+
+/// A trusted VM with direct interrupts is saved, destroyed and restored. Its interrupts are direct again: a sample regains its CPUs.
+fn restored(programs: &Programs) -> Result<Scenario> {
+    let config = trusting(&vm(programs, "snapshot", "holds=1000")?, programs, 1_000_000)?;
+    let steps = vec![
+        Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
+        Step::new("", "destroy m/snapshot --force", &["m/snapshot is destroyed"]),
+        Step::new("", "restore m a.snap --trusted", &["m/snapshot runs"]),
+        // The first sample, at the latest, regains them.
+        Step::new("snapshot: round", "top m/snapshot --once --json --interval 0.5", &["regained"]).fresh(),
+        Step::new("snapshot: round", "pause m/snapshot", &["m/snapshot is paused"]).fresh(),
+        Step::new("", "resume m/snapshot", &[]),
+        Step::new("snapshot: round", "stop m/snapshot --force", &[]).fresh(),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = vec!["snapshot: round 2".into(), ROUND.into()];
+    expect.absent = vec!["FAIL", "SGIs trap"];
+    expect.notes.push(SAME_MEMORY.into());
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("direct/restored", "--exits") })
 }
 
 /// The GIC has two security states, as on most boards: the VM is refused.

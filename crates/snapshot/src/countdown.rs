@@ -14,6 +14,13 @@ pub fn compare(left: u64, now: u64) -> u64 {
     if left == NEVER { u64::MAX } else { now.saturating_add_signed(left as i64) }
 }
 
+/// Returns by how many ticks a counter advances, which are `ticks` but for an error of up to `tolerance`. `offset`: how far
+/// it is ahead of the machine's counter, modulo 2^64. If it can be the machine's counter afterwards, it is.
+pub fn rounded(offset: u64, ticks: u64, tolerance: u64) -> u64 {
+    let ahead = offset.wrapping_add(ticks) as i64;
+    if ahead.unsigned_abs() > tolerance { ticks } else { ticks.checked_add_signed(ahead.wrapping_neg()).unwrap_or(ticks) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +47,15 @@ mod tests {
         fn what_has_expired_and_what_has_not_is_the_same(at: u64, then: u64, now in 0..u64::MAX - 1) {
             prop_assert_eq!(compare(left(at, then), now) <= now, at <= then);
         }
+    }
+
+    #[test]
+    fn a_counter_becomes_the_machines_if_it_is_near() {
+        for (offset, ticks, expected) in
+            [(-1000_i64, 1000, 1000), (-1000, 1003, 1000), (-1000, 998, 1000), (-1000, 989, 989), (3, 1, 1), (500, 7, 7)]
+        {
+            assert_eq!(rounded(offset as u64, ticks, 10), expected);
+        }
+        assert_eq!(rounded(u64::MAX, 2, 10), 1);
     }
 }

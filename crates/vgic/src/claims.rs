@@ -30,6 +30,11 @@ impl<const VMS: usize> Claims<VMS> {
         self.of.iter().fold(0, |all, cpus| all | cpus)
     }
 
+    /// CPUs that other VMs than number `vm` have claimed.
+    pub fn of_others(&self, vm: usize) -> u64 {
+        self.of.iter().enumerate().filter(|&(other, _)| other != vm % VMS).fold(0, |all, (_, cpus)| all | cpus)
+    }
+
     /// The CPU that takes the hypervisor's interrupts: an unclaimed one. `None` without claims, or if all CPUs are claimed.
     pub fn housekeeper(&self) -> Option<u8> {
         self.housekeeper
@@ -68,6 +73,7 @@ mod tests {
         let mut claims = Claims::<4>::new();
         assert_eq!(claims.claim(0, 0b0011, 0b1111), Change { cpus: 0b0011, moved_to: Some(2) });
         assert_eq!(claims.claim(1, 0b0110, 0b1111), Change { cpus: 0b0100, moved_to: Some(3) });
+        assert_eq!((claims.of_others(0), claims.of_others(1), claims.of_others(2)), (0b0110, 0b0011, 0b0111));
         assert_eq!(claims.release(0), Change { cpus: 0b0001, moved_to: None });
         assert_eq!(claims.claimed(), 0b0110);
         assert_eq!(claims.release(0), Change { cpus: 0, moved_to: None });

@@ -1,7 +1,7 @@
 //! Creation of VMs: those of the configuration, and others on request.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_blob::{Blob, Files, Interrupts, Nested, Share, Techniques};
 use stile_ledger::Ledger;
@@ -19,6 +19,9 @@ use crate::cpu::{self, SCHEDULE};
 use crate::device::{Devices, Optional};
 use crate::{image, memory, nodes};
 
+/// Whether VMs of this machine may have direct interrupts.
+static MAY_BE_DIRECT: AtomicBool = AtomicBool::new(false);
+
 /// Creates every VM of the blob without starting it.
 ///
 /// # Errors
@@ -28,39 +31,32 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     image::set(blob);
     retire::setup();
     // LPIs of any VM's functions may arrive on any CPU, and the ablated vectors use list registers differently.
+    // Neither can be created later.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
+    MAY_BE_DIRECT.store(may_be_direct, Ordering::Relaxed);
     for (number, config) in vms.enumerate() {
         if !retire::claim(number) {
             return Err("more VMs than there may be");
         }
-        create_as(number, &config, files, may_be_direct)?;
+        create(number, &config, files)?;
     }
     Ok(())
 }
 
 /// Creates a VM, off, under a number that was [claimed](retire::claim). The configuration's name, and `files`, live
-/// as long as the VM. Its interrupts are never direct: other vCPUs may run on its CPUs already.
+/// as long as the VM.
 ///
 /// # Errors
 /// A description of what this board cannot provide. Of the VM only its number remains claimed, and what its
 /// [arena](arena) had allocated before.
 pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
-    create_as(number, config, files, false)
-}
-
-fn create_as(
-    number: usize,
-    config: &stile_blob::Vm<'static>,
-    files: Files<'static>,
-    may_be_direct: bool,
-) -> Result<&'static Vm, &'static str> {
     if !Arch::can_start(config.mode) {
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
     let cpus = cpus(config);
     let pieces = allocate_ram(config, &nodes::near(cpus))?;
     arena::of_vm(number).prefer(cpus);
-    let vm = build(number, config, files, pieces.clone(), may_be_direct);
+    let vm = build(number, config, files, pieces.clone());
     if vm.is_err() {
         memory::free_guest(&pieces);
         cpu::remove_vm(number as u8);
@@ -106,7 +102,6 @@ fn build(
     config: &stile_blob::Vm<'static>,
     files: Files<'static>,
     pieces: heapless::Vec<Piece, MAX_PIECES>,
-    may_be_direct: bool,
 ) -> Result<&'static Vm, &'static str> {
     let arena = arena::of_vm(number);
     let mut techniques = config.techniques;
@@ -114,7 +109,12 @@ fn build(
     techniques.wfi_passthrough &= config.share.cap.is_none();
     let has_links = config.has_links();
     // Signals between VMs are not routed to direct interrupts.
-    if !may_be_direct || has_links || techniques.nested != Nested::Off || !config.pinned || !techniques.wfi_passthrough {
+    if !MAY_BE_DIRECT.load(Ordering::Relaxed)
+        || has_links
+        || techniques.nested != Nested::Off
+        || !config.pinned
+        || !techniques.wfi_passthrough
+    {
         techniques.interrupts = Interrupts::Virtual;
     }
     let place = arena.allocate::<Vm>()?;

@@ -1,5 +1,5 @@
-//! Exclusive CPUs of VMs with direct interrupts ([`super::direct`]): claimed at the VM's creation, and released with
-//! it.
+//! CPUs of VMs with direct interrupts ([`super::direct`]): claimed at the VM's creation, and released with it. Several
+//! VMs may claim a CPU.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -74,6 +74,11 @@ fn cpus_of(cpus: u64) -> impl Iterator<Item = usize> {
 /// Whether a CPU is left for Stile's own interrupts.
 pub fn has_housekeeper() -> bool {
     HOUSEKEEPER.load(Ordering::Relaxed) != u8::MAX
+}
+
+/// CPUs that other VMs than number `vm` have claimed.
+pub fn of_others(vm: usize) -> u64 {
+    CLAIMS.lock().of_others(vm)
 }
 
 /// Owner of SGIs that are pending at a CPU where no vCPU is direct.

@@ -14,6 +14,7 @@ use stile_blob::{BinaryPoint, Interrupts, IpiAccess, Techniques};
 use stile_board::MAX_CPUS;
 use stile_vgic::{Owner, is_on_cpus_of_its_affinities};
 
+use super::claims;
 use super::delivery;
 use super::interface;
 use super::place::{Place, find};
@@ -72,7 +73,7 @@ impl Trust {
             return None;
         }
         let cpus = || (0..usize::from(config.vcpus)).map(|vcpu| config.cpus_of(vcpu, online));
-        if let Some(why) = refusal(techniques, cpus()) {
+        if let Some(why) = refusal(vm, techniques, cpus()) {
             log!("{}: SGIs trap, although ipi = \"direct\" is asked for: {why}", config.name);
             return None;
         }
@@ -129,14 +130,16 @@ impl Drop for Trust {
 }
 
 /// Reason why a VM whose vCPUs have these CPUs cannot send SGIs without exits, if any.
-fn refusal(techniques: Techniques, cpus: impl Iterator<Item = u64>) -> Option<&'static str> {
+fn refusal(vm: usize, techniques: Techniques, cpus: impl Iterator<Item = u64>) -> Option<&'static str> {
+    // A vCPU of another VM may be direct there now, and have the CPU's SGIs.
+    let others = claims::of_others(vm);
     let affinity = |cpu| board::get().cpus.get(cpu).copied();
     if techniques.binary_point == BinaryPoint::Common {
         Some("the physical CPU interface has no fixed binary_point = \"common\"")
     } else if gic::priorities().is_none_or(|priorities| priorities.bits() != u32::from(interface::shape().priority_bits)) {
         Some("the virtual CPU interface has other bits of a priority than the physical one")
-    } else if !is_on_cpus_of_its_affinities(cpus, affinity, |cpu| owner_at(cpu).is_some()) {
-        Some("each vCPU must have a CPU of the same affinity, as of no other such VM")
+    } else if !is_on_cpus_of_its_affinities(cpus, affinity, |cpu| owner_at(cpu).is_some() || others >> cpu & 1 != 0) {
+        Some("each vCPU must have a CPU of the same affinity, and no other VM with direct interrupts may use it")
     } else {
         None
     }

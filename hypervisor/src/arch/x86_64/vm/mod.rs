@@ -20,6 +20,7 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable};
 use stile_sched::{VCPUS, VcpuId};
+use stile_snapshot::countdown;
 use stile_x86_decode::cache::Counters;
 
 use crate::address_space;
@@ -381,13 +382,16 @@ impl Vcpu {
         if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
-    /// Advances the vCPU's TSC, and brings its APIC timer's expiry forward, by the given number of ticks.
+    /// Advances the vCPU's TSC, and brings its APIC timer's expiry forward, by the given number of ticks. A TSC that is
+    /// the processor's but for their rounding becomes that, so that the deadline timer can be passed through.
     ///
     /// # Safety
     /// As [`Vcpu::hold_time`].
     pub unsafe fn advance_time(&self, ticks: u64) {
         // SAFETY: the caller guarantees that the vCPU is not loaded.
         let (apic, context) = unsafe { (self.apic(), self.context()) };
+        // A microsecond.
+        let ticks = countdown::rounded(self.msrs.tsc_offset(), ticks, timer::frequency() / 1_000_000);
         apic.advance_timer(ticks);
         context.set_tsc_offset(self.msrs.hold_tsc(ticks.wrapping_neg()));
     }
