@@ -33,6 +33,20 @@ struct Moved {
     paused_pages: u64,
     /// Pages read while it was paused, to find those that had changed.
     paused_pages_read: u64,
+    /// Work of both machines' Stile while it was paused, by their counters.
+    paused_nanoseconds: u64,
+    /// The same, if their emulators count instructions.
+    paused_instructions: Option<u64>,
+}
+
+impl Moved {
+    /// Stile's work while the VM was paused, in instructions if they are counted.
+    fn downtime(&self) -> String {
+        match self.paused_instructions {
+            Some(instructions) => format!("{instructions} instructions of Stile"),
+            None => format!("Stile {} \u{b5}s of the machines' time", self.paused_nanoseconds.div_ceil(1000)),
+        }
+    }
 }
 
 /// The output of `--json`.
@@ -83,11 +97,12 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
         let done = Done { machine: &target.connection.name, vm: &target.vm, state: State::Running, moved };
         out::line(serde_json::to_string(&done).context("writing JSON")?)?;
     } else {
-        let Moved { rounds, pages, paused_pages, paused_pages_read } = moved;
+        let Moved { rounds, pages, paused_pages, paused_pages_read, .. } = moved;
         out::note(format_args!(
             "stile: {} runs; {pages} pages were copied in {rounds} rounds while it ran, and {paused_pages} of {paused_pages_read} \
-             that it had accessed since while it was paused",
-            target.name()
+             that it had accessed since while it was paused, which took {}",
+            target.name(),
+            moved.downtime()
         ));
     }
     Ok(exit::OK)
@@ -120,12 +135,14 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
         collect(source, &Request::CopyStep { step: CopyStep::Collect })?;
     }
     save::hold(source, State::Running)?;
-    let Copied { pages, read, .. } = step(source, &Request::CopyStep { step: CopyStep::End })?;
+    let Copied { pages, read, work: saving, .. } = step(source, &Request::CopyStep { step: CopyStep::End })?;
     (moved.paused_pages, moved.paused_pages_read) = (pages, read);
     // From here on the copy may run: if this command is killed, one of the two stays paused.
     let state = source.keep()?;
     ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
-    restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
+    let loading = restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
+    moved.paused_nanoseconds = saving.nanoseconds + loading.nanoseconds;
+    moved.paused_instructions = saving.instructions.zip(loading.instructions).map(|(saving, loading)| saving + loading);
     Ok(moved)
 }
 

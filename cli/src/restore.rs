@@ -10,7 +10,7 @@ use crate::args::RestoreArgs;
 use crate::config::Arch;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
-use crate::control::protocol::{Reply, Request, State};
+use crate::control::protocol::{Reply, Request, State, Work};
 use crate::exit;
 use crate::operate::Target;
 use crate::progress::Task;
@@ -77,16 +77,17 @@ fn restore(connection: Connection, summary: &Summary, path: &Path, args: &Restor
     Ok(target)
 }
 
-/// Sends a request that restores a VM, or more of it, and waits for its end. After a failure the machine removes what there is of it.
+/// Sends a request that restores a VM, or more of it, and waits for its end. Returns Stile's work. After a failure the
+/// machine removes what there is of it.
 ///
 /// # Errors
 /// The machine can't have the VM.
-pub(crate) fn load(target: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<()> {
+pub(crate) fn load(target: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<Work> {
     target.connection.send(request)?;
     loop {
         match target.connection.receive()? {
             Reply::Progress { done, .. } => progress(done),
-            Reply::Done => return Ok(()),
+            Reply::Loaded(work) => return Ok(work),
             Reply::Refused { message } => bail!("{} can't be restored: {message}", target.name()),
             other => bail!("{}: unexpected answer: {other:?}", target.name()),
         }

@@ -611,16 +611,21 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
         let touches = TOUCHES[number].load(Ordering::Relaxed);
         machine.run_until(|| TOUCHES[number].load(Ordering::Relaxed) > touches + 10);
     }
+    let rested = fake::RESTED.load(Ordering::Relaxed);
     pause(machine, &mut window);
     assert!(round(Scope::Rest, &mut window), "it has accessed its memory since");
     let mut states = Vec::new();
-    loop {
-        let (length, more) = vm.save_state(states.len(), &mut window).unwrap();
-        states.push(window[..length].to_vec());
-        if !more {
-            break;
+    let mut part = Some(0);
+    while let Some(at) = part {
+        let (length, next) = vm.save_state(at, &mut window).unwrap();
+        if length == 0 {
+            assert_eq!(next, part, "not all vCPUs are prepared yet");
+        } else {
+            states.push(window[..length].to_vec());
         }
+        part = next;
     }
+    assert_eq!(fake::RESTED.load(Ordering::Relaxed) - rested, 2 * vm.vcpus.len());
     assert!(vm.save_state(states.len(), &mut window).is_err(), "no such part");
     assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");
     let registers = |vm: &vm::Vm| vm.vcpus.iter().map(|vcpu| vcpu.arch.saved.load(Ordering::Relaxed)).collect::<Vec<_>>();

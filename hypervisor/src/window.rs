@@ -10,7 +10,7 @@ use stile_snapshot::pages::WINDOW;
 use stile_wire::Event;
 
 use crate::arch::Arch;
-use crate::arch::contract::Host;
+use crate::arch::contract::{Counter, Host};
 use crate::nodes::Near;
 use crate::{console, memory};
 
@@ -36,7 +36,7 @@ pub fn open(tag: u32, mark: u64) {
         }
     });
     match pages {
-        Some(pages) => console::event(&Event::Window { tag, address: pages.start, size: WINDOW as u32 }),
+        Some(pages) => console::event(&Event::Window { tag, address: pages.start, size: WINDOW as u32, counter_hz: Arch::frequency() }),
         None => {
             console::refuse(tag, format_args!("no memory for a window of {} KiB: {} KiB are free", WINDOW >> 10, memory::available() >> 10))
         }

@@ -106,7 +106,7 @@ pub enum Request {
         /// The step.
         step: CopyStep,
     },
-    /// Creates a VM from a snapshot, and lets it run. Answered as [`Request::Create`].
+    /// Creates a VM from a snapshot, and lets it run. Answered by some [`Reply::Progress`], and [`Reply::Loaded`].
     Restore {
         /// The file, which the machine's process reads.
         file: PathBuf,
@@ -208,6 +208,8 @@ pub enum Reply {
     },
     /// The answer to [`Request::CopyStep`].
     Copied(Copied),
+    /// The answer to [`Request::Restore`] and [`Request::RestoreMore`]: so much work was it.
+    Loaded(Work),
     /// The answer to [`Request::Control`] and [`Request::Create`].
     Done,
     /// The request was not carried out.
@@ -219,6 +221,15 @@ pub enum Reply {
     Ended,
 }
 
+/// Stile's work for a request, without the time in which it waited for the machine's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Nanoseconds of the machine's counter.
+    pub nanoseconds: u64,
+    /// Instructions, if the emulator's counter counts them.
+    pub instructions: Option<u64>,
+}
+
 /// Result of a step of a VM's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
@@ -228,6 +239,8 @@ pub struct Copied {
     pub pages: u64,
     /// Pages of the blocks that it read.
     pub read: u64,
+    /// Stile's work.
+    pub work: Work,
 }
 
 /// Counts of a CPU during a trace.

@@ -33,12 +33,34 @@ pub enum Machine {
     Pc(Pc),
 }
 
+/// What a machine's counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Time.
+    Time,
+    /// An instruction per tick.
+    PerTick,
+    /// An instruction per nanosecond.
+    PerNanosecond,
+}
+
 impl Machine {
     /// Its architecture.
     pub const fn arch(&self) -> Arch {
         match self {
             Self::Arm(_) => Arch::Aarch64,
             Self::Pc(_) => Arch::X86_64,
+        }
+    }
+
+    /// What its counter counts.
+    pub(crate) const fn counting(&self) -> Counting {
+        match self {
+            // `-icount shift=0`.
+            Self::Arm(Board { icount: true, .. }) => Counting::PerNanosecond,
+            Self::Arm(_) => Counting::Time,
+            // Bochs' time-stamp counter.
+            Self::Pc(_) => Counting::PerTick,
         }
     }
 

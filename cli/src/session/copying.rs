@@ -7,7 +7,7 @@ use stile_wire::{Command, Scope};
 
 use super::next::{Next, Window};
 use super::sent::Sent;
-use crate::control::protocol::{Copied, CopyStep, Reply};
+use crate::control::protocol::{Copied, CopyStep, Reply, Work};
 use crate::snapshot::Writer;
 
 /// A VM that is being copied.
@@ -110,7 +110,9 @@ impl<W: Write> Copying<W> {
         let part = window.part(self.window, length)?;
         let writer = self.writer.as_mut().ok_or(io::ErrorKind::InvalidData)?;
         if self.phase == Phase::State {
-            writer.state(&part)?;
+            if !part.is_empty() {
+                writer.state(&part)?;
+            }
             if let Some(part) = next {
                 return Ok(Next::Send(Command::SaveState { tag: self.tag, vm: self.vm, part: part as u16 }));
             }
@@ -145,7 +147,7 @@ impl<W: Write> Copying<W> {
         Ok(Next::Wait(self.copied(Some(sections))))
     }
 
-    const fn copied(&self, sections: Option<u32>) -> Reply {
-        Reply::Copied(Copied { sections, pages: self.pages, read: self.read })
+    fn copied(&self, sections: Option<u32>) -> Reply {
+        Reply::Copied(Copied { sections, pages: self.pages, read: self.read, work: Work::default() })
     }
 }

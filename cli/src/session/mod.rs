@@ -37,6 +37,7 @@ mod view;
 mod waiting;
 mod watch;
 mod watching;
+mod work;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -61,7 +62,7 @@ use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
 use crate::control::protocol;
 use crate::control::server::{self, ClientId};
-use crate::emulator::{Emulator, Machine, MachineMemory, Pipes, SharedMemory};
+use crate::emulator::{Counting, Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
 use abandonment::Abandonment;
@@ -122,6 +123,14 @@ impl Source {
         match self {
             Self::Emulator { machine, image, .. } => machine.command_line(image),
             Self::Serial { name, .. } => name.clone(),
+        }
+    }
+
+    /// What the machine's counter counts.
+    const fn counting(&self) -> Counting {
+        match self {
+            Self::Emulator { machine, .. } => machine.counting(),
+            Self::Serial { .. } => Counting::Time,
         }
     }
 
@@ -247,6 +256,7 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         postponed: Vec::new(),
         transfer: None,
         packages: BTreeMap::new(),
+        counting: request.source.counting(),
         image: request.source.image(),
         memory: request.source.take_memory(emulator.as_ref()),
         logs,
@@ -334,6 +344,8 @@ struct Session<'a> {
     packages: BTreeMap<String, Vec<u8>>,
     /// The machine's RAM, if this process has access to it.
     memory: Option<MachineMemory>,
+    /// What the machine's counter counts.
+    counting: Counting,
     /// The file that the machine was started with.
     image: Option<PathBuf>,
     consoles: Vec<Console>,

@@ -14,6 +14,7 @@ use super::line::Vm;
 use super::next::Next;
 use super::outcome::Fate;
 use super::transfer::{Restoring, Saving, Steps, Transfer};
+use super::work::Clocked;
 use super::{Session, line};
 use crate::config::Arch;
 use crate::control::protocol::{Clock, CopyStep, Reply};
@@ -46,7 +47,8 @@ impl Session<'_> {
     fn begin(&mut self, client: ClientId, file: Option<&Path>, begun: Result<(u32, Steps), String>) {
         match begun {
             Ok((tag, steps)) => {
-                self.transfer = Some(Transfer { client, tag, file: file.map(Path::to_owned), abandoned: false, steps });
+                let (file, work) = (file.map(Path::to_owned), Clocked::new(self.counting));
+                self.transfer = Some(Transfer { client, tag, file, abandoned: false, work, steps });
                 self.open_window(client, tag);
             }
             Err(why) => self.refuse(client, why),
@@ -214,7 +216,7 @@ impl Session<'_> {
 
     /// Takes the next step of the transfer.
     fn take_step(&mut self, next: Result<Next, String>) {
-        let Some(transfer) = &self.transfer else { return };
+        let Some(transfer) = &mut self.transfer else { return };
         let client = transfer.client;
         match next {
             Ok(Next::Send(command)) => {
@@ -225,11 +227,15 @@ impl Session<'_> {
                 }
             }
             Ok(Next::Wait(reply)) => {
+                let reply = transfer.work.report(reply);
                 if let Some(control) = &mut self.control {
                     control.reply(client, reply);
                 }
             }
-            Ok(Next::Complete(reply)) => self.complete_transfer(client, reply),
+            Ok(Next::Complete(reply)) => {
+                let reply = transfer.work.report(reply);
+                self.complete_transfer(client, reply);
+            }
             Err(why) => self.complete_transfer(client, Reply::Refused { message: why }),
         }
     }
@@ -251,6 +257,11 @@ impl Session<'_> {
         let (Some(transfer), Some(memory)) = (&mut self.transfer, &mut self.memory) else {
             return Err("the transfer was abandoned".into());
         };
+        match *event {
+            Event::Window { counter_hz, .. } => transfer.work.set_frequency(counter_hz),
+            Event::Saved { ticks, .. } | Event::Restored { ticks, .. } => transfer.work.add(ticks),
+            _ => {}
+        }
         if let Event::Window { .. } = event {
             memory.opened().map_err(|error| format!("the machine's memory: {error}"))?;
         }

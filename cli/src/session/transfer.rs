@@ -8,7 +8,8 @@ use stile_wire::{Action, Command, Scope};
 
 use super::copying::Copying;
 use super::next::{Next, Window};
-use crate::control::protocol::{Clock, Reply};
+use super::work::Clocked;
+use crate::control::protocol::{Clock, Reply, Work};
 use crate::control::server::ClientId;
 use crate::guest::Guest;
 use crate::snapshot::{self, Reader, Section, Writer};
@@ -27,6 +28,8 @@ pub struct Transfer {
     pub file: Option<PathBuf>,
     /// The client has disconnected.
     pub abandoned: bool,
+    /// Stile's work for the request at hand.
+    pub work: Clocked,
     /// Its direction and progress.
     pub steps: Steps,
 }
@@ -101,7 +104,9 @@ impl<W: Write> Saving<W> {
         let (tag, vm) = (self.tag, self.vm);
         match (self.memory, next) {
             (false, next) => {
-                writer.state(&part)?;
+                if !part.is_empty() {
+                    writer.state(&part)?;
+                }
                 self.memory = next.is_none();
                 if let Some(part) = next {
                     return Ok(Next::Send(Command::SaveState { tag, vm, part: part as u16 }));
@@ -224,19 +229,21 @@ impl<R: Read> Restoring<R> {
                 self.phase = Phase::Loading;
                 self.load(window)
             }
-            Phase::Ending => {
-                self.phase = Phase::Resuming;
-                Ok(Next::Send(Command::Control { tag: self.tag, vm: self.vm, action: Action::Resume }))
-            }
-            Phase::Resuming => Ok(Next::Complete(Reply::Done)),
+            // The restoration would have been reported.
+            Phase::Ending => Ok(Next::Complete(Reply::Refused { message: "the VM is gone".into() })),
+            Phase::Resuming => Ok(Next::Complete(Reply::Loaded(Work::default()))),
         }
     }
 
-    /// Stile has taken `done` entries of a piece, or a part of the state.
+    /// Stile has taken `done` entries of a piece, or a part of the state, or completed the VM.
     ///
     /// # Errors
     /// As [`Restoring::done`].
     pub fn restored(&mut self, done: u32, all: bool, window: &impl Window) -> Result<Next, snapshot::Error> {
+        if self.phase == Phase::Ending {
+            self.phase = Phase::Resuming;
+            return Ok(Next::Send(Command::Control { tag: self.tag, vm: self.vm, action: Action::Resume }));
+        }
         if all {
             self.progress.1 += 1;
             return self.load(window);
@@ -250,7 +257,7 @@ impl<R: Read> Restoring<R> {
         let Self { tag, vm, .. } = *self;
         if self.sections.is_some_and(|sections| self.reader.position() >= sections) {
             self.phase = Phase::Waiting;
-            return Ok(Next::Wait(Reply::Done));
+            return Ok(Next::Wait(Reply::Loaded(Work::default())));
         }
         let command = match self.reader.next_section()? {
             Some(Section::State(state)) => {

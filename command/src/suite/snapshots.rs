@@ -138,7 +138,7 @@ fn migrate_pc(programs: &Programs) -> Result<Scenario> {
     let other = format!("{other}[[vm]]\nname = \"keeper\"{keeper}");
     let steps = vec![
         Step::new("snapshot: round 2", "run --detach --name n --timeout 600 other.toml", &["n"]),
-        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused"]),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused", " instructions of Stile"]),
         Step::new(ROUND, "pause n/snapshot", &["n/snapshot is paused"]),
         Step::new("", "resume n/snapshot", &[]),
         Step::new("", "stop n/snapshot --force", &[]),
@@ -166,7 +166,11 @@ fn migrate(programs: &Programs) -> Result<Scenario> {
         Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused"]),
         Step::new(ROUND, "ps --json", &[r#"{"name":"snapshot","state":"running"}"#]),
         Step::new(ROUND, "start m/snapshot", &["there is no VM called snapshot"]).fails(2),
-        Step::new(ROUND, "migrate n/snapshot m --json", &[r#"{"machine":"m","vm":"snapshot","state":"running","rounds":"#]),
+        Step::new(
+            ROUND,
+            "migrate n/snapshot m --json",
+            &[r#"{"machine":"m","vm":"snapshot","state":"running","rounds":"#, r#""paused_instructions":null"#],
+        ),
         Step::new(HOLD, "stop n/keeper --force", &[]),
         Step::new("", "stop n/neighbour --force", &[]),
         Step::new("snapshot: round", "pause m/snapshot", &[]),

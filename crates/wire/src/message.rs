@@ -161,6 +161,8 @@ pub enum Event {
         address: u64,
         /// Size in bytes.
         size: u32,
+        /// Ticks of the counter per second.
+        counter_hz: u64,
     },
     /// The answer to [`Command::SaveState`], [`Command::SaveMemory`] and [`Command::Collect`]: a part is in the window. The other one is
     /// [`Event::Refused`].
@@ -173,8 +175,11 @@ pub enum Event {
         length: u32,
         /// The next part or address; `None` after the last.
         next: Option<u64>,
+        /// Ticks of the counter that the command took.
+        ticks: u64,
     },
-    /// The answer to [`Command::RestoreState`] and [`Command::RestoreMemory`]; the other one is [`Event::Refused`].
+    /// The answer to [`Command::RestoreState`] and [`Command::RestoreMemory`], of which the other one is [`Event::Refused`],
+    /// and to [`Command::RestoreEnd`], of which it is [`Event::Answer`].
     Restored {
         /// The command's tag.
         tag: u32,
@@ -182,6 +187,8 @@ pub enum Event {
         done: u32,
         /// Whether these are all.
         all: bool,
+        /// Ticks of the counter that the command took.
+        ticks: u64,
     },
 }
 
@@ -300,7 +307,8 @@ pub enum Command {
         /// Their number. Untrusted input.
         length: u32,
     },
-    /// Put a part of a paused virtual machine's state into the window: answered by [`Event::Saved`] or [`Event::Refused`].
+    /// Put a part of a paused virtual machine's state into the window: answered by [`Event::Saved`], or with length 0 and the same part
+    /// again if Stile is not ready yet, or by [`Event::Refused`].
     SaveState {
         /// Returned with the answer.
         tag: u32,
@@ -361,7 +369,8 @@ pub enum Command {
         /// Bytes in the window. Untrusted input.
         length: u32,
     },
-    /// The snapshot is complete: the virtual machine is paused from here on. Answered by [`Event::Answer`].
+    /// The snapshot is complete: the virtual machine is paused from here on. Answered by [`Event::Restored`], or if
+    /// it was not being restored by [`Event::Answer`].
     RestoreEnd {
         /// Returned with the answer.
         tag: u32,

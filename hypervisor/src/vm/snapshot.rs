@@ -18,6 +18,8 @@ use crate::arch::contract::{Counter, Host, Platform, Snapshots, VmPart};
 const READ_AT_ONCE: u64 = 128;
 /// Number of blocks that it passes over at most.
 const PASSED_AT_ONCE: u64 = 1024;
+/// Number of vCPUs that one call of [`Vm::save_state`] prepares at most.
+const RESTED_AT_ONCE: usize = 8;
 /// Number of blocks that one call of [`Vm::collect`] unmaps at most.
 const COLLECTED_AT_ONCE: u32 = 64;
 
@@ -30,21 +32,40 @@ const _: () = assert!(pages::PAGE as u64 == PAGE_SIZE && pages::BLOCK_SIZE == BL
 const _: () = assert!(pages::WINDOW as u64 <= Arch::COPIED_AT_ONCE);
 
 impl Vm {
-    /// Exports a part of its state. Returns the part's length, and whether there are more parts.
+    /// Exports a part of its state. Returns the part's length, and the number of the next part: with length 0 it is the
+    /// same one.
     ///
     /// # Errors
     /// The VM is not paused, or can't be saved.
-    pub fn save_state(&'static self, part: usize, to: &mut [u8]) -> Result<(usize, bool), &'static str> {
+    pub fn save_state(&'static self, part: usize, to: &mut [u8]) -> Result<(usize, Option<usize>), &'static str> {
         // Locked during the call: nothing resumes the VM.
         let state = self.power.state.lock();
         let State::Paused(since) = *state else { return Err(NOT_PAUSED) };
         self.check_savable()?;
         if part == 0 {
-            self.power.saved_pause.store(since, Ordering::Relaxed);
+            if self.power.saved_pause.swap(since, Ordering::Relaxed) != since {
+                self.power.rested.store(0, Ordering::Relaxed);
+            }
+            if !self.rest() {
+                return Ok((0, Some(part)));
+            }
         }
         self.check_pause(since)?;
         let length = Arch::save(self, part, since, to).ok_or(NO_PART)?;
-        Ok((length, part + 1 < Arch::parts(self)))
+        Ok((length, Some(part + 1).filter(|&next| next < Arch::parts(self))))
+    }
+
+    /// Prepares some vCPUs for a snapshot. Returns whether all are prepared.
+    fn rest(&'static self) -> bool {
+        let (all, done) = (self.vcpus.len(), self.power.rested.load(Ordering::Relaxed));
+        // Twice each: state that leaves one may reach others.
+        if done < 2 * all {
+            let first = done % all;
+            let next = all.min(first + RESTED_AT_ONCE);
+            Arch::rest(self, first..next);
+            self.power.rested.store(done + next - first, Ordering::Relaxed);
+        }
+        self.power.rested.load(Ordering::Relaxed) >= 2 * all
     }
 
     /// Exports a piece of its RAM, from an address on (crate `snapshot`). Returns the piece's length, and the address at

@@ -1,5 +1,7 @@
 //! Contract of snapshots: records of VMs and vCPUs at rest (crate `stile-snapshot`).
 
+use core::ops::Range;
+
 use stile_board::{intid, mpidr};
 use stile_snapshot::aarch64::{EL1_REGISTERS, Machine, Vcpu as SavedVcpu};
 use stile_snapshot::gic::Spis;
@@ -41,13 +43,24 @@ impl Snapshots for Arch {
         1 + block_count(vm) + vm.vcpus.len()
     }
 
+    /// Returns their interrupts from list registers to the distributor and redistributors.
+    fn rest(vm: &'static Vm, vcpus: Range<usize>) {
+        direct::collect_late(vm);
+        vm.vcpus.get(vcpus).unwrap_or_default().iter().for_each(|vcpu| withdraw(vm, vcpu));
+    }
+
     fn save(vm: &'static Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize> {
-        rest(vm);
         let blocks = block_count(vm);
         match part {
             0 => save_machine(vm, since, to),
             _ if part <= blocks => encode(&vm.arch.distributor.lock().save(part - 1)?, to),
-            _ => save_vcpu(vm.vcpus.get(part - 1 - blocks)?, since, to),
+            _ => {
+                let vcpu = vm.vcpus.get(part - 1 - blocks)?;
+                // Those that arrived since.
+                direct::collect_late(vm);
+                withdraw(vm, vcpu);
+                save_vcpu(vcpu, since, to)
+            }
         }
     }
 
@@ -101,17 +114,14 @@ fn block_count(vm: &Vm) -> usize {
     vm.arch.distributor.lock().block_count()
 }
 
-/// Returns all interrupts of a VM at rest from list registers to the distributor and redistributors, also those that
-/// arrived since the last call.
-fn rest(vm: &Vm) {
-    direct::collect_late(vm);
+/// Returns all interrupts of a vCPU at rest from list registers to the distributor and its redistributor, also those
+/// that arrived since the last call.
+fn withdraw(vm: &Vm, vcpu: &Vcpu) {
     let mut distributor = vm.arch.distributor.lock();
-    for vcpu in &vm.vcpus {
-        let requests = vcpu.arch.requests.take();
-        // Other vCPUs sync at their next load.
-        let _ = vcpu.arch.redistributor.lock().withdraw(&mut distributor, requests);
-        vcpu.arch.requests.announce_spis();
-    }
+    let requests = vcpu.arch.requests.take();
+    // Other vCPUs sync at their next load.
+    let _ = vcpu.arch.redistributor.lock().withdraw(&mut distributor, requests);
+    vcpu.arch.requests.announce_spis();
 }
 
 fn save_machine(vm: &Vm, since: u64, to: &mut [u8]) -> Option<usize> {

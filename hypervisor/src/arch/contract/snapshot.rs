@@ -1,5 +1,7 @@
 //! Snapshots of VMs.
 
+use core::ops::Range;
+
 use crate::vm::Vm;
 
 /// State of a VM at rest, in parts: records (crate `snapshot`) that its back end encodes and decodes. All methods are
@@ -10,6 +12,9 @@ pub trait Snapshots {
 
     /// Number of parts.
     fn parts(vm: &Vm) -> usize;
+
+    /// Prepares vCPUs of a paused VM, before its first part: brings state that the VM shares out of them.
+    fn rest(_vm: &'static Vm, _vcpus: Range<usize>) {}
 
     /// Encodes a part of a paused VM into `to`. `since`: when the VM was paused, in ticks of the counter. Returns the
     /// record's length; `None` if there is no such part.

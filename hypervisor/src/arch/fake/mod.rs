@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_blob::{Mitigations, Mode, Techniques};
 use stile_ledger::{Row, RowId};
@@ -345,6 +345,8 @@ impl Host for Arch {
 
 /// Ticks for which VMs were paused.
 pub static HELD: AtomicU64 = AtomicU64::new(0);
+/// vCPUs that were prepared for snapshots.
+pub static RESTED: AtomicUsize = AtomicUsize::new(0);
 /// Ticks by which clocks of restored VMs were advanced.
 pub static ADVANCED: AtomicU64 = AtomicU64::new(0);
 
@@ -394,6 +396,11 @@ impl Snapshots for Arch {
 
     fn parts(vm: &vm::Vm) -> usize {
         vm.vcpus.len()
+    }
+
+    fn rest(vm: &'static vm::Vm, vcpus: Range<usize>) {
+        assert!(vcpus.len() <= 8 && vcpus.end <= vm.vcpus.len());
+        RESTED.fetch_add(vcpus.len(), Ordering::Relaxed);
     }
 
     fn save(vm: &'static vm::Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize> {
