@@ -2,7 +2,7 @@
 
 use stile_snapshot::pc::IoApic as Saved;
 
-use crate::{Delivery, Message};
+use crate::{Batch, Delivery, Message};
 
 /// Number of interrupt inputs.
 pub const PINS: usize = 24;
@@ -33,8 +33,8 @@ const WRITABLE: u64 = 0xff00_0000_0001_afff;
 
 /// An I/O APIC of 24 pins.
 /// After each operation that may generate messages, the caller sends them by calling
-/// [`next_message`](Self::next_message) until it returns `None`. Polarity is ignored: lines are asserted or
-/// not.
+/// [`next_batch`](Self::next_batch) until it returns `None`, at most [`PINS`] times. Polarity is ignored: lines are
+/// asserted or not.
 #[derive(Clone, Debug)]
 pub struct IoApic {
     select: u8,
@@ -44,6 +44,8 @@ pub struct IoApic {
     lines: u32,
     /// Edges not yet sent.
     edges: u32,
+    /// Pins that may have a message to send, as their state has changed.
+    due: u32,
 }
 
 impl Default for IoApic {
@@ -55,7 +57,7 @@ impl Default for IoApic {
 impl IoApic {
     /// The reset state: all entries masked.
     pub const fn new() -> Self {
-        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0 }
+        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0, due: 0 }
     }
 
     /// Emulates a 32-bit read at `offset` in the page.
@@ -84,16 +86,18 @@ impl IoApic {
         let rises = asserted && self.lines & bit == 0;
         self.lines = if asserted { self.lines | bit } else { self.lines & !bit };
         // An edge on a masked pin is ignored.
-        if rises && entry & (LEVEL | MASKED) == 0 {
+        if rises && entry & MASKED == 0 && !is_level(*entry) {
             self.edges |= bit;
         }
+        self.due |= bit;
     }
 
     /// Ends the level-triggered interrupt of this vector, broadcast by a local APIC or written by the guest.
     pub fn end(&mut self, vector: u8) {
-        for entry in &mut self.entries {
-            if *entry as u8 == vector && *entry & LEVEL != 0 {
+        for (pin, entry) in self.entries.iter_mut().enumerate() {
+            if *entry as u8 == vector && is_level(*entry) {
                 *entry &= !REMOTE_IRR;
+                self.due |= 1 << pin;
             }
         }
     }
@@ -106,28 +110,53 @@ impl IoApic {
         self.entries.iter().any(is_signal)
     }
 
-    /// The next message to send. At most one per pin until its state changes.
-    pub fn next_message(&mut self) -> Option<Message> {
-        for (pin, entry) in self.entries.iter_mut().enumerate() {
-            let bit = 1 << pin;
-            let message = Message::from_redirection(*entry);
-            if *entry & LEVEL == 0 {
-                let sends = self.edges & bit != 0;
-                self.edges &= !bit;
-                if sends && message.is_some() {
-                    return message;
+    /// The next messages to send, with those that may be sent together. At most one per pin until its state changes.
+    pub fn next_batch(&mut self) -> Option<Batch> {
+        let mut batch: Option<Batch> = None;
+        let mut due = self.due;
+        while due != 0 {
+            let pin = due.trailing_zeros() as usize;
+            due &= due - 1;
+            let message = self.message(pin);
+            if let Some(message) = message {
+                let joins = match &mut batch {
+                    Some(batch) => batch.add(pin, message),
+                    None => {
+                        batch = Some(Batch::new(pin, message));
+                        true
+                    }
+                };
+                if !joins {
+                    continue;
                 }
-            } else if *entry & (MASKED | REMOTE_IRR) == 0 && self.lines & bit != 0 && message.is_some() {
-                *entry |= REMOTE_IRR;
-                return message;
+                self.entries[pin] |= if is_level(self.entries[pin]) { REMOTE_IRR } else { 0 };
+            }
+            self.edges &= !(1 << pin);
+            self.due &= !(1 << pin);
+        }
+        batch
+    }
+
+    /// The message that a pin has to send.
+    fn message(&self, pin: usize) -> Option<Message> {
+        let (entry, bit) = (self.entries[pin], 1 << pin);
+        let sends = if is_level(entry) { entry & (MASKED | REMOTE_IRR) == 0 && self.lines & bit != 0 } else { self.edges & bit != 0 };
+        if sends { Message::from_redirection(entry) } else { None }
+    }
+
+    /// Clears remote IRR of level-triggered pins (a mask) whose message no local APIC has accepted ("Remote IRR"). They
+    /// send again once their state changes.
+    pub fn refused(&mut self, pins: u32) {
+        for (pin, entry) in self.entries.iter_mut().enumerate() {
+            if pins >> pin & 1 != 0 && is_level(*entry) {
+                *entry &= !REMOTE_IRR;
             }
         }
-        None
     }
 
     /// Exports the state.
     pub const fn save(&self) -> Saved {
-        let Self { select, id, entries, lines, edges } = *self;
+        let Self { select, id, entries, lines, edges, .. } = *self;
         Saved { select, id, entries, lines, edges }
     }
 
@@ -137,10 +166,11 @@ impl IoApic {
         let mut entries = from.entries;
         let mut sensitive = 0;
         for (pin, entry) in entries.iter_mut().enumerate() {
-            *entry &= if *entry & LEVEL != 0 { WRITABLE | REMOTE_IRR } else { WRITABLE };
-            sensitive |= u32::from(*entry & (LEVEL | MASKED) == 0) << pin;
+            *entry &= if is_level(*entry) { WRITABLE | REMOTE_IRR } else { WRITABLE };
+            sensitive |= u32::from(*entry & MASKED == 0 && !is_level(*entry)) << pin;
         }
-        *self = Self { select: from.select, id: from.id & 0xf, entries, lines: from.lines & exist, edges: from.edges & sensitive };
+        let (lines, edges) = (from.lines & exist, from.edges & sensitive);
+        *self = Self { select: from.select, id: from.id & 0xf, entries, lines, edges, due: exist };
     }
 
     const fn register(&self) -> u32 {
@@ -164,13 +194,14 @@ impl IoApic {
         let value = u64::from(value);
         let new = if self.select & 1 != 0 { old & 0xffff_ffff | value << 32 } else { old & !0xffff_ffff | value };
         let mut entry = old & !WRITABLE | new & WRITABLE;
-        if entry & LEVEL == 0 {
+        if !is_level(entry) {
             entry &= !REMOTE_IRR;
         }
-        if entry & (LEVEL | MASKED) != 0 {
+        if entry & MASKED != 0 || is_level(entry) {
             self.edges &= !(1 << pin);
         }
         self.entries[pin] = entry;
+        self.due |= 1 << pin;
     }
 
     /// The pin whose entry the window selects.
@@ -179,4 +210,11 @@ impl IoApic {
         let pin = (half / 2) as usize;
         if pin < PINS { Some(pin) } else { None }
     }
+}
+
+/// Whether an entry is level-triggered. SMI, NMI, INIT and ExtINT are edge-triggered even if programmed otherwise
+/// ("I/O Redirection Table Registers", "Delivery Mode").
+const fn is_level(entry: u64) -> bool {
+    const FIXED_OR_LOWEST: u64 = 0b110 << 8;
+    entry & LEVEL != 0 && entry & FIXED_OR_LOWEST == 0
 }

@@ -9,7 +9,7 @@
 //! - [`Pages::receive`] accepts a message, from any processor, for which [`Pages::is_target`] is true, and
 //!   returns events for the processor: INIT, startup, NMI ([`Received`]);
 //! - [`HostTimer`] shares a physical CPU's timer between the hypervisor and the vCPU that is loaded there;
-//! - [`IoApic`] samples its lines and generates messages ([`IoApic::next_message`]).
+//! - [`IoApic`] samples its lines and generates messages ([`IoApic::next_batch`]).
 //!
 //! [`Pages`] has the layout of the virtual-APIC page and the posted-interrupt descriptor ("APIC
 //! Virtualization and Virtual Interrupts"): with or without APIC virtualization, interrupts are posted there,
@@ -17,6 +17,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod batch;
 mod host_timer;
 mod ioapic;
 mod local;
@@ -30,6 +31,7 @@ mod posted;
 mod summary;
 mod vectors;
 
+pub use batch::Batch;
 pub use host_timer::{Demand, Form, Hardware, HostTimer};
 pub use ioapic::{IoApic, PINS};
 pub use local::{Effect, GeneralProtection, LocalApic, Status, is_kept};

@@ -74,14 +74,18 @@ proptest! {
                 }
                 Op::Take => {
                     let mut sent = Vec::new();
-                    while let Some(message) = ioapic.next_message() {
-                        sent.push((message.vector, message.level));
-                        prop_assert!(sent.len() <= PINS);
+                    let mut kinds = Vec::new();
+                    while let Some(batch) = ioapic.next_batch() {
+                        let kind = (batch.message().vector, batch.message().level);
+                        prop_assert!(!kinds.contains(&kind), "two batches of a kind");
+                        kinds.push(kind);
+                        sent.extend((0..PINS).filter(|pin| batch.pins() >> pin & 1 != 0).map(|pin| (pin, kind)));
                     }
+                    sent.sort_unstable();
                     let mut expected = Vec::new();
-                    for pin in &mut pins {
+                    for (number, pin) in pins.iter_mut().enumerate() {
                         if pin.edge || pin.level && pin.line && !pin.masked && !pin.waiting {
-                            expected.push((pin.vector, pin.level));
+                            expected.push((number, (pin.vector, pin.level)));
                             pin.waiting = pin.level;
                             pin.edge = false;
                         }
@@ -103,7 +107,7 @@ proptest! {
             ioapic.write(if value & 1 == 0 { WINDOW } else { offset }, value);
             ioapic.read(offset);
             ioapic.set_line(line.into(), value & 2 != 0);
-            let sent = std::iter::from_fn(|| ioapic.next_message()).take(100).count();
+            let sent = std::iter::from_fn(|| ioapic.next_batch()).take(100).count();
             prop_assert!(sent <= PINS);
         }
     }
@@ -124,10 +128,59 @@ fn registers() {
     write(&mut ioapic, 0x15, 2 << 24);
     write(&mut ioapic, 0x14, 0x8055);
     ioapic.set_line(2, true);
-    assert_eq!(ioapic.next_message().unwrap().destination, Destination::Physical(2));
-    assert_eq!(ioapic.next_message(), None);
+    assert_eq!(ioapic.next_batch().unwrap().message().destination, Destination::Physical(2));
+    assert!(ioapic.next_batch().is_none());
     ioapic.write(0x40, 0x55);
-    assert!(ioapic.next_message().is_some(), "still asserted");
+    assert!(ioapic.next_batch().is_some(), "still asserted");
+}
+
+/// An EOI of level-triggered interrupts with one vector sends them again in one batch, in which each pin has its destination.
+#[test]
+fn one_end_sends_one_batch() {
+    let mut ioapic = IoApic::new();
+    for pin in 0..PINS {
+        write(&mut ioapic, 0x11 + 2 * pin as u32, (pin as u32) << 24);
+        write(&mut ioapic, 0x10 + 2 * pin as u32, 1 << 15 | 0x55);
+        ioapic.set_line(pin, true);
+    }
+    for _ in 0..2 {
+        let batch = ioapic.next_batch().unwrap();
+        assert_eq!(batch.pins(), (1 << PINS) - 1);
+        assert_eq!(batch.pins_to(|destination| destination == Destination::Physical(3)), 1 << 3);
+        assert!(ioapic.next_batch().is_none());
+        ioapic.end(0x55);
+    }
+}
+
+/// Remote IRR stays clear if no local APIC accepts the message, which is sent again once the pin changes.
+#[test]
+fn nobody_accepts() {
+    const REMOTE_IRR: u32 = 1 << 14;
+    let mut ioapic = IoApic::new();
+    write(&mut ioapic, 0x14, 1 << 15 | 0x55);
+    ioapic.set_line(2, true);
+    let batch = ioapic.next_batch().unwrap();
+    assert_ne!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
+    ioapic.refused(batch.pins());
+    assert_eq!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
+    assert!(ioapic.next_batch().is_none(), "it is sent without end");
+    ioapic.set_line(2, true);
+    assert_eq!(ioapic.next_batch().map(|batch| batch.pins()), Some(1 << 2));
+    assert_ne!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
+}
+
+/// NMI, INIT, SMI and ExtINT are edge-triggered even if programmed otherwise.
+#[test]
+fn signals_are_edges() {
+    for mode in [2, 4, 5, 7] {
+        let mut ioapic = IoApic::new();
+        write(&mut ioapic, 0x14, 1 << 15 | mode << 8 | 0x55);
+        ioapic.set_line(2, true);
+        assert!(ioapic.next_batch().is_some(), "mode {mode}");
+        assert_eq!(read(&mut ioapic, 0x14), 1 << 15 | mode << 8 | 0x55, "mode {mode}");
+        ioapic.end(0x55);
+        assert!(ioapic.next_batch().is_none(), "mode {mode}");
+    }
 }
 
 /// Valid delivery modes of redirection entries: startup and the reserved mode are invalid.
@@ -137,7 +190,7 @@ fn deliveries() {
         let mut ioapic = IoApic::new();
         write(&mut ioapic, 0x14, mode << 8 | 0x55);
         ioapic.set_line(2, true);
-        ioapic.next_message().map(|message| message.delivery)
+        ioapic.next_batch().map(|batch| batch.message().delivery)
     });
     let [fixed, lowest, smi] = [Delivery::Fixed, Delivery::LowestPriority, Delivery::Smi].map(Some);
     let [nmi, init, external] = [Delivery::Nmi, Delivery::Init, Delivery::External].map(Some);

@@ -38,7 +38,8 @@ pub const APIC_VIRTUALIZED: Target =
     Target { name: "apic-virtualized", run: apic_virtualized, seeds: none, mutations: 2000, marks: &["take", "end"] };
 
 /// Any values in any register of the I/O APIC, with lines that change.
-pub const IO_APIC: Target = Target { name: "io-apic", run: io_apic, seeds: none, mutations: 4000, marks: &["edge", "level", "end"] };
+pub const IO_APIC: Target =
+    Target { name: "io-apic", run: io_apic, seeds: none, mutations: 4000, marks: &["edge", "level", "end", "several", "refused"] };
 
 fn vgic(bytes: &[u8]) {
     use hostile::Op;
@@ -324,10 +325,17 @@ fn io_apic(bytes: &[u8]) {
         }
         // Each pin delivers once: a level-triggered one waits for the end of its interrupt.
         for sent in 0.. {
-            let Some(message) = apic.next_message() else { break };
-            reach(if message.level { "level" } else { "edge" });
+            let Some(batch) = apic.next_batch() else { break };
+            reach(if batch.message().level { "level" } else { "edge" });
+            if batch.pins().count_ones() > 1 {
+                reach("several");
+            }
+            if input.bit() {
+                reach("refused");
+                apic.refused(batch.pins());
+            }
             assert!(sent < stile_apic::PINS, "a pin delivers without end");
         }
-        assert!(!apic.has_signals() || apic.next_message().is_none());
+        assert!(!apic.has_signals() || apic.next_batch().is_none());
     }
 }

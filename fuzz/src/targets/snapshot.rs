@@ -184,7 +184,7 @@ fn devices(bytes: &[u8]) {
             let _ = pit.read(offset, now);
         });
         let _ = (rtc.read(1, now, false), keyboard.read(0x60), screen.read(0x3d5), power.read(0, 0));
-        while io_apic.next_message().is_some() {}
+        while io_apic.next_batch().is_some() {}
     }
     let mut again = Pic::new();
     again.restore(&pic.save());

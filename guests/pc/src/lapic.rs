@@ -140,6 +140,12 @@ pub fn io_read(index: u32) -> u32 {
     }
 }
 
+/// Ends the level-triggered interrupts of a vector, by the I/O APIC's EOI register.
+pub fn io_end(vector: u8) {
+    // SAFETY: the page is mapped, and is the I/O APIC's.
+    unsafe { ((IO_PAGE + 0x40) as *mut u32).write_volatile(vector.into()) };
+}
+
 /// A masked input.
 pub const IO_MASKED: u32 = 1 << 16;
 /// A level-sensitive one.

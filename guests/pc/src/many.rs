@@ -31,6 +31,9 @@ const MARKED: u64 = 0x6d61_6e79;
 /// The keyboard controller's command that resets the machine.
 const KEYBOARD: u16 = 0x64;
 const RESET: u8 = 0xfe;
+/// Stile's ports of interrupt lines, and the vector of those that are level-triggered together.
+const LINES: u16 = 0x2000;
+const LEVELS: u32 = 0x31;
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
@@ -40,6 +43,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     let words = machine::command_line(info).split_ascii_whitespace();
     let rounds = words.filter_map(|word| word.strip_prefix("rounds=")?.parse().ok()).next().unwrap_or(1);
     prepare();
+    exception::handle(2, None);
     lapic::set_base(lapic::base() | lapic::ENABLED | lapic::X2);
     lapic::enable();
     for _ in 0..rounds {
@@ -60,7 +64,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-/// Copies the others' code, and points the real-mode vectors of NMI and of [`VECTOR`] to it.
+/// Copies the others' code, and points the real-mode vectors of NMI, [`VECTOR`] and [`LEVELS`] to it.
 fn prepare() {
     let start = &raw const many_start;
     let length = |end: *const u8| end as usize - start as usize;
@@ -73,6 +77,8 @@ fn prepare() {
         // IRET is the last byte.
         core::ptr::without_provenance_mut::<u32>(4 * 2).write_volatile(pointer(end - 1));
         core::ptr::without_provenance_mut::<u32>(4 * VECTOR as usize).write_volatile(pointer(interrupt));
+        // Never ended: otherwise the interrupts would return for ever.
+        core::ptr::without_provenance_mut::<u32>(4 * LEVELS as usize).write_volatile(pointer(end - 1));
     }
 }
 
@@ -92,5 +98,44 @@ fn round() {
     for input in 0..24 {
         lapic::io_route(input, 0xff, command::LOGICAL | VECTOR);
         lapic::io_route(input, 0xff, command::LOGICAL | lapic::IO_LEVEL | LOWEST | VECTOR);
+    }
+    levels(0);
+    levels(LOWEST);
+    edges(VECTOR);
+    edges(command::NMI);
+}
+
+/// Edges of a line that leads to all vCPUs, as many as one exit of a string instruction makes.
+fn edges(low: u32) {
+    static TOGGLES: [u8; 16] = [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0];
+    lapic::io_route(14, 0xff, low);
+    // SAFETY: the line is for tests.
+    unsafe {
+        core::arch::asm!(
+            "cld",
+            "rep outsb",
+            inout("rsi") TOGGLES.as_ptr() => _,
+            inout("rcx") TOGGLES.len() => _,
+            in("dx") LINES + 14,
+            options(nostack, readonly),
+        );
+    }
+    lapic::io_route(14, 0, lapic::IO_MASKED);
+}
+
+/// Asserts all lines, which lead to all vCPUs by one vector, and ends their interrupts at once: all are sent again.
+fn levels(delivery: u32) {
+    // SAFETY: the lines are for tests.
+    let set_lines = |high: bool| (0..24).for_each(|line| unsafe { machine::out8(LINES + line, u8::from(high)) });
+    for input in 0..24 {
+        lapic::io_route(input, 0xff, delivery | lapic::IO_LEVEL | LEVELS);
+    }
+    set_lines(true);
+    for _ in 0..4 {
+        lapic::io_end(LEVELS as u8);
+    }
+    set_lines(false);
+    for input in 0..24 {
+        lapic::io_route(input, 0, lapic::IO_MASKED);
     }
 }

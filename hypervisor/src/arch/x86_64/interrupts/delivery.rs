@@ -1,6 +1,6 @@
 //! Delivery of guests' interrupts: from device lines and APIC messages to vCPUs (models: crate `stile-apic`).
 
-use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
+use stile_apic::{Batch, Delivery, Destination, Effect, LocalApic, Message, PINS, Received};
 use stile_blob::ApicVirtualization;
 
 use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
@@ -15,23 +15,30 @@ use crate::vm::{Vcpu, Vm};
 /// Sends a message to its target vCPUs. `cpu` is present in the handler of an exit whose vCPU is re-entered, which
 /// then checks its own interrupts.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
-    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
-        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.pages.processor_priority();
-        // An APIC that software has disabled takes no part ("Lowest Priority Delivery Mode").
-        let targets = vm.vcpus.iter().filter(is_target).filter(|vcpu| vcpu.arch.pages.enabled());
-        if let Some(vcpu) = targets.min_by_key(priority) {
+        if let Some(vcpu) = lowest(vm, message.destination, sender) {
             receive(vcpu, message, cpu);
         }
         return;
     }
-    for vcpu in vm.vcpus.iter().filter(is_target) {
+    for vcpu in vm.vcpus.iter().filter(|vcpu| vcpu.arch.pages.is_target(message.destination, sender)) {
         receive(vcpu, message, cpu.as_deref_mut());
     }
 }
 
-fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
-    receives(vcpu, vcpu.arch.pages.receive(message), cpu);
+/// The addressed vCPU of the lowest priority. An APIC that software has disabled takes no part ("Lowest Priority Delivery
+/// Mode").
+fn lowest(vm: &Vm, destination: Destination, sender: u32) -> Option<&'static Vcpu> {
+    let targets = vm.vcpus.iter().copied().filter(|vcpu| vcpu.arch.pages.is_target(destination, sender) && vcpu.arch.pages.enabled());
+    targets.min_by_key(|vcpu| vcpu.arch.pages.processor_priority())
+}
+
+/// Returns whether a level-triggered message was accepted.
+#[inline(always)]
+fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) -> bool {
+    let received = vcpu.arch.pages.receive(message);
+    receives(vcpu, received, cpu);
+    received == Received::Level
 }
 
 /// Sends a fixed interrupt from the loaded vCPU's APIC to the one with identifier `to`, which may be itself or
@@ -104,12 +111,35 @@ fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
 
 /// Sends the messages that follow from a change of the I/O APIC.
 pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
-    loop {
-        let message = vm.arch.io_apic.lock().next_message();
-        let Some(message) = message else { return };
-        // No sender has this identifier.
-        send(vm, message, u32::MAX, cpu.as_deref_mut());
+    // A change makes at most all pins due. Messages that remain are of concurrent changes, whose CPUs send as many.
+    for _ in 0..PINS {
+        let batch = vm.arch.io_apic.lock().next_batch();
+        let Some(batch) = batch else { return };
+        let accepted = send_batch(vm, &batch, cpu.as_deref_mut());
+        let refused = batch.pins() & !accepted;
+        if batch.message().level && refused != 0 {
+            vm.arch.io_apic.lock().refused(refused);
+        }
     }
+}
+
+/// Returns a mask of the pins whose message a local APIC has accepted, if it is level-triggered.
+fn send_batch(vm: &'static Vm, batch: &Batch, mut cpu: Option<&mut Cpu>) -> u32 {
+    /// No sender has this identifier.
+    const IO_APIC: u32 = u32::MAX;
+    let message = batch.message();
+    if message.delivery == Delivery::LowestPriority {
+        let is_accepted = lowest(vm, message.destination, IO_APIC).is_some_and(|vcpu| receive(vcpu, message, cpu));
+        return if is_accepted { batch.pins() } else { 0 };
+    }
+    let mut accepted = 0;
+    for vcpu in vm.vcpus.iter() {
+        let pins = batch.pins_to(|destination| vcpu.arch.pages.is_target(destination, IO_APIC));
+        if pins != 0 && receive(vcpu, message, cpu.as_deref_mut()) {
+            accepted |= pins;
+        }
+    }
+    accepted
 }
 
 /// Delivers pending interrupts to the loaded vCPU. Without virtual-interrupt delivery it injects one; if the vCPU is
