@@ -13,7 +13,6 @@ use crate::arch::x86_64::interrupts::{delivery, events};
 use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE, vector};
 use crate::cpu::Leave;
 
-const EXTERNAL: u64 = 0;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 
 /// Handles an intercepted exception or an NMI.
@@ -29,15 +28,9 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
         debug(vmcs::read(Field::EXIT_QUALIFICATION));
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
-    // A benign exception replaces the event being delivered. The cause of an exception recurs with its instruction;
-    // an interrupt becomes pending again.
-    match interrupted.map(|event| (event & TYPE, event as u8)) {
-        Some((EXTERNAL, vector)) => delivery::put_back(cpu, vector),
-        Some((NMI, _)) => delivery::put_back_nmi(cpu),
-        _ => {}
-    }
-    if interrupted.is_some() {
-        delivery::pull(cpu);
+    // A benign exception replaces the event being delivered.
+    if let Some(event) = interrupted {
+        delivery::put_back(cpu, event);
     }
     let row = if event as u8 == vector::ALIGNMENT { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
     resume_or_leave(cpu, row)
