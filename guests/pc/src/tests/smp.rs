@@ -490,16 +490,26 @@ fn sleep_for_ever() {
     }
 }
 
-/// All CPUs wait with interrupts off. An NMI wakes the others once more.
+/// All CPUs wait with interrupts off. An NMI wakes the others once more. This one handles an NMI, and another one is
+/// pending, which that blocks.
 pub fn deadlock() -> ! {
     let others = cpus() - 1;
     apic::enable();
-    exception::handle(2, None);
+    exception::handle(
+        2,
+        Some(|_| {
+            if apic::id() == 0 {
+                apic::send(0, command::NMI | command::ASSERT);
+                println!("deadlock from here on: {}", UP.load(Ordering::SeqCst) == cpus() - 1);
+                sleep_for_ever();
+            }
+        }),
+    );
     others::start();
-    let up = wait(|| UP.load(Ordering::SeqCst) == others);
+    wait(|| UP.load(Ordering::SeqCst) == others);
     others::give(sleep_for_ever);
     apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
-    println!("deadlock from here on: {up}");
+    apic::send(0, command::NMI | command::ASSERT);
     loop {
         sleep_for_ever();
     }

@@ -262,7 +262,7 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     let on = interrupts_on();
     let pending = on && cpu.apic().is_pending() || vcpu.arch.events.any() && events::end_loaded_wait(cpu, on);
     if !pending && !on {
-        deadlock::check(vcpu);
+        deadlock::check(vcpu, events::blocks_nmis());
     }
     pending
 }

@@ -347,13 +347,16 @@ pub fn exit_when_nmis_can(on: bool) {
     vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | window } else { controls & !window });
 }
 
+/// Whether the guest handles an NMI, which blocks others. Its VMCS is current.
+pub fn blocks_nmis() -> bool {
+    vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED != 0
+}
+
 /// Whether an event ends the HLT of a vCPU with this APIC, whose VMCS is current. An NMI does not while another one
 /// blocks it.
 pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
     let waiting = events.waiting.load(Ordering::Acquire);
-    waiting & NMIS != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED == 0
-        || events.init()
-        || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
+    waiting & NMIS != 0 && !blocks_nmis() || events.init() || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
 }
 
 /// Whether an event ends the HLT of the loaded vCPU. A device's deadline that has changed is this CPU's from now on: it
