@@ -8,6 +8,7 @@
 //! - [`checks`]: the rules of a VM entry
 //! - [`intercepts`]: exits of L2 that L1 asked for
 //! - [`invalidate`]: operands of INVEPT and INVVPID
+//! - [`nmi_window`]: the window in which a pending NMI can be delivered, for any guest
 //! - [`operand`]: operands of VMX instructions
 //! - [`StringIo`]: elements of INS and OUTS
 //! - [`virtual_apic`]: the MSRs of a virtual APIC, and L2's TPR threshold
@@ -35,6 +36,7 @@ pub mod intercepts;
 pub mod invalidate;
 #[cfg(feature = "model")]
 pub mod model;
+mod nmi_window;
 pub mod operand;
 mod preemption_timer;
 mod result;
@@ -48,6 +50,7 @@ pub mod vmcs12;
 pub use capability::Capabilities;
 pub use field::{Field, Kind, Width};
 pub use group::{Group, Groups};
+pub use nmi_window::nmi_window;
 pub use preemption_timer::PreemptionTimer;
 pub use result::{InstructionError, VmxResult};
 pub use set::FieldSet;

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
+use stile_nested_vmx::nmi_window;
 
 use super::deadline;
 use super::deadlock::DeadlockCheck;
@@ -303,7 +304,8 @@ fn check_watch(cpu: &mut Cpu) {
 
 fn pull_nmi(events: &Events) {
     let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-    let free = blocked & BLOCKS_NMI == 0 && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
+    let injects = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0;
+    let free = blocked & BLOCKS_NMI == 0 && !injects;
     let left = events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |waiting| {
         let nmis = waiting & NMIS;
         // While an NMI is handled, the processor latches at most one more.
@@ -320,7 +322,10 @@ fn pull_nmi(events: &Events) {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | NMI);
     }
     if left.is_ok_and(|before| !free || before & NMIS > 1) {
-        exit_when_nmis_can(true);
+        match nmi_window(blocked, free || injects) {
+            vmx::primary::INTERRUPT_WINDOW => window::exit_when_it_can(true),
+            _ => exit_when_nmis_can(true),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use stile_ledger::RowId;
 use stile_nested_vmx::Field;
 use stile_nested_vmx::intercepts::is_absent_instruction;
+use stile_nested_vmx::nmi_window;
 use stile_nested_vmx::virtual_apic::is_below_threshold;
 use stile_x86_decode::Fault;
 use stile_x86_walk::GuestMemory;
@@ -266,7 +267,7 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
         vmcs::write(Field::ENTRY_INTERRUPTION, information);
     } else if event == Event::Nmi {
         // L1 has no NMI windows, which need NMI exiting.
-        vmx.set_own_window(primary::NMI_WINDOW, true);
+        vmx.set_own_window(nmi_window(vmcs::read(Field::GUEST_INTERRUPTIBILITY), !free), true);
     } else if event != Event::Init {
         vmx.set_own_window(primary::INTERRUPT_WINDOW, true);
     }
