@@ -68,6 +68,7 @@ pub const ALL: &[Test] = &[
     ("strings_to_untouched_memory", On::Stile, firmware::strings_to_untouched_memory),
     ("registers_kept", On::Any, registers::kept),
     ("time_stamp_counter", On::Stile, registers::time_stamp_counter),
+    ("stolen_time", On::Stile, registers::stolen_time),
     ("apic_base", On::Stile, registers::apic_base),
     ("interrupts_to_oneself", On::Any, interrupts::to_oneself),
     ("apic_timer", On::Any, interrupts::timer),

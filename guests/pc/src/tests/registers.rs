@@ -14,6 +14,28 @@ fn write_faults(register: u32, value: u64) -> bool {
     catch!("wrmsr", "ecx" = register, "eax" = value as u32, "edx" = (value >> 32) as u32) == FAULT
 }
 
+/// Stolen time is written where the guest has touched its memory, at once, and nowhere else.
+pub fn stolen_time(_: u64) -> Result<(), &'static str> {
+    const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
+    /// RAM of which no test uses anything.
+    const UNTOUCHED: u64 = 60 << 20;
+    /// Index of the version.
+    const VERSION: usize = 2;
+    // SAFETY: RAM that no test uses.
+    let version = || unsafe { (UNTOUCHED as *const u32).add(VERSION).read_volatile() };
+    // SAFETY: the register names that RAM.
+    unsafe { wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1) };
+    let untouched = version();
+    // SAFETY: as above; then it is off.
+    unsafe { wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1) };
+    let touched = version();
+    // SAFETY: off.
+    unsafe { wrmsr(MSR_KVM_STEAL_TIME, 0) };
+    check!(untouched == 0, "memory that nobody has touched is written");
+    check!(touched == 2, "memory is not written");
+    Ok(())
+}
+
 fn read_msr(register: u32) -> u64 {
     // SAFETY: the caller names a register that Stile has.
     unsafe { rdmsr(register) }

@@ -42,10 +42,12 @@ impl StolenTime {
         valid
     }
 
-    /// Writes the stolen time into the guest's memory, if it wants that. A structure outside of RAM is not written.
+    /// Writes the stolen time into the guest's memory, if it wants that. A structure outside of RAM is not written, nor one
+    /// in RAM that the guest has not touched: a lock of the schedule is held, and filling such RAM takes time, in which other
+    /// CPUs may hold its block.
     pub fn show(&self, vm: &'static Vm, nanoseconds: u64) {
         let register = self.register();
-        if register & ENABLED == 0 {
+        if register & ENABLED == 0 || !vm.is_full(register & ALIGNED) {
             return;
         }
         // Instructions that were decoded from the structure itself are not forgotten: the guest has no reason to run it.
