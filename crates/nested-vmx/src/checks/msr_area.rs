@@ -3,8 +3,8 @@
 /// Maximum number of entries in an area, as IA32_VMX_MISC recommends (bits 27:25 are 0). A VM entry fails at the next one.
 pub const LIMIT: u32 = 512;
 
-/// Maximum number of entries in an area whose MSR takes the handler of an access of L1's, which may execute a thousand instructions: the
-/// area is processed without interrupts. KVM and Xen use fewer than ten.
+/// Maximum cost of an area's entries whose MSR takes the handler of an access of L1's ([`Entry::slowness`]): the area is processed without
+/// interrupts. KVM and Xen use fewer than ten such entries.
 pub const SLOW_LIMIT: u32 = 32;
 
 /// The size of an entry.
@@ -21,6 +21,7 @@ pub struct Entry {
     pub value: u64,
 }
 
+const APIC_BASE: u32 = 0x1b;
 const FS_BASE: u32 = 0xc000_0100;
 const GS_BASE: u32 = 0xc000_0101;
 const SMM_MONITOR_CTL: u32 = 0x9b;
@@ -43,6 +44,16 @@ impl Entry {
     /// Whether a VM exit may store the MSR. RDMSR can still fault, which also fails the store.
     pub const fn may_store(self, is_x2apic: bool) -> bool {
         self.reserved == 0 && self.msr != SMBASE && !(is_x2apic && self.is_x2apic())
+    }
+
+    /// Cost of the handler of an access of L1's, in thousands of instructions: IA32_APIC_BASE may reset the local APIC, and a hypervisor's
+    /// own MSRs may concern all of a VM's processors.
+    pub const fn slowness(self) -> u32 {
+        match self.msr {
+            APIC_BASE => 8,
+            0x4000_0000..0x4000_0100 => SLOW_LIMIT,
+            _ => 1,
+        }
     }
 
     const fn is_x2apic(self) -> bool {

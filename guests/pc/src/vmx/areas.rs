@@ -1,15 +1,21 @@
 //! MSR areas of the greatest size.
 
+use pc::lapic;
 use pc::machine::{rdmsr, ticks, wrmsr};
 
 use crate::exits::{VMCALL, area};
 use crate::field::{self, primary};
 use crate::instructions::SCRATCH_MSR;
+use crate::memory::ADDRESS;
 use crate::test::{Outcome, Test, check, is_guest, same};
 use crate::vmcs::{AREA, BITMAP, clear, code, enable, fresh, get, misc, page, poke, run, set};
 
-pub const ALL: &[Test] =
-    &[("efer_in_msr_area", efer_in_area), ("time_stamp_that_vmresume_loads", time_at_resume), ("msr_areas_of_512_entries", longest)];
+pub const ALL: &[Test] = &[
+    ("efer_in_msr_area", efer_in_area),
+    ("time_stamp_that_vmresume_loads", time_at_resume),
+    ("msr_areas_of_512_entries", longest),
+    ("msr_areas_that_take_longest", costliest),
+];
 
 /// The maximum that IA32_VMX_MISC recommends if its bits 27:25 are 0.
 const LIMIT: usize = 512;
@@ -59,6 +65,50 @@ fn longest() -> Outcome {
         same!(run(&mut [0; 8], true), Ok(0x8000_0022), "the exit of a longer area");
         same!(get(field::EXIT_QUALIFICATION), LIMIT as u64 + 1, "the number of the entry");
     }
+    Outcome::Pass
+}
+
+/// An entry that fails after the last MSR of its area, and so loads both areas in one exit of Stile's, with MSRs whose
+/// writes take longest: IA32_APIC_BASE turns the local APIC off and on, which resets it.
+fn costliest() -> Outcome {
+    const APIC_BASE: u64 = 0x1b;
+    /// Stile's limit of this MSR in an area.
+    const RESETS: usize = 4;
+    if !is_guest() {
+        return Outcome::Skip("a processor may take fewer");
+    }
+    fresh(code!("nop"));
+    let base = lapic::base();
+    let put = |area: u64, number: usize, resets: usize| {
+        let (msr, value) = if number < resets {
+            (APIC_BASE, if number.is_multiple_of(2) { base & !lapic::ENABLED } else { base })
+        } else {
+            (SCRATCH_MSR.into(), 0)
+        };
+        // SAFETY: the area is in pages of the tests'.
+        unsafe {
+            let entry = (area as *mut u64).add(2 * number);
+            entry.write_volatile(msr);
+            entry.add(1).write_volatile(value);
+        }
+    };
+    for (count, area, at) in
+        [(field::ENTRY_MSR_LOADS, field::ENTRY_MSR_LOAD_AREA, page(PLACE)), (field::EXIT_MSR_LOADS, field::EXIT_MSR_LOAD_AREA, ADDRESS)]
+    {
+        (0..LIMIT).for_each(|number| put(at, number, RESETS));
+        set(count, LIMIT as u64);
+        set(area, at);
+    }
+    // Reserved bits are set.
+    poke(PLACE + 1, 2 * (LIMIT - 1), 1 << 32);
+    let exit = run(&mut [0; 8], false);
+    let number = get(field::EXIT_QUALIFICATION);
+    put(page(PLACE), RESETS, RESETS + 1);
+    let more = run(&mut [0; 8], false);
+    lapic::set_base(base);
+    lapic::enable();
+    same!((exit, number), (Ok(0x8000_0022), LIMIT as u64), "the exit, and the number of the entry");
+    same!((more, get(field::EXIT_QUALIFICATION)), (Ok(0x8000_0022), RESETS as u64 + 1), "with one more");
     Outcome::Pass
 }
 

@@ -2,7 +2,7 @@
 
 use stile_nested_vmx::Field;
 use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT, SLOW_LIMIT};
-use stile_x86_walk::GuestMemory;
+use stile_paging::PAGE_SIZE;
 
 use super::l1_msrs;
 use super::merge::LBR;
@@ -12,7 +12,6 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// Loads the VM-entry MSR-load area, with VMCS02 current. Returns the number of the entry that fails, from 1.
 pub fn load_at_entry(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Result<(), u64> {
@@ -28,24 +27,25 @@ pub fn load_at_exit(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
 
 /// Stores the VM-exit MSR-store area, with VMCS02 current. Returns false if an entry fails: a VMX abort.
 pub fn store(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
-    let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_STORES), vmx.vmcs12.get(Field::EXIT_MSR_STORE_AREA));
+    let count = vmx.vmcs12.get32(Field::EXIT_MSR_STORES);
+    let mut area = Area::new(vmx.vmcs12.get(Field::EXIT_MSR_STORE_AREA));
     let mut slow = SLOW_LIMIT;
     (0..u64::from(count)).all(|index| {
-        let at = area.wrapping_add(index * ENTRY_SIZE);
-        let Some(entry) = entry(cpu, index, at) else { return false };
-        let (Some(value), Some(page)) = (read(cpu, vmx, entry, &mut slow), Page::at(cpu, at)) else { return false };
-        page.write(at as usize / 8 + 1, value);
+        let Some((page, word)) = area.place(cpu, index) else { return false };
+        let entry = Entry::new([page.read(word), page.read(word + 1)]);
+        let Some(value) = read(cpu, vmx, entry, &mut slow) else { return false };
+        page.write(word + 1, value);
         true
     })
 }
 
 fn load(cpu: &mut Cpu, vmx: &mut GuestVmx, count: u32, area: u64) -> Result<(), u64> {
+    let mut area = Area::new(area);
     let mut slow = SLOW_LIMIT;
     for index in 0..u64::from(count) {
-        let at = area.wrapping_add(index * ENTRY_SIZE);
         let is_last = index + 1 == u64::from(count);
-        let loaded = entry(cpu, index, at).is_some_and(|entry| {
-            let is_replaced = is_tsc(entry) && !is_last && self::entry(cpu, index + 1, at.wrapping_add(ENTRY_SIZE)).is_some_and(is_tsc);
+        let loaded = area.entry(cpu, index).is_some_and(|entry| {
+            let is_replaced = is_tsc(entry) && !is_last && area.entry(cpu, index + 1).is_some_and(is_tsc);
             is_replaced || write(cpu, vmx, entry, &mut slow)
         });
         if !loaded {
@@ -60,12 +60,43 @@ fn is_tsc(entry: Entry) -> bool {
     entry.msr == msr::TSC && entry.reserved == 0
 }
 
-fn entry(cpu: &Cpu, index: u64, at: u64) -> Option<Entry> {
-    if index >= LIMIT.into() {
-        return None;
+/// An area, which is translated once for each page: an exit may go through three of them.
+struct Area {
+    start: u64,
+    /// The last page, and its number.
+    page: Option<(u64, Page)>,
+}
+
+impl Area {
+    /// An area at this address, which is a multiple of [`ENTRY_SIZE`].
+    const fn new(start: u64) -> Area {
+        Area { start, page: None }
     }
-    let memory = Ram(cpu.vcpu().vm());
-    Some(Entry::new([memory.read_u64(at)?, memory.read_u64(at.wrapping_add(8))?]))
+
+    /// The page with an entry, and the index of its first word. `None` beyond [`LIMIT`] and outside RAM.
+    #[inline(always)]
+    fn place(&mut self, cpu: &Cpu, index: u64) -> Option<(Page, usize)> {
+        if index >= LIMIT.into() {
+            return None;
+        }
+        let at = self.start.wrapping_add(index * ENTRY_SIZE);
+        let number = at / PAGE_SIZE;
+        let page = match self.page {
+            Some((known, page)) if known == number => page,
+            _ => {
+                let page = Page::at(cpu, at)?;
+                self.page = Some((number, page));
+                page
+            }
+        };
+        Some((page, at as usize / 8))
+    }
+
+    #[inline(always)]
+    fn entry(&mut self, cpu: &Cpu, index: u64) -> Option<Entry> {
+        let (page, word) = self.place(cpu, index)?;
+        Some(Entry::new([page.read(word), page.read(word + 1)]))
+    }
 }
 
 /// Field of the current VMCS with an MSR of the guest.
@@ -94,9 +125,10 @@ fn is_in_cpu(register: u32) -> bool {
     }
 }
 
-/// Calls the handler of an access of L1's with VMCS01 current, then restores the current VMCS. Fails if `slow` calls have been made.
-fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, slow: &mut u32, work: impl FnOnce(&mut Cpu) -> Option<T>) -> Option<T> {
-    *slow = slow.checked_sub(1)?;
+/// Calls the handler of an access of L1's to an entry's MSR with VMCS01 current, then restores the current VMCS. Fails if it costs more than
+/// is left of `slow`.
+fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32, work: impl FnOnce(&mut Cpu) -> Option<T>) -> Option<T> {
+    *slow = slow.checked_sub(entry.slowness())?;
     to_vmcs01(cpu);
     let done = work(cpu);
     if vmx.in_l2 {
@@ -114,7 +146,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> Opti
         // SAFETY: every CPU in 64-bit mode has these; TSC_AUX exists with RDTSCP, which `is_in_cpu` checks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
         None if entry.msr == msr::TSC => Some(timer::now().wrapping_add(cpu.vcpu().arch.msrs.tsc_offset())),
-        None => with_vmcs01(cpu, vmx, slow, |cpu| l1_msrs::read(cpu, entry.msr)),
+        None => with_vmcs01(cpu, vmx, entry, slow, |cpu| l1_msrs::read(cpu, entry.msr)),
     }
 }
 
@@ -144,7 +176,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> boo
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
         // SAFETY: guests may access the MSR; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
-        None => return with_vmcs01(cpu, vmx, slow, |cpu| l1_msrs::write(cpu, entry.msr, value).then_some(())).is_some(),
+        None => return with_vmcs01(cpu, vmx, entry, slow, |cpu| l1_msrs::write(cpu, entry.msr, value).then_some(())).is_some(),
     }
     true
 }
