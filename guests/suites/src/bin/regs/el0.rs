@@ -9,7 +9,7 @@ use payload::mmu::{self, EL0, Memory, PAGES, PAGES_ENTRY, ROOT, TABLE, Table};
 use payload::prelude::*;
 use payload::{instruction, tests};
 
-pub const TESTS: &[Test] = tests![el0_supervisor_call, el0_undefined];
+pub const TESTS: &[Test] = tests![el0_supervisor_call, el0_undefined, el0_debug_channel];
 
 core::arch::global_asm!(
     ".global enter_el0",
@@ -28,6 +28,9 @@ unsafe extern "C" {
     fn enter_el0(address: u64);
     fn el0_landing();
 }
+
+/// Exception class of a trapped MSR, MRS or system instruction.
+const EC_SYSREG: u64 = 0x18;
 
 #[repr(C, align(4096))]
 struct Page([AtomicU32; 1024]);
@@ -77,4 +80,21 @@ fn el0_undefined() -> Outcome {
     expect(Sysreg::new(3, 0, 1, 0, 0).read(0), UNDEFINED, PAGES, "MRS SCTLR_EL1")?;
     expect(Sysreg::new(3, 0, 12, 11, 5).write(0), UNDEFINED, PAGES, "MSR ICC_SGI1R_EL1")?;
     expect(Sysreg::new(3, 4, 1, 1, 0).read(0), UNDEFINED, PAGES, "MRS HCR_EL2")
+}
+
+/// EL1 traps EL0's accesses of the debug communications channel, also while the OS lock is set.
+fn el0_debug_channel() -> Outcome {
+    const TDCC: u64 = 1 << 12;
+    /// Of MRS X0, MDCCSR_EL0: op0, op1, CRm, and the direction (Arm ARM, "ISS encoding for an exception from MSR, MRS ...").
+    const ISS: u64 = 2 << 20 | 3 << 14 | 1 << 1 | 1;
+    let before = mrs!("MDSCR_EL1");
+    let mut outcomes = [Ok(()), Ok(())];
+    for (locked, outcome) in outcomes.iter_mut().enumerate() {
+        msr!("OSLAR_EL1", locked as u64);
+        msr!("MDSCR_EL1", before | TDCC);
+        *outcome = expect(Sysreg::new(2, 3, 0, 1, 0).read(0), EC_SYSREG << 26 | 1 << 25 | ISS, PAGES, "MRS MDCCSR_EL0");
+        msr!("MDSCR_EL1", before);
+    }
+    msr!("OSLAR_EL1", 0);
+    outcomes.into_iter().collect()
 }

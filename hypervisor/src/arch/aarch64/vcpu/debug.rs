@@ -111,7 +111,10 @@ impl Debug {
     pub fn write(&mut self, reg: SysReg, value: u64) -> Option<()> {
         match reg {
             SysReg::OSLAR_EL1 => self.set_os_lock(value & 1 != 0),
-            SysReg::MDSCR_EL1 => (self.in_use, self.mdscr) = (true, value & MDSCR),
+            SysReg::MDSCR_EL1 => {
+                (self.in_use, self.mdscr) = (true, value & MDSCR);
+                write_sysreg!(MDSCR_EL1, value & TDCC);
+            }
             _ => match self.comparator(reg) {
                 Comparator::Register(register) => {
                     *register = value;
