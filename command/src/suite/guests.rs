@@ -71,7 +71,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(interrupt_floods(programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([share::fair(programs)?, share::beside_sender(programs)?, share::capped(programs)?]);
-    scenarios.extend([many_vcpus(programs)?, share::most_vms(programs)?]);
+    scenarios.extend([many_vcpus(programs, 64)?, many_vcpus(programs, 256)?, share::most_vms(programs)?]);
     scenarios.push(most_vcpus(programs)?);
     scenarios.extend(devices::all(programs)?);
     scenarios.extend(served::all(programs)?);
@@ -94,7 +94,7 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(snapshots::all(programs)?);
     scenarios.extend(traced::all(programs)?);
     scenarios.extend(neighbours(programs)?);
-    scenarios.extend([share::fair(programs)?, many_vcpus(programs)?]);
+    scenarios.extend([share::fair(programs)?, many_vcpus(programs, 64)?]);
     scenarios.extend(waits::all(programs)?);
     scenarios.extend(hostile_pcs(programs)?);
     scenarios.push(entry_failures(programs)?);
@@ -388,16 +388,16 @@ fn bounded_exits(kernel: String) -> Scenario {
     Scenario { expect: Expect { bounded_exits: Some(Arch::Aarch64), ..passed() }, ..scenario }
 }
 
-/// The longest exit that a VM with 64 vCPUs causes, on operations that concern all of them.
-fn many_vcpus(programs: &Programs) -> Result<Scenario> {
+/// The longest exit that a VM with many vCPUs causes, on operations that concern all of them.
+fn many_vcpus(programs: &Programs, vcpus: u32) -> Result<Scenario> {
     let (arch, icount) = (programs.arch.name(), if programs.arch == Arch::Aarch64 { "--icount" } else { "" });
     let config = format!(
         "[machine]\narch = \"{arch}\"\ncpus = 1\nslice = \"100us\"\n\n\
-         [[vm]]\nkernel = \"{}\"\nvcpus = 64\nmemory = \"64M\"\nappend = \"vcpus=64\"\n",
+         [[vm]]\nkernel = \"{}\"\nvcpus = {vcpus}\nmemory = \"64M\"\nappend = \"vcpus={vcpus}\"\n",
         programs.path("many")?
     );
     let expect = Expect { bounded_exits: Some(programs.arch), ..passed() };
-    let name = programs.scenario("isolation/bounded-exits-of-64-vcpus");
+    let name = programs.scenario(&format!("isolation/bounded-exits-of-{vcpus}-vcpus"));
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, &format!("{icount} --exits")) })
 }
 

@@ -40,13 +40,25 @@ pub fn gicd(offset: u64) -> Reg32 {
 
 /// A register of a CPU's redistributor, RD_base frame.
 pub fn gicr(cpu: usize, offset: u64) -> Reg32 {
-    Reg32(GICR + GICR_STRIDE * cpu as u64 + offset)
+    Reg32(redistributor(cpu) + offset)
+}
+
+/// Redistributors of the first region, and the address of the others.
+pub const FIRST_REGION: usize = 123;
+const SECOND_REGION: u64 = 0x0b00_0000;
+
+/// Address of a CPU's redistributor.
+pub fn redistributor(cpu: usize) -> u64 {
+    match cpu.checked_sub(FIRST_REGION) {
+        None => GICR + GICR_STRIDE * cpu as u64,
+        Some(cpu) => SECOND_REGION + GICR_STRIDE * cpu as u64,
+    }
 }
 
 /// The frame with an interrupt's registers: the SGI_base frame of this CPU's redistributor, or the
 /// distributor.
 fn frame(cpu: usize, intid: u32) -> u64 {
-    if intid < 32 { GICR + GICR_STRIDE * cpu as u64 + 0x1_0000 } else { GICD }
+    if intid < 32 { redistributor(cpu) + 0x1_0000 } else { GICD }
 }
 
 /// The exclusive end of SPIs.

@@ -128,6 +128,12 @@ pub fn sgi(intid: u32, cpus: u64) {
     sgi1r(u64::from(intid) << 24 | cpus & 0xFFFF);
 }
 
+/// Sends SGI `intid`, if it is in group 0, to all CPUs but this one, by ICC_SGI0R_EL1.
+pub fn group0_sgi_others(intid: u32) {
+    instruction!("dsb ish");
+    msr!("S3_0_C12_C11_7", u64::from(intid) << 24 | 1 << 40);
+}
+
 /// Sends SGI `intid` to all CPUs but this one.
 pub fn sgi_others(intid: u32) {
     sgi1r(u64::from(intid) << 24 | 1 << 40);

@@ -10,9 +10,15 @@ many_other:
     isb
     cmp     x0, #1
     b.eq    2f
-    b.hi    3f
+    cmp     x0, #2
+    b.eq    3f
+    b.hi    4f
 1:  wfi
     b       1b
+4:  wfi
+    mrs     x1, S3_0_C12_C12_0          // ICC_IAR1_EL1
+    msr     S3_0_C12_C12_1, x1          // ICC_EOIR1_EL1
+    b       4b
 2:  mov     x2, #(1 << 40)              // ICC_SGI1R_EL1.IRM: all but itself
     orr     x2, x2, #(1 << 24)          // SGI 1
     msr     S3_0_C12_C11_5, x2

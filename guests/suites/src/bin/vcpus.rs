@@ -6,19 +6,16 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use payload::entry::Entry;
+use payload::gic::{FIRST_REGION, redistributor};
 use payload::harness::{self, Harness};
 use payload::prelude::*;
 use payload::uart::Reg32;
-use payload::{board, gic, icc, instruction, psci, wait};
+use payload::{gic, icc, instruction, psci, wait};
 
 payload::program!(main);
 
 /// The most vCPUs.
 const MOST: usize = 256;
-/// Redistributors of the first region; the others are in the second.
-const FIRST_REGION: usize = 123;
-/// The second region.
-const SECOND_REGION: u64 = 0x0b00_0000;
 /// The SGI that ends a vCPU.
 const END: u32 = 5;
 
@@ -84,13 +81,6 @@ fn vcpus() -> usize {
 
 fn affinity(vcpu: usize) -> u64 {
     psci::affinity(vcpu as u64)
-}
-
-fn redistributor(vcpu: usize) -> u64 {
-    match vcpu.checked_sub(FIRST_REGION) {
-        None => board::GICR + board::GICR_STRIDE * vcpu as u64,
-        Some(vcpu) => SECOND_REGION + board::GICR_STRIDE * vcpu as u64,
-    }
 }
 
 /// GICR_TYPER of each: affinity, number, and whether it is the last one of its region.
