@@ -46,6 +46,14 @@ fn reset_makes_an_empty_ledger() {
 }
 
 #[test]
+fn frequent_rows_are_the_same_rows() {
+    let (mut quick, mut plain) = (Box::new(Ledger::new()), Box::new(Ledger::new()));
+    for key in (0..60).chain(0..60) {
+        assert_eq!(quick.frequent_row_for(reason::SYSREG, key), plain.row_for(reason::SYSREG, key));
+    }
+}
+
+#[test]
 fn an_unaccounted_exit_is_a_difference() {
     let mut ledger = Box::new(Ledger::new());
     for _ in 0..3 {

@@ -71,18 +71,23 @@ pub fn check_partly_loaded(
     check_parts(&OF_GUEST, &state, changed.without(rule::CONTROLS))
 }
 
-/// Whether an entry needs no check: since one that passed, only RIP and RSP have changed, and RIP fits each mode or is that of 64-bit code.
-/// Most entries are such.
-#[inline]
-pub fn need_none(vmcs: &Vmcs12, changed: Groups) -> bool {
+/// Groups without rules.
+const UNCHECKED: Groups = Groups::of(&[Group::Unchecked, Group::Information]);
+
+/// Those of the `changed` groups whose rules are to be checked. The only rule for RIP and RSP alone is that RIP fits the mode, as one that
+/// fits each mode and one of 64-bit code do. Most entries change nothing else, and need no check.
+#[inline(always)]
+pub fn remaining(vmcs: &Vmcs12, changed: Groups) -> Groups {
     const LONG: u64 = 1 << 13;
-    if changed.intersects(Groups::ALL.without(Group::Pointers.alone())) {
-        return false;
+    let changed = changed.without(UNCHECKED);
+    if !changed.intersects(Group::Pointers.alone()) {
+        return changed;
     }
     let rip = vmcs.get(Field::GUEST_RIP);
     let is_64 = vmcs.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST != 0 && vmcs.get(Field::GUEST_CS_RIGHTS) & LONG != 0;
     // Linear addresses have 48 bits or more.
-    rip >> 32 == 0 || is_64 && rule::sign_extend(rip, 47) == rip
+    let fits = rip >> 32 == 0 || is_64 && rule::sign_extend(rip, 47) == rip;
+    if fits { changed.without(Group::Pointers.alone()) } else { changed }
 }
 
 /// Checks only the guest state of `vmcs`, with its controls.

@@ -277,6 +277,18 @@ impl Field {
     }
 }
 
+/// The slot of a field, as a constant.
+///
+/// # Panics
+/// There is no such field.
+pub const fn slot_of(field: Field) -> usize {
+    let mut slot = 0;
+    while FIELDS[slot].field.0 != field.0 {
+        slot += 1;
+    }
+    slot
+}
+
 /// The fields of one type.
 pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Row> {
     FIELDS.iter().filter(move |row| row.field.kind() == kind)

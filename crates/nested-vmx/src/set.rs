@@ -51,6 +51,18 @@ impl FieldSet {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 
+    /// Calls a function for each slot in both sets, in ascending order: a step for each of them, and for each 64 fields.
+    #[inline(always)]
+    pub fn for_each_common(&self, other: &Self, mut call: impl FnMut(usize)) {
+        for (at, (one, other)) in self.0.iter().zip(&other.0).enumerate() {
+            let mut word = one & other;
+            while word != 0 {
+                call(at * 64 + word.trailing_zeros() as usize);
+                word &= word - 1;
+            }
+        }
+    }
+
     /// The slots in the set, in ascending order: a step for each field in the set and for each 64 fields.
     #[inline(always)]
     pub fn slots(&self) -> impl Iterator<Item = usize> + use<> {
@@ -63,5 +75,30 @@ impl FieldSet {
                 Some(at * 64 + bit)
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(slots: &[usize]) -> FieldSet {
+        let mut set = FieldSet::EMPTY;
+        slots.iter().for_each(|&slot| set.insert(slot));
+        set
+    }
+
+    proptest! {
+        #[test]
+        fn common_slots_are_visited_in_order(one in prop::collection::vec(0..COUNT, 0..20), other in prop::collection::vec(0..COUNT, 0..90)) {
+            let mut visited = Vec::new();
+            set(&one).for_each_common(&set(&other), |slot| visited.push(slot));
+            let expected: Vec<_> = (0..COUNT).filter(|slot| one.contains(slot) && other.contains(slot)).collect();
+            prop_assert_eq!(visited, expected);
+        }
     }
 }

@@ -60,6 +60,7 @@ pub struct Shadows {
     next: u64,
     end: u64,
     clock: u64,
+    assignments: u64,
 }
 
 impl Shadows {
@@ -68,7 +69,13 @@ impl Shadows {
         let root = |index: usize| memory.start + FRAME * index as u64;
         let shadows = core::array::from_fn(|index| Shadow { root: root(index), of: None, is_empty: true, used: 0 });
         let first = root(SHADOWS);
-        Self { shadows, first, next: first, end: memory.end, clock: 0 }
+        Self { shadows, first, next: first, end: memory.end, clock: 0, assignments: 0 }
+    }
+
+    /// Number of times that a shadow has been assigned to other tables of L1's: while it is the same, so are the results of
+    /// [`root`](Self::root).
+    pub const fn assignments(&self) -> u64 {
+        self.assignments
     }
 
     /// The root of the shadow of L1's tables with root `of`.
@@ -80,6 +87,7 @@ impl Shadows {
                 let oldest = self.shadows.iter().enumerate().min_by_key(|(_, shadow)| (shadow.of.is_some(), shadow.used));
                 let at = oldest.map_or(0, |(at, _)| at);
                 self.shadows[at].empty(frames);
+                self.assignments += 1;
                 at
             }
         };
@@ -107,6 +115,7 @@ impl Shadows {
     pub fn reset(&mut self, frames: &mut impl Frames) {
         self.invalidate(None, frames);
         self.shadows.iter_mut().for_each(|shadow| shadow.of = None);
+        self.assignments += 1;
         self.next = self.first;
     }
 

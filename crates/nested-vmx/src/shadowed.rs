@@ -6,7 +6,7 @@
 //! may not write it, since its upper half has a separate encoding, which exits.
 
 use crate::field::{Field, Width};
-use crate::fields::FIELDS;
+use crate::fields::slot_of;
 use crate::set::FieldSet;
 
 /// Fields that L1 reads without an exit, but does not write: exit information, and guest state that L1 rarely writes.
@@ -54,11 +54,7 @@ pub const ALL: [(Field, usize); COUNT] = {
     let mut at = 0;
     while at < COUNT {
         let field = if at < READ.len() { READ[at] } else { WRITTEN[at - READ.len()] };
-        let mut slot = 0;
-        while FIELDS[slot].field.0 != field.0 {
-            slot += 1;
-        }
-        all[at] = (field, slot);
+        all[at] = (field, slot_of(field));
         at += 1;
     }
     all
@@ -97,6 +93,7 @@ const _: () = {
 mod tests {
     use super::*;
     use crate::Kind;
+    use crate::fields::FIELDS;
 
     #[test]
     fn a_field_is_shadowed_once_and_exists_always() {

@@ -108,6 +108,18 @@ impl Vmcs12 {
         self.values.get(slot).copied().unwrap_or(0)
     }
 
+    /// All fields, by slot.
+    #[inline(always)]
+    pub const fn values(&self) -> &[u64; COUNT] {
+        &self.values
+    }
+
+    /// All fields, by slot, for those that VM exits store: as [`set_unchanged`](Self::set_unchanged), with values that fit their widths.
+    #[inline(always)]
+    pub const fn values_mut(&mut self) -> &mut [u64; COUNT] {
+        &mut self.values
+    }
+
     /// Returns the low 32 bits of a field.
     #[inline(always)]
     pub fn get32(&self, field: Field) -> u32 {

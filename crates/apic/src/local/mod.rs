@@ -284,6 +284,13 @@ impl<'a> LocalApic<'a> {
         requested >> 4 > self.pages.priority_over(Some(serving)) >> 4 && self.pages.enabled()
     }
 
+    /// Whether the processor has no interrupt to deliver, and [`take_status`](Self::take_status) returns nothing: a quick test, which may
+    /// say no for nothing. `interrupts` is "Guest Interrupt Status".
+    #[inline(always)]
+    pub fn is_quiet(&self, interrupts: u16) -> bool {
+        interrupts as u8 == 0 && !self.changed && !self.pages.has_posted()
+    }
+
     /// The vector to deliver now. Only without virtual-interrupt delivery, like
     /// [`acknowledge`](Self::acknowledge); see [`is_pending`](Self::is_pending).
     #[inline]

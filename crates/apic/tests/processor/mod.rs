@@ -181,6 +181,7 @@ impl Processor {
         }
         let status = u16::from_le_bytes([self.requesting, self.serving]);
         assert_eq!(self.apic.can_deliver(status), model.pending().is_some(), "{away:?}");
+        assert!(!self.apic.is_quiet(status) || model.pending().is_none(), "{away:?}");
     }
 }
 

@@ -77,8 +77,24 @@ fn a_shadow_is_emptied_for_another_root() {
     for of in 2..=SHADOWS as u64 {
         shadows.root(of << 12, &mut frames);
     }
+    let assignments = shadows.assignments();
     assert_eq!(shadows.root(0x9_9000, &mut frames), first);
     assert_eq!(frames.translate(first, 0), None);
+    assert_ne!(shadows.assignments(), assignments);
+}
+
+#[test]
+fn roots_stay_while_no_shadow_is_assigned() {
+    let mut frames = Model::default();
+    let mut shadows = Shadows::new(MEMORY);
+    let roots = [0x1000, 0x2000].map(|of| shadows.root(of, &mut frames));
+    let assignments = shadows.assignments();
+    shadows.map(roots[0], page(0, 0x9000), &mut frames);
+    shadows.invalidate(None, &mut frames);
+    assert_eq!([0x1000, 0x2000].map(|of| shadows.root(of, &mut frames)), roots);
+    assert_eq!(shadows.assignments(), assignments);
+    shadows.reset(&mut frames);
+    assert_ne!(shadows.assignments(), assignments);
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub const ALL: &[Test] = &[
     ("ports", ports),
     ("msr_bitmap", msrs),
     ("cr0", cr0),
+    ("partly_read", partly_read),
     ("cr4", cr4),
     ("cr3", cr3),
     ("exceptions", exceptions),
@@ -204,6 +205,24 @@ fn cr0() -> Outcome {
     same!(get(field::EXIT_INTERRUPTION) & 0xff, 7, "its exception");
     same!(registers[0] & (TS | CD), CD, "what L2 reads");
     same!(get(field::GUEST_CR0) & (TS | CD), TS | CD, "what L1 reads");
+    Outcome::Pass
+}
+
+/// L1 reads only some of what L2 has changed, and writes what belongs with it: the rest stays L2's.
+fn partly_read() -> Outcome {
+    const TS: u64 = 1 << 3;
+    const TSD: u64 = 1 << 2;
+    fresh(code!("mov rax, cr0", "or eax, 8", "mov cr0, rax", "mov rax, cr4", "or eax, 4", "mov cr4, rax"));
+    set(field::GUEST_CR0, get(field::GUEST_CR0) & !TS);
+    same!(run(&mut [0; 8], false), VMCALL, "changes of CR0 and CR4");
+    // The exit has stored the register, whatever the mask is now.
+    set(field::CR0_MASK, TS);
+    same!(get(field::GUEST_CR0) & TS, TS, "CR0 after a write of its mask");
+    set(field::CR0_SHADOW, 0);
+    set(field::GUEST_RIP, code!("mov rax, cr0", "mov rcx, cr4", "and eax, 8", "and ecx, 4", "or eax, ecx"));
+    let mut registers = [0; 8];
+    same!((run(&mut registers, true), registers[0]), (VMCALL, TSD), "what L2 reads");
+    same!((get(field::GUEST_CR4) & TSD, get(field::GUEST_CR0) & TS), (TSD, TS), "what L1 reads");
     Outcome::Pass
 }
 

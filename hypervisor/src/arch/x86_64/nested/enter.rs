@@ -1,5 +1,6 @@
 //! VM entries: L1's VMLAUNCH and VMRESUME, and resumption of an L2 that Stile interrupted.
 
+use stile_blob::ApicVirtualization;
 use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
 use stile_nested_vmx::checks::{self, EntryFailure, Processor};
@@ -31,10 +32,13 @@ const FLAGS: u64 = 1 << 1;
 const STI: u64 = 1 << 0;
 const MOV_SS: u64 = 1 << 1;
 
-/// Fields in these groups are checked, or composed, together with guest state that only VMCS02 may have.
+/// Fields in these groups are checked, or composed, together with guest state that only VMCS02 may have: any of it, and that of
+/// [`GuestVmx::save_checked`].
 const MIXED: Groups = Groups::of(&[Group::Registers, Group::Segments, Group::Flags, Group::Entry]);
+const SLIGHTLY_MIXED: Groups = Groups::ALL.without(Groups::of(&[Group::Host, Group::Threshold]));
 
-/// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered.
+/// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered. After a failure, L1's shadow
+/// VMCS is to be put.
 pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Result<Outcome, VmxResult> {
     let fail = |error| Err(VmxResult::fail(error, vmx.has_current()));
     if !vmx.has_current() {
@@ -44,18 +48,28 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     if blocking & MOV_SS != 0 {
         return fail(InstructionError::EntryMovSs);
     }
-    vmx.collect_shadow(cpu);
+    if let Some(shadow) = &mut vmx.shadow {
+        shadow.collect(&mut vmx.vmcs12);
+        to_vmcs01(cpu);
+    }
     let fail = |error| Err(VmxResult::fail(error, true));
     match (launch, vmx.vmcs12.is_launched()) {
         (true, true) => return fail(InstructionError::LaunchNotClear),
         (false, false) => return fail(InstructionError::ResumeNotLaunched),
         _ => {}
     }
+    // L2's VTPR is in memory.
+    let threshold = if vmx.vmcs12.get(Field::TPR_THRESHOLD) != 0 { Group::Threshold.alone() } else { Groups::NONE };
+    let changed = checks::remaining(&vmx.vmcs12, vmx.vmcs12.changed_groups().union(threshold));
+    let has_msrs = vmx.vmcs12.get32(Field::ENTRY_MSR_LOADS) != 0;
     // The MSR-load list overwrites fields of VMCS02 that VMCS12 keeps if the list fails.
-    if vmx.unsaved.is_some() && (vmx.vmcs12.changed_groups().intersects(MIXED) || vmx.vmcs12.get32(Field::ENTRY_MSR_LOADS) != 0) {
+    if changed.intersects(MIXED) || has_msrs {
         vmx.save_rest(cpu);
+    } else if changed.intersects(SLIGHTLY_MIXED) {
+        vmx.save_checked(cpu);
     }
-    match check(cpu, vmx) {
+    let checked = if changed == Groups::NONE { Ok(()) } else { check(cpu, vmx, changed) };
+    match checked {
         Ok(()) => {}
         Err(EntryFailure::Instruction(error)) => return fail(error),
         Err(failure) => {
@@ -81,7 +95,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.in_l2 = true;
     vmx.entering = Some(if launch { Entering::Launch } else { Entering::Resume });
     vmx.vmcs12.set_launched(true);
-    let waits = l0_exits::event_for_l1(cpu).is_some();
+    let waits = !is_quiet(cpu) && l0_exits::event_for_l1(cpu).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
     vmx.merge_msr_bitmap();
@@ -91,11 +105,11 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     {
         return Ok(fail_late(cpu, vmx, failure));
     }
-    if let Err(number) = lists::load_at_entry(cpu, vmx) {
-        return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
-    }
-    // IA32_TIME_STAMP_COUNTER may be among the MSRs.
-    if vmx.vmcs12.get(Field::ENTRY_MSR_LOADS) != 0 {
+    if has_msrs {
+        if let Err(number) = lists::load_at_entry(cpu, vmx) {
+            return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
+        }
+        // IA32_TIME_STAMP_COUNTER may be among the MSRs.
         l0_exits::refresh_offset(cpu, vmx);
     }
     vmx.start_timer(cpu);
@@ -110,6 +124,14 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let outcome = Outcome::again(row);
     // Pending interrupts of L1 precede L2's first instruction: checked at entry.
     Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
+}
+
+/// Whether L1, which has exited for an instruction, has no pending event: a quick test, which may say no for nothing. VMCS01 is current.
+#[inline(always)]
+fn is_quiet(cpu: &mut Cpu) -> bool {
+    !cpu.vcpu().arch.events.any()
+        && cpu.apic_level >= ApicVirtualization::Delivery
+        && cpu.apic().is_quiet(vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u16)
 }
 
 /// Fails an entry after loading guest state: the next one loads it again. VMCS02 is current.
@@ -153,13 +175,7 @@ pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
 }
 
 /// Checks the changed parts of VMCS12.
-fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
-    // L2's VTPR is in memory.
-    let threshold = if vmx.vmcs12.get(Field::TPR_THRESHOLD) != 0 { Group::Threshold.alone() } else { Groups::NONE };
-    let changed = vmx.vmcs12.changed_groups().union(threshold);
-    if checks::need_none(&vmx.vmcs12, changed) {
-        return Ok(());
-    }
+fn check(cpu: &Cpu, vmx: &GuestVmx, changed: Groups) -> Result<(), EntryFailure> {
     let vm = cpu.vcpu().vm();
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
     let processor = processor(offer, vmx.current);
@@ -240,6 +256,7 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     vmx.choose_vmcs02();
     vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags & !NMI_WAS_BLOCKED);
     vmx.restore_nmi_blocking();
+    vmx.put_shadow();
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))

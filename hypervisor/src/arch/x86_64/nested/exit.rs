@@ -53,7 +53,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
                 error_code: exit.code as u32,
             };
             match intercepts::verdict(&asked, &vmx.vmcs12, &OfL2(cpu)) {
-                Verdict::Forward => forward::forward(cpu, vmx, &exit),
+                Verdict::Forward => forward::forward_at_once(cpu, vmx, &exit),
                 Verdict::Keep | Verdict::SecondStage => {
                     let outcome = l0_exits::handle(cpu, vmx, reason);
                     trap(cpu, vmx, outcome)

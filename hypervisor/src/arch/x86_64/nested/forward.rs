@@ -1,8 +1,9 @@
 //! VM exits to L1: stores exit information and L2's state in VMCS12, and loads L1's host state into VMCS01 (the
 //! manual, "VM Exits").
 
+use stile_nested_vmx::fields::{self, COUNT, slot_of};
 use stile_nested_vmx::intercepts::{has_addresses, has_instruction_information};
-use stile_nested_vmx::{Field, Kind, fields};
+use stile_nested_vmx::{Field, Kind, Vmcs12};
 use stile_speculation::x86_64::leaf_7;
 
 use super::end::{self, Abort};
@@ -36,7 +37,8 @@ const HAS_CODE: u64 = 1 << 11;
 impl Exit {
     /// The processor's exit information, with another reason.
     pub fn read(reason: u64) -> Exit {
-        let event = vmcs::read(Field::EXIT_INTERRUPTION);
+        // Exits by external interrupts are not read.
+        let event = if reason == basic::EXCEPTION { vmcs::read(Field::EXIT_INTERRUPTION) } else { 0 };
         let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), event, ..Exit::default() };
         let code = if event & VALID != 0 && event & HAS_CODE != 0 { vmcs::read(Field::EXIT_INTERRUPTION_CODE) } else { 0 };
         Exit { code, ..exit.with_delivery() }
@@ -53,22 +55,38 @@ impl Exit {
     }
 }
 
-/// Guest state that L1 reads at most exits.
-pub const FREQUENT: [Field; 9] = [
-    Field::GUEST_RIP,
-    Field::GUEST_RSP,
-    Field::GUEST_RFLAGS,
-    Field::GUEST_CR3,
-    Field::GUEST_INTERRUPTIBILITY,
-    Field::GUEST_ACTIVITY,
-    Field::GUEST_PENDING_DEBUG,
-    // L1 checks for 64-bit code, and the privilege level.
-    Field::GUEST_CS_RIGHTS,
-    Field::GUEST_SS_RIGHTS,
-];
+macro_rules! frequent {
+    ($count:literal: $($field:ident),+) => {
+        /// Guest state that L1 reads at most exits, or writes before most entries. Of CS and SS it reads whether code has 64 bits, and the
+        /// privilege level.
+        pub const FREQUENT: [Field; $count] = [$(Field::$field),+];
+
+        /// Saves it, with VMCS02 current.
+        #[inline(always)]
+        fn save_frequent(vmcs12: &mut Vmcs12) {
+            $(vmcs::read_to::<{ slot_of(Field::$field) }, COUNT>(Field::$field, vmcs12.values_mut());)+
+        }
+    };
+}
+
+frequent!(6: GUEST_RIP, GUEST_RSP, GUEST_RFLAGS, GUEST_INTERRUPTIBILITY, GUEST_CS_RIGHTS, GUEST_SS_RIGHTS);
+
+/// Copies fields of VMCS12 to VMCS01, which is current.
+macro_rules! copy {
+    ($vmcs12:expr, $($guest:ident = $host:ident),+ $(,)?) => {
+        $(vmcs::write_from::<{ slot_of(Field::$host) }, COUNT>(Field::$guest, $vmcs12.values());)+
+    };
+}
 
 /// Exits to L1, with VMCS02 current.
+#[inline(never)]
 pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
+    forward_at_once(cpu, vmx, exit)
+}
+
+/// [`forward`], in the place of the call.
+#[inline(always)]
+pub fn forward_at_once(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     let vmcs12 = &mut vmx.vmcs12;
     let information = [
         (Field::EXIT_REASON, exit.reason),
@@ -90,13 +108,10 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
         vmcs12.set_unchanged(Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR));
         vmcs12.set_unchanged(Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL));
     }
-    for field in FREQUENT {
-        vmcs12.set_unchanged(field, vmcs::read(field));
-    }
+    save_frequent(vmcs12);
     if vmx.secondary12() & secondary::INTERRUPT_DELIVERY != 0 {
         vmx.vmcs12.set_unchanged(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
     }
-    vmx.save_control_registers();
     vmx.stop_timer(cpu, exit.reason);
     let vmcs12 = &mut vmx.vmcs12;
     let event = vmcs12.get(Field::ENTRY_INTERRUPTION);
@@ -110,7 +125,7 @@ pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
         vmx.vmcs02().note_entry_controls(stored);
     }
     vmx.unsaved = Some(vmx.vmcs12.get32(Field::EXIT_CONTROLS));
-    let stored = lists::store(cpu, vmx);
+    let stored = vmx.vmcs12.get32(Field::EXIT_MSR_STORES) == 0 || lists::store(cpu, vmx);
     leave_l2(cpu, vmx, exit, stored)
 }
 
@@ -165,22 +180,25 @@ pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
 }
 
 /// Loads L1's host state. `stored`: L1's MSR-store list was valid.
+#[inline(always)]
 fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Outcome {
     // L1 relies on IBRS against the code that it runs, but the processor does not know L2 from L1.
     if msrs::has(leaf_7::IBRS_IBPB) {
         speculation::barrier();
     }
-    let efer = vmcs::read(Field::GUEST_EFER);
-    let pat = vmcs::read(Field::GUEST_PAT);
+    let controls = vmx.vmcs12.get32(Field::EXIT_CONTROLS);
+    let kept = |loaded: u32, field| if controls & loaded == 0 { vmcs::read(field) } else { 0 };
+    let (efer, pat) = (kept(exit::LOAD_EFER, Field::GUEST_EFER), kept(exit::LOAD_PAT, Field::GUEST_PAT));
     if let Some(shadow) = &mut vmx.shadow {
-        shadow.fill(&vmx.vmcs12);
+        shadow.fill_at_exit(&vmx.vmcs12);
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
     cpu.launched = u64::from(vmx.l1_launched);
     let has_pdptes = load_host_state(cpu, vmx, exit, efer, pat);
-    let row = forwarded_row(cpu, exit.reason);
-    if !(stored && has_pdptes && lists::load_at_exit(cpu, vmx)) {
+    let row = forwarded_row(cpu, vmx, exit.reason);
+    let loads_none = vmx.vmcs12.get32(Field::EXIT_MSR_LOADS) == 0;
+    if !(stored && has_pdptes && (loads_none || lists::load_at_exit(cpu, vmx))) {
         let cause = match (stored, has_pdptes) {
             (false, _) => Abort::SavingMsrs,
             (true, false) => Abort::HostPdptes,
@@ -213,65 +231,68 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     let cr4 = get(Field::HOST_CR4);
     let efer = if controls & exit::LOAD_EFER != 0 { get(Field::HOST_EFER) } else { efer & !LMA_LME | if is_64 { LMA_LME } else { 0 } };
     let fields = [
-        (Field::GUEST_RIP, get(Field::HOST_RIP)),
-        (Field::GUEST_RSP, get(Field::HOST_RSP)),
         // RFLAGS has had that value, which an exit sets, since the entry to L2.
         (Field::GUEST_CR0, host_cr0 & !(HELD & !cr0::NE) | cr0::NE | cr0::ET),
         (Field::CR0_SHADOW, cr0_shadow),
-        (Field::GUEST_CR3, get(Field::HOST_CR3)),
         (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
         (Field::CR4_SHADOW, cr4),
         (Field::GUEST_EFER, efer),
         (Field::GUEST_PAT, if controls & exit::LOAD_PAT != 0 { get(Field::HOST_PAT) } else { pat }),
         (Field::GUEST_DR7, 0x400),
         (Field::GUEST_DEBUGCTL, 0),
-        (Field::GUEST_INTERRUPTIBILITY, vmx.nmi_blocking(exit)),
-        (Field::GUEST_ACTIVITY, 0),
-        (Field::GUEST_PENDING_DEBUG, 0),
+        // L1 has executed VMRESUME: it is active and has no pending debug exception, and the entry has ended its blocking of interrupts.
         (Field::GUEST_CS_BASE, 0),
         (Field::GUEST_CS_LIMIT, 0xffff_ffff),
         (Field::GUEST_CS_RIGHTS, CODE | if is_64 { CODE_64 } else { SIZE_32 }),
         (Field::GUEST_ES_BASE, 0),
         (Field::GUEST_SS_BASE, 0),
         (Field::GUEST_DS_BASE, 0),
-        (Field::GUEST_FS_BASE, get(Field::HOST_FS_BASE)),
-        (Field::GUEST_GS_BASE, get(Field::HOST_GS_BASE)),
         (Field::GUEST_ES_LIMIT, 0xffff_ffff),
         (Field::GUEST_SS_LIMIT, 0xffff_ffff),
         (Field::GUEST_DS_LIMIT, 0xffff_ffff),
         (Field::GUEST_FS_LIMIT, 0xffff_ffff),
         (Field::GUEST_GS_LIMIT, 0xffff_ffff),
-        (Field::GUEST_TR_BASE, get(Field::HOST_TR_BASE)),
         (Field::GUEST_TR_LIMIT, 0x67),
         (Field::GUEST_TR_RIGHTS, TASK),
         (Field::GUEST_LDTR, 0),
         (Field::GUEST_LDTR_RIGHTS, UNUSABLE),
-        (Field::GUEST_GDTR_BASE, get(Field::HOST_GDTR_BASE)),
         (Field::GUEST_GDTR_LIMIT, 0xffff),
-        (Field::GUEST_IDTR_BASE, get(Field::HOST_IDTR_BASE)),
         (Field::GUEST_IDTR_LIMIT, 0xffff),
-        (Field::GUEST_SYSENTER_CS, get(Field::HOST_SYSENTER_CS)),
-        (Field::GUEST_SYSENTER_ESP, get(Field::HOST_SYSENTER_ESP)),
-        (Field::GUEST_SYSENTER_EIP, get(Field::HOST_SYSENTER_EIP)),
     ];
+    copy!(
+        vmx.vmcs12,
+        GUEST_RIP = HOST_RIP,
+        GUEST_RSP = HOST_RSP,
+        GUEST_CR3 = HOST_CR3,
+        GUEST_CS = HOST_CS,
+        GUEST_TR = HOST_TR,
+        GUEST_FS_BASE = HOST_FS_BASE,
+        GUEST_GS_BASE = HOST_GS_BASE,
+        GUEST_TR_BASE = HOST_TR_BASE,
+        GUEST_GDTR_BASE = HOST_GDTR_BASE,
+        GUEST_IDTR_BASE = HOST_IDTR_BASE,
+        GUEST_SYSENTER_CS = HOST_SYSENTER_CS,
+        GUEST_SYSENTER_ESP = HOST_SYSENTER_ESP,
+        GUEST_SYSENTER_EIP = HOST_SYSENTER_EIP,
+    );
     for (field, value) in fields {
         vmcs::write(field, value);
     }
+    let blocking = vmx.nmi_blocking(exit);
+    if blocking != 0 {
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocking);
+    }
     let selectors = [
-        (Field::GUEST_ES, Field::HOST_ES, Some(Field::GUEST_ES_RIGHTS)),
-        (Field::GUEST_SS, Field::HOST_SS, Some(Field::GUEST_SS_RIGHTS)),
-        (Field::GUEST_DS, Field::HOST_DS, Some(Field::GUEST_DS_RIGHTS)),
-        (Field::GUEST_FS, Field::HOST_FS, Some(Field::GUEST_FS_RIGHTS)),
-        (Field::GUEST_GS, Field::HOST_GS, Some(Field::GUEST_GS_RIGHTS)),
-        (Field::GUEST_CS, Field::HOST_CS, None),
-        (Field::GUEST_TR, Field::HOST_TR, None),
+        (Field::GUEST_ES, Field::HOST_ES, Field::GUEST_ES_RIGHTS),
+        (Field::GUEST_SS, Field::HOST_SS, Field::GUEST_SS_RIGHTS),
+        (Field::GUEST_DS, Field::HOST_DS, Field::GUEST_DS_RIGHTS),
+        (Field::GUEST_FS, Field::HOST_FS, Field::GUEST_FS_RIGHTS),
+        (Field::GUEST_GS, Field::HOST_GS, Field::GUEST_GS_RIGHTS),
     ];
     for (field, host, rights) in selectors {
         let selector = get(host);
         vmcs::write(field, selector);
-        if let Some(rights) = rights {
-            vmcs::write(rights, DATA | if selector == 0 { UNUSABLE } else { 0 });
-        }
+        vmcs::write(rights, DATA | if selector == 0 { UNUSABLE } else { 0 });
     }
     let has_pdptes = is_64 || cr4 & PAE == 0 || cr0::load_cr3(cpu.vcpu().vm());
     // Without VPIDs each exit invalidates as well.
@@ -305,39 +326,39 @@ impl GuestVmx {
         vmcs::write(Field::GUEST_INTERRUPTIBILITY, without_pending_nmi(blocking));
     }
 
-    /// L2's control registers as L1 reads them: bits in L1's mask as L1 wrote them, bits in Stile's mask alone as L2
-    /// reads them.
-    fn save_control_registers(&mut self) {
-        let registers = [(Field::GUEST_CR0, Field::CR0_MASK, Field::CR0_SHADOW), (Field::GUEST_CR4, Field::CR4_MASK, Field::CR4_SHADOW)];
-        for (register, mask, shadow) in registers {
-            let (held, of_l1) = (vmcs::read(mask), self.vmcs12.get(mask));
-            let value = vmcs::read(register) & !held | self.vmcs12.get(register) & of_l1 | vmcs::read(shadow) & held & !of_l1;
-            self.vmcs12.set_unchanged(register, value);
-        }
+    /// Saves a control register of L2 as L1 reads it: bits in L1's mask as L1 wrote them, bits in Stile's mask alone as L2 reads them.
+    /// L1 has not written the mask since the exit. VMCS02 is current.
+    fn save_control_register(&mut self, register: Field, mask: Field, shadow: Field) {
+        let (held, of_l1) = (vmcs::read(mask), self.vmcs12.get(mask));
+        let value = vmcs::read(register) & !held | self.vmcs12.get(register) & of_l1 | vmcs::read(shadow) & held & !of_l1;
+        self.vmcs12.set_unchanged(register, value);
     }
 
     /// Saves the remaining state of L2, which only VMCS02 has. VMCS01 is current, before and after.
     pub fn save_rest(&mut self, cpu: &mut Cpu) {
-        let Some(controls) = self.unsaved.take() else { return };
+        if self.unsaved.is_some() {
+            self.save(cpu, fields::of_kind(Kind::Guest).map(|row| row.field));
+            self.unsaved = None;
+        }
+    }
+
+    /// Saves the state of L2 that is checked, or composed, together with fields that L1 often writes. VMCS01 is current, before and after.
+    pub fn save_checked(&mut self, cpu: &mut Cpu) {
+        const CHECKED: [Field; 5] =
+            [Field::GUEST_CR0, Field::GUEST_CR4, Field::GUEST_ACTIVITY, Field::GUEST_PENDING_DEBUG, Field::GUEST_DEBUGCTL];
+        self.save(cpu, CHECKED);
+    }
+
+    /// Saves fields of L2's state if only VMCS02 has them. VMCS01 is current, before and after.
+    pub fn save(&mut self, cpu: &mut Cpu, fields: impl IntoIterator<Item = Field>) {
+        let Some(controls) = self.unsaved else { return };
         self.enter_vmcs02(cpu);
-        for row in fields::of_kind(Kind::Guest) {
-            let field = row.field;
-            let saved_if = match field {
-                Field::GUEST_DEBUGCTL | Field::GUEST_DR7 => exit::SAVE_DEBUG,
-                Field::GUEST_PAT => exit::SAVE_PAT,
-                Field::GUEST_EFER => exit::SAVE_EFER,
-                Field::GUEST_CR0
-                | Field::GUEST_CR4
-                | Field::VMCS_LINK
-                | Field::GUEST_SMBASE
-                | Field::GUEST_INTERRUPT_STATUS
-                | Field::PREEMPTION_TIMER
-                | Field::PAGE_MODIFICATION_LOG_INDEX => continue,
-                _ if FREQUENT.contains(&field) => continue,
-                _ => 0,
-            };
-            if saved_if == 0 || controls & saved_if != 0 {
-                self.vmcs12.set_unchanged(field, vmcs::read(field));
+        for field in fields {
+            match field {
+                Field::GUEST_CR0 => self.save_control_register(field, Field::CR0_MASK, Field::CR0_SHADOW),
+                Field::GUEST_CR4 => self.save_control_register(field, Field::CR4_MASK, Field::CR4_SHADOW),
+                _ if is_saved(field, controls) => self.vmcs12.set_unchanged(field, vmcs::read(field)),
+                _ => {}
             }
         }
         to_vmcs01(cpu);
@@ -346,9 +367,21 @@ impl GuestVmx {
     /// Whether the value of a field may be in VMCS02 only.
     #[inline(always)]
     pub fn is_unsaved(&self, field: Field) -> bool {
-        self.unsaved.is_some()
-            && matches!(field.kind(), Kind::Guest)
-            && !FREQUENT.contains(&field)
-            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4 | Field::PREEMPTION_TIMER | Field::GUEST_INTERRUPT_STATUS)
+        self.unsaved.is_some_and(|controls| is_saved(field, controls))
+    }
+}
+
+/// Whether an exit with these VM-exit controls saves a field, other than those that [`forward`] saves at once.
+fn is_saved(field: Field, controls: u32) -> bool {
+    match field {
+        Field::GUEST_DEBUGCTL | Field::GUEST_DR7 => controls & exit::SAVE_DEBUG != 0,
+        Field::GUEST_PAT => controls & exit::SAVE_PAT != 0,
+        Field::GUEST_EFER => controls & exit::SAVE_EFER != 0,
+        Field::VMCS_LINK
+        | Field::GUEST_SMBASE
+        | Field::GUEST_INTERRUPT_STATUS
+        | Field::PREEMPTION_TIMER
+        | Field::PAGE_MODIFICATION_LOG_INDEX => false,
+        _ => matches!(field.kind(), Kind::Guest) && !FREQUENT.contains(&field),
     }
 }

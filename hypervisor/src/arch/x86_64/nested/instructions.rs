@@ -59,6 +59,17 @@ extern "C" fn handle_vmx(whole: &mut WholeCpu, reason: u64) -> Outcome {
         inject::undefined();
         return Outcome::again(rows::absent(reason));
     };
+    if matches!(reason, number::VMLAUNCH | number::VMRESUME) && check_mode(vmx, reason).is_ok() {
+        let row = cpu.loaded().ledger().frequent_row_for(reason::VMX, key::instruction(reason as u32));
+        match enter::enter(cpu, vmx, reason == number::VMLAUNCH, row) {
+            Ok(outcome) => return outcome,
+            Err(result) => {
+                vmx.put_shadow();
+                complete(vmx, result);
+            }
+        }
+        return Outcome::again(row);
+    }
     let key = match reason {
         number::VMREAD | number::VMWRITE => {
             let information = InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32);
@@ -70,13 +81,6 @@ extern "C" fn handle_vmx(whole: &mut WholeCpu, reason: u64) -> Outcome {
         _ => key::instruction(reason as u32),
     };
     let row = cpu.loaded().ledger().row_for(reason::VMX, key);
-    if matches!(reason, number::VMLAUNCH | number::VMRESUME) && check_mode(vmx, reason).is_ok() {
-        match enter::enter(cpu, vmx, reason == number::VMLAUNCH, row) {
-            Ok(outcome) => return outcome,
-            Err(result) => complete(vmx, result),
-        }
-        return Outcome::again(row);
-    }
     match execute(cpu, vmx, reason) {
         Ok(result) => complete(vmx, result),
         Err(Stop::Undefined) => inject::undefined(),
@@ -93,8 +97,8 @@ extern "C" fn handle_vmx(whole: &mut WholeCpu, reason: u64) -> Outcome {
 /// Exceptions common to all VMX instructions except VMXON: the processor has checked those that do not depend on VMX
 /// operation.
 fn check_mode(vmx: &GuestVmx, reason: u64) -> Result<(), Stop> {
-    let is_on = vmx.vmxon != NONE || reason == number::VMXON;
-    if vmcs::read(Field::CR4_SHADOW) & VMXE == 0 || !is_on {
+    // VMXE cannot be cleared in VMX operation.
+    if vmx.vmxon == NONE && (reason != number::VMXON || vmcs::read(Field::CR4_SHADOW) & VMXE == 0) {
         return Err(Stop::Undefined);
     }
     if vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0 {
@@ -204,8 +208,10 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) 
     let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
     let mask = if is_64() { u64::MAX } else { 0xffff_ffff };
     let encoding = operand::register(cpu, information.second()) & mask;
-    if Field::decode(encoding).is_some_and(|(field, _)| vmx.is_unsaved(field)) {
-        vmx.save_rest(cpu);
+    if let Some((field, _)) = Field::decode(encoding)
+        && vmx.is_unsaved(field)
+    {
+        vmx.save(cpu, [field]);
     }
     let value = match vmx.vmcs12.vmread(encoding, &offer.existing) {
         Ok(value) => value & mask,
@@ -235,7 +241,8 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
         u64::from_le_bytes(bytes)
     };
     let encoding = operand::register(cpu, information.second()) & mask;
-    if Field::decode(encoding).is_some_and(|(field, _)| vmx.is_unsaved(field)) {
+    // The masks determine what is saved.
+    if Field::decode(encoding).is_some_and(|(field, _)| vmx.is_unsaved(field) || matches!(field, Field::CR0_MASK | Field::CR4_MASK)) {
         vmx.save_rest(cpu);
     }
     Ok(match vmx.vmcs12.vmwrite(encoding, value, &offer.existing, offer.capabilities.has_write_any()) {

@@ -7,6 +7,7 @@ use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 use super::operand::Page;
 use super::state::GuestVmx;
 use super::virtual_apic::BITMAP;
+use super::vmcs02::{BITMAP_WORDS, OwnInputs};
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
@@ -29,6 +30,9 @@ impl OfL1 {
     #[inline(always)]
     pub fn read(controls: u32) -> OfL1 {
         let mut l1 = OfL1::default();
+        if controls & ALL_LOADED == ALL_LOADED {
+            return l1;
+        }
         if controls & entry::LOAD_EFER == 0 {
             l1.efer = vmcs::read(Field::GUEST_EFER);
         }
@@ -42,6 +46,9 @@ impl OfL1 {
         l1
     }
 }
+
+/// Controls of entries that load registers.
+const ALL_LOADED: u32 = entry::LOAD_EFER | entry::LOAD_PAT | entry::LOAD_DEBUG;
 
 /// Pin-based controls copied from VMCS12 to VMCS02: Stile processes the interrupts posted for L2.
 const PIN: u32 = offered::PIN & !pin::POSTED_INTERRUPTS;
@@ -99,7 +106,15 @@ pub const LBR: u64 = 1 << 0;
 /// Inputs of composed control registers.
 const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
 /// Fields that determine which registers an entry loads.
-const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
+const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry, Group::Exit]);
+
+/// Bits in which words of a page differ from older values, by their places in [`BITMAP_WORDS`], which are constant.
+macro_rules! difference {
+    ($page:ident, $old:ident: $($at:literal)+) => { 0 $(| $page.read(const { BITMAP_WORDS[$at] }) ^ $old[$at])+ };
+}
+
+/// L1's inputs of composed controls.
+const COMPOSED: Groups = Groups::of(&[Group::Execution, Group::Entry]);
 
 /// Inputs of the addresses of L1's pages.
 const EXECUTION: Groups = Group::Execution.alone();
@@ -125,12 +140,12 @@ impl GuestVmx {
     /// Writes the fields that changed since the last entry.
     pub fn write_changes(&mut self, cpu: &Cpu, l1: &OfL1) {
         let groups = self.vmcs12.changed_groups();
-        for slot in self.vmcs12.take_changes().slots().filter(|&slot| PLAIN.contains(slot)) {
+        self.vmcs12.take_changes().for_each_common(&PLAIN, |slot| {
             if let Some((field, value)) = self.vmcs12.by_slot(slot) {
                 vmcs::write(field, value);
             }
-        }
-        self.write_controls(cpu);
+        });
+        self.write_controls(cpu, groups);
         if groups.intersects(EXECUTION) {
             self.find_msr_bitmap(cpu);
             self.write_apic_pages(cpu);
@@ -141,8 +156,18 @@ impl GuestVmx {
         self.write_loaded(l1, groups.intersects(LOADED));
     }
 
-    /// Composes the controls.
-    fn write_controls(&mut self, cpu: &Cpu) {
+    /// Composes the controls, if what they are composed of may have changed.
+    #[inline(always)]
+    fn write_controls(&mut self, cpu: &Cpu, changed: Groups) {
+        let (offset, apic_page) = (cpu.vcpu().arch.msrs.tsc_offset(), cpu.apic_page);
+        let own = OwnInputs { offset, apic_page, assignments: self.shadows.assignments() };
+        if changed.intersects(COMPOSED) || self.vmcs02().composed_of != Some(own) {
+            self.compose_controls(cpu);
+            self.vmcs02().composed_of = Some(OwnInputs { assignments: self.shadows.assignments(), ..own });
+        }
+    }
+
+    fn compose_controls(&mut self, cpu: &Cpu) {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
         let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
@@ -196,16 +221,23 @@ impl GuestVmx {
 
     /// Composes the registers that an entry loads if L1 requests it. `changed`: L1 may have written them. If L1 does
     /// not load one at each entry, or save it at each exit, the processor may have another value.
-    fn write_loaded(&self, l1: &OfL1, changed: bool) {
+    #[inline(always)]
+    fn write_loaded(&mut self, l1: &OfL1, changed: bool) {
         const LMA: u64 = 1 << 10;
         const LME: u64 = 1 << 8;
-        let get = |field| self.vmcs12.get(field);
         let (entry, exit) = (self.vmcs12.get32(Field::ENTRY_CONTROLS), self.vmcs12.get32(Field::EXIT_CONTROLS));
         let loads = |control: u32| entry & control != 0;
-        if changed || !loads(entry::LOAD_EFER) || exit & exit::SAVE_EFER == 0 {
+        if changed {
+            let reloaded = |load: u32, save: u32| if loads(load) && exit & save != 0 { 0 } else { load };
+            let (efer, pat) = (reloaded(entry::LOAD_EFER, exit::SAVE_EFER), reloaded(entry::LOAD_PAT, exit::SAVE_PAT));
+            self.vmcs02().reloaded = efer | pat | reloaded(entry::LOAD_DEBUG, exit::SAVE_DEBUG);
+        }
+        let reloaded = if changed { ALL_LOADED } else { self.vmcs02().reloaded };
+        let get = |field| self.vmcs12.get(field);
+        if reloaded & entry::LOAD_EFER != 0 {
             // Without "load IA32_EFER" an entry sets LMA from "IA-32e mode guest", and LME as well if CR0.PG is set.
-            let paging = get(Field::GUEST_CR0) & cr0::PG != 0;
             let long = if loads(entry::IA32E_GUEST) { LMA } else { 0 };
+            let paging = long != 0 || vmcs::read(Field::GUEST_CR0) & cr0::PG != 0;
             let efer = match paging {
                 _ if loads(entry::LOAD_EFER) => get(Field::GUEST_EFER),
                 true => l1.efer & !(LMA | LME) | long | long >> 2,
@@ -215,10 +247,10 @@ impl GuestVmx {
                 vmcs::write(Field::GUEST_EFER, efer);
             }
         }
-        if changed || !loads(entry::LOAD_PAT) || exit & exit::SAVE_PAT == 0 {
+        if reloaded & entry::LOAD_PAT != 0 {
             vmcs::write(Field::GUEST_PAT, if loads(entry::LOAD_PAT) { get(Field::GUEST_PAT) } else { l1.pat });
         }
-        if changed || !loads(entry::LOAD_DEBUG) || exit & exit::SAVE_DEBUG == 0 {
+        if reloaded & entry::LOAD_DEBUG != 0 {
             let of_l2 = loads(entry::LOAD_DEBUG);
             vmcs::write(Field::GUEST_DEBUGCTL, if of_l2 { get(Field::GUEST_DEBUGCTL) & !LBR } else { l1.debugctl });
             vmcs::write(Field::GUEST_DR7, if of_l2 { get(Field::GUEST_DR7) } else { l1.dr7 });
@@ -233,41 +265,55 @@ impl GuestVmx {
         }
     }
 
-    /// Translates the address of L1's MSR bitmap.
+    /// Translates the address of L1's MSR bitmap. The next merging is a full one.
     fn find_msr_bitmap(&mut self, cpu: &Cpu) {
         let is_used = self.primary12() & primary::MSR_BITMAPS != 0;
         self.vmcs02().bitmap12 = if is_used { self.translate(cpu, BITMAP, self.vmcs12.get(Field::MSR_BITMAP)) } else { None };
+        self.vmcs02().merged = None;
     }
 
     /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile passes MSRs through can differ from all ones:
     /// they are compared at each entry, so that writes of L1's page at any time, by any CPU or device, are covered.
     /// Returns whether anything changed.
+    #[inline(always)]
     pub fn merge_msr_bitmap(&mut self) -> bool {
         if self.primary12() & primary::MSR_BITMAPS == 0 {
             return false;
         }
+        let vmcs02 = self.vmcs02();
+        if let (Some(page), Some(merged)) = (vmcs02.bitmap12, &vmcs02.merged) {
+            let page = Page::in_machine(page);
+            let mut differ = difference!(page, merged: 0 1 2 3 4 5 6 7 8 9);
+            // Registers are reached only with the controls that virtualize them, which the entry has composed.
+            if vmcs02.opens_x2apic {
+                differ |= difference!(page, merged: 10 11 12 13 14);
+            }
+            if differ == 0 {
+                return false;
+            }
+        }
+        self.merge_fully()
+    }
+
+    #[cold]
+    fn merge_fully(&mut self) -> bool {
+        let secondary = self.secondary12();
+        let vmcs02 = self.vmcs02();
+        let page = vmcs02.bitmap12.map(Page::in_machine);
+        let bitmap = crate::address_space::physical(vmcs02.bitmap).cast::<u64>();
+        vmcs02.opens_x2apic = secondary & secondary::X2APIC_MODE != 0;
+        let words = PASSED_WORDS.into_iter().chain(X2APIC_WORDS.into_iter().zip(x2apic_words(secondary)));
+        let merged = vmcs02.merged.get_or_insert_default();
         let mut changed = false;
-        let page = self.vmcs02().bitmap12.map(Page::in_machine);
-        let bitmap = crate::address_space::physical(self.vmcs02().bitmap).cast::<u64>();
-        let mut merge = |word: usize, own| {
-            let of_l1 = page.map_or(u64::MAX, |page| page.read(word));
-            let merged = of_l1 | own;
+        for ((word, own), merged) in words.zip(merged) {
+            // One reading: L1 may write the page meanwhile.
+            *merged = page.map_or(u64::MAX, |page| page.read(word));
             // SAFETY: the page belongs to this VMCS02 alone, and the index is within it.
             unsafe {
-                if *bitmap.add(word) != merged {
-                    *bitmap.add(word) = merged;
-                    changed = true;
-                }
+                let place = bitmap.add(word);
+                changed |= *place != *merged | own;
+                *place = *merged | own;
             }
-        };
-        for (word, own) in PASSED_WORDS {
-            merge(word, own);
-        }
-        // Registers are reached only with the controls that virtualize them, which the entry has composed.
-        let secondary = self.secondary12();
-        let has_x2apic = secondary & secondary::X2APIC_MODE != 0;
-        if core::mem::replace(&mut self.vmcs02().opens_x2apic, has_x2apic) || has_x2apic {
-            X2APIC_WORDS.into_iter().zip(x2apic_words(secondary)).for_each(|(word, own)| merge(word, own));
         }
         changed
     }

@@ -11,6 +11,11 @@ use crate::address_space;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
 
+/// Calls a function for fields by their places in [`ALL`].
+macro_rules! each_field {
+    ($($at:literal)+, $copy:ident, $values:ident, $vmcs12:ident) => { $($copy::<$at>($values, $vmcs12);)+ };
+}
+
 /// A shadow VMCS and its contents.
 pub struct ShadowVmcs {
     /// Physical addresses of the VMCS, and of the VMREAD and VMWRITE bitmaps.
@@ -51,38 +56,38 @@ impl ShadowVmcs {
     /// Copies changed fields from VMCS12. No VMCS is current afterwards.
     pub fn fill(&mut self, vmcs12: &Vmcs12) {
         if self.values.is_none() {
-            vmcs::clear(self.page);
+            vmcs::clear(&self.page);
         }
-        vmcs::make_current(self.page);
-        let is_new = self.values.is_none();
-        let values = self.values.get_or_insert([0; COUNT]);
-        for (value, (field, slot)) in values.iter_mut().zip(shadowed::ALL) {
-            let new = vmcs12.get_slot(slot);
-            if is_new || *value != new {
-                *value = new;
-                vmcs::write(field, new);
-            }
-        }
-        vmcs::clear(self.page);
+        vmcs::make_current(&self.page);
+        // Unknown contents differ from all values.
+        let values = self.values.get_or_insert_with(|| ALL.map(|(_, slot)| !vmcs12.get_slot(slot)));
+        each_field!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16, fill, values, vmcs12);
+        const { assert!(COUNT == 17) };
+        vmcs::clear(&self.page);
     }
 
-    /// Copies L1's writes to VMCS12. No VMCS is current afterwards.
+    /// [`fill`](Self::fill) after an exit, which stores none of host RSP, primary controls, and TPR threshold: since the last
+    /// [`collect`](Self::collect) they are what they were.
+    #[inline(always)]
+    pub fn fill_at_exit(&mut self, vmcs12: &Vmcs12) {
+        let Some(values) = &mut self.values else { return self.fill(vmcs12) };
+        vmcs::make_current(&self.page);
+        each_field!(0 1 2 3 4 5 6 7 8 9 10 12 14 16, fill, values, vmcs12);
+        const { assert!(matches!([ALL[11].0, ALL[13].0, ALL[15].0], [Field::HOST_RSP, Field::PRIMARY_CONTROLS, Field::TPR_THRESHOLD])) };
+        vmcs::clear(&self.page);
+    }
+
+    /// Copies L1's writes to VMCS12. The shadow VMCS is current afterwards, and [`put`](Self::put) precedes L1's next access unless
+    /// [`fill`](Self::fill) does.
+    #[inline(always)]
     pub fn collect(&mut self, vmcs12: &mut Vmcs12) {
         let Some(values) = &mut self.values else { return };
-        vmcs::make_current(self.page);
-        collect::<0>(values, vmcs12);
-        collect::<1>(values, vmcs12);
-        collect::<2>(values, vmcs12);
-        collect::<3>(values, vmcs12);
-        collect::<4>(values, vmcs12);
-        collect::<5>(values, vmcs12);
-        collect::<6>(values, vmcs12);
-        collect::<7>(values, vmcs12);
+        vmcs::make_current(&self.page);
+        each_field!(8 9 10 11 12 13 14 15, collect, values, vmcs12);
         if self.delivers {
-            collect::<8>(values, vmcs12);
+            collect::<16>(values, vmcs12);
         }
-        const { assert!(WRITTEN.len() == 9 && matches!(WRITTEN[8], Field::GUEST_INTERRUPT_STATUS)) };
-        vmcs::clear(self.page);
+        const { assert!(READ.len() == 8 && COUNT == 17 && matches!(WRITTEN[8], Field::GUEST_INTERRUPT_STATUS)) };
     }
 
     /// Enables or disables its use by the vCPU whose VMCS01 is current. Returns the secondary control for it.
@@ -106,19 +111,29 @@ impl ShadowVmcs {
     /// Clears it, when the vCPU is put.
     pub fn put(&self) {
         if self.values.is_some() {
-            vmcs::clear(self.page);
+            vmcs::clear(&self.page);
         }
     }
 }
 
-/// Copies a field that L1 writes, by its number: the compiler knows where it is. The shadow VMCS is current.
+/// Copies a changed field to the shadow VMCS, which is current, by its place in [`ALL`]: the compiler knows where it is.
 #[inline(always)]
-fn collect<const NUMBER: usize>(values: &mut [u64; COUNT], vmcs12: &mut Vmcs12) {
-    let at = const { READ.len() + NUMBER };
-    let (field, slot) = const { ALL[READ.len() + NUMBER] };
+fn fill<const AT: usize>(values: &mut [u64; COUNT], vmcs12: &Vmcs12) {
+    let (field, slot) = const { ALL[AT] };
+    let new = vmcs12.get_slot(slot);
+    if values[AT] != new {
+        values[AT] = new;
+        vmcs::write(field, new);
+    }
+}
+
+/// Copies a field that L1 has changed from the shadow VMCS, which is current, by its place in [`ALL`].
+#[inline(always)]
+fn collect<const AT: usize>(values: &mut [u64; COUNT], vmcs12: &mut Vmcs12) {
+    let (field, slot) = const { ALL[AT] };
     let new = vmcs::read(field);
-    if values[at] != new {
-        values[at] = new;
+    if values[AT] != new {
+        values[AT] = new;
         vmcs12.set_slot(slot, new);
     }
 }

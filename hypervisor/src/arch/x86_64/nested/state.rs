@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use stile_ledger::RowId;
 use stile_nested_vmx::shadow::Shadows;
 use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12};
 use stile_paging::PAGE_SIZE;
@@ -55,9 +56,8 @@ pub struct GuestVmx {
     /// Address of the current VMCS, or [`NONE`].
     pub current: u64,
     pub vmcs12: Vmcs12,
+    /// That of the current VMCS is the first.
     pub vmcs02: [Vmcs02; VMCSS],
-    /// VMCS02 of the current VMCS.
-    pub slot: usize,
     pub in_l2: bool,
     /// While in L2: whether VMCS01 is launched on this CPU.
     pub l1_launched: bool,
@@ -84,6 +84,8 @@ pub struct GuestVmx {
     /// CPU on which the vCPU was last loaded, plus 1.
     pub host: usize,
     pub clock: u64,
+    /// Rows of exits that L1 gets, by reason; others than dynamic rows are unknown.
+    pub rows: [RowId; 64],
 }
 
 impl GuestVmx {
@@ -95,7 +97,6 @@ impl GuestVmx {
             current: NONE,
             vmcs12: Vmcs12::new(),
             vmcs02: core::array::from_fn(|index| Vmcs02::new(vmcss + index as u64 * Vmcs02::MEMORY)),
-            slot: 0,
             in_l2: false,
             l1_launched: false,
             entering: None,
@@ -111,6 +112,7 @@ impl GuestVmx {
             vpid12: 0,
             host: 0,
             clock: 0,
+            rows: [RowId::masked(0); 64],
         }
     }
 
@@ -141,9 +143,7 @@ impl GuestVmx {
     /// Clears every VMCS02 (VMCLEAR) on this CPU.
     fn clear_all(&mut self) {
         self.vmcs02.iter_mut().for_each(Vmcs02::clear);
-        if let Some(shadow) = &self.shadow {
-            shadow.put();
-        }
+        self.put_shadow();
     }
 
     /// Whether a VMCS is current.
@@ -165,7 +165,7 @@ impl GuestVmx {
             vmcs02.of = self.current;
         }
         vmcs02.used = self.clock;
-        self.slot = at;
+        self.vmcs02.swap(0, at);
     }
 
     /// Called when L1 has cleared its VMCS at an address.
@@ -177,12 +177,14 @@ impl GuestVmx {
     }
 
     /// The VMCS02 of the current VMCS.
+    #[inline(always)]
     pub fn vmcs02(&mut self) -> &mut Vmcs02 {
-        // The index was checked when it was set.
-        &mut self.vmcs02[self.slot % VMCSS]
+        let [first, ..] = &mut self.vmcs02;
+        first
     }
 
     /// Makes VMCS02 of L1's current VMCS the processor's current VMCS.
+    #[inline(always)]
     pub fn enter_vmcs02(&mut self, cpu: &Cpu) {
         let vpid = self.vpid;
         self.vmcs02().make_current(cpu, vpid);
@@ -200,7 +202,7 @@ pub fn load(cpu: &mut Cpu, vmx: &mut GuestVmx) {
         vmx.l1_launched = false;
         cpu.launched = Launch::L2;
         // The TSC offset may have changed.
-        vmx.vmcs02[vmx.slot].forget_offset();
+        vmx.vmcs02().forget_offset();
     }
 }
 
@@ -260,16 +262,26 @@ impl GuestVmx {
         }
     }
 
+    /// Clears the shadow VMCS (VMCLEAR), which is not current: L1 may access it.
+    #[cold]
+    pub fn put_shadow(&self) {
+        if let Some(shadow) = &self.shadow {
+            shadow.put();
+        }
+    }
+
     /// Copies L1's writes to the shadow to its current VMCS. VMCS01 is current, before and after.
     pub fn collect_shadow(&mut self, cpu: &mut Cpu) {
         if let Some(shadow) = &mut self.shadow {
             shadow.collect(&mut self.vmcs12);
+            shadow.put();
             to_vmcs01(cpu);
         }
     }
 }
 
 /// Makes VMCS01 of the loaded vCPU current.
+#[inline(always)]
 pub fn to_vmcs01(cpu: &mut Cpu) {
     vmcs::make_current(cpu.loaded().context().vmcs());
 }

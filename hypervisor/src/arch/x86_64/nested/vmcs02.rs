@@ -1,11 +1,14 @@
 //! VMCS02: the processor's VMCS for a VMCS12.
 
+use stile_nested_vmx::virtual_apic::X2APIC_WORDS;
+
 use crate::address_space;
 use crate::arch::x86_64::exit;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::vcpu::host_state;
+use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 use stile_paging::PAGE_SIZE;
 
 /// No VMCS12: not the address of a page.
@@ -24,6 +27,9 @@ pub struct Vmcs02 {
     pub of: u64,
     /// Its MSR bitmap may let x2APIC registers through.
     pub opens_x2apic: bool,
+    /// Words of L1's MSR bitmap with which this one's was merged, by their places in [`BITMAP_WORDS`]. `None`: it must be merged
+    /// anew.
+    pub merged: Option<[u64; BITMAP_WORDS.len()]>,
     /// Launched on its CPU.
     launched: bool,
     /// It may be active on a CPU.
@@ -36,6 +42,33 @@ pub struct Vmcs02 {
     composed: [Option<u64>; COMPOSED.len()],
     /// The value of the VMX-preemption timer in it, if known.
     timer: Option<u32>,
+    /// "Load" controls of entries by which each one writes a register: L1 does not load it at each, or save it at each exit.
+    pub reloaded: u32,
+    /// What the controls were composed of, if nothing has changed them since.
+    pub composed_of: Option<OwnInputs>,
+}
+
+/// Words of MSR bitmaps that L1's decide on: [`PASSED_WORDS`] and [`X2APIC_WORDS`].
+pub const BITMAP_WORDS: [usize; 15] = {
+    let mut words = [0; 15];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = if at < PASSED_WORDS.len() { PASSED_WORDS[at].0 } else { X2APIC_WORDS[at - PASSED_WORDS.len()] };
+        at += 1;
+    }
+    assert!(words.len() == PASSED_WORDS.len() + X2APIC_WORDS.len());
+    words
+};
+
+/// Values of Stile's that controls are composed of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OwnInputs {
+    /// TSC offset of L1.
+    pub offset: u64,
+    /// [`Shadows::assignments`](stile_nested_vmx::shadow::Shadows::assignments).
+    pub assignments: u64,
+    /// [`Cpu::apic_page`].
+    pub apic_page: u64,
 }
 
 /// Number of L1's pages that the processor or Stile uses by their physical addresses.
@@ -85,19 +118,22 @@ impl Vmcs02 {
             pages12: [(NONE, None); PAGES],
             of: NONE,
             opens_x2apic: false,
+            merged: None,
             launched: false,
             is_active: false,
             host: 0,
             used: 0,
             composed: [None; COMPOSED.len()],
             timer: None,
+            reloaded: 0,
+            composed_of: None,
         }
     }
 
     /// Clears it (VMCLEAR) on this CPU.
     pub fn clear(&mut self) {
         if self.is_active {
-            vmcs::clear(self.page);
+            vmcs::clear(&self.page);
             self.is_active = false;
             self.launched = false;
         }
@@ -107,6 +143,7 @@ impl Vmcs02 {
     pub fn forget(&mut self) {
         self.of = NONE;
         self.host = 0;
+        self.merged = None;
         // The RAM of a VM that is reset is filled again.
         self.pages12 = [(NONE, None); PAGES];
     }
@@ -140,11 +177,21 @@ impl Vmcs02 {
     }
 
     /// Makes it current on this CPU.
+    #[inline(always)]
     pub fn make_current(&mut self, cpu: &Cpu, vpid: u16) {
-        if !self.is_active && self.host == 0 {
-            vmcs::clear(self.page);
+        if self.is_active && self.host == cpu.index + 1 {
+            vmcs::make_current(&self.page);
+        } else {
+            self.activate(cpu, vpid);
         }
-        vmcs::make_current(self.page);
+    }
+
+    #[cold]
+    fn activate(&mut self, cpu: &Cpu, vpid: u16) {
+        if !self.is_active && self.host == 0 {
+            vmcs::clear(&self.page);
+        }
+        vmcs::make_current(&self.page);
         self.is_active = true;
         if self.host != cpu.index + 1 {
             let is_new = self.host == 0;
@@ -159,6 +206,7 @@ impl Vmcs02 {
 
     fn write_constants(&mut self, vpid: u16) {
         self.composed = [None; COMPOSED.len()];
+        self.composed_of = None;
         self.timer = None;
         let fields = [
             (Field::EXIT_CONTROLS, vmx::features().exit.into()),
@@ -183,6 +231,7 @@ impl Vmcs02 {
         };
         if *known != Some(value) {
             *known = Some(value);
+            self.composed_of = None;
             vmcs::write(field, value);
         }
     }

@@ -81,7 +81,7 @@ impl VcpuContext {
         vmx::write_revision(vmcs, vmx::features().revision);
         self.vmcs = vmcs;
         self.vpid = vpid;
-        vmcs::clear(self.vmcs);
+        vmcs::clear(&self.vmcs);
     }
 
     /// Resets the state that INIT preserves, when the VM is reset.
@@ -182,7 +182,7 @@ impl VcpuContext {
     /// Loads all registers but the general ones and the interrupt state. Returns whether the vCPU was reset since its
     /// last load, which makes its VMCS a new one.
     pub fn load(&mut self, cpu: &Cpu, place: &Place) -> bool {
-        vmcs::make_current(self.vmcs);
+        vmcs::make_current(&self.vmcs);
         let fresh = core::mem::take(&mut self.fresh);
         if fresh {
             self.write_controls(place);
@@ -224,19 +224,19 @@ impl VcpuContext {
         self.read_msrs();
         self.debug.put();
         self.extended.put();
-        vmcs::clear(self.vmcs);
+        vmcs::clear(&self.vmcs);
         cpu.launched = Launch::CLEAR;
     }
 
     /// Clears the VMCS (VMCLEAR), which is loaded here: the next entry is VMLAUNCH.
     pub fn clear_vmcs(&self) {
-        vmcs::clear(self.vmcs);
-        vmcs::make_current(self.vmcs);
+        vmcs::clear(&self.vmcs);
+        vmcs::make_current(&self.vmcs);
     }
 
     /// Physical address of the VMCS.
-    pub fn vmcs(&self) -> u64 {
-        self.vmcs
+    pub fn vmcs(&self) -> &u64 {
+        &self.vmcs
     }
 
     fn read_msrs(&mut self) {
@@ -248,11 +248,11 @@ impl VcpuContext {
 
     /// Saves the state that INIT preserves, and drops the other registers. The vCPU is loaded here.
     pub fn power_down(&mut self) {
-        vmcs::make_current(self.vmcs);
+        vmcs::make_current(&self.vmcs);
         self.kept = Kept::read();
         self.read_msrs();
         self.extended.put();
-        vmcs::clear(self.vmcs);
+        vmcs::clear(&self.vmcs);
     }
 
     /// Writes all controls except those of the local APIC: see `virtual_apic.rs`.

@@ -97,12 +97,12 @@ impl GuestState {
     /// Reads the state of a vCPU that is not loaded from its VMCS.
     pub fn read(at: u64) -> GuestState {
         let before = vmcs::current();
-        vmcs::make_current(at);
+        vmcs::make_current(&at);
         let state = GuestState(ALL.map(vmcs::read));
-        vmcs::clear(at);
+        vmcs::clear(&at);
         if let Some(before) = before {
             // Its launch state is kept.
-            vmcs::make_current(before);
+            vmcs::make_current(&before);
         }
         state
     }
