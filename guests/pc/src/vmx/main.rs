@@ -6,6 +6,7 @@
 mod areas;
 mod checks;
 mod cost;
+mod cr4;
 mod devices;
 mod ept_flags;
 mod events;
@@ -61,6 +62,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     let only = if only == Some("reset") { Some("launch") } else { only };
     let all = [
+        cr4::ALL,
         instructions::BEFORE,
         instructions::ALL,
         exits::ALL,

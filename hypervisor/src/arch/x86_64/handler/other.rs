@@ -113,7 +113,8 @@ fn control_register(whole: &mut WholeCpu) -> Outcome {
         }
         // A bit that guests do not have, or VMXE.
         4 => {
-            if is_move && nested::write_cr4(whole.split().1, value) {
+            let (cpu, vmx) = whole.split();
+            if is_move && nested::write_cr4(cpu.vcpu().vm(), vmx, value) {
                 skip_instruction();
             } else {
                 inject::general_protection();

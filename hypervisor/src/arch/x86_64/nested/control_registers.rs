@@ -7,14 +7,20 @@ use super::vmcs02::NONE;
 use crate::arch::x86_64::host::{vmcs, vmx};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
+use crate::vm::Vm;
 
 /// CR4.VMXE.
 pub const VMXE: u64 = 1 << 13;
+/// Other bits of CR4.
+const PSE: u64 = 1 << 4;
+const PAE: u64 = 1 << 5;
+const PGE: u64 = 1 << 7;
+const SMEP: u64 = 1 << 20;
 
-/// Handles a write of CR4 that changes a masked bit. Returns false if it is invalid. Only VMXE may change, as
-/// software sets and clears it separately.
+/// Handles a write of CR4 that changes a masked bit: VMXE, and others with it. Returns false, without effect, if it is invalid
+/// ("MOV—Move to/from Control Registers").
 #[cold]
-pub fn write(vmx: Option<&mut GuestVmx>, value: u64) -> bool {
+pub fn write(vm: &'static Vm, vmx: Option<&mut GuestVmx>, value: u64) -> bool {
     let Some(guest) = vmx else { return false };
     let (real, shadow) = (vmcs::read(Field::GUEST_CR4), vmcs::read(Field::CR4_SHADOW));
     let old = real & CR4_OWNED | shadow & !CR4_OWNED;
@@ -22,11 +28,15 @@ pub fn write(vmx: Option<&mut GuestVmx>, value: u64) -> bool {
     let clears = value & VMXE == 0 && guest.vmxon != NONE;
     // Bits that the CPU lacks fail the VM entry.
     let lacking = !vmx::features().cr4.1;
-    if value & (!(CR4_OWNED | VMXE) | lacking) != 0 || clears || (old ^ value) & !VMXE != 0 && !suits(old, value) {
+    if value & (!(CR4_OWNED | VMXE) | lacking) != 0 || clears || !suits(old, value) {
+        return false;
+    }
+    vmcs::write(Field::GUEST_CR4, real & !CR4_OWNED | value & CR4_OWNED);
+    if (old ^ value) & (PSE | PAE | PGE | SMEP) != 0 && !cr0::reload_pdptes(vm) {
+        vmcs::write(Field::GUEST_CR4, real);
         return false;
     }
     vmcs::write(Field::CR4_SHADOW, value);
-    vmcs::write(Field::GUEST_CR4, real & !CR4_OWNED | value & CR4_OWNED);
     cr0::invalidate_translations();
     true
 }
@@ -48,10 +58,11 @@ pub fn hold_cr0(on: bool) {
     vmcs::write(Field::CR0_MASK, if on { cr0::HELD | HELD_IN_VMX } else { cr0::HELD });
 }
 
-/// Whether guest-owned bits may change together: those that affect table walks require a write of their own.
+/// Whether guest-owned bits may change so: IA-32e mode needs PAE, and PCIDE is set only in that mode, with PCID 0.
 fn suits(old: u64, value: u64) -> bool {
-    const PSE: u64 = 1 << 4;
-    const PAE: u64 = 1 << 5;
     const PCIDE: u64 = 1 << 17;
-    (old ^ value) & (PSE | PAE | PCIDE) == 0
+    const LMA: u64 = 1 << 10;
+    let is_long = vmcs::read(Field::GUEST_EFER) & LMA != 0;
+    let sets_pcide = value & !old & PCIDE != 0;
+    (!is_long || value & PAE != 0) && (!sets_pcide || is_long && vmcs::read(Field::GUEST_CR3) & 0xfff == 0)
 }

@@ -117,6 +117,16 @@ pub fn load_cr3(vm: &'static Vm) -> bool {
     pointers.is_some()
 }
 
+/// Reloads the PDPTEs after a change of CR4, where PAE paging outside IA-32e mode uses them ("PDPTE Registers"). Returns false, with none
+/// loaded, if one has reserved bits set.
+pub fn reload_pdptes(vm: &'static Vm) -> bool {
+    let has_paging = vmcs::read(Field::GUEST_CR0) & PG != 0 && vmcs::read(Field::GUEST_EFER) & LMA == 0;
+    if !has_paging || vmcs::read(Field::GUEST_CR4) & PAE == 0 {
+        return true;
+    }
+    pdptes(vm).map(write_pdptes).is_some()
+}
+
 /// Reads the PDPTEs at CR3; `None` if a present one has reserved bits set.
 fn pdptes(vm: &'static Vm) -> Option<[u64; 4]> {
     const PRESENT: u64 = 1;
