@@ -1,12 +1,12 @@
-//! Explains the effect of `ipi = "direct"`.
+//! Explains the effect of `ipi = "direct"` and `ipi = "gate"`.
 
-use stile_blob::{ApicVirtualization, BinaryPoint, Interrupts, TimerAccess};
+use stile_blob::{ApicVirtualization, BinaryPoint, Interrupts, IpiAccess, TimerAccess};
 
 use super::affinity::{cpus_of, cpus_of_vm};
 use super::interrupts;
 use crate::config::{Arch, MachineConfig};
 
-/// Explains whether `ipi = "direct"` of the `index`th virtual machine is in force, and its consequences: a line each.
+/// Explains whether `ipi` of the `index`th virtual machine is in force, and its consequences: a line each.
 pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
     match config.arch {
         Arch::Aarch64 => explain_arm(config, index),
@@ -15,6 +15,9 @@ pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
 }
 
 fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
+    if config.vms[index].techniques.ipi == IpiAccess::Gate {
+        return vec!["trapped: ipi = \"gate\" is for x86-64".to_owned()];
+    }
     let (vm, present) = (&config.vms[index], config.present_cpus());
     // SGIs name targets by affinity. vCPU n's affinity is assumed to be that of CPU n, as on QEMU's board.
     let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| Some(cpus_of(vm, vcpu, present)) != 1u64.checked_shl(vcpu as u32));
@@ -37,13 +40,20 @@ fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
 
 fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
     let vm = &config.vms[index];
+    let gate = vm.techniques.ipi == IpiAccess::Gate;
     if vm.techniques.apic_virtualization != ApicVirtualization::Posted {
-        return vec!["trapped: ipi = \"direct\" needs apic_virtualization = \"posted\"".to_owned()];
+        let word = if gate { "gate" } else { "direct" };
+        return vec![format!("trapped: ipi = \"{word}\" needs apic_virtualization = \"posted\"")];
     }
-    let mut lines = vec![
+    let direct = [
         "direct, once the guest asks for it in x2APIC mode, on a CPU with posted interrupts (docs/x86-ipi.md)".to_owned(),
         "every other VM must trust this one: it can interrupt any physical CPU, with any vector, NMI or INIT".to_owned(),
     ];
+    let through_gate = [
+        "through the gate, once the guest asks for it in x2APIC mode, on a CPU with EPTP switching (docs/x86-gate.md)".to_owned(),
+        "no other VM has to trust this one; all CPUs' APICs are in xAPIC mode".to_owned(),
+    ];
+    let mut lines = Vec::from(if gate { through_gate } else { direct });
     let present = config.present_cpus();
     let others = config.vms.iter().enumerate().filter(|(other, _)| *other != index).fold(0, |cpus, (_, vm)| cpus | cpus_of_vm(vm, present));
     let own = (0..usize::from(vm.vcpus)).try_fold(others, |taken, vcpu| {

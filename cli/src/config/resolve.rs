@@ -226,7 +226,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
 fn nested_conflicts(techniques: &Techniques, place: &Place, mistakes: &mut Vec<Mistake>) {
     let conflicts = [
         (techniques.decode_cache == DecodeCache::Protect, "have write-protected code", "another decode_cache than \"protect\""),
-        (techniques.ipi == IpiAccess::Direct, "send interrupts directly", "ipi = \"trapped\""),
+        (techniques.ipi != IpiAccess::Trapped, "send interrupts directly", "ipi = \"trapped\""),
     ];
     for (_, what, expected) in conflicts.into_iter().filter(|(applies, ..)| *applies) {
         let what = format!("a virtual machine that runs others can't {what}");

@@ -12,6 +12,10 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", direct("tests", &program, vm));
         Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/ipi/{name}"), "--exits") }
     };
+    let through_gate = |name: &str, cpus: u32, vm: &str| {
+        let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", with_gate("tests", &program, vm));
+        Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/gate/{name}"), "--exits") }
+    };
     Ok(vec![
         // Identifiers of vCPUs differ from those of their CPUs. The tests' waits exit before direct interrupts are
         // enabled; few other exits occur.
@@ -19,6 +23,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         // vCPUs take turns: notifications become wake-ups.
         tests("shared", 2, "vcpus = 3"),
         tests("one-cpu", 1, "vcpus = 2"),
+        through_gate("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
+        through_gate("shared", 2, "vcpus = 3"),
         storm(programs, &program)?,
         linux(),
     ])
@@ -28,6 +34,11 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 fn direct(name: &str, kernel: &str, more: &str) -> String {
     let techniques = "[vm.techniques]\nipi = \"direct\"\n";
     format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nmemory = \"64M\"\n{more}\n{techniques}")
+}
+
+/// A VM with a gate.
+fn with_gate(name: &str, kernel: &str, more: &str) -> String {
+    direct(name, kernel, more).replace("\"direct\"", "\"gate\"")
 }
 
 /// A trusted VM that sends everything everywhere and scribbles its descriptors: Stile survives, and its neighbours do.

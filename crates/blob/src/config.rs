@@ -336,11 +336,14 @@ pub enum IpiAccess {
     Trapped,
     /// The guest sends them itself, to any physical CPU. Only for a virtual machine that all others trust.
     Direct,
+    /// x86-64: the guest sends them through code of Stile's in a second EPT view, to CPUs of its own vCPUs.
+    Gate,
 }
 
 impl IpiAccess {
     /// Configuration keywords.
-    pub const WORDS: [(&'static str, IpiAccess); 2] = [("trapped", IpiAccess::Trapped), ("direct", IpiAccess::Direct)];
+    pub const WORDS: [(&'static str, IpiAccess); 3] =
+        [("trapped", IpiAccess::Trapped), ("direct", IpiAccess::Direct), ("gate", IpiAccess::Gate)];
 }
 
 /// Delivery of the SGIs and timer interrupts of an Arm guest.

@@ -50,12 +50,14 @@ pub mod features {
     pub const LEAF: u32 = 0x4000_0001;
     /// EAX: the VM may send its interprocessor interrupts itself ([`super::msr::IPI_CONTROL`]).
     pub const DIRECT_IPI: u32 = 1 << 0;
+    /// EAX: the same, through the gate (crate `stile-gate`): VMFUNC instead of the physical ICR.
+    pub const GATE_IPI: u32 = 1 << 1;
 }
 
 /// Model-specific registers of Stile's own, in the range that is reserved for software (40000000H to 400000FFH).
 pub mod msr {
     /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, and in bit 0 whether this vCPU
-    /// writes to the physical x2APIC's ICR. Written with 1 or 0: it does from now on, or not.
+    /// writes to the physical x2APIC's ICR, or may enter the gate. Written with 1 or 0: it does from now on, or not.
     pub const IPI_CONTROL: u32 = 0x4000_00f0;
     /// Takes what a virtual x2APIC's ICR takes, also while that is the physical one.
     pub const IPI_COMMAND: u32 = 0x4000_00f1;

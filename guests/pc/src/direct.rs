@@ -1,4 +1,5 @@
-//! Direct interprocessor interrupts: the guest posts interrupts in the descriptors of its vCPUs, and notifies them by the physical ICR.
+//! Direct interprocessor interrupts: the guest posts interrupts in the descriptors of its vCPUs, and notifies them by the physical ICR, or
+//! through the gate.
 //!
 //! Command line: `storm`: instead of the tests, sends everything everywhere and scribbles all descriptors.
 #![no_std]
@@ -11,6 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use common::random::Random;
 use pc::console::println;
 use pc::exception::{self, COUNTS, catch};
+use pc::gate;
 use pc::lapic::{self as apic, command, register};
 use pc::machine::{cli, rdmsr, sti, ticks, wrmsr};
 use pc::others::{self, DONE, SEEN, UP, pass, wait};
@@ -42,7 +44,10 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     // All existing CPUs are up within this time.
     pass(20_000_000);
     let line = machine::command_line(info);
-    BASE.store(if cpuid(FEATURES).eax & DIRECT_IPI == 0 { 0 } else { control() & !0xfff }, Ordering::SeqCst);
+    BASE.store(if cpuid(FEATURES).eax & (DIRECT_IPI | gate::FEATURE) == 0 { 0 } else { control() & !0xfff }, Ordering::SeqCst);
+    if has_gate() {
+        gate::setup();
+    }
     if line.contains("storm") {
         let kinds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("kinds=")?.parse().ok());
         KINDS.store(kinds.unwrap_or(DEFAULT_KINDS), Ordering::SeqCst);
@@ -125,10 +130,18 @@ fn send(to: u32, vector: u8) {
     let descriptor = descriptor(to);
     descriptor.requests[usize::from(vector >> 5)].fetch_or(1 << (vector & 31), Ordering::SeqCst);
     if descriptor.control.fetch_or(ON, Ordering::SeqCst) & ON == 0 {
+        if has_gate() {
+            return gate::notify(to);
+        }
         let target = descriptor.control.load(Ordering::SeqCst);
         // SAFETY: the vector and the destination are Stile's.
         unsafe { wrmsr(ICR, target & 0xffff_ffff_0000_0000 | target >> 16 & 0xff) };
     }
+}
+
+/// Whether notifications go through the gate.
+fn has_gate() -> bool {
+    cpuid(FEATURES).eax & gate::FEATURE != 0
 }
 
 fn count(vector: u8) -> u64 {
@@ -150,7 +163,7 @@ fn enable_all() -> Result<(), &'static str> {
 }
 
 fn features() -> Result<(), &'static str> {
-    check!(cpuid(FEATURES).eax & DIRECT_IPI != 0, "CPUID does not tell of it");
+    check!((cpuid(FEATURES).eax & (DIRECT_IPI | gate::FEATURE)).is_power_of_two(), "CPUID does not tell of it");
     check!(control() & SENDS == 0, "it is on");
     check!(control() >> 4 & 0xff == u64::from(others()) + 1, "another number of CPUs");
     check!(SEEN.load(Ordering::SeqCst) == (2 << others()) - 2, "other identifiers");

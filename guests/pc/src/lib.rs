@@ -22,6 +22,7 @@ macro_rules! assembly {
 
 pub mod console;
 pub mod exception;
+pub mod gate;
 pub mod lapic;
 pub mod machine;
 pub mod others;

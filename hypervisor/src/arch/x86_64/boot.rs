@@ -2,9 +2,12 @@
 
 use core::convert::Infallible;
 
+use stile_blob::{Blob, IpiAccess};
+
+use crate::address_space::Span;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx};
+use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx, xapic};
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -42,6 +45,9 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     mmu::setup(&board.ram, &blob);
     idt::setup();
     let cpu = start::first();
+    if wants_gate(board, &blob) {
+        xapic::choose();
+    }
     timer::calibrate();
     if let Some(now) = rtc::seconds() {
         wall_clock::set(now);
@@ -54,6 +60,16 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
     crate::start(cpu, &blob)
+}
+
+/// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and can have one.
+fn wants_gate(board: &Board, blob: &Span) -> bool {
+    // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes to it.
+    let bytes = unsafe { core::slice::from_raw_parts(address_space::physical(blob.start), (blob.end - blob.start) as usize) };
+    // APIC ID 255 is all CPUs.
+    vmx::features().gate
+        && board.tables.cpus.iter().all(|&apic| apic < 255)
+        && Blob::parse(bytes).is_ok_and(|blob| blob.vms.clone().any(|vm| vm.techniques.ipi == IpiAccess::Gate))
 }
 
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {

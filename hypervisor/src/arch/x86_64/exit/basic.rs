@@ -36,5 +36,6 @@ pub const PREEMPTION_TIMER: u64 = 52;
 pub const WBINVD: u64 = 54;
 pub const XSETBV: u64 = 55;
 pub const APIC_WRITE: u64 = 56;
+pub const VMFUNC: u64 = 59;
 /// Bit of the reason: the entry failed.
 pub const ENTRY_FAILURE: u64 = 1 << 31;

@@ -6,10 +6,12 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 unsafe extern "C" {
     fn vm_exit();
     fn vm_exit_l2();
+    fn vm_exit_gate();
     fn vm_exit_mitigated();
     fn vm_exit_l2_mitigated();
     fn traced_vm_exit();
     fn traced_vm_exit_l2();
+    fn traced_vm_exit_gate();
     fn traced_vm_exit_mitigated();
     fn traced_vm_exit_l2_mitigated();
 }
@@ -25,11 +27,12 @@ pub fn entry_point_of_l2() -> u64 {
 }
 
 /// Exit entry points, with those of recording CPUs.
-fn entry_points() -> [(u64, u64); 4] {
+fn entry_points() -> [(u64, u64); 5] {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     [
         (address(vm_exit), address(traced_vm_exit)),
         (address(vm_exit_l2), address(traced_vm_exit_l2)),
+        (address(vm_exit_gate), address(traced_vm_exit_gate)),
         (address(vm_exit_mitigated), address(traced_vm_exit_mitigated)),
         (address(vm_exit_l2_mitigated), address(traced_vm_exit_l2_mitigated)),
     ]
@@ -37,9 +40,20 @@ fn entry_points() -> [(u64, u64); 4] {
 
 /// Starts or stops recording of the current VMCS's exits. Returns whether that changed.
 pub fn trace(on: bool) -> bool {
+    exchange(entry_points(), on)
+}
+
+/// Selects whether exits of the current VMCS may be in the gate view. None is, on a CPU that needs mitigations.
+pub fn gate(on: bool) {
+    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
+    exchange([(address(vm_exit), address(vm_exit_gate)), (address(traced_vm_exit), address(traced_vm_exit_gate))], on);
+}
+
+/// Replaces the current VMCS's entry point by the second of its pair, or the first. Returns whether that changed.
+fn exchange<const PAIRS: usize>(pairs: [(u64, u64); PAIRS], on: bool) -> bool {
     let current = vmcs::read(Field::HOST_RIP);
-    let other = entry_points().into_iter().find_map(|(plain, traced)| {
-        let (from, to) = if on { (plain, traced) } else { (traced, plain) };
+    let other = pairs.into_iter().find_map(|(first, second)| {
+        let (from, to) = if on { (first, second) } else { (second, first) };
         (current == from).then_some(to)
     });
     if let Some(entry) = other {

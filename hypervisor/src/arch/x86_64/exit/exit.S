@@ -7,6 +7,7 @@
 // with traced_ before each name, which has them. Here they are comments.
 
 .set EXIT_REASON, {EXIT_REASON}
+.set EPT_POINTER, {EPT_POINTER}
 .set EXIT_INTERRUPTION, {EXIT_INTERRUPTION}
 .set EXIT_LENGTH, {EXIT_LENGTH}
 .set GUEST_INTERRUPT_STATUS, {GUEST_INTERRUPT_STATUS}
@@ -500,6 +501,40 @@ handled_nested:
     jmp     entry_failed
 1:  account
     jmp     enter_full
+
+// An exit of a vCPU that may enter the gate (vm/gate.rs). In the guest's own view it is like any other.
+.balign 64
+.global vm_exit_gate
+vm_exit_gate:
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     ecx, EPT_POINTER
+    vmread  rax, rcx
+    cmp     rax, [rsp + {VIEW}]
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    je      vm_exit
+    mov     [rsp + AT_RDX], rdx
+    save_caller_saved
+    mov     rdi, rsp
+    call    leave_gate
+    test    al, al
+    jnz     1f
+    restore_caller_saved
+    jmp     vm_exit
+1:  inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+//@traced    mov     ecx, [rsp + {RECORDS_SOURCE}]
+//@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
+    mov     rdi, rsp
+    call    handle_gate
+    account
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
 
 // A VMX instruction of an L1, or of a guest that has none.
 .balign 16

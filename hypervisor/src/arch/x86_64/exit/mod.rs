@@ -18,7 +18,7 @@ use crate::arch::x86_64::host::speculation;
 use crate::arch::x86_64::host::vmcs::Field;
 pub use crate::cpu::Outcome;
 use crate::vm::Vcpu;
-pub use entry_points::{entry_point, entry_point_of_l2, trace};
+pub use entry_points::{entry_point, entry_point_of_l2, gate, trace};
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -30,6 +30,8 @@ core::arch::global_asm!(
     MIN = const offset_of!(Row, min),
     MAX = const offset_of!(Row, max),
     EXIT_REASON = const Field::EXIT_REASON.0,
+    EPT_POINTER = const Field::EPT_POINTER.0,
+    VIEW = const cpu::VIEW,
     EXIT_INTERRUPTION = const Field::EXIT_INTERRUPTION.0,
     EXIT_LENGTH = const Field::EXIT_LENGTH.0,
     GUEST_INTERRUPT_STATUS = const Field::GUEST_INTERRUPT_STATUS.0,

@@ -20,7 +20,10 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
     let vcpu = cpu.vcpu();
     let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().arch.topology, cpu.apic_base & ENABLED != 0);
-    let features = if leaf == features::LEAF && vcpu.vm().arch.direct.is_some() { features::DIRECT_IPI } else { 0 };
+    let features = match &vcpu.vm().arch.direct {
+        Some(direct) if leaf == features::LEAF => direct.feature(),
+        _ => 0,
+    };
     let answer = if leaf == 1 && vcpu.vm().arch.nested.is_some() { CpuidResult { ecx: answer.ecx | VMX, ..answer } } else { answer };
     let registers = &mut cpu.frame.registers;
     registers[gpr::RAX] = (answer.eax | features).into();

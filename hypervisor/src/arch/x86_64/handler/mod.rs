@@ -6,6 +6,7 @@ pub mod complete;
 mod cpuid;
 mod entry;
 mod exception;
+mod gate;
 mod instruction;
 mod interrupt;
 pub mod io;

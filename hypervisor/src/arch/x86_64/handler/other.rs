@@ -51,7 +51,7 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
         }
-        basic::MWAIT | basic::MONITOR | basic::GETSEC | basic::RSM => {
+        basic::MWAIT | basic::MONITOR | basic::GETSEC | basic::RSM | basic::VMFUNC => {
             // Instructions of features that the guest's CPUID hides.
             inject::undefined();
             Outcome::again(rows::absent(reason))

@@ -7,7 +7,7 @@ use stile_board::MAX_CPUS;
 use stile_firmware::acpi::Tables;
 
 use super::instructions::{msr, out8, rdmsr, wrmsr};
-use super::timer;
+use super::{timer, xapic};
 use crate::address_space;
 
 /// Vectors of Stile's own interrupts, in ascending priority.
@@ -58,19 +58,22 @@ fn write(register: u32, value: u64) {
 
 /// Initializes this CPU's APIC.
 pub fn setup_cpu(cpu: usize) {
-    // SAFETY: the CPU has an x2APIC; xAPIC to x2APIC (EN and EXTD) is a valid transition.
-    unsafe { wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) | 1 << 11 | 1 << 10) };
+    if !xapic::enter() {
+        // SAFETY: the CPU has an x2APIC; xAPIC to x2APIC (EN and EXTD) is a valid transition.
+        unsafe { wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) | 1 << 11 | 1 << 10) };
+    }
     write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
     write(LVT_LINT0, MASKED);
     write(LVT_LINT1, MASKED);
     write(LVT_TIMER, TSC_DEADLINE | u64::from(vector::TIMER));
     timer::check_expiry(|| is_pending(vector::TIMER));
-    IDS[cpu & (MAX_CPUS - 1)].store(read(ID) as u32, Ordering::Relaxed);
+    IDS[cpu & (MAX_CPUS - 1)].store(id(), Ordering::Relaxed);
 }
 
 /// This CPU's APIC ID.
 pub fn id() -> u32 {
-    read(ID) as u32
+    let id = read(ID) as u32;
+    if xapic::is_on() { id >> 24 } else { id }
 }
 
 /// APIC ID of a CPU.

@@ -66,6 +66,10 @@ struct Emergency([u8; 8192]);
 #[repr(C, align(16))]
 struct NmiStack([u8; 512]);
 
+/// Stack of #GP, which may be an access to the APIC in the course of an exception.
+#[repr(C, align(16))]
+struct ProtectionStack([u8; 256]);
+
 /// Words of a CPU that are accessed through GS while its block is borrowed, and so are not part of it.
 #[repr(C)]
 pub struct Local {
@@ -147,10 +151,13 @@ pub struct Cpu {
     pub spec_ctrl: u64,
     /// Recorder of a trace.
     pub recorder: Recorder,
+    /// EPT pointer of the guest's own view, while the loaded vCPU may enter the gate.
+    pub view: u64,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
     nmi_stack: NmiStack,
+    protection_stack: ProtectionStack,
 }
 
 /// A timer passed through to a vCPU with virtual-interrupt delivery. All zero: none.
@@ -218,6 +225,8 @@ pub const RECORDS_SOURCE: usize = offset_of!(Cpu, recorder) + stile_trace::SOURC
 pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
 /// Offset of the recorder's count of dropped records, for `exit.S`.
 pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
+/// Offset of `view`, for `exit.S`.
+pub const VIEW: usize = offset_of!(Cpu, view);
 const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(REGISTERS == 0, "exit.S relies on it");
@@ -246,6 +255,7 @@ impl Cpu {
         let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
         cpu.tss.interrupt_stacks[0] = emergency;
         cpu.tss.interrupt_stacks[1] = &raw const cpu.nmi_stack as u64 + size_of::<NmiStack>() as u64;
+        cpu.tss.interrupt_stacks[2] = &raw const cpu.protection_stack as u64 + size_of::<ProtectionStack>() as u64;
         cpu.tss.io_map = size_of::<Tss>() as u16;
         let tss = &raw const cpu.tss as u64;
         cpu.gdt = [

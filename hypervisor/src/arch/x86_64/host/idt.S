@@ -131,6 +131,60 @@ unsure:
 interrupt_or_exception 8
 interrupt_or_exception 16
 
+// #GP. In xAPIC mode (xapic.rs) RDMSR and WRMSR of an x2APIC register fault, and are performed in memory: register n is at n * 16. An ICR is
+// two registers there, of which the low one sends; the high one then names this CPU (xapic.rs, park).
+.balign 16
+.global general_protection
+general_protection:
+    cmp     qword ptr [rip + {XAPIC}], 0
+    je      1f
+    push    rax
+    push    rcx
+    push    rdx
+    mov     rax, [rsp + 32]                 // RIP
+    movzx   eax, word ptr [rax]
+    sub     ecx, 0x800
+    cmp     ecx, 0x40
+    jae     2f
+    shl     ecx, 4
+    add     rcx, [rip + {XAPIC}]
+    cmp     ax, 0x300f                      // WRMSR
+    je      3f
+    cmp     ax, 0x320f                      // RDMSR
+    jne     2f
+    mov     eax, [rcx]
+    mov     [rsp + 16], rax
+    mov     qword ptr [rsp], 0
+    jmp     6f
+2:  pop     rdx
+    pop     rcx
+    pop     rax
+1:  push    13
+    jmp     fatal_exception
+3:  mov     eax, ecx
+    and     eax, 0xff0
+    cmp     eax, 0x300
+    je      4f
+    mov     eax, [rsp + 16]
+    mov     [rcx], eax
+    jmp     6f
+// The message before may be on its way.
+4:  test    dword ptr [rcx], 1 << 12
+    jnz     4b
+    shl     edx, 24
+    mov     [rcx + 0x10], edx
+    mov     eax, [rsp + 16]
+    mov     [rcx], eax
+    mov     rdx, [rip + {XAPIC}]
+    mov     edx, [rdx + 0x20]
+    mov     [rcx + 0x10], edx
+6:  add     qword ptr [rsp + 32], 2
+    pop     rdx
+    pop     rcx
+    pop     rax
+    add     rsp, 8                          // the error code
+    iretq
+
 // Exceptions, by vector. Those without an error code get a zero for one.
 .macro exception vector, code
 .balign 16

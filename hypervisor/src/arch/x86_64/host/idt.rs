@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicBool;
 
 use super::apic::{self, vector};
-use super::{cpu, descriptor_tables};
+use super::{cpu, descriptor_tables, xapic};
 
 core::arch::global_asm!(
     include_str!("idt.S"),
@@ -11,6 +11,7 @@ core::arch::global_asm!(
     MAY_BE_FOREIGN = sym FOREIGN,
     ISR = const apic::ISR,
     EOI = const apic::EOI,
+    XAPIC = sym xapic::REGISTERS,
     CODE = const cpu::CODE,
     DATA = const cpu::DATA,
     TASK = const cpu::TASK,
@@ -34,6 +35,7 @@ unsafe extern "C" {
     fn note_foreign();
     fn note_spurious();
     fn nmi();
+    fn general_protection();
     static unsure: u8;
 }
 
@@ -58,6 +60,8 @@ pub fn setup() {
         *entry = gate(&raw const unsure as u64 + (vector as u64 - 16) * STUB, 1);
     }
     table[2] = gate(nmi as *const () as u64, 2);
+    // On a stack of its own: `unsure` accesses the APIC on the emergency stack.
+    table[13] = gate(general_protection as *const () as u64, 3);
     let notes = [
         (vector::UART, note_uart as *const ()),
         (vector::TIMER, note_timer as _),

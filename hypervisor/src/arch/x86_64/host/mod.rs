@@ -16,6 +16,7 @@ pub mod timer;
 pub mod uart;
 pub mod vmcs;
 pub mod vmx;
+pub mod xapic;
 
 unsafe extern "C" {
     #[link_name = "wait_for_interrupt"]

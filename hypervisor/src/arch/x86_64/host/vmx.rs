@@ -28,6 +28,9 @@ pub struct Features {
     pub pause_loops: bool,
     /// Whether VMCS shadowing is supported, with writable read-only fields.
     pub shadowing: bool,
+    /// Whether the gate is supported ([`crate::arch::x86_64::vm::gate`]): EPTP switching, execute-only pages, and a guest's
+    /// pages of 1 GiB.
+    pub gate: bool,
     /// As [`Features::pin`].
     pub exit: u32,
     /// VM-entry controls, without [`entry::IA32E_GUEST`].
@@ -65,6 +68,9 @@ const TRUE_EXIT: u32 = 0x48f;
 const TRUE_ENTRY: u32 = 0x490;
 const SECONDARY: u32 = 0x48b;
 const MISC: u32 = 0x485;
+const FUNCTIONS: u32 = 0x491;
+/// Of the VM functions: leaf 0.
+pub const EPTP_SWITCHING: u64 = 1 << 0;
 
 /// Supported level of APIC virtualization, on a CPU with true controls.
 fn apic_virtualization() -> ApicVirtualization {
@@ -142,6 +148,13 @@ pub fn detect() -> Result<Features, &'static str> {
     const WRITE_ANY: u64 = 1 << 29;
     // SAFETY: the register exists, because CPUID reported VMX; reads have no side effects.
     let writes_any = unsafe { rdmsr(MISC) } & WRITE_ANY != 0;
+    let has_functions = controls(SECONDARY, secondary::VM_FUNCTIONS, 0).is_some();
+    // SAFETY: the register exists, as the control does; reads have no side effects.
+    let switches_views = has_functions && unsafe { rdmsr(FUNCTIONS) } & EPTP_SWITCHING != 0;
+    const EXECUTE_ONLY: u64 = 1 << 0;
+    let has_huge_pages = cpuid(0x8000_0001, 0).edx & 1 << 26 != 0;
+    let has_address_bits = cpuid(0x8000_0008, 0).eax & 0xff >= stile_gate::tables::ADDRESS_BITS;
+    let gate = switches_views && capable & EXECUTE_ONLY != 0 && has_huge_pages && has_address_bits;
     let shadowing = writes_any && controls(SECONDARY, secondary::VMCS_SHADOWING, 0).is_some();
     Ok(Features {
         apic,
@@ -152,6 +165,7 @@ pub fn detect() -> Result<Features, &'static str> {
         secondary,
         pause_loops,
         shadowing,
+        gate,
         exit,
         entry,
         cr0: fixed[0],

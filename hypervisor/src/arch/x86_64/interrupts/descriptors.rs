@@ -4,28 +4,36 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_blob::{ApicVirtualization, IpiAccess};
 use stile_board::pc;
+use stile_board::pc::features;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, PageTable};
 
 use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::vm::gate::{self, Gate};
 use crate::arena::Arena;
 use crate::console::log;
 
-/// State of a VM whose vCPUs may send IPIs directly.
-pub struct Direct {
-    /// MSR bitmaps of sending vCPUs, with and without exits for IA32_TSC_DEADLINE.
-    pub bitmaps: [u64; 2],
+/// Whether any VM has vCPUs that may send IPIs themselves.
+pub static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Means of a VM whose vCPUs may send IPIs themselves.
+pub enum Direct {
+    /// The physical ICR: MSR bitmaps of sending vCPUs, with and without exits for IA32_TSC_DEADLINE.
+    Icr([u64; 2]),
+    /// The gate.
+    Gate(Gate),
 }
 
 impl Direct {
-    /// Allocates the state, if configured and supported. `bitmap` creates an MSR bitmap with or without exits for
+    /// Allocates the state, if configured and supported. `ept`: pointer of the second stage. `bitmap` creates an MSR bitmap with or without exits for
     /// IA32_TSC_DEADLINE.
     ///
     /// # Errors
     /// A description: no memory is left.
     pub fn new(
         table: &mut PageTable<Ept>,
+        ept: u64,
         ipi: IpiAccess,
         level: ApicVirtualization,
         vcpus: usize,
@@ -39,12 +47,36 @@ impl Direct {
             log!("no direct interprocessor interrupts: they need posted interrupts");
             return Ok(None);
         }
+        if let (IpiAccess::Gate, Some(why)) = (ipi, gate::refusal()) {
+            log!("no gate for interprocessor interrupts: {why}");
+            return Ok(None);
+        }
         for index in 0..vcpus {
             let page = table.reserve(&mut { arena }, mapping(index, 0));
             page.map_err(|_| "posted-interrupt descriptors can't be mapped: no memory for tables")?;
         }
+        ANY.store(true, Ordering::SeqCst);
+        if ipi == IpiAccess::Gate {
+            return Ok(Some(Direct::Gate(Gate::new(ept, arena)?)));
+        }
         idt::FOREIGN.store(true, Ordering::SeqCst);
-        Ok(Some(Direct { bitmaps: [open_icr(bitmap(false)?), open_icr(bitmap(true)?)] }))
+        Ok(Some(Direct::Icr([open_icr(bitmap(false)?), open_icr(bitmap(true)?)])))
+    }
+
+    /// The gate, if that is the means.
+    pub fn gate(&self) -> Option<&Gate> {
+        match self {
+            Direct::Gate(gate) => Some(gate),
+            Direct::Icr(_) => None,
+        }
+    }
+
+    /// Its bit of CPUID leaf [`features::LEAF`].
+    pub fn feature(&self) -> u32 {
+        match self {
+            Direct::Gate(_) => features::GATE_IPI,
+            Direct::Icr(_) => features::DIRECT_IPI,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Direct IPIs (`ipi = "direct"`, docs/x86-ipi.md): a trusted guest posts interrupts in the posted-interrupt
-//! descriptors of its vCPUs and sends notifications through the physical ICR. Stile keeps the descriptors'
+//! descriptors of its vCPUs and sends notifications through the physical ICR, an untrusted one (`ipi = "gate"`,
+//! docs/x86-gate.md) through the gate. Stile keeps the descriptors'
 //! notification vector and destination up to date, wakes vCPUs that are not loaded, and tolerates stray interrupts of
 //! the guest. Of what the guest writes to descriptors Stile reads only the requests.
 
@@ -8,14 +9,16 @@ use core::sync::atomic::Ordering;
 use stile_apic::{GeneralProtection, Mode, Pages};
 use stile_board::pc;
 
-use super::descriptors::mapping;
+use super::descriptors::{self, Direct, mapping};
 use super::{delivery, virtual_apic};
+use crate::arch::x86_64::exit;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx::primary;
+use crate::arch::x86_64::host::vmx::{self, primary, secondary};
+use crate::arch::x86_64::host::xapic;
 use crate::cpu::{self, Loaded};
 use crate::memory::TableFrames;
 use crate::vm::{self, Vcpu};
@@ -25,7 +28,7 @@ const HALTED: u64 = 1;
 /// In [`pc::msr::IPI_CONTROL`].
 const SENDS: u64 = 1;
 
-/// Whether any VM may send IPIs directly.
+/// Whether any VM may send any interrupt to any CPU.
 pub fn any() -> bool {
     idt::FOREIGN.load(Ordering::Relaxed)
 }
@@ -70,9 +73,35 @@ pub fn end(cpu: &mut Cpu) {
 fn choose(cpu: &mut Cpu, on: bool) {
     let vcpu = cpu.vcpu();
     vcpu.arch.direct.set(on);
+    open_gate(cpu, vcpu);
     let passes_deadline = cpu.apic().lent_timer().is_some();
     virtual_apic::write_msr_bitmap(vcpu, passes_deadline);
     trap_halts(cpu.waiting_trapped, cpu.loaded());
+}
+
+/// Applies to the loaded vCPU whether it may enter the gate, if its VM has one.
+fn open_gate(cpu: &mut Cpu, vcpu: &Vcpu) {
+    let Some(gate) = vcpu.vm().arch.direct.as_ref().and_then(Direct::gate) else { return };
+    let on = vcpu.arch.direct.is_on();
+    let controls = vmcs::read(Field::SECONDARY_CONTROLS) & !u64::from(secondary::VM_FUNCTIONS);
+    if on {
+        vmcs::write(Field::VM_FUNCTION_CONTROLS, vmx::EPTP_SWITCHING);
+        vmcs::write(Field::EPTP_LIST, gate.list);
+        cpu.view = gate.own;
+        gate.clean(cpu.index);
+        xapic::park();
+    }
+    exit::gate(on);
+    vmcs::write(Field::SECONDARY_CONTROLS, if on { controls | u64::from(secondary::VM_FUNCTIONS) } else { controls });
+}
+
+/// Directs notifications of a vCPU to this CPU. Returns whether one is outstanding, which may have gone elsewhere.
+fn redirect(cpu: &Cpu, vcpu: &Vcpu, vector: u8) -> bool {
+    let id = apic::id_of(cpu.index);
+    if let Some(gate) = vcpu.vm().arch.direct.as_ref().and_then(Direct::gate) {
+        gate.direct(vcpu.arch.index, id, vector);
+    }
+    vcpu.arch.pages.redirect(vector, id)
 }
 
 /// Maps the descriptors of all vCPUs of a VM, once. Returns false on failure.
@@ -114,7 +143,8 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
         return;
     }
     trap_halts(cpu.waiting_trapped, cpu.loaded());
-    if vcpu.arch.pages.redirect(vector::POSTED, apic::id_of(cpu.index)) {
+    open_gate(cpu, vcpu);
+    if redirect(cpu, vcpu, vector::POSTED) {
         delivery::pull(cpu);
     }
 }
@@ -126,7 +156,7 @@ pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
         return false;
     }
     catch_halt(loaded);
-    vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
+    redirect(cpu, vcpu, vector::WAKE)
 }
 
 /// Wakes the vCPUs that are not running and have posted interrupts.
@@ -143,7 +173,7 @@ pub fn wake_beside(cpu: &mut Cpu) {
 
 /// Handles a wake-up, or a notification for the loaded, waiting vCPU, while this CPU is idle.
 pub fn wake_from_idle(cpu: &Cpu) {
-    if any() {
+    if descriptors::ANY.load(Ordering::Relaxed) {
         posted().for_each(|vcpu| cpu::wake_from_idle(cpu, vcpu));
     }
 }

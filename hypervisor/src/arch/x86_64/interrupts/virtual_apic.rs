@@ -4,6 +4,7 @@
 use stile_apic::{Mode, Pages, Status};
 use stile_blob::ApicVirtualization;
 
+use super::descriptors::Direct;
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -84,7 +85,7 @@ pub fn write_msr_bitmap(vcpu: &Vcpu, passes_deadline: bool) {
     let place = &vcpu.vm().arch.place;
     let virtualized = vcpu.arch.apic_level_now() >= ApicVirtualization::Registers && vcpu.arch.pages.mode() == Mode::X2Apic;
     let bitmaps = match &vcpu.vm().arch.direct {
-        Some(direct) if virtualized && vcpu.arch.direct.is_on() => &direct.bitmaps,
+        Some(Direct::Icr(bitmaps)) if virtualized && vcpu.arch.direct.is_on() => bitmaps,
         _ if virtualized => &place.x2apic_bitmaps,
         _ => &place.msr_bitmaps,
     };

@@ -2,6 +2,7 @@
 
 pub mod access_page;
 pub mod cpuid;
+pub mod gate;
 pub mod guest_memory;
 pub mod msr_bitmap;
 pub mod protected;
@@ -141,8 +142,8 @@ impl VmPart for Vm {
         if nested.is_some() && techniques.decode_cache == DecodeCache::Protect {
             return Err("a VM with VMs of its own can't have decode_cache = \"protect\"");
         }
-        if nested.is_some() && techniques.ipi == IpiAccess::Direct {
-            return Err("a VM with VMs of its own can't have ipi = \"direct\"");
+        if nested.is_some() && techniques.ipi != IpiAccess::Trapped {
+            return Err("a VM with VMs of its own can't have ipi = \"direct\" or \"gate\"");
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = arena.allocate_pages(PAGE_SIZE)?;
@@ -156,9 +157,10 @@ impl VmPart for Vm {
             ApicVirtualization::Off => None,
             _ => Some(AccessPage::new(&mut table, root, arena)?),
         };
-        let direct = Direct::new(&mut table, techniques.ipi, level, vcpus, arena, |passes| msr_bitmap(level, passes, arena))?;
+        let ept = vmx::ept_pointer(root);
+        let direct = Direct::new(&mut table, ept, techniques.ipi, level, vcpus, arena, |passes| msr_bitmap(level, passes, arena))?;
         let place = Place {
-            ept: vmx::ept_pointer(root),
+            ept,
             io_bitmaps: io_bitmaps(arena)?,
             msr_bitmaps: msr_bitmaps(ApicVirtualization::Off, arena)?,
             x2apic_bitmaps: msr_bitmaps(level, arena)?,

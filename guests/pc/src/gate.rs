@@ -1,0 +1,77 @@
+//! The gate: Stile's code behind VMFUNC, which notifies the CPU of a vCPU.
+
+use core::arch::asm;
+
+/// EAX of CPUID leaf 40000001H: the VM has a gate.
+pub const FEATURE: u32 = 1 << 1;
+
+/// Bytes of the gate's code for each vCPU, and offsets in them: where it is entered, and where it returns to.
+pub const SLOT: usize = 64;
+pub const ENTRY: usize = 32;
+pub const RETURN: usize = 16;
+/// VMFUNC.
+pub const VMFUNC: [u8; 3] = [0x0f, 0x01, 0xd4];
+const RET: u8 = 0xc3;
+const INT3: u8 = 0xcc;
+
+/// The last GiB of linear addresses, where the gate is; here the first GiB of memory is there, too.
+pub const LAST: u64 = 0xffff_ffff_c000_0000;
+
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+#[repr(C, align(4096))]
+struct Table([u64; 512]);
+
+static mut CODE: Page = Page([INT3; 4096]);
+static mut LEVEL_3: Table = Table([0; 512]);
+
+unsafe extern "C" {
+    static mut level_4: [u64; 512];
+}
+
+/// Maps the last GiB, and makes the page from which the gate is entered, and to which it returns at the same offsets.
+pub fn setup() {
+    const PRESENT: u64 = 3;
+    const LARGE: u64 = 1 << 7;
+    // SAFETY: one CPU runs; the entry was empty, and the first GiB is memory.
+    unsafe {
+        LEVEL_3.0[511] = LARGE | PRESENT;
+        level_4[511] = &raw const LEVEL_3 as u64 | PRESENT;
+    }
+    fill(|page| {
+        for slot in page.chunks_exact_mut(SLOT) {
+            slot[ENTRY - VMFUNC.len()..ENTRY].copy_from_slice(&VMFUNC);
+            slot[RETURN] = RET;
+        }
+    });
+}
+
+/// Writes the page from which the gate is entered, which was all INT3.
+pub fn fill(write: impl FnOnce(&mut [u8; 4096])) {
+    // SAFETY: one CPU runs, or the others do not use the page.
+    let page = unsafe { &mut *(&raw mut CODE).cast::<[u8; 4096]>() };
+    page.fill(INT3);
+    write(page);
+}
+
+/// Linear address of that page in the last GiB.
+pub fn page() -> u64 {
+    LAST + &raw const CODE as u64
+}
+
+/// Notifies the CPU of a vCPU.
+pub fn notify(vcpu: u32) {
+    let entry = page() + (vcpu as usize * SLOT + ENTRY - VMFUNC.len()) as u64;
+    // SAFETY: the code at the entry changes ECX and flags, and returns.
+    unsafe {
+        asm!(
+            "pushfq",
+            "cli",
+            "call {entry}",
+            "popfq",
+            entry = in(reg) entry,
+            inout("eax") 0 => _,
+            inout("ecx") 1 => _,
+        );
+    }
+}

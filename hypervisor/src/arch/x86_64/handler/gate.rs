@@ -1,0 +1,71 @@
+//! Exits in the gate view ([`crate::arch::x86_64::vm::gate`]). Each leads back to the guest's own view.
+
+use stile_gate::page::{ENTRY, RETURN, SLOT};
+use stile_ledger::x86_64::reason;
+
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
+
+/// Length of VMFUNC, by which a guest enters in front of a slot's entry.
+const VMFUNC: usize = 3;
+/// Offsets of a slot's instructions: see crate `stile-gate`, `page`.
+const STORE: usize = 0;
+const SHIFT: usize = 11;
+const LEAVE: usize = 13;
+const JUMP: usize = ENTRY + 11;
+
+/// Leaves the view. Returns whether the exit is one of the gate's own, without a cause in the guest's view, for
+/// [`handle_gate`]; else it is handled as any other.
+#[unsafe(no_mangle)]
+extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
+    vmcs::write(Field::EPT_POINTER, cpu.view);
+    if !interrupts_guest() {
+        return true;
+    }
+    // The APIC's destination register does not survive what follows: a sender that is interrupted begins anew, unless it
+    // has sent.
+    let rip = vmcs::read(Field::GUEST_RIP);
+    let slot = rip & !(SLOT as u64 - 1);
+    let to = match (rip - slot) as usize {
+        _ if !cr0::runs_64_bit_code() => return false,
+        STORE | ENTRY | JUMP => ENTRY - VMFUNC,
+        SHIFT | LEAVE => RETURN,
+        // No place where the page's own code can be.
+        _ => return false,
+    };
+    vmcs::write(Field::GUEST_RIP, slot + to as u64);
+    false
+}
+
+/// Whether the exit is an event from outside, between two instructions.
+fn interrupts_guest() -> bool {
+    const EXTERNAL: u64 = basic::EXTERNAL_INTERRUPT as u64;
+    match vmcs::read(Field::EXIT_REASON) & 0xffff {
+        EXTERNAL | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::PREEMPTION_TIMER => true,
+        basic::EXCEPTION => vmcs::read(Field::EXIT_INTERRUPTION) & TYPE == NMI,
+        _ => false,
+    }
+}
+
+/// Handles an exit that an instruction in the gate caused: an access that the view does not allow, or what is no instruction of
+/// the gate's. The guest continues at the same address in its own view. An interrupt whose delivery failed becomes pending
+/// again.
+#[unsafe(no_mangle)]
+extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
+    const EXTERNAL: u64 = 0;
+    if inject::was_delivering() {
+        let event = vmcs::read(Field::VECTORING);
+        match event & TYPE {
+            EXTERNAL => delivery::put_back(cpu, event as u8),
+            NMI => delivery::put_back_nmi(cpu),
+            // The instruction that caused it is not there in the guest's view.
+            _ => {}
+        }
+        delivery::pull(cpu);
+    }
+    Outcome::again(reason::VMX.other())
+}

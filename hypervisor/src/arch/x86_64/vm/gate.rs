@@ -1,0 +1,93 @@
+//! The gate of a VM (`ipi = "gate"`, docs/x86-gate.md): a second EPT view, which the guest enters by VMFUNC, with code
+//! that notifies the CPUs of its own vCPUs. Crate `stile-gate` has the bytes and the proof of what they can do.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use stile_board::MAX_CPUS;
+use stile_gate::page::{self, SLOT, SLOTS, Target};
+use stile_gate::tables::{Frame, TABLES, entry};
+use stile_paging::PAGE_SIZE;
+
+use crate::address_space;
+use crate::arch::x86_64::host::apic::vector;
+use crate::arch::x86_64::host::{speculation, vmx, xapic};
+use crate::arena::Arena;
+
+/// The view and its code.
+pub struct Gate {
+    /// EPT pointer of the guest's own view.
+    pub own: u64,
+    /// EPT pointer of the view.
+    pointer: u64,
+    /// Physical address of the EPTP list, whose entry 0 is the guest's own view, and entry 1 the gate.
+    pub list: u64,
+    code: &'static [AtomicU8],
+    /// CPUs that have no translations of an earlier view with these tables.
+    clean: [AtomicU64; MAX_CPUS / 64],
+}
+
+/// Why a VM has no gate; `None` if it can have one.
+pub fn refusal() -> Option<&'static str> {
+    if !vmx::features().gate {
+        Some("the CPU has no EPTP switching, execute-only pages or 1 GiB pages")
+    } else if !xapic::is_on() {
+        Some("the CPUs' APICs are in x2APIC mode: a VM of the image must have it, and APIC IDs be below 255")
+    } else if speculation::is_needed_at_exits() {
+        Some("the CPU needs mitigations at exits")
+    } else {
+        None
+    }
+}
+
+impl Gate {
+    /// Builds the view for a VM whose own second stage is `own`.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub fn new(own: u64, arena: &'static Arena) -> Result<Gate, &'static str> {
+        let tables = arena.allocate_pages(TABLES.len() as u64 * PAGE_SIZE)?;
+        let code = arena.allocate_pages(page::SIZE as u64)?;
+        let list = arena.allocate_pages(PAGE_SIZE)?;
+        let address = |frame| match frame {
+            Frame::Code => code,
+            Frame::Apic => xapic::physical(),
+            table => tables + TABLES.iter().position(|&of| of == table).map_or(0, |at| at as u64) * PAGE_SIZE,
+        };
+        for table in TABLES {
+            let place = address_space::physical(address(table)).cast::<u64>();
+            for at in 0..512 {
+                // SAFETY: the pages were just allocated, so that nothing else refers to them; the index is inside.
+                unsafe { place.add(at).write(entry(table, at, address)) };
+            }
+        }
+        let pointer = vmx::ept_pointer(address(Frame::Root));
+        // SAFETY: as above.
+        unsafe { address_space::physical(list).cast::<[u64; 2]>().write([own, pointer]) };
+        // SAFETY: the page was just allocated, zeroed, and is permanent as the arena; all accesses are atomic.
+        let code = unsafe { core::slice::from_raw_parts(address_space::physical(code).cast::<AtomicU8>(), page::SIZE) };
+        let empty = page::slot(None, vector::POSTED);
+        code.iter().zip(empty.iter().cycle()).for_each(|(at, &byte)| at.store(byte, Ordering::Relaxed));
+        Ok(Gate { own, pointer, list, code, clean: [const { AtomicU64::new(0) }; MAX_CPUS / 64] })
+    }
+
+    /// Directs notifications of a vCPU to the CPU with an APIC ID. The caller then looks for a notification that went
+    /// where the slot said before. Guests may be executing the slot: any mixture of its old and its new bytes is harmless.
+    pub fn direct(&self, vcpu: usize, apic_id: u32, vector: u8) {
+        let Some(slot) = self.code.chunks_exact(SLOT).nth(vcpu % SLOTS) else { return };
+        let target = Target::new(apic_id, vector);
+        if let Some(target) = target {
+            slot[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
+            slot[page::VECTOR].store(target.vector(), Ordering::SeqCst);
+        }
+        slot[page::ENTRY].store(if target.is_some() { page::OPEN } else { page::CLOSED }, Ordering::SeqCst);
+    }
+
+    /// Invalidates translations of an earlier view whose tables had the same place, once on each CPU.
+    pub fn clean(&self, cpu: usize) {
+        let (word, bit) = (&self.clean[cpu / 64 % self.clean.len()], 1 << (cpu % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+            vmx::invalidate_ept(self.pointer);
+        }
+    }
+}
