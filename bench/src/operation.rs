@@ -65,7 +65,7 @@ pub static AARCH64: [Operation; 15] = [
 
 /// A PC's operations, in the order of tables. Unless the name says otherwise, the local APIC is in x2APIC mode, except
 /// for `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
-pub static X86_64: [Operation; 21] = [
+pub static X86_64: [Operation; 22] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmcall", Needs::One, Some(60)),
     operation("rdmsr_trap", Needs::One, Some(60)),
@@ -86,6 +86,7 @@ pub static X86_64: [Operation; 21] = [
     operation("tscdeadline_fire", Needs::One, Some(600)),
     operation("tscdeadline_fire_xapic", Needs::One, None),
     operation("ipi", Needs::Two, None),
+    operation("ipi_gate", Needs::Two, None),
     operation("ipi_direct", Needs::Two, None),
 ];
 

@@ -107,8 +107,12 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     let needs = operations.first().context("unknown operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
-    // `ipi_direct` needs direct IPIs, which are disabled by default.
-    let ipi = if operations.iter().any(|operation| operation.name == "ipi_direct") { IpiAccess::Direct } else { request.techniques.ipi };
+    // Direct IPIs and the gate are disabled by default. Operations that need two CPUs are measured one by one.
+    let ipi = match operations.first().map(|operation| operation.name) {
+        Some("ipi_direct") => IpiAccess::Direct,
+        Some("ipi_gate") => IpiAccess::Gate,
+        _ => request.techniques.ipi,
+    };
     let techniques = Techniques { ipi, ..request.techniques };
     under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)
 }

@@ -25,6 +25,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         tests("one-cpu", 1, "vcpus = 2"),
         through_gate("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
         through_gate("shared", 2, "vcpus = 3"),
+        intruder(programs, "pc/gate/intruder", 12_288, 20)?,
         storm(programs, &program)?,
         linux(),
     ])
@@ -41,19 +42,28 @@ fn with_gate(name: &str, kernel: &str, more: &str) -> String {
     direct(name, kernel, more).replace("\"direct\"", "\"gate\"")
 }
 
-/// A trusted VM that sends everything everywhere and scribbles its descriptors: Stile survives, and its neighbours do.
-fn storm(programs: &Programs, program: &str) -> Result<Scenario> {
+/// An untrusted VM that enters the gate at each offset: Stile survives, and its neighbours do.
+pub(super) fn intruder(programs: &Programs, name: &str, attacks: u32, rounds: u32) -> Result<Scenario> {
+    let vm = format!("append = \"attacks={attacks}\"\nvcpus = 2\ncpus = [0, 1]\npinned = true");
+    let config = among_neighbours(programs, &with_gate("intruder", &programs.path("intruder")?, &vm), rounds)?;
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 3], output: vec![PASSED.into(); 3], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") })
+}
+
+/// A machine with a hostile VM on CPUs 0 and 1, and two that verify checksums: on CPU 2, and on CPU 1.
+fn among_neighbours(programs: &Programs, hostile: &str, rounds: u32) -> Result<String> {
     let checksum = programs.path("checksum")?;
     let neighbour = |name: &str, cpu: u32| {
-        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{checksum}\"\nappend = \"rounds=30\"\nmemory = \"64M\"\ncpus = [{cpu}]\n")
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{checksum}\"\nappend = \"rounds={rounds}\"\nmemory = \"64M\"\ncpus = [{cpu}]\n")
     };
-    let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpus = 3\n{}{}{}",
-        direct("storm", program, "append = \"storm\"\nvcpus = 2\ncpus = [0, 1]\npinned = true"),
-        neighbour("beside", 2),
-        // On a CPU of the hostile VM's own.
-        neighbour("among", 1),
-    );
+    let neighbours = [neighbour("beside", 2), neighbour("among", 1)].concat();
+    Ok(format!("[machine]\narch = \"x86_64\"\ncpus = 3\n{hostile}{neighbours}"))
+}
+
+/// A trusted VM that sends everything everywhere and scribbles its descriptors: Stile survives, and its neighbours do.
+fn storm(programs: &Programs, program: &str) -> Result<Scenario> {
+    let vm = "append = \"storm\"\nvcpus = 2\ncpus = [0, 1]\npinned = true";
+    let config = among_neighbours(programs, &direct("storm", program, vm), 30)?;
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 3], output: vec![PASSED.into(); 3], ..passed() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/storm", "--exits") })
 }

@@ -5,10 +5,12 @@ use core::arch::asm;
 /// EAX of CPUID leaf 40000001H: the VM has a gate.
 pub const FEATURE: u32 = 1 << 1;
 
-/// Bytes of the gate's code for each vCPU, and offsets in them: where it is entered, and where it returns to.
-pub const SLOT: usize = 64;
-pub const ENTRY: usize = 32;
-pub const RETURN: usize = 16;
+/// Bytes of the gate's code for each vCPU.
+const SLOT: usize = 64;
+/// Offset in them at which the gate is entered.
+const ENTRY: usize = 32;
+/// Offset in them at which the code of the guest's own view continues.
+const RETURN: usize = 16;
 /// VMFUNC.
 pub const VMFUNC: [u8; 3] = [0x0f, 0x01, 0xd4];
 const RET: u8 = 0xc3;
@@ -59,9 +61,15 @@ pub fn page() -> u64 {
     LAST + &raw const CODE as u64
 }
 
+/// Where the gate is entered to notify the CPU of a vCPU: a function that takes EAX = 0 and ECX = 1, and changes ECX and
+/// flags.
+pub fn entry(vcpu: u32) -> u64 {
+    page() + (vcpu as usize * SLOT + ENTRY - VMFUNC.len()) as u64
+}
+
 /// Notifies the CPU of a vCPU.
 pub fn notify(vcpu: u32) {
-    let entry = page() + (vcpu as usize * SLOT + ENTRY - VMFUNC.len()) as u64;
+    let entry = entry(vcpu);
     // SAFETY: the code at the entry changes ECX and flags, and returns.
     unsafe {
         asm!(

@@ -80,15 +80,18 @@ pub fn setup() {
     write(SPURIOUS, ON);
 }
 
-/// Makes this CPU's ICR the physical one, where a hypervisor offers that: Stile with `ipi = "direct"`. Returns the
-/// address of the posted-interrupt descriptor of the CPU with an identifier.
-pub fn send_directly(cpu: u64) -> Option<u64> {
+/// Stile's feature `ipi = "direct"`.
+pub const DIRECT: u32 = 1 << 0;
+
+/// Makes this CPU's ICR the physical one, or opens the gate, where a hypervisor offers that: Stile with the feature. Returns
+/// the address of the posted-interrupt descriptor of the CPU with an identifier.
+pub fn send_directly(feature: u32, cpu: u64) -> Option<u64> {
     const FEATURES: u32 = 0x4000_0001;
     const CONTROL: u32 = 0x4000_00f0;
     // SAFETY: CPUID changes nothing.
     #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
     let (hypervisor, features) = unsafe { (__cpuid(1).ecx >> 31 != 0, __cpuid(FEATURES).eax) };
-    if !hypervisor || features & 1 == 0 {
+    if !hypervisor || features & feature == 0 {
         note_absent();
         return None;
     }

@@ -3,6 +3,9 @@
 mod apic;
 mod console;
 mod cpu;
+#[path = "../../../pc/src/gate.rs"]
+#[allow(dead_code, reason = "the tests need more of it")]
+mod gate;
 mod interrupts;
 mod measure;
 mod operations;

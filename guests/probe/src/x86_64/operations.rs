@@ -2,7 +2,7 @@
 
 use super::measure::loop_ticks;
 use super::platform::Platform;
-use super::{apic, console, cpu, interrupts, ports};
+use super::{apic, console, cpu, gate, interrupts, ports};
 use crate::measure::{all_ticks, net_ticks};
 use crate::operation::{Needs, Operation};
 
@@ -11,7 +11,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 22] = [
+pub const OPERATIONS: [Operation; 23] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("rdmsr_trap", rdmsr_trap),
@@ -33,6 +33,7 @@ pub const OPERATIONS: [Operation; 22] = [
     Operation { divisor: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
     Operation { divisor: 8, net: all_ticks, ..operation("host_interrupt", host_interrupt) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
+    Operation { needs: Needs::Two, ..operation("ipi_gate", ipi_gate) },
     // The last: from then on the ICR is the physical one.
     Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },
 ];
@@ -169,7 +170,7 @@ fn ipi(_platform: &Platform, n: u64) -> u64 {
 fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
     const VECTOR: u8 = interrupts::SECOND;
     apic::need_x2apic();
-    let Some(descriptor) = apic::send_directly(1) else { return 0 };
+    let Some(descriptor) = apic::send_directly(apic::DIRECT, 1) else { return 0 };
     loop_ticks!(n, [
             "inc r10",
             "lock bts dword ptr [rsi + {word}], {bit}", "jc 3f",
@@ -179,6 +180,22 @@ fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
             "3: cmp [r11], r10", "jb 3b"],
         inout("r10") cpu::taken(1) => _, in("r11") cpu::taken_address(1),
         in("ecx") apic::msr(apic::ICR), in("rsi") descriptor, word = const VECTOR / 32 * 4, bit = const VECTOR % 32)
+}
+
+/// An IPI by the posted-interrupt descriptor of the other CPU, and the gate.
+fn ipi_gate(_platform: &Platform, n: u64) -> u64 {
+    const VECTOR: u8 = interrupts::SECOND;
+    apic::need_x2apic();
+    let Some(descriptor) = apic::send_directly(gate::FEATURE, 1) else { return 0 };
+    gate::setup();
+    loop_ticks!(n, [
+            "inc r10",
+            "lock bts dword ptr [rsi + {word}], {bit}", "jc 3f",
+            "lock bts dword ptr [rsi + 32], 0", "jc 3f",
+            "xor eax, eax", "mov ecx, 1", "call rdi",
+            "3: cmp [r11], r10", "jb 3b"],
+        inout("r10") cpu::taken(1) => _, in("r11") cpu::taken_address(1), out("rcx") _,
+        in("rdi") gate::entry(1), in("rsi") descriptor, word = const VECTOR / 32 * 4, bit = const VECTOR % 32)
 }
 
 /// Writes `value` to a register, which interrupts a CPU.

@@ -1,0 +1,213 @@
+//! Enters the gate at each of its byte offsets with random registers and flags, from kernel, user and 32-bit code, while another CPU
+//! sends interrupts and NMIs.
+//!
+//! Command line: `attacks=N`.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::arch::x86_64::__cpuid as cpuid;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use common::random::Random;
+use pc::console::println;
+use pc::gate::{self, VMFUNC};
+use pc::lapic::{self as apic, command};
+use pc::machine::{cli, wrmsr};
+use pc::others::{self, UP, pass};
+use pc::{console, exception, machine};
+
+const FEATURES: u32 = 0x4000_0001;
+const CONTROL: u32 = 0x4000_00f0;
+const COMMAND: u32 = 0x4000_00f1;
+const SENDS: u64 = 1;
+/// The page of the APIC's registers in the gate.
+const APIC_LINEAR: u64 = 0xffff_ffff_cccc_f000;
+const INT3: u8 = 0xcc;
+const VECTOR: u32 = 0x71;
+
+pc::program!();
+core::arch::global_asm!(include_str!("intruder.s"));
+
+#[unsafe(no_mangle)]
+static ATTACK_STACK: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static CAUGHT: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static NMIS: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static ATTACKING: AtomicU8 = AtomicU8::new(0);
+
+unsafe extern "C" {
+    fn attack(registers: &[u64; 20]);
+    fn caught();
+    fn caught_nmi();
+    static mut level_4: [u64; 512];
+}
+
+/// Places of registers after the general ones.
+const FLAGS: usize = 16;
+const CS: usize = 17;
+const RIP: usize = 18;
+const SS: usize = 19;
+
+#[repr(C, align(4096))]
+struct Table([u64; 512]);
+#[repr(C, align(4096))]
+struct Code([u8; 4096]);
+
+static mut CODE: Code = Code([INT3; 4096]);
+static mut TABLES: [Table; 3] = [const { Table([0; 512]) }; 3];
+static mut IDT: [[u64; 2]; 256] = [[0; 2]; 256];
+static mut TSS: [u32; 26] = [0; 26];
+static mut STACKS: [[u64; 512]; 2] = [[0; 512]; 2];
+/// Code and data as everywhere, 32-bit code, the same for user mode, and the TSS.
+static mut GDT: [u64; 9] = [
+    0,
+    0x00af_9b00_0000_ffff,
+    0x00cf_9300_0000_ffff,
+    0x00cf_9b00_0000_ffff,
+    0x00cf_f300_0000_ffff,
+    0x00af_fb00_0000_ffff,
+    0x00cf_fb00_0000_ffff,
+    0,
+    0,
+];
+const CODE_64: u64 = 0x08;
+const DATA: u64 = 0x10;
+const CODE_32: u64 = 0x18;
+const USER_DATA: u64 = 0x23;
+const USER_64: u64 = 0x2b;
+const USER_32: u64 = 0x33;
+const TASK: u16 = 0x38;
+
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn main(_magic: u32, info: u32) -> ! {
+    exception::setup();
+    console::setup();
+    println!("suite intruder");
+    apic::enable();
+    others::start();
+    pass(20_000_000);
+    if cpuid(FEATURES).eax & gate::FEATURE == 0 || UP.load(Ordering::SeqCst) == 0 {
+        println!("FAIL intruder: there is no gate, or one CPU\nEXIT: STATUS=1");
+        machine::off();
+    }
+    let line = machine::command_line(info);
+    let attacks = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("attacks=")?.parse().ok()).unwrap_or(10_000);
+    cli();
+    enable();
+    setup();
+    others::give(disturb);
+    let mut random = Random::new(1);
+    for number in 0..attacks {
+        strike(number, &mut random);
+        if number % (1 << 16) == 0 {
+            println!("{number} attacks");
+        }
+    }
+    let (caught, nmis) = (CAUGHT.load(Ordering::SeqCst), NMIS.load(Ordering::SeqCst));
+    println!("{attacks} attacks, {caught} caught, NMIs: {}", nmis != 0);
+    println!("{}\nEXIT: STATUS={}", if caught >= attacks { "PASS intruder" } else { "FAIL intruder" }, u32::from(caught < attacks));
+    machine::off()
+}
+
+fn enable() {
+    apic::set_base(apic::base() | apic::X2);
+    apic::enable();
+    // SAFETY: the MSR is there, as the VM has a gate.
+    unsafe { wrmsr(CONTROL, SENDS) };
+}
+
+/// Interrupts and NMIs for the first CPU.
+fn disturb() {
+    enable();
+    let mut random = Random::new(2);
+    loop {
+        let nmi = random.below(4) == 0;
+        let low = if nmi { command::NMI | command::ASSERT } else { command::ASSERT | VECTOR };
+        // SAFETY: the MSR is there, as the VM has a gate. The first CPU's handlers take both.
+        unsafe { wrmsr(COMMAND, u64::from(low)) };
+        pass(random.below(20_000));
+    }
+}
+
+/// Maps one page of code everywhere in the last GiB, for user mode too, and sets up segments, and handlers on stacks of their own.
+fn setup() {
+    const ALL: u64 = 7;
+    // SAFETY: only this CPU runs code that is concerned, and each table is complete before its use.
+    unsafe {
+        let tables = (&raw mut TABLES).cast::<[u64; 512]>();
+        let first = tables as u64 | ALL;
+        (*tables)[511] = first + 4096;
+        (*tables.add(1)).fill(first + 2 * 4096);
+        (*tables.add(2)).fill(&raw const CODE as u64 | ALL);
+        level_4[511] = first;
+        let stack = |index: usize| &raw const STACKS as u64 + 4096 * (index as u64 + 1);
+        let tss = (&raw mut TSS).cast::<u32>();
+        // RSP0, and the first two stacks of interrupts.
+        for (place, top) in [(1, stack(0)), (9, stack(0)), (11, stack(1))] {
+            tss.add(place).write(top as u32);
+            tss.add(place + 1).write((top >> 32) as u32);
+        }
+        let base = tss as u64;
+        GDT[7] = 103 | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
+        GDT[8] = base >> 32;
+        for vector in 0..256 {
+            let (handler, stack) = if vector == 2 { (caught_nmi as *const () as u64, 2) } else { (caught as *const () as u64, 1) };
+            IDT[vector] = [handler & 0xffff | CODE_64 << 16 | stack << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32];
+        }
+        let gdt = Pointer { limit: 9 * 8 - 1, base: &raw const GDT as u64 };
+        let idt = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
+        asm!("lgdt [{}]", "lidt [{}]", "ltr {:x}", in(reg) &gdt, in(reg) &idt, in(reg) TASK, options(nostack));
+    }
+}
+
+/// One attack: enters at an offset, which all attacks have in turn.
+fn strike(number: u64, random: &mut Random) {
+    let offset = number % 4096;
+    let code = (&raw mut CODE).cast::<u8>();
+    let place = |byte: u64| ((offset + 4096 - VMFUNC.len() as u64 + byte) % 4096) as usize;
+    let write = |bytes: [u8; 3]| {
+        // SAFETY: the index is inside, and only attacks execute the page.
+        (0..3).for_each(|byte| unsafe { code.add(place(byte)).write_volatile(bytes[byte as usize]) });
+    };
+    write(VMFUNC);
+    let mut registers = [0u64; 20];
+    for register in &mut registers {
+        *register = match random.below(4) {
+            0 => APIC_LINEAR + random.below(64) * 16,
+            1 => APIC_LINEAR + random.below(4096),
+            2 => gate::LAST + random.below(1 << 30),
+            _ => random.bits(),
+        };
+    }
+    // VMFUNC's own operands are 32 bits wide.
+    registers[0] &= !0xffff_ffff;
+    registers[1] = registers[1] & !0xffff_ffff | 1;
+    // All flags but the reserved ones and those of virtual-8086 mode; single steps and interrupts seldom.
+    let rare = if random.below(8) == 0 { 0x100 } else { 0 } | if random.below(2) == 0 { 0x200 } else { 0 };
+    registers[FLAGS] = random.bits() & 0x24_fcd5 & !0x300 | 2 | rare;
+    registers[4] = if random.below(2) == 0 { APIC_LINEAR + random.below(4096) } else { gate::LAST + random.below(1 << 30) };
+    let page = match random.below(4) {
+        0 => APIC_LINEAR + 4096 * random.below(2),
+        _ => gate::LAST + random.below(1 << 18) * 4096,
+    };
+    let high = page.wrapping_add(offset).wrapping_sub(VMFUNC.len() as u64).max(gate::LAST);
+    let low = code as u64 + place(0) as u64;
+    (registers[RIP], registers[CS], registers[SS]) = match random.below(8) {
+        0 => (low, CODE_32, DATA),
+        1 => (high, USER_64, USER_DATA),
+        2 => (low, USER_32, USER_DATA),
+        _ => (high, CODE_64, DATA),
+    };
+    // SAFETY: what it does to this guest is caught, and the handlers come back here.
+    unsafe { attack(&registers) };
+    write([INT3; 3]);
+}
