@@ -255,7 +255,8 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if vm.serves != 0 && vm.kernel == KernelSource::Debian(DebianKernel::SERVER) {
                 archive.extend(initramfs::with_server(&debian::served_module(freshness)?, &devices(freshness)?));
             }
-            if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct) = (&vm.kernel, arch, vm.techniques.ipi) {
+            if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)
+            {
                 archive.extend(initramfs::with_drivers(debian::ipi_module(*which, freshness)?.as_slice()));
             }
             if arch == Arch::X86_64 && vm.techniques.nested != Nested::Off && vm.kernel == KernelSource::Debian(DebianKernel::V6_1) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Interprocessor interrupts without VM exits, in a virtual machine of Stile with ipi = "direct".
+ * Interprocessor interrupts without VM exits, in a virtual machine of Stile with ipi = "direct" or ipi = "gate".
  *
  * The sender posts the vector in the posted-interrupt descriptor of the target's vCPU, and if no notification is
- * outstanding sends one by the physical x2APIC's ICR, with the vector and destination that Stile keeps in the
- * descriptor. NMI, INIT and startup messages go by a register of Stile's. docs/x86-ipi.md describes the interface.
+ * outstanding sends one: by the physical x2APIC's ICR, with the vector and destination that Stile keeps in the
+ * descriptor, or through the gate, code of Stile's behind VMFUNC. NMI, INIT and startup messages go by a register of
+ * Stile's. docs/x86-ipi.md and docs/x86-gate.md describe the interface.
  *
  * A CPU whose register says that it does not send itself (while it comes up, or goes down) uses the kernel's own
  * functions: its ICR is the virtual one.
@@ -17,12 +18,14 @@
 #include <linux/vmalloc.h>
 #include <asm/apic.h>
 #include <asm/irq_vectors.h>
+#include <asm/nospec-branch.h>
 #include <asm/processor.h>
 #include <asm/smp.h>
 
 #define STILE_LEAF		0x40000000
 #define STILE_FEATURES		0x40000001
 #define STILE_FEATURE_IPI	BIT(0)
+#define STILE_FEATURE_GATE	BIT(1)
 #define MSR_STILE_IPI_CONTROL	0x400000f0
 #define MSR_STILE_IPI_COMMAND	0x400000f1
 #define MSR_X2APIC_ICR		(APIC_BASE_MSR + (APIC_ICR >> 4))
@@ -56,6 +59,38 @@ static __always_inline void write_msr(u32 msr, u64 value)
 	asm volatile("wrmsr" : : "c" (msr), "a" ((u32)value), "d" ((u32)(value >> 32)) : "memory");
 }
 
+/*
+ * The page from which the gate is entered, and to which it returns: a slot for each APIC ID, with VMFUNC at offset 29,
+ * behind which the gate's own code runs at these addresses, and RET at offset 16. All else is INT3.
+ */
+#define GATE_SLOT		64
+#define GATE_SLOTS		64
+#define GATE_ENTRY		29
+extern const u8 stile_gate_page[];
+asm(".pushsection .text.stile_gate, \"ax\"\n"
+    ".balign 4096, 0xcc\n"
+    "stile_gate_page:\n"
+    ".rept 64\n"
+    ".fill 16, 1, 0xcc\n"
+    ".byte 0xc3\n"
+    ".fill 12, 1, 0xcc\n"
+    ".byte 0x0f, 0x01, 0xd4\n"
+    ".fill 32, 1, 0xcc\n"
+    ".endr\n"
+    ".popsection\n");
+
+static bool through_gate;
+
+/* Interrupts are off: an exit in the gate makes this CPU enter it again. */
+static __always_inline void enter_gate(unsigned int id)
+{
+	const void *entry = stile_gate_page + id * GATE_SLOT + GATE_ENTRY;
+	u32 function = 0, view = 1;
+
+	asm volatile(ANNOTATE_RETPOLINE_SAFE "call *%[entry]"
+		     : "+a" (function), "+c" (view), ASM_CALL_CONSTRAINT : [entry] "r" (entry) : "cc", "memory");
+}
+
 static __always_inline void post(int cpu, int vector)
 {
 	unsigned int id = per_cpu(x86_cpu_to_apicid, cpu);
@@ -72,6 +107,10 @@ static __always_inline void post(int cpu, int vector)
 		return;
 	if (test_and_set_bit(DESCRIPTOR_ON, &descriptor->control))
 		return;
+	if (through_gate) {
+		enter_gate(id);
+		return;
+	}
 	/* Read behind ON: whatever changes these fields later looks at ON. */
 	control = READ_ONCE(descriptor->control);
 	write_msr(MSR_X2APIC_ICR, (control & DESCRIPTOR_TARGET) | DESCRIPTOR_VECTOR(control));
@@ -198,16 +237,17 @@ static int set_apic(struct apic *to)
 	return 0;
 }
 
-static bool __init has_feature(void)
+static u32 __init features(void)
 {
 	char signature[13] = { };
 	u32 highest;
 
 	if (!boot_cpu_has(X86_FEATURE_HYPERVISOR))
-		return false;
+		return 0;
 	cpuid(STILE_LEAF, &highest, (u32 *)signature, (u32 *)(signature + 4), (u32 *)(signature + 8));
-	return !strcmp(signature, "StileStile") && highest >= STILE_FEATURES &&
-	       cpuid_eax(STILE_FEATURES) & STILE_FEATURE_IPI;
+	if (strcmp(signature, "StileStile") || highest < STILE_FEATURES)
+		return 0;
+	return cpuid_eax(STILE_FEATURES) & (STILE_FEATURE_IPI | STILE_FEATURE_GATE);
 }
 
 static int __init stile_ipi_init(void)
@@ -215,12 +255,15 @@ static int __init stile_ipi_init(void)
 	u64 control;
 	int error;
 
-	if (!has_feature() || !x2apic_enabled()) {
-		pr_info("stile_ipi: no direct interrupts here: they need Stile, ipi = \"direct\" and an x2APIC\n");
+	if (!features() || !x2apic_enabled()) {
+		pr_info("stile_ipi: no direct interrupts here: they need Stile, ipi = \"direct\" or \"gate\", and an x2APIC\n");
 		return -ENODEV;
 	}
 	rdmsrl(MSR_STILE_IPI_CONTROL, control);
 	descriptor_count = CONTROL_COUNT(control);
+	through_gate = features() & STILE_FEATURE_GATE;
+	if (through_gate && descriptor_count > GATE_SLOTS)
+		return -ENODEV;
 	descriptors = memremap(control & CONTROL_ADDRESS, descriptor_count * PAGE_SIZE, MEMREMAP_WB);
 	if (!descriptors)
 		return -ENOMEM;

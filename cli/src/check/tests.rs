@@ -111,6 +111,12 @@ fn direct_ipis() {
     assert!(shared[2].starts_with("HLT exits while a CPU is shared"), "{shared:?}");
     let trapped = says("x86_64", &format!("{vm}{direct}timer = \"trapped\"\napic_virtualization = \"delivery\"\n"));
     assert_eq!(trapped, ["IPIs           trapped: ipi = \"direct\" needs apic_virtualization = \"posted\""]);
+    let gate = direct.replace("direct", "gate");
+    let untrusted = says("x86_64", &format!("{vm}pinned = true\n{gate}"));
+    assert!(untrusted[0].contains("through the gate, once") && untrusted[1].contains("no other VM has to trust"), "{untrusted:?}");
+    let trapped = says("x86_64", &format!("{vm}{gate}apic_virtualization = \"off\"\n"));
+    assert_eq!(trapped, ["IPIs           trapped: ipi = \"gate\" needs apic_virtualization = \"posted\""]);
+    assert_eq!(says("aarch64", &format!("{vm}{gate}")), ["IPIs           trapped: ipi = \"gate\" is for x86-64"]);
     let arm = |vm: &str, techniques: &str| says("aarch64", &format!("{vm}{direct}{techniques}"));
     let (own, interrupts) = (format!("{vm}cpus = \"0-1\"\npinned = true\n"), "interrupts = \"direct\"\n");
     let trusted = arm(&own, interrupts);

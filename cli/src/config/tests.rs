@@ -300,6 +300,7 @@ fn ipis_are_direct_only_on_request() {
     assert_eq!(ipi("").unwrap(), IpiAccess::Trapped);
     assert_eq!(ipi("[vm.techniques]\nipi = \"trapped\"\n").unwrap(), IpiAccess::Trapped);
     assert_eq!(ipi("[vm.techniques]\nipi = \"direct\"\n").unwrap(), IpiAccess::Direct);
+    assert_eq!(ipi("[vm.techniques]\nipi = \"gate\"\n").unwrap(), IpiAccess::Gate);
     let refusal = ipi("[vm.techniques]\nipi = \"dirrect\"\n").unwrap_err().to_string();
     assert!(refusal.contains("did you mean \"direct\""), "{refusal}");
 }

@@ -10,7 +10,8 @@
 //! | 32 | `C7 04 25 10 F3 CC CC CC CC CC` DD | `mov dword [ICR high], imm32`: the destination; the entry |
 //! | 43 | `EB D3` | `jmp` to offset 0 |
 //!
-//! VV and DD change while the page is in use, each by a store of one byte; every combination is harmless.
+//! DD and the first byte of the entry change while the page is in use, each by a store of one byte; every combination is
+//! harmless.
 //!
 //! The other bytes are chosen for what they decode to when a guest enters in the middle of an instruction. So reserved
 //! bits of the ICR, which the APIC ignores, are written as 1: a zero behind a zero would be `add [rax], al`. DD itself is

@@ -508,6 +508,10 @@ handled_nested:
 vm_exit_gate:
     mov     [rsp + AT_RAX], rax
     mov     [rsp + AT_RCX], rcx
+    // As xapic::park.
+    mov     rcx, [rip + {XAPIC}]
+    mov     eax, [rcx + 0x20]
+    mov     [rcx + 0x310], eax
     mov     ecx, EPT_POINTER
     vmread  rax, rcx
     cmp     rax, [rsp + {VIEW}]

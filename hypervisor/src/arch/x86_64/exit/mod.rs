@@ -16,6 +16,7 @@ use crate::arch::x86_64::host::cpuid;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
 use crate::arch::x86_64::host::vmcs::Field;
+use crate::arch::x86_64::host::xapic;
 pub use crate::cpu::Outcome;
 use crate::vm::Vcpu;
 pub use entry_points::{entry_point, entry_point_of_l2, gate, trace};
@@ -32,6 +33,7 @@ core::arch::global_asm!(
     EXIT_REASON = const Field::EXIT_REASON.0,
     EPT_POINTER = const Field::EPT_POINTER.0,
     VIEW = const cpu::VIEW,
+    XAPIC = sym xapic::REGISTERS,
     EXIT_INTERRUPTION = const Field::EXIT_INTERRUPTION.0,
     EXIT_LENGTH = const Field::EXIT_LENGTH.0,
     GUEST_INTERRUPT_STATUS = const Field::GUEST_INTERRUPT_STATUS.0,

@@ -1,12 +1,12 @@
 //! Exits in the gate view ([`crate::arch::x86_64::vm::gate`]). Each leads back to the guest's own view.
 
-use stile_gate::page::{ENTRY, RETURN, SLOT};
+use stile_gate::page::{self, ENTRY, RETURN, SLOT};
 use stile_ledger::x86_64::reason;
 
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{delivery, direct};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
 
@@ -52,8 +52,8 @@ fn interrupts_guest() -> bool {
 }
 
 /// Handles an exit that an instruction in the gate caused: an access that the view does not allow, or what is no instruction of
-/// the gate's. The guest continues at the same address in its own view. An interrupt whose delivery failed becomes pending
-/// again.
+/// the gate's. The guest continues at the same address in its own view, unless it has entered a closed slot: that is a
+/// request to notify its vCPU. An interrupt whose delivery failed becomes pending again.
 #[unsafe(no_mangle)]
 extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
     const EXTERNAL: u64 = 0;
@@ -66,6 +66,11 @@ extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
             _ => {}
         }
         delivery::pull(cpu);
+    }
+    let rip = vmcs::read(Field::GUEST_RIP);
+    let (slot, into) = (rip as usize % page::SIZE / SLOT, rip as usize % SLOT);
+    if into == ENTRY && cr0::runs_64_bit_code() && direct::notify_by_exit(cpu, slot) {
+        vmcs::write(Field::GUEST_RIP, rip - (ENTRY - RETURN) as u64);
     }
     Outcome::again(reason::VMX.other())
 }

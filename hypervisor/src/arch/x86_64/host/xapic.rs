@@ -52,7 +52,7 @@ pub fn enter() -> bool {
 }
 
 /// Sets the ICR's destination to this CPU: a guest that enters the gate behind its store of a destination notifies
-/// no other CPU. `idt.S` does the same after each message of Stile's.
+/// no other CPU. `idt.S` does the same after each message of Stile's, and `exit.S` at each exit of such a guest.
 pub fn park() {
     const ID: u64 = 0x20;
     const ICR_HIGH: u64 = 0x310;

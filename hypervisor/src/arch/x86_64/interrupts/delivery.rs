@@ -94,7 +94,7 @@ fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
 
 /// Makes a vCPU take a posted interrupt: by an exit of the CPU that runs it, or by a notification if the processor
 /// handles it.
-fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
+pub fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
     let notify_running = || match by_itself {
         true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
         false => cpu::kick_if_running(vcpu),

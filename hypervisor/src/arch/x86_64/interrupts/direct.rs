@@ -19,6 +19,7 @@ use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, primary, secondary};
 use crate::arch::x86_64::host::xapic;
+use crate::arch::x86_64::vm::gate::Gate;
 use crate::cpu::{self, Loaded};
 use crate::memory::TableFrames;
 use crate::vm::{self, Vcpu};
@@ -79,9 +80,24 @@ fn choose(cpu: &mut Cpu, on: bool) {
     trap_halts(cpu.waiting_trapped, cpu.loaded());
 }
 
+fn gate_of(vcpu: &Vcpu) -> Option<&'static Gate> {
+    vcpu.vm().arch.direct.as_ref().and_then(Direct::gate)
+}
+
+/// Notifies a vCPU whose slot of the gate is closed, for the loaded vCPU, which has entered it. Returns false if there is no such
+/// vCPU, or its slot is open.
+pub fn notify_by_exit(cpu: &mut Cpu, slot: usize) -> bool {
+    let sender = cpu.vcpu();
+    let target = sender.vm().vcpus.get(slot).copied();
+    let closed = gate_of(sender).is_some_and(|gate| gate.is_closed(slot));
+    let Some(target) = target.filter(|_| closed) else { return false };
+    delivery::notify(target, Some(cpu), true);
+    true
+}
+
 /// Applies to the loaded vCPU whether it may enter the gate, if its VM has one.
 fn open_gate(cpu: &mut Cpu, vcpu: &Vcpu) {
-    let Some(gate) = vcpu.vm().arch.direct.as_ref().and_then(Direct::gate) else { return };
+    let Some(gate) = gate_of(vcpu) else { return };
     let on = vcpu.arch.direct.is_on();
     let controls = vmcs::read(Field::SECONDARY_CONTROLS) & !u64::from(secondary::VM_FUNCTIONS);
     if on {
@@ -93,15 +109,6 @@ fn open_gate(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
     exit::gate(on);
     vmcs::write(Field::SECONDARY_CONTROLS, if on { controls | u64::from(secondary::VM_FUNCTIONS) } else { controls });
-}
-
-/// Directs notifications of a vCPU to this CPU. Returns whether one is outstanding, which may have gone elsewhere.
-fn redirect(cpu: &Cpu, vcpu: &Vcpu, vector: u8) -> bool {
-    let id = apic::id_of(cpu.index);
-    if let Some(gate) = vcpu.vm().arch.direct.as_ref().and_then(Direct::gate) {
-        gate.direct(vcpu.arch.index, id, vector);
-    }
-    vcpu.arch.pages.redirect(vector, id)
 }
 
 /// Maps the descriptors of all vCPUs of a VM, once. Returns false on failure.
@@ -144,7 +151,11 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
     trap_halts(cpu.waiting_trapped, cpu.loaded());
     open_gate(cpu, vcpu);
-    if redirect(cpu, vcpu, vector::POSTED) {
+    let id = apic::id_of(cpu.index);
+    if let Some(gate) = gate_of(vcpu) {
+        gate.open(vcpu.arch.index, id);
+    }
+    if vcpu.arch.pages.redirect(vector::POSTED, id) {
         delivery::pull(cpu);
     }
 }
@@ -156,7 +167,13 @@ pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
         return false;
     }
     catch_halt(loaded);
-    redirect(cpu, vcpu, vector::WAKE)
+    if let Some(gate) = gate_of(vcpu) {
+        gate.close(vcpu.arch.index);
+        // Their CPUs' ICRs may still name this CPU: an exit ends that.
+        let siblings = vcpu.vm().vcpus.iter().filter(|sibling| sibling.arch.index != vcpu.arch.index && sibling.arch.direct.is_on());
+        siblings.filter_map(|sibling| cpu::running_on(sibling)).for_each(apic::kick);
+    }
+    vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
 }
 
 /// Wakes the vCPUs that are not running and have posted interrupts.

@@ -70,16 +70,29 @@ impl Gate {
         Ok(Gate { own, pointer, list, code, clean: [const { AtomicU64::new(0) }; MAX_CPUS / 64] })
     }
 
-    /// Directs notifications of a vCPU to the CPU with an APIC ID. The caller then looks for a notification that went
-    /// where the slot said before. Guests may be executing the slot: any mixture of its old and its new bytes is harmless.
-    pub fn direct(&self, vcpu: usize, apic_id: u32, vector: u8) {
-        let Some(slot) = self.code.chunks_exact(SLOT).nth(vcpu % SLOTS) else { return };
-        let target = Target::new(apic_id, vector);
-        if let Some(target) = target {
-            slot[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
-            slot[page::VECTOR].store(target.vector(), Ordering::SeqCst);
+    fn slot(&self, vcpu: usize) -> &[AtomicU8] {
+        let start = vcpu % SLOTS * SLOT;
+        &self.code[start..start + SLOT]
+    }
+
+    /// Directs notifications of a vCPU to the CPU with an APIC ID, on which it is loaded. The caller then looks for a
+    /// notification that was on its way. Guests may be executing the slot: any mixture of its old and its new bytes is
+    /// harmless.
+    pub fn open(&self, vcpu: usize, apic_id: u32) {
+        if let Some(target) = Target::new(apic_id, vector::POSTED) {
+            self.slot(vcpu)[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
+            self.slot(vcpu)[page::ENTRY].store(page::OPEN, Ordering::SeqCst);
         }
-        slot[page::ENTRY].store(if target.is_some() { page::OPEN } else { page::CLOSED }, Ordering::SeqCst);
+    }
+
+    /// Closes the slot of a vCPU that is no longer loaded: notifications exit, so that their cost is the sender's.
+    pub fn close(&self, vcpu: usize) {
+        self.slot(vcpu)[page::ENTRY].store(page::CLOSED, Ordering::SeqCst);
+    }
+
+    /// Whether the slot of a vCPU is closed.
+    pub fn is_closed(&self, vcpu: usize) -> bool {
+        self.slot(vcpu)[page::ENTRY].load(Ordering::SeqCst) == page::CLOSED
     }
 
     /// Invalidates translations of an earlier view whose tables had the same place, once on each CPU.
