@@ -79,6 +79,7 @@ impl PhysicalCpu for Cpu {
         let vm = loaded.vcpu().vm();
         self.launched = Launch::CLEAR;
         deadline::release(self, loaded.borrow());
+        direct::close(loaded.vcpu());
         loaded.borrow().context().power_down();
         if vm.arch.follows_loads {
             vm.arch.put(self, &mut loaded);

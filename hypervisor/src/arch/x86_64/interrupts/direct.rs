@@ -80,6 +80,15 @@ fn choose(cpu: &mut Cpu, on: bool) {
     trap_halts(cpu.waiting_trapped, cpu.loaded());
 }
 
+/// Makes notifications through the gate exit, of a vCPU that leaves this CPU or is powered off.
+pub fn close(vcpu: &Vcpu) {
+    let Some(gate) = gate_of(vcpu) else { return };
+    gate.close(vcpu.arch.index);
+    // Their CPUs' ICRs may still name this CPU: an exit ends that.
+    let siblings = vcpu.vm().vcpus.iter().filter(|sibling| sibling.arch.index != vcpu.arch.index && sibling.arch.direct.is_on());
+    siblings.filter_map(|sibling| cpu::running_on(sibling)).for_each(apic::kick);
+}
+
 fn gate_of(vcpu: &Vcpu) -> Option<&'static Gate> {
     vcpu.vm().arch.direct.as_ref().and_then(Direct::gate)
 }
@@ -167,12 +176,7 @@ pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
         return false;
     }
     catch_halt(loaded);
-    if let Some(gate) = gate_of(vcpu) {
-        gate.close(vcpu.arch.index);
-        // Their CPUs' ICRs may still name this CPU: an exit ends that.
-        let siblings = vcpu.vm().vcpus.iter().filter(|sibling| sibling.arch.index != vcpu.arch.index && sibling.arch.direct.is_on());
-        siblings.filter_map(|sibling| cpu::running_on(sibling)).for_each(apic::kick);
-    }
+    close(vcpu);
     vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
 }
 
