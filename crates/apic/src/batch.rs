@@ -1,6 +1,9 @@
 //! Messages that the I/O APIC sends together.
 
-use crate::{Delivery, Destination, Message, PINS};
+use crate::{Delivery, Destination, Message};
+
+/// Number of interrupt inputs.
+pub const PINS: usize = 24;
 
 /// Messages of several pins that have the same effect on a processor that several of them address: a processor accepts
 /// all of them at once. The time to send all messages of an I/O APIC is that for one to each processor.
@@ -9,11 +12,13 @@ pub struct Batch {
     message: Message,
     destinations: [Destination; PINS],
     pins: u32,
+    /// Number of the batch, which wraps.
+    pub(crate) number: u32,
 }
 
 impl Batch {
-    pub(crate) const fn new(pin: usize, message: Message) -> Self {
-        Self { message, destinations: [message.destination; PINS], pins: 1 << pin }
+    pub(crate) const fn new(number: u32, pin: usize, message: Message) -> Self {
+        Self { message, destinations: [message.destination; PINS], pins: 1 << pin, number }
     }
 
     /// Adds a pin's message. Returns false, without effect, if its effect differs.

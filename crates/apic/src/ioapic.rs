@@ -2,10 +2,7 @@
 
 use stile_snapshot::pc::IoApic as Saved;
 
-use crate::{Batch, Delivery, Message};
-
-/// Number of interrupt inputs.
-pub const PINS: usize = 24;
+use crate::{Batch, Delivery, Message, PINS};
 
 /// Byte offsets in the page: "Memory Mapped Registers for Accessing IOAPIC Registers".
 mod offset {
@@ -46,6 +43,10 @@ pub struct IoApic {
     edges: u32,
     /// Pins that may have a message to send, as their state has changed.
     due: u32,
+    /// Number of the last batch.
+    batches: u32,
+    /// Number of the last batch with each pin's message.
+    sent: [u32; PINS],
 }
 
 impl Default for IoApic {
@@ -57,7 +58,7 @@ impl Default for IoApic {
 impl IoApic {
     /// The reset state: all entries masked.
     pub const fn new() -> Self {
-        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0, due: 0 }
+        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0, due: 0, batches: 0, sent: [0; PINS] }
     }
 
     /// Emulates a 32-bit read at `offset` in the page.
@@ -122,13 +123,15 @@ impl IoApic {
                 let joins = match &mut batch {
                     Some(batch) => batch.add(pin, message),
                     None => {
-                        batch = Some(Batch::new(pin, message));
+                        self.batches = self.batches.wrapping_add(1);
+                        batch = Some(Batch::new(self.batches, pin, message));
                         true
                     }
                 };
                 if !joins {
                     continue;
                 }
+                self.sent[pin] = self.batches;
                 self.entries[pin] |= if is_level(self.entries[pin]) { REMOTE_IRR } else { 0 };
             }
             self.edges &= !(1 << pin);
@@ -144,11 +147,11 @@ impl IoApic {
         if sends { Message::from_redirection(entry) } else { None }
     }
 
-    /// Clears remote IRR of level-triggered pins (a mask) whose message no local APIC has accepted ("Remote IRR"). They
-    /// send again once their state changes.
-    pub fn refused(&mut self, pins: u32) {
+    /// Clears remote IRR of level-triggered pins (a mask) whose message in this batch no local APIC has accepted ("Remote IRR"). They
+    /// send again once their state changes. A pin that has sent again meanwhile keeps the outcome of that message.
+    pub fn refused(&mut self, batch: &Batch, pins: u32) {
         for (pin, entry) in self.entries.iter_mut().enumerate() {
-            if pins >> pin & 1 != 0 && is_level(*entry) {
+            if pins >> pin & 1 != 0 && self.sent[pin] == batch.number && is_level(*entry) {
                 *entry &= !REMOTE_IRR;
             }
         }
@@ -170,7 +173,7 @@ impl IoApic {
             sensitive |= u32::from(*entry & MASKED == 0 && !is_level(*entry)) << pin;
         }
         let (lines, edges) = (from.lines & exist, from.edges & sensitive);
-        *self = Self { select: from.select, id: from.id & 0xf, entries, lines, edges, due: exist };
+        *self = Self { select: from.select, id: from.id & 0xf, entries, lines, edges, due: exist, ..Self::new() };
     }
 
     const fn register(&self) -> u32 {

@@ -31,9 +31,9 @@ mod posted;
 mod summary;
 mod vectors;
 
-pub use batch::Batch;
+pub use batch::{Batch, PINS};
 pub use host_timer::{Demand, Form, Hardware, HostTimer};
-pub use ioapic::{IoApic, PINS};
+pub use ioapic::IoApic;
 pub use local::{Effect, GeneralProtection, LocalApic, Status, is_kept};
 pub use message::{Delivery, Destination, Message, Received};
 pub use mode::Mode;

@@ -161,12 +161,26 @@ fn nobody_accepts() {
     ioapic.set_line(2, true);
     let batch = ioapic.next_batch().unwrap();
     assert_ne!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
-    ioapic.refused(batch.pins());
+    ioapic.refused(&batch, batch.pins());
     assert_eq!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
     assert!(ioapic.next_batch().is_none(), "it is sent without end");
     ioapic.set_line(2, true);
     assert_eq!(ioapic.next_batch().map(|batch| batch.pins()), Some(1 << 2));
     assert_ne!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0);
+}
+
+/// A processor finds that nobody accepted a message after another one has sent the pin's next message.
+#[test]
+fn a_late_refusal_leaves_the_next_message_alone() {
+    const REMOTE_IRR: u32 = 1 << 14;
+    let mut ioapic = IoApic::new();
+    write(&mut ioapic, 0x14, 1 << 15 | 0x55);
+    ioapic.set_line(2, true);
+    let refused = ioapic.next_batch().unwrap();
+    ioapic.end(0x55);
+    assert!(ioapic.next_batch().is_some());
+    ioapic.refused(&refused, refused.pins());
+    assert_ne!(read(&mut ioapic, 0x14) & REMOTE_IRR, 0, "the next message's bit is clear");
 }
 
 /// NMI, INIT, SMI and ExtINT are edge-triggered even if programmed otherwise.

@@ -11,7 +11,8 @@ const STI: u64 = 1;
 /// STI may block an NMI, and the processor refuses to inject one then; but whether it also blocks the exit of an NMI window
 /// depends on the processor ("VM-Entry Checks on Guest Non-Register State", "Other Causes of VM Exits"). On one that does not
 /// block it, a guest would exit again and again without executing an instruction. An interrupt window opens
-/// after the next instruction, unless that clears RFLAGS.IF; then the NMI is delivered after the next exit of any kind.
+/// after the next instruction, unless that clears RFLAGS.IF; then the NMI is delivered after the next exit whose handler delivers
+/// interrupts.
 pub const fn nmi_window(interruptibility: u64, injects: bool) -> u32 {
     if interruptibility & STI != 0 && !injects { primary::INTERRUPT_WINDOW } else { primary::NMI_WINDOW }
 }

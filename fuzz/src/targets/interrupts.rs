@@ -332,7 +332,7 @@ fn io_apic(bytes: &[u8]) {
             }
             if input.bit() {
                 reach("refused");
-                apic.refused(batch.pins());
+                apic.refused(&batch, batch.pins());
             }
             assert!(sent < stile_apic::PINS, "a pin delivers without end");
         }

@@ -170,7 +170,7 @@ fn devices(bytes: &[u8]) {
     uart.restore(&record.uart);
     pic.restore(&record.pics);
     pit.restore(&record.pit, record.frequency >> 8);
-    rtc.restore(&record.clock, record.time);
+    rtc.restore(&record.clock, record.frequency, record.time);
     keyboard.restore(&record.keyboard);
     screen.restore(&record.screen);
     let _ = power.restore(&record.power);

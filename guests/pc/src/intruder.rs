@@ -159,9 +159,12 @@ fn setup() {
         let base = tss as u64;
         GDT[7] = 103 | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
         GDT[8] = base >> 32;
+        let gates = (&raw mut IDT).cast::<[u64; 2]>();
         for vector in 0..256 {
             let (handler, stack) = if vector == 2 { (caught_nmi as *const () as u64, 2) } else { (caught as *const () as u64, 1) };
-            IDT[vector] = [handler & 0xffff | CODE_64 << 16 | stack << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32];
+            gates
+                .add(vector)
+                .write([handler & 0xffff | CODE_64 << 16 | stack << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32]);
         }
         let gdt = Pointer { limit: 9 * 8 - 1, base: &raw const GDT as u64 };
         let idt = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };

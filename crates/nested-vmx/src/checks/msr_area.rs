@@ -46,8 +46,8 @@ impl Entry {
         self.reserved == 0 && self.msr != SMBASE && !(is_x2apic && self.is_x2apic())
     }
 
-    /// Cost of the handler of an access of L1's, in thousands of instructions: IA32_APIC_BASE may reset the local APIC, and a hypervisor's
-    /// own MSRs may concern all of a VM's processors.
+    /// Cost of the handler of a write by L1, in thousands of instructions: IA32_APIC_BASE may reset the local APIC, and a hypervisor's
+    /// own MSRs may concern all of a VM's processors. A read costs 1.
     pub const fn slowness(self) -> u32 {
         match self.msr {
             APIC_BASE => 8,

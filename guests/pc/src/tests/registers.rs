@@ -32,7 +32,7 @@ pub fn stolen_time(_: u64) -> Result<(), &'static str> {
     // SAFETY: off.
     unsafe { wrmsr(MSR_KVM_STEAL_TIME, 0) };
     check!(untouched == 0, "memory that nobody has touched is written");
-    check!(touched == 2, "memory is not written");
+    check!(touched != 0 && touched.is_multiple_of(2), "memory is not written");
     Ok(())
 }
 

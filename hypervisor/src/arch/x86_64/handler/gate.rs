@@ -56,16 +56,9 @@ fn interrupts_guest() -> bool {
 /// request to notify its vCPU. An interrupt whose delivery failed becomes pending again.
 #[unsafe(no_mangle)]
 extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
-    const EXTERNAL: u64 = 0;
     if inject::was_delivering() {
-        let event = vmcs::read(Field::VECTORING);
-        match event & TYPE {
-            EXTERNAL => delivery::put_back(cpu, event as u8),
-            NMI => delivery::put_back_nmi(cpu),
-            // The instruction that caused it is not there in the guest's view.
-            _ => {}
-        }
-        delivery::pull(cpu);
+        // The instruction that caused an exception is not there in the guest's view.
+        delivery::put_back(cpu, vmcs::read(Field::VECTORING));
     }
     let rip = vmcs::read(Field::GUEST_RIP);
     let (slot, into) = (rip as usize % page::SIZE / SLOT, rip as usize % SLOT);

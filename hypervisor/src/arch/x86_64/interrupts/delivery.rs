@@ -118,7 +118,7 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
         let accepted = send_batch(vm, &batch, cpu.as_deref_mut());
         let refused = batch.pins() & !accepted;
         if batch.message().level && refused != 0 {
-            vm.arch.io_apic.lock().refused(refused);
+            vm.arch.io_apic.lock().refused(&batch, refused);
         }
     }
 }

@@ -125,10 +125,10 @@ fn is_in_cpu(register: u32) -> bool {
     }
 }
 
-/// Calls the handler of an access of L1's to an entry's MSR with VMCS01 current, then restores the current VMCS. Fails if it costs more than
+/// Calls the handler of an access of L1's to an MSR with VMCS01 current, then restores the current VMCS. Fails if its cost is more than
 /// is left of `slow`.
-fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32, work: impl FnOnce(&mut Cpu) -> Option<T>) -> Option<T> {
-    *slow = slow.checked_sub(entry.slowness())?;
+fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, cost: u32, slow: &mut u32, work: impl FnOnce(&mut Cpu) -> Option<T>) -> Option<T> {
+    *slow = slow.checked_sub(cost)?;
     to_vmcs01(cpu);
     let done = work(cpu);
     if vmx.in_l2 {
@@ -146,7 +146,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> Opti
         // SAFETY: every CPU in 64-bit mode has these; TSC_AUX exists with RDTSCP, which `is_in_cpu` checks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
         None if entry.msr == msr::TSC => Some(timer::now().wrapping_add(cpu.vcpu().arch.msrs.tsc_offset())),
-        None => with_vmcs01(cpu, vmx, entry, slow, |cpu| l1_msrs::read(cpu, entry.msr)),
+        None => with_vmcs01(cpu, vmx, 1, slow, |cpu| l1_msrs::read(cpu, entry.msr)),
     }
 }
 
@@ -176,7 +176,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry, slow: &mut u32) -> boo
         Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
         // SAFETY: guests may access the MSR; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
-        None => return with_vmcs01(cpu, vmx, entry, slow, |cpu| l1_msrs::write(cpu, entry.msr, value).then_some(())).is_some(),
+        None => return with_vmcs01(cpu, vmx, entry.slowness(), slow, |cpu| l1_msrs::write(cpu, entry.msr, value).then_some(())).is_some(),
     }
     true
 }
