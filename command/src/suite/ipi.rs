@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::long;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use stile::programs::{PASSED, Programs};
 
@@ -26,6 +27,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         through_gate("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
         through_gate("shared", 2, "vcpus = 3"),
         intruder(programs, "pc/gate/intruder", 12_288, 20)?,
+        Scenario { timeout: 3600, ..intruder(programs, &format!("{}gate", long::PREFIX), 1_000_000, 2000)? },
         storm(programs, &program)?,
         linux("pc/ipi/debian:6.1", "direct"),
         linux("pc/gate/debian:6.1", "gate"),
@@ -44,7 +46,7 @@ fn with_gate(name: &str, kernel: &str, more: &str) -> String {
 }
 
 /// An untrusted VM that enters the gate at each offset: Stile survives, and its neighbours do.
-pub(super) fn intruder(programs: &Programs, name: &str, attacks: u32, rounds: u32) -> Result<Scenario> {
+fn intruder(programs: &Programs, name: &str, attacks: u32, rounds: u32) -> Result<Scenario> {
     let vm = format!("append = \"attacks={attacks}\"\nvcpus = 2\ncpus = [0, 1]\npinned = true");
     let config = among_neighbours(programs, &with_gate("intruder", &programs.path("intruder")?, &vm), rounds)?;
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 3], output: vec![PASSED.into(); 3], ..passed() };
