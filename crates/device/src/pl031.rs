@@ -142,17 +142,15 @@ impl Pl031 {
     /// export, which may be later than `now`, as on another machine: the counter does not go back. Returns the interrupt
     /// line's level.
     pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) -> bool {
-        let Saved { ahead, lead, matching, loaded, raw, mask, alarm } = *from;
-        let lead = lead::restored(lead, now, exported);
+        let Saved { ahead, lead: old, matching, loaded, raw, mask, alarm } = *from;
+        let lead = lead::restored(old, now, exported);
         *self = Self { ahead, lead, matching, loaded, raw: raw & INT, mask: mask & INT, alarm: None, line: Line::LOW };
-        match alarm {
-            // It passed meanwhile.
-            Some(alarm) if alarm <= now => {
-                self.alarm = Some(alarm);
-                self.catch_up(now);
+        if let Some(alarm) = alarm {
+            // `alarm` was relative to the old lead.
+            if alarm.saturating_add(old) <= now.saturating_add(lead) {
+                self.raw |= INT;
             }
-            Some(_) => self.set_alarm(now),
-            None => {}
+            self.alarm = self.next_match(now);
         }
         let _ = self.update_line();
         self.irq()
@@ -184,10 +182,13 @@ impl Pl031 {
     fn catch_up(&mut self, now: u64) {
         self.raw = self.raw_at(now);
         if self.alarm.is_some_and(|alarm| alarm <= now) {
-            // The counter reaches the same value again after it has wrapped.
-            let round = 1 + u64::from(self.matching.wrapping_sub(self.counter(now)).wrapping_sub(1));
-            self.alarm = now.checked_add(round);
+            self.alarm = self.next_match(now);
         }
+    }
+
+    /// The first time after `now` at which the counter equals `matching`: up to a whole round, if it does now.
+    fn next_match(&self, now: u64) -> Option<u64> {
+        now.checked_add(1 + u64::from(self.matching.wrapping_sub(self.counter(now)).wrapping_sub(1)))
     }
 
     fn update_line(&mut self) -> Option<bool> {

@@ -90,6 +90,18 @@ fn setting_the_clock_moves_the_alarm() {
 }
 
 #[test]
+fn a_copy_does_not_repeat_a_cleared_alarm() {
+    let mut rtc = Pl031::new(0, 0);
+    rtc.write(offset::IMSC, 1, 0);
+    rtc.write(offset::MR, 5, 0);
+    assert_eq!(rtc.expire(5), Some(true));
+    assert_eq!(rtc.write(offset::ICR, 1, 5), Some(false));
+    let mut copy = Pl031::new(0, 0);
+    assert!(!copy.restore(&rtc.save(), 5, 5));
+    assert_eq!(copy.deadline(), rtc.deadline());
+}
+
+#[test]
 fn clearing_after_the_time_clears_that_alarm() {
     let mut rtc = Pl031::new(0, 0);
     rtc.write(offset::IMSC, 1, 0);
@@ -163,9 +175,9 @@ proptest! {
         prop_assert_eq!(copy.deadline().map(|at| at - earlier), rtc.deadline().map(|at| at - begun));
     }
 
-    /// It moves between two machines, one of which is behind the other. The guest sets it there.
+    /// It moves between two machines, one of which is behind the other. The guest sets it there, or an alarm.
     #[test]
-    fn a_lead_does_not_add_up(behind in 0u64..1000, set in any::<bool>()) {
+    fn a_lead_does_not_add_up(behind in 0u64..1000, set in any::<bool>(), wait in 6u32..100) {
         let mut rtc = Pl031::new(500, 10_000);
         for now in (10_000..).step_by(10).take(5) {
             let (mut away, there) = (Pl031::new(0, 0), now - behind);
@@ -175,9 +187,27 @@ proptest! {
             if set {
                 away.write(offset::LR, count, there);
             }
+            away.write(offset::IMSC, 1, there);
+            away.write(offset::ICR, 1, there);
+            away.write(offset::MR, count + wait, there);
+            prop_assert_eq!(away.deadline(), Some(there + u64::from(wait)));
             rtc.restore(&away.save(), now + 5, there + 5);
             prop_assert_eq!(rtc.read(offset::DR, now + 5), count + 5);
+            prop_assert!(!rtc.irq());
+            prop_assert_eq!(rtc.deadline(), Some(now + u64::from(wait)));
         }
+    }
+
+    /// The alarm passes while the clock moves back to the machine that is ahead.
+    #[test]
+    fn an_alarm_with_a_lead_is_not_lost(behind in 0u64..1000, wait in 1u32..50, passed in 50u64..1000) {
+        let (mut rtc, mut away) = (Pl031::new(500, 10_000), Pl031::new(0, 0));
+        away.restore(&rtc.save(), 10_000 - behind, 10_000);
+        away.write(offset::IMSC, 1, 10_000 - behind);
+        away.write(offset::MR, 500 + wait, 10_000 - behind);
+        prop_assert!(rtc.restore(&away.save(), 10_000 + passed, 10_000 - behind));
+        rtc.write(offset::ICR, 1, 10_000 + passed);
+        prop_assert_eq!(rtc.deadline(), Some(10_000 + u64::from(wait) + (1 << 32)));
     }
 
     #[test]

@@ -96,3 +96,28 @@ fn a_lead_does_not_add_up() {
         assert_eq!(all(&mut rtc, now + 5), all(&mut Rtc::new(), now + 5));
     }
 }
+
+/// A clock that the guest is setting moves to a machine that is 100 s behind, and back: it stands, and continues as set.
+#[test]
+fn a_clock_that_is_being_set_moves() {
+    let (mut rtc, mut away) = (Rtc::new(), Rtc::new());
+    let now = 1_000_000_000;
+    set(&mut rtc, 0xb, 0x82, now);
+    let stands = all(&mut Rtc::new(), now);
+    away.restore(&rtc.save(), now + 5 - 100, now + 5);
+    assert_eq!(all(&mut away, now + 5 - 100), stands);
+    set(&mut away, 7, 0x11, now + 6 - 100);
+    let stands = all(&mut away, now + 6 - 100);
+    // Continues there, and is moved back.
+    let mut back = Rtc::new();
+    let mut continued = away.clone();
+    set(&mut continued, 0xb, 0x02, now + 7 - 100);
+    assert_eq!(all(&mut continued, now + 7 - 100), stands);
+    back.restore(&continued.save(), now + 8, now + 8 - 100);
+    assert_eq!(get(&mut back, 0, now + 7), stands[0]);
+    // Is moved back, and continues there.
+    back.restore(&away.save(), now + 8, now + 8 - 100);
+    assert_eq!(all(&mut back, now + 8), stands);
+    set(&mut back, 0xb, 0x02, now + 9);
+    assert_eq!(all(&mut back, now + 9), stands);
+}
