@@ -35,6 +35,11 @@ impl<const VMS: usize> Claims<VMS> {
         self.of.iter().enumerate().filter(|&(other, _)| other != vm % VMS).fold(0, |all, (_, cpus)| all | cpus)
     }
 
+    /// Whether no existing CPU is left unclaimed if VM number `vm` claims `cpus`.
+    pub fn leaves_none(&self, vm: usize, cpus: u64, online: u64) -> bool {
+        online & !(self.of_others(vm) | cpus) == 0
+    }
+
     /// The CPU that takes the hypervisor's interrupts: an unclaimed one. `None` without claims, or if all CPUs are claimed.
     pub fn housekeeper(&self) -> Option<u8> {
         self.housekeeper
@@ -79,6 +84,17 @@ mod tests {
         assert_eq!(claims.release(0), Change { cpus: 0, moved_to: None });
         assert_eq!(claims.release(1), Change { cpus: 0b0110, moved_to: None });
         assert_eq!((claims.claimed(), claims.housekeeper()), (0, Some(3)));
+    }
+
+    #[test]
+    fn a_claim_of_the_last_cpu_is_found() {
+        let mut claims = Claims::<4>::new();
+        assert!(!claims.leaves_none(0, 0b011, 0b111) && claims.leaves_none(0, 0b111, 0b111));
+        claims.claim(0, 0b011, 0b111);
+        assert_eq!([0b100, 0b110, 0b001].map(|cpus| claims.leaves_none(1, cpus, 0b111)), [true, true, false]);
+        assert!(!claims.leaves_none(0, 0b100, 0b111), "its own claim");
+        claims.release(0);
+        assert!(!claims.leaves_none(1, 0b100, 0b111));
     }
 
     #[test]

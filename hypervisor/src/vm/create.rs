@@ -38,25 +38,31 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
         if !retire::claim(number) {
             return Err("more VMs than there may be");
         }
-        create(number, &config, files)?;
+        create_at(number, &config, files, false)?;
     }
     Ok(())
 }
 
-/// Creates a VM, off, under a number that was [claimed](retire::claim). The configuration's name, and `files`, live
-/// as long as the VM.
+/// Creates a VM, off, while the machine runs, under a number that was [claimed](retire::claim). The configuration's
+/// name, and `files`, live as long as the VM.
 ///
 /// # Errors
 /// A description of what this board cannot provide. Of the VM only its number remains claimed, and what its
 /// [arena](arena) had allocated before.
 pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
+    create_at(number, config, files, true)
+}
+
+/// Creates a VM as [`create`] does. `late`: the machine runs.
+fn create_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>, late: bool) -> Result<&'static Vm, &'static str> {
     if !Arch::can_start(config.mode) {
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
     let cpus = cpus(config);
     let pieces = allocate_ram(config, &nodes::near(cpus))?;
     arena::of_vm(number).prefer(cpus);
-    let vm = build(number, config, files, pieces.clone());
+    let techniques = techniques(number, config, late.then_some(cpus));
+    let vm = build(number, config, techniques, files, pieces.clone());
     if vm.is_err() {
         memory::free_guest(&pieces);
         cpu::remove_vm(number as u8);
@@ -68,6 +74,30 @@ pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'sta
 fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
     let online = SCHEDULE.online().bits();
     CpuSet::from_bits((0..usize::from(config.vcpus)).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)))
+}
+
+/// Techniques of a VM that are in force. `late`: its CPUs, if the machine runs.
+fn techniques(number: usize, config: &stile_blob::Vm<'_>, late: Option<CpuSet>) -> Techniques {
+    let mut techniques = config.techniques;
+    // A vCPU that sleeps in an untrapped WFI would use up the cap.
+    techniques.wfi_passthrough &= config.share.cap.is_none();
+    // Signals between VMs are not routed to direct interrupts.
+    if !MAY_BE_DIRECT.load(Ordering::Relaxed)
+        || config.has_links()
+        || techniques.nested != Nested::Off
+        || !config.pinned
+        || !techniques.wfi_passthrough
+    {
+        techniques.interrupts = Interrupts::Virtual;
+    }
+    // An untrusted snapshot must not disturb other VMs, and a VM that could run with virtual interrupts must not fail.
+    if techniques.interrupts == Interrupts::Direct
+        && let Some(why) = late.and_then(|cpus| arch::Vm::obstacle_to_direct(number, cpus))
+    {
+        log!("{}: interrupts are virtual, although interrupts = \"direct\" is asked for: {why}", config.name);
+        techniques.interrupts = Interrupts::Virtual;
+    }
+    techniques
 }
 
 /// Allocates the RAM of a VM, if possible near to its CPUs.
@@ -100,23 +130,11 @@ fn allocate_ram(config: &stile_blob::Vm<'_>, near: &nodes::Near) -> Result<heapl
 fn build(
     number: usize,
     config: &stile_blob::Vm<'static>,
+    techniques: Techniques,
     files: Files<'static>,
     pieces: heapless::Vec<Piece, MAX_PIECES>,
 ) -> Result<&'static Vm, &'static str> {
     let arena = arena::of_vm(number);
-    let mut techniques = config.techniques;
-    // A vCPU that sleeps in an untrapped WFI would use up the cap.
-    techniques.wfi_passthrough &= config.share.cap.is_none();
-    let has_links = config.has_links();
-    // Signals between VMs are not routed to direct interrupts.
-    if !MAY_BE_DIRECT.load(Ordering::Relaxed)
-        || has_links
-        || techniques.nested != Nested::Off
-        || !config.pinned
-        || !techniques.wfi_passthrough
-    {
-        techniques.interrupts = Interrupts::Virtual;
-    }
     let place = arena.allocate::<Vm>()?;
     let arch = arch::Vm::new(number, config, &pieces, techniques, arena)?;
     let mut vcpus = heapless::Vec::new();
@@ -139,7 +157,7 @@ fn build(
         vcpus,
         power: Power::new(has_functions),
         has_functions,
-        has_links,
+        has_links: config.has_links(),
         turns: Turns::new(cpu::slice()),
         devices,
         memory: AtomicU64::new(0),

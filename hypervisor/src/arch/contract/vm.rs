@@ -3,6 +3,7 @@
 use stile_blob::Techniques;
 use stile_paging::frames::Piece;
 use stile_paging::table::Error;
+use stile_sched::CpuSet;
 
 use crate::arena::Arena;
 
@@ -21,6 +22,11 @@ pub trait VmPart: Sized {
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Self, &'static str>;
+
+    /// Reason why VM `number`, which is created while the machine runs, can't have direct interrupts on these CPUs, if any.
+    fn obstacle_to_direct(_number: usize, _cpus: CpuSet) -> Option<&'static str> {
+        None
+    }
 
     /// Resets the part. No vCPU is loaded; the first one runs the reset as its errand, the others are off.
     fn reset(&self);

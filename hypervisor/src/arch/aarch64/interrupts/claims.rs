@@ -28,17 +28,32 @@ impl Claim {
     /// # Errors
     /// The GIC has two security states, or no priority above those of guests' interrupts.
     pub fn new(vm: usize, cpus: u64, online: u64) -> Result<Claim, &'static str> {
-        if gic::has_two_states() {
-            // docs/direct-interrupts.md, "Two security states".
-            return Err("`interrupts = \"direct\"` does not work yet where the GIC has two security states (GICD_CTLR.DS = 0)");
-        }
-        if gic::priorities().is_none() {
-            return Err("the GIC keeps too few bits of a priority for `interrupts = \"direct\"`");
+        if let Some(why) = unsupported() {
+            return Err(why);
         }
         let mut claims = CLAIMS.lock();
         let change = claims.claim(vm, cpus, online);
         publish(&claims, change.moved_to);
         Ok(Claim { vm })
+    }
+}
+
+/// Reason why a VM that is created while the machine runs can't have direct interrupts on these CPUs, if any.
+pub fn obstacle(vm: usize, cpus: u64, online: u64) -> Option<&'static str> {
+    // The last CPU would take direct interrupts from all VMs.
+    let last = || CLAIMS.lock().leaves_none(vm, cpus, online).then_some("no CPU would be left for Stile's own interrupts");
+    unsupported().or_else(last)
+}
+
+/// Reason why the GIC does not support direct interrupts, if any.
+fn unsupported() -> Option<&'static str> {
+    if gic::has_two_states() {
+        // docs/direct-interrupts.md, "Two security states".
+        Some("`interrupts = \"direct\"` does not work yet where the GIC has two security states (GICD_CTLR.DS = 0)")
+    } else if gic::priorities().is_none() {
+        Some("the GIC keeps too few bits of a priority for `interrupts = \"direct\"`")
+    } else {
+        None
     }
 }
 

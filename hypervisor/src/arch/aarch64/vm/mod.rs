@@ -21,7 +21,7 @@ use stile_paging::table::{
     TableRead,
 };
 use stile_paging::vmid::VmidSlot;
-use stile_sched::VcpuId;
+use stile_sched::{CpuSet, VcpuId};
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
 use flash::Flash;
@@ -30,7 +30,7 @@ use stolen_time::StolenTime;
 use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::interrupts::claims::Claim;
+use crate::arch::aarch64::interrupts::claims::{self, Claim};
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::{self, Trust};
 use crate::arch::aarch64::interrupts::{self, interface, place};
@@ -267,6 +267,10 @@ impl VmPart for Vm {
             distributor: TicketLock::new(distributor),
             power: TicketLock::new(PowerTable::new(vcpus)),
         })
+    }
+
+    fn obstacle_to_direct(number: usize, cpus: CpuSet) -> Option<&'static str> {
+        claims::obstacle(number, cpus.bits(), SCHEDULE.online().bits())
     }
 
     fn reset(&self) {
