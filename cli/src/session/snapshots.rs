@@ -146,9 +146,7 @@ impl Session<'_> {
         self.check_transfers()?;
         let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut reader = Reader::new(BufReader::new(opened)).map_err(|error| format!("{}: {error}", file.display()))?;
-        if !trusted {
-            reader.drop_trust().map_err(|error| format!("{}: {error}", file.display()))?;
-        }
+        let drops = !trusted && reader.drop_trust().map_err(|error| format!("{}: {error}", file.display()))?;
         if reader.arch() != self.arch() {
             return Err(format!("the snapshot is of a VM on {}, this machine is of another architecture", reader.arch().name()));
         }
@@ -157,6 +155,10 @@ impl Session<'_> {
         }
         let vm = self.free_number().ok_or_else(|| format!("the machine has {MAX_VMS} VMs already"))?;
         let tag = self.new_tag()?;
+        if drops {
+            let name = &reader.guest.name;
+            self.view.note(&format!("{name}: SGIs trap, as the snapshot is not trusted: use --trusted to keep ipi = \"direct\""));
+        }
         Ok((tag, Steps::Restoring(Box::new(Restoring::new(tag, vm, reader, clock, sections)))))
     }
 

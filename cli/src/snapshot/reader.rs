@@ -90,17 +90,19 @@ impl<R: Read> Reader<R> {
         Ok(Self { from, checker, header, guest, package, states: 0, position: DESCRIPTION })
     }
 
-    /// Takes a permission from the VM that disturbs others, as anybody may have written the file: `ipi = "direct"`.
+    /// Takes a permission from the VM that disturbs others, as anybody may have written the file: `ipi = "direct"`. Returns
+    /// whether the VM had it.
     ///
     /// # Errors
     /// The configuration can't be encoded.
-    pub fn drop_trust(&mut self) -> Result<(), Error> {
+    pub fn drop_trust(&mut self) -> Result<bool, Error> {
         let Package { mut vm, files } = Package::parse(&self.package, Files::default())?;
-        if vm.techniques.ipi != IpiAccess::Trapped {
+        let had = vm.techniques.ipi != IpiAccess::Trapped;
+        if had {
             vm.techniques.ipi = IpiAccess::Trapped;
             self.package = whole_package(&vm, files)?;
         }
-        Ok(())
+        Ok(had)
     }
 
     /// The VM's architecture.
@@ -280,9 +282,10 @@ mod tests {
         let bytes = writer.finish().unwrap();
         let mut reader = Reader::new(&bytes[..]).unwrap();
         assert_eq!(reader.package, package);
-        reader.drop_trust().unwrap();
+        assert!(reader.drop_trust().unwrap());
         let techniques = Package::parse(&reader.package, Files::default()).unwrap().vm.techniques;
         assert_eq!((techniques.ipi, techniques.interrupts), (IpiAccess::Trapped, Interrupts::Direct));
+        assert!(!reader.drop_trust().unwrap(), "it has none");
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Expect {
     pub notes: Vec<String>,
     /// Texts that standard output must not have in it.
     pub absent: Vec<&'static str>,
+    /// Texts that standard error must not have in it.
+    pub absent_notes: Vec<&'static str>,
     /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
     /// For runs with `--icount`, where a microsecond is 1000 instructions.
     pub longest: Vec<(&'static str, f64)>,
@@ -98,6 +100,7 @@ impl Default for Expect {
             output: Vec::new(),
             notes: Vec::new(),
             absent: Vec::new(),
+            absent_notes: Vec::new(),
             longest: Vec::new(),
             rows: Vec::new(),
             counted_by_emulator: false,
@@ -269,9 +272,11 @@ impl Expect {
             let differs = |line: &&str| line.contains("exits counted ") && !line.ends_with(NO_DIFFERENCE);
             problems.extend(err.lines().find(differs).map(|line| format!("standard error has another difference in it: {line}")));
         }
-        for text in &self.absent {
-            if let Some(line) = out.lines().find(|line| line.contains(text)) {
-                problems.push(format!("standard output has {text:?} in it: {line}"));
+        for (stream, shown, absent) in [("output", out, &self.absent), ("error", err, &self.absent_notes)] {
+            for text in absent {
+                if let Some(line) = shown.lines().find(|line| line.contains(text)) {
+                    problems.push(format!("standard {stream} has {text:?} in it: {line}"));
+                }
             }
         }
         problems.extend(self.rows.iter().filter_map(|(name, count, most)| out_of_budget(err, name, count, *most)));
@@ -422,6 +427,9 @@ mod tests {
         let expect = Expect { absent: vec!["FAIL"], notes: vec!["difference 0".into()], ..Expect::default() };
         assert!(expect.problems(Some(0), "PASS a", "difference 0").is_empty());
         assert_eq!(expect.problems(Some(0), "PASS a\nFAIL b\n", "difference 1").len(), 2);
+        let expect = Expect { absent_notes: vec!["FAIL"], ..Expect::default() };
+        assert!(expect.problems(Some(0), "FAIL", "").is_empty());
+        assert_eq!(expect.problems(Some(0), "", "FAIL").len(), 1);
         let expect = Expect { notes: vec!["difference 0".into(); 2], ..Expect::default() };
         assert!(expect.problems(Some(0), "", "difference 0\ndifference 0").is_empty());
         assert!(!expect.problems(Some(0), "", "difference 0").is_empty());
