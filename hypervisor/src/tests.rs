@@ -611,9 +611,10 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
         let touches = TOUCHES[number].load(Ordering::Relaxed);
         machine.run_until(|| TOUCHES[number].load(Ordering::Relaxed) > touches + 10);
     }
-    let rested = fake::RESTED.load(Ordering::Relaxed);
+    let prepared = fake::PREPARED.load(Ordering::Relaxed);
     pause(machine, &mut window);
     assert!(round(Scope::Rest, &mut window), "it has accessed its memory since");
+    assert_eq!(vm.save_state(1, &mut window), Err("the snapshot's first part was not saved"));
     let mut states = Vec::new();
     let mut part = Some(0);
     while let Some(at) = part {
@@ -625,7 +626,7 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
         }
         part = next;
     }
-    assert_eq!(fake::RESTED.load(Ordering::Relaxed) - rested, 2 * vm.vcpus.len());
+    assert_eq!(fake::PREPARED.load(Ordering::Relaxed) - prepared, 2 * vm.vcpus.len());
     assert!(vm.save_state(states.len(), &mut window).is_err(), "no such part");
     assert!(vm.restore_state(0, &states[0]).is_err() && vm.restore_memory(0, &pieces[0]).is_err(), "it is not new");
     let registers = |vm: &vm::Vm| vm.vcpus.iter().map(|vcpu| vcpu.arch.saved.load(Ordering::Relaxed)).collect::<Vec<_>>();

@@ -65,7 +65,7 @@ pub struct Power {
     /// When the pause began in which the first part of the last snapshot was saved. Accessed with the state locked.
     pub(super) saved_pause: AtomicU64,
     /// Number of vCPUs that are prepared for that snapshot. Accessed with the state locked.
-    pub(super) rested: AtomicUsize,
+    pub(super) prepared: AtomicUsize,
     /// Its clocks run although it is paused: it was restored, and has not run yet.
     pub(super) clocks_run: AtomicBool,
     /// Number of resets by its guest. Written with the state locked.
@@ -88,7 +88,7 @@ impl Power {
             started: AtomicU64::new(0),
             saved_at: AtomicU64::new(u64::MAX),
             saved_pause: AtomicU64::new(0),
-            rested: AtomicUsize::new(0),
+            prepared: AtomicUsize::new(0),
             clocks_run: AtomicBool::new(false),
             resets: AtomicU32::new(0),
         }

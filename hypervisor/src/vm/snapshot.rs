@@ -19,7 +19,7 @@ const READ_AT_ONCE: u64 = 128;
 /// Number of blocks that it passes over at most.
 const PASSED_AT_ONCE: u64 = 1024;
 /// Number of vCPUs that one call of [`Vm::save_state`] prepares at most.
-const RESTED_AT_ONCE: usize = 8;
+const PREPARED_AT_ONCE: usize = 8;
 /// Number of blocks that one call of [`Vm::collect`] unmaps at most.
 const COLLECTED_AT_ONCE: u32 = 64;
 
@@ -44,28 +44,36 @@ impl Vm {
         self.check_savable()?;
         if part == 0 {
             if self.power.saved_pause.swap(since, Ordering::Relaxed) != since {
-                self.power.rested.store(0, Ordering::Relaxed);
+                self.power.prepared.store(0, Ordering::Relaxed);
             }
-            if !self.rest() {
+            if !self.prepare() {
                 return Ok((0, Some(part)));
             }
         }
         self.check_pause(since)?;
+        if !self.is_prepared() {
+            return Err("the snapshot's first part was not saved");
+        }
         let length = Arch::save(self, part, since, to).ok_or(NO_PART)?;
         Ok((length, Some(part + 1).filter(|&next| next < Arch::parts(self))))
     }
 
     /// Prepares some vCPUs for a snapshot. Returns whether all are prepared.
-    fn rest(&'static self) -> bool {
-        let (all, done) = (self.vcpus.len(), self.power.rested.load(Ordering::Relaxed));
-        // Twice each: state that leaves one may reach others.
-        if done < 2 * all {
+    fn prepare(&'static self) -> bool {
+        let (all, done) = (self.vcpus.len(), self.power.prepared.load(Ordering::Relaxed));
+        if !self.is_prepared() {
             let first = done % all;
-            let next = all.min(first + RESTED_AT_ONCE);
-            Arch::rest(self, first..next);
-            self.power.rested.store(done + next - first, Ordering::Relaxed);
+            let next = all.min(first + PREPARED_AT_ONCE);
+            Arch::prepare(self, first..next);
+            self.power.prepared.store(done + next - first, Ordering::Relaxed);
         }
-        self.power.rested.load(Ordering::Relaxed) >= 2 * all
+        self.is_prepared()
+    }
+
+    /// Whether all vCPUs are prepared.
+    fn is_prepared(&self) -> bool {
+        // Twice each: state that leaves one may reach others.
+        !Arch::PREPARES || self.power.prepared.load(Ordering::Relaxed) >= 2 * self.vcpus.len()
     }
 
     /// Exports a piece of its RAM, from an address on (crate `snapshot`). Returns the piece's length, and the address at

@@ -25,6 +25,8 @@ const PFR0: usize = 4 << 3;
 const FORM: &str = "the snapshot's records are not those of this VM";
 
 impl Snapshots for Arch {
+    const PREPARES: bool = true;
+
     fn obstacle(vm: &Vm) -> Option<&'static str> {
         if vm.vcpus.iter().any(|vcpu| vcpu.arch.has_el2) {
             return Some("VMs with `nested` can't be saved yet: stop it instead");
@@ -44,7 +46,7 @@ impl Snapshots for Arch {
     }
 
     /// Returns their interrupts from list registers to the distributor and redistributors.
-    fn rest(vm: &'static Vm, vcpus: Range<usize>) {
+    fn prepare(vm: &'static Vm, vcpus: Range<usize>) {
         direct::collect_late(vm);
         vm.vcpus.get(vcpus).unwrap_or_default().iter().for_each(|vcpu| withdraw(vm, vcpu));
     }

@@ -7,6 +7,9 @@ use crate::vm::Vm;
 /// State of a VM at rest, in parts: records (crate `snapshot`) that its back end encodes and decodes. All methods are
 /// called with the VM's power state locked, which keeps its vCPUs off every CPU.
 pub trait Snapshots {
+    /// Whether [`Snapshots::prepare`] does anything.
+    const PREPARES: bool;
+
     /// Why no snapshot of a VM can be made, and what to do instead.
     fn obstacle(vm: &Vm) -> Option<&'static str>;
 
@@ -14,7 +17,7 @@ pub trait Snapshots {
     fn parts(vm: &Vm) -> usize;
 
     /// Prepares vCPUs of a paused VM, before its first part: brings state that the VM shares out of them.
-    fn rest(_vm: &'static Vm, _vcpus: Range<usize>) {}
+    fn prepare(_vm: &'static Vm, _vcpus: Range<usize>) {}
 
     /// Encodes a part of a paused VM into `to`. `since`: when the VM was paused, in ticks of the counter. Returns the
     /// record's length; `None` if there is no such part.

@@ -346,7 +346,7 @@ impl Host for Arch {
 /// Ticks for which VMs were paused.
 pub static HELD: AtomicU64 = AtomicU64::new(0);
 /// vCPUs that were prepared for snapshots.
-pub static RESTED: AtomicUsize = AtomicUsize::new(0);
+pub static PREPARED: AtomicUsize = AtomicUsize::new(0);
 /// Ticks by which clocks of restored VMs were advanced.
 pub static ADVANCED: AtomicU64 = AtomicU64::new(0);
 
@@ -390,6 +390,8 @@ impl Platform for Arch {
 
 /// A part for each vCPU: its register, and whether it is on.
 impl Snapshots for Arch {
+    const PREPARES: bool = true;
+
     fn obstacle(vm: &vm::Vm) -> Option<&'static str> {
         (vm.name == "three").then_some("this VM can't be saved")
     }
@@ -398,9 +400,9 @@ impl Snapshots for Arch {
         vm.vcpus.len()
     }
 
-    fn rest(vm: &'static vm::Vm, vcpus: Range<usize>) {
+    fn prepare(vm: &'static vm::Vm, vcpus: Range<usize>) {
         assert!(vcpus.len() <= 8 && vcpus.end <= vm.vcpus.len());
-        RESTED.fetch_add(vcpus.len(), Ordering::Relaxed);
+        PREPARED.fetch_add(vcpus.len(), Ordering::Relaxed);
     }
 
     fn save(vm: &'static vm::Vm, part: usize, since: u64, to: &mut [u8]) -> Option<usize> {

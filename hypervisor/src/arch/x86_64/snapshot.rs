@@ -19,6 +19,8 @@ const DEVIATION: u64 = 2_000;
 const FORM: &str = "the snapshot's records are not those of this VM";
 
 impl Snapshots for Arch {
+    const PREPARES: bool = false;
+
     fn obstacle(vm: &Vm) -> Option<&'static str> {
         let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
         // A snapshot must not make its VM a trusted one.
