@@ -35,7 +35,7 @@ struct Moved {
     paused_pages_read: u64,
     /// Work of both machines' Stile while it was paused, by their counters.
     paused_nanoseconds: u64,
-    /// The same, if their emulators count instructions.
+    /// That work in instructions, if both emulators count them.
     paused_instructions: Option<u64>,
 }
 
@@ -141,8 +141,8 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
     let state = source.keep()?;
     ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
     let loading = restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
-    moved.paused_nanoseconds = saving.nanoseconds + loading.nanoseconds;
-    moved.paused_instructions = saving.instructions.zip(loading.instructions).map(|(saving, loading)| saving + loading);
+    moved.paused_nanoseconds = saving.nanoseconds.saturating_add(loading.nanoseconds);
+    moved.paused_instructions = saving.instructions.zip(loading.instructions).map(|(saving, loading)| saving.saturating_add(loading));
     Ok(moved)
 }
 

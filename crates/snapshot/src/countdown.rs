@@ -14,10 +14,11 @@ pub fn compare(left: u64, now: u64) -> u64 {
     if left == NEVER { u64::MAX } else { now.saturating_add_signed(left as i64) }
 }
 
-/// Returns by how many ticks a counter advances, which are `ticks` but for an error of up to `tolerance`. `offset`: how far
-/// it is ahead of the machine's counter, modulo 2^64. If it can be the machine's counter afterwards, it is.
-pub fn rounded(offset: u64, ticks: u64, tolerance: u64) -> u64 {
-    let ahead = offset.wrapping_add(ticks) as i64;
+/// Returns by how many ticks a counter advances: `ticks` but for an error of up to `tolerance`. `offset`: how far it is
+/// ahead of the machine's counter, of that `own` ticks by its guest's choice, both modulo 2^64. If the rest of the offset can be
+/// 0 afterwards, it is.
+pub fn rounded(offset: u64, own: u64, ticks: u64, tolerance: u64) -> u64 {
+    let ahead = offset.wrapping_sub(own).wrapping_add(ticks) as i64;
     if ahead.unsigned_abs() > tolerance { ticks } else { ticks.checked_add_signed(ahead.wrapping_neg()).unwrap_or(ticks) }
 }
 
@@ -54,8 +55,16 @@ mod tests {
         for (offset, ticks, expected) in
             [(-1000_i64, 1000, 1000), (-1000, 1003, 1000), (-1000, 998, 1000), (-1000, 989, 989), (3, 1, 1), (500, 7, 7)]
         {
-            assert_eq!(rounded(offset as u64, ticks, 10), expected);
+            assert_eq!(rounded(offset as u64, 0, ticks, 10), expected);
         }
-        assert_eq!(rounded(u64::MAX, 2, 10), 1);
+        assert_eq!(rounded(u64::MAX, 0, 2, 10), 1);
+    }
+
+    #[test]
+    fn a_guests_own_offset_stays() {
+        for own in [-1000_i64, -5, 0, 5, 1000] {
+            assert_eq!(rounded((own - 1000) as u64, own as u64, 1003, 10), 1000);
+            assert_eq!(rounded((own - 1000) as u64, own as u64, 1011, 10), 1011);
+        }
     }
 }

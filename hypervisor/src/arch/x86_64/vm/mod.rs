@@ -385,7 +385,8 @@ impl Vcpu {
     }
 
     /// Advances the vCPU's TSC, and brings its APIC timer's expiry forward, by the given number of ticks. A TSC that is
-    /// the processor's but for their rounding becomes that, so that the deadline timer can be passed through.
+    /// the processor's but for their rounding, and for IA32_TSC_ADJUST, becomes that, so that the deadline timer can be
+    /// passed through.
     ///
     /// # Safety
     /// As [`Vcpu::hold_time`].
@@ -393,7 +394,8 @@ impl Vcpu {
         // SAFETY: the caller guarantees that the vCPU is not loaded.
         let (apic, context) = unsafe { (self.apic(), self.context()) };
         // A microsecond.
-        let ticks = countdown::rounded(self.msrs.tsc_offset(), ticks, timer::frequency() / 1_000_000);
+        let tolerance = timer::frequency() / 1_000_000;
+        let ticks = countdown::rounded(self.msrs.tsc_offset(), self.msrs.tsc_adjust.load(Ordering::Relaxed), ticks, tolerance);
         apic.advance_timer(ticks);
         context.set_tsc_offset(self.msrs.hold_tsc(ticks.wrapping_neg()));
     }
