@@ -9,7 +9,7 @@ use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
-use crate::{exit, out, replaced};
+use crate::{cleanup, exit, out, replaced};
 
 /// Makes a machine that is not emulated by this command.
 ///
@@ -36,7 +36,7 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
     match machine.config.arch {
         Arch::Aarch64 => replaced::write(&args.output, |file| Ok(file.write_all(&machine.image.bytes)?))?,
         Arch::X86_64 => {
-            let mut image = tempfile::NamedTempFile::new().context("making the image's file")?;
+            let (mut image, _cleanup) = cleanup::removing(tempfile::NamedTempFile::new).context("making the image's file")?;
             image.write_all(&machine.image.bytes).context("writing the image")?;
             bochs::write_iso(image.path(), &bochs::Boot::default(), &args.output)?;
         }

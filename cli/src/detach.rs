@@ -39,8 +39,9 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(own);
     command.args(std::env::args_os().skip(1)).env(DETACHED, &name);
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).spawn().context("starting the machine's process")?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages);
+    // A signal before the machine can be reached ends the start.
+    let (mut child, _end) = cleanup::ending(|| command.spawn()).context("starting the machine's process")?;
     loop {
         if let Some(status) = child.try_wait().context("waiting for the machine's process")? {
             let text = std::fs::read_to_string(log.path()).unwrap_or_default();

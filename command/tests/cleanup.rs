@@ -54,6 +54,14 @@ fn play(listener: &UnixListener) {
     }
 }
 
+/// Waits for a condition while a command runs.
+fn until(child: &mut Child, condition: impl Fn() -> bool) {
+    while !condition() {
+        assert_eq!(child.try_wait().expect("a child"), None, "it has ended");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Ends a command, and waits for that.
 fn terminate(mut child: Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
@@ -69,10 +77,8 @@ fn a_file_beside_its_target_goes() {
     fs::create_dir(&folder).expect("a folder");
     thread::scope(|scope| {
         scope.spawn(|| play(&listener));
-        let child = sandbox.stile(&["save", "m/web", "snapshots/web"]).spawn().expect("it starts");
-        while is_empty(&folder) {
-            thread::sleep(Duration::from_millis(10));
-        }
+        let mut child = sandbox.stile(&["save", "m/web", "snapshots/web"]).spawn().expect("it starts");
+        until(&mut child, || !is_empty(&folder));
         terminate(child);
     });
     assert!(is_empty(&folder));
@@ -80,26 +86,33 @@ fn a_file_beside_its_target_goes() {
 }
 
 #[test]
-fn the_log_of_a_machine_that_did_not_start_goes() {
+fn a_machine_that_has_not_started_ends_with_its_log() {
     let sandbox = Sandbox::new(b"");
     let dir = sandbox.path("").display().to_string();
-    // The machine's process stays in its build until `go` is there.
-    sandbox.script("cargo", &format!("touch {dir}/building; while [ ! -e {dir}/go ]; do sleep 0.1; done; touch {dir}/gone; exit 1\n"));
-    let child = sandbox.run(&["--detach", "--name", "web"]).spawn().expect("it starts");
-    while !sandbox.path("building").exists() {
-        thread::sleep(Duration::from_millis(10));
-    }
+    // The machine's process stays in its build, at the latest until the sandbox is gone.
+    sandbox.script(
+        "cargo",
+        &format!("echo $PPID >{dir}/process; touch {dir}/building; while [ -e {dir}/building ]; do sleep 0.1; done; exit 1\n"),
+    );
+    let mut child = sandbox.run(&["--detach", "--name", "web"]).spawn().expect("it starts");
+    until(&mut child, || sandbox.path("building").exists());
+    let process = fs::read_to_string(sandbox.path("process")).expect("a file");
+    // False also for a process that has ended and was not waited for.
+    let runs = || fs::read_link(format!("/proc/{}/exe", process.trim())).is_ok();
     let logs = || {
         let files = fs::read_dir(sandbox.path("stile")).expect("a directory").map(|file| file.expect("a file").path());
         files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).count()
     };
+    assert!(runs());
     assert_eq!(logs(), 1);
     terminate(child);
     assert_eq!(logs(), 0);
-    fs::write(sandbox.path("go"), "").expect("a file");
-    while !sandbox.path("gone").exists() {
+    // Far longer than its end takes.
+    let ends = (0..6_000).any(|_| {
         thread::sleep(Duration::from_millis(10));
-    }
+        !runs()
+    });
+    assert!(ends, "the machine's process goes on");
 }
 
 #[test]
@@ -125,10 +138,8 @@ fn the_terminal_is_restored() {
         command.stdin(other()).stdout(other()).stderr(other());
         thread::scope(|scope| {
             scope.spawn(|| play(&listener));
-            let child = command.spawn().expect("it starts");
-            while !is_raw() {
-                thread::sleep(Duration::from_millis(10));
-            }
+            let mut child = command.spawn().expect("it starts");
+            until(&mut child, is_raw);
             terminate(child);
         });
         assert!(!is_raw(), "{name}");

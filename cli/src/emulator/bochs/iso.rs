@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::exit;
+use crate::{cleanup, exit};
 
 /// The packages of the required tools.
 pub const PACKAGES: &str = "grub-common grub-pc-bin xorriso mtools";
@@ -43,7 +43,7 @@ impl Boot {
 /// # Errors
 /// A tool is missing or fails.
 pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
-    let files = tempfile::tempdir().context("making a temporary directory")?;
+    let (files, _cleanup) = cleanup::removing(tempfile::tempdir).context("making a temporary directory")?;
     let boot = files.path().join("boot");
     fs::create_dir_all(boot.join("grub"))?;
     let copy = |from: &Path, name| fs::copy(from, boot.join(name)).with_context(|| format!("copying {}", from.display()));
