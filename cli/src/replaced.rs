@@ -47,7 +47,7 @@ pub fn write<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Resu
     replace(path, write)
 }
 
-/// As [`write`], for contents that a device or pipe can't take: such a path is an error, as in [`target`].
+/// Replaces a file with contents that a device or pipe can't take: such a path is an error, as in [`target`].
 ///
 /// # Errors
 /// It can't be written.

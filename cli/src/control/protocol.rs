@@ -16,7 +16,7 @@ use crate::config::Arch;
 use crate::guest::Guest;
 
 /// Changes with each incompatible change of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A message of one side.
 pub trait Message: DeserializeOwned {
@@ -74,7 +74,6 @@ pub enum Request {
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
         /// Bytes of its RAM: Stile refuses before the upload if so much is not free. 0 if unknown.
-        #[serde(default)]
         memory: u64,
     },
     /// Pauses a VM until this client resumes it or disconnects. Answered as [`Request::Control`].
@@ -106,17 +105,15 @@ pub enum Request {
         /// The step.
         step: CopyStep,
     },
-    /// Creates a VM from a snapshot, and lets it run. Answered by some [`Reply::Progress`], and [`Reply::Loaded`].
+    /// Creates a VM from a snapshot, and lets it run. Answered by any number of [`Reply::Progress`], then [`Reply::Loaded`].
     Restore {
         /// The file, which the machine's process reads.
         file: PathBuf,
         /// The VM's clocks.
         clock: Clock,
         /// How many sections of the file there are, if it still grows: [`Request::RestoreMore`] follows.
-        #[serde(default)]
         sections: Option<u32>,
         /// The VM keeps `ipi = "direct"`.
-        #[serde(default)]
         trusted: bool,
     },
     /// There are more sections of the file. Answered as [`Request::Restore`].
@@ -208,7 +205,7 @@ pub enum Reply {
     },
     /// The answer to [`Request::CopyStep`].
     Copied(Copied),
-    /// The answer to [`Request::Restore`] and [`Request::RestoreMore`]: so much work was it.
+    /// The answer to [`Request::Restore`] and [`Request::RestoreMore`]. Carries Stile's work for it.
     Loaded(Work),
     /// The answer to [`Request::Control`] and [`Request::Create`].
     Done,

@@ -33,14 +33,14 @@ pub enum Machine {
     Pc(Pc),
 }
 
-/// What a machine's counter counts.
+/// Unit of a machine's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// Time.
+    /// Elapsed time.
     Time,
-    /// An instruction per tick.
+    /// Instructions, one per tick.
     PerTick,
-    /// An instruction per nanosecond.
+    /// Instructions, one per nanosecond.
     PerNanosecond,
 }
 
@@ -53,7 +53,7 @@ impl Machine {
         }
     }
 
-    /// What its counter counts.
+    /// Unit of its counter.
     pub(crate) const fn counting(&self) -> Counting {
         match self {
             // `-icount shift=0`.

@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// What the machine's counter counts.
+    /// Unit of the machine's counter.
     const fn counting(&self) -> Counting {
         match self {
             Self::Emulator { machine, .. } => machine.counting(),
@@ -344,7 +344,7 @@ struct Session<'a> {
     packages: BTreeMap<String, Vec<u8>>,
     /// The machine's RAM, if this process has access to it.
     memory: Option<MachineMemory>,
-    /// What the machine's counter counts.
+    /// Unit of the machine's counter.
     counting: Counting,
     /// The file that the machine was started with.
     image: Option<PathBuf>,

@@ -12,12 +12,12 @@ pub struct Clocked {
 }
 
 impl Clocked {
-    /// None yet.
+    /// No work.
     pub const fn new(counting: Counting) -> Self {
         Self { counting, hz: 0, ticks: 0 }
     }
 
-    /// Stile's counter has this frequency.
+    /// Sets the counter's frequency.
     pub const fn set_frequency(&mut self, hz: u64) {
         self.hz = hz;
     }
@@ -27,7 +27,7 @@ impl Clocked {
         self.ticks = self.ticks.saturating_add(ticks);
     }
 
-    /// Puts the work into the answer of a request, and begins anew for the next one.
+    /// Puts the work into the answer of a request, and resets the count for the next one.
     pub fn report(&mut self, reply: Reply) -> Reply {
         let work = self.work();
         self.ticks = 0;

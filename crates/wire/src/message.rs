@@ -1,7 +1,7 @@
 //! The messages between Stile and the operator.
 //!
-//! They are postcard-encoded: a variant is identified by its position. New variants go at the end; none is
-//! removed or moved without a new [`crate::PROTOCOL_VERSION`].
+//! They are postcard-encoded: a variant is identified by its position. New variants go at the end. None is
+//! removed or moved, nor are its fields changed, without a new [`crate::PROTOCOL_VERSION`].
 
 use serde::{Deserialize, Serialize};
 
