@@ -66,7 +66,7 @@ impl Block {
 impl Redistributor {
     /// Returns the interrupts in list registers of this vCPU, which is not loaded, to software, after those of
     /// `requests`, which were taken for it. The vCPU's next load must [`sync`](Self::sync). Returns other vCPUs to
-    /// kick. Returns early if there is nothing to do, as after another withdrawal: a snapshot has one in each part.
+    /// kick. Returns early if there is nothing to do, as after another withdrawal: a snapshot makes several for each vCPU.
     pub fn withdraw(&mut self, distributor: &mut Distributor, requests: Requests) -> Kick {
         if requests.sgi_mask() == 0 && self.is_withdrawn(distributor) {
             return Kick::NONE;

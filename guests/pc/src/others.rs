@@ -48,17 +48,18 @@ pub fn prepare() {
     }
 }
 
-/// Ticks that [`wait`] waits, and how many it counts from one look at the condition to the next at most.
+/// Ticks that [`wait`] waits, and how many it counts at most between two checks of the condition.
 const LIMIT: u64 = 200_000_000;
 const STEP: u64 = LIMIT / 1000;
 
 /// Waits for a condition, for a limited time. Returns whether it was met. A jump of the counter, as when this VM moves
-/// to another machine, or while others have the CPU, counts as a step.
+/// to another machine, or while others have the CPU, counts as a step. A counter that goes back ends the wait as a failure.
 pub fn wait(condition: impl Fn() -> bool) -> bool {
     let (mut last, mut passed) = (ticks(), 0);
     while !condition() {
         let now = ticks();
-        passed += (now - last).min(STEP);
+        let Some(step) = now.checked_sub(last) else { return false };
+        passed += step.min(STEP);
         last = now;
         if passed > LIMIT {
             return false;
