@@ -2,8 +2,10 @@
 //! manual, "4-Level Paging" and "The Extended Page Table Mechanism (EPT)").
 //!
 //! The guest's CR3 may be anything. Every guest-physical address leads to [`Frame::Top`], read-only, with the
-//! exceptions below. Its one entry, for the highest 512 GiB, leads to [`Frame::Large`], whose one entry, for the highest
-//! GiB, is a 1 GiB page at [`GATE`]. There each page is the code page, execute-only, except that of the APIC.
+//! exceptions below. Its last entry, for the highest 512 GiB, leads to [`Frame::Large`], whose last entry, for the highest
+//! GiB, is a 1 GiB page at [`GATE`]. There each page is the code page, execute-only, except that of the APIC. All other
+//! entries of both lead to the code page as a table, which can't be read: a processor that delivers an interrupt by an
+//! IDT at any address meets an EPT violation, which names the interrupt, and never a page fault, which would lose it.
 //!
 //! | guest-physical | frame | access |
 //! | --- | --- | --- |
@@ -115,6 +117,7 @@ pub fn entry(table: Frame, at: usize, address: impl Fn(Frame) -> u64) -> u64 {
         Frame::Apic1 | Frame::Gate1 => code(),
         Frame::Top if at == index(APIC_LINEAR, 4) => LARGE | PRESENT,
         Frame::Large if at == index(APIC_LINEAR, 3) => GATE | PRESENT | PAGE,
-        Frame::Top | Frame::Large | Frame::Code | Frame::Apic => 0,
+        Frame::Top | Frame::Large => GATE | PRESENT,
+        Frame::Code | Frame::Apic => 0,
     }
 }

@@ -3,10 +3,12 @@
 use stile_gate::page::{self, ENTRY, RETURN, SLOT};
 use stile_ledger::x86_64::reason;
 
+use super::exception;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{delivery, direct};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::direct::{self, Slot};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
 
@@ -26,44 +28,71 @@ extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
     if !interrupts_guest() {
         return true;
     }
-    // The APIC's destination register does not survive what follows: a sender that is interrupted begins anew, unless it
-    // has sent.
-    let rip = vmcs::read(Field::GUEST_RIP);
-    let slot = rip & !(SLOT as u64 - 1);
-    let to = match (rip - slot) as usize {
-        _ if !cr0::runs_64_bit_code() => return false,
-        STORE | ENTRY | JUMP => ENTRY - VMFUNC,
-        SHIFT | LEAVE => RETURN,
-        // No place where the page's own code can be.
-        _ => return false,
-    };
-    vmcs::write(Field::GUEST_RIP, slot + to as u64);
+    restart();
     false
 }
 
-/// Whether the exit is an event from outside, between two instructions.
+/// Whether the exit is an event between two instructions: from outside, or a debug exception.
 fn interrupts_guest() -> bool {
     const EXTERNAL: u64 = basic::EXTERNAL_INTERRUPT as u64;
     match vmcs::read(Field::EXIT_REASON) & 0xffff {
         EXTERNAL | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::PREEMPTION_TIMER => true,
-        basic::EXCEPTION => vmcs::read(Field::EXIT_INTERRUPTION) & TYPE == NMI,
+        basic::EXCEPTION => {
+            let event = vmcs::read(Field::EXIT_INTERRUPTION);
+            event & TYPE == NMI || exception::is_debug(event)
+        }
         _ => false,
     }
 }
 
+/// Makes a sender that is interrupted begin anew, unless it has sent: the APIC's destination register does not survive the
+/// exit.
+fn restart() {
+    let rip = vmcs::read(Field::GUEST_RIP);
+    let slot = rip & !(SLOT as u64 - 1);
+    let to = match (rip - slot) as usize {
+        _ if !may_send() => return,
+        STORE | ENTRY | JUMP => ENTRY - VMFUNC,
+        SHIFT | LEAVE => RETURN,
+        // No place where the page's own code can be.
+        _ => return,
+    };
+    vmcs::write(Field::GUEST_RIP, slot + to as u64);
+}
+
+/// Whether the guest's code is such that the gate's can be executed: 64-bit, at privilege level 0.
+fn may_send() -> bool {
+    cr0::runs_64_bit_code() && vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0
+}
+
 /// Handles an exit that an instruction in the gate caused: an access that the view does not allow, or what is no instruction of
 /// the gate's. The guest continues at the same address in its own view, unless it has entered a closed slot: that is a
-/// request to notify its vCPU. An interrupt whose delivery failed becomes pending again.
+/// request to notify its vCPU, or if it is open by now, to enter it again. An interrupt whose delivery failed becomes
+/// pending again.
 #[unsafe(no_mangle)]
 extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
+    const EXTERNAL: u64 = 0;
     if inject::was_delivering() {
-        // The instruction that caused an exception is not there in the guest's view.
-        delivery::put_back(cpu, vmcs::read(Field::VECTORING));
+        let event = vmcs::read(Field::VECTORING);
+        // An exception is dropped: the instruction that caused it is not there in the guest's view.
+        delivery::put_back(cpu, event);
+        if event & TYPE == EXTERNAL {
+            restart();
+            return Outcome::again(reason::VMX.other());
+        }
     }
     let rip = vmcs::read(Field::GUEST_RIP);
     let (slot, into) = (rip as usize % page::SIZE / SLOT, rip as usize % SLOT);
-    if into == ENTRY && cr0::runs_64_bit_code() && direct::notify_by_exit(cpu, slot) {
-        vmcs::write(Field::GUEST_RIP, rip - (ENTRY - RETURN) as u64);
+    if into == ENTRY && may_send() {
+        match direct::notify_by_exit(cpu, slot) {
+            Slot::Notified => {
+                // It may be the sender itself.
+                delivery::pull(cpu);
+                vmcs::write(Field::GUEST_RIP, rip - (ENTRY - RETURN) as u64);
+            }
+            Slot::Open => restart(),
+            Slot::Absent => {}
+        }
     }
     Outcome::again(reason::VMX.other())
 }

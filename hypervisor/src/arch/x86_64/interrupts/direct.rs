@@ -19,6 +19,7 @@ use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, primary, secondary};
 use crate::arch::x86_64::host::xapic;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vm::gate::Gate;
 use crate::cpu::{self, Loaded};
 use crate::memory::TableFrames;
@@ -49,6 +50,8 @@ pub fn set_control(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtec
     let pages = vcpu.arch.pages;
     match value {
         0 => end(cpu),
+        // The gate's code is 64-bit, and in other modes interrupts during VMFUNC would be lost.
+        SENDS if gate_of(vcpu).is_some() && !cr0::runs_64_bit_code() => return Some(Err(GeneralProtection)),
         SENDS if pages.mode() == Mode::X2Apic && pages.enabled() && share_descriptors(vcpu) => choose(cpu, true),
         _ => return Some(Err(GeneralProtection)),
     }
@@ -93,15 +96,25 @@ fn gate_of(vcpu: &Vcpu) -> Option<&'static Gate> {
     vcpu.vm().arch.direct.as_ref().and_then(Direct::gate)
 }
 
-/// Notifies a vCPU whose slot of the gate is closed, for the loaded vCPU, which has entered it. Returns false if there is no such
-/// vCPU, or its slot is open.
-pub fn notify_by_exit(cpu: &mut Cpu, slot: usize) -> bool {
+/// A slot of the gate that was entered.
+pub enum Slot {
+    /// There is no such vCPU.
+    Absent,
+    /// It is open.
+    Open,
+    /// It was closed, and its vCPU was notified.
+    Notified,
+}
+
+/// Notifies a vCPU whose slot of the gate is closed, for the loaded vCPU, which has entered it.
+pub fn notify_by_exit(cpu: &mut Cpu, slot: usize) -> Slot {
     let sender = cpu.vcpu();
-    let target = sender.vm().vcpus.get(slot).copied();
-    let closed = gate_of(sender).is_some_and(|gate| gate.is_closed(slot));
-    let Some(target) = target.filter(|_| closed) else { return false };
+    let (Some(gate), Some(&target)) = (gate_of(sender), sender.vm().vcpus.get(slot)) else { return Slot::Absent };
+    if !gate.is_closed(slot) {
+        return Slot::Open;
+    }
     delivery::notify(target, Some(cpu), true);
-    true
+    Slot::Notified
 }
 
 /// Applies to the loaded vCPU whether it may enter the gate, if its VM has one.
