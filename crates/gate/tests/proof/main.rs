@@ -9,7 +9,7 @@ use rules::{Allowed, Refused, check, check_range};
 use stile_gate::page::{self, SIZE, SLOT, SLOTS, Target, is_expressible, slot};
 
 /// The hypervisor's vectors: of a posted interrupt, and of a wake-up.
-const VECTORS: [u8; 2] = [0xf3, 0xf5];
+const VECTORS: [u8; 2] = [0xf0, 0xf5];
 
 fn page(slot_of: impl Fn(usize) -> [u8; SLOT]) -> [u8; SIZE] {
     let mut page = [0; SIZE];
@@ -67,7 +67,7 @@ fn an_open_slot_sends_to_its_target_and_returns() {
     let from = 5 * SLOT + page::ENTRY;
     for decode in [iced::decode as rules::Decode, yaxpeax::decode] {
         let (path, returns) = rules::straight(&bytes, from, decode);
-        assert_eq!(path, [(stile_gate::APIC_LINEAR + 0x310, 0x07cc_cccc), (stile_gate::APIC_LINEAR + 0x300, 0xccf3_40f3)]);
+        assert_eq!(path, [(stile_gate::APIC_LINEAR + 0x310, 0x07cc_cccc), (stile_gate::APIC_LINEAR + 0x300, 0xccf3_40f0)]);
         assert_eq!(returns, 5 * SLOT + page::RETURN);
     }
 }
@@ -95,7 +95,7 @@ fn pages_with_a_bad_stub_are_refused() {
     refused(4, &[0xf2]);
     // Another destination, another vector, and bits of the ICR that mean something.
     refused(page::DESTINATION, &[2]);
-    refused(page::VECTOR, &[0xf1]);
+    refused(page::VECTOR, &[0xf2]);
     refused(page::VECTOR + 1, &[0x44]);
     refused(page::VECTOR + 2, &[0xf7]);
     // Reserved bits that are zero.

@@ -96,7 +96,7 @@ fn catch_up(cpu: &Cpu) {
 /// Handles interrupts that an idle CPU has noted.
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
-    let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
+    let came = |number: u8| noted >> (number - vector::POSTED) & 1 != 0;
     let mut in_service = noted;
     while in_service != 0 {
         apic::end_of_interrupt();

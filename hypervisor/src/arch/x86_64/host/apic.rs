@@ -12,20 +12,23 @@ use crate::address_space;
 
 /// Vectors of Stile's own interrupts, in ascending priority.
 pub mod vector {
+    /// Posted-interrupt notification of the vCPU that runs here; no exit if its guest runs. The lowest: guests with a gate
+    /// send it at will, and the processor must take the timer and kicks first.
+    pub const POSTED: u8 = 0xf0;
     /// The console.
-    pub const UART: u8 = 0xf0;
+    pub const UART: u8 = 0xf1;
     /// This CPU's timer.
-    pub const TIMER: u8 = 0xf1;
+    pub const TIMER: u8 = 0xf2;
     /// A kick: another CPU requests a reschedule.
-    pub const KICK: u8 = 0xf2;
-    /// Posted-interrupt notification of the vCPU that runs here; no exit if its guest runs.
-    pub const POSTED: u8 = 0xf3;
+    pub const KICK: u8 = 0xf3;
     /// Shootdown of a VM's second-stage permissions that this CPU may have cached ([`super::super::protected`]).
     pub const INVALIDATE: u8 = 0xf4;
     /// Wake-up: an interrupt was posted for a vCPU that is not loaded, by a guest that sends IPIs itself.
     pub const WAKE: u8 = 0xf5;
     /// Spurious-interrupt vector, which needs no EOI.
     pub const SPURIOUS: u8 = 0xff;
+
+    const _: () = assert!(POSTED < UART && POSTED < TIMER && POSTED < KICK && POSTED < INVALIDATE && POSTED < WAKE);
 }
 
 const ID: u32 = msr::X2APIC + 0x02;

@@ -348,7 +348,7 @@ impl Cpu {
         self.apic_base & 1 << 10 != 0
     }
 
-    /// Takes Stile's own interrupts noted since the last call: bit n for vector [`apic::vector::UART`] + n.
+    /// Takes Stile's own interrupts noted since the last call: bit n for vector [`apic::vector::POSTED`] + n.
     pub fn take_noted(&self) -> u8 {
         self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
     }

@@ -14,10 +14,10 @@
     je      skip_halt
     iretq
 .endm
-note note_uart, 0
-note note_timer, 1
-note note_kick, 2
-note note_posted, 3
+note note_posted, 0
+note note_uart, 1
+note note_timer, 2
+note note_kick, 3
 note note_invalidate, 4
 note note_wake, 5
 .balign 16
@@ -175,6 +175,9 @@ general_protection:
     mov     [rcx + 0x10], edx
     mov     eax, [rsp + 16]
     mov     [rcx], eax
+// The destination is read until the message is delivered.
+5:  test    dword ptr [rcx], 1 << 12
+    jnz     5b
     mov     rdx, [rip + {XAPIC}]
     mov     edx, [rdx + 0x20]
     mov     [rcx + 0x10], edx
