@@ -45,15 +45,20 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
         let word = if gate { "gate" } else { "direct" };
         return vec![format!("trapped: ipi = \"{word}\" needs apic_virtualization = \"posted\"")];
     }
-    let direct = [
+    // All VMs of an image are there before the APICs' mode is chosen, and posted interrupts are not asked for.
+    if !gate && let Some(other) = config.vms.iter().find(|vm| vm.techniques.ipi == IpiAccess::Gate) {
+        return vec![format!("trapped: {} has ipi = \"gate\", for which all CPUs' APICs are in xAPIC mode", other.name)];
+    }
+    let direct = vec![
         "direct, once the guest asks for it in x2APIC mode, on a CPU with posted interrupts (docs/x86-ipi.md)".to_owned(),
         "every other VM must trust this one: it can interrupt any physical CPU, with any vector, NMI or INIT".to_owned(),
     ];
-    let through_gate = [
+    let through_gate = vec![
         "through the gate, once the guest asks for it in x2APIC mode, on a CPU with EPTP switching (docs/x86-gate.md)".to_owned(),
         "no other VM has to trust this one; all CPUs' APICs are in xAPIC mode".to_owned(),
+        "each access of Stile's to an APIC takes 40 instructions more, whatever VM it is for".to_owned(),
     ];
-    let mut lines = Vec::from(if gate { through_gate } else { direct });
+    let mut lines = if gate { through_gate } else { direct };
     let present = config.present_cpus();
     let others = config.vms.iter().enumerate().filter(|(other, _)| *other != index).fold(0, |cpus, (_, vm)| cpus | cpus_of_vm(vm, present));
     let own = (0..usize::from(vm.vcpus)).try_fold(others, |taken, vcpu| {

@@ -8,6 +8,7 @@ use crate::address_space::Span;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx, xapic};
+use crate::arch::x86_64::vm::gate;
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -67,7 +68,7 @@ fn wants_gate(board: &Board, blob: &Span) -> bool {
     // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes to it.
     let bytes = unsafe { core::slice::from_raw_parts(address_space::physical(blob.start), (blob.end - blob.start) as usize) };
     // APIC ID 255 is all CPUs.
-    vmx::features().gate
+    gate::refusal_of_cpu().is_none()
         && board.tables.cpus.iter().all(|&apic| apic < 255)
         && Blob::parse(bytes).is_ok_and(|blob| blob.vms.clone().any(|vm| vm.techniques.ipi == IpiAccess::Gate))
 }
@@ -108,6 +109,9 @@ fn start_others(board: &'static Board) {
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
         return Err("its VMX features or mitigations differ from those of the first CPU");
+    }
+    if let (true, Some(why)) = (xapic::is_on(), gate::refusal_of_cpu()) {
+        return Err(why);
     }
     setup_cpu(cpu)
 }

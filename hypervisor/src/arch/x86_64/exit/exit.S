@@ -510,6 +510,8 @@ vm_exit_gate:
     mov     [rsp + AT_RCX], rcx
     // As xapic::park.
     mov     rcx, [rip + {XAPIC}]
+1:  test    dword ptr [rcx + 0x300], 1 << 12
+    jnz     1b
     mov     eax, [rcx + 0x20]
     mov     [rcx + 0x310], eax
     mov     ecx, EPT_POINTER

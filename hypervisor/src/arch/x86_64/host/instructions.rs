@@ -83,6 +83,7 @@ pub mod msr {
     pub const IA32_FEATURE_CONTROL: u32 = 0x3a;
     pub const IA32_SPEC_CTRL: u32 = 0x48;
     pub const IA32_PRED_CMD: u32 = 0x49;
+    pub const IA32_XAPIC_DISABLE_STATUS: u32 = 0xbd;
     pub const IA32_ARCH_CAPABILITIES: u32 = 0x10a;
     pub const IA32_FLUSH_CMD: u32 = 0x10b;
     pub const IA32_VMX_BASIC: u32 = 0x480;

@@ -6,7 +6,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::instructions::{msr, rdmsr, wrmsr};
+use stile_speculation::x86_64::leaf_7;
+
+use super::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::address_space;
 
 /// Where the registers are mapped, for `idt.S`; 0 in x2APIC mode.
@@ -17,6 +19,15 @@ static PHYSICAL: AtomicU64 = AtomicU64::new(0);
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const ENABLED: u64 = 1 << 11;
 const X2APIC: u64 = 1 << 10;
+
+/// Offsets of registers.
+const ID: u64 = 0x20;
+const ICR: u64 = 0x300;
+const ICR_HIGH: u64 = 0x310;
+const INITIAL_COUNT: u64 = 0x380;
+const DIVIDE: u64 = 0x3e0;
+/// Delivery status in [`ICR`]: the message is on its way.
+const SENDING: u32 = 1 << 12;
 
 /// Selects xAPIC mode for all CPUs. Called on the boot CPU before any APIC is set up.
 pub fn choose() {
@@ -36,6 +47,21 @@ pub fn physical() -> u64 {
     PHYSICAL.load(Ordering::Relaxed)
 }
 
+fn register(offset: u64) -> *mut u32 {
+    (REGISTERS.load(Ordering::Relaxed) + offset) as *mut u32
+}
+
+/// Whether this CPU's APIC can't leave x2APIC mode ("IA32_XAPIC_DISABLE_STATUS").
+pub fn is_locked() -> bool {
+    const HAS_STATUS: u64 = 1 << 21;
+    const DISABLED: u64 = 1 << 0;
+    if cpuid(0, 0).eax < 7 || cpuid(7, 0).edx & leaf_7::ARCH_CAPABILITIES == 0 {
+        return false;
+    }
+    // SAFETY: CPUID enumerates the first register, which enumerates the second; reads have no side effects.
+    unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) & HAS_STATUS != 0 && rdmsr(msr::IA32_XAPIC_DISABLE_STATUS) & DISABLED != 0 }
+}
+
 /// Puts this CPU's APIC into xAPIC mode, if that was chosen.
 pub fn enter() -> bool {
     if !is_on() {
@@ -48,16 +74,24 @@ pub fn enter() -> bool {
         }
         wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) & !ADDRESS | physical() | ENABLED);
     }
+    // With CR3 on this page a guest's walk reads registers as entries: none with P set and A clear may be writable
+    // (docs/x86-gate.md). The divisor could be one, which Stile's timer does not use.
+    for offset in [INITIAL_COUNT, DIVIDE] {
+        // SAFETY: `choose` mapped the registers; zero stops the timer, which is not set up yet.
+        unsafe { register(offset).write_volatile(0) };
+    }
     true
 }
 
 /// Sets the ICR's destination to this CPU: a guest that enters the gate behind its store of a destination notifies
 /// no other CPU. `idt.S` does the same after each message of Stile's, and `exit.S` at each exit of such a guest.
 pub fn park() {
-    const ID: u64 = 0x20;
-    const ICR_HIGH: u64 = 0x310;
-    let registers = REGISTERS.load(Ordering::Relaxed);
     // SAFETY: `choose` mapped the registers; a destination alone sends nothing. Interrupts are masked: no message of
-    // this CPU is in preparation.
-    unsafe { ((registers + ICR_HIGH) as *mut u32).write_volatile(((registers + ID) as *const u32).read_volatile()) };
+    // this CPU is in preparation. One that was sent keeps its destination only once it is delivered.
+    unsafe {
+        while register(ICR).read_volatile() & SENDING != 0 {
+            core::hint::spin_loop();
+        }
+        register(ICR_HIGH).write_volatile(register(ID).read_volatile());
+    }
 }

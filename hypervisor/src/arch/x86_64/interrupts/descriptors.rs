@@ -8,8 +8,8 @@ use stile_board::pc::features;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, PageTable};
 
-use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::host::{idt, xapic};
 use crate::arch::x86_64::vm::gate::{self, Gate};
 use crate::arena::Arena;
 use crate::console::log;
@@ -49,6 +49,10 @@ impl Direct {
         }
         if let (IpiAccess::Gate, Some(why)) = (ipi, gate::refusal()) {
             log!("no gate for interprocessor interrupts: {why}");
+            return Ok(None);
+        }
+        if ipi == IpiAccess::Direct && xapic::is_on() {
+            log!("no direct interprocessor interrupts: the CPUs' APICs are in xAPIC mode, for a VM with a gate");
             return Ok(None);
         }
         for index in 0..vcpus {

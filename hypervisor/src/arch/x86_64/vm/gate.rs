@@ -10,6 +10,7 @@ use stile_paging::PAGE_SIZE;
 
 use crate::address_space;
 use crate::arch::x86_64::host::apic::vector;
+use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::{speculation, vmx, xapic};
 use crate::arena::Arena;
 
@@ -26,10 +27,30 @@ pub struct Gate {
     clean: [AtomicU64; MAX_CPUS / 64],
 }
 
-/// Why a VM has no gate; `None` if it can have one.
-pub fn refusal() -> Option<&'static str> {
+/// Families and models of CPUs for which a gate was tried: 55H is Skylake-X, and Bochs's `corei7_skylake_x`. Others may read
+/// something else than zero between the registers of an APIC, such as stale data (CVE-2022-21233), which a guest could use
+/// as entries of tables (docs/x86-gate.md, "Limits").
+const TRIED: [(u32, u32); 1] = [(6, 0x55)];
+
+/// Why this CPU can't have a gate; `None` if it can.
+pub fn refusal_of_cpu() -> Option<&'static str> {
+    let signature = cpuid(1, 0).eax;
+    let model = (signature >> 8 & 0xf, signature >> 4 & 0xf | signature >> 12 & 0xf0);
     if !vmx::features().gate {
         Some("the CPU has no EPTP switching, execute-only pages or 1 GiB pages")
+    } else if !TRIED.contains(&model) {
+        Some("it was not tried on this CPU model")
+    } else if xapic::is_locked() {
+        Some("firmware has locked the CPU's APIC in x2APIC mode")
+    } else {
+        None
+    }
+}
+
+/// Why a VM has no gate; `None` if it can have one.
+pub fn refusal() -> Option<&'static str> {
+    if let Some(why) = refusal_of_cpu() {
+        Some(why)
     } else if !xapic::is_on() {
         Some("the CPUs' APICs are in x2APIC mode: a VM of the image must have it, and APIC IDs be below 255")
     } else if speculation::is_needed_at_exits() {
@@ -77,12 +98,11 @@ impl Gate {
 
     /// Directs notifications of a vCPU to the CPU with an APIC ID, on which it is loaded. The caller then looks for a
     /// notification that was on its way. Guests may be executing the slot: any mixture of its old and its new bytes is
-    /// harmless.
+    /// harmless. The slot of a CPU that the code can't name stays closed.
     pub fn open(&self, vcpu: usize, apic_id: u32) {
-        if let Some(target) = Target::new(apic_id, vector::POSTED) {
-            self.slot(vcpu)[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
-            self.slot(vcpu)[page::ENTRY].store(page::OPEN, Ordering::SeqCst);
-        }
+        let Some(target) = Target::new(apic_id, vector::POSTED) else { return self.close(vcpu) };
+        self.slot(vcpu)[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
+        self.slot(vcpu)[page::ENTRY].store(page::OPEN, Ordering::SeqCst);
     }
 
     /// Closes the slot of a vCPU that is no longer loaded: notifications exit, so that their cost is the sender's.
