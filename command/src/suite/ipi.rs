@@ -1,9 +1,11 @@
 //! Direct interprocessor interrupts (`ipi = "direct"`) on a PC: a bare-metal guest, and Linux with the module.
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::long;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::exit;
 use stile::programs::{PASSED, Programs};
 
 /// All of them.
@@ -13,10 +15,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", direct("tests", &program, vm));
         Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/ipi/{name}"), "--exits") }
     };
-    let through_gate = |name: &str, cpus: u32, vm: &str| {
-        let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", with_gate("tests", &program, vm));
-        Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/gate/{name}"), "--exits") }
-    };
+    let through_gate = |name: &str, cpus: u32, vm: &str| through_gate_of(&program, name, cpus, vm);
     Ok(vec![
         // Identifiers of vCPUs differ from those of their CPUs. The tests' waits exit before direct interrupts are
         // enabled; few other exits occur.
@@ -28,10 +27,43 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         through_gate("shared", 2, "vcpus = 3"),
         intruder(programs, "pc/gate/intruder", 12_288, 20)?,
         Scenario { timeout: 3600, ..intruder(programs, &format!("{}gate", long::PREFIX), 1_000_000, 2000)? },
+        // Each slot opens and closes while it is entered.
+        through_gate_of(&programs.path("gate_stress")?, "toggle", 2, "vcpus = 4\ncpus = [0, 1]\npinned = true"),
+        through_gate_of(&programs.path("intruder")?, "user", 2, "append = \"user\"\nvcpus = 2\npinned = true"),
+        flood(programs)?,
+        both(&program),
         storm(programs, &program)?,
         linux("pc/ipi/debian:6.1", "direct"),
         linux("pc/gate/debian:6.1", "gate"),
     ])
+}
+
+/// A machine with one VM, which has a gate and must pass.
+fn through_gate_of(program: &str, name: &str, cpus: u32, vm: &str) -> Scenario {
+    let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", with_gate("tests", program, vm));
+    Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/gate/{name}"), "--exits") }
+}
+
+/// A vCPU that two others notify without end, on the CPU of an honest VM, which gets its share.
+fn flood(programs: &Programs) -> Result<Scenario> {
+    let vm = "append = \"flood\"\nvcpus = 3\ncpus = [0, 1, 2]\npinned = true";
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\nslice = \"1000us\"\n{}\n[[vm]]\nname = \"honest\"\nkernel = \"{}\"\n\
+         memory = \"64M\"\ncpus = [1]\nappend = \"slice_us=1000 exits_us=2000 least=40\"\n",
+        with_gate("flood", &programs.path("gate_stress")?, vm),
+        programs.path("crowded")?,
+    );
+    let output = vec!["PASS crowded".into()];
+    let expect = Expect { status: exit::LEFT, signal: Some(Signal::INT), output, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/gate/flood", "--exits") })
+}
+
+/// A VM with a gate, and one with direct IPIs, which stay trapped.
+fn both(program: &str) -> Scenario {
+    let vms = [with_gate("gate", program, "vcpus = 2"), direct("trapped", program, "vcpus = 2\nappend = \"without\"")];
+    let config = format!("[machine]\narch = \"x86_64\"\ncpus = 2\n{}", vms.concat());
+    let expect = Expect { output: vec![PASSED.into(); 2], ..passed() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/gate/beside-direct", "--exits") }
 }
 
 /// A VM with direct interprocessor interrupts.

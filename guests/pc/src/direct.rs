@@ -1,7 +1,7 @@
 //! Direct interprocessor interrupts: the guest posts interrupts in the descriptors of its vCPUs, and notifies them by the physical ICR, or
 //! through the gate.
 //!
-//! Command line: `storm`: instead of the tests, sends everything everywhere and scribbles all descriptors.
+//! Command line: `without`: they must be refused. `storm`: instead of the tests, sends everything everywhere and scribbles all descriptors.
 #![no_std]
 #![no_main]
 
@@ -48,6 +48,9 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     if has_gate() {
         gate::setup();
     }
+    if line.contains("without") {
+        without();
+    }
     if line.contains("storm") {
         let kinds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("kinds=")?.parse().ok());
         KINDS.store(kinds.unwrap_or(DEFAULT_KINDS), Ordering::SeqCst);
@@ -87,6 +90,15 @@ macro_rules! check {
             return Err($why);
         }
     };
+}
+
+/// There are no direct interrupts; those by the trapped ICR arrive.
+fn without() -> ! {
+    apic::set_base(apic::base() | apic::X2);
+    apic::enable();
+    let result = if BASE.load(Ordering::SeqCst) == 0 && icr_is_virtual() { "PASS" } else { "FAIL" };
+    println!("{result} without\nEXIT: STATUS={}", u32::from(result == "FAIL"));
+    machine::off()
 }
 
 /// Number of other CPUs, whose identifiers follow this one's, 0.

@@ -1,7 +1,8 @@
 //! Enters the gate at each of its byte offsets with random registers and flags, from kernel, user and 32-bit code, while another CPU
 //! sends interrupts and NMIs.
 //!
-//! Command line: `attacks=N`.
+//! Command line: `attacks=N`. With `user`, user code executes VMFUNC without end instead, outside of the last GiB and in it,
+//! while another CPU sends interrupts, none of which may be lost.
 #![no_std]
 #![no_main]
 
@@ -38,10 +39,16 @@ static NMIS: AtomicU64 = AtomicU64::new(0);
 #[unsafe(no_mangle)]
 static ATTACKING: AtomicU8 = AtomicU8::new(0);
 
+#[unsafe(no_mangle)]
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static WANTED: AtomicU64 = AtomicU64::new(0);
+
 unsafe extern "C" {
     fn attack(registers: &[u64; 20]);
     fn caught();
     fn caught_nmi();
+    fn counted();
     static mut level_4: [u64; 512];
 }
 
@@ -104,6 +111,9 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     cli();
     enable();
     setup();
+    if line.contains("user") {
+        user();
+    }
     others::give(disturb);
     let mut random = Random::new(1);
     for number in 0..attacks {
@@ -149,6 +159,7 @@ fn setup() {
         (*tables.add(1)).fill(first + 2 * 4096);
         (*tables.add(2)).fill(&raw const CODE as u64 | ALL);
         level_4[511] = first;
+        level_4[1] = first;
         let stack = |index: usize| &raw const STACKS as u64 + 4096 * (index as u64 + 1);
         let tss = (&raw mut TSS).cast::<u32>();
         // RSP0, and the first two stacks of interrupts.
@@ -162,13 +173,62 @@ fn setup() {
         let gates = (&raw mut IDT).cast::<[u64; 2]>();
         for vector in 0..256 {
             let (handler, stack) = if vector == 2 { (caught_nmi as *const () as u64, 2) } else { (caught as *const () as u64, 1) };
-            gates
-                .add(vector)
-                .write([handler & 0xffff | CODE_64 << 16 | stack << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32]);
+            gates.add(vector).write(interrupt_gate(handler, stack));
         }
         let gdt = Pointer { limit: 9 * 8 - 1, base: &raw const GDT as u64 };
         let idt = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
         asm!("lgdt [{}]", "lidt [{}]", "ltr {:x}", in(reg) &gdt, in(reg) &idt, in(reg) TASK, options(nostack));
+    }
+}
+
+fn interrupt_gate(handler: u64, stack: u64) -> [u64; 2] {
+    [handler & 0xffff | CODE_64 << 16 | stack << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32]
+}
+
+/// Interrupts that [`user`] sends to each of two addresses.
+const SENT: u64 = 600;
+
+/// Executes VMFUNC in user mode, by addresses outside of the last GiB and in it, and counts interrupts.
+fn user() -> ! {
+    const AT: usize = 0x100;
+    /// XOR EAX, EAX; MOV ECX, 1; VMFUNC; JMP to the first one.
+    const LOOP: [u8; 12] = [0x31, 0xc0, 0xb9, 1, 0, 0, 0, 0x0f, 0x01, 0xd4, 0xeb, 0xf4];
+    const OUTSIDE: u64 = (1 << 39) + (511 << 30);
+    let code = (&raw mut CODE).cast::<u8>();
+    // SAFETY: the page is larger, and is executed below; the table is in use, and this vector does not come yet.
+    unsafe {
+        (0..LOOP.len()).for_each(|byte| code.add(AT + byte).write_volatile(LOOP[byte]));
+        IDT[VECTOR as usize] = interrupt_gate(counted as *const () as u64, 1);
+    }
+    others::give(send_counted);
+    for (number, page) in [OUTSIDE, gate::LAST].into_iter().enumerate() {
+        WANTED.store(SENT * (number as u64 + 1), Ordering::SeqCst);
+        let mut registers = [0u64; 20];
+        (registers[RIP], registers[CS], registers[SS], registers[FLAGS]) = (page + AT as u64, USER_64, USER_DATA, 0x202);
+        // SAFETY: interrupts come back here, and exceptions.
+        unsafe { attack(&registers) };
+        let (taken, wanted) = (TAKEN.load(Ordering::SeqCst), WANTED.load(Ordering::SeqCst));
+        if taken != wanted {
+            println!("FAIL intruder: an exception after {taken} interrupts\nEXIT: STATUS=1");
+            machine::off();
+        }
+    }
+    println!("PASS intruder: {} taken\nEXIT: STATUS=0", TAKEN.load(Ordering::SeqCst));
+    machine::off()
+}
+
+/// Sends an interrupt whenever the one before was taken.
+fn send_counted() {
+    enable();
+    let mut random = Random::new(3);
+    for sent in 1..=2 * SENT {
+        // SAFETY: the MSR is there, as the VM has a gate. The first CPU has a handler.
+        unsafe { wrmsr(COMMAND, u64::from(command::ASSERT | VECTOR)) };
+        if !others::wait(|| TAKEN.load(Ordering::SeqCst) >= sent) {
+            println!("FAIL intruder: interrupt {sent} is lost\nEXIT: STATUS=1");
+            machine::off();
+        }
+        pass(random.below(300));
     }
 }
 

@@ -66,6 +66,26 @@ return_attacked:
     push    offset attacked
     iretq
 
+// The interrupt that is counted, in user code, which continues until there were as many as wanted.
+.balign 16
+.global counted
+counted:
+    push    rax
+    push    rcx
+    push    rdx
+    mov     ecx, 0x80b              // EOI
+    xor     eax, eax
+    xor     edx, edx
+    wrmsr
+    inc     qword ptr [TAKEN]
+    mov     rax, [TAKEN]
+    cmp     rax, [WANTED]
+    pop     rdx
+    pop     rcx
+    pop     rax
+    jae     return_attacked
+    iretq
+
 // NMIs come at any time, also here, on another stack.
 .balign 16
 .global caught_nmi
