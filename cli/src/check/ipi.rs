@@ -45,7 +45,7 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
         let word = if gate { "gate" } else { "direct" };
         return vec![format!("trapped: ipi = \"{word}\" needs apic_virtualization = \"posted\"")];
     }
-    // All VMs of an image are there before the APICs' mode is chosen, and posted interrupts are not asked for.
+    // The mode of the APICs is chosen at boot, for all VMs of the image.
     if !gate && let Some(other) = config.vms.iter().find(|vm| vm.techniques.ipi == IpiAccess::Gate) {
         return vec![format!("trapped: {} has ipi = \"gate\", for which all CPUs' APICs are in xAPIC mode", other.name)];
     }
@@ -56,7 +56,7 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
     let through_gate = vec![
         "through the gate, once the guest asks for it in x2APIC mode, on a CPU with EPTP switching (docs/x86-gate.md)".to_owned(),
         "no other VM has to trust this one; all CPUs' APICs are in xAPIC mode".to_owned(),
-        "each access of Stile's to an APIC takes 40 instructions more, whatever VM it is for".to_owned(),
+        "each access of Stile's to an APIC takes 30 instructions more, whatever VM it is for".to_owned(),
     ];
     let mut lines = if gate { through_gate } else { direct };
     let present = config.present_cpus();

@@ -30,6 +30,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         // Each slot opens and closes while it is entered.
         through_gate_of(&programs.path("gate_stress")?, "toggle", 2, "vcpus = 4\ncpus = [0, 1]\npinned = true"),
         through_gate_of(&programs.path("intruder")?, "user", 2, "append = \"user\"\nvcpus = 2\npinned = true"),
+        after_init(programs)?,
         flood(programs)?,
         both(&program),
         storm(programs, &program)?,
@@ -42,6 +43,14 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 fn through_gate_of(program: &str, name: &str, cpus: u32, vm: &str) -> Scenario {
     let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", with_gate("tests", program, vm));
     Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/gate/{name}"), "--exits") }
+}
+
+/// The slot of a vCPU that INIT has powered off is closed: a sender that enters it exits.
+fn after_init(programs: &Programs) -> Result<Scenario> {
+    let vm = "append = \"init\"\nvcpus = 2\npinned = true";
+    let scenario = through_gate_of(&programs.path("gate_stress")?, "after-init", 2, vm);
+    let expect = Expect { rows: vec![("VMX", 2000..=u64::MAX, f64::MAX)], ..scenario.expect };
+    Ok(Scenario { expect, ..scenario })
 }
 
 /// A vCPU that two others notify without end, on the CPU of an honest VM, which gets its share.

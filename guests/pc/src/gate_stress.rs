@@ -1,6 +1,6 @@
 //! Sends through the gate while its slots open and close, or without end.
 //!
-//! Command line: `flood`: the first and the third CPU notify the second one without end. Otherwise the first one notifies the second and
+//! Command line: `init`: the first CPU resets the second by INIT and then notifies it: each time is an exit. `flood`: the first and the third CPU notify the second one without end. Otherwise the first one notifies the second and
 //! the fourth, which wait by HLT on a CPU that they share, and so come and go.
 #![no_std]
 #![no_main]
@@ -11,12 +11,14 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use pc::console::println;
 use pc::exception::{self, COUNTS};
+use pc::lapic::command;
 use pc::machine::{cli, rdmsr, wrmsr};
 use pc::others::{self, DONE, UP, pass, wait};
 use pc::{console, gate, lapic as apic, machine};
 
 const FEATURES: u32 = 0x4000_0001;
 const CONTROL: u32 = 0x4000_00f0;
+const COMMAND: u32 = 0x4000_00f1;
 const SENDS: u64 = 1;
 const ON: u64 = 1;
 const VECTOR: u32 = 0x71;
@@ -35,21 +37,22 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     apic::enable();
     others::start();
     pass(20_000_000);
-    if cpuid(FEATURES).eax & gate::FEATURE == 0 || UP.load(Ordering::SeqCst) < 2 {
+    let line = machine::command_line(info);
+    if cpuid(FEATURES).eax & gate::FEATURE == 0 || UP.load(Ordering::SeqCst) < if line.contains("init") { 1 } else { 2 } {
         println!("FAIL gate_stress: there is no gate, or too few CPUs\nEXIT: STATUS=1");
         machine::off();
     }
     cli();
     gate::setup();
     enable();
-    if machine::command_line(info).contains("flood") {
+    if line.contains("flood") {
         others::give(|| {
             enable();
             flood(apic::id() != 1)
         });
         flood(true);
     }
-    let result = toggle();
+    let result = if line.contains("init") { notify_after_init() } else { toggle() };
     println!("{} gate_stress: {}", if result.is_ok() { "PASS" } else { "FAIL" }, result.err().unwrap_or("all taken"));
     println!("EXIT: STATUS={}", u32::from(result.is_err()));
     machine::off()
@@ -80,6 +83,19 @@ fn send(to: u32) {
     request.fetch_or(1 << (VECTOR % 32), Ordering::SeqCst);
     control.fetch_or(ON, Ordering::SeqCst);
     gate::notify(to);
+}
+
+fn notify_after_init() -> Result<(), &'static str> {
+    const INIT: u64 = 1 << 32 | (command::INIT | command::ASSERT) as u64;
+    others::give(enable);
+    if !wait(|| DONE.load(Ordering::SeqCst) == UP.load(Ordering::SeqCst)) {
+        return Err("it does nothing");
+    }
+    // SAFETY: the MSR is there, as the VM has a gate.
+    unsafe { wrmsr(COMMAND, INIT) };
+    pass(3_000_000);
+    (0..2000).for_each(|_| gate::notify(1));
+    Ok(())
 }
 
 fn toggle() -> Result<(), &'static str> {
