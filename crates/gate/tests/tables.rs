@@ -128,7 +128,7 @@ fn entries(table: Frame, at: usize, access: Access) -> Vec<u64> {
     match table {
         // A walk reads: the code page is execute-only.
         _ if !access.read => vec![],
-        Frame::Apic if at % 2 == 0 => register(8 * at).into_iter().map(u64::from).collect(),
+        Frame::Apic if at.is_multiple_of(2) => register(8 * at).into_iter().map(u64::from).collect(),
         Frame::Apic => vec![0],
         Frame::Top | Frame::Large => vec![entry(table, at, physical)],
         other => panic!("{other:?} is no table of the guest's"),
