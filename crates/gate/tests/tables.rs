@@ -93,7 +93,7 @@ struct Frame2(usize);
 /// Offset of the APIC's version register, whose P is set, and whose A is not.
 const VERSION: usize = 0x30;
 
-/// What an APIC's register can be, as Stile and its guests leave it (the manual, "Local APIC Register Address Map"):
+/// Values of an APIC's register, as Stile and its guests leave it (the manual, "Local APIC Register Address Map"):
 /// vectors are F0H and above, the timer's count and divisor are 0, and no local vector that firmware uses is odd.
 fn register(offset: usize) -> Vec<u32> {
     match offset {
@@ -122,7 +122,7 @@ fn register(offset: usize) -> Vec<u32> {
     }
 }
 
-/// What a guest's entry can be. The bytes between an APIC's registers are undefined by the manual: here they are zero
+/// A guest's possible entries. The bytes between an APIC's registers are undefined by the manual: here they are zero
 /// (docs/x86-gate.md, "Limits").
 fn entries(table: Frame, at: usize, access: Access) -> Vec<u64> {
     match table {

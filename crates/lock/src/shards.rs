@@ -93,7 +93,7 @@ impl<G, S: Initial, T: Initial, U: Initial, const SHARDS: usize, const ITEMS: us
 }
 
 impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHARDS, ITEMS> {
-    /// What no lock guards.
+    /// State that no lock guards.
     #[inline]
     pub fn shared(&self) -> &G {
         &self.shared
@@ -141,7 +141,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
 }
 
 impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, U, SHARDS, ITEMS> {
-    /// What no lock guards.
+    /// State that no lock guards.
     #[inline]
     pub fn shared(&self) -> &'s G {
         &self.of.shared

@@ -22,7 +22,7 @@ pub struct Locked<'s> {
 }
 
 impl Locked<'_> {
-    /// What no lock guards.
+    /// State that no lock guards.
     #[inline]
     pub(crate) fn shared(&self) -> &'_ Shared {
         self.held.shared()

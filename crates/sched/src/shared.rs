@@ -1,4 +1,4 @@
-//! What CPUs read of each other without a lock.
+//! State of a CPU that others read without a lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use crate::{CPUS, CpuId, CpuSet};
 /// CPUs of a group.
 const GROUP: usize = 8;
 
-/// What no CPU's lock guards. A CPU's own part is written by the holder of its lock. What others read of it without
+/// State that no CPU's lock guards. A CPU's own part is written by the holder of its lock. What others read of it without
 /// the lock is a hint; they take the lock, and look again.
 pub(crate) struct Shared {
     /// CPUs that run vCPUs. Written with all locks held, as the next four.

@@ -19,7 +19,7 @@ pub(crate) struct Vm {
     pub(crate) vcpus: AtomicU16,
     /// Number of waiting and running vCPUs on all CPUs. Written with the lock held.
     active: AtomicU16,
-    /// What the VM's CPUs share. Taken for a few instructions, after the locks of CPUs.
+    /// State that the VM's CPUs share. Taken for a few instructions, after the locks of CPUs.
     account: TicketLock<Account>,
 }
 

@@ -69,7 +69,7 @@ fn beside(machine: &Arc<Machine>, other: impl FnOnce(&Machine) + 'static, this: 
     other.join().unwrap();
 }
 
-/// Whoever accesses a CPU's or a vCPU's state has it alone, wherever the vCPU goes, and nobody waits for ever.
+/// An access to a CPU's or a vCPU's state is exclusive, wherever the vCPU goes, and nobody waits for ever.
 #[test]
 fn a_vcpu_that_moves_has_one_owner() {
     model(3, || {
@@ -89,7 +89,7 @@ fn a_vcpu_that_moves_has_one_owner() {
     });
 }
 
-/// Who needs all locks waits for each, beside those that hold one and try another.
+/// A CPU that needs all locks waits for each, beside CPUs that hold one and try another.
 #[test]
 fn all_locks_are_had_at_last() {
     model(3, || {

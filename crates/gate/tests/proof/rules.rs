@@ -1,4 +1,4 @@
-//! What an instruction of the page may be, and the walk over all paths.
+//! Instructions that the page may contain, and the walk over all paths.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub const HARMLESS: &[&str] = &[
 /// to is an offset of this page again.
 const IMPLICIT: &[&str] = &["callf", "into", "jmp", "pop", "popa", "popad", "push", "pusha", "pushad"];
 
-/// What stores may contain.
+/// Values that stores may have.
 #[derive(Clone, Copy)]
 pub struct Allowed<'a> {
     pub apic_ids: &'a [u8],

@@ -44,7 +44,7 @@ pub struct Vmcs02 {
     timer: Option<u32>,
     /// "Load" controls of entries by which each one writes a register: L1 does not load it at each, or save it at each exit.
     pub reloaded: u32,
-    /// What the controls were composed of, if nothing has changed them since.
+    /// The inputs that the controls were composed of, if nothing has changed them since.
     pub composed_of: Option<OwnInputs>,
 }
 
