@@ -149,6 +149,7 @@ pub mod secondary {
 
 /// VM-exit controls.
 pub mod exit {
+    pub const SAVE_DEBUG: u32 = 1 << 2;
     pub const HOST_64: u32 = 1 << 9;
     pub const ACKNOWLEDGE_INTERRUPT: u32 = 1 << 15;
     pub const LOAD_PAT: u32 = 1 << 19;

@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use crate::exits::{VMCALL, go};
-use crate::field::{self, primary, secondary};
+use crate::field::{self, entry, exit, primary, secondary};
 use crate::test::{Outcome, Test, check, same};
 use crate::vmcs::{BITMAP, BITMAP_B, Done, clear, code, enable, fresh, get, misc, page, poke, run, set};
 
@@ -14,6 +14,7 @@ pub const ALL: &[Test] = &[
     ("msr_bitmap", msrs),
     ("cr0", cr0),
     ("partly_read", partly_read),
+    ("saved_registers", saved_registers),
     ("cr4", cr4),
     ("cr3", cr3),
     ("exceptions", exceptions),
@@ -223,6 +224,27 @@ fn partly_read() -> Outcome {
     let mut registers = [0; 8];
     same!((run(&mut registers, true), registers[0]), (VMCALL, TSD), "what L2 reads");
     same!((get(field::GUEST_CR4) & TSD, get(field::GUEST_CR0) & TS), (TSD, TS), "what L1 reads");
+    Outcome::Pass
+}
+
+/// L1 changes VM-exit controls alone, and reads nothing: registers that the exit has saved stay L2's.
+fn saved_registers() -> Outcome {
+    const LOCAL_0: u64 = 1 << 0;
+    let saves = || enable(field::EXIT_CONTROLS, exit::SAVE_DEBUG) && enable(field::ENTRY_CONTROLS, entry::LOAD_DEBUG);
+    fresh(code!("mov eax, 0x401", "mov dr7, rax"));
+    if !saves() {
+        return Outcome::Skip("DR7 is neither saved nor loaded");
+    }
+    same!(run(&mut [0; 8], false), VMCALL, "a change of DR7");
+    set(field::EXIT_CONTROLS, get(field::EXIT_CONTROLS) ^ u64::from(exit::ACKNOWLEDGE_INTERRUPT));
+    set(field::GUEST_RIP, code!("mov rax, dr7"));
+    let mut registers = [0; 8];
+    same!((run(&mut registers, true), registers[0] & LOCAL_0), (VMCALL, LOCAL_0), "DR7 after another control's change");
+    // What the last exit has saved counts, whatever the control is now.
+    set(field::EXIT_CONTROLS, get(field::EXIT_CONTROLS) & !u64::from(exit::SAVE_DEBUG));
+    set(field::GUEST_RIP, code!("mov rax, dr7"));
+    same!((run(&mut registers, true), registers[0] & LOCAL_0), (VMCALL, LOCAL_0), "DR7 without its control");
+    same!(get(field::GUEST_DR7) & LOCAL_0, LOCAL_0, "DR7 that L1 reads");
     Outcome::Pass
 }
 

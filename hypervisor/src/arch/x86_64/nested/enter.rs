@@ -32,9 +32,9 @@ const FLAGS: u64 = 1 << 1;
 const STI: u64 = 1 << 0;
 const MOV_SS: u64 = 1 << 1;
 
-/// Fields in these groups are checked, or composed, together with guest state that only VMCS02 may have: any of it, and that of
-/// [`GuestVmx::save_checked`].
-const MIXED: Groups = Groups::of(&[Group::Registers, Group::Segments, Group::Flags, Group::Entry]);
+/// Fields in these groups are checked, or composed, together with guest state that only VMCS02 may have: any of it (VM-exit controls
+/// decide which registers the entry loads from VMCS12), and that of [`GuestVmx::save_checked`].
+const MIXED: Groups = Groups::of(&[Group::Registers, Group::Segments, Group::Flags, Group::Entry, Group::Exit]);
 const SLIGHTLY_MIXED: Groups = Groups::ALL.without(Groups::of(&[Group::Host, Group::Threshold]));
 
 /// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered. After a failure, L1's shadow
@@ -256,7 +256,8 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     vmx.choose_vmcs02();
     vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags & !NMI_WAS_BLOCKED);
     vmx.restore_nmi_blocking();
-    vmx.put_shadow();
+    // The entry may have changed the guest interrupt status.
+    vmx.fill_shadow(cpu);
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))
