@@ -111,9 +111,9 @@ fn register(offset: usize) -> Vec<u32> {
         // Errors: illegal vectors and registers.
         0x280 => vec![0, 0x20, 0x40, 0x80, 0xe0],
         // The gate's, read back as written and with reserved bits clear, and Stile's.
-        0x300 => vec![0xccf3_40f0, 0x0000_40f0, 0x0000_00f0, 0x0000_00f3, 0x0000_10f3, 0x0000_4608],
+        0x300 => vec![0xccf3_40f0, 0x0000_40f0, 0x0000_00f0, 0x0000_00f1, 0x0000_00f2, 0x0000_00f3, 0x0000_10f3, 0x0000_4608],
         0x310 => vec![0, 0x0100_0000, 0x07cc_cccc],
-        0x320 => vec![0x0004_00f2, 0x0004_10f2],
+        0x320 => vec![0x0004_00f6, 0x0004_10f6],
         // The logical ID, as after a reset and as firmware sets it.
         0xd0 => vec![0, 0x0100_0000, 0xff00_0000],
         // Masked, or firmware's SMI.

@@ -1,6 +1,6 @@
 //! Measures its share of a CPU, and its longest wait, while other VMs compete for the CPU.
 //!
-//! Command line: `crowd=spin`, `crowd=pause` or `crowd=ipi`: only competes, on all CPUs. Otherwise it must get
+//! Command line: `crowd=spin`, `crowd=pause`, `crowd=ipi` or `crowd=nmi`: only competes, on all CPUs. Otherwise it must get
 //! `least=N` percent (default 48), and wait for at most two slices of `slice_us=N` and `exits_us=N` (default 0).
 #![no_std]
 #![no_main]
@@ -44,14 +44,22 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 }
 
 fn crowd(kind: &str) -> ! {
+    if kind == "nmi" {
+        // The first one is handled without end: the others stay blocked.
+        exception::handle(2, Some(|_| spin()));
+    }
     let compete = match kind {
         "ipi" => send,
+        "nmi" => send_nmis,
         "pause" => pause,
         _ => spin,
     };
     lapic::enable();
     others::give(compete);
     others::start();
+    if kind == "nmi" {
+        spin();
+    }
     compete();
     unreachable!()
 }
@@ -66,6 +74,13 @@ fn spin() {
 fn pause() {
     loop {
         core::hint::spin_loop();
+    }
+}
+
+/// Each NMI kicks the first CPU.
+fn send_nmis() {
+    loop {
+        lapic::send(0, command::NMI | command::ASSERT);
     }
 }
 

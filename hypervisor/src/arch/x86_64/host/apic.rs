@@ -10,25 +10,27 @@ use super::instructions::{msr, out8, rdmsr, wrmsr};
 use super::{timer, xapic};
 use crate::address_space;
 
-/// Vectors of Stile's own interrupts, in ascending priority.
+/// Vectors of Stile's own interrupts, in ascending priority: a guest can cause the first four again and again, and must not
+/// keep the timer and the console from a CPU.
 pub mod vector {
     /// Posted-interrupt notification of the vCPU that runs here; no exit if its guest runs. The lowest: guests with a gate
-    /// send it at will, and the processor must take the timer and kicks first.
+    /// send it without exits.
     pub const POSTED: u8 = 0xf0;
-    /// The console.
-    pub const UART: u8 = 0xf1;
-    /// This CPU's timer.
-    pub const TIMER: u8 = 0xf2;
-    /// A kick: another CPU requests a reschedule.
-    pub const KICK: u8 = 0xf3;
-    /// Shootdown of a VM's second-stage permissions that this CPU may have cached ([`super::super::protected`]).
-    pub const INVALIDATE: u8 = 0xf4;
     /// Wake-up: an interrupt was posted for a vCPU that is not loaded, by a guest that sends IPIs itself.
-    pub const WAKE: u8 = 0xf5;
+    pub const WAKE: u8 = 0xf1;
+    /// A kick: another CPU requests a reschedule, or has an event for the vCPU that runs here.
+    pub const KICK: u8 = 0xf2;
+    /// Shootdown of a VM's second-stage permissions that this CPU may have cached ([`super::super::protected`]).
+    pub const INVALIDATE: u8 = 0xf3;
+    /// The console.
+    pub const UART: u8 = 0xf4;
+    /// This CPU's timer. Even: crate `gate` relies on bit 0 of its register.
+    pub const TIMER: u8 = 0xf6;
     /// Spurious-interrupt vector, which needs no EOI.
     pub const SPURIOUS: u8 = 0xff;
 
-    const _: () = assert!(POSTED < UART && POSTED < TIMER && POSTED < KICK && POSTED < INVALIDATE && POSTED < WAKE);
+    const _: () = assert!(POSTED < WAKE && WAKE < KICK && KICK < INVALIDATE && INVALIDATE < UART && UART < TIMER);
+    const _: () = assert!(TIMER.is_multiple_of(2));
 }
 
 const ID: u32 = msr::X2APIC + 0x02;

@@ -15,11 +15,11 @@
     iretq
 .endm
 note note_posted, 0
-note note_uart, 1
-note note_timer, 2
-note note_kick, 3
-note note_invalidate, 4
-note note_wake, 5
+note note_wake, 1
+note note_kick, 2
+note note_invalidate, 3
+note note_uart, 4
+note note_timer, 6
 .balign 16
 // HLT has one byte.
 skip_halt:
