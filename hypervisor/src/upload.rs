@@ -45,15 +45,18 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
         retire::abandon(other.vm);
     }
     let same = old.filter(|old| old.vm == number);
-    if same.is_none() && !retire::claim(number) {
-        return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
-    }
     let free = memory::available();
     let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
+    // Before the number is claimed, which is not free at once when it is given back.
     if memory.saturating_add(u64::from(size)) > free + kept {
-        retire::abandon(number);
+        if same.is_some() {
+            retire::abandon(number);
+        }
         let (memory, size, free) = (memory >> 20, size >> 10, (free + kept) >> 20);
         return console::refuse(tag, format_args!("it needs {memory} MiB of memory, and {size} KiB for its files: {free} MiB are free"));
+    }
+    if same.is_none() && !retire::claim(number) {
+        return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
     }
     let reserve = || arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE));
     let (at, room) = match same.filter(|old| old.room >= size) {
