@@ -45,20 +45,23 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
         let word = if gate { "gate" } else { "direct" };
         return vec![format!("trapped: ipi = \"{word}\" needs apic_virtualization = \"posted\"")];
     }
-    // The mode of the APICs is chosen at boot, for all VMs of the image.
-    if !gate && let Some(other) = config.vms.iter().find(|vm| vm.techniques.ipi == IpiAccess::Gate) {
-        return vec![format!("trapped: {} has ipi = \"gate\", for which all CPUs' APICs are in xAPIC mode", other.name)];
-    }
     let direct = vec![
         "direct, once the guest asks for it in x2APIC mode, on a CPU with posted interrupts (docs/x86-ipi.md)".to_owned(),
         "every other VM must trust this one: it can interrupt any physical CPU, with any vector, NMI or INIT".to_owned(),
     ];
     let through_gate = vec![
-        "through the gate, once the guest asks for it in x2APIC mode, on a CPU with EPTP switching (docs/x86-gate.md)".to_owned(),
+        "through the gate, once the guest asks for it in x2APIC mode, on the CPU models that docs/x86-gate.md lists".to_owned(),
         "no other VM has to trust this one; all CPUs' APICs are in xAPIC mode".to_owned(),
         "each access of Stile's to an APIC takes 30 instructions more, whatever VM it is for".to_owned(),
     ];
     let mut lines = if gate { through_gate } else { direct };
+    // The mode of the APICs is chosen at boot, for all VMs of the image. A machine that refuses the gate leaves them direct.
+    if !gate && let Some(other) = config.vms.iter().find(|vm| vm.techniques.ipi == IpiAccess::Gate) {
+        lines.insert(
+            0,
+            format!("trapped on a machine where {} gets its gate, as all APICs are in xAPIC mode there; on others:", other.name),
+        );
+    }
     let present = config.present_cpus();
     let others = config.vms.iter().enumerate().filter(|(other, _)| *other != index).fold(0, |cpus, (_, vm)| cpus | cpus_of_vm(vm, present));
     let own = (0..usize::from(vm.vcpus)).try_fold(others, |taken, vcpu| {
