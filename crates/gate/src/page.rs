@@ -26,6 +26,16 @@ pub const SIZE: usize = 4096;
 
 /// Offset in a slot of the first instruction, which [`CLOSED`] replaces while the slot has no target.
 pub const ENTRY: usize = 32;
+/// Offset of the instruction behind the entry.
+pub const JUMP: usize = ENTRY + 11;
+/// Offset of the store that sends.
+pub const SEND: usize = 0;
+/// Offset of the instruction behind that store.
+pub const SENT: usize = 11;
+/// Offset of the VMFUNC that leaves.
+pub const LEAVE: usize = 13;
+/// Bytes of VMFUNC, which a guest executes in front of the entry.
+pub const VMFUNC: usize = 3;
 /// First byte of an open slot's entry.
 pub const OPEN: u8 = 0xc7;
 /// INT3: first byte of a closed slot's entry, and all unused bytes.
@@ -35,7 +45,7 @@ pub const DESTINATION: usize = ENTRY + 10;
 /// Offset in a slot of the vector.
 pub const VECTOR: usize = 7;
 /// Offset in a slot behind the VMFUNC that leaves: where the code of the guest's own view continues.
-pub const RETURN: usize = 16;
+pub const RETURN: usize = LEAVE + VMFUNC;
 
 /// A slot, closed, with destination and vector zero.
 const TEMPLATE: [u8; SLOT] = {
@@ -56,48 +66,39 @@ const TEMPLATE: [u8; SLOT] = {
     slot
 };
 
-/// Where a slot's notification goes.
+/// APIC ID of the CPU that a slot notifies, which its code can contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
-    destination: u8,
-    vector: u8,
-}
+pub struct Target(u8);
 
 impl Target {
     /// A target; `None` if no slot can have the destination.
-    pub const fn new(apic_id: u32, vector: u8) -> Option<Target> {
-        if apic_id < 255 && is_expressible(apic_id as u8) { Some(Target { destination: apic_id as u8, vector }) } else { None }
+    pub const fn new(apic_id: u32) -> Option<Target> {
+        if apic_id < 255 && is_expressible(apic_id as u8) { Some(Target(apic_id as u8)) } else { None }
     }
 
     /// APIC ID of the destination.
     pub const fn destination(self) -> u8 {
-        self.destination
-    }
-
-    /// Vector of the notification.
-    pub const fn vector(self) -> u8 {
-        self.vector
+        self.0
     }
 }
 
-/// Whether a slot can name this APIC ID. A guest can execute the byte as the first of an instruction; these would
+/// Whether a slot can contain this APIC ID. A guest can execute the byte as the first of an instruction; these would
 /// access memory at an address of the guest's, load a segment register, or be a prefix of the next instruction that
 /// changes it.
 pub const fn is_expressible(apic_id: u8) -> bool {
     REFUSED[apic_id as usize >> 6] >> (apic_id & 63) & 1 == 0
 }
 
-/// Bit n: APIC ID n can't be named. `tests/proof` shows that these are the ones that must be refused.
+/// Bit n: APIC ID n is refused. `tests/proof` shows that these are the ones that must be refused.
 const REFUSED: [u64; 4] = [0, 0x0000_f500_ffff_0000, 0x0000_fcff_3000_4000, 0x0010_0100_0080_8f0c];
 
-/// The bytes of a slot: closed without a target, which still needs a vector that is allowed.
+/// The bytes of a slot that sends `vector`: closed without a target.
 pub const fn slot(target: Option<Target>, vector: u8) -> [u8; SLOT] {
     let mut slot = TEMPLATE;
     slot[VECTOR] = vector;
     if let Some(target) = target {
         slot[ENTRY] = OPEN;
-        slot[DESTINATION] = target.destination;
-        slot[VECTOR] = target.vector;
+        slot[DESTINATION] = target.0;
     }
     slot
 }

@@ -54,7 +54,7 @@ fn whole_pages_are_safe() {
     let ids: Vec<u8> = (0..=254).filter(|&id| is_expressible(id)).collect();
     for start in [0, 64, 128] {
         let of = |index: usize| ids[(start + index) % ids.len()];
-        let full = page(|index| slot(Target::new(of(index).into(), VECTORS[0]), VECTORS[0]));
+        let full = page(|index| slot(Target::new(of(index).into()), VECTORS[0]));
         check(&full, allowed(&(0..SLOTS).map(of).collect::<Vec<_>>())).expect("a full page");
     }
     check(&page(|_| slot(None, VECTORS[0])), allowed(&[])).expect("an empty page");
@@ -62,7 +62,7 @@ fn whole_pages_are_safe() {
 
 #[test]
 fn an_open_slot_sends_to_its_target_and_returns() {
-    let target = Target::new(7, VECTORS[0]).unwrap();
+    let target = Target::new(7).unwrap();
     let bytes = page(|index| slot((index == 5).then_some(target), VECTORS[0]));
     let from = 5 * SLOT + page::ENTRY;
     for decode in [iced::decode as rules::Decode, yaxpeax::decode] {

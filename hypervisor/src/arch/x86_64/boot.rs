@@ -110,7 +110,9 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
         return Err("its VMX features or mitigations differ from those of the first CPU");
     }
-    if let (true, Some(why)) = (xapic::is_on(), gate::refusal_of_cpu()) {
+    if xapic::is_on()
+        && let Some(why) = gate::refusal_of_cpu()
+    {
         return Err(why);
     }
     setup_cpu(cpu)

@@ -508,7 +508,7 @@ handled_nested:
 vm_exit_gate:
     mov     [rsp + AT_RAX], rax
     mov     [rsp + AT_RCX], rcx
-    // As xapic::park.
+    // Set the ICR's destination to this CPU (xapic::park).
     mov     rcx, [rip + {XAPIC}]
 1:  test    dword ptr [rcx + 0x300], 1 << 12
     jnz     1b

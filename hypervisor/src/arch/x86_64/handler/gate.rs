@@ -1,6 +1,6 @@
 //! Exits in the gate view ([`crate::arch::x86_64::vm::gate`]). Each leads back to the guest's own view.
 
-use stile_gate::page::{self, ENTRY, RETURN, SLOT};
+use stile_gate::page::{self, ENTRY, JUMP, LEAVE, RETURN, SEND, SENT, SLOT, VMFUNC};
 use stile_ledger::x86_64::reason;
 
 use super::exception;
@@ -10,15 +10,7 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::direct::{self, Slot};
 use crate::arch::x86_64::vcpu::cr0;
-use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
-
-/// Length of VMFUNC, by which a guest enters in front of a slot's entry.
-const VMFUNC: usize = 3;
-/// Offsets of a slot's instructions: see crate `stile-gate`, `page`.
-const STORE: usize = 0;
-const SHIFT: usize = 11;
-const LEAVE: usize = 13;
-const JUMP: usize = ENTRY + 11;
+use crate::arch::x86_64::vcpu::inject::{self, EXTERNAL, NMI, TYPE};
 
 /// Leaves the view. Returns whether the exit is one of the gate's own, without a cause in the guest's view, for
 /// [`handle_gate`]; else it is handled as any other.
@@ -34,9 +26,9 @@ extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
 
 /// Whether the exit is an event between two instructions: from outside, or a debug exception.
 fn interrupts_guest() -> bool {
-    const EXTERNAL: u64 = basic::EXTERNAL_INTERRUPT as u64;
+    const INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     match vmcs::read(Field::EXIT_REASON) & 0xffff {
-        EXTERNAL | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::PREEMPTION_TIMER => true,
+        INTERRUPT | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::PREEMPTION_TIMER => true,
         basic::EXCEPTION => {
             let event = vmcs::read(Field::EXIT_INTERRUPTION);
             event & TYPE == NMI || exception::is_debug(event)
@@ -52,8 +44,8 @@ fn restart() {
     let slot = rip & !(SLOT as u64 - 1);
     let to = match (rip - slot) as usize {
         _ if !may_send() => return,
-        STORE | ENTRY | JUMP => ENTRY - VMFUNC,
-        SHIFT | LEAVE => RETURN,
+        SEND | ENTRY | JUMP => ENTRY - VMFUNC,
+        SENT | LEAVE => RETURN,
         // No place where the page's own code can be.
         _ => return,
     };
@@ -65,13 +57,12 @@ fn may_send() -> bool {
     cr0::runs_64_bit_code() && vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0
 }
 
-/// Handles an exit that an instruction in the gate caused: an access that the view does not allow, or what is no instruction of
-/// the gate's. The guest continues at the same address in its own view, unless it has entered a closed slot: that is a
+/// Handles an exit that an instruction in the gate caused: an access that the view does not allow, or an undefined instruction.
+/// The guest continues at the same address in its own view, unless it has entered a closed slot: that is a
 /// request to notify its vCPU, or if it is open by now, to enter it again. An interrupt whose delivery failed becomes
 /// pending again.
 #[unsafe(no_mangle)]
 extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
-    const EXTERNAL: u64 = 0;
     if inject::was_delivering() {
         let event = vmcs::read(Field::VECTORING);
         // An exception is dropped: the instruction that caused it is not there in the guest's view.

@@ -67,7 +67,7 @@ pub fn enter() -> bool {
     if !is_on() {
         return false;
     }
-    // SAFETY: from x2APIC mode the way leads through a disabled APIC ("x2APIC States"); the address is the boot CPU's.
+    // SAFETY: x2APIC mode is left by disabling the APIC ("x2APIC States"); the address is the boot CPU's.
     unsafe {
         if rdmsr(msr::IA32_APIC_BASE) & X2APIC != 0 {
             wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) & !(ENABLED | X2APIC));

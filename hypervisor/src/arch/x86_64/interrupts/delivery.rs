@@ -8,7 +8,7 @@ use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, timer};
-use crate::arch::x86_64::vcpu::inject::{NMI, TYPE, VALID};
+use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 
@@ -215,7 +215,6 @@ fn note_priority(cpu: &mut Cpu) {
 /// Makes an interrupt or NMI pending again whose delivery to the loaded vCPU another event has replaced, and pulls.
 /// `event`: the IDT-vectoring information. The cause of an exception recurs with its instruction.
 pub fn put_back(cpu: &mut Cpu, event: u64) {
-    const EXTERNAL: u64 = 0;
     match event & TYPE {
         // An 8259's interrupt was acknowledged: it becomes one of the APIC.
         EXTERNAL => cpu.apic().put_back(event as u8),

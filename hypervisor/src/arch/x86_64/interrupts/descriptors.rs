@@ -26,8 +26,8 @@ pub enum Direct {
 }
 
 impl Direct {
-    /// Allocates the state, if configured and supported. `ept`: pointer of the second stage. `bitmap` creates an MSR bitmap with or without exits for
-    /// IA32_TSC_DEADLINE.
+    /// Allocates the state, if configured and supported. `ept`: pointer of the second stage. `bitmap` creates an MSR bitmap, with or
+    /// without exits for IA32_TSC_DEADLINE.
     ///
     /// # Errors
     /// A description: no memory is left.

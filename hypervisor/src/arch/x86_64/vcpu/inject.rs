@@ -10,6 +10,7 @@ pub const TF: u64 = 1 << 8;
 
 /// Event types, in both the interruption-information and IDT-vectoring fields.
 pub const TYPE: u64 = 7 << 8;
+pub const EXTERNAL: u64 = 0;
 pub const NMI: u64 = 2 << 8;
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
 const ERROR_CODE: u64 = 1 << 11;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use stile_board::MAX_CPUS;
+use stile_board::{MAX_CPUS, pc};
 use stile_gate::page::{self, SLOT, SLOTS, Target};
 use stile_gate::tables::{Frame, TABLES, entry};
 use stile_paging::PAGE_SIZE;
@@ -32,7 +32,7 @@ pub struct Gate {
 /// as entries of tables (docs/x86-gate.md, "Limits").
 const TRIED: [(u32, u32); 1] = [(6, 0x55)];
 
-/// Why this CPU can't have a gate; `None` if it can.
+/// Returns the reason why this CPU is refused a gate.
 pub fn refusal_of_cpu() -> Option<&'static str> {
     let signature = cpuid(1, 0).eax;
     let model = (signature >> 8 & 0xf, signature >> 4 & 0xf | signature >> 12 & 0xf0);
@@ -47,7 +47,7 @@ pub fn refusal_of_cpu() -> Option<&'static str> {
     }
 }
 
-/// Why a VM has no gate; `None` if it can have one.
+/// Returns the reason why a VM is refused a gate.
 pub fn refusal() -> Option<&'static str> {
     if let Some(why) = refusal_of_cpu() {
         Some(why)
@@ -59,6 +59,9 @@ pub fn refusal() -> Option<&'static str> {
         None
     }
 }
+
+// Each vCPU has a slot of its own.
+const _: () = assert!(pc::MAX_VCPUS <= SLOTS);
 
 impl Gate {
     /// Builds the view for a VM whose own second stage is `own`.
@@ -98,9 +101,9 @@ impl Gate {
 
     /// Directs notifications of a vCPU to the CPU with an APIC ID, on which it is loaded. The caller then looks for a
     /// notification that was on its way. Guests may be executing the slot: any mixture of its old and its new bytes is
-    /// harmless. The slot of a CPU that the code can't name stays closed.
+    /// harmless. The slot stays closed if its code can't contain the APIC ID.
     pub fn open(&self, vcpu: usize, apic_id: u32) {
-        let Some(target) = Target::new(apic_id, vector::POSTED) else { return self.close(vcpu) };
+        let Some(target) = Target::new(apic_id) else { return self.close(vcpu) };
         self.slot(vcpu)[page::DESTINATION].store(target.destination(), Ordering::SeqCst);
         self.slot(vcpu)[page::ENTRY].store(page::OPEN, Ordering::SeqCst);
     }
