@@ -1,11 +1,10 @@
 //! Direct interprocessor interrupts (`ipi = "direct"`) on a PC: a bare-metal guest, and Linux with the module.
 
 use anyhow::Result;
-use rustix::process::Signal;
 
 use super::long;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use stile::exit;
+use super::share;
 use stile::programs::{PASSED, Programs};
 
 /// All of them.
@@ -56,15 +55,7 @@ fn after_init(programs: &Programs) -> Result<Scenario> {
 /// A vCPU that two others notify without end, on the CPU of an honest VM, which gets its share.
 fn flood(programs: &Programs) -> Result<Scenario> {
     let vm = "append = \"flood\"\nvcpus = 3\ncpus = [0, 1, 2]\npinned = true";
-    let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpus = 3\nslice = \"1000us\"\n{}\n[[vm]]\nname = \"honest\"\nkernel = \"{}\"\n\
-         memory = \"64M\"\ncpus = [1]\nappend = \"slice_us=1000 exits_us=2000 least=40\"\n",
-        with_gate("flood", &programs.path("gate_stress")?, vm),
-        programs.path("crowded")?,
-    );
-    let output = vec!["PASS crowded".into()];
-    let expect = Expect { status: exit::LEFT, signal: Some(Signal::INT), output, absent: vec!["FAIL "], ..Expect::default() };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/gate/flood", "--exits") })
+    share::beside(programs, "pc/gate/flood", &with_gate("flood", &programs.path("gate_stress")?, vm), 1)
 }
 
 /// A VM with a gate, and one with direct IPIs, which stay trapped.

@@ -52,19 +52,24 @@ pub(super) fn fair(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/half-against-eight-vcpus"), icount) })
 }
 
-/// vCPUs on CPUs of their own kick a CPU without end, by NMIs to the sibling there: an honest VM has its share of that CPU.
+/// vCPUs on CPUs of their own kick a CPU without end, by NMIs to the sibling there.
 pub(super) fn beside_kicks(programs: &Programs) -> Result<Scenario> {
     let crowded = programs.path("crowded")?;
-    let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"{crowded}\"\nmemory = \"64M\"\n{more}\n\n");
-    let config = [
-        "[machine]\narch = \"x86_64\"\ncpus = 3\nslice = \"1000us\"\n\n".into(),
-        vm("kicks", "append = \"crowd=nmi\"\nvcpus = 3\npinned = true"),
-        vm("honest", "append = \"slice_us=1000 exits_us=2000 least=40\"\ncpus = [0]"),
-    ]
-    .concat();
+    let vm =
+        format!("[[vm]]\nname = \"kicks\"\nkernel = \"{crowded}\"\nmemory = \"64M\"\nappend = \"crowd=nmi\"\nvcpus = 3\npinned = true\n");
+    beside(programs, "pc/share/beside-kicks", &vm, 0)
+}
+
+/// An honest VM has its share of a CPU of a PC with three, whatever a hostile VM does.
+pub(super) fn beside(programs: &Programs, name: &str, hostile: &str, cpu: u32) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\nslice = \"1000us\"\n{hostile}\n[[vm]]\nname = \"honest\"\nkernel = \"{}\"\n\
+         memory = \"64M\"\ncpus = [{cpu}]\nappend = \"slice_us=1000 exits_us=2000 least=40\"\n",
+        programs.path("crowded")?,
+    );
     let output = vec!["PASS crowded".into()];
-    let expect = Expect { status: exit::LEFT, output, absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/share/beside-kicks", "--exits") })
+    let expect = Expect { status: exit::LEFT, signal: Some(Signal::INT), output, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") })
 }
 
 /// A vCPU that sends interrupts to the one beside it takes no time from that. Virtual time counts instructions.

@@ -44,23 +44,20 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 }
 
 fn crowd(kind: &str) -> ! {
-    if kind == "nmi" {
-        // The first one is handled without end: the others stay blocked.
-        exception::handle(2, Some(|_| spin()));
-    }
-    let compete = match kind {
-        "ipi" => send,
-        "nmi" => send_nmis,
-        "pause" => pause,
-        _ => spin,
+    let (first, siblings): (fn(), fn()) = match kind {
+        "ipi" => (send, send),
+        "nmi" => {
+            // The first NMI is handled without end: the others stay blocked.
+            exception::handle(2, Some(|_| spin()));
+            (spin, send_nmis)
+        }
+        "pause" => (pause, pause),
+        _ => (spin, spin),
     };
     lapic::enable();
-    others::give(compete);
+    others::give(siblings);
     others::start();
-    if kind == "nmi" {
-        spin();
-    }
-    compete();
+    first();
     unreachable!()
 }
 

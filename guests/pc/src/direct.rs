@@ -12,20 +12,16 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use common::random::Random;
 use pc::console::println;
 use pc::exception::{self, COUNTS, catch};
-use pc::gate;
+use pc::gate::{self, COMMAND, CONTROL, FEATURES, SENDS};
 use pc::lapic::{self as apic, command, register};
 use pc::machine::{cli, rdmsr, sti, ticks, wrmsr};
 use pc::others::{self, DONE, SEEN, UP, pass, wait};
 use pc::{console, machine};
 
-const FEATURES: u32 = 0x4000_0001;
 const DIRECT_IPI: u32 = 1;
-const CONTROL: u32 = 0x4000_00f0;
-const COMMAND: u32 = 0x4000_00f1;
 const ICR: u32 = 0x830;
 
-/// Fields of [`CONTROL`] and of a descriptor's word of control.
-const SENDS: u64 = 1;
+/// Bit of a descriptor's word of control.
 const ON: u64 = 1;
 
 /// The vector of the tests' interrupts.

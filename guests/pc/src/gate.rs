@@ -2,8 +2,16 @@
 
 use core::arch::asm;
 
-/// EAX of CPUID leaf 40000001H: the VM has a gate.
+/// CPUID leaf of features.
+pub const FEATURES: u32 = 0x4000_0001;
+/// EAX of [`FEATURES`]: the VM has a gate.
 pub const FEATURE: u32 = 1 << 1;
+/// MSR that says where the descriptors are, and whether this CPU sends IPIs itself ([`SENDS`]).
+pub const CONTROL: u32 = 0x4000_00f0;
+/// MSR that sends NMI, INIT and startup messages.
+pub const COMMAND: u32 = 0x4000_00f1;
+/// Bit of [`CONTROL`].
+pub const SENDS: u64 = 1;
 
 /// Bytes of the gate's code for each vCPU.
 const SLOT: usize = 64;

@@ -1,7 +1,8 @@
 //! Sends through the gate while its slots open and close, or without end.
 //!
-//! Command line: `init`: the first CPU resets the second by INIT and then notifies it: each time is an exit. `flood`: the first and the third CPU notify the second one without end. Otherwise the first one notifies the second and
-//! the fourth, which wait by HLT on a CPU that they share, and so come and go.
+//! Command line: `init`: the first CPU resets the second by INIT and then notifies it: each time is an exit. `flood`: the
+//! first and the third CPU notify the second one without end. Otherwise the first one notifies the second and the fourth,
+//! which wait by HLT on a CPU that they share, and so come and go.
 #![no_std]
 #![no_main]
 
@@ -11,15 +12,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use pc::console::println;
 use pc::exception::{self, COUNTS};
+use pc::gate::{COMMAND, CONTROL, FEATURES, SENDS};
 use pc::lapic::command;
 use pc::machine::{cli, rdmsr, wrmsr};
 use pc::others::{self, DONE, UP, pass, wait};
 use pc::{console, gate, lapic as apic, machine};
 
-const FEATURES: u32 = 0x4000_0001;
-const CONTROL: u32 = 0x4000_00f0;
-const COMMAND: u32 = 0x4000_00f1;
-const SENDS: u64 = 1;
 const ON: u64 = 1;
 const VECTOR: u32 = 0x71;
 const INT3: usize = 3;

@@ -12,16 +12,12 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use common::random::Random;
 use pc::console::println;
-use pc::gate::{self, VMFUNC};
+use pc::gate::{self, COMMAND, CONTROL, FEATURES, SENDS, VMFUNC};
 use pc::lapic::{self as apic, command};
 use pc::machine::{cli, wrmsr};
 use pc::others::{self, UP, pass};
 use pc::{console, exception, machine};
 
-const FEATURES: u32 = 0x4000_0001;
-const CONTROL: u32 = 0x4000_00f0;
-const COMMAND: u32 = 0x4000_00f1;
-const SENDS: u64 = 1;
 /// The page of the APIC's registers in the gate.
 const APIC_LINEAR: u64 = 0xffff_ffff_cccc_f000;
 const INT3: u8 = 0xcc;

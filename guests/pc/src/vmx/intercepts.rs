@@ -240,7 +240,7 @@ fn saved_registers() -> Outcome {
     set(field::GUEST_RIP, code!("mov rax, dr7"));
     let mut registers = [0; 8];
     same!((run(&mut registers, true), registers[0] & LOCAL_0), (VMCALL, LOCAL_0), "DR7 after another control's change");
-    // What the last exit has saved counts, whatever the control is now.
+    // L2 keeps the values of the last exit, although the next one does not save them.
     set(field::EXIT_CONTROLS, get(field::EXIT_CONTROLS) & !u64::from(exit::SAVE_DEBUG));
     set(field::GUEST_RIP, code!("mov rax, dr7"));
     same!((run(&mut registers, true), registers[0] & LOCAL_0), (VMCALL, LOCAL_0), "DR7 without its control");
