@@ -44,6 +44,38 @@ fn pages_are_short() {
     }
 }
 
+/// The Rust files in a folder, and in those within it.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The suite has no step for examples in documentation, which takes a minute even if there are none.
+#[test]
+fn documentation_has_no_examples_to_run() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+    let mut files = Vec::new();
+    for folder in ["bench", "cli", "command", "crates", "devices", "fuzz", "hypervisor", "plugins"] {
+        sources(&repository.join(folder), &mut files);
+    }
+    assert!(files.len() > 500, "only {} files were found", files.len());
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let comments = text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("///").or(line.strip_prefix("//!")));
+        // Every second fence opens a block.
+        let fences = comments.map(str::trim).filter(|line| line.starts_with("```")).step_by(2);
+        for fence in fences {
+            assert!(fence == "```text", "{}: no test runs the example after {fence}", file.display());
+        }
+    }
+}
+
 /// Whether a line can't be wrapped: a row of a table, code, or a link.
 fn is_wide(line: &str) -> bool {
     line.starts_with('|') || line.starts_with("    ") || line.contains("](") || line.contains("://")

@@ -21,7 +21,7 @@ pub struct TestArgs {
     /// Run variants, too: other CPU models, kernels and numbers of CPUs for what is tested once anyway.
     #[arg(long)]
     pub all: bool,
-    /// Number of tests that run concurrently; by default one more than this machine has CPUs, as tests wait, too.
+    /// Number of tests that run concurrently; by default two for each CPU of this machine, as tests wait, too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: Option<u8>,
 }

@@ -1,7 +1,8 @@
 //! `stile test`: the whole test suite.
 //!
-//! [`checks`] run first, one at a time. Then several tests run at a time: those of the host ([`host_tests`]),
-//! measurements, and the scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it.
+//! One thread checks formatting, builds what the others need, and then makes cargo's [`checks`] and builds the tests of
+//! the host ([`host_tests`]), one after the other. Beside it several tests run at a time ([`run`]): measurements, the
+//! scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it, and those of the host.
 
 mod checks;
 mod client;
@@ -22,6 +23,7 @@ mod operated;
 mod operator;
 mod output;
 mod pc;
+mod run;
 mod scenario;
 mod screen;
 mod served;
@@ -36,15 +38,13 @@ mod variants;
 mod waits;
 
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::thread;
-use std::time::Instant;
 
 use anyhow::Result;
 
+use run::Run;
 use stile::args::TestArgs;
 use stile::config::Arch;
-use stile::out::Unwritable;
 use stile::programs::Programs;
 use stile::{emulator, exit, out, soak};
 use stile_bench::{budgets, nested as nested_bench, scale};
@@ -72,31 +72,6 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Numbers of tests by outcome.
-#[derive(Debug, Default)]
-struct Count {
-    passed: usize,
-    failed: Vec<String>,
-}
-
-impl Count {
-    /// Counts a test that ended, and shows its result.
-    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) -> Result<(), Unwritable> {
-        let seconds = start.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => {
-                self.passed += 1;
-                out::line(format_args!("test {name} ... ok ({seconds:.1} s)"))
-            }
-            Err(report) => {
-                self.failed.push(name.to_owned());
-                out::line(format_args!("test {name} ... FAILED ({seconds:.1} s)"))?;
-                report.lines().try_for_each(|line| out::line(format_args!("    {line}")))
-            }
-        }
-    }
-}
-
 /// Runs or lists the tests. The status is [`exit::FAILURE`] if one failed, or if none was chosen.
 ///
 /// # Errors
@@ -117,34 +92,23 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         checks.iter().map(|check| check.name).chain(unit).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
         return Ok(exit::OK);
     }
-    let mut count = Count::default();
-    for check in checks {
-        let start = Instant::now();
-        out::line(format_args!("running {}", check.name))?;
-        count.add(check.name, start, check.run())?;
-    }
-    let mut units = Vec::new();
-    if has_units {
-        let start = Instant::now();
-        out::line(format_args!("running {}", host_tests::NAME))?;
-        let built = host_tests::build();
-        count.add(host_tests::NAME, start, built.as_ref().map(|_| ()).map_err(String::clone))?;
-        units = built.unwrap_or_default();
-        units.retain(|test| chosen(&test.name));
-    }
-    // Here, as what must be built first would use up the time of the tests that wait for it.
-    let [arm, pc] = Arch::ALL.map(|arch| {
-        if tests.iter().all(|test| test.arch != Some(arch)) {
-            return Ok(Programs::unbuilt(arch));
+    let jobs = args.jobs.map_or_else(|| 2 * thread::available_parallelism().map_or(1, NonZero::get), usize::from);
+    let count = run::run(jobs, |run| {
+        let (formats, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.name.starts_with("format/"));
+        formats.into_iter().try_for_each(|check| run.now(check.name, || check.run()).map(drop))?;
+        for arch in Arch::ALL {
+            if tests.iter().any(|test| test.arch == Some(arch)) {
+                add_emulated(run, arch, wanted, jobs)?;
+            }
         }
-        emulator::ensure(arch)?;
-        Programs::build(arch)
-    });
-    tests = emulated(&[arm?, pc?])?;
-    tests.retain(wanted);
-    units.extend(tests);
-    let jobs = args.jobs.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get) + 1, usize::from);
-    run(units, jobs, &mut count)?;
+        // Beside the emulators, which leave processors idle while cargo's steps need one alone.
+        others.into_iter().try_for_each(|check| run.now(check.name, || check.run()).map(drop))?;
+        if has_units {
+            let units = run.now(host_tests::NAME, host_tests::build)?;
+            run.add(units.into_iter().flatten().filter(|test| chosen(&test.name)));
+        }
+        Ok(())
+    })?;
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;
     }
@@ -152,43 +116,22 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
 }
 
-/// Tests that wait for most of their time. They run beside the others.
-const WAITING: [&str; 2] = ["command/timeout", "life/idle-until-timeout"];
-
-/// Runs tests, `jobs` at a time, and one more of those that wait.
+/// Builds what the tests of an emulator need, so that none waits for it in its own time, and hands the `wanted` ones over.
 ///
 /// # Errors
-/// Standard output can't be written: no further test starts then.
-fn run(tests: Vec<Test>, jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
-    if !tests.is_empty() {
-        out::line(format_args!("running {} tests, {jobs} at a time", tests.len()))?;
-    }
-    let (waiting, busy): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| WAITING.contains(&test.name.as_str()));
-    let queues = [waiting, busy].map(|tests| Mutex::new(tests.into_iter()));
-    let state = Mutex::new((count, Ok(())));
-    // A poisoned lock means that another worker panicked: the scope will panic, too.
-    let work = |queue: &Mutex<std::vec::IntoIter<Test>>| {
-        while let Some(test) = queue.lock().ok().and_then(|mut queue| queue.next()) {
-            let start = Instant::now();
-            let result = test.run();
-            let Ok(mut state) = state.lock() else { return };
-            let (count, shown) = &mut *state;
-            if shown.is_ok() {
-                *shown = count.add(&test.name, start, result);
-            }
-            if shown.is_err() {
-                return;
-            }
-        }
+/// The emulator is missing, or the guests do not compile.
+fn add_emulated(run: &Run, arch: Arch, wanted: impl Fn(&Test) -> bool, jobs: usize) -> Result<()> {
+    emulator::ensure(arch)?;
+    let built = Programs::build(arch)?;
+    let programs = match arch {
+        Arch::Aarch64 => [built, Programs::unbuilt(Arch::X86_64)],
+        Arch::X86_64 => [Programs::unbuilt(Arch::Aarch64), built],
     };
-    let [waiting, busy] = &queues;
-    thread::scope(|scope| {
-        scope.spawn(|| work(waiting));
-        for _ in 0..jobs {
-            scope.spawn(|| work(busy));
-        }
-    });
-    state.into_inner().map_or(Ok(()), |(_, shown)| shown)
+    let mut tests = emulated(&programs)?;
+    tests.retain(|test| test.arch == Some(arch) && wanted(test));
+    out::line(format_args!("running {} tests for {}, {jobs} at a time", tests.len(), arch.name()))?;
+    run.add(tests);
+    Ok(())
 }
 
 /// Whether a pattern is for host tests alone.
@@ -210,7 +153,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arch, Programs, WAITING, emulated, matches, variants};
+    use super::run::WAITING;
+    use super::{Arch, Programs, emulated, matches, variants};
 
     #[test]
     fn patterns_match_anywhere() {
