@@ -163,7 +163,7 @@ impl IoApic {
         Saved { select, id, entries, lines, edges }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts.
+    /// Imports a state, reduced to one that a guest could have produced.
     pub fn restore(&mut self, from: &Saved) {
         let exist = (1 << PINS) - 1;
         let mut entries = from.entries;

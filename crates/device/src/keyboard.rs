@@ -82,7 +82,7 @@ impl Keyboard {
         Saved { output, timed_out, mode, was_command, wants, a20 }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts.
+    /// Imports a state, reduced to one that a guest could have produced.
     pub fn restore(&mut self, from: &Saved) {
         let Saved { output, timed_out, mode, was_command, wants, a20 } = *from;
         let wants = wants.filter(|&wants| matches!(wants, command::WRITE_MODE | command::WRITE_OUTPUT));

@@ -232,7 +232,7 @@ impl Pic {
         [self.0[0].save(), self.0[1].save()]
     }
 
-    /// Imports a state, of which only what a guest could have produced counts.
+    /// Imports a state, reduced to one that a guest could have produced.
     pub fn restore(&mut self, from: &[Saved; 2]) {
         *self = Self([Chip::restored(&from[0], EDGES[0]), Chip::restored(&from[1], EDGES[1])]);
         self.cascade();

@@ -280,7 +280,7 @@ impl Pit {
         Saved { counters, speaker: self.speaker, next: self.next.map(|next| next.saturating_sub(now)) }
     }
 
-    /// Imports a state at `now`, of which only what a guest could have produced counts.
+    /// Imports a state at `now`, reduced to one that a guest could have produced.
     pub fn restore(&mut self, from: &Saved, now: u64) {
         *self = Self::new();
         for (counter, saved) in self.counters.iter_mut().zip(&from.counters) {

@@ -302,7 +302,7 @@ impl Pl011 {
         }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts. Returns the interrupt line's level.
+    /// Imports a state, reduced to one that a guest could have produced. Returns the interrupt line's level.
     pub fn restore(&mut self, from: &Saved) -> bool {
         *self = Self::new();
         self.line_control = from.line_control & mask::LCR_H;

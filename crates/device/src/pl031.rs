@@ -138,7 +138,7 @@ impl Pl031 {
         Saved { ahead, lead, matching, loaded, raw, mask, alarm }
     }
 
-    /// Imports a state at `now`, of which only what a guest could have produced counts. `exported`: the time of the
+    /// Imports a state at `now`, reduced to one that a guest could have produced. `exported`: the time of the
     /// export, which may be later than `now`, as on another machine: the counter does not go back. Returns the interrupt
     /// line's level.
     pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) -> bool {

@@ -111,7 +111,7 @@ impl Power {
         Saved { status, enable, control }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts. Returns SCI's level.
+    /// Imports a state, reduced to one that a guest could have produced. Returns SCI's level.
     pub fn restore(&mut self, from: &Saved) -> bool {
         let (status, enable) = (from.status & EVENTS, from.enable & EVENTS);
         *self = Self { status, enable, control: SCI_ENABLE | from.control & 0x1c00, line: Line::LOW };

@@ -161,8 +161,8 @@ impl Rtc {
             index::CENTURY => time.year = time.year % 100 + u16::from(self.decode(value)) * 100,
             index::A => self.a = value & 0x7f,
             index::B => {
+                // If this changes SET, the time stops below, or continues from the new setting.
                 self.b = value & B_WRITABLE;
-                // Time stops here, or continues from the new setting.
             }
             index::WEEKDAY | index::C | index::D => {}
             index => {
@@ -184,8 +184,8 @@ impl Rtc {
         Saved { index: self.index, ahead: self.ahead, lead: self.lead, setting, a: self.a, b: self.b, memory }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts. `exported`: the time of
-    /// the export, which may be later than `now`, as on another machine: the clock does not go back.
+    /// Imports a state, reduced to one that a guest could have produced. `exported`: the time of the export. It may be
+    /// later than `now`, if that is of another machine: the guest's clock does not go back.
     pub fn restore(&mut self, from: &Saved, now: u64, exported: u64) {
         let (year, [month, day, hour, minute, second]) = from.setting;
         // A guest sets the last two digits; the others are those of a time.

@@ -187,7 +187,7 @@ impl Uart16550 {
         }
     }
 
-    /// Imports a state, of which only what a guest could have produced counts.
+    /// Imports a state, reduced to one that a guest could have produced.
     pub fn restore(&mut self, from: &Saved) {
         *self = Self {
             received: Deque::new(),

@@ -33,7 +33,7 @@ impl LocalApic<'_> {
         }
     }
 
-    /// Imports a state at `now` into an APIC that was reset, of which only what a guest could have produced counts.
+    /// Imports a state at `now`, reduced to one that a guest could have produced, into an APIC that was reset.
     /// `physical_bits` as for [`set_base`](Self::set_base).
     ///
     /// # Errors

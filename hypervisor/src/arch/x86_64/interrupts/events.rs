@@ -73,7 +73,7 @@ impl Events {
         (self.waiting.load(Ordering::Acquire), self.phase.load(Ordering::Acquire))
     }
 
-    /// Imports events of a vCPU without VMX operation, of which only what a guest could have produced counts. `first`: the
+    /// Imports events of a vCPU without VMX operation, reduced to those that a guest could have produced. `first`: the
     /// VM's first vCPU, which only a restart turns off. The PIT's deadline is checked again.
     pub fn restore(&self, (waiting, phase): (u32, u32), first: bool) {
         let ending = phase & (ON | ENDING) == ENDING && (!first || phase & STARTS != 0);
