@@ -1,4 +1,4 @@
-//! Maximum numbers of what a machine may have.
+//! Maximum numbers of VMs, vCPUs, CPUs and devices of a machine.
 
 /// The most virtual machines in one image.
 pub const MAX_VMS: usize = 128;

@@ -59,12 +59,12 @@ pub fn spans<'a, const N: usize>(node: FdtNode<'a>) -> Vec<Span, N> {
     found
 }
 
-/// Whether its status is absent or says so.
+/// Whether a node is enabled: its `status` is absent, or says so.
 pub fn is_enabled<'a>(node: &FdtNode<'a>) -> bool {
     text(node, "status").is_none_or(|status| status == "okay" || status == "ok")
 }
 
-/// Whether it has this name among its `compatible` ones.
+/// Whether `with` is among a node's `compatible` names.
 pub fn is_compatible<'a>(node: &FdtNode<'a>, with: &str) -> bool {
     node.compatible().is_some_and(|mut names| names.any(|name| name == with))
 }

@@ -1,16 +1,17 @@
-//! Accounting of a stream's faults: they are reported, once for each page and direction, until the stream is cut off.
+//! Accounting of a stream's faults. They are reported once for each page and direction, until there are too many: then
+//! the stream is cut off.
 
-/// Reports of a stream's faults until it is cut off.
+/// Number of reported faults at which a stream is cut off.
 pub const MOST_REPORTS: u32 = 8;
-/// Its faults until then, reported or not: a transfer has one for each few bytes.
+/// Number of faults, reported or not, at which a stream is cut off. A single transfer may fault every few bytes.
 pub const MOST_FAULTS: u32 = 4096;
 
-/// The consequences of a fault.
+/// What to do about a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Report it.
     pub report: bool,
-    /// It was the last one: have the stream abort, without events.
+    /// Cut the stream off: from now on it aborts transactions without recording events.
     pub cut_off: bool,
 }
 
@@ -19,7 +20,7 @@ pub struct Verdict {
 pub struct Faults {
     faults: u32,
     reports: u32,
-    /// Page and direction of the last one.
+    /// Page and direction of the last fault.
     last: u64,
 }
 
@@ -27,10 +28,10 @@ impl Faults {
     /// None yet.
     pub const NONE: Faults = Faults { faults: 0, reports: 0, last: u64::MAX };
 
-    /// Counts a fault at a page and direction.
+    /// Counts a fault. `place` identifies its page and direction.
     pub const fn count(&mut self, place: u64) -> Verdict {
         if self.faults >= MOST_FAULTS || self.reports >= MOST_REPORTS {
-            // Recorded before it was cut off.
+            // The SMMU recorded the event before the stream was cut off.
             return Verdict { report: false, cut_off: false };
         }
         let report = self.last != place;

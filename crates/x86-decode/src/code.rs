@@ -71,7 +71,7 @@ pub struct Code<'a, M> {
     pub linear: u64,
 }
 
-/// The bytes of an instruction, with following bytes of the words read.
+/// The bytes of an instruction. Bytes that follow it may be among them, because memory is read in words.
 #[derive(Clone, Copy)]
 pub(crate) struct Fetched {
     pub bytes: [u8; 16],

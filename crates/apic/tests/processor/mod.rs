@@ -143,7 +143,7 @@ pub enum Event {
     /// Messages from other processors during an exit. The notification reaches the processor at the entry, before the
     /// kick for a level-triggered one.
     Late(Vec<(u8, bool)>),
-    /// An exit, and work of the owner before the entry, while the processor leaves PPR as it is: it runs a guest of the guest's.
+    /// An exit, and work of the owner before the entry. Meanwhile the processor runs an L2, and leaves PPR as it is.
     Away(Vec<Away>),
 }
 

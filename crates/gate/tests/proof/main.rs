@@ -1,5 +1,5 @@
-//! The proof of the code page: from each offset, in each mode, for each target, by each of two decoders that share no
-//! code, what the page's bytes can do is to send a listed vector to a listed CPU, and then they leave.
+//! The proof of the code page: the only effect of its bytes is that they send a listed vector to a listed CPU and then
+//! leave the page. Checked from each offset, in each mode and for each target, by two decoders that share no code.
 
 mod iced;
 mod rules;
@@ -82,7 +82,7 @@ fn refused(at: usize, bytes: &[u8]) -> Refused {
 
 #[test]
 fn pages_with_a_bad_stub_are_refused() {
-    // Stores to an address from a register, or of one, or by a segment's base.
+    // Stores to an address that is in a register, of a register's value, or relative to a segment's base.
     refused(48, &[0xc7, 0x00, 1, 1, 1, 1]);
     refused(48, &[0x89, 0x04, 0x25, 0x00, 0xf3, 0xcc, 0xcc]);
     refused(48, &[0x64, 0xc7, 0x04, 0x25, 0x00, 0xf3, 0xcc, 0xcc, 0xf3, 0x40, 0xf3, 0xcc]);

@@ -1,4 +1,4 @@
-//! Inputs of the view beside the processor.
+//! Inputs of the guests' view of ID registers, other than the processor's own values.
 
 /// Properties of the machine and of a VM's configuration that affect the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
