@@ -57,7 +57,7 @@ fn wait() {
     interrupt();
 }
 
-/// How often a vCPU was woken from a handler, and how often the scheduler was to hear of it later.
+/// How often a vCPU was woken from a handler, and how often the scheduler was told only later.
 static WOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// An interrupt for some vCPU, from a handler of the vCPU that runs on `cpu` and continues.

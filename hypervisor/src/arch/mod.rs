@@ -1,5 +1,6 @@
-//! The boundary between what all architectures share and the back end of one: the [`contract`], and the choice of who answers it. Code outside
-//! takes nothing of a back end but the names below. [`fake`] answers on the developer's machine, for tests.
+//! The boundary between the code that all architectures share and the back end of one: the [`contract`], and the choice
+//! of the back end that implements it. Other code uses nothing of a back end but the names below. [`fake`] is the back
+//! end for tests on the developer's machine.
 
 pub mod contract;
 

@@ -117,8 +117,8 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
 }
 
 /// Puts the loaded vCPU, which waits, if the one that it woke replaces it: see [`Scheduler::hand_over`](stile_sched::Scheduler::hand_over).
-/// Returns that one, to be loaded, and the deadline of the vCPU that was put. The wake-up need not have been told to the
-/// scheduler.
+/// Returns that one, to be loaded, and the deadline of the vCPU that was put. The scheduler need not know of the wake-up
+/// yet.
 #[inline(always)]
 fn hand_over(cpu: &mut Cpu, schedule: &mut Locked<'_>, me: CpuId, now: u64) -> Option<(&'static Vcpu, Option<u64>)> {
     let (to, woken) = cpu.woken?;

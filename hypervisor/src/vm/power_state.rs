@@ -99,7 +99,7 @@ impl Power {
         self.saved_at.store(time, Ordering::Relaxed);
     }
 
-    /// A reset: the VM's time begins anew.
+    /// Forgets the snapshot at a reset, which restarts the VM's time.
     pub(super) fn forget_snapshot(&self) {
         self.saved_at.store(u64::MAX, Ordering::Relaxed);
         self.clocks_run.store(false, Ordering::Relaxed);

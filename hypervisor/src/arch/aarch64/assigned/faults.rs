@@ -1,5 +1,5 @@
 //! Faults of functions' DMA in the SMMU. They are logged once per page and direction, up to a limit, at which the
-//! function loses all access until its VM restarts: fault handling takes no more time from other VMs.
+//! function loses all access until its VM restarts: so faults take only a bounded time from other VMs.
 
 use stile_lock::TicketLock;
 use stile_pci::Address;

@@ -34,14 +34,14 @@ impl Frame {
     }
 }
 
-/// Registers and stack of an exception at EL2, which may be a stack overflow.
+/// Registers of an exception at EL2, and a stack for its handler: the exception may be an overflow of the CPU's own.
 #[repr(C, align(16))]
 struct Emergency {
     registers: [u64; 32],
     stack: [u8; 8192],
 }
 
-/// Words of a CPU that are accessed while its block is borrowed, and so are not part of it.
+/// Words of a CPU that are accessed while its block is borrowed, and therefore lie outside the block.
 #[repr(C)]
 pub struct Local {
     /// CPU number.
@@ -82,7 +82,7 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Current setting of this CPU's timer, in ticks of the counter.
     pub deadline: Option<u64>,
-    /// The vCPU that a handler woke, and when: the scheduler hears of it when this CPU leaves a vCPU next.
+    /// The vCPU that a handler woke, and when. The scheduler is told when this CPU leaves a vCPU next.
     pub woken: Option<(VcpuId, u64)>,
     /// WFI and WFE trap.
     pub waiting_trapped: bool,
@@ -158,7 +158,7 @@ impl Cpu {
         cpu
     }
 
-    /// Has `general`, the registers of the vCPU that is being loaded, entered from there.
+    /// Selects `general`, the registers of the vCPU that is being loaded, as those that the next entry restores.
     #[inline(always)]
     pub fn enter_from(&mut self, general: *mut [u64; 31]) {
         self.general = general;

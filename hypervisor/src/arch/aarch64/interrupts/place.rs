@@ -1,4 +1,4 @@
-//! Where each vCPU with direct interrupts has its CPU for itself, so that others send to it there, or make it exit.
+//! The CPU on which each vCPU with direct interrupts is direct: other CPUs send to it there, or force it to exit.
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -183,7 +183,7 @@ impl Place {
     pub fn unpublish(&self, cpu: &Cpu) {
         self.cpu.store(NOWHERE, Ordering::Relaxed);
         HERE[cpu.index % MAX_CPUS].store(NOBODY, Ordering::Relaxed);
-        // Pairs with the fence in `sending`, and with that of who asked `is_confined`.
+        // Pairs with the fence in `sending`, and with that of the caller of `is_confined`.
         fence(Ordering::SeqCst);
         claims::late(cpu.index).leave(timer::now());
         for (_, sending) in SENDING.iter().enumerate().filter(|&(other, _)| other != cpu.index) {

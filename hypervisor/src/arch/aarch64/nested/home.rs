@@ -1,4 +1,4 @@
-//! Homes of virtual EL2's registers.
+//! Homes of virtual EL2's registers: for each register of L1, the place that holds its value.
 
 use stile_nested_arm::vgic::Status;
 use stile_nested_arm::vncr::{self, Slot};

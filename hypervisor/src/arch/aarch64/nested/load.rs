@@ -48,7 +48,7 @@ impl Nested {
         self.start_stand_in();
     }
 
-    /// Puts the vCPU's nested state: restores traps and vectors of other vCPUs.
+    /// Puts the vCPU's nested state: restores the traps and vectors that vCPUs without an EL2 rely on.
     pub fn put(&mut self) {
         write_sysreg!(VBAR_EL2, vectors::base());
         traps::put(self);

@@ -4,7 +4,7 @@
 //! No vCPU uses or reads another one's keys: [`Keys::load`] leaves HCR_EL2.API and APK set only for a vCPU whose own keys
 //! it writes to the registers. For any other both are clear: each access to a key traps (APK), and each instruction that
 //! uses one traps unless the guest's SCTLR_EL1 makes it a no-op (API; Arm ARM, HCR_EL2). The registers are cleared when
-//! both bits are, so that even speculation finds nobody's keys.
+//! both bits are, so that speculation cannot use another vCPU's keys either.
 
 use super::registers::{self, KEYS};
 use super::traps;

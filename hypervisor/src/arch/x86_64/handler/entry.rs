@@ -1,5 +1,5 @@
-//! VM entries that fail while the processor loads guest state. Stile's own state passes the checks, so that the guest's
-//! is the cause: only its VM ends.
+//! VM entries that fail while the processor loads guest state. Stile's own state passes the checks, so the guest's is the
+//! cause, and only its VM ends.
 
 use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
@@ -16,7 +16,7 @@ use crate::cpu::Leave;
 #[cold]
 pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     if wrap() {
-        // Depending on the entry the VMCS may count as launched: it is not.
+        // Whether the VMCS counts as launched depends on the failed entry: cleared, it certainly does not.
         cpu.loaded().context().clear_vmcs();
         cpu.launched = Launch::CLEAR;
         cpu.leave = Leave::Resched;
@@ -25,8 +25,8 @@ pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, exit_reason, vmcs::read(Field::EXIT_QUALIFICATION))
 }
 
-/// Whether 32-bit code has advanced beyond 4 GiB, for which handlers of exits do not check and with which an entry fails: RIP then wraps
-/// around, as in the processor.
+/// Wraps RIP around if 32-bit code has advanced beyond 4 GiB, as the processor does. Returns whether it has. Exit handlers
+/// advance RIP without this check, and an entry with such an RIP fails.
 pub fn wrap() -> bool {
     let next = vmcs::read(Field::GUEST_RIP);
     let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();

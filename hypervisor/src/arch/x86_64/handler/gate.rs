@@ -37,8 +37,8 @@ fn interrupts_guest() -> bool {
     }
 }
 
-/// Makes a sender that is interrupted begin anew, unless it has sent: the APIC's destination register does not survive the
-/// exit.
+/// Makes an interrupted sender restart at its VMFUNC, or return if it has sent: the APIC's destination register does not
+/// survive the exit.
 fn restart() {
     let rip = vmcs::read(Field::GUEST_RIP);
     let slot = rip & !(SLOT as u64 - 1);

@@ -4,13 +4,13 @@ use core::mem::offset_of;
 
 use super::instructions::CpuidResult;
 
-/// Limit of leaves in the table.
+/// Number of leaves that the table can hold: leaf 0 and those that follow.
 pub const LEAVES: usize = 32;
 
 /// Constant answers.
 #[repr(C)]
 pub struct Table {
-    /// Bit mask of leaves in the table.
+    /// Bit mask of the leaves that the table answers.
     present: u32,
     /// EAX, EBX, ECX and EDX.
     answers: [[u32; 4]; LEAVES],

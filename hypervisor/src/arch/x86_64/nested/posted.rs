@@ -1,4 +1,5 @@
-//! Interrupts that L1 posts for L2 ("Posted-Interrupt Processing"). The processor's notifications are those for L1: Stile processes L2's.
+//! Interrupts that L1 posts for L2 ("Posted-Interrupt Processing"). The processor recognizes notifications for L1 only, so Stile processes
+//! those for L2.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! When a vCPU has to look at a device that is not its own APIC.
+//! The time at which a vCPU must check a device other than its own APIC for an expiry.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
