@@ -22,7 +22,7 @@ const LEAST_BLOCK: u64 = 256 << 10;
 const BLOCKS: usize = 32;
 
 /// Error text of a failed allocation of an [`Arena`].
-pub const NO_MEMORY: &str = "there is no memory for what Stile keeps for a VM";
+pub const NO_MEMORY: &str = "there is no memory left for what Stile keeps for a VM: give VMs less";
 
 /// Memory of one VM.
 pub struct Arena(TicketLock<Blocks>);

@@ -77,7 +77,7 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
         let has_come = || HANDOFF.state.load(Ordering::Acquire) != AWAITED;
         if !patience::wait_for(has_come, Arch::now, PATIENCE * Arch::frequency()) {
             // The CPU may still arrive late, and must not find another CPU's stack.
-            log!("CPU {index} ({name:#x}) has not come in {PATIENCE} s: it is not waited for, and no other is started");
+            log!("CPU {index} ({name:#x}) has not started within {PATIENCE} s: Stile continues without it, and starts no further CPU");
             return;
         }
     }

@@ -36,7 +36,7 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     MAY_BE_DIRECT.store(may_be_direct, Ordering::Relaxed);
     for (number, config) in vms.enumerate() {
         if !retire::claim(number) {
-            return Err("more VMs than there may be");
+            return Err("the configuration has more VMs than Stile supports");
         }
         create_at(number, &config, files, false)?;
     }
@@ -182,7 +182,7 @@ fn vcpu(
     techniques: Techniques,
     arena: &'static Arena,
 ) -> Result<&'static Vcpu, &'static str> {
-    let id = u8::try_from(index).ok().and_then(|index| VcpuId::new(number as u8, index)).ok_or("more VMs or vCPUs than there may be")?;
+    let id = u8::try_from(index).ok().and_then(|index| VcpuId::new(number as u8, index)).ok_or("more VMs or vCPUs than Stile supports")?;
     // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;

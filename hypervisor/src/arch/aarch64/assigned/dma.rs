@@ -27,7 +27,7 @@ impl Dma {
         const _: () = assert!(map::RAM_BASE == Level::L1.size(), "RAM begins with the root's second entry");
         let (geometry, root) = (table.geometry(), table.root());
         if geometry.start() != Level::L1 {
-            return Err("second-stage tables of this CPU have a shape that is not for PCI functions");
+            return Err("the SMMU can't use this CPU's second-stage tables, which do not start at level 1");
         }
         let doorbell = board::get().its.as_ref().ok_or("there is no ITS")?.start + its::TRANSLATER_PAGE;
         let own = TableFrames.allocate().ok_or(NO_MEMORY)?;

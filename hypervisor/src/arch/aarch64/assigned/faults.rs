@@ -52,7 +52,7 @@ fn take_one(event: &Event) {
             // Unexpected, because its bus mastering is off. From here on it aborts without an event. The lock keeps
             // it unowned meanwhile.
             smmu::set_stream(event.stream, 0, StreamEntry::ABORT);
-            log!("the SMMU stopped stream {:#x}, which nobody has", event.stream);
+            log!("the SMMU stopped stream {:#x}, which belongs to no VM", event.stream);
         }
         return;
     };

@@ -172,7 +172,7 @@ fn take(vm: usize, address: Address) -> Result<Function, &'static str> {
     let shared = shared.as_mut().ok_or("PCI is not set up")?;
     let number = shared.assigned;
     if number == MOST {
-        return Err("too many are assigned");
+        return Err("the VMs of the machine have as many functions as Stile supports");
     }
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
     let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;

@@ -102,10 +102,10 @@ pub fn detect() -> Result<Features, &'static str> {
     // SAFETY: the register exists, because CPUID reported VMX; reads have no side effects.
     let basic = unsafe { rdmsr(msr::IA32_VMX_BASIC) };
     if basic & 1 << 55 == 0 {
-        return Err("the CPU's VMX is of the first kind: it has no true controls");
+        return Err("the CPU's VMX is too old: it has no true controls");
     }
     if basic & 1 << 54 == 0 {
-        return Err("the CPU's VMX is of the first kind: exits do not report the operands of INS and OUTS");
+        return Err("the CPU's VMX is too old: exits do not report the operands of INS and OUTS");
     }
     let lacks = "the CPU's VMX lacks a control that Stile needs";
     let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS, 0).ok_or(lacks)?;
