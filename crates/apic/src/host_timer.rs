@@ -78,7 +78,7 @@ impl HostTimer {
         }
     }
 
-    /// Follows a change of what the loaded vCPU asks: it was loaded, or its local vector, deadline, counter or devices changed. Passthrough
+    /// Applies a changed demand of the loaded vCPU: it was loaded, or its local vector, deadline, counter or devices changed. Passthrough
     /// begins and ends here. Returns whether an interrupt was posted.
     pub fn update(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>, demand: Demand) -> bool {
         let simple = self.own.is_none() && demand.is_simple();

@@ -1,8 +1,8 @@
 //! Shadow extended page tables of one virtual processor: from L2's addresses to the machine's, combined from L1's tables and L0's.
 //!
 //! They act as a large TLB: filled at L2's EPT violations, emptied by the INVEPT that L1 must execute after a change of
-//! its tables. INVEPT is local to a processor, as the shadows are. Frames are allocated in order and freed only all
-//! together, when none is left: that bounds each operation.
+//! its tables. INVEPT is local to a processor, as the shadows are. Frames are allocated in order and only freed all
+//! together, when none is left: this bounds each operation.
 
 use crate::ept::Rights;
 
@@ -132,7 +132,7 @@ impl Shadows {
         if !self.try_map(root, page, frames) {
             self.invalidate(None, frames);
             self.next = self.first;
-            // Three tables at most, which there are.
+            // Needs at most three tables, for which the empty memory has room.
             self.try_map(root, page, frames);
         }
     }
@@ -148,7 +148,7 @@ impl Shadows {
             table = if entry & TABLE != 0 && entry & LARGE == 0 {
                 entry & ADDRESS
             } else {
-                // A larger page gives way: L1's has been replaced by smaller ones, of which the others are filled when they are used.
+                // A table replaces a larger page: L1 has replaced its page by smaller ones. The others are filled when they are used.
                 let Some(new) = self.take(frames) else { return false };
                 frames.write(table, index, new | TABLE);
                 if entry != 0 {

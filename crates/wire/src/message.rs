@@ -13,7 +13,7 @@ use crate::Records;
 pub enum Event {
     /// Stile is up: the first event.
     Hello {
-        /// Of Stile.
+        /// Stile's version.
         version: Version,
         /// Physical CPUs that it drives.
         cpus: u8,
@@ -72,7 +72,7 @@ pub enum Event {
     Sample(Sample),
     /// The answer to [`Command::Sample`]: the vCPU does not exist.
     NoSample {
-        /// That of the command.
+        /// The command's tag.
         tag: u16,
         /// The virtual machine of the command.
         vm: u8,
@@ -83,7 +83,7 @@ pub enum Event {
     SampleRow(LedgerRow),
     /// Completes the answer to [`Command::SampleRows`].
     SampleRows {
-        /// That of the command.
+        /// The command's tag.
         tag: u16,
         /// The first row of the command.
         from: u16,
@@ -92,19 +92,19 @@ pub enum Event {
     },
     /// Number of bytes of the package received: sent periodically, after the last piece, and for a piece out of order.
     Uploaded {
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         tag: u32,
         /// Bytes.
         next: u32,
     },
-    /// A [`Command::Upload`] or [`Command::Create`] is not carried out.
+    /// A command is not carried out.
     Refused {
         /// The command's tag.
         tag: u32,
         /// Why: a sentence.
         why: Text,
     },
-    /// The answer to [`Command::TraceStart`]; the other one is [`Event::Refused`].
+    /// The answer to [`Command::TraceStart`], unless it is [`Event::Refused`].
     TraceStarted {
         /// The command's tag.
         tag: u32,
@@ -153,7 +153,7 @@ pub enum Event {
         /// Meaning of the row; `None` if it does not exist.
         row: Option<Row>,
     },
-    /// The answer to [`Command::OpenWindow`]; the other one is [`Event::Refused`].
+    /// The answer to [`Command::OpenWindow`], unless it is [`Event::Refused`].
     Window {
         /// The command's tag.
         tag: u32,
@@ -164,8 +164,8 @@ pub enum Event {
         /// Ticks of the counter per second.
         counter_hz: u64,
     },
-    /// The answer to [`Command::SaveState`], [`Command::SaveMemory`] and [`Command::Collect`]: a part is in the window. The other one is
-    /// [`Event::Refused`].
+    /// The answer to [`Command::SaveState`], [`Command::SaveMemory`] and [`Command::Collect`], unless it is [`Event::Refused`]: a part is
+    /// in the window.
     Saved {
         /// The command's tag.
         tag: u32,
@@ -178,12 +178,12 @@ pub enum Event {
         /// Ticks of the counter that the command took.
         ticks: u64,
     },
-    /// The answer to [`Command::RestoreState`] and [`Command::RestoreMemory`], of which the other one is [`Event::Refused`],
-    /// and to [`Command::RestoreEnd`], of which it is [`Event::Answer`].
+    /// The answer to [`Command::RestoreState`] and [`Command::RestoreMemory`], unless it is [`Event::Refused`], and to
+    /// [`Command::RestoreEnd`], unless it is [`Event::Answer`].
     Restored {
         /// The command's tag.
         tag: u32,
-        /// Number of entries of a piece that are restored, of a state 1.
+        /// Number of entries of a piece of RAM that are restored; 1 for a part of the state.
         done: u32,
         /// Whether these are all.
         all: bool,
@@ -234,7 +234,7 @@ pub enum Command {
     },
     /// Send a piece of that copy: answered by some [`Event::SampleRow`], and [`Event::SampleRows`]. A copy that was replaced has no rows.
     SampleRows {
-        /// That of [`Command::Sample`].
+        /// The tag of [`Command::Sample`].
         tag: u16,
         /// The first row. Untrusted input.
         from: u16,
@@ -253,7 +253,7 @@ pub enum Command {
     },
     /// A piece of the package.
     UploadData {
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         tag: u32,
         /// Where it begins.
         offset: u32,
@@ -262,7 +262,7 @@ pub enum Command {
     },
     /// Create the virtual machine of the completely received package, and start it. Answered by [`Event::Answer`] or [`Event::Refused`].
     Create {
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         tag: u32,
         /// CRC-32 (ISO-HDLC) of the package.
         crc: u32,
@@ -272,7 +272,7 @@ pub enum Command {
         /// Returned with the answer.
         tag: u32,
     },
-    /// Record no more.
+    /// Stop recording.
     TraceStop,
     /// Send a piece of the records: answered by at most one [`Event::TraceRecords`], and [`Event::TraceFetched`].
     TraceFetch {
@@ -300,7 +300,7 @@ pub enum Command {
     CloseWindow,
     /// As [`Command::UploadData`], for bytes in the window.
     UploadWindow {
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         tag: u32,
         /// Where they begin in the package.
         offset: u32,
@@ -342,7 +342,7 @@ pub enum Command {
     },
     /// As [`Command::Create`], but the virtual machine does not start: a snapshot follows.
     Restore {
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         tag: u32,
         /// CRC-32 (ISO-HDLC) of the package.
         crc: u32,
@@ -384,7 +384,7 @@ pub enum Command {
     Abandon {
         /// Returned with the answer.
         tag: u32,
-        /// That of [`Command::Upload`].
+        /// The tag of [`Command::Upload`].
         upload: u32,
     },
 }
@@ -454,7 +454,7 @@ pub enum Action {
     Start,
     /// Reset and restart, regardless of the configured effect of a guest's reset.
     Reset,
-    /// Stop all vCPUs and their time.
+    /// Stop all vCPUs and the clocks that a pause stops.
     Pause,
     /// End a pause.
     Resume,
@@ -469,7 +469,7 @@ pub enum Answer {
     Done,
     /// The machine has no virtual machine of that number.
     NoVm,
-    /// Not in the virtual machine's state.
+    /// The virtual machine's state does not permit it.
     WrongState,
     /// The virtual machine has no power button, or its guest does not listen to it.
     NoButton,
@@ -609,7 +609,7 @@ pub struct CpuTime {
 /// Totals of a vCPU's ledger that is copied while the machine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// That of [`Command::Sample`].
+    /// The tag of [`Command::Sample`].
     pub tag: u16,
     /// The virtual machine, from 0.
     pub vm: u8,
@@ -617,7 +617,7 @@ pub struct Sample {
     pub vcpu: u8,
     /// Frequency of the counter that defines ticks, in Hz.
     pub hz: u64,
-    /// When it was copied, in ticks.
+    /// Time of the copy, in ticks.
     pub now: u64,
     /// Exits counted by the vector.
     pub taken: u64,

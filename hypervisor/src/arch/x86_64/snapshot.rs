@@ -13,7 +13,8 @@ use crate::cpu::SCHEDULE;
 use crate::vm::{Vcpu, Vm};
 use crate::wall_clock;
 
-/// Counters may differ by this fraction of their frequency, which was measured: 500 ppm, which NTP corrects.
+/// Divisor for the greatest difference of two counters' frequencies: 1/2000, or 500 ppm. Frequencies may have been
+/// measured; NTP corrects such a difference.
 const DEVIATION: u64 = 2_000;
 
 const FORM: &str = "the snapshot's records are not those of this VM";

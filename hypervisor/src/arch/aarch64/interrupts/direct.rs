@@ -2,9 +2,9 @@
 //! the physical interrupts that they are. docs/direct-interrupts.md has the registers' table and the bound on regaining the CPU.
 //!
 //! A vCPU whose interrupts are direct is not published as running ([`cpu::notify`]): a sender finds its [`Place`], and moves SGIs to the physical
-//! redistributor ([`Place::forward`]). Anything else that a CPU has for it ends direct interrupts ([`Place::revoke`]): its second stage
-//! becomes empty, so that its next fetch exits. It becomes direct again at the next decision of the scheduler at which nothing is against it, of
-//! which there is one after [`retry_later`].
+//! redistributor ([`Place::forward`]). Any other request to it ends direct interrupts ([`Place::revoke`]): its second stage
+//! becomes empty, so that its next fetch exits. It becomes direct again at the next decision of the scheduler at which the
+//! conditions hold; [`retry_later`] schedules one.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -38,7 +38,7 @@ pub fn is_here(vcpu: &Vcpu) -> bool {
     vcpu.arch.direct.is_some_and(Place::is_direct)
 }
 
-/// The loaded vCPU was published, and has no pending requests: makes it direct if nothing is against it.
+/// Makes the loaded vCPU direct if the conditions hold. It was published, and has no pending requests.
 #[cold]
 #[inline(never)]
 pub fn resume(cpu: &mut Cpu) {
@@ -58,7 +58,7 @@ pub fn resume(cpu: &mut Cpu) {
     }
 }
 
-/// Has the scheduler decide again after a while.
+/// Makes the scheduler decide again after a while.
 fn retry_later(cpu: &mut Cpu, doublings: u32) {
     let at = timer::now() + (ticks(RETRY_US) << doublings);
     // Another deadline of this CPU may be earlier.
@@ -199,7 +199,7 @@ pub fn leave_for_handler(cpu: &mut Cpu) {
     retry_later(cpu, 0);
 }
 
-/// The outcome of a second-stage fault by which this CPU was regained; `None` if it is another one.
+/// The outcome of a second-stage fault by which Stile regains this CPU; `None` if the fault has another cause.
 pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     let vcpu = cpu.vcpu();
     let place = vcpu.arch.direct.filter(|place| place.is_direct())?;
@@ -212,7 +212,7 @@ pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     Some(Outcome::leave(row))
 }
 
-/// The guest, whose interrupts are direct, wrote a register that [`Interface`] has the value of now.
+/// Applies a write by the guest, whose interrupts are direct, to a register whose new value [`Interface`] has.
 pub fn written(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     if is_here(vcpu) {

@@ -1,8 +1,8 @@
 //! Direct IPIs (`ipi = "direct"`, docs/x86-ipi.md): a trusted guest posts interrupts in the posted-interrupt
 //! descriptors of its vCPUs and sends notifications through the physical ICR, an untrusted one (`ipi = "gate"`,
-//! docs/x86-gate.md) through the gate. Stile keeps the descriptors'
-//! notification vector and destination up to date, wakes vCPUs that are not loaded, and tolerates stray interrupts of
-//! the guest. Of what the guest writes to descriptors Stile reads only the requests.
+//! docs/x86-gate.md) through the gate. Stile keeps the descriptors' notification vector and destination up to date, wakes
+//! vCPUs that are not loaded, and tolerates stray interrupts of the guest. Of what the guest writes to descriptors Stile
+//! reads only the requests.
 
 use core::sync::atomic::Ordering;
 
@@ -83,11 +83,12 @@ fn choose(cpu: &mut Cpu, on: bool) {
     trap_halts(cpu.waiting_trapped, cpu.loaded());
 }
 
-/// Makes notifications through the gate exit, of a vCPU that leaves this CPU or is powered off.
+/// Closes the slot of a vCPU that leaves this CPU or is powered off: notifications of it through the gate exit.
 pub fn close(vcpu: &Vcpu) {
     let Some(gate) = gate_of(vcpu) else { return };
     gate.close(vcpu.arch.index);
-    // Their CPUs' ICRs may still name this CPU: an exit ends that.
+    // A sibling in the gate may have written this CPU to its APIC's destination register: a kick makes it exit and
+    // restart.
     let siblings = vcpu.vm().vcpus.iter().filter(|sibling| sibling.arch.index != vcpu.arch.index && sibling.arch.direct.is_on());
     siblings.filter_map(|sibling| cpu::running_on(sibling)).for_each(apic::kick);
 }

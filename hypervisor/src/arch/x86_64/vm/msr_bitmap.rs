@@ -43,7 +43,7 @@ pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Are
     for register in PASSED.into_iter().chain(passes_deadline.then_some(msr::IA32_TSC_DEADLINE)) {
         let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
         let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
-        // Reads of one that an expiry does not clear are answered by the handler.
+        // If an expiry does not clear IA32_TSC_DEADLINE, as in Bochs 3.0, reads exit and the handler answers them.
         if register != msr::IA32_TSC_DEADLINE || !timer::keeps_deadline() {
             bytes[quarter + byte] &= !(1 << bit);
         }
@@ -57,7 +57,7 @@ pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Are
     Ok(page)
 }
 
-/// That where IA32_TSC_DEADLINE exits, and that where it does not.
+/// Returns the bitmap with which accesses to IA32_TSC_DEADLINE exit, and the one with which they do not.
 pub fn msr_bitmaps(x2apic: ApicVirtualization, arena: &Arena) -> Result<[u64; 2], &'static str> {
     Ok([msr_bitmap(x2apic, false, arena)?, msr_bitmap(x2apic, true, arena)?])
 }
@@ -83,8 +83,8 @@ const fn word_of(register: u32) -> usize {
     quarter + (register as usize & 0x1fff) / 64
 }
 
-/// Words of an MSR bitmap in which Stile lets something through, with its own values there (a bit that is set exits): a bitmap of L1's matters in
-/// these alone.
+/// Words of an MSR bitmap in which Stile lets an MSR through, with Stile's values of them (a bit that is set exits). Only
+/// these words matter in a bitmap of L1's.
 pub const PASSED_WORDS: [(usize, u64); WORDS.len()] = {
     let mut words = [(0, 0); WORDS.len()];
     let mut at = 0;
