@@ -172,7 +172,7 @@ fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> 
     image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
-/// Says so if a kernel was not recognized: any file passes as a flat binary.
+/// Notes a kernel that was not recognized, because any such file is run as a flat binary.
 fn note_format(vm: &VmConfig, plan: &VmPlan) {
     if let (KernelSource::File(path), Format::Flat) = (&vm.kernel, plan.kernel.format) {
         out::note(format_args!(

@@ -119,7 +119,7 @@ impl Drop for Place {
     }
 }
 
-/// Follows a client to its end.
+/// Serves a client until it disconnects.
 fn client(id: ClientId, stream: UnixStream, peer_uid: PeerUid, report: &impl Fn(Message) -> bool) -> io::Result<()> {
     let refuse = |message: String| {
         let mut to = &stream;

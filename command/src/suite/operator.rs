@@ -83,7 +83,7 @@ impl Step {
         Self { otherwise: words.split_whitespace().collect(), ..self }
     }
 
-    /// Gives the command, and the other one if need be, in the directory `runtime`. Returns and fails as [`Step::give`].
+    /// Runs the command, and the other one if the expectations are not met, in the directory `runtime`. Returns and fails as [`Step::give`].
     fn take(&self, runtime: &Path) -> Result<String, String> {
         if let Some(request) = self.broken {
             return request.run(runtime);
@@ -94,7 +94,7 @@ impl Step {
         }
     }
 
-    /// Gives the command of these words in the directory `runtime`, with the control sockets. Returns the output; the error is a report for people.
+    /// Runs the command with these words in the directory `runtime`, with the control sockets. Returns the output; the error is a report for people.
     fn give(&self, words: &[&str], runtime: &Path) -> Result<String, String> {
         let what = words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;

@@ -133,7 +133,7 @@ fn eoi(_platform: &Platform, n: u64) -> u64 {
     wrmsr_zero(apic::msr(apic::EOI), n)
 }
 
-/// An IPI to this CPU by the register that is for this, until its handler has run.
+/// An IPI to this CPU by SELF IPI, until its handler has run.
 fn self_ipi(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     unmasked(|| send_and_wait(apic::msr(apic::SELF_IPI), interrupts::FIRST.into(), 0, n))
