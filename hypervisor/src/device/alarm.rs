@@ -34,9 +34,14 @@ pub fn set_watch(at: u64) {
 }
 
 fn set_at(vm: usize, ticks: u64) {
-    let keeper = Cpu::this_index();
-    KEEPERS[vm].store(keeper, Ordering::Relaxed);
-    if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {
+    set_on(Cpu::this_index(), vm, ticks);
+}
+
+/// Sets an alarm on `keeper`, the calling CPU.
+fn set_on(keeper: usize, vm: usize, ticks: u64) {
+    let is_kept = KEEPERS[vm].swap(keeper, Ordering::Relaxed) == keeper;
+    // The keeper before checks this alarm no more.
+    if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks && is_kept {
         return;
     }
     update_next(keeper);
@@ -75,4 +80,31 @@ pub fn for_each_due(cpu: usize, now: u64, ring: impl Fn(usize)) {
 /// Turns the watch's alarm off.
 pub fn clear_watch() {
     ALARMS[WATCH_ALARM].store(NEVER, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::RefCell;
+
+    use super::*;
+
+    /// A guest's CPUs write the registers of its clock in turn.
+    #[test]
+    fn an_alarm_that_another_cpu_sets_again_rings_there() {
+        // Of no other test.
+        const VM: usize = MAX_VMS - 1;
+        const CPUS: [usize; 2] = [MAX_CPUS - 2, MAX_CPUS - 1];
+        let due = |cpu: usize, now: u64| {
+            let rung = RefCell::new(Vec::new());
+            for_each_due(cpu, now, |number| rung.borrow_mut().push(number));
+            rung.into_inner()
+        };
+        set_on(CPUS[0], VM, 100);
+        set_on(CPUS[1], VM, 100);
+        assert_eq!(next(CPUS[1]), Some(100));
+        assert_eq!(due(CPUS[0], 100), [], "the other one keeps it");
+        assert_eq!(due(CPUS[1], 100), [VM]);
+        set_on(CPUS[1], VM, NEVER);
+        assert_eq!((next(CPUS[0]), next(CPUS[1])), (None, None));
+    }
 }
