@@ -139,7 +139,13 @@ impl Distributor {
         self.enables.0
     }
 
-    /// Exports a block of SPIs, after [`Redistributor::withdraw`] of all vCPUs.
+    /// The vCPUs that have an SPI of block `b` in a list register.
+    pub fn holders(&self, b: usize) -> Kick {
+        let resident = self.block(b).map_or(0, |block| block.resident);
+        Bits(resident).fold(Kick::NONE, |holders, i| holders | Kick::one(self.home_of(b, i).into()))
+    }
+
+    /// Exports a block of SPIs, after [`Redistributor::withdraw`] of its [`holders`](Self::holders).
     pub fn save(&self, b: usize) -> Option<saved::Spis> {
         let mut block = self.block(b)?.save();
         // As `restore`: a home in the record is of 8 bits, in which "none" is the 256th vCPU.
@@ -322,6 +328,23 @@ mod tests {
         let lr = redistributors[0].interface.read(0);
         assert!(lr.intid() == 33 && lr.pending(), "{lr:?}");
         assert!(distributor.settled());
+    }
+
+    /// A device raises its line between two parts of an export.
+    #[test]
+    fn an_spi_that_becomes_pending_during_an_export_is_saved() {
+        let (mut distributor, mut redistributors) = machine();
+        let spis = saved::Block { enabled: 1 << 1, group1: 1 << 1, edge: 1 << 1, priority: [0x80; BLOCK], ..saved::Spis::default().block };
+        distributor.restore_enables(2);
+        distributor.restore(0, &saved::Spis { block: spis, ..saved::Spis::default() });
+        let _ = distributor.set_level(33, true);
+        let _ = redistributors[0].sync_saved(&mut distributor);
+        assert_eq!(redistributors[0].interface.read(0).intid(), 33);
+        let holders = distributor.holders(0);
+        assert_eq!(holders, Kick::one(0));
+        let _ = redistributors[0].withdraw(&mut distributor, Requests(0));
+        assert!(distributor.holders(0).is_empty());
+        assert_eq!(distributor.save(0).unwrap().block.pending, 1 << 1);
     }
 
     fn block() -> impl Strategy<Value = saved::Block> {

@@ -55,7 +55,7 @@ impl Snapshots for Arch {
         let blocks = block_count(vm);
         match part {
             0 => save_machine(vm, since, to),
-            _ if part <= blocks => encode(&vm.arch.distributor.lock().save(part - 1)?, to),
+            _ if part <= blocks => encode(&save_spis(vm, part - 1)?, to),
             _ => {
                 let vcpu = vm.vcpus.get(part - 1 - blocks)?;
                 // Those that arrived since.
@@ -124,6 +124,19 @@ fn withdraw(vm: &Vm, vcpu: &Vcpu) {
     // Other vCPUs sync at their next load.
     let _ = vcpu.arch.redistributor.lock().withdraw(&mut distributor, requests);
     vcpu.arch.requests.announce_spis();
+}
+
+/// A block of SPIs, with those that devices have raised in a vCPU's list registers since [`Snapshots::prepare`].
+fn save_spis(vm: &Vm, block: usize) -> Option<Spis> {
+    loop {
+        let distributor = vm.arch.distributor.lock();
+        let holders = distributor.holders(block);
+        if holders.is_empty() {
+            return distributor.save(block);
+        }
+        drop(distributor);
+        holders.into_iter().filter_map(|vcpu| vm.vcpus.get(vcpu)).for_each(|vcpu| withdraw(vm, vcpu));
+    }
 }
 
 fn save_machine(vm: &Vm, since: u64, to: &mut [u8]) -> Option<usize> {
