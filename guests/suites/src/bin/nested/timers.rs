@@ -3,6 +3,7 @@
 use payload::gic::Bits;
 use payload::harness::Test;
 use payload::prelude::*;
+use payload::psci;
 use payload::timer::{ENABLE, IMASK, ISTATUS, Timer};
 
 use crate::enter::{check_end, guest};
@@ -19,6 +20,7 @@ pub const TESTS: &[Test] = payload::tests![
     of_waiting_l2,
     of_l2_at_el2,
     waits_for_list_register,
+    forgotten_by_power_off,
     registers
 ];
 
@@ -125,6 +127,35 @@ fn virtual_ends(code: &[u32]) -> Outcome {
         msr!("S3_5_C14_C3_1", 0);
     }
     Ok(())
+}
+
+/// A CPU that was turned off with an interrupt of L2's timer pending does not find it when it is on again.
+fn forgotten_by_power_off() -> Outcome {
+    const INTID: u32 = payload::board::VIRTUAL_TIMER_INTID;
+    smp::need(2)?;
+    smp::start_all()?;
+    smp::give(1, || {
+        gic::reset_cpu();
+        gic::set(Bits::Enable, INTID);
+        let mut guest = guest();
+        guest.x[0] = 1;
+        guest.run(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: b 772b"));
+        check!(gic::get(Bits::Pending, INTID), "L2's timer does not interrupt L1");
+        psci::cpu_off();
+        Err(Fail::new(format_args!("CPU_OFF returned")))
+    });
+    check!(wait::until(|| psci::affinity_info(1) == psci::OFF || smp::is_idle(1)), "CPU 1 stays on");
+    if smp::is_idle(1) {
+        return smp::join(1);
+    }
+    smp::forget(1);
+    smp::start(1, 0)?;
+    smp::on(1, || {
+        check!(!gic::get(Bits::Pending, INTID), "the timer's interrupt is pending");
+        gic::reset_cpu();
+        gic::set(Bits::Enable, INTID);
+        check_end(guest().run(code!("nop")))
+    })
 }
 
 /// L2, whose counter has just started, sleeps until its deadline. (Other interrupts may end a wait, too; how

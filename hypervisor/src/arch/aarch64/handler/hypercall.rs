@@ -9,6 +9,7 @@ use stile_sysreg::syndrome::Esr;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::interrupts::{delivery, direct};
+use crate::arch::aarch64::nested::gic;
 use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vm::stolen_time::StolenTime;
 use crate::cpu::{self, Leave, Outcome};
@@ -124,7 +125,12 @@ fn cpu_on(vm: &Vm, target: u64, entry: Entry) -> u64 {
     drop(power);
     let mut distributor = vm.arch.distributor.lock();
     let mut kicked = distributor.set_online(index, true);
-    kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
+    let mut redistributor = other.arch.redistributor.lock();
+    kicked |= redistributor.reset_interface(&mut distributor);
+    if other.arch.has_el2 {
+        gic::lower_all_lines(&mut redistributor);
+    }
+    drop(redistributor);
     drop(distributor);
     delivery::deliver(vm, kicked);
     cpu::start(other);

@@ -166,6 +166,13 @@ fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     delivery::finish(vcpu, cpu.index, delivery);
 }
 
+/// Lowers the lines of a vCPU whose nested state is reset: those of the guest's timers, and the maintenance interrupt's.
+pub fn lower_all_lines(redistributor: &mut Redistributor) {
+    for intid in [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL, intid::GIC_MAINTENANCE] {
+        redistributor.set_ppi_level(intid, false);
+    }
+}
+
 /// Lowers L1's lines of the guest's timers that were `held` and have not expired; returns these.
 fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32, fn() -> bool) -> bool) -> u32 {
     let mut over = 0;
