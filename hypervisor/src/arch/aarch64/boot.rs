@@ -115,7 +115,7 @@ fn start_others(board: &Board) {
     let handoff = &raw const start::HANDOFF as u64;
     start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
         // The secondary reads it with its caches off.
-        bulk::clean(handoff, size_of::<start::Handoff>());
+        bulk::flush(handoff, size_of::<start::Handoff>());
         firmware::cpu_on(mpidr, entry, address_space::image_to_physical(handoff))
     });
 }

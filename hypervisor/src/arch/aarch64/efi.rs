@@ -107,10 +107,10 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     };
     // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
     let length = length.unwrap_or(0);
-    bulk::clean(room.image, size as usize);
-    bulk::clean(room.tree, length);
+    bulk::flush(room.image, size as usize);
+    bulk::flush(room.tree, length);
     let code = efi_leave as *const () as u64;
-    bulk::clean(code, (&raw const efi_leave_end as u64 - code) as usize);
+    bulk::flush(code, (&raw const efi_leave_end as u64 - code) as usize);
     // SAFETY: image, tree and this code are clean to the point of coherency, the CPU is at EL2, and memory is
     // identity-mapped.
     unsafe { efi_leave(room.tree, room.image) }

@@ -56,7 +56,7 @@ pub unsafe fn zero(memory: *mut u8, length: usize) {
         each_line!("dc zva", first, last, block);
         (last as *mut u8).write_bytes(0, (end - last) as usize);
     }
-    clean(start, length);
+    flush(start, length);
 }
 
 /// Copies a file's bytes, data or code.
@@ -95,21 +95,23 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         );
         to.add(whole).copy_from_nonoverlapping(from.add(whole), length - whole);
     }
-    clean(to as u64, length);
+    flush(to as u64, length);
     // The instruction cache may hold stale instructions from before a reset.
     // SAFETY: caches lose instructions that memory holds, too: the data was cleaned to it above, and Stile's own
     // code never changes.
     unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Cleans `length` bytes to the point of coherency, for readers with caches off.
-pub fn clean(address: u64, length: usize) {
+/// Writes `length` bytes back to the point of coherency, and drops them from the caches: for readers with caches off,
+/// and for guests that write there with caches off and read with caches on, without an invalidation of their own.
+pub fn flush(address: u64, length: usize) {
     // CTR_EL0.DminLine: log2 of words.
     let line = 4u64 << (read_sysreg!(CTR_EL0) >> 16 & 0xf);
     let end = (address + length as u64).next_multiple_of(line);
-    // SAFETY: cleaning writes back what caches hold, which does not change memory contents as seen by any observer.
+    // SAFETY: caches write back what they hold before they drop it, which does not change memory contents as seen by any
+    // observer.
     unsafe {
-        each_line!("dc cvac", address & !(line - 1), end, line);
+        each_line!("dc civac", address & !(line - 1), end, line);
         asm!("dsb sy", options(nostack, preserves_flags));
     }
 }

@@ -79,7 +79,7 @@ impl Flash {
     /// The guest may read it past the caches.
     fn clean(&self, changed: Range<u64>) {
         if !changed.is_empty() {
-            bulk::clean(address_space::physical(self.memory + changed.start) as u64, (changed.end - changed.start) as usize);
+            bulk::flush(address_space::physical(self.memory + changed.start) as u64, (changed.end - changed.start) as usize);
         }
     }
 }

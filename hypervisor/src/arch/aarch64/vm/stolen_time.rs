@@ -6,6 +6,7 @@ use stile_board::{MAX_VCPUS, map};
 use stile_paging::frames::Piece;
 
 use crate::address_space;
+use crate::arch::aarch64::host::bulk;
 use crate::arena::Arena;
 
 /// Size of a vCPU's structure: revision and attributes, 32 bits each and 0, the stolen time in nanoseconds, 64 bits,
@@ -30,7 +31,10 @@ impl StolenTime {
     /// No memory is left.
     pub fn new(vcpus: usize, arena: &'static Arena) -> Result<StolenTime, &'static str> {
         let size = map::stolen_time_size(vcpus);
-        Ok(StolenTime { memory: arena.allocate_pages(size)?, size })
+        let memory = arena.allocate_pages(size)?;
+        // A guest with caches off must not read what memory held before the zeros, which may be another VM's.
+        bulk::flush(address_space::physical(memory) as u64, size as usize);
+        Ok(StolenTime { memory, size })
     }
 
     /// Physical and guest-physical extent.
