@@ -106,11 +106,12 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn put(&mut self, loaded: Loaded<'static>, sleeps: bool) -> Option<u64> {
         let vcpu = loaded.vcpu();
-        let pending = interrupts::put(self, vcpu);
+        let (pending, active) = interrupts::put(self, vcpu);
         let context = loaded.context();
         self.store_general(&mut context.general);
         context.put();
         interrupts::stop_timers(context.el1[El1::CntvCtl as usize] | context.el1[El1::CntpCtl as usize]);
+        interrupts::deactivate(self, active);
         if !sleeps {
             return None;
         }

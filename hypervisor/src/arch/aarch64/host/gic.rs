@@ -304,5 +304,9 @@ pub fn deactivate(intid: u32) {
 pub fn set_active(cpu: usize, intid: u32, active: bool) {
     let gicr = Mmio::new(REDISTRIBUTORS[cpu].load(Ordering::Relaxed) as usize);
     gicr.write32(if active { GICR_ISACTIVER0 } else { GICR_ICACTIVER0 }, 1 << (intid & 31));
+    if active {
+        // Once it answers, the write has had its effect: a guest's deactivation by its list register comes later.
+        gicr.read32(GICR_ISACTIVER0);
+    }
     dsb_ish();
 }

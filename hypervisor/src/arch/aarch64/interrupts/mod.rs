@@ -94,9 +94,10 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// Puts a vCPU's interrupt state. Returns whether the vCPU, if it sleeps, must be woken.
+/// Puts a vCPU's interrupt state. Returns whether the vCPU, if it sleeps, must be woken, and its active private interrupts,
+/// for [`deactivate`].
 #[inline(always)]
-pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
+pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> (bool, u32) {
     let mut interface = Interface::new(cpu.index, vcpu);
     let mut redistributor = vcpu.arch.redistributor.lock();
     let active = redistributor.unload(&mut interface);
@@ -104,8 +105,14 @@ pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     // Any other pending interrupt has already woken it.
     let pending = redistributor.maintenance_was_under_way() && redistributor.has_deliverable_saved();
     drop(redistributor);
+    (pending, active)
+}
+
+/// Deactivates the physical interrupts of a vCPU that was put, whose timers are stopped: a line that is still high would
+/// interrupt the next vCPU.
+#[inline(always)]
+pub fn deactivate(cpu: &Cpu, active: u32) {
     set_active(cpu.index, active, false);
-    pending
 }
 
 /// CNTV_CTL_EL0.ENABLE, CNTP_CTL_EL0.ENABLE.
