@@ -197,6 +197,8 @@ impl RedistributorFrames {
             owner.arch.redistributor.lock().accept(requests);
             if requests.spis() {
                 owner.arch.requests.announce_spis();
+                // It may have been woken for them, and have found them taken.
+                cpu::notify(owner);
             }
             sync_private(owner);
         }
