@@ -319,7 +319,7 @@ pub fn reset_first(vm: &'static Vm) {
     vm.devices.reset();
     alarm::set(vm.number, None);
     vm.rewind_fill();
-    vm.arch.reset();
+    vm.arch.reset(vm.number);
     if let Some(first) = vm.vcpus.first() {
         reset_vcpu(first);
         first.arch.set_start(&vm.start);

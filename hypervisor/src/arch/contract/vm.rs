@@ -28,8 +28,8 @@ pub trait VmPart: Sized {
         None
     }
 
-    /// Resets the part. No vCPU is loaded; the first one runs the reset as its errand, the others are off.
-    fn reset(&self);
+    /// Resets the part of VM `number`. No vCPU is loaded; the first one runs the reset as its errand, the others are off.
+    fn reset(&self, number: usize);
 
     /// Maps a filled part of the VM's RAM. Called by any CPU; other vCPUs of the VM may run.
     ///

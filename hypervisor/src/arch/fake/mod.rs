@@ -160,7 +160,7 @@ impl VmPart for Vm {
         Ok(Vm { number: number as u8, on: Mutex::default(), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
     }
 
-    fn reset(&self) {
+    fn reset(&self, _number: usize) {
         assert!(is_charged(self.number), "another VM pays for a reset");
         *self.on.lock().unwrap() = BTreeSet::from([0]);
         self.lives.fetch_add(1, Ordering::Relaxed);

@@ -99,6 +99,16 @@ pub fn collect_late(vm: &Vm) {
     }
 }
 
+/// Discards late SGIs of VM `number`, which is being reset: its next life has not sent them.
+pub fn discard_late(number: usize) {
+    for cpu in SCHEDULE.online().iter().map(CpuId::index) {
+        let owner = trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner());
+        if owner.is_some_and(|owner| usize::from(owner.vm) == number) {
+            redistributor::strays(cpu);
+        }
+    }
+}
+
 fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPriorities) -> bool {
     let interface = Interface::new(cpu.index, vcpu);
     let vmcr = interface.vmcr();

@@ -33,7 +33,7 @@ use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::{self, Trust};
-use crate::arch::aarch64::interrupts::{self, interface, place};
+use crate::arch::aarch64::interrupts::{self, direct, interface, place};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::context::VcpuContext;
@@ -273,11 +273,12 @@ impl VmPart for Vm {
         claims::obstacle(number, cpus.bits(), SCHEDULE.online().bits())
     }
 
-    fn reset(&self) {
+    fn reset(&self, number: usize) {
         // First: until then a server may signal an interrupt.
         if let Some(served) = self.served {
             served.reset();
         }
+        direct::discard_late(number);
         let mut distributor = self.distributor.lock();
         distributor.reset();
         self.read_shadow.update_all(&distributor);

@@ -188,7 +188,7 @@ impl VmPart for Vm {
         })
     }
 
-    fn reset(&self) {
+    fn reset(&self, _number: usize) {
         *self.io_apic.lock() = IoApic::new();
         self.silence_reported.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
