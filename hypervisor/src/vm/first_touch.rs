@@ -15,7 +15,8 @@ use crate::console::log;
 /// Number of blocks that one call of [`Vm::drain_files`] unmaps.
 const DRAINED_AT_ONCE: usize = 64;
 
-/// Number of blocks that one call of [`Vm::fill_ram`] or [`Vm::clear_ram`] passes over at most. Each costs some ten instructions.
+/// Number of blocks that one call of [`Vm::fill_ram`], [`Vm::clear_ram`] or [`Vm::drain_files`] passes over at most. Each
+/// costs some ten instructions.
 const PASSED_AT_ONCE: usize = 4096;
 
 impl Vm {
@@ -150,24 +151,36 @@ impl Vm {
     /// unmapped. No vCPU runs; one is loaded on this CPU.
     pub fn drain_files(&self) -> bool {
         let mut drained = 0;
-        'all: for load in &self.ram.loads {
-            let first = load.gpa & !(BLOCK_SIZE - 1);
-            for start in (first..load.gpa + load.mem_len).step_by(BLOCK_SIZE as usize) {
-                if drained == DRAINED_AT_ONCE {
-                    break 'all;
-                }
-                let Some((block, pages)) = self.ram.block_and_pages(start) else { continue };
-                if block.drain(pages) {
-                    self.arch.unmap_ram(start, BLOCK_SIZE);
-                    // Not before: another VM that serves this one's devices may touch the block at any time.
-                    block.release(0);
-                    drained += 1;
-                }
+        let mut passed = 0;
+        let (mut load, mut block) = *self.ram.undrained.lock();
+        let all = loop {
+            let Some(of) = self.ram.loads.get(load) else { break true };
+            let start = (of.gpa & !(BLOCK_SIZE - 1)) + block as u64 * BLOCK_SIZE;
+            if start >= of.gpa + of.mem_len {
+                (load, block) = (load + 1, 0);
+                continue;
             }
-        }
+            if drained == DRAINED_AT_ONCE || passed == PASSED_AT_ONCE {
+                break false;
+            }
+            (block, passed) = (block + 1, passed + 1);
+            let Some((state, pages)) = self.ram.block_and_pages(start) else { continue };
+            if state.drain(pages) {
+                self.arch.unmap_ram(start, BLOCK_SIZE);
+                // Not before: another VM that serves this one's devices may touch the block at any time.
+                state.release(0);
+                drained += 1;
+            }
+        };
+        *self.ram.undrained.lock() = if all { (0, 0) } else { (load, block) };
         if drained != 0 {
             self.arch.complete_unmap();
         }
-        drained < DRAINED_AT_ONCE
+        all
+    }
+
+    /// Makes the next [`Vm::drain_files`] begin with the first file.
+    pub fn rewind_drain(&self) {
+        *self.ram.undrained.lock() = (0, 0);
     }
 }

@@ -319,6 +319,7 @@ pub fn reset_first(vm: &'static Vm) {
     vm.devices.reset();
     alarm::set(vm.number, None);
     vm.rewind_fill();
+    vm.rewind_drain();
     vm.arch.reset(vm.number);
     if let Some(first) = vm.vcpus.first() {
         reset_vcpu(first);

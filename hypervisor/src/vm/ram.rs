@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use stile_blob::{Files, Load, MAX_LOADS, Source};
+use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages};
 use stile_paging::frames::{MAX_PIECES, Piece};
@@ -34,6 +35,8 @@ pub struct Ram {
     /// First block that [`Vm::fill_ram`](super::Vm::fill_ram) has not yet found filled; [`NOT_FILLING`] before its
     /// first call.
     pub(super) unfilled: AtomicUsize,
+    /// Where [`Vm::drain_files`](super::Vm::drain_files) continues: the load, and the block of its extent.
+    pub(super) undrained: TicketLock<(usize, usize)>,
     /// Progress of [`Vm::clear_ram`](super::Vm::clear_ram).
     pub(super) cleared: AtomicU64,
     /// Pages that Stile filled for its own accesses, by block.
@@ -61,7 +64,17 @@ impl Ram {
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without filled
         // pages.
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
-        Ok(Ram { pieces, files, loads, base, blocks, unfilled: AtomicUsize::new(NOT_FILLING), cleared: AtomicU64::new(base), early })
+        Ok(Ram {
+            pieces,
+            files,
+            loads,
+            base,
+            blocks,
+            unfilled: AtomicUsize::new(NOT_FILLING),
+            undrained: TicketLock::new((0, 0)),
+            cleared: AtomicU64::new(base),
+            early,
+        })
     }
 
     /// Size in bytes.
