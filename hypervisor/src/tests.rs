@@ -381,6 +381,17 @@ impl Simulation {
         true
     }
 
+    /// Steps the machine until a CPU runs a vCPU of this VM.
+    fn run_until_runs(&mut self, vm: usize) {
+        for _ in 0..100_000 {
+            if (0..CPUS).any(|n| !self.idle[n] && self.cpus[n].vcpu.is_some_and(|vcpu| vcpu.vm().number == vm)) {
+                return;
+            }
+            assert!(self.step(), "one VM is always on");
+        }
+        panic!("VM {vm} never runs");
+    }
+
     /// Has the guest of a CPU that runs VM 0 keep that CPU, if there is one.
     fn lose_a_cpu(&mut self) {
         let runs = |n: &usize| !self.idle[*n] && self.cpus[*n].vcpu.is_some_and(|vcpu| vcpu.vm().number == 0);
@@ -511,6 +522,44 @@ fn destroy(machine: &mut Simulation, number: usize) {
     machine.run_until(|| power::destroy(vm::get(number).unwrap()) == Answer::Done);
     machine.run_until(|| vm::get(number).is_none() && !retire::is_any());
     DESTROYED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The operator resets a VM that a reset of its guest would turn off, and its guest resets itself meanwhile.
+fn an_operators_reset_is_not_the_guests(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
+    let number = 1;
+    destroy(machine, number);
+    let config = stile_blob::Vm { on_reset: OnReset::Stop, vcpus: 4, ..configuration[number].clone() };
+    assert!(retire::claim(number));
+    (LIVES[number].store(0, Ordering::Relaxed), TOUCHES[number].store(0, Ordering::Relaxed));
+    let vm = vm::create(number, &config, files).unwrap();
+    CREATED.fetch_add(1, Ordering::Relaxed);
+    power::start(vm);
+    let mut restarts = 0;
+    for _ in 0..20 {
+        if power::turn_on(vm) == Answer::Done {
+            DONE[3].fetch_add(1, Ordering::Relaxed);
+        }
+        machine.run_until_runs(number);
+        let from = fake::LINE.lock().unwrap().len();
+        power::end(vm, End::Restart);
+        power::end(vm, End::Reset);
+        let mut fate = None;
+        machine.run_until(|| {
+            let states = messages(from).into_iter().filter_map(|event| match event {
+                Event::Vm { vm, state } if usize::from(vm) == number && state != VmState::Started => Some(state),
+                _ => None,
+            });
+            fate = states.last();
+            fate.is_some()
+        });
+        // Its guest may have turned it off, too.
+        assert_ne!(fate, Some(VmState::Reset));
+        restarts += u32::from(matches!(fate, Some(VmState::Restarted(_))));
+        for _ in 0..random(50) {
+            assert!(machine.step());
+        }
+    }
+    assert!(restarts > 5, "{restarts} restarts");
 }
 
 /// Each allocation that the creation of a VM makes fails in turn: it is refused, nothing is left behind, and the number can be used again.
@@ -757,6 +806,7 @@ fn vms_live_and_end() {
     ledgers_are_sent_in_pieces(&mut machine);
     vms_come_and_go(&mut machine, &configuration, files);
     a_cpu_that_does_not_answer_is_found(&mut machine);
+    an_operators_reset_is_not_the_guests(&mut machine, &configuration, files);
     each_allocation_fails(&mut machine, &configuration, files);
     a_snapshot_becomes_another_vm(&mut machine, &configuration, files);
     a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
@@ -859,6 +909,10 @@ fn check_messages(vcpus: usize) {
         let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
         match event.expect("no frame is damaged") {
             Event::Vm { state: VmState::PoweredOff, .. } => off += 1,
+            Event::Vm { vm, state: VmState::Reset } => {
+                off += 1;
+                counts[usize::from(vm)] += 1;
+            }
             Event::Vm { state: VmState::Started, .. } => started += 1,
             Event::Vm { state: VmState::Paused, .. } => paused += 1,
             Event::Vm { state: VmState::Resumed, .. } => resumed += 1,

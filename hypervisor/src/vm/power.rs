@@ -10,7 +10,7 @@
 //! A reset is an errand of the VM's first vCPU, run in bounded pieces ([`run_errand`]), scheduled and charged as guest
 //! time. The CPU that starts the VM resets only that vCPU.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_blob::OnReset;
 use stile_wire::{Answer, Event, VmState};
@@ -118,11 +118,16 @@ pub fn end(vm: &'static Vm, end: End) {
         match &mut *state {
             State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
             State::Starting(asked) if asked.is_none_or(End::is_reset) => {
-                *asked = Some(end);
+                if !(*asked == Some(End::Restart) && end == End::Reset) {
+                    *asked = Some(end);
+                }
                 return;
             }
             State::Ending(asked) if asked.is_reset() => {
-                *asked = end;
+                // The operator's reset stays one, whatever the guest does meanwhile.
+                if !end.is_reset() || end == End::Restart {
+                    *asked = end;
+                }
                 return;
             }
             _ => return,
@@ -357,14 +362,19 @@ pub fn settle(vm: &'static Vm) {
             return;
         }
         vm.power.change.store(0, Ordering::Release);
-        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end.is_reset());
-        vm.power.resets.store(resets, Ordering::Relaxed);
+        let count = |resets: &AtomicU32, is_one: bool| {
+            let all = resets.load(Ordering::Relaxed).saturating_add(is_one.into());
+            resets.store(all, Ordering::Relaxed);
+            all
+        };
+        let resets = count(&vm.power.resets, end.is_reset());
+        let own = count(&vm.power.own_resets, end == End::Reset);
         let most = match vm.on_reset {
             OnReset::Restart => u32::MAX,
             OnReset::RestartAtMost(most) => most,
             OnReset::Stop => 0,
         };
-        let restarts = (end == End::Restart || end == End::Reset && resets <= most).then_some(resets);
+        let restarts = (end == End::Restart || end == End::Reset && own <= most).then_some(resets);
         vm.power.reload.store(restarts.is_some(), Ordering::Relaxed);
         vm.power.tear_down.store(restarts.is_some(), Ordering::Relaxed);
         if restarts.is_none() {

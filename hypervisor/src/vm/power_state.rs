@@ -68,8 +68,10 @@ pub struct Power {
     pub(super) prepared: AtomicUsize,
     /// Its clocks run although it is paused: it was restored, and has not run yet.
     pub(super) clocks_run: AtomicBool,
-    /// Number of resets by its guest. Written with the state locked.
+    /// Number of resets, by its guest and by the operator. Written with the state locked.
     pub(super) resets: AtomicU32,
+    /// Those by its guest, which `on_reset` limits. Written with the state locked.
+    pub(super) own_resets: AtomicU32,
 }
 
 impl Power {
@@ -91,6 +93,7 @@ impl Power {
             prepared: AtomicUsize::new(0),
             clocks_run: AtomicBool::new(false),
             resets: AtomicU32::new(0),
+            own_resets: AtomicU32::new(0),
         }
     }
 
