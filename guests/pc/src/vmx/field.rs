@@ -32,6 +32,7 @@ pub const VMCS_LINK: u64 = 0x2800;
 pub const GUEST_DEBUGCTL: u64 = 0x2802;
 pub const GUEST_PAT: u64 = 0x2804;
 pub const GUEST_EFER: u64 = 0x2806;
+pub const GUEST_PDPTE0: u64 = 0x280a;
 pub const HOST_PAT: u64 = 0x2c00;
 pub const HOST_EFER: u64 = 0x2c02;
 pub const PIN_CONTROLS: u64 = 0x4000;
@@ -152,6 +153,7 @@ pub mod exit {
     pub const SAVE_DEBUG: u32 = 1 << 2;
     pub const HOST_64: u32 = 1 << 9;
     pub const ACKNOWLEDGE_INTERRUPT: u32 = 1 << 15;
+    pub const SAVE_PAT: u32 = 1 << 18;
     pub const LOAD_PAT: u32 = 1 << 19;
     pub const SAVE_EFER: u32 = 1 << 20;
     pub const LOAD_EFER: u32 = 1 << 21;

@@ -17,6 +17,7 @@ mod instructions;
 mod intercepts;
 mod memory;
 mod nmis;
+mod pae;
 mod protected;
 mod reset;
 mod second;
@@ -74,6 +75,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         memory::ALL,
         ept_flags::ALL,
         protected::ALL,
+        pae::ALL,
         sweeps::ALL,
         virtual_apic::ALL,
         virtual_interrupts::ALL,

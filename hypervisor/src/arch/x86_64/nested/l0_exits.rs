@@ -12,6 +12,7 @@ use super::device;
 use super::end::unsupported;
 use super::forward::{self, Exit};
 use super::l1_msrs;
+use super::l2_memory::{L2Memory, Refusal};
 use super::merge::LBR;
 use super::raise::raise;
 use super::rows::own_row;
@@ -313,7 +314,16 @@ fn control_register(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     let value = if number == gpr::RSP { vmcs::read(Field::GUEST_RSP) } else { cpu.frame.registers[number] };
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
-        (0, 0) if vmx.fixed_cr0() & !value == 0 && cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => {
+        (0, 0) if vmx.fixed_cr0() & !value == 0 => {
+            // CR3 is an L2 physical address.
+            let memory = L2Memory::new(cpu, vmx);
+            let is_done = cr0::write_with(value, vmx.vmcs12.get(Field::CR0_MASK), |table| memory.pdptes(table));
+            if let Err(Refusal::Exit { exit, linear, physical }) = memory.check_pdptes() {
+                return forward::forward_access(cpu, vmx, &exit, linear, physical);
+            }
+            if !is_done {
+                return raise(cpu, vmx, row, Fault::Protection);
+            }
             vmx.skip_instruction();
         }
         // The TPR is L1's: a lower one may unblock an interrupt, and VMCS01's TPR threshold must not exceed it.

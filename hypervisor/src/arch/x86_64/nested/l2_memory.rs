@@ -15,6 +15,7 @@ use crate::arch::x86_64::exit::basic;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::Field;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vm::guest_memory::{Place, Ram};
 
 /// Reason for not making an access.
@@ -91,6 +92,17 @@ impl L2Memory {
             return Err(Refusal::Exit { exit, linear, physical });
         }
         Ok((address, PAGE_SIZE - physical % PAGE_SIZE))
+    }
+
+    /// Reads the PDPTEs at an L2 physical address, as MOV to a control register loads them: a read, whatever flags L1's EPT has ("EPT
+    /// Violations"). `None` if one is invalid, or L1's EPT denies the access.
+    pub fn pdptes(&self, table: u64) -> Option<[u64; 4]> {
+        cr0::pdptes(self.l1.0, self.in_l1(table, Rights::READ)?)
+    }
+
+    /// Fails if L1's EPT denied [`pdptes`](Self::pdptes): the exit has no linear address.
+    pub fn check_pdptes(&self) -> Result<(), Refusal> {
+        self.check(0, 0)
     }
 
     /// Fails if L1's EPT denied an access. `kind`: bits of the exit qualification of a violation.

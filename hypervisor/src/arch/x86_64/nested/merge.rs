@@ -233,27 +233,47 @@ impl GuestVmx {
             self.vmcs02().reloaded = efer | pat | reloaded(entry::LOAD_DEBUG, exit::SAVE_DEBUG);
         }
         let reloaded = if changed { ALL_LOADED } else { self.vmcs02().reloaded };
-        let get = |field| self.vmcs12.get(field);
         if reloaded & entry::LOAD_EFER != 0 {
             // Without "load IA32_EFER" an entry sets LMA from "IA-32e mode guest", and LME as well if CR0.PG is set.
             let long = if loads(entry::IA32E_GUEST) { LMA } else { 0 };
             let paging = long != 0 || vmcs::read(Field::GUEST_CR0) & cr0::PG != 0;
             let efer = match paging {
-                _ if loads(entry::LOAD_EFER) => get(Field::GUEST_EFER),
+                _ if loads(entry::LOAD_EFER) => self.vmcs12.get(Field::GUEST_EFER),
                 true => l1.efer & !(LMA | LME) | long | long >> 2,
                 false => l1.efer & !LMA | long,
             };
             if changed || vmcs::read(Field::GUEST_EFER) != efer {
+                if !loads(entry::LOAD_EFER) {
+                    self.keep(exit::SAVE_EFER, &[Field::GUEST_EFER]);
+                }
                 vmcs::write(Field::GUEST_EFER, efer);
             }
         }
         if reloaded & entry::LOAD_PAT != 0 {
-            vmcs::write(Field::GUEST_PAT, if loads(entry::LOAD_PAT) { get(Field::GUEST_PAT) } else { l1.pat });
+            let of_l2 = loads(entry::LOAD_PAT);
+            if !of_l2 {
+                self.keep(exit::SAVE_PAT, &[Field::GUEST_PAT]);
+            }
+            vmcs::write(Field::GUEST_PAT, if of_l2 { self.vmcs12.get(Field::GUEST_PAT) } else { l1.pat });
         }
         if reloaded & entry::LOAD_DEBUG != 0 {
             let of_l2 = loads(entry::LOAD_DEBUG);
+            if !of_l2 {
+                self.keep(exit::SAVE_DEBUG, &[Field::GUEST_DEBUGCTL, Field::GUEST_DR7]);
+            }
+            let get = |field| self.vmcs12.get(field);
             vmcs::write(Field::GUEST_DEBUGCTL, if of_l2 { get(Field::GUEST_DEBUGCTL) & !LBR } else { l1.debugctl });
             vmcs::write(Field::GUEST_DR7, if of_l2 { get(Field::GUEST_DR7) } else { l1.dr7 });
+        }
+    }
+
+    /// Saves registers of L2 that its last exit saved, by the control `save`, and only VMCS02 has: L1's values replace them there, and L1
+    /// reads L2's if the entry fails.
+    #[cold]
+    fn keep(&mut self, save: u32, fields: &[Field]) {
+        if let Some(controls) = self.unsaved.filter(|controls| controls & save != 0) {
+            fields.iter().for_each(|&field| self.vmcs12.set_unchanged(field, vmcs::read(field)));
+            self.unsaved = Some(controls & !save);
         }
     }
 

@@ -49,11 +49,17 @@ pub fn read() -> u64 {
     vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
 }
 
+/// Writes CR0 for the loaded guest, whose PDPTEs are in its VM's RAM: see [`write_with`].
+pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
+    write_with(written, kept, |table| pdptes(vm, table))
+}
+
 /// Writes CR0 for the loaded guest. Bits in `kept` belong to a guest hypervisor: they keep their value, and only the
-/// read shadow changes. Returns false if the value is invalid (the manual, "MOV—Move to/from Control Registers").
+/// read shadow changes. `pdptes` reads the PDPTEs at a guest-physical address, as [`pdptes`]. Returns false if the value
+/// is invalid (the manual, "MOV—Move to/from Control Registers"), or there are no PDPTEs.
 #[cold]
 #[inline(never)]
-pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
+pub fn write_with(written: u64, kept: u64, pdptes: impl FnOnce(u64) -> Option<[u64; 4]>) -> bool {
     const LME: u64 = 1 << 8;
     const PCIDE: u64 = 1 << 17;
     /// Type of TR: a TSS of 32 or 64 bits.
@@ -72,7 +78,7 @@ pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
     }
     if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {
         // PAE paging is enabled, or its pointers are reloaded ("PDPTE Registers").
-        let Some(pointers) = pdptes(vm) else { return false };
+        let Some(pointers) = pdptes(table()) else { return false };
         write_pdptes(pointers);
     }
     // Enabling or disabling paging with EFER.LME set changes EFER.LMA.
@@ -112,7 +118,7 @@ pub fn load_cr3(vm: &'static Vm) -> bool {
     if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
     }
-    let pointers = pdptes(vm);
+    let pointers = pdptes(vm, table());
     write_pdptes(pointers.unwrap_or_default());
     pointers.is_some()
 }
@@ -124,14 +130,18 @@ pub fn reload_pdptes(vm: &'static Vm) -> bool {
     if !has_paging || vmcs::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
     }
-    pdptes(vm).map(write_pdptes).is_some()
+    pdptes(vm, table()).map(write_pdptes).is_some()
 }
 
-/// Reads the PDPTEs at CR3; `None` if a present one has reserved bits set.
-fn pdptes(vm: &'static Vm) -> Option<[u64; 4]> {
+/// Address of the PDPTEs.
+fn table() -> u64 {
+    vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0
+}
+
+/// Reads the PDPTEs at an address in a VM's RAM; `None` if a present one has reserved bits set.
+pub fn pdptes(vm: &'static Vm, table: u64) -> Option<[u64; 4]> {
     const PRESENT: u64 = 1;
     let reserved = 0b1_1110_0110 | u64::MAX << (cpuid(0x8000_0008, 0).eax & 0x3f);
-    let table = vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0;
     let mut pointers = [0; 4];
     for (pointer, at) in pointers.iter_mut().zip((table..).step_by(8)) {
         // Memory without RAM reads as all ones.
