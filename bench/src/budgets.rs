@@ -7,7 +7,7 @@ use serde::Deserialize;
 use stile_blob::Techniques;
 
 use super::host::{self, Figure, Host, Request, Together, measure_together};
-use super::operation::{Needs, Operation};
+use super::operation::Needs;
 use super::platform::{self, PLATFORMS, Platform};
 use super::{counts, probe};
 use stile::cargo;
@@ -97,13 +97,18 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
             plugin: plugin.as_deref(),
             progress: &|_| {},
         };
-        if platform.has_plugin {
-            let figures = Host::Stile.measure(&request)?;
-            failures.extend(figures.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
-            failures.extend(missing(of, figures.iter().map(|figure| figure.operation.as_str()), budgets));
-        } else {
-            failures.extend(exceeded_together(of, &measure_together(&request)?, budgets));
+        let mut figures = Vec::new();
+        let mut alone = operations.clone();
+        if !platform.has_plugin {
+            alone.retain(|operation| operation.needs != Needs::One);
+            let together = measure_together(&request)?;
+            failures.extend(exceeded_together(of, &together, budgets));
+            figures.extend(together.figures);
         }
+        let measured = Host::Stile.measure(&Request { operations: &alone, ..request })?;
+        failures.extend(measured.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
+        figures.extend(measured);
+        failures.extend(missing(of, figures.iter().map(|figure| figure.operation.as_str()), budgets));
     }
     Ok(failures)
 }
@@ -137,14 +142,12 @@ fn techniques(of: &str) -> Result<Techniques> {
     }
 }
 
-/// Parses the file. Each operation must have a budget on its platform's default CPU model; on a platform that measures all operations in
-/// one run, only operations that need one CPU.
+/// Parses the file. Each operation must have a budget on its platform's default CPU model.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
     for platform in &PLATFORMS {
         let most = budgets.plain.get(platform.cpu());
-        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One;
-        for operation in platform.operations.iter().filter(must) {
+        for operation in platform.operations {
             let budget = most.and_then(|budgets| budgets.get(operation.name));
             let given = budget.is_some_and(|budget| budget.is_whole(platform));
             anyhow::ensure!(given, "{} has no budget on {}", operation.name, platform.cpu());
@@ -191,7 +194,6 @@ fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, 
         let reasons: Vec<_> = together.exits.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         failures.push(format!("all operations on {cpu}: {exits} exits, and their budgets are {most}: {}", reasons.join(", ")));
     }
-    failures.extend(missing(cpu, together.figures.iter().map(|figure| figure.operation.as_str()), budgets));
     failures
 }
 
@@ -295,7 +297,6 @@ mod tests {
         assert_eq!(run(101, 35.0, 4.0), ["all operations on pc: 101 exits, and their budgets are 100: 101 HVC"]);
         assert_eq!(run(100, 36.0, 4.0), ["hyp_call on pc: 36.000 instructions, 1.000 more than its budget of 35"]);
         assert_eq!(run(100, 35.0, 5.0), ["hyp_call on pc: 5.000 VMREADs, 1.000 more than its budget of 4"]);
-        let nothing = Together { figures: Vec::new(), exits: BTreeMap::new() };
-        assert_eq!(exceeded_together("pc", &nothing, &budgets), ["hyp_call on pc was not measured"]);
+        assert_eq!(missing("pc", std::iter::empty(), &budgets), ["hyp_call on pc was not measured"]);
     }
 }
