@@ -44,6 +44,8 @@ pub const CLOSED: u8 = 0xcc;
 pub const DESTINATION: usize = ENTRY + 10;
 /// Offset in a slot of the vector.
 pub const VECTOR: usize = 7;
+/// The vector that slots send. The proof covers no other.
+pub const NOTIFICATION: u8 = 0xf0;
 /// Offset in a slot behind the VMFUNC that leaves: where the code of the guest's own view continues.
 pub const RETURN: usize = LEAVE + VMFUNC;
 

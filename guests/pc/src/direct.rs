@@ -68,13 +68,14 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 
 type Test = fn() -> Result<(), &'static str>;
 
-const TESTS: [(&str, Test); 9] = [
+const TESTS: [(&str, Test); 10] = [
     ("features", features),
     ("refusals", refusals),
     ("to_running", to_running),
     ("to_halted", to_halted),
     ("to_all_halted", to_all_halted),
     ("masked_halt", masked_halt),
+    ("stepped", stepped),
     ("command_of_init", command_of_init),
     ("end_by_control", end_by_control),
     ("end_by_the_apic", end_by_the_apic),
@@ -319,6 +320,49 @@ fn masked_halt() -> Result<(), &'static str> {
     send_by_register(1, command::NMI | command::ASSERT);
     check!(wait(|| DONE.load(Ordering::SeqCst) == others()), "an NMI does not wake it");
     check!(wait(|| count(VECTOR) == 1), "the interrupt is lost");
+    Ok(())
+}
+
+/// A sender that steps through the gate gets to its end.
+fn stepped() -> Result<(), &'static str> {
+    const DEBUG: u8 = 1;
+    if others() == 0 || !has_gate() {
+        return Ok(());
+    }
+    exception::handle(
+        DEBUG,
+        Some(|_| {
+            if count(DEBUG) > 10_000 {
+                println!("FAIL stepped: it never ends\nEXIT: STATUS=1");
+                machine::off();
+            }
+        }),
+    );
+    exception::handle(VECTOR, None);
+    others::give(sti);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == others()), "they do nothing");
+    let target = descriptor(1);
+    target.requests[usize::from(VECTOR >> 5)].fetch_or(1 << (VECTOR & 31), Ordering::SeqCst);
+    target.control.fetch_or(ON, Ordering::SeqCst);
+    // SAFETY: the code at the entry changes ECX and flags, and returns; the handler of steps changes nothing.
+    unsafe {
+        asm!(
+            "pushfq",
+            "or dword ptr [rsp], {tf}",
+            "popfq",
+            "call {entry}",
+            "pushfq",
+            "and dword ptr [rsp], ~{tf}",
+            "popfq",
+            entry = in(reg) gate::entry(1),
+            tf = const 0x100,
+            inout("eax") 0 => _,
+            inout("ecx") 1 => _,
+        );
+    }
+    check!(wait(|| count(VECTOR) == 1), "the other is not notified");
+    // CALL, VMFUNC, RET, and those that end it.
+    check!(count(DEBUG) == 6, "another number of steps");
     Ok(())
 }
 

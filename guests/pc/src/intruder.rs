@@ -187,8 +187,12 @@ const SENT: u64 = 600;
 /// Executes VMFUNC in user mode, by addresses outside of the last GiB and in it, and counts interrupts.
 fn user() -> ! {
     const AT: usize = 0x100;
-    /// XOR EAX, EAX; MOV ECX, 1; VMFUNC; JMP to the first one.
-    const LOOP: [u8; 12] = [0x31, 0xc0, 0xb9, 1, 0, 0, 0, 0x0f, 0x01, 0xd4, 0xeb, 0xf4];
+    /// CLI; MOV ECX, 64; DEC ECX; JNZ to DEC; XOR EAX, EAX; MOV ECX, 1; STI; VMFUNC; JMP to CLI. What arrives before STI is taken behind
+    /// VMFUNC, in the gate.
+    const LOOP: [u8; 23] =
+        [0xfa, 0xb9, 64, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0x31, 0xc0, 0xb9, 1, 0, 0, 0, 0xfb, 0x0f, 0x01, 0xd4, 0xeb, 0xe9];
+    /// RFLAGS.IF, and IOPL 3, with which user code may execute CLI and STI.
+    const USER_FLAGS: u64 = 0x3202;
     const OUTSIDE: u64 = (1 << 39) + (511 << 30);
     let code = (&raw mut CODE).cast::<u8>();
     // SAFETY: the page is larger, and is executed below; the table is in use, and this vector does not come yet.
@@ -200,7 +204,7 @@ fn user() -> ! {
     for (number, page) in [OUTSIDE, gate::LAST].into_iter().enumerate() {
         WANTED.store(SENT * (number as u64 + 1), Ordering::SeqCst);
         let mut registers = [0u64; 20];
-        (registers[RIP], registers[CS], registers[SS], registers[FLAGS]) = (page + AT as u64, USER_64, USER_DATA, 0x202);
+        (registers[RIP], registers[CS], registers[SS], registers[FLAGS]) = (page + AT as u64, USER_64, USER_DATA, USER_FLAGS);
         // SAFETY: interrupts come back here, and exceptions.
         unsafe { attack(&registers) };
         let (taken, wanted) = (TAKEN.load(Ordering::SeqCst), WANTED.load(Ordering::SeqCst));

@@ -8,8 +8,8 @@ mod yaxpeax;
 use rules::{Allowed, Refused, check, check_range};
 use stile_gate::page::{self, SIZE, SLOT, SLOTS, Target, is_expressible, slot};
 
-/// The vectors of slots: that of notifications.
-const VECTORS: [u8; 1] = [0xf0];
+/// The vectors of slots.
+const VECTORS: [u8; 1] = [page::NOTIFICATION];
 
 fn page(slot_of: impl Fn(usize) -> [u8; SLOT]) -> [u8; SIZE] {
     let mut page = [0; SIZE];

@@ -39,6 +39,9 @@ pub const fn field_access(reason: u32, encoding: u32) -> u32 {
     instruction(reason) | encoding << 16
 }
 
+/// The key of an exit in the gate view that interrupted the delivery of an event: no basic exit reason.
+pub const GATE_DELIVERY: u32 = 0xffff;
+
 /// Basic exit reasons of L2 that have a name here.
 const EXITS: [(u32, &str); 33] = [
     (0, "exception or NMI"),
@@ -76,8 +79,8 @@ const EXITS: [(u32, &str); 33] = [
     (56, "APIC write"),
 ];
 
-/// VMX instructions.
-const INSTRUCTIONS: [(u32, &str); 11] = [
+/// VMX instructions, and exits in the gate view.
+const INSTRUCTIONS: [(u32, &str); 12] = [
     (19, "VMCLEAR"),
     (20, "VMLAUNCH"),
     (21, "VMPTRLD"),
@@ -89,6 +92,7 @@ const INSTRUCTIONS: [(u32, &str); 11] = [
     (27, "VMXON"),
     (50, "INVEPT"),
     (53, "INVVPID"),
+    (GATE_DELIVERY, "delivery put back"),
 ];
 
 /// The name of a basic exit reason.
@@ -179,6 +183,7 @@ mod tests {
         assert_eq!(dynamic(reason::RDMSR, msr(0x1b)), "IA32_APIC_BASE");
         assert_eq!(dynamic(reason::WRMSR, msr(0x1234)), "MSR 0x1234");
         assert_eq!(dynamic(reason::VMX, instruction(24)), "VMRESUME");
+        assert_eq!(dynamic(reason::VMX, GATE_DELIVERY), "delivery put back");
         assert_eq!(dynamic(reason::VMX, field_access(23, 0x681e)), "VMREAD GUEST_RIP");
         assert_eq!(dynamic(reason::VMX, field_access(25, 0x7fff)), "VMWRITE 0x7fff");
         assert_eq!(dynamic(reason::L2, exit_of_l2(10, true)), "FORWARDED CPUID");

@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 
-use stile_blob::{Blob, IpiAccess};
+use stile_blob::{ApicVirtualization, Blob, IpiAccess};
 
 use crate::address_space::Span;
 use crate::arch::x86_64::host::board::{Board, LOW};
@@ -63,14 +63,18 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     crate::start(cpu, &blob)
 }
 
-/// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and can have one.
+/// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and will get one.
 fn wants_gate(board: &Board, blob: &Span) -> bool {
     // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes to it.
     let bytes = unsafe { core::slice::from_raw_parts(address_space::physical(blob.start), (blob.end - blob.start) as usize) };
     // APIC ID 255 is all CPUs.
-    gate::refusal_of_cpu().is_none()
-        && board.tables.cpus.iter().all(|&apic| apic < 255)
-        && Blob::parse(bytes).is_ok_and(|blob| blob.vms.clone().any(|vm| vm.techniques.ipi == IpiAccess::Gate))
+    let gets_one = |blob: Blob<'_>| {
+        let level = vmx::features().apic;
+        let mut vms = blob.vms.clone().map(|vm| vm.techniques);
+        !speculation::needs_at_exits(blob.settings.mitigations)
+            && vms.any(|vm| vm.ipi == IpiAccess::Gate && vm.apic_virtualization.min(level) == ApicVirtualization::Posted)
+    };
+    gate::refusal_of_cpu().is_none() && board.tables.cpus.iter().all(|&apic| apic < 255) && Blob::parse(bytes).is_ok_and(gets_one)
 }
 
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {

@@ -1,7 +1,7 @@
 //! Exits in the gate view ([`crate::arch::x86_64::vm::gate`]). Each leads back to the guest's own view.
 
 use stile_gate::page::{self, ENTRY, JUMP, LEAVE, RETURN, SEND, SENT, SLOT, VMFUNC};
-use stile_ledger::x86_64::reason;
+use stile_ledger::x86_64::{key, reason};
 
 use super::exception;
 use crate::arch::x86_64::exit::{Outcome, basic};
@@ -20,8 +20,23 @@ extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
     if !interrupts_guest() {
         return true;
     }
+    if vmcs::read(Field::EXIT_REASON) & 0xffff == basic::EXCEPTION && exception::is_debug(vmcs::read(Field::EXIT_INTERRUPTION)) {
+        complete(cpu);
+    }
     restart();
     false
+}
+
+/// Notifies the vCPU for a sender that a debug exception interrupts on its way to that: it would be interrupted again and again.
+#[cold]
+fn complete(cpu: &mut Cpu) {
+    let rip = vmcs::read(Field::GUEST_RIP);
+    let slot = rip & !(SLOT as u64 - 1);
+    if may_send() && matches!((rip - slot) as usize, SEND | ENTRY | JUMP) && direct::notify_slot(cpu, slot as usize % page::SIZE / SLOT) {
+        // It may be the sender itself.
+        delivery::pull(cpu);
+        vmcs::write(Field::GUEST_RIP, slot + RETURN as u64);
+    }
 }
 
 /// Whether the exit is an event between two instructions: from outside, or a debug exception.
@@ -69,7 +84,7 @@ extern "C" fn handle_gate(cpu: &mut Cpu) -> Outcome {
         delivery::put_back(cpu, event);
         if event & TYPE == EXTERNAL {
             restart();
-            return Outcome::again(reason::VMX.other());
+            return Outcome::again(cpu.loaded().ledger().row_for(reason::VMX, key::GATE_DELIVERY));
         }
     }
     let rip = vmcs::read(Field::GUEST_RIP);

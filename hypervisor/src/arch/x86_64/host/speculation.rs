@@ -56,14 +56,25 @@ fn identity() -> Identity {
     Identity { leaf_7_edx, capabilities }
 }
 
+/// The mitigations that the boot CPU needs, or all that it can execute.
+fn plan(mode: Mitigations) -> Plan {
+    match mode {
+        Mitigations::Auto | Mitigations::Off => Plan::new(FIRST.get()),
+        Mitigations::All => Plan::all(FIRST.get()),
+    }
+}
+
+/// Whether [`apply`] will make exits and entries go through `mitigated.S`.
+pub fn needs_at_exits(mode: Mitigations) -> bool {
+    mode != Mitigations::Off && plan(mode).is_needed_at_exits()
+}
+
 /// Applies mitigations before the first guest runs, and logs them. CPUs that differ from the boot CPU are not used.
 pub fn apply(mode: Mitigations) {
-    let identity = FIRST.get();
-    let plan = match mode {
-        Mitigations::Auto => Plan::new(identity),
-        Mitigations::All => Plan::all(identity),
-        Mitigations::Off => return log!("speculation: mitigations are off; needed: {}", Plan::new(identity)),
-    };
+    let plan = plan(mode);
+    if mode == Mitigations::Off {
+        return log!("speculation: mitigations are off; needed: {plan}");
+    }
     let flags = [
         (plan.is_needed_at_exits(), AT_EXITS),
         (plan.targets == Targets::SetAtExits, IBRS_AT_EXITS),

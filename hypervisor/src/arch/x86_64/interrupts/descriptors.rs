@@ -61,6 +61,7 @@ impl Direct {
         }
         ANY.store(true, Ordering::SeqCst);
         if ipi == IpiAccess::Gate {
+            log!("a gate for interprocessor interrupts: tried on this CPU model in the emulator only, not on hardware");
             return Ok(Some(Direct::Gate(Gate::new(ept, arena)?)));
         }
         idt::FOREIGN.store(true, Ordering::SeqCst);

@@ -118,6 +118,14 @@ pub fn notify_by_exit(cpu: &mut Cpu, slot: usize) -> Slot {
     Slot::Notified
 }
 
+/// Notifies a vCPU for the loaded one, which was interrupted in its slot of the gate. Returns false if there is no such vCPU.
+pub fn notify_slot(cpu: &mut Cpu, slot: usize) -> bool {
+    let sender = cpu.vcpu();
+    let Some(&target) = sender.vm().vcpus.get(slot) else { return false };
+    delivery::notify(target, Some(cpu), true);
+    true
+}
+
 /// Applies to the loaded vCPU whether it may enter the gate, if its VM has one.
 fn open_gate(cpu: &mut Cpu, vcpu: &Vcpu) {
     let Some(gate) = gate_of(vcpu) else { return };

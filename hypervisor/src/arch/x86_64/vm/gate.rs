@@ -27,10 +27,10 @@ pub struct Gate {
     clean: [AtomicU64; MAX_CPUS / 64],
 }
 
-/// Families and models of CPUs for which a gate was tried: 55H is Skylake-X, and Bochs's `corei7_skylake_x`. Others may read
-/// something else than zero between the registers of an APIC, such as stale data (CVE-2022-21233), which a guest could use
-/// as entries of tables (docs/x86-gate.md, "Limits").
-const TRIED: [(u32, u32); 1] = [(6, 0x55)];
+/// Families and models of CPUs for which a gate was tried in the emulator, and on no hardware: 55H is Bochs's `corei7_skylake_x`,
+/// after Skylake-X. Others may read something else than zero between the registers of an APIC, such as stale data
+/// (CVE-2022-21233), which a guest could use as entries of tables (docs/x86-gate.md, "Limits").
+const TRIED_IN_EMULATOR: [(u32, u32); 1] = [(6, 0x55)];
 
 /// Returns the reason why this CPU is refused a gate.
 pub fn refusal_of_cpu() -> Option<&'static str> {
@@ -38,8 +38,8 @@ pub fn refusal_of_cpu() -> Option<&'static str> {
     let model = (signature >> 8 & 0xf, signature >> 4 & 0xf | signature >> 12 & 0xf0);
     if !vmx::features().gate {
         Some("the CPU has no EPTP switching, execute-only pages or 1 GiB pages")
-    } else if !TRIED.contains(&model) {
-        Some("it was not tried on this CPU model")
+    } else if !TRIED_IN_EMULATOR.contains(&model) {
+        Some("it was not tried on this CPU model, not even in the emulator")
     } else if xapic::is_locked() {
         Some("firmware has locked the CPU's APIC in x2APIC mode")
     } else {
@@ -62,6 +62,8 @@ pub fn refusal() -> Option<&'static str> {
 
 // Each vCPU has a slot of its own.
 const _: () = assert!(pc::MAX_VCPUS <= SLOTS);
+// The proof is for this vector.
+const _: () = assert!(page::NOTIFICATION == vector::POSTED);
 
 impl Gate {
     /// Builds the view for a VM whose own second stage is `own`.
@@ -89,7 +91,7 @@ impl Gate {
         unsafe { address_space::physical(list).cast::<[u64; 2]>().write([own, pointer]) };
         // SAFETY: the page was just allocated, zeroed, and is permanent as the arena; all accesses are atomic.
         let code = unsafe { core::slice::from_raw_parts(address_space::physical(code).cast::<AtomicU8>(), page::SIZE) };
-        let empty = page::slot(None, vector::POSTED);
+        let empty = page::slot(None, page::NOTIFICATION);
         code.iter().zip(empty.iter().cycle()).for_each(|(at, &byte)| at.store(byte, Ordering::Relaxed));
         Ok(Gate { own, pointer, list, code, clean: [const { AtomicU64::new(0) }; MAX_CPUS / 64] })
     }
