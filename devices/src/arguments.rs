@@ -2,24 +2,59 @@
 
 use std::path::PathBuf;
 
+use crate::Mac;
+
+/// The accepted forms.
+const EXPECTED: &str = "expected block=FILE, block=FILE,readonly or net=BRIDGE,mac=ADDRESS";
+
 /// A device to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceArgument {
-    /// File or block device with the content of the disk.
-    pub file: PathBuf,
-    /// The client can't write.
-    pub read_only: bool,
+pub enum DeviceArgument {
+    /// A disk.
+    Block {
+        /// File or block device with the content of the disk.
+        file: PathBuf,
+        /// The client can't write.
+        read_only: bool,
+    },
+    /// A network card.
+    Net {
+        /// The bridge that it is a port of.
+        bridge: String,
+        /// The client's address.
+        mac: Mac,
+    },
 }
 
-/// Reads an argument `block=FILE` or `block=FILE,readonly`.
+/// Reads an argument `block=FILE`, `block=FILE,readonly` or `net=BRIDGE,mac=ADDRESS`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
 pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
-    let wrong = || format!("{argument}: expected block=FILE or block=FILE,readonly");
-    let file = argument.strip_prefix("block=").ok_or_else(wrong)?;
+    let parsed = match argument.split_once('=') {
+        Some(("block", file)) => block(file),
+        Some(("net", card)) => net(card),
+        _ => None,
+    };
+    parsed.ok_or_else(|| format!("{argument}: {EXPECTED}"))
+}
+
+fn block(file: &str) -> Option<DeviceArgument> {
     let (file, read_only) = file.strip_suffix(",readonly").map_or((file, false), |file| (file, true));
-    if file.is_empty() { Err(wrong()) } else { Ok(DeviceArgument { file: file.into(), read_only }) }
+    (!file.is_empty()).then(|| DeviceArgument::Block { file: file.into(), read_only })
+}
+
+fn net(card: &str) -> Option<DeviceArgument> {
+    let (bridge, mac) = card.split_once(",mac=")?;
+    (!bridge.is_empty()).then_some(DeviceArgument::Net { bridge: bridge.to_owned(), mac: address(mac)? })
+}
+
+/// Reads an individual Ethernet address: six bytes in hexadecimal digits.
+fn address(text: &str) -> Option<Mac> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let mac: Mac = bytes?.try_into().ok()?;
+    let is_group = mac[0] & 1 != 0;
+    (!is_group).then_some(mac)
 }
 
 #[cfg(test)]
@@ -28,10 +63,13 @@ mod tests {
 
     #[test]
     fn devices_are_parsed() {
-        let device = |file: &str, read_only| Ok(DeviceArgument { file: file.into(), read_only });
-        assert_eq!(parse("block=/dev/vda"), device("/dev/vda", false));
-        assert_eq!(parse("block=a,b,readonly"), device("a,b", true));
-        for wrong in ["", "block=", "block=,readonly", "net=tap0", "/dev/vda"] {
+        let disk = |file: &str, read_only| Ok(DeviceArgument::Block { file: file.into(), read_only });
+        assert_eq!(parse("block=/dev/vda"), disk("/dev/vda", false));
+        assert_eq!(parse("block=a,b,readonly"), disk("a,b", true));
+        let card = DeviceArgument::Net { bridge: "net0".into(), mac: [0x52, 0x54, 0, 0x73, 0x76, 0x0a] };
+        assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a"), Ok(card));
+        let wrong = ["", "block=", "block=,readonly", "/dev/vda", "net=net0", "net=,mac=52:54:00:00:00:00", "net=a,mac=52:54:00:00:00"];
+        for wrong in wrong.into_iter().chain(["net=a,mac=01:00:5e:00:00:00", "net=a,mac=52:54:00:00:00:00:00"]) {
             assert!(parse(wrong).unwrap_err().contains("expected block=FILE"), "{wrong}");
         }
     }

@@ -2,10 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use stile_virtio::server;
 use vm_memory::mmap::MmapRegion;
@@ -53,11 +56,26 @@ impl Device {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Waits for an interrupt since the last call, or since the device was opened.
+    /// Waits for an interrupt since the last call, or since the device was opened; or until `other` is readable. Returns whether there
+    /// was an interrupt.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn wait(&self) -> io::Result<()> {
+    /// The kernel's; `other` can't be used any more.
+    pub fn wait(&self, other: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        let Some(other) = other else { return self.read().map(|()| true) };
+        let mut files = [PollFd::new(&self.file, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        match poll(&mut files, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [device, other] = files.map(|file| file.revents());
+        if other.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if device.is_empty() { Ok(false) } else { self.read().map(|()| true) }
+    }
+
+    fn read(&self) -> io::Result<()> {
         // A signal is no interrupt of the device, but the caller finds no events then.
         match (&self.file).read(&mut [0; 4]) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),

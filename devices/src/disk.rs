@@ -9,8 +9,10 @@ use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR,
     VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
-use virtio_queue::{DescriptorChain, Reader, Writer};
+use virtio_queue::{DescriptorChain, Error, Queue, Reader, Writer};
 use vm_memory::GuestMemoryMmap;
+
+use crate::server::{Backend, Progress, use_buffers};
 
 /// Unit of addresses and sizes of a disk, in bytes.
 pub const SECTOR: u64 = 512;
@@ -66,34 +68,16 @@ impl Disk {
         Ok(Self { file, sectors, read_only, write_through: true, buffer: vec![0; CHUNK].into() })
     }
 
-    /// Bits of the features that the device offers.
-    pub fn features(&self) -> u64 {
-        let read_only = if self.read_only { 1 << VIRTIO_BLK_F_RO } else { 0 };
-        1 << VIRTIO_BLK_F_SEG_MAX | 1 << VIRTIO_BLK_F_BLK_SIZE | 1 << VIRTIO_BLK_F_FLUSH | read_only
-    }
-
-    /// The beginning of configuration space (section 5.2.4): words and their offsets.
-    pub fn configuration(&self) -> [(u64, u32); 4] {
-        // A descriptor each for a request's header and status.
-        let segments = u32::from(QUEUE_SIZE) - 2;
-        [(0, self.sectors as u32), (4, (self.sectors >> 32) as u32), (12, segments), (20, SECTOR as u32)]
-    }
-
-    /// Follows the features that the driver accepts.
-    pub fn negotiated(&mut self, features: u64) {
-        self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
-    }
-
     /// Writes everything to stable storage.
     ///
     /// # Errors
     /// The file's.
-    pub fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> io::Result<()> {
         if self.read_only { Ok(()) } else { self.file.sync_data() }
     }
 
     /// Answers a request. Returns the number of bytes that were written into the client's buffers.
-    pub fn answer(&mut self, memory: &GuestMemoryMmap, chain: DescriptorChain<&GuestMemoryMmap>) -> u32 {
+    fn answer(&mut self, memory: &GuestMemoryMmap, chain: DescriptorChain<&GuestMemoryMmap>) -> u32 {
         // A chain without room for a status can't be answered.
         let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
         let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
@@ -154,6 +138,35 @@ impl Disk {
             at += length as u64;
         }
         if self.write_through { Ok(self.file.sync_data()?) } else { Ok(()) }
+    }
+}
+
+impl Backend for Disk {
+    const QUEUE_SIZES: &'static [u16] = &[QUEUE_SIZE];
+
+    fn features(&self) -> u64 {
+        let read_only = if self.read_only { 1 << VIRTIO_BLK_F_RO } else { 0 };
+        1 << VIRTIO_BLK_F_SEG_MAX | 1 << VIRTIO_BLK_F_BLK_SIZE | 1 << VIRTIO_BLK_F_FLUSH | read_only
+    }
+
+    /// Capacity, maximum number of segments, and size of a block (section 5.2.4).
+    fn configuration(&self) -> Vec<(u64, u32)> {
+        // A descriptor each for a request's header and status.
+        let segments = u32::from(QUEUE_SIZE) - 2;
+        vec![(0, self.sectors as u32), (4, (self.sectors >> 32) as u32), (12, segments), (20, SECTOR as u32)]
+    }
+
+    fn negotiated(&mut self, features: u64) {
+        self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+    }
+
+    fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
+        let [queue] = queues else { return Err(Error::QueueNotReady) };
+        use_buffers(memory, queue, |chain| self.answer(memory, chain))
+    }
+
+    fn client_ended(&mut self) -> io::Result<()> {
+        self.flush()
     }
 }
 

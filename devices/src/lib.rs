@@ -1,19 +1,25 @@
 //! Serves virtio devices of other VMs: the server's side of docs/served-devices.md, for Linux.
 //!
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
-//! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and takes requests from the queue, which a
-//! [`Disk`] answers. [`supervisor`] runs a process for each device.
+//! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
+//! the queues: a [`Disk`], or a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]). [`supervisor`] runs a process
+//! for each device.
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
-//! refuse ends in DEVICE_NEEDS_RESET, and what a disk can't do in VIRTIO_BLK_S_IOERR.
+//! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver
+//! sends in nothing.
 
 mod arguments;
 mod device;
 mod disk;
+mod network;
 mod server;
 pub mod supervisor;
+mod tap;
 
 pub use arguments::{DeviceArgument, parse};
 pub use device::{Device, Page};
 pub use disk::{Disk, QUEUE_SIZE, SECTOR};
-pub use server::{Registers, Server};
+pub use network::{HEADER, Mac, Network, Port};
+pub use server::{Backend, Progress, Registers, Server};
+pub use tap::Tap;

@@ -1,18 +1,20 @@
-//! `stile-devices block=FILE[,readonly] ...`: serves the Nth device of this VM with the content of the Nth file.
+//! `stile-devices block=FILE[,readonly]|net=BRIDGE,mac=ADDRESS ...`: serves the Nth device of this VM by the Nth argument: a disk with the
+//! content of a file, or a network card that is a port of a bridge.
 //!
 //! Ends when all clients are off.
 
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use stile_devices::{Device, Disk, Server, parse, supervisor};
+use stile_devices::{Backend, Device, DeviceArgument, Disk, Network, Server, Tap, parse, supervisor};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
-        [] => Err("usage: stile-devices block=FILE[,readonly] ...".to_owned()),
+        [] => Err("usage: stile-devices block=FILE[,readonly]|net=BRIDGE,mac=ADDRESS ...".to_owned()),
         [flag, number, argument] if flag == "--device" => serve(number, argument),
         _ => supervise(&arguments),
     };
@@ -40,19 +42,38 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
     let path = format!("/dev/stile-served{number}");
     let of_device = |error: io::Error| format!("{path}: {error}");
     let device = Device::open(Path::new(&path)).map_err(of_device)?;
-    let disk = Disk::open(&given.file, given.read_only).map_err(|error| format!("{}: {error}", given.file.display()))?;
-    let (registers, memory) = device.map().map_err(of_device)?;
-    let mut server = Server::new(registers, memory, disk);
+    match given {
+        DeviceArgument::Block { file, read_only } => {
+            let disk = Disk::open(&file, read_only).map_err(|error| format!("{}: {error}", file.display()))?;
+            run(&device, disk, |_| None).map_err(of_device)
+        }
+        DeviceArgument::Net { bridge, mac } => {
+            let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
+            run(&device, Network::new(tap, mac), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
+        }
+    }
+}
+
+/// Serves a device for ever. `source` is the file from which the backend awaits input.
+fn run<B: Backend>(device: &Device, backend: B, source: impl Fn(&B) -> Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let (registers, memory) = device.map()?;
+    let mut server = Server::new(registers, memory, backend);
     server.come_online();
     tell(supervisor::ONLINE);
     let mut was_off = false;
+    let mut has_events = true;
     loop {
-        server.attend();
+        if has_events {
+            server.attend();
+        } else {
+            server.attend_backend();
+        }
         if was_off != server.client_is_off() {
             was_off = !was_off;
             tell(if was_off { supervisor::OFF } else { supervisor::ON });
         }
-        device.wait().map_err(of_device)?;
+        // Without a driver nobody takes input.
+        has_events = device.wait(source(server.backend()).filter(|_| server.has_driver()))?;
     }
 }
 

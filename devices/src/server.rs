@@ -1,16 +1,17 @@
-//! The protocol of a served device's registers, and its queue.
+//! The protocol of a served device's registers, and the state of its queues.
+
+use std::io;
+use std::sync::atomic::Ordering;
 
 use stile_virtio::{client, server, status};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
-use virtio_queue::{Error, Queue, QueueOwnedT, QueueT};
+use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-use crate::disk::{Disk, QUEUE_SIZE};
+/// Buffers of a queue that are used before the client is interrupted and events are looked at.
+pub(crate) const BATCH: usize = 32;
 
-/// Requests that are answered before the client is interrupted and events are looked at.
-const BATCH: usize = 32;
-
-/// Messages about a client's queue, at most: a client can't fill the server's console.
+/// Messages about a client's queues, at most: a client can't fill the server's console.
 const MAX_COMPLAINTS: u32 = 8;
 
 /// The registers of a device, as the server accesses them (`stile_virtio::server`).
@@ -26,54 +27,132 @@ pub(crate) fn read_pair(registers: &impl Registers, offset: u64) -> u64 {
     u64::from(registers.read(offset)) | u64::from(registers.read(offset + 4)) << 32
 }
 
-/// Serves a disk to a client.
-pub struct Server<R> {
+/// The function of a device, behind its queues.
+pub trait Backend {
+    /// Maximum numbers of descriptors of the queues: powers of two.
+    const QUEUE_SIZES: &'static [u16];
+
+    /// Bits of the features that the device offers, beside those of queues.
+    fn features(&self) -> u64;
+
+    /// The words of configuration space that are not 0, with their offsets.
+    fn configuration(&self) -> Vec<(u64, u32)>;
+
+    /// Applies the features that the driver accepts.
+    fn negotiated(&mut self, features: u64);
+
+    /// Uses buffers of the queues, which are as many as [`Self::QUEUE_SIZES`]: of each a batch at most.
+    ///
+    /// # Errors
+    /// A queue makes no sense.
+    fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error>;
+
+    /// Completes the work for a client that has been turned off.
+    ///
+    /// # Errors
+    /// Data can't be written.
+    fn client_ended(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Consequences of serving queues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The client waits for buffers that were used.
+    pub interrupt: bool,
+    /// There may be more work. If not, an interrupt comes when there is.
+    pub more: bool,
+}
+
+/// Uses buffers of a queue, a batch at most. `answer` returns the number of bytes that it has written into one.
+///
+/// # Errors
+/// The queue makes no sense.
+pub fn use_buffers(
+    memory: &GuestMemoryMmap,
+    queue: &mut Queue,
+    mut answer: impl FnMut(DescriptorChain<&GuestMemoryMmap>) -> u32,
+) -> Result<Progress, Error> {
+    queue.disable_notification(memory)?;
+    let mut used = 0;
+    while used < BATCH {
+        let Some(chain) = queue.iter(memory)?.next() else { break };
+        let head = chain.head_index();
+        let written = answer(chain);
+        queue.add_used(memory, head, written)?;
+        used += 1;
+    }
+    let interrupt = used != 0 && queue.needs_notification(memory)?;
+    // Until it is known that there are no more, the driver need not kick.
+    Ok(Progress { interrupt, more: used == BATCH || queue.enable_notification(memory)? })
+}
+
+/// Serves a device to a client.
+pub struct Server<R, B> {
     registers: R,
     memory: GuestMemoryMmap,
-    disk: Disk,
-    /// The queue of a running driver.
-    queue: Option<Queue>,
+    backend: B,
+    /// The queues of a running driver, or none.
+    queues: Vec<Queue>,
     client_is_off: bool,
-    /// Number of times that the queue could not be used.
+    /// Number of times that the queues could not be used.
     complaints: u32,
 }
 
-impl<R: Registers> Server<R> {
+impl<R: Registers, B: Backend> Server<R, B> {
     /// A server, which is offline. `memory` is the client's RAM at the client's addresses.
-    pub const fn new(registers: R, memory: GuestMemoryMmap, disk: Disk) -> Self {
-        Self { registers, memory, disk, queue: None, client_is_off: false, complaints: 0 }
+    pub const fn new(registers: R, memory: GuestMemoryMmap, backend: B) -> Self {
+        Self { registers, memory, backend, queues: Vec::new(), client_is_off: false, complaints: 0 }
     }
 
     /// Offers the device. A driver that ran with an earlier server goes on.
     pub fn come_online(&mut self) {
-        let features = self.disk.features() | 1 << VIRTIO_RING_F_INDIRECT_DESC | 1 << VIRTIO_RING_F_EVENT_IDX;
+        let features = self.backend.features() | 1 << VIRTIO_RING_F_INDIRECT_DESC | 1 << VIRTIO_RING_F_EVENT_IDX;
         // An earlier server may have been killed before its device went offline.
         self.registers.write(server::CONTROL, 0);
         for half in 0..2 {
             self.registers.write(server::DEVICE_FEATURES_SEL, half);
             self.registers.write(server::DEVICE_FEATURES, (features >> (32 * half)) as u32);
         }
-        self.registers.write(server::QUEUE_SEL, 0);
-        self.registers.write(server::QUEUE_SIZE_MAX, QUEUE_SIZE.into());
-        for (offset, value) in self.disk.configuration() {
+        for (number, size) in (0..).zip(B::QUEUE_SIZES) {
+            self.registers.write(server::QUEUE_SEL, number);
+            self.registers.write(server::QUEUE_SIZE_MAX, u32::from(*size));
+        }
+        for (offset, value) in self.backend.configuration() {
             self.registers.write(server::CONFIG + offset, value);
         }
         self.registers.write(server::CONTROL, server::CONTROL_ONLINE);
         self.follow_state();
     }
 
-    /// Handles events and answers requests until there are none: an interrupt comes when there are again.
+    /// Handles events and uses buffers until there are none: an interrupt comes when there are again.
     pub fn attend(&mut self) {
         loop {
             if self.registers.read(server::EVENTS) & server::EVENT_STATE != 0 {
                 self.follow_state();
             }
-            match self.serve() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => self.give_up(&error),
+            if !self.serve() {
+                return;
             }
         }
+    }
+
+    /// Uses buffers for a reason that is not the client's. For events, too, if there is much to do.
+    pub fn attend_backend(&mut self) {
+        if self.serve() {
+            self.attend();
+        }
+    }
+
+    /// The function of the device.
+    pub const fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Whether a driver is running.
+    pub const fn has_driver(&self) -> bool {
+        !self.queues.is_empty()
     }
 
     /// Whether the client's VM is off.
@@ -81,45 +160,49 @@ impl<R: Registers> Server<R> {
         self.client_is_off
     }
 
-    /// Acknowledges a reset, and finds the queue of a driver that has started.
+    /// Acknowledges a reset, and finds the queues of a driver that has started.
     fn follow_state(&mut self) {
         let mut state = self.registers.read(server::STATE);
         if state & server::STATE_RESET != 0 {
-            self.queue = None;
+            self.queues.clear();
             self.registers.write(server::RESET_DONE, 1);
             state = self.registers.read(server::STATE);
         }
         self.client_is_off = state & server::STATE_OFF != 0;
         if state & status::DRIVER_OK == 0 {
-            self.queue = None;
-        } else if self.queue.is_none() && state & status::NEEDS_RESET == 0 {
-            match self.find_queue() {
-                Ok(queue) => self.queue = Some(queue),
+            self.queues.clear();
+        } else if self.queues.is_empty() && state & status::NEEDS_RESET == 0 {
+            match self.find_queues() {
+                Ok(queues) => self.queues = queues,
                 Err(error) => self.give_up(&error),
             }
         }
         if self.client_is_off
-            && let Err(error) = self.disk.flush()
+            && let Err(error) = self.backend.client_ended()
         {
             eprintln!("stile-devices: data of a client that is off can't be written: {error}");
         }
     }
 
-    /// The client's queue makes no sense: its driver must reset it.
+    /// The client's queues make no sense: its driver must reset them.
     fn give_up(&mut self, error: &Error) {
         self.complaints = self.complaints.saturating_add(1);
         if self.complaints <= MAX_COMPLAINTS {
-            eprintln!("stile-devices: the client's queue can't be used: {error}");
+            eprintln!("stile-devices: the client's queues can't be used: {error}");
         }
-        self.queue = None;
+        self.queues.clear();
         self.registers.write(server::NEEDS_RESET, 1);
     }
 
-    fn find_queue(&mut self) -> Result<Queue, Error> {
+    fn find_queues(&mut self) -> Result<Vec<Queue>, Error> {
         let features = read_pair(&self.registers, server::DRIVER_FEATURES);
-        self.disk.negotiated(features);
-        self.registers.write(server::QUEUE_SEL, 0);
-        let mut queue = Queue::new(QUEUE_SIZE)?;
+        self.backend.negotiated(features);
+        (0..).zip(B::QUEUE_SIZES).map(|(number, maximum)| self.find_queue(number, *maximum, features)).collect()
+    }
+
+    fn find_queue(&self, number: u32, maximum: u16, features: u64) -> Result<Queue, Error> {
+        self.registers.write(server::QUEUE_SEL, number);
+        let mut queue = Queue::new(maximum)?;
         let size = self.registers.read(server::QUEUE_SIZE);
         queue.try_set_size(u16::try_from(size).map_err(|_| Error::InvalidSize)?)?;
         queue.try_set_desc_table_address(GuestAddress(read_pair(&self.registers, server::QUEUE_DESC)))?;
@@ -130,30 +213,29 @@ impl<R: Registers> Server<R> {
         if !queue.is_valid(&self.memory) {
             return Err(Error::QueueNotReady);
         }
-        // Requests are answered in their order: those that an earlier server did not answer are next.
-        let next = queue.used_idx(&self.memory, std::sync::atomic::Ordering::Acquire)?.0;
+        // Buffers are used in their order: those that an earlier server did not use are next.
+        let next = queue.used_idx(&self.memory, Ordering::Acquire)?.0;
         queue.set_next_avail(next);
         queue.set_next_used(next);
         Ok(queue)
     }
 
-    /// Answers requests, a batch at most. Returns whether there may be more.
-    fn serve(&mut self) -> Result<bool, Error> {
-        let Some(queue) = &mut self.queue else { return Ok(false) };
-        let memory = &self.memory;
-        queue.disable_notification(memory)?;
-        let mut answered = 0;
-        while answered < BATCH {
-            let Some(chain) = queue.iter(memory)?.next() else { break };
-            let head = chain.head_index();
-            let written = self.disk.answer(memory, chain);
-            queue.add_used(memory, head, written)?;
-            answered += 1;
+    /// Uses buffers, a batch of each queue at most. Returns whether there may be more to do.
+    fn serve(&mut self) -> bool {
+        if self.queues.is_empty() {
+            return false;
         }
-        if answered != 0 && queue.needs_notification(memory)? {
-            self.registers.write(server::INTERRUPT, client::USED_BUFFER);
+        match self.backend.serve(&self.memory, &mut self.queues) {
+            Ok(Progress { interrupt, more }) => {
+                if interrupt {
+                    self.registers.write(server::INTERRUPT, client::USED_BUFFER);
+                }
+                more
+            }
+            Err(error) => {
+                self.give_up(&error);
+                true
+            }
         }
-        // Until it is known that there are no more, the driver need not kick.
-        Ok(answered == BATCH || queue.enable_notification(memory)?)
     }
 }
