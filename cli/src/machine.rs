@@ -253,7 +253,8 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
             }
             if vm.serves != 0 && vm.kernel == KernelSource::Debian(DebianKernel::SERVER) {
-                archive.extend(initramfs::with_server(&debian::served_module(freshness)?, &devices(freshness)?));
+                let modules = [debian::bridge_modules(freshness)?, vec![debian::served_module(freshness)?]].concat();
+                archive.extend(initramfs::with_server(&modules, &devices(freshness)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)
             {
@@ -274,7 +275,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let mut bootargs = bootargs.join(" ").trim().to_owned();
     if let (KernelSource::Disk, Some(command)) = (&vm.kernel, &vm.exec) {
         let marks = Marks::new(number(options.seed)?);
-        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, !vm.networks.is_empty(), &bootargs)?);
+        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, vm.has_network(), &bootargs)?);
         system = Some(System { marks, command: true, size: options.terminal.1 });
     }
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;

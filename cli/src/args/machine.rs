@@ -70,8 +70,9 @@ pub struct MachineArgs {
     /// starts the system on the first one; --exec then runs in that system. With `,served`, another VM serves it, which is added.
     #[arg(long, value_name = "FILE[,readonly][,format=raw][,served]", value_parser = Drive::parse)]
     pub disk: Vec<Drive>,
-    /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs.
-    #[arg(long, value_name = "user[,forward=PORT:VM-PORT]|bridge=NAME", value_parser = Network::parse)]
+    /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs. With `,served`,
+    /// another VM serves it, which is added.
+    #[arg(long, value_name = "user[,forward=PORT:VM-PORT][,served]|bridge=NAME[,served]", value_parser = Network::parse)]
     pub net: Vec<Network>,
 }
 

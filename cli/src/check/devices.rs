@@ -1,8 +1,8 @@
 //! Description of a virtual machine's devices: type, path, and the reason for it.
 
 use crate::config::served::device_name;
-use crate::config::{MachineConfig, units};
-use crate::disk::network::Network;
+use crate::config::{MachineConfig, VmConfig, units};
+use crate::disk::network::{Forward, Network};
 use crate::disk::sharing;
 
 /// The names and descriptions of the `index`th virtual machine's devices.
@@ -30,10 +30,14 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     if !facts.is_empty() {
         facts.push(("PCI", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
     }
-    for (number, served) in vm.served.iter().enumerate() {
+    // The last ones have networks of the configuration.
+    let without = vm.served.len().saturating_sub(vm.served_networks.len());
+    let networks = std::iter::repeat_n(None, without).chain(vm.served_networks.iter().map(Some));
+    for (number, (served, network)) in vm.served.iter().zip(networks).enumerate() {
         let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
         let at = stile_board::map::VIRTIO_BASE + number as u64 * stile_board::map::VIRTIO_STRIDE;
-        facts.push(("served device", format!("virtio {name} at {at:#x}, served by {by}, which can access all of this VM's RAM")));
+        let leads = network.map(|network| format!(", {}", describe(machine, network))).unwrap_or_default();
+        facts.push(("served device", format!("virtio {name} at {at:#x}{leads}, served by {by}, which can access all of this VM's RAM")));
     }
     if vm.serves != 0 {
         let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));
@@ -49,11 +53,15 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
 /// Destination of a network.
 fn describe(machine: &MachineConfig, network: &Network) -> String {
     if let Some(bridge) = &network.bridge {
-        let on_it = |vm: &&crate::config::VmConfig| vm.networks.iter().any(|other| other.bridge.as_ref() == Some(bridge));
+        let on_it = |vm: &&VmConfig| vm.networks.iter().chain(&vm.served_networks).any(|other| other.bridge.as_ref() == Some(bridge));
         let names: Vec<&str> = machine.vms.iter().filter(on_it).map(|vm| &vm.name[..]).collect();
         return format!("bridge {bridge} of {}, and no other VM", names.join(", "));
     }
-    let ports: Vec<String> = network.forwards.iter().map(|forward| format!("{} leads to {}", forward.host, forward.guest)).collect();
+    let lead = |Forward { host, guest, address }: &Forward| match address {
+        Some(address) => format!("{host} leads to {address}:{guest}"),
+        None => format!("{host} leads to {guest}"),
+    };
+    let ports: Vec<String> = network.forwards.iter().map(lead).collect();
     match &ports[..] {
         [] => "through the emulator".to_owned(),
         _ => format!("through the emulator, port {}", ports.join(", ")),

@@ -61,7 +61,7 @@ impl NetworkDraft {
         let place = Place::Flag("--net");
         let given = |text: String| Given::new(text, place.clone());
         let forwards = network.forwards.iter().map(|forward| given(forward.to_string())).collect();
-        Self { forwards, bridge: network.bridge.clone().map(given), place: place.clone() }
+        Self { forwards, bridge: network.bridge.clone().map(given), served: network.served, place: place.clone() }
     }
 
     fn resolve(&self, mistakes: &mut Vec<Mistake>) -> Option<Network> {
@@ -71,7 +71,7 @@ impl NetworkDraft {
         };
         let forwards = self.forwards.iter().map(|given| format!("forward={}", given.value));
         match Network::parse(&words.into_iter().chain(forwards).collect::<Vec<_>>().join(",")) {
-            Ok(network) => Some(network),
+            Ok(network) => Some(Network { served: self.served, ..network }),
             Err(what) => {
                 let place = self.bridge.iter().chain(&self.forwards).next().map_or(&self.place, |given| &given.place);
                 mistakes.push(Mistake::new(place.clone(), what));

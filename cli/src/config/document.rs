@@ -43,7 +43,7 @@ const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
-const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
+const NETWORK_KEYS: &[&str] = &["bridge", "forward", "served"];
 const TECHNIQUE_KEYS: &[&str] =
     &["ablate", "apic_virtualization", "binary_point", "decode_cache", "interrupts", "ipi", "nested", "timer", "wfi_passthrough"];
 
@@ -218,6 +218,7 @@ fn networks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<NetworkDraft> {
                 place: Place::Text(span),
                 forwards: network.strings("forward", "a list such as [\"2222:22\"]", mistakes).unwrap_or_default(),
                 bridge: network.string("bridge", "a name such as \"lan0\"", mistakes),
+                served: network.boolean("served", mistakes).is_some_and(|given| given.value),
             }
         })
         .collect()

@@ -129,6 +129,8 @@ pub struct NetworkDraft {
     pub forwards: Vec<Given<String>>,
     /// The bridge that it is on.
     pub bridge: Option<Given<String>>,
+    /// Whether a virtual machine serves it that the configuration does not name.
+    pub served: bool,
 }
 
 /// A device that another virtual machine serves.

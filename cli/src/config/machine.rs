@@ -89,8 +89,17 @@ pub struct VmConfig {
     pub networks: Vec<Network>,
     /// Virtio devices that other virtual machines serve: at most [`stile_board::MAX_SERVED`].
     pub served: Vec<Served>,
+    /// Networks of the last ones of them, which a virtual machine serves that the configuration does not name.
+    pub served_networks: Vec<Network>,
     /// How many devices it serves: at most [`stile_board::MAX_SERVED`].
     pub serves: u8,
+}
+
+impl VmConfig {
+    /// Whether it has a network, of its own or one that the added VM serves.
+    pub const fn has_network(&self) -> bool {
+        !self.networks.is_empty() || !self.served_networks.is_empty()
+    }
 }
 
 /// Maximum number of domains of a virtual machine, limited by the number of files in its image.

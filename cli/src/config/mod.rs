@@ -17,7 +17,7 @@ mod machine;
 mod mistake;
 mod resolve;
 pub mod served;
-pub mod storage;
+pub mod service;
 mod table;
 #[cfg(test)]
 mod tests;

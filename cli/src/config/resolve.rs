@@ -10,7 +10,9 @@ use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
     devices,
     draft::{Draft, Given, VmDraft},
-    served, storage, topology, units, value,
+    served,
+    service::{self, Service},
+    topology, units, value,
 };
 
 /// The RAM of a virtual machine that doesn't say.
@@ -87,9 +89,9 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
 
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, &mut vms, mistakes);
-    if let Some((draft, disks)) = storage::take(&draft.vms, &mut vms, mistakes) {
+    if let Some(Service { draft, disks, networks, serves }) = service::take(&draft.vms, &mut vms, mistakes) {
         let vm = vm(&draft, vms.len(), cpu_limit, folder, mistakes);
-        vms.push(VmConfig { serves: disks.len() as u8, disks, ..vm });
+        vms.push(VmConfig { serves, disks, networks, ..vm });
     }
     devices::assign(&mut vms, mistakes);
 
@@ -218,6 +220,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         disks: Vec::new(),
         networks: Vec::new(),
         served: Vec::new(),
+        served_networks: Vec::new(),
         serves: 0,
     }
 }

@@ -6,10 +6,12 @@ use stile_board::MAX_SERVED;
 use super::draft::ServedDraft;
 use super::{Arch, Mistake, VmConfig};
 
+/// Type of a network card (Virtio 1.2, section 5.1).
+pub(super) const NET: u32 = 1;
 /// Type of a block device (Virtio 1.2, section 5.2).
 pub(super) const BLOCK: u32 = 2;
 /// Names of types of devices (Virtio 1.2, section 5).
-const DEVICES: [(&str, u32); 6] = [("net", 1), ("block", BLOCK), ("console", 3), ("rng", 4), ("vsock", 19), ("fs", 26)];
+const DEVICES: [(&str, u32); 6] = [("net", NET), ("block", BLOCK), ("console", 3), ("rng", 4), ("vsock", 19), ("fs", 26)];
 
 /// Name of a type of device.
 pub fn device_name(device: u32) -> &'static str {

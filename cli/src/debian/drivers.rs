@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::modules::MODULES;
+use super::deb::Wanted;
+use super::modules::{BRIDGE, DRIVERS};
 use super::store::{self, Freshness, Item};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -43,6 +44,19 @@ const KVM_MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
 /// # Errors
 /// No mirror; a failed download with nothing in the cache; a module can't be decompressed.
 pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(DRIVERS, kernel, freshness)
+}
+
+/// The modules of [`DebianKernel::SERVER`] for bridges and TAP devices, in the order in which they can be loaded.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn bridge_modules(freshness: Freshness) -> Result<Vec<Module>> {
+    modules(BRIDGE, DebianKernel::SERVER, freshness)
+}
+
+/// Those of the `wanted` modules that a kernel for Arm has as such.
+fn modules(wanted: &[Wanted], kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
     let (image, item) = match kernel {
         DebianKernel::Newest => (Item::NewestKernel, Item::NewestDrivers),
         DebianKernel::V6_12 => (Item::Kernel6_12, Item::Drivers6_12),
@@ -62,7 +76,7 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
             stored.package, stored.version, kernel.version
         )));
     }
-    let present = MODULES.iter().filter(|module| stored.dir.join(module.name).exists());
+    let present = wanted.iter().filter(|module| stored.dir.join(module.name).exists());
     present.map(|module| Ok(Module { name: module.name, bytes: read(&stored.dir.join(module.name))? })).collect()
 }
 

@@ -8,32 +8,44 @@ macro_rules! modules {
     };
 }
 
-/// The modules, each behind those that it needs.
-pub(super) const MODULES: &[Wanted] = modules![
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "virtio_mmio",
-    "virtio_blk",
-    "failover",
-    "net_failover",
-    "virtio_net",
-    "t10-pi",
-    "crc64-rocksoft",
-    "nvme-common",
-    "nvme-keyring",
-    "nvme-auth",
-    "nvme-core",
-    "nvme",
-    "ptp",
-    "e1000e",
-    "usb-common",
-    "usbcore",
-    "xhci-hcd",
-    "xhci-pci",
-];
+/// The drivers, and `$more` modules.
+macro_rules! drivers {
+    ($($more:literal,)*) => {
+        modules![
+            "virtio",
+            "virtio_ring",
+            "virtio_pci_legacy_dev",
+            "virtio_pci_modern_dev",
+            "virtio_pci",
+            "virtio_mmio",
+            "virtio_blk",
+            "failover",
+            "net_failover",
+            "virtio_net",
+            "t10-pi",
+            "crc64-rocksoft",
+            "nvme-common",
+            "nvme-keyring",
+            "nvme-auth",
+            "nvme-core",
+            "nvme",
+            "ptp",
+            "e1000e",
+            "usb-common",
+            "usbcore",
+            "xhci-hcd",
+            "xhci-pci",
+            $($more,)*
+        ]
+    };
+}
+
+/// The drivers, each behind those that it needs.
+pub(super) const DRIVERS: &[Wanted] = drivers![];
+/// [`DRIVERS`] and [`BRIDGE`].
+pub(super) const DRIVERS_AND_BRIDGE: &[Wanted] = drivers!["llc", "stp", "bridge", "tun",];
+/// Bridges, and their ports that are processes'.
+pub(super) const BRIDGE: &[Wanted] = modules!["llc", "stp", "bridge", "tun",];
 
 /// Whether a path in a package is the module of this name, compressed or not.
 fn is_module(path: &str, name: &str) -> bool {

@@ -65,7 +65,11 @@ impl Functions {
         self.networks += 1;
         match &network.bridge {
             None => {
-                let forward = |forward: &Forward| format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest);
+                let forward = |Forward { host, guest, address }: &Forward| {
+                    // Without an address, to the first one that is given by DHCP.
+                    let address = address.map(|address| address.to_string()).unwrap_or_default();
+                    format!(",hostfwd=tcp:127.0.0.1:{host}-{address}:{guest}")
+                };
                 self.backend("-netdev", format!("user,id={id}{}", network.forwards.iter().map(forward).collect::<String>()));
             }
             Some(bridge) => {
@@ -114,6 +118,15 @@ mod tests {
         assert_eq!(arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
         assert_eq!(arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
         assert!(arguments[7].starts_with("virtio-net-pci,netdev=net0,addr=1f,"));
+    }
+
+    #[test]
+    fn ports_lead_to_one_of_several_vms() {
+        let mut network = Network::parse("user,forward=2222:22,forward=2223:22").unwrap();
+        network.forwards[1].address = Some([10, 0, 2, 16].into());
+        let mut functions = Functions::default();
+        functions.network(&network, 1);
+        assert_eq!(functions.arguments[1], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22,hostfwd=tcp:127.0.0.1:2223-10.0.2.16:22");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Networks that a machine uses.
 
 use std::fmt;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::Result;
 
@@ -15,6 +15,8 @@ pub struct Network {
     pub forwards: Vec<Forward>,
     /// The bridge, if it is one between VMs: 1 to 32 of `[a-z0-9-]`.
     pub bridge: Option<String>,
+    /// Whether a VM that `stile run` adds serves it.
+    pub served: bool,
 }
 
 /// A TCP port of this machine's loopback interface that leads to one of the VM's.
@@ -24,6 +26,8 @@ pub struct Forward {
     pub host: u16,
     /// The VM's port.
     pub guest: u16,
+    /// The VM's address, if several VMs are on the network.
+    pub address: Option<Ipv4Addr>,
 }
 
 impl fmt::Display for Forward {
@@ -33,7 +37,7 @@ impl fmt::Display for Forward {
 }
 
 impl Network {
-    /// Reads `user[,forward=PORT:VM-PORT]...` or `bridge=NAME`.
+    /// Reads `user[,forward=PORT:VM-PORT]...[,served]` or `bridge=NAME[,served]`.
     ///
     /// # Errors
     /// Another kind of network; a malformed port.
@@ -45,15 +49,24 @@ impl Network {
             Some((_, Some(name))) => {
                 return Err(format!("\"{name}\" is not a name for a bridge; expected 1 to 32 of a to z, 0 to 9 and '-'"));
             }
-            _ => return Err("expected user[,forward=PORT:VM-PORT]..., such as user,forward=2222:22, or bridge=NAME".into()),
-        };
-        let forwards = words.map(|word| match bridge {
-            Some(_) => Err(format!("\"{word}\" is not understood: only a user network forwards ports")),
-            None => {
-                forward(word).ok_or_else(|| format!("\"{word}\" is not understood; expected forward=PORT:VM-PORT, such as forward=2222:22"))
+            _ => {
+                return Err(
+                    "expected user[,forward=PORT:VM-PORT]...[,served], such as user,forward=2222:22, or bridge=NAME[,served]".into()
+                );
             }
-        });
-        Ok(Self { forwards: forwards.collect::<Result<_, _>>()?, bridge })
+        };
+        let mut network = Self { bridge, ..Self::default() };
+        for word in words {
+            match (&network.bridge, forward(word)) {
+                _ if word == "served" => network.served = true,
+                (None, Some(forward)) => network.forwards.push(forward),
+                (Some(_), _) => return Err(format!("\"{word}\" is not understood: only a user network forwards ports")),
+                (None, None) => {
+                    return Err(format!("\"{word}\" is not understood; expected forward=PORT:VM-PORT, such as forward=2222:22, or served"));
+                }
+            }
+        }
+        Ok(network)
     }
 
     /// Checks that the ports are free.
@@ -61,7 +74,7 @@ impl Network {
     /// # Errors
     /// A port is in use, or reserved for root.
     pub fn check(&self) -> Result<()> {
-        for Forward { host, guest } in &self.forwards {
+        for Forward { host, guest, .. } in &self.forwards {
             if let Err(error) = TcpListener::bind(("127.0.0.1", *host)) {
                 let other = if *host < 1024 { host.saturating_add(2200) } else { host.checked_add(1).unwrap_or(2222) };
                 let what =
@@ -76,7 +89,7 @@ impl Network {
 fn forward(word: &str) -> Option<Forward> {
     let (host, guest) = word.strip_prefix("forward=")?.split_once(':')?;
     let port = |text: &str| text.parse().ok().filter(|port: &u16| *port != 0);
-    Some(Forward { host: port(host)?, guest: port(guest)? })
+    Some(Forward { host: port(host)?, guest: port(guest)?, address: None })
 }
 
 #[cfg(test)]
@@ -85,10 +98,13 @@ mod tests {
 
     #[test]
     fn ports_are_forwarded() {
-        let forwards = vec![Forward { host: 2222, guest: 22 }, Forward { host: 8080, guest: 80 }];
-        assert_eq!(Network::parse("user,forward=2222:22,forward=8080:80"), Ok(Network { forwards, bridge: None }));
+        let forwards = [(2222, 22), (8080, 80)].map(|(host, guest)| Forward { host, guest, address: None }).to_vec();
+        let network = Network { forwards, ..Network::default() };
+        assert_eq!(Network::parse("user,forward=2222:22,forward=8080:80"), Ok(network.clone()));
+        assert_eq!(Network::parse("user,forward=2222:22,served,forward=8080:80"), Ok(Network { served: true, ..network }));
         assert_eq!(Network::parse("user"), Ok(Network::default()));
-        assert_eq!(Network::parse("bridge=lan0").unwrap().bridge.as_deref(), Some("lan0"));
+        let bridge = |served| Ok(Network { bridge: Some("lan0".into()), served, ..Network::default() });
+        assert_eq!((Network::parse("bridge=lan0"), Network::parse("bridge=lan0,served")), (bridge(false), bridge(true)));
         for wrong in [
             "bridge=",
             "bridge=A b",
@@ -108,7 +124,7 @@ mod tests {
     fn a_port_in_use_is_refused() {
         let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let host = other.local_addr().unwrap().port();
-        let network = Network { forwards: vec![Forward { host, guest: 22 }], bridge: None };
+        let network = Network { forwards: vec![Forward { host, guest: 22, address: None }], ..Network::default() };
         assert!(format!("{:#}", network.check().unwrap_err()).contains("choose another one"));
         drop(other);
         network.check().unwrap();

@@ -66,6 +66,7 @@ pub const fn kernel_arguments(arch: Arch) -> &'static str {
 pub const QUIET_ARGUMENTS: &str = "quiet";
 
 const INIT: &str = include_str!("init.sh");
+const UPLINK: &str = include_str!("uplink.sh");
 
 const DIRECTORIES: [&str; 12] = ["bin", "dev", "etc", "proc", "root", "sbin", "stile", "sys", "tmp", "usr", "usr/bin", "usr/sbin"];
 
@@ -105,13 +106,16 @@ pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
-/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the module and the program that serve devices to other VMs.
-pub fn with_server(module: &Module, program: &[u8]) -> Vec<u8> {
+/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules and programs that serve devices to other VMs.
+pub fn with_server(modules: &[Module], program: &[u8]) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("stile/drivers");
-    // Behind the numbers of drivers.
-    archive.file(&format!("stile/drivers/served-{}", module.name), 0o644, &module.bytes);
+    for (number, module) in modules.iter().enumerate() {
+        // Behind the numbers of drivers.
+        archive.file(&format!("stile/drivers/served-{number}-{}", module.name), 0o644, &module.bytes);
+    }
     archive.file("bin/stile-devices", 0o755, program);
+    archive.file("bin/stile-uplink", 0o755, UPLINK.as_bytes());
     archive.finish()
 }
 

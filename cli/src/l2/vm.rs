@@ -26,6 +26,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         disks: Vec::new(),
         networks: Vec::new(),
         served: Vec::new(),
+        served_networks: Vec::new(),
         serves: 0,
         techniques: Techniques::default(),
     }

@@ -14,10 +14,19 @@ use stile::programs::{PASSED, Programs};
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![pair(programs)?, hostile(programs)?, turned_off(programs)?, request_budget(programs)?, debian(), killed()])
+    Ok(vec![
+        pair(programs)?,
+        hostile(programs)?,
+        turned_off(programs)?,
+        request_budget(programs)?,
+        debian(),
+        killed(),
+        network(),
+        network_killed(),
+    ])
 }
 
-/// Debian resets itself with requests under way at a disk that the storage VM serves. After that the disk works. The storage VM ends by
+/// Debian resets itself with requests under way at a disk that the service VM serves. After that the disk works. The service VM ends by
 /// itself.
 fn debian() -> Scenario {
     let mut scenario = Scenario::new("served/debian", "--exits --smp 2 --kernel debian --memory 256M --on-reset restart")
@@ -47,6 +56,58 @@ fn killed() -> Scenario {
     let output = [online.clone(), online].into_iter().chain(pieces).collect();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/killed", "--exits") }
+}
+
+/// Gets an address by DHCP.
+const DHCP: &str = "(echo '#!/bin/sh'; echo '[ $1 = bound ] && ip addr add $ip/24 dev eth0') > /tmp/dhcp; chmod +x /tmp/dhcp; \
+                    until udhcpc -i eth0 -s /tmp/dhcp -f -n -q; do true; done";
+
+/// Two VMs, which have these addresses, offer each other a file of half a megabyte, and fetch it `times` times. `net` is the configuration of
+/// each one's card. `up` gives it its address.
+fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, net: &str) -> String {
+    let offer = "mkdir /tmp/www; seq 80000 > /tmp/www/numbers; httpd -h /tmp/www";
+    let fetch = |address: &str, file: &str| format!("until wget -q -T 3 -O /tmp/{file} http://{address}/{file}; do sleep 1; done");
+    let get = |address: &str| {
+        format!(
+            "for n in $(seq {times}); do {}; cmp /tmp/numbers /tmp/www/numbers && echo the same numbers; done",
+            fetch(address, "numbers")
+        )
+    };
+    // The second one ends when the first one has its file, and the first one when the second one is gone.
+    let gone = format!("n=0; while [ $n -lt 3 ]; do ping -c 3 -W 1 {} > /dev/null && n=0 || n=$((n + 1)); done", addresses[1]);
+    let first = format!("{}; touch /tmp/www/done; {gone}", get(addresses[1]));
+    let second = format!("{}; {}", get(addresses[0]), fetch(addresses[0], "done"));
+    let vm = |name: &str, up: &str, then: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"ip link set eth0 up; {up}; {offer}; {then}\"\n{net}\n"
+        )
+    };
+    format!("[machine]\ncpus = 2\n\n{}{}", vm("a", up[0], &first), vm("b", up[1], &second))
+}
+
+/// Two VMs reach each other, and the emulator's network, by the service VM. Each has the address that is kept for it.
+fn network() -> Scenario {
+    let first = format!("{DHCP}; ping -c 2 10.0.2.2");
+    let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "[[vm.net]]\nserved = true\n");
+    let output = ["2 packets received", "the same numbers", "the same numbers"].map(String::from).into();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/network", "--exits") }
+}
+
+/// Two VMs exchange files while the processes that serve their cards are killed over and over.
+fn network_killed() -> Scenario {
+    let addresses = ["10.0.9.1", "10.0.9.2"];
+    let up = addresses.map(|address| format!("ip addr add {address}/24 dev eth0"));
+    let clients = exchange(addresses, [&up[0], &up[1]], 4, "[[vm.served]]\ndevice = \"net\"\nby = \"server\"\n");
+    let cards = ["net=lan,mac=52:54:00:00:00:01", "net=lan,mac=52:54:00:00:00:02"];
+    // Each line is of a new process, and kills the oldest one.
+    let kill = "while read line; do echo $line; sleep 0.5; set -- $(pidof exe); kill -9 $1 || true; done";
+    let serve = format!("brctl addbr lan; ip link set lan up; stile-devices {} | {kill}", cards.join(" "));
+    let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
+    let online = format!("stile-devices: serves device 1: {}", cards[1]);
+    let output = [vec![online; 2], vec!["the same numbers".into(); 8]].concat();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
+    Scenario { config: Some(clients + &server), expect, ..Scenario::new("served/network-killed", "--exits") }
 }
 
 /// A VM, with a device that `by` serves if it is not empty.

@@ -1,0 +1,253 @@
+//! The service VM: a virtual machine that serves disks and networks is added to those of the configuration.
+
+use std::net::Ipv4Addr;
+
+use stile_blob::{Nested, Served};
+use stile_board::{MAX_SERVED, MAX_VMS};
+use stile_pci::Address;
+
+use super::draft::{Given, VmDraft};
+use super::served::{BLOCK, NET};
+use super::{DebianKernel, KernelSource, Mistake, Place, VmConfig};
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
+
+/// Its name.
+pub const NAME: &str = "service";
+
+/// Its RAM: the kernel, a small system, and a cache of the disks' content.
+const MEMORY: &str = "256M";
+
+/// The first address that QEMU's user network gives; the next ones follow.
+const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+
+/// A virtual machine that serves devices.
+#[derive(Debug)]
+pub struct Service {
+    /// Its configuration without devices.
+    pub draft: VmDraft,
+    /// The disks that it serves, of all clients.
+    pub disks: Vec<Drive>,
+    /// Its connections to the networks that it serves.
+    pub networks: Vec<Network>,
+    /// Number of devices that it serves.
+    pub serves: u8,
+}
+
+/// A device that is served, in the order of clients and of each one's devices.
+enum Device {
+    /// The next one of [`Devices::disks`].
+    Disk { read_only: bool },
+    /// A card on a network.
+    Card { network: usize },
+}
+
+#[derive(Default)]
+struct Devices {
+    all: Vec<Device>,
+    disks: Vec<Drive>,
+    networks: Vec<Network>,
+}
+
+impl Devices {
+    fn add_disk(&mut self, drive: Drive) {
+        self.all.push(Device::Disk { read_only: drive.read_only });
+        self.disks.push(drive);
+    }
+
+    /// Adds a card, which is on the same network as others of the same bridge, or of none. Returns the network as the client sees it.
+    fn add_card(&mut self, mut network: Network) -> Network {
+        let same = |other: &Network| other.bridge == network.bridge;
+        let index = self.networks.iter().position(same).unwrap_or_else(|| {
+            self.networks.push(Network { bridge: network.bridge.clone(), ..Network::default() });
+            self.networks.len() - 1
+        });
+        let address = address(self.cards(index).count());
+        network.forwards.iter_mut().for_each(|forward| forward.address = Some(address));
+        self.networks[index].forwards.extend(&network.forwards);
+        self.all.push(Device::Card { network: index });
+        network
+    }
+
+    /// Numbers of the devices that are cards on a network.
+    fn cards(&self, network: usize) -> impl Iterator<Item = usize> {
+        let is_card = move |device: &Device| matches!(device, Device::Card { network: other } if *other == network);
+        self.all.iter().enumerate().filter(move |(_, device)| is_card(device)).map(|(number, _)| number)
+    }
+
+    /// The command that serves the devices. Disks and networks are this virtual machine's PCI functions from device 1 on. Each is found by
+    /// its address: with another one's, a client would get another client's data.
+    fn command(&self) -> String {
+        let mut functions = (1..).map(|device| Address::from_routing_id(device << 3).to_string());
+        let mut disks = functions.by_ref().take(self.disks.len()).collect::<Vec<_>>().into_iter();
+        let uplinks = functions.zip(&self.networks).enumerate().map(|(index, (function, network))| {
+            let kept = |(place, number): (usize, usize)| format!(" {} {}", mac(number), address(place));
+            let kept: String = match network.bridge {
+                None => self.cards(index).enumerate().map(kept).collect(),
+                Some(_) => String::new(),
+            };
+            format!("stile-uplink net{index} {function}{kept}; ")
+        });
+        let uplinks: String = uplinks.collect();
+        let devices = self.all.iter().enumerate().map(|(number, device)| match device {
+            Device::Disk { read_only } => {
+                let option = if *read_only { ",readonly" } else { "" };
+                let function = disks.next().unwrap_or_default();
+                format!(" block=/dev/$(ls /sys/bus/pci/devices/{function}/virtio*/block){option}")
+            }
+            Device::Card { network } => format!(" net=net{network},mac={}", mac(number)),
+        });
+        format!("{uplinks}exec stile-devices{}", devices.collect::<String>())
+    }
+}
+
+/// Address of the `number`th device that is served.
+fn mac(number: usize) -> String {
+    format!("52:54:00:73:76:{number:02x}")
+}
+
+/// Address of the `place`th client of the user network.
+fn address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + place as u32)
+}
+
+/// Takes the served disks and networks of all virtual machines, whose `drafts` are in the same order. Returns the next virtual machine, which
+/// serves them; `None` if there are none.
+pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) -> Option<Service> {
+    let before = mistakes.len();
+    let server = vms.len() as u8;
+    let mut devices = Devices::default();
+    for (draft, vm) in drafts.iter().zip(vms.iter_mut()) {
+        let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
+        let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
+        let Some(first) = disks.chain(networks).next() else { continue };
+        let mut refuse = |what: String, expected: String| mistakes.push(Mistake::new(first.clone(), what).expected(expected));
+        if vm.techniques.nested != Nested::Off || draft.inside {
+            let what = "devices can't be served to a virtual machine with an EL2 of its own, or inside of one".to_owned();
+            refuse(what, "nested = false".to_owned());
+        }
+        if vm.serves != 0 {
+            refuse(format!("\"{}\" serves others, and can't be served itself", vm.name), "a device without served = true".to_owned());
+        }
+        if vm.kernel == KernelSource::Disk && draft.disks.first().is_some_and(|disk| disk.served) {
+            let what = format!("\"{}\" starts from its first disk, which can't be a served one yet", vm.name);
+            refuse(what, "a kernel, such as kernel = \"debian\", or a disk before this one".to_owned());
+        }
+        let (served, own): (Vec<Drive>, _) = std::mem::take(&mut vm.disks).into_iter().partition(|drive| drive.served);
+        vm.disks = own;
+        vm.served.extend(served.iter().map(|_| Served { device: BLOCK, server }));
+        served.into_iter().for_each(|drive| devices.add_disk(drive));
+        let (served, own): (Vec<Network>, _) = std::mem::take(&mut vm.networks).into_iter().partition(|network| network.served);
+        vm.networks = own;
+        vm.served.extend(served.iter().map(|_| Served { device: NET, server }));
+        vm.served_networks = served.into_iter().map(|network| devices.add_card(network)).collect();
+        if vm.served.len() > MAX_SERVED {
+            refuse(format!("\"{}\" has {} served devices", vm.name, vm.served.len()), format!("at most {MAX_SERVED}"));
+        }
+        if devices.all.len() > MAX_SERVED {
+            let what = format!("there are {} served disks and networks up to this virtual machine's", devices.all.len());
+            refuse(what, format!("at most {MAX_SERVED}"));
+        }
+    }
+    if devices.all.is_empty() || mistakes.len() != before {
+        return None;
+    }
+    if vms.iter().any(|vm| vm.name == NAME) {
+        let what = format!("a virtual machine is called \"{NAME}\", as the one that serves disks and networks");
+        mistakes.push(Mistake::new(Place::File, what).expected("another name"));
+    }
+    if vms.len() == MAX_VMS {
+        let what = format!("there are {MAX_VMS} virtual machines, and one that serves disks and networks");
+        mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {MAX_VMS} in all")));
+    }
+    let given = |text: &str| Some(Given::new(text.to_owned(), Place::Nowhere));
+    let draft = VmDraft {
+        name: given(NAME),
+        kernel: given(DebianKernel::SERVER.word()),
+        memory: given(MEMORY),
+        exec: given(&devices.command()),
+        ..VmDraft::new(Place::Nowhere)
+    };
+    let serves = devices.all.len() as u8;
+    Some(Service { draft, disks: devices.disks, networks: devices.networks, serves })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Flags, MachineConfig};
+    use super::*;
+    use crate::disk::network::Forward;
+
+    fn read(text: &str) -> Result<MachineConfig, String> {
+        MachineConfig::from_text("machine.toml", text, Path::new("/"), &Flags::default()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn a_vm_that_serves_disks_is_added() {
+        let text = "[[vm]]\nname = \"a\"\nkernel = \"debian\"\n[[vm.disk]]\nfile = \"one\"\nserved = true\n[[vm.disk]]\nfile = \"own\"\n\
+                    [[vm]]\nname = \"b\"\nkernel = \"debian\"\n[[vm.disk]]\nfile = \"two\"\nreadonly = true\nserved = true\n";
+        let config = read(text).unwrap();
+        let [a, b, server] = &config.vms[..] else { panic!("three VMs") };
+        let block = Served { device: 2, server: 2 };
+        assert_eq!((&a.served[..], &b.served[..]), (&[block][..], &[block][..]));
+        assert_eq!((a.disks.len(), a.functions.len(), b.functions.len()), (1, 1, 0));
+        assert_eq!((&server.name[..], server.serves, server.functions.len()), ("service", 2, 2));
+        assert_eq!(server.disks.iter().map(|drive| drive.file.as_path()).collect::<Vec<_>>(), [Path::new("/one"), Path::new("/two")]);
+        assert_eq!(
+            server.exec.as_deref(),
+            Some(
+                "exec stile-devices block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) \
+                 block=/dev/$(ls /sys/bus/pci/devices/0000:00:02.0/virtio*/block),readonly"
+            )
+        );
+    }
+
+    #[test]
+    fn a_vm_that_serves_networks_is_added() {
+        let served = |name: &str, net: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\n[[vm.net]]\nserved = true\n{net}\n");
+        let disk = "[[vm.disk]]\nfile = \"one\"\nserved = true\n";
+        let lan = "[[vm.net]]\nbridge = \"lan\"\nserved = true\n";
+        let text = [served("a", ""), served("b", "forward = [\"2222:22\"]"), disk.into(), lan.into(), served("c", "")].concat();
+        let config = read(&text).unwrap();
+        let [a, b, c, server] = &config.vms[..] else { panic!("four VMs") };
+        let devices = |vm: &VmConfig| vm.served.iter().map(|served| served.device).collect::<Vec<_>>();
+        assert_eq!((devices(a), devices(b), devices(c)), (vec![NET], vec![BLOCK, NET, NET], vec![NET]));
+        assert!(a.networks.is_empty() && a.functions.is_empty() && a.has_network());
+        let forwards = vec![Forward { host: 2222, guest: 22, address: Some(Ipv4Addr::new(10, 0, 2, 16)) }];
+        let uplinks = [Network { forwards, ..Network::default() }, Network { bridge: Some("lan".into()), ..Network::default() }];
+        assert_eq!((server.serves, server.functions.len(), &server.networks[..]), (5, 3, &uplinks[..]));
+        assert_eq!(
+            server.exec.as_deref(),
+            Some(
+                "stile-uplink net0 0000:00:02.0 52:54:00:73:76:00 10.0.2.15 52:54:00:73:76:02 10.0.2.16 52:54:00:73:76:04 10.0.2.17; \
+                 stile-uplink net1 0000:00:03.0; \
+                 exec stile-devices net=net0,mac=52:54:00:73:76:00 block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) \
+                 net=net0,mac=52:54:00:73:76:02 net=net1,mac=52:54:00:73:76:03 net=net0,mac=52:54:00:73:76:04"
+            )
+        );
+    }
+
+    #[test]
+    fn mistakes_are_reported() {
+        let disk = "[[vm.disk]]\nfile = \"one\"\nserved = true\n";
+        let net = "[[vm.net]]\nserved = true\n";
+        let says = |text: &str, what: &str| {
+            let said = read(text).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        };
+        says(&format!("[[vm]]\n{disk}"), "starts from its first disk");
+        for device in [disk, net] {
+            says(&format!("[[vm]]\nkernel = \"debian\"\nnested = true\n{device}"), "can't be served to a virtual machine with an EL2");
+            says(&format!("[[vm]]\nname = \"service\"\nkernel = \"debian\"\n{device}"), "is called \"service\"");
+            says(&format!("[[vm]]\nkernel = \"debian\"\n{}", device.repeat(9)), "9 disks and networks");
+        }
+        says(
+            &format!("[[vm]]\nkernel = \"debian\"\n{}[[vm]]\nkernel = \"debian\"\n{}", disk.repeat(5), net.repeat(5)),
+            "10 served disks and networks",
+        );
+        let other = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{disk}");
+        says(&other, "no disks and networks yet");
+    }
+}
