@@ -61,9 +61,10 @@ fn describe(machine: &MachineConfig, network: &Network) -> String {
         Some(address) => format!("{host} leads to {address}:{guest}"),
         None => format!("{host} leads to {guest}"),
     };
+    let kept = network.address.map(|address| format!(" as {address}")).unwrap_or_default();
     let ports: Vec<String> = network.forwards.iter().map(lead).collect();
     match &ports[..] {
-        [] => "through the emulator".to_owned(),
-        _ => format!("through the emulator, port {}", ports.join(", ")),
+        [] => format!("through the emulator{kept}"),
+        _ => format!("through the emulator{kept}, port {}", ports.join(", ")),
     }
 }

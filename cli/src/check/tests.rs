@@ -53,6 +53,24 @@ fn assigned_functions() {
 }
 
 #[test]
+fn served_networks() {
+    let net = "[[vm.net]]\nserved = true\n";
+    let config = config(&format!(
+        "[[vm]]\nname = \"a\"\nkernel = \"debian\"\n{net}[[vm]]\nname = \"b\"\nkernel = \"debian\"\n{net}forward = [\"2222:22\"]\n"
+    ));
+    let text = explain(&config, &[], None);
+    let by = "served by service, which can access all of this VM's RAM";
+    for line in [
+        &format!("virtio net at 0xa000000, through the emulator as 10.0.2.15, {by}"),
+        &format!("virtio net at 0xa000000, through the emulator as 10.0.2.16, port 2222 leads to 10.0.2.16:22, {by}"),
+        "through the emulator, port 2222 leads to 10.0.2.16:22, QEMU's virtio-net at 0000:00:01.0",
+        "2 devices of a, b",
+    ] {
+        assert!(text.contains(line), "{line} in:\n{text}");
+    }
+}
+
+#[test]
 fn a_pc() {
     let config = config(
         "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\

@@ -62,8 +62,8 @@ impl Devices {
             self.networks.push(Network { bridge: network.bridge.clone(), ..Network::default() });
             self.networks.len() - 1
         });
-        let address = address(self.cards(index).count());
-        network.forwards.iter_mut().for_each(|forward| forward.address = Some(address));
+        network.address = network.bridge.is_none().then(|| address(self.cards(index).count()));
+        network.forwards.iter_mut().for_each(|forward| forward.address = network.address);
         self.networks[index].forwards.extend(&network.forwards);
         self.all.push(Device::Card { network: index });
         network
@@ -215,6 +215,8 @@ mod tests {
         let devices = |vm: &VmConfig| vm.served.iter().map(|served| served.device).collect::<Vec<_>>();
         assert_eq!((devices(a), devices(b), devices(c)), (vec![NET], vec![BLOCK, NET, NET], vec![NET]));
         assert!(a.networks.is_empty() && a.functions.is_empty() && a.has_network());
+        assert_eq!(a.served_networks[0].address, Some(FIRST_ADDRESS));
+        assert_eq!(b.served_networks[1].address, None, "of a bridge");
         let forwards = vec![Forward { host: 2222, guest: 22, address: Some(Ipv4Addr::new(10, 0, 2, 16)) }];
         let uplinks = [Network { forwards, ..Network::default() }, Network { bridge: Some("lan".into()), ..Network::default() }];
         assert_eq!((server.serves, server.functions.len(), &server.networks[..]), (5, 3, &uplinks[..]));

@@ -17,6 +17,8 @@ pub struct Network {
     pub bridge: Option<String>,
     /// Whether a VM that `stile run` adds serves it.
     pub served: bool,
+    /// The address that is kept for the VM, if one is.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// A TCP port of this machine's loopback interface that leads to one of the VM's.
