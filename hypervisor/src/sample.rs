@@ -191,8 +191,9 @@ pub fn send_rows(tag: u16, from: u16) {
     }
     // The serial line may be slow, and another CPU may need the lock when it leaves a vCPU.
     drop(copy);
+    let count = rows.len() as u8;
     rows.into_iter().for_each(|row| console::event(&Event::SampleRow(row)));
-    console::event(&Event::SampleRows { tag, from, next });
+    console::event(&Event::SampleRows { tag, from, next, rows: count });
 }
 
 /// Request state for tests: the vCPU was found running.

@@ -28,7 +28,7 @@ pub struct TopArgs {
     /// The order.
     #[arg(long, value_name = "ORDER", value_enum, default_value_t)]
     pub sort: Order,
-    /// Show only VMs whose name, or the name of one of their exit reasons, contains this text.
+    /// Show only VMs whose name contains this text, and of others the rows whose reason or sub-reason does.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
     /// The interval in seconds.

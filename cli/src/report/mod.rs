@@ -28,7 +28,7 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     let source = args.source.display();
     let (input, name) = match file(args)? {
         Some(text) => {
-            let input = Input::parse(&text).with_context(|| format!("{source} is not a trace in JSON lines"))?;
+            let input = Input::parse(&text).map_err(|error| exit::usage(format!("{source} is not a trace in JSON lines: {error:#}")))?;
             (input, args.source.file_name().unwrap_or_default().to_string_lossy().into_owned())
         }
         None => {

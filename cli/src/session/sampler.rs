@@ -14,6 +14,9 @@ use crate::control::server::ClientId;
 /// Time without an answer after which a vCPU is requested again: a frame was lost, or the vCPU was descheduled as it was kicked.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// Maximum number of repeated requests for pieces of a vCPU's ledger of which rows were lost.
+const ATTEMPTS: u8 = 8;
+
 /// The next step.
 #[allow(clippy::large_enum_variant, reason = "a step is taken where it is decided")]
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct Sampler {
     tag: u16,
     /// First row of the requested piece of the ledger.
     from: u16,
+    /// How often a piece of the vCPU's has arrived incomplete.
+    incomplete: u8,
     /// Rows of the piece that is arriving. Their end says which request they answer.
     piece: Vec<LedgerRow>,
     sample: Sample,
@@ -72,7 +77,7 @@ impl Sampler {
             return Step::Done(std::mem::take(&mut self.sample), std::mem::take(&mut self.waiting));
         }
         self.tag = self.tag.wrapping_add(1);
-        self.from = 0;
+        (self.from, self.incomplete) = (0, 0);
         Step::Send(Command::Sample { tag: self.tag, vm: self.at.0, vcpu: self.at.1 })
     }
 
@@ -122,10 +127,14 @@ impl Sampler {
                 }
                 Step::Nothing
             }
-            Event::SampleRows { from, next, .. } => {
+            Event::SampleRows { from, next, rows, .. } => {
                 let piece = std::mem::take(&mut self.piece);
                 if from != self.from {
                     return Step::Nothing;
+                }
+                if piece.len() != usize::from(rows) && self.incomplete < ATTEMPTS {
+                    self.incomplete += 1;
+                    return Step::Send(Command::SampleRows { tag: self.tag, from });
                 }
                 piece.iter().for_each(|row| self.add(row, exits));
                 match next {
@@ -207,7 +216,7 @@ mod tests {
         let (mut steps, mut at) = (0, (0, 0));
         let sample = loop {
             steps += 1;
-            assert!(steps < 20 * stile_board::MAX_VMS * stile_board::MAX_VCPUS, "it does not end");
+            assert!(steps < 40 * stile_board::MAX_VMS * stile_board::MAX_VCPUS, "it does not end");
             step = match step {
                 Step::Send(Command::Sample { tag, vm, vcpu }) => {
                     at = (vm, vcpu);
@@ -221,7 +230,7 @@ mod tests {
                         sampler.take(&Event::SampleRow(row), &exits, now);
                     }
                     // One piece is repeated without end, and points to one behind it.
-                    sampler.take(&Event::SampleRows { tag, from, next: Some(from.saturating_add(6000)) }, &exits, now)
+                    sampler.take(&Event::SampleRows { tag, from, next: Some(from.saturating_add(6000)), rows: 0 }, &exits, now)
                 }
                 Step::Done(sample, _) => break sample,
                 other => panic!("{other:?}"),
@@ -241,8 +250,8 @@ mod tests {
         assert_eq!(sampler.take(&Event::SampleRow(row(3)), &exits, now), Step::Nothing);
         // Of another sample.
         assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row(3) }), &exits, now), Step::Nothing);
-        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 0, next: Some(16) }, &exits, now), rows(1, 16));
-        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 16, next: None }, &exits, now), send(2, 0, 1));
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 0, next: Some(16), rows: 1 }, &exits, now), rows(1, 16));
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 1, from: 16, next: None, rows: 0 }, &exits, now), send(2, 0, 1));
         assert_eq!(sampler.take(&Event::NoSample { tag: 2, vm: 0, vcpu: 1 }, &exits, now), send(3, 1, 0));
         let Step::Done(sample, clients) = sampler.take(&Event::NoSample { tag: 3, vm: 1, vcpu: 0 }, &exits, now) else { panic!() };
         assert_eq!(clients, [7, 8]);
@@ -263,11 +272,27 @@ mod tests {
         sampler.take(&taken(2), &exits, now);
         // A slow answer is not lost.
         let later = now + LIMIT * 3 / 2;
-        sampler.take(&Event::SampleRows { tag: 2, from: 0, next: Some(16) }, &exits, later);
+        sampler.take(&Event::SampleRows { tag: 2, from: 0, next: Some(16), rows: 0 }, &exits, later);
         assert_eq!((sampler.retry_at(), sampler.retry(now + LIMIT * 2)), (Some(later + LIMIT), Step::Nothing));
-        sampler.take(&Event::SampleRows { tag: 2, from: 16, next: None }, &exits, now);
+        sampler.take(&Event::SampleRows { tag: 2, from: 16, next: None, rows: 0 }, &exits, now);
         sampler.take(&Event::NoSample { tag: 3, vm: 0, vcpu: 1 }, &exits, now);
         assert_eq!(sampler.retry_at(), None);
+    }
+
+    #[test]
+    fn a_piece_of_which_rows_were_lost_is_asked_for_again() {
+        let (mut sampler, now) = (Sampler::default(), Instant::now());
+        let (names, exits) = (["a".to_owned()], Exits::new(Arch::Aarch64));
+        sampler.ask(1, now, &names);
+        sampler.take(&taken(1), &exits, now);
+        let piece = Event::SampleRows { tag: 1, from: 0, next: None, rows: 1 };
+        for _ in 0..3 {
+            assert_eq!(sampler.take(&piece, &exits, now), rows(1, 0));
+        }
+        sampler.take(&Event::SampleRow(row(3)), &exits, now);
+        assert_eq!(sampler.take(&piece, &exits, now), send(2, 0, 1));
+        let Step::Done(sample, _) = sampler.take(&Event::NoSample { tag: 2, vm: 0, vcpu: 1 }, &exits, now) else { panic!() };
+        assert_eq!((sample.vms[0].vcpus[0].rows.len(), sample.vms[0].vcpus[0].unaccounted()), (1, 0));
     }
 
     #[test]
@@ -283,10 +308,10 @@ mod tests {
         // A piece is late as well, and comes twice.
         assert_eq!(sampler.retry(now + LIMIT * 2), send(3, 0, 0));
         sampler.take(&row(2), &exits, now);
-        assert_eq!(sampler.take(&Event::SampleRows { tag: 2, from: 0, next: None }, &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 2, from: 0, next: None, rows: 1 }, &exits, now), Step::Nothing);
         assert_eq!(sampler.take(&taken(3), &exits, now), rows(3, 0));
         sampler.take(&row(3), &exits, now);
-        assert_eq!(sampler.take(&Event::SampleRows { tag: 3, from: 0, next: None }, &exits, now), send(4, 0, 1));
+        assert_eq!(sampler.take(&Event::SampleRows { tag: 3, from: 0, next: None, rows: 1 }, &exits, now), send(4, 0, 1));
         let Step::Done(sample, _) = sampler.take(&Event::NoSample { tag: 4, vm: 0, vcpu: 1 }, &exits, now) else { panic!() };
         assert_eq!((sample.vms[0].vcpus[0].rows.len(), sample.vms[0].vcpus[0].unaccounted()), (1, 0));
     }

@@ -11,10 +11,11 @@ use crate::control::server::ClientId;
 /// Maximum number of unacknowledged bytes: Stile acknowledges every 4 KiB.
 const WINDOW: u32 = 8 << 10;
 
-/// Pieces are sent again if Stile reports nothing for this time, at first: it grows with the time that reports take on a slow machine.
+/// Pieces are sent again if Stile reports nothing for this time, at least: longer on a slow machine, by the time that its reports take,
+/// and twice as long after each time that it was in vain.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Maximum of the time-out, which begins at [`LIMIT`].
+/// Maximum of that time.
 const MAX_LIMIT: Duration = Duration::from_secs(60);
 
 /// A package on its way.
@@ -36,6 +37,13 @@ pub struct Upload {
     /// Time of the last report, and the time allowed for the next.
     reported: Instant,
     limit: Duration,
+    /// Unreported pieces were sent again: it is not known which of them the next report is about.
+    is_repeated: bool,
+    /// Stile has made room.
+    has_room: bool,
+    memory: u64,
+    /// Reports without progress that pieces cause which were sent twice, at most.
+    expected: usize,
     /// Time at which an unanswered command is sent again.
     pub retry_at: Instant,
 }
@@ -43,9 +51,17 @@ pub struct Upload {
 impl Upload {
     /// Begins with the command that makes room. `memory`: bytes of the VM's RAM.
     pub fn begin(client: ClientId, guest: Guest, memory: u64, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
-        let size = package.len() as u32;
-        let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, reported: now, limit: LIMIT, retry_at: now + LIMIT };
-        (upload, Command::Upload { tag, vm, size, memory })
+        let (reported, limit, retry_at) = (now, LIMIT, now + LIMIT);
+        let (arrived, sent, is_repeated, has_room, expected) = (0, 0, false, false, 0);
+        let upload =
+            Self { client, guest, vm, tag, package, arrived, sent, reported, limit, is_repeated, has_room, memory, expected, retry_at };
+        let first = upload.first();
+        (upload, first)
+    }
+
+    /// The command that makes room.
+    fn first(&self) -> Command {
+        Command::Upload { tag: self.tag, vm: self.vm, size: self.package.len() as u32, memory: self.memory }
     }
 
     /// Bytes that Stile has, and all.
@@ -55,9 +71,21 @@ impl Upload {
 
     /// Handles an acknowledgement of `next` bytes. Returns the pieces to send next.
     pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
-        self.arrived = next.min(self.package.len() as u32);
+        let next = next.min(self.package.len() as u32);
+        if next <= self.arrived && self.has_room {
+            if let Some(rest) = self.expected.checked_sub(1) {
+                self.expected = rest;
+                return Vec::new();
+            }
+            // A piece came out of order: one before it was lost.
+            return self.repeat(now);
+        }
+        if !self.is_repeated {
+            self.limit = (2 * now.saturating_duration_since(self.reported)).clamp(LIMIT, MAX_LIMIT);
+        }
+        (self.is_repeated, self.has_room) = (false, true);
+        self.arrived = self.arrived.max(next);
         self.sent = self.sent.max(self.arrived);
-        self.limit = self.limit.max(2 * now.saturating_duration_since(self.reported)).min(MAX_LIMIT);
         self.reported = now;
         self.retry_at = now + self.limit;
         self.more()
@@ -68,9 +96,20 @@ impl Upload {
         if now < self.retry_at {
             return Vec::new();
         }
+        self.limit = (2 * self.limit).min(MAX_LIMIT);
+        self.repeat(now)
+    }
+
+    /// Sends everything again that Stile has not reported.
+    fn repeat(&mut self, now: Instant) -> Vec<Command> {
+        (self.is_repeated, self.retry_at) = (true, now + self.limit);
+        if !self.has_room {
+            return vec![self.first()];
+        }
         self.sent = self.arrived;
-        self.retry_at = now + self.limit;
-        self.more()
+        let commands = self.more();
+        self.expected = commands.len();
+        commands
     }
 
     fn more(&mut self) -> Vec<Command> {
@@ -141,7 +180,47 @@ mod tests {
         upload.arrived(4_096, late);
         assert!(upload.again(late + 5 * LIMIT).is_empty(), "a report took three times as long");
         assert!(!upload.again(late + 6 * LIMIT).is_empty());
-        upload.arrived(8_192, late + 1_000 * LIMIT);
+        // It may be about the pieces that were sent first.
+        upload.arrived(8_192, late + 8 * LIMIT);
+        assert_eq!(upload.retry_at, late + 20 * LIMIT);
+        upload.arrived(12_288, late + 1_000 * LIMIT);
         assert_eq!(upload.retry_at, late + 1_000 * LIMIT + MAX_LIMIT);
+    }
+
+    /// A line of which pieces are lost, and reports: of these the last ones are missing at each time-out.
+    #[test]
+    fn lost_pieces_are_sent_again_at_once() {
+        let mut now = Instant::now();
+        let size = 100_000_u32;
+        let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
+        let (mut upload, first) = Upload::begin(7, guest, 64 << 20, 2, 5, vec![1; size as usize], now);
+        assert_eq!(upload.again(now + LIMIT), [first], "the first command was lost");
+        let (mut received, mut sent, mut timeouts, mut random) = (0, 0, 0, 7_u32);
+        let mut line = std::collections::VecDeque::from(upload.arrived(0, now));
+        while received < size {
+            let Some(command) = line.pop_front() else {
+                timeouts += 1;
+                now += MAX_LIMIT;
+                line.extend(upload.again(now));
+                continue;
+            };
+            let Command::UploadData { offset, piece, .. } = command else { panic!("{command:?}") };
+            sent += 1;
+            random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            // One in 16.
+            if random >> 16 & 15 == 0 {
+                continue;
+            }
+            let before = received;
+            if offset == received {
+                received += piece.bytes().len() as u32;
+            }
+            if offset != before || received == size || received >> 12 != before >> 12 {
+                line.extend(upload.arrived(received, now));
+            }
+        }
+        let least = size as usize / Piece::MOST;
+        assert!(timeouts <= 4 && sent < 4 * least, "{timeouts} time-outs, {sent} pieces sent instead of {least}");
+        assert_eq!(upload.progress(), (size.into(), size.into()));
     }
 }

@@ -85,8 +85,8 @@ impl Order {
     }
 }
 
-/// The figures of all VMs, or of all vCPUs, between two samples. `filter`: only those with this text in their names, or
-/// in those of a reason.
+/// The figures of all VMs, or of all vCPUs, between two samples. `filter`: only those with this text in their names; of
+/// others only the rows with the text in the name of their reason, if there are any.
 pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, filter: &str) -> Vec<Figures> {
     let between = later.since(earlier);
     let hz = later.counter_hz.max(1) as f64;
@@ -103,7 +103,7 @@ pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, fi
         let exceeded = later.budgets.iter().filter(|usage| usage.vm == figures.vm && usage.is_exceeded());
         figures.over_budget = exceeded.cloned().collect();
     }
-    all.retain(|figures| is_chosen(figures, filter));
+    all.retain_mut(|figures| choose(figures, filter));
     let key = |figures: &Figures| match order {
         Order::Name => 0.0,
         Order::Exits => figures.exits_per_second,
@@ -114,9 +114,15 @@ pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, fi
     all
 }
 
-fn is_chosen(figures: &Figures, filter: &str) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(&filter.to_lowercase());
-    filter.is_empty() || has(&figures.vm) || figures.rows.iter().any(|row| has(&row.reason) || has(&row.sub))
+/// Removes what the filter does not choose. Returns false if nothing is left.
+fn choose(figures: &mut Figures, filter: &str) -> bool {
+    let filter = filter.to_lowercase();
+    let has = |text: &str| text.to_lowercase().contains(&filter);
+    if filter.is_empty() || has(&figures.vm) {
+        return true;
+    }
+    figures.rows.retain(|row| has(&format!("{} {}", row.reason, row.sub)));
+    !figures.rows.is_empty()
 }
 
 fn one(vm: &str, vcpu: Option<usize>, between: &VcpuSample, total: &VcpuSample, hz: f64) -> Figures {
@@ -215,5 +221,9 @@ mod tests {
         assert_eq!(names(true, Order::Time, ""), ["a0", "b0", "b1"]);
         assert_eq!(names(true, Order::Time, "hvc"), ["b0"]);
         assert_eq!(names(false, Order::Exits, "B"), ["b"]);
+        let (first, mut second) = samples();
+        second.vms[0].vcpus[0] = vcpu(2000, 1500, 0, &[("IRQ", 30, 300), ("HVC", 1, 9)]);
+        let rows = |filter: &str| figures(&first, &second, false, Order::Name, filter).iter().map(|one| one.rows.len()).collect::<Vec<_>>();
+        assert_eq!((rows(""), rows("hvc other"), rows("a")), (vec![2, 1], vec![1, 1], vec![2]));
     }
 }

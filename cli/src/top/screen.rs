@@ -35,7 +35,8 @@ struct Screen {
     filter: String,
     /// The filter is being typed.
     typing: bool,
-    selected: usize,
+    /// The selected VM or vCPU: it stays selected where the order changes.
+    selected: Option<String>,
 }
 
 /// The name of a VM or vCPU.
@@ -156,16 +157,22 @@ impl Screen {
         frame.render_widget(Paragraph::new(warnings), over_budget);
         let cells: Vec<_> = shown.iter().map(cells).collect();
         let table = table(HEAD, &cells).row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        let mut state = TableState::new().with_selected(Some(self.selected.min(shown.len().saturating_sub(1))));
-        frame.render_stateful_widget(table, machines, &mut state);
-        if let Some(figures) = shown.get(self.selected.min(shown.len().saturating_sub(1))) {
+        let selected = self.place(shown);
+        frame.render_stateful_widget(table, machines, &mut TableState::new().with_selected(Some(selected)));
+        if let Some(figures) = shown.get(selected) {
             frame.render_widget(self::table(ROWS_HEAD, &reasons(figures, self.by_reason)), rows);
         }
         frame.render_widget(Line::raw(if self.typing { "type the filter; Enter ends it" } else { KEYS }), keys);
     }
 
+    /// The line of the selected VM or vCPU: the first one if it is not shown.
+    fn place(&self, shown: &[Figures]) -> usize {
+        let selected = self.selected.as_ref();
+        selected.and_then(|selected| shown.iter().position(|figures| label(figures) == *selected)).unwrap_or(0)
+    }
+
     /// Handles a key. Returns whether the user leaves.
-    fn key(&mut self, key: KeyCode, count: usize) -> bool {
+    fn key(&mut self, key: KeyCode, shown: &[Figures]) -> bool {
         if self.typing {
             match key {
                 KeyCode::Enter => self.typing = false,
@@ -178,22 +185,27 @@ impl Screen {
         }
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Char('v') => (self.by_vcpu, self.selected) = (!self.by_vcpu, 0),
+            KeyCode::Char('v') => (self.by_vcpu, self.selected) = (!self.by_vcpu, None),
             KeyCode::Char('r') => self.by_reason = !self.by_reason,
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('/') => self.typing = true,
-            KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(count.saturating_sub(1)),
-            KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.select(shown.get(self.place(shown) + 1)),
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.place(shown).checked_sub(1).and_then(|above| shown.get(above))),
             _ => {}
         }
         false
+    }
+
+    /// Selects another one, if there is one.
+    fn select(&mut self, other: Option<&Figures>) {
+        self.selected = other.map(label).or_else(|| self.selected.take());
     }
 }
 
 /// Shows the screen until the user leaves.
 pub fn run(mut source: Source, first: Sample, args: &TopArgs, interval: Duration) -> Result<u8> {
     let mut screen =
-        Screen { by_vcpu: args.vcpus, by_reason: false, order: args.sort, filter: args.filter.clone(), typing: false, selected: 0 };
+        Screen { by_vcpu: args.vcpus, by_reason: false, order: args.sort, filter: args.filter.clone(), typing: false, selected: None };
     let (mut terminal, _cleanup) = cleanup::restoring(restore, ratatui::try_init).context("setting up the terminal")?;
     let result = follow(&mut terminal, &mut screen, &mut source, first, interval);
     restore();
@@ -230,7 +242,7 @@ fn follow(
             if key.kind != KeyEventKind::Press {
                 continue;
             }
-            if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) || screen.key(key.code, shown.len()) {
+            if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) || screen.key(key.code, &shown) {
                 return Ok(());
             }
             break;
@@ -284,7 +296,7 @@ mod tests {
 
     #[test]
     fn numbers_are_whole_on_a_narrow_screen() {
-        let screen = Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: 0 };
+        let screen = Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
         let mut shown = shown();
         shown[0].exits_taken = 123_456_789;
         let mut terminal = Terminal::new(TestBackend::new(64, 20)).unwrap();
@@ -297,7 +309,8 @@ mod tests {
 
     #[test]
     fn the_screen_shows_the_reasons_of_the_selected_one() {
-        let mut screen = Screen { by_vcpu: true, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: 0 };
+        let mut screen =
+            Screen { by_vcpu: true, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
         let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
         let mut draw = |screen: &Screen| {
             terminal.draw(|frame| screen.draw(frame, &shown(), "m")).unwrap();
@@ -310,14 +323,31 @@ mod tests {
         {
             assert!(all.contains(text), "{text}: {all}");
         }
-        assert!(!screen.key(KeyCode::Char('r'), 2));
+        assert!(!screen.key(KeyCode::Char('r'), &shown()));
         let reasons = draw(&screen);
         assert!(reasons.contains("IRQ ") && !reasons.contains("virtual timer"), "{reasons}");
         for key in "/db".chars() {
-            assert!(!screen.key(KeyCode::Char(key), 2));
+            assert!(!screen.key(KeyCode::Char(key), &shown()));
         }
-        assert!(!screen.key(KeyCode::Enter, 2) && screen.filter == "db");
+        assert!(!screen.key(KeyCode::Enter, &shown()) && screen.filter == "db");
         assert!(draw(&screen).contains("filter /db"));
-        assert!(!screen.key(KeyCode::Down, 2) && screen.selected == 1 && screen.key(KeyCode::Char('q'), 2));
+        assert!(screen.key(KeyCode::Char('q'), &shown()));
+    }
+
+    #[test]
+    fn the_selected_one_stays_selected_where_the_order_changes() {
+        let mut screen =
+            Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
+        let mut shown = shown();
+        assert_eq!(screen.place(&shown), 0);
+        assert!(!screen.key(KeyCode::Up, &shown) && screen.place(&shown) == 0);
+        for _ in 0..2 {
+            assert!(!screen.key(KeyCode::Down, &shown) && screen.place(&shown) == 1);
+        }
+        shown.swap(0, 1);
+        assert_eq!(screen.place(&shown), 0);
+        // It is gone.
+        shown.remove(0);
+        assert!(screen.place(&shown) == 0 && !screen.key(KeyCode::Up, &shown));
     }
 }

@@ -63,15 +63,16 @@ fn object<'t>(trace: &Trace, event: &Event, arrows: impl Iterator<Item = &'t Arr
 /// Returns the numbers of events recorded, dropped and lost.
 pub fn summary(trace: &Trace) -> Value {
     let (taken, exits_dropped, others_dropped) = trace.counted();
-    let recorded = trace.exits().saturating_add(exits_dropped);
+    let recorded = trace.exits().saturating_add(trace.removed);
     json!({
         "counter_hz": trace.hz,
         "events": trace.events.len(),
         "exits": trace.exits(),
+        "exits_recorded": recorded,
         "exits_taken": taken,
         "exits_dropped": exits_dropped,
         "others_dropped": others_dropped,
-        "unaccounted": taken.wrapping_sub(recorded).cast_signed(),
+        "unaccounted": taken.wrapping_sub(recorded.saturating_add(exits_dropped)).cast_signed(),
         "arrows": trace.arrows.len(),
         "lost": trace.lost,
     })
@@ -97,5 +98,15 @@ mod tests {
         assert_eq!(arrivals[1], &json!([{ "vcpu": 1, "after_ticks": 50, "via": "scheduler" }]));
         let summary = &lines[13];
         assert_eq!((&summary["exits"], &summary["arrows"], &summary["unaccounted"]), (&5.into(), &2.into(), &0.into()));
+    }
+
+    #[test]
+    fn exits_that_are_not_wanted_are_accounted_for() {
+        let mut trace = example();
+        trace.keep(None, Some("kick"));
+        let summary = super::summary(&trace);
+        let counts =
+            ["exits", "exits_recorded", "exits_dropped", "exits_taken", "unaccounted"].map(|count| summary[count].as_i64().unwrap());
+        assert_eq!(counts, [2, 5, 4, 9, 0]);
     }
 }

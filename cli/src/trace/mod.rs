@@ -35,11 +35,10 @@ pub fn trace(args: &TraceArgs) -> Result<u8> {
     let mut recorder = Recorder::open(&args.machine, args.vm.as_deref())?;
     let mut file = File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))?;
     let mut trace = recorder.record(Duration::from_secs_f64(args.seconds))?;
-    let summary = json::summary(&trace);
     trace.keep(args.vm.as_deref(), args.reason.as_deref());
     write(&trace, args.format, &mut file).with_context(|| format!("writing {}", args.output.display()))?;
     if args.json {
-        out::line(summary)?;
+        out::line(json::summary(&trace))?;
     } else {
         out::line(text(&trace, &args.output))?;
     }

@@ -24,6 +24,8 @@ pub struct Trace {
     pub counts: Vec<CpuCounts>,
     /// Records lost on the line.
     pub lost: u64,
+    /// Exits that [`Trace::keep`] removed.
+    pub removed: u64,
     /// From each interrupt between vCPUs to its arrival.
     pub arrows: Vec<Arrow>,
     /// Names of rows that are the same in each ledger, and of others: see [`Trace::name`].
@@ -152,11 +154,13 @@ impl Trace {
         let place = |index: usize| places.get(index).copied().flatten();
         self.arrows =
             self.arrows.iter().filter_map(|arrow| Some(Arrow { from: place(arrow.from)?, to: place(arrow.to)?, ..*arrow })).collect();
+        let before = self.exits();
         let mut places = places.iter();
         self.events.retain(|_| places.next().is_some_and(Option::is_some));
+        self.removed += before - self.exits();
     }
 
-    /// Exits that were recorded.
+    /// Exits among the events.
     pub fn exits(&self) -> u64 {
         self.events.iter().filter(|event| event.exit().is_some()).count() as u64
     }

@@ -89,6 +89,8 @@ pub enum Event {
         from: u16,
         /// Where the next piece begins; `None` after the last.
         next: Option<u16>,
+        /// Number of rows in the piece: others were lost on the line.
+        rows: u8,
     },
     /// Number of bytes of the package received: sent periodically, after the last piece, and for a piece out of order.
     Uploaded {

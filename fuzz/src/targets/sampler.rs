@@ -28,9 +28,9 @@ fn lines() -> Vec<Vec<u8>> {
         let tag = 2 * u16::from(vm) + 1;
         events.push(Event::Sample(Sample { tag, vm, vcpu: 0, hz: 1, now: u64::MAX, taken: 3, ran: 1, waited: 0 }));
         events.extend([Row::Static(0), Row::Static(u16::MAX), Row::Dynamic { kind: 1, key: 0x1010 }].map(|named| row(vm, 0, named)));
-        events.push(Event::SampleRows { tag, from: 0, next: Some(5) });
+        events.push(Event::SampleRows { tag, from: 0, next: Some(5), rows: 3 });
         events.push(row(vm, 0, Row::Static(5)));
-        events.push(Event::SampleRows { tag, from: 5, next: None });
+        events.push(Event::SampleRows { tag, from: 5, next: None, rows: 1 });
         events.push(Event::NoSample { tag: tag + 1, vm, vcpu: 1 });
     }
     let line = |events: &[Event]| {
