@@ -31,6 +31,8 @@ struct Blocks {
     taken: heapless::Vec<Range<u64>, BLOCKS>,
     /// Unused part of the last block.
     rest: Range<u64>,
+    /// End of the part of `rest` that is clear, which begins with it.
+    clear: u64,
     /// Head of the list of freed frames, each of which starts with the address of the next; 0 ends the list.
     freed: u64,
     /// CPUs near to which blocks are taken.
@@ -54,7 +56,7 @@ pub const fn room<T>() -> u64 {
 
 impl Arena {
     const fn new() -> Arena {
-        Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0, near: CpuSet::EMPTY }))
+        Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, clear: 0, freed: 0, near: CpuSet::EMPTY }))
     }
 
     /// Allocates zeroed memory for a value that lives as long as the VM.
@@ -79,10 +81,32 @@ impl Arena {
     /// # Errors
     /// [`NO_MEMORY`].
     pub fn allocate_pages(&self, size: u64) -> Result<u64, &'static str> {
-        let address = self.0.lock().take(size).ok_or(NO_MEMORY)?;
+        let (address, clear) = self.0.lock().take(size).ok_or(NO_MEMORY)?;
         // SAFETY: the pages are in the direct map and were just allocated, so that nothing else refers to them.
-        unsafe { Arch::physical(address).write_bytes(0, size as usize) };
+        unsafe { Arch::zero(Arch::physical(address + clear), (size - clear) as usize) };
         Ok(address)
+    }
+
+    /// Clears a bounded piece of memory for allocations of `size` bytes, pages each, that follow. Returns whether all of it
+    /// is clear, so that they take little time.
+    ///
+    /// # Errors
+    /// [`NO_MEMORY`].
+    pub fn clear_ahead(&self, size: u64) -> Result<bool, &'static str> {
+        let mut blocks = self.0.lock();
+        if blocks.rest.end - blocks.rest.start < size && !blocks.extend(size) {
+            return Err(NO_MEMORY);
+        }
+        let start = blocks.clear.max(blocks.rest.start);
+        if start >= blocks.rest.start + size {
+            return Ok(true);
+        }
+        // Leaves time for what the caller does beside it.
+        let piece = (blocks.rest.end - start).min(Arch::ZEROED_AT_ONCE / 2);
+        // SAFETY: the piece is unused memory of this arena, in the direct map.
+        unsafe { Arch::zero(Arch::physical(start), piece as usize) };
+        blocks.clear = start + piece;
+        Ok(false)
     }
 
     /// Allocates contiguous pages with undefined contents.
@@ -91,25 +115,25 @@ impl Arena {
     /// [`NO_MEMORY`].
     #[allow(dead_code, reason = "not every architecture has such a thing")]
     pub fn reserve(&self, size: u64) -> Result<Range<u64>, &'static str> {
-        let start = self.0.lock().take(size).ok_or(NO_MEMORY)?;
+        let (start, _) = self.0.lock().take(size).ok_or(NO_MEMORY)?;
         Ok(start..start + size)
     }
 
     /// Bytes taken from the board's memory.
     pub fn size(&self) -> u64 {
-        self.0.lock().taken.iter().map(|block| block.end - block.start).sum()
+        self.0.lock().size()
     }
 
     /// Clears a bounded piece of the memory and frees what is cleared. Returns whether all of it is freed. Called
     /// after the VM was retired.
     pub fn give_back(&self) -> bool {
         let mut blocks = self.0.lock();
-        (blocks.rest, blocks.freed) = (0..0, 0);
+        (blocks.rest, blocks.clear, blocks.freed) = (0..0, 0, 0);
         let Some(last) = blocks.taken.last_mut() else { return true };
         let size = (last.end - last.start).min(Arch::ZEROED_AT_ONCE);
         let piece = last.end - size..last.end;
         // SAFETY: the caller guarantees that the VM is retired: nothing uses the block any more.
-        unsafe { Arch::physical(piece.start).write_bytes(0, size as usize) };
+        unsafe { Arch::zero(Arch::physical(piece.start), size as usize) };
         last.end = piece.start;
         let is_empty = last.is_empty();
         // If the board's free list is full, the piece stays allocated permanently.
@@ -122,26 +146,47 @@ impl Arena {
 }
 
 impl Blocks {
-    fn take(&mut self, size: u64) -> Option<u64> {
+    /// Takes pages: their address, and how many of their bytes, from the first one, are clear.
+    fn take(&mut self, size: u64) -> Option<(u64, u64)> {
         if self.rest.end - self.rest.start < size {
-            let all: u64 = self.taken.iter().map(|block| block.end - block.start).sum();
-            let wanted = (all / 2).max(LEAST_BLOCK).max(size).next_multiple_of(PAGE_SIZE);
-            let near = nodes::near(self.near);
-            let block = [wanted, size].into_iter().find_map(|size| memory::take(size, &near))?;
-            if self.taken.push(block.clone()).is_err() {
-                memory::free(block);
-                return None;
-            }
+            let block = self.block((self.size() / 2).max(LEAST_BLOCK).max(size).next_multiple_of(PAGE_SIZE), size)?;
             // Keeps the larger rest.
             let rest = block.start + size..block.end;
             if rest.end - rest.start > self.rest.end - self.rest.start {
-                self.rest = rest;
+                (self.rest, self.clear) = (rest, 0);
             }
-            return Some(block.start);
+            return Some((block.start, 0));
         }
         let start = self.rest.start;
         self.rest.start += size;
-        Some(start)
+        Some((start, self.clear.saturating_sub(start).min(size)))
+    }
+
+    /// Begins another block, for allocations of `size` bytes each. Returns false if no memory is left.
+    fn extend(&mut self, size: u64) -> bool {
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let several = ((self.size() / 2).max(LEAST_BLOCK) / size).max(1) * size;
+        let block = self.block(several, size);
+        if let Some(block) = block.clone() {
+            (self.rest, self.clear) = (block, 0);
+        }
+        block.is_some()
+    }
+
+    /// Takes a block of `wanted` bytes, or of `size`.
+    fn block(&mut self, wanted: u64, size: u64) -> Option<Range<u64>> {
+        let near = nodes::near(self.near);
+        let block = [wanted, size].into_iter().find_map(|size| memory::take(size, &near))?;
+        if self.taken.push(block.clone()).is_err() {
+            memory::free(block);
+            return None;
+        }
+        Some(block)
+    }
+
+    /// Bytes taken from the board's memory.
+    fn size(&self) -> u64 {
+        self.taken.iter().map(|block| block.end - block.start).sum()
     }
 }
 
@@ -195,6 +240,19 @@ pub fn check_that_all_comes_back() {
         let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(pages), (size * PAGE_SIZE) as usize) };
         assert!(bytes.iter().all(|&byte| byte == 0));
         bytes.fill(0xaa);
+    }
+    // Two of three allocations have been cleared before.
+    for size in [5 * PAGE_SIZE, 3 * Arch::ZEROED_AT_ONCE / 2] {
+        while !arena.clear_ahead(size).unwrap() {}
+        let sizes = [size - PAGE_SIZE, PAGE_SIZE, Arch::ZEROED_AT_ONCE];
+        let places = sizes.map(|size| arena.allocate_pages(size).unwrap());
+        assert_eq!(places[1], places[0] + sizes[0], "they are in the part that is clear");
+        for (at, size) in places.into_iter().zip(sizes) {
+            // SAFETY: the pages were just allocated, so that nothing else refers to them.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(at), size as usize) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(0xaa);
+        }
     }
     let frames: Vec<u64> = (0..10).map(|_| TableMemory::allocate(&mut arena).unwrap()).collect();
     let size = arena.size();

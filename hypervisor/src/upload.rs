@@ -2,6 +2,7 @@
 //! memory of the VM that it describes.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_blob::{Checksum, Package};
 use stile_lock::TicketLock;
@@ -9,7 +10,7 @@ use stile_wire::{Answer, Event, Piece, VmState};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
-use crate::vm::{self, Vm, power, retire};
+use crate::vm::{self, Creation, Vm, power, retire};
 use crate::{arena, console, image, memory, window};
 
 /// A package in transfer.
@@ -25,9 +26,24 @@ struct Upload {
     /// Number of bytes received.
     next: u32,
     checksum: Checksum,
+    /// The VM, once the package is complete.
+    creation: Option<Creation>,
+}
+
+impl Upload {
+    /// Frees what was created of the VM.
+    fn undo(&self) {
+        if let Some(creation) = &self.creation {
+            creation.abandon();
+        }
+        retire::abandon(self.vm);
+    }
 }
 
 static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
+
+/// Tag of the last VM that was created.
+static CREATED: AtomicU32 = AtomicU32::new(0);
 
 /// Interval of acknowledgements, in bytes: the operator may send twice as many before it waits.
 const ACK_INTERVAL: u32 = 4 << 10;
@@ -41,10 +57,15 @@ const AT_ONCE: usize = 16 << 10;
 pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
     let number = usize::from(vm);
     let old = UPLOAD.lock().take();
-    if let Some(other) = old.as_ref().filter(|old| old.vm != number) {
-        retire::abandon(other.vm);
-    }
-    let same = old.filter(|old| old.vm == number);
+    let same = match old {
+        Some(old) if old.vm == number && old.creation.is_none() => Some(old),
+        other => {
+            if let Some(other) = other {
+                other.undo();
+            }
+            None
+        }
+    };
     let free = memory::available();
     let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
     // Before the number is claimed, which is not free at once when it is given back.
@@ -70,7 +91,7 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
             }
         },
     };
-    *UPLOAD.lock() = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new() });
+    *UPLOAD.lock() = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new(), creation: None });
     console::event(&Event::Uploaded { tag, next: 0 });
 }
 
@@ -78,7 +99,12 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
 pub fn abandon(tag: u32, upload: u32) {
     let old = UPLOAD.lock().take_if(|old| old.tag == upload);
     match old {
-        Some(old) => retire::abandon_for(tag, old.vm),
+        Some(old) => {
+            if let Some(creation) = &old.creation {
+                creation.abandon();
+            }
+            retire::abandon_for(tag, old.vm);
+        }
         None => console::event(&Event::Answer { tag, answer: Answer::Done }),
     }
 }
@@ -128,19 +154,41 @@ pub fn start(vm: &'static Vm) {
     power::start(vm);
 }
 
-/// Creates the VM, and calls `then` for it. The package becomes part of the VM, or is freed.
-pub fn create(tag: u32, crc: u32, then: impl FnOnce(&'static Vm)) {
-    let Some(upload) = UPLOAD.lock().take_if(|upload| upload.tag == tag) else {
-        return console::refuse(tag, format_args!("the transfer was abandoned: another one began meanwhile"));
+/// Creates a bounded piece of the VM, and requests the command again. Once the VM is complete, calls `then` for it. The package
+/// becomes part of the VM, or is freed. `for_snapshot`: as [`vm::begin`].
+pub fn create(tag: u32, crc: u32, for_snapshot: bool, then: impl FnOnce(&'static Vm)) {
+    let mut upload = UPLOAD.lock();
+    let Some(mine) = upload.as_mut().filter(|upload| upload.tag == tag) else {
+        drop(upload);
+        return if CREATED.load(Ordering::Relaxed) == tag {
+            // The answer was lost.
+            console::event(&Event::Answer { tag, answer: Answer::Done });
+        } else {
+            console::refuse(tag, format_args!("the transfer was abandoned: another one began meanwhile"));
+        };
     };
-    let number = upload.vm;
-    if let Err(why) = make(upload, crc) {
-        retire::abandon(number);
-        return console::refuse(tag, format_args!("{why}"));
-    }
-    console::event(&Event::Answer { tag, answer: Answer::Done });
-    if let Some(vm) = vm::get(number) {
-        then(vm);
+    let (made, next) = (make(mine, crc, for_snapshot), mine.next);
+    match made {
+        Ok(None) => {
+            drop(upload);
+            console::event(&Event::Uploaded { tag, next });
+        }
+        Ok(Some(vm)) => {
+            *upload = None;
+            drop(upload);
+            CREATED.store(tag, Ordering::Relaxed);
+            console::event(&Event::Answer { tag, answer: Answer::Done });
+            then(vm);
+        }
+        Err(why) => {
+            let failed = upload.take();
+            drop(upload);
+            // Before the package is freed, whose text it may contain.
+            console::refuse(tag, format_args!("{why}"));
+            if let Some(failed) = failed {
+                failed.undo();
+            }
+        }
     }
 }
 
@@ -159,12 +207,29 @@ impl fmt::Display for Refusal {
     }
 }
 
-fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
-    if upload.next != upload.size || upload.checksum.finish() != crc {
+/// Begins the VM, or creates another piece of it. Returns it once it is complete.
+fn make(upload: &mut Upload, crc: u32, for_snapshot: bool) -> Result<Option<&'static Vm>, Refusal> {
+    match &mut upload.creation {
+        Some(creation) => creation.advance().map_err(Refusal::Other),
+        None => {
+            let creation = begin_vm(upload.vm, bytes_of(upload, crc)?, for_snapshot)?;
+            upload.creation = Some(creation);
+            Ok(None)
+        }
+    }
+}
+
+/// The bytes of a complete package.
+fn bytes_of(upload: &Upload, crc: u32) -> Result<&'static [u8], Refusal> {
+    if upload.next != upload.size || upload.checksum.clone().finish() != crc {
         return Err(Refusal::Other("the package is incomplete or its checksum is wrong"));
     }
     // SAFETY: all bytes were received and nothing writes them any more; they belong to the VM and live as long as it.
-    let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(upload.at), upload.size as usize) };
+    Ok(unsafe { core::slice::from_raw_parts(Arch::physical(upload.at), upload.size as usize) })
+}
+
+#[inline(never)]
+fn begin_vm(number: usize, bytes: &'static [u8], for_snapshot: bool) -> Result<Creation, Refusal> {
     let Package { vm: config, files } = Package::parse(bytes, image::files()).map_err(Refusal::Package)?;
     if vm::all().any(|vm| vm.name == config.name) {
         return Err(Refusal::Other("the machine already has a VM with this name"));
@@ -178,5 +243,5 @@ fn make(upload: Upload, crc: u32) -> Result<(), Refusal> {
     if config.techniques.ablate.is_some() {
         return Err(Refusal::Other("`ablate` is only for VMs of the machine's configuration"));
     }
-    vm::create(upload.vm, &config, files).map(drop).map_err(Refusal::Other)
+    vm::begin(number, &config, files, for_snapshot).map_err(Refusal::Other)
 }

@@ -153,6 +153,8 @@ pub struct Restoring<R> {
     phase: Phase,
     part: u16,
     length: u32,
+    /// Checksum of the package.
+    crc: u32,
     /// Bytes of the package that Stile has, and pieces that it has.
     pub progress: (u32, u32),
 }
@@ -160,7 +162,8 @@ pub struct Restoring<R> {
 impl<R: Read> Restoring<R> {
     /// A snapshot that becomes VM number `vm`.
     pub fn new(tag: u32, vm: u8, reader: Reader<R>, clock: Clock, sections: Option<u32>) -> Self {
-        Self { vm, tag, window: 0, reader, clock, sections, phase: Phase::Opening, part: 0, length: 0, progress: (0, 0) }
+        let crc = stile_snapshot::section::package_checksum(&reader.package);
+        Self { vm, tag, window: 0, reader, clock, sections, phase: Phase::Opening, part: 0, length: 0, crc, progress: (0, 0) }
     }
 
     /// Whether it waits for more sections.
@@ -206,8 +209,8 @@ impl<R: Read> Restoring<R> {
         let rest = self.reader.package.get(next as usize..).unwrap_or(&[]);
         if rest.is_empty() {
             self.phase = Phase::Creating;
-            let crc = stile_snapshot::section::package_checksum(&self.reader.package);
-            return Ok(Next::Send(Command::Restore { tag, crc }));
+            // Stile creates a piece of the VM for each of these.
+            return Ok(Next::Send(Command::Restore { tag, crc: self.crc }));
         }
         let chunk = &rest[..rest.len().min(CHUNK)];
         window.write(self.window, chunk)?;

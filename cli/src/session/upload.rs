@@ -31,6 +31,7 @@ pub struct Upload {
     pub tag: u32,
     /// The package.
     pub package: Vec<u8>,
+    crc: u32,
     /// Bytes that Stile has, and bytes that were sent.
     arrived: u32,
     sent: u32,
@@ -51,10 +52,28 @@ pub struct Upload {
 impl Upload {
     /// Begins with the command that makes room. `memory`: bytes of the VM's RAM.
     pub fn begin(client: ClientId, guest: Guest, memory: u64, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
+        let mut checksum = Checksum::new();
+        checksum.update(&package);
+        let crc = checksum.finish();
         let (reported, limit, retry_at) = (now, LIMIT, now + LIMIT);
         let (arrived, sent, is_repeated, has_room, expected) = (0, 0, false, false, 0);
-        let upload =
-            Self { client, guest, vm, tag, package, arrived, sent, reported, limit, is_repeated, has_room, memory, expected, retry_at };
+        let upload = Self {
+            client,
+            guest,
+            vm,
+            tag,
+            package,
+            crc,
+            arrived,
+            sent,
+            reported,
+            limit,
+            is_repeated,
+            has_room,
+            memory,
+            expected,
+            retry_at,
+        };
         let first = upload.first();
         (upload, first)
     }
@@ -72,7 +91,8 @@ impl Upload {
     /// Handles an acknowledgement of `next` bytes. Returns the pieces to send next.
     pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
         let next = next.min(self.package.len() as u32);
-        if next <= self.arrived && self.has_room {
+        let is_whole = self.arrived == self.package.len() as u32;
+        if next <= self.arrived && self.has_room && !is_whole {
             if let Some(rest) = self.expected.checked_sub(1) {
                 self.expected = rest;
                 return Vec::new();
@@ -115,9 +135,8 @@ impl Upload {
     fn more(&mut self) -> Vec<Command> {
         let (tag, size) = (self.tag, self.package.len() as u32);
         if self.arrived == size {
-            let mut checksum = Checksum::new();
-            checksum.update(&self.package);
-            return vec![Command::Create { tag, crc: checksum.finish() }];
+            // Stile creates a piece of the VM for each of these.
+            return vec![Command::Create { tag, crc: self.crc }];
         }
         let mut commands = Vec::new();
         while self.sent < size && self.sent - self.arrived < WINDOW {

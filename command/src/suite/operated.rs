@@ -20,7 +20,7 @@ const UPLOADS: usize = 24;
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut all = vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?];
+    let mut all = vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?, create_many_vcpus(programs)?];
     if programs.arch == Arch::X86_64 {
         all.push(uploads(programs)?);
     }
@@ -180,6 +180,36 @@ fn create(programs: &Programs) -> Result<Scenario> {
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/create"), "--exits");
     let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1);
+    Ok(Scenario { config: Some(config), files, steps, expect, ..scenario })
+}
+
+/// A VM of many vCPUs is created, saved, destroyed and restored in pieces that are short exits of its neighbour.
+fn create_many_vcpus(programs: &Programs) -> Result<Scenario> {
+    let (vcpus, icount, memory) = match programs.arch {
+        Arch::Aarch64 => (256, "--icount", "512M"),
+        Arch::X86_64 => (16, "", "128M"),
+    };
+    let (arch, kernel) = (programs.arch.name(), programs.path("checksum")?);
+    let vm = |name: &str, vcpus: u32| {
+        format!("[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"rounds=1000000\"\nvcpus = {vcpus}\nmemory = \"24M\"\n")
+    };
+    let config = format!("[machine]\narch = \"{arch}\"\ncpus = 1\nmemory = \"{memory}\"\n\n{}", vm("neighbour", 1));
+    let steps = vec![
+        Step::new(ROUND, "create m many.toml", &["m/many runs"]),
+        // It resets its vCPUs first.
+        Step::new("", "top m/many --once --interval 2", &[]),
+        Step::new("", "save m/many a.snap", &["m/many is saved"]).otherwise("save m/many a.snap"),
+        Step::new("", "destroy m/many --force", &["m/many is destroyed"]),
+        Step::new("", "restore m a.snap", &["m/many runs"]),
+        Step::new("", "destroy m/many --force", &["m/many is destroyed"]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    expect.bounded_exits = Some(programs.arch);
+    let files = vec![("many.toml", vm("many", vcpus).into())];
+    let scenario = Scenario::new(programs.scenario("operator/many-vcpus"), &format!("{icount} --exits"));
     Ok(Scenario { config: Some(config), files, steps, expect, ..scenario })
 }
 

@@ -92,7 +92,8 @@ pub enum Event {
         /// Number of rows in the piece: others were lost on the line.
         rows: u8,
     },
-    /// Number of bytes of the package received: sent periodically, after the last piece, and for a piece out of order.
+    /// Number of bytes of the package received: sent periodically, after the last piece, for a piece out of order, and while the virtual
+    /// machine is created.
     Uploaded {
         /// The tag of [`Command::Upload`].
         tag: u32,
@@ -262,7 +263,8 @@ pub enum Command {
         /// Its bytes.
         piece: Piece,
     },
-    /// Create the virtual machine of the completely received package, and start it. Answered by [`Event::Answer`] or [`Event::Refused`].
+    /// Create a bounded piece of the virtual machine of the completely received package, and start it once it is complete. Answered by
+    /// [`Event::Uploaded`] if the command must be repeated, [`Event::Answer`] or [`Event::Refused`].
     Create {
         /// The tag of [`Command::Upload`].
         tag: u32,

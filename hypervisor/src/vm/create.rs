@@ -1,23 +1,18 @@
 //! Creation of VMs: those of the configuration, and others on request.
 
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use stile_blob::{Blob, Files, Interrupts, Nested, Share, Techniques};
-use stile_ledger::Ledger;
+use stile_blob::{Blob, Files, Interrupts, Nested, Techniques};
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_sched::{CpuSet, VcpuId};
+use stile_sched::CpuSet;
 
-use super::power_state::Power;
-use super::ram::Ram;
-use super::{Start, Turns, Vcpu, Vm, publish, retire};
-use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
+use super::creation::Creation;
+use super::{Vm, retire};
+use crate::arch::contract::{Platform, VmPart};
 use crate::arch::{self, Arch};
-use crate::arena::{self, Arena};
 use crate::console::log;
-use crate::cpu::{self, SCHEDULE};
-use crate::device::{Devices, Optional};
-use crate::{image, memory, nodes};
+use crate::cpu::SCHEDULE;
+use crate::{arena, image, memory, nodes};
 
 /// Whether VMs of this machine may have direct interrupts.
 static MAY_BE_DIRECT: AtomicBool = AtomicBool::new(false);
@@ -38,23 +33,48 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
         if !retire::claim(number) {
             return Err("the configuration has more VMs than Stile supports");
         }
-        create_at(number, &config, files, false)?;
+        complete(begin_at(number, &config, files, false)?)?;
     }
     Ok(())
 }
 
-/// Creates a VM, off, while the machine runs, under a number that was [claimed](retire::claim). The configuration's
-/// name, and `files`, live as long as the VM.
+/// Creates a VM, off, at once. See [`begin`].
+///
+/// # Errors
+/// As [`begin`], and no memory is left.
+#[cfg(test)]
+pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
+    complete(begin(number, config, files, false)?)
+}
+
+/// Begins to create a VM, off, while the machine runs, under a number that was [claimed](retire::claim). The
+/// configuration's name, and `files`, live as long as the VM. `for_snapshot`: its vCPUs, but for the first one, are reset.
 ///
 /// # Errors
 /// A description of what this board cannot provide. Of the VM only its number remains claimed, and what its
 /// [arena](arena) had allocated before.
-pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
-    create_at(number, config, files, true)
+pub fn begin(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>, for_snapshot: bool) -> Result<Creation, &'static str> {
+    let creation = begin_at(number, config, files, true)?;
+    Ok(if for_snapshot { creation.for_snapshot() } else { creation })
 }
 
-/// Creates a VM as [`create`] does. `late`: the machine runs.
-fn create_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>, late: bool) -> Result<&'static Vm, &'static str> {
+/// Creates the rest of a VM at once.
+fn complete(mut creation: Creation) -> Result<&'static Vm, &'static str> {
+    loop {
+        match creation.advance() {
+            Ok(None) => {}
+            Ok(Some(vm)) => return Ok(vm),
+            Err(why) => {
+                creation.abandon();
+                return Err(why);
+            }
+        }
+    }
+}
+
+/// Begins to create a VM as [`begin`] does. `late`: the machine runs.
+#[inline(never)]
+fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>, late: bool) -> Result<Creation, &'static str> {
     if !Arch::can_start(config.mode) {
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
@@ -62,12 +82,7 @@ fn create_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stat
     let pieces = allocate_ram(config, &nodes::near(cpus))?;
     arena::of_vm(number).prefer(cpus);
     let techniques = techniques(number, config, late.then_some(cpus));
-    let vm = build(number, config, techniques, files, pieces.clone());
-    if vm.is_err() {
-        memory::free_guest(&pieces);
-        cpu::remove_vm(number as u8);
-    }
-    vm
+    Ok(Creation::new(number, config.clone(), techniques, files, pieces))
 }
 
 /// The CPUs on which a VM may run.
@@ -123,80 +138,4 @@ fn allocate_ram(config: &stile_blob::Vm<'_>, near: &nodes::Near) -> Result<heapl
     }
     nodes::log_placement(config.name, near, &pieces);
     Ok(pieces)
-}
-
-/// Creates a VM around its RAM. Not inlined, as [`vcpu`] is not: one frame for all values would fill most of the stack.
-#[inline(never)]
-fn build(
-    number: usize,
-    config: &stile_blob::Vm<'static>,
-    techniques: Techniques,
-    files: Files<'static>,
-    pieces: heapless::Vec<Piece, MAX_PIECES>,
-) -> Result<&'static Vm, &'static str> {
-    let arena = arena::of_vm(number);
-    let place = arena.allocate::<Vm>()?;
-    let arch = arch::Vm::new(number, config, &pieces, techniques, arena)?;
-    let mut vcpus = heapless::Vec::new();
-    share(number as u8, config.share);
-    for index in 0..config.vcpus {
-        let _ = vcpus.push(vcpu(number, index, config, techniques, arena)?);
-    }
-    let has_functions = !config.functions.is_empty();
-    let ram = Ram::new(pieces, files, config.loads.clone(), arena)?;
-    let optional =
-        Optional { pci: has_functions, flash: config.firmware != 0, served: !config.served.is_empty(), serves: config.serves != 0 };
-    let devices = Devices::new(number, usize::from(config.vcpus), optional)?;
-    let place = ptr::from_mut(place.write(Vm {
-        number,
-        name: config.name,
-        start: Start { pc: config.entry, info: config.info, mode: config.mode },
-        ram,
-        on_reset: config.on_reset,
-        techniques,
-        vcpus,
-        power: Power::new(has_functions),
-        has_functions,
-        has_links: config.has_links(),
-        turns: Turns::new(cpu::slice()),
-        devices,
-        memory: AtomicU64::new(0),
-        arch,
-    }));
-    // SAFETY: it was just written, and lives until the VM is retired.
-    let vm = unsafe { &*place };
-    for vcpu in &vm.vcpus {
-        vcpu.belongs_to(vm);
-    }
-    vm.memory.store(vm.ram.size() + arena.size(), Ordering::Relaxed);
-    publish(number, place);
-    Ok(vm)
-}
-
-/// Creates a vCPU and registers it with the scheduler.
-#[inline(never)]
-fn vcpu(
-    number: usize,
-    index: u16,
-    config: &stile_blob::Vm<'_>,
-    techniques: Techniques,
-    arena: &'static Arena,
-) -> Result<&'static Vcpu, &'static str> {
-    let id = u8::try_from(index).ok().and_then(|index| VcpuId::new(number as u8, index)).ok_or("more VMs or vCPUs than Stile supports")?;
-    // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
-    let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
-    let place = arena.allocate()?;
-    let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
-    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), SCHEDULE.online().bits()));
-    let configured = SCHEDULE.configure(id, cpus);
-    configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
-    Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))
-}
-
-/// Sets a VM's weight and cap in the scheduler.
-fn share(vm: u8, share: Share) {
-    let hz = Arch::frequency();
-    let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
-    let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
-    SCHEDULE.set_share(vm, share.weight, cap);
 }

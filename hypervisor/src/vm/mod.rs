@@ -5,6 +5,7 @@
 //! must not be stored.
 
 mod create;
+mod creation;
 mod end;
 mod epoch;
 mod first_touch;
@@ -28,7 +29,10 @@ use stile_sched::VcpuId;
 use crate::arch;
 use crate::device::Devices;
 use crate::once::Once;
-pub use create::{create, create_all};
+#[cfg(test)]
+pub use create::create;
+pub use create::{begin, create_all};
+pub use creation::Creation;
 use power_state::Power;
 use ram::Ram;
 pub use stolen::Stolen;

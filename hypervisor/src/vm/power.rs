@@ -257,10 +257,9 @@ fn start_first(vm: &'static Vm) {
     }
 }
 
-/// Makes a VM that was just created ready for a snapshot: its first start is a [`resume`].
+/// Makes a VM that was just created [for a snapshot](super::begin) ready for it: its first start is a [`resume`].
 pub fn begin_restore(vm: &'static Vm) {
     reset_first(vm);
-    vm.vcpus.iter().skip(1).for_each(|vcpu| reset_vcpu(vcpu));
     let asked = {
         let mut state = vm.power.state.lock();
         vm.power.held.store(true, Ordering::Release);
@@ -333,7 +332,7 @@ pub fn reset_first(vm: &'static Vm) {
     vm.power.next_reset.store(1, Ordering::Relaxed);
 }
 
-fn reset_vcpu(vcpu: &Vcpu) {
+pub fn reset_vcpu(vcpu: &Vcpu) {
     vcpu.arch.reset();
     vcpu.stolen.reset();
 }

@@ -39,11 +39,31 @@ pub struct Ram {
     pub(super) undrained: TicketLock<(usize, usize)>,
     /// Progress of [`Vm::clear_ram`](super::Vm::clear_ram).
     pub(super) cleared: AtomicU64,
+    /// End of the clear part of the block that is being restored.
+    pub(super) restored: AtomicU64,
     /// Pages that Stile filled for its own accesses, by block.
     early: &'static [EarlyPages],
 }
 
+/// Bytes of the states of `count` blocks, with `item` bytes each.
+fn table_size(count: u64, item: usize) -> u64 {
+    (count.max(1) * item as u64).next_multiple_of(PAGE_SIZE)
+}
+
+/// First address of the first block of pieces in ascending order of address, and number of blocks.
+fn blocks(pieces: &[Piece]) -> (u64, u64) {
+    let base = pieces.first().map_or(0, |first| first.gpa) & !(BLOCK_SIZE - 1);
+    let end = pieces.last().map_or(base, |last| last.gpa + last.size);
+    (base, (end - base).div_ceil(BLOCK_SIZE))
+}
+
 impl Ram {
+    /// Bytes of the arena that [`Ram::new`] takes.
+    pub fn memory(pieces: &[Piece]) -> u64 {
+        let (_, count) = blocks(pieces);
+        table_size(count, size_of::<Block>()) + table_size(count, size_of::<EarlyPages>())
+    }
+
     /// Creates untouched RAM from pieces in ascending order of address.
     ///
     /// # Errors
@@ -54,11 +74,10 @@ impl Ram {
         loads: heapless::Vec<Load, MAX_LOADS>,
         arena: &'static Arena,
     ) -> Result<Ram, &'static str> {
-        let base = pieces.first().map_or(0, |first| first.gpa) & !(BLOCK_SIZE - 1);
-        let end = pieces.last().map_or(base, |last| last.gpa + last.size);
-        let count = (end - base).div_ceil(BLOCK_SIZE) as usize;
-        let size = |item: usize| (count.max(1) * item).next_multiple_of(PAGE_SIZE as usize) as u64;
-        let (states, pages) = (arena.allocate_pages(size(size_of::<Block>()))?, arena.allocate_pages(size(size_of::<EarlyPages>()))?);
+        let (base, count) = blocks(&pieces);
+        let states = arena.allocate_pages(table_size(count, size_of::<Block>()))?;
+        let pages = arena.allocate_pages(table_size(count, size_of::<EarlyPages>()))?;
+        let count = count as usize;
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of unfilled blocks.
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without filled
@@ -73,6 +92,7 @@ impl Ram {
             unfilled: AtomicUsize::new(NOT_FILLING),
             undrained: TicketLock::new((0, 0)),
             cleared: AtomicU64::new(base),
+            restored: AtomicU64::new(0),
             early,
         })
     }

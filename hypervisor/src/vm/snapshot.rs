@@ -220,15 +220,12 @@ impl Vm {
                         self.touch(address);
                         return Ok((done, false));
                     }
-                    done += 1;
                     if self.ram.has_files(address) {
                         // Pages that are not in the snapshot are zero.
-                        for part in self.ram.parts(address, address + BLOCK_SIZE) {
-                            // SAFETY: the part is in this VM's RAM, in the direct map, and no vCPU of the VM runs.
-                            unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
-                        }
-                        return Ok((done, false));
+                        let is_clear = self.clear_block(address & !(BLOCK_SIZE - 1));
+                        return Ok((done + usize::from(is_clear), false));
                     }
+                    done += 1;
                 }
                 Entry::Page(address, offset) => {
                     let mut parts = self.ram.parts(address, address.saturating_add(PAGE_SIZE));
@@ -243,6 +240,19 @@ impl Vm {
             }
         }
         Ok((done, true))
+    }
+
+    /// Clears a bounded part of a block of a VM that is being restored, which is locked. Returns whether all of it is clear.
+    fn clear_block(&self, block: u64) -> bool {
+        let at = Some(self.ram.restored.load(Ordering::Relaxed)).filter(|at| (block..block + BLOCK_SIZE).contains(at)).unwrap_or(block);
+        let end = at + Arch::ZEROED_AT_ONCE.min(BLOCK_SIZE);
+        for part in self.ram.parts(at, end) {
+            // SAFETY: the part is in this VM's RAM, in the direct map, and no vCPU of the VM runs.
+            unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
+        }
+        let is_clear = end == block + BLOCK_SIZE;
+        self.ram.restored.store(if is_clear { 0 } else { end }, Ordering::Relaxed);
+        is_clear
     }
 }
 

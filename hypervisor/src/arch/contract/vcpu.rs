@@ -12,6 +12,11 @@ pub trait VcpuPart: Sized {
     /// techniques.
     const MEMORY: u64;
 
+    /// Bytes that it allocates with other techniques, at most.
+    fn memory(_techniques: Techniques) -> u64 {
+        Self::MEMORY
+    }
+
     /// Creates a vCPU of VM part `of`, off, in the VM's arena.
     ///
     /// # Errors

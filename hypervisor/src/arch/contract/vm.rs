@@ -23,6 +23,11 @@ pub trait VmPart: Sized {
         arena: &'static Arena,
     ) -> Result<Self, &'static str>;
 
+    /// Bytes of the arena that [`VmPart::new`] clears, if it is much: a piece of them is cleared at a time before.
+    fn memory(_config: &stile_blob::Vm<'_>) -> u64 {
+        0
+    }
+
     /// Reason why VM `number`, which is created while the machine runs, can't have direct interrupts on these CPUs, if any.
     fn obstacle_to_direct(_number: usize, _cpus: CpuSet) -> Option<&'static str> {
         None

@@ -12,7 +12,7 @@ use crate::address_space;
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{gic, redistributor, timer};
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::vm::{self, NOWHERE, Vcpu};
 
 /// SGIs that the guest never has in hardware.
@@ -49,6 +49,9 @@ pub struct Place {
 }
 
 impl Place {
+    /// Bytes of the arena that [`Place::new`] takes.
+    pub const MEMORY: u64 = PAGE_SIZE + arena::room::<Place>();
+
     /// For a vCPU with these techniques, if they include direct interrupts.
     ///
     /// # Errors

@@ -189,6 +189,10 @@ impl Maintenance for AtOnce {
 }
 
 impl VmPart for Vm {
+    fn memory(config: &stile_blob::Vm<'_>) -> u64 {
+        if config.firmware == 0 { 0 } else { stile_board::map::FLASH_SIZE }
+    }
+
     fn new(
         number: usize,
         config: &stile_blob::Vm<'_>,
@@ -514,6 +518,12 @@ impl Vm {
 
 impl VcpuPart for Vcpu {
     const MEMORY: u64 = arena::room::<VcpuContext>();
+
+    fn memory(techniques: Techniques) -> u64 {
+        let nested = if techniques.nested == Nested::Off { 0 } else { arena::room::<nested::state::Nested>() };
+        let place = if techniques.interrupts == Interrupts::Direct { place::Place::MEMORY } else { 0 };
+        Self::MEMORY + nested + place
+    }
 
     fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         let index = usize::from(id.vcpu());

@@ -220,6 +220,10 @@ pub fn power_down(vmx: &mut GuestVmx) {
     vmx.reset();
 }
 
+/// Bytes of the arena that [`new_vcpu`] takes.
+pub const VCPU_MEMORY: u64 =
+    stile_board::SHADOW_MEMORY + VMCSS as u64 * Vmcs02::MEMORY + ShadowVmcs::MEMORY + PAGE_SIZE + crate::arena::room::<GuestVmx>();
+
 /// Creates the VMX operation of a new vCPU, with its memory.
 ///
 /// # Errors

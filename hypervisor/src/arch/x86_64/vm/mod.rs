@@ -263,6 +263,10 @@ impl Vm {
 impl VcpuPart for Vcpu {
     const MEMORY: u64 = arena::room::<VcpuContext>() + PAGE_SIZE + Decoder::MEMORY + size_of::<Pages>() as u64;
 
+    fn memory(techniques: Techniques) -> u64 {
+        Self::MEMORY + if techniques.nested == Nested::Off { 0 } else { nested::VCPU_MEMORY }
+    }
+
     fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         // VPIDs have 16 bits, and 0 is none. The last identifier is that of vCPU 255, which no PC has.
         const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_VCPUS < stile_board::MAX_VCPUS);

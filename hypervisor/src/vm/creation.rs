@@ -1,0 +1,158 @@
+//! A VM that is being created, in pieces that each fit into an exit: its vCPUs one after another, and what they share.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_blob::{Files, Share, Techniques};
+use stile_board::MAX_VCPUS;
+use stile_ledger::Ledger;
+use stile_paging::frames::{MAX_PIECES, Piece};
+use stile_sched::{CpuSet, VcpuId};
+
+use super::power_state::Power;
+use super::ram::Ram;
+use super::{Start, Turns, Vcpu, Vm, power, publish};
+use crate::arch::contract::{Counter, VcpuPart, VmPart};
+use crate::arch::{self, Arch};
+use crate::arena::{self, Arena};
+use crate::cpu::{self, SCHEDULE};
+use crate::device::{Devices, Optional};
+use crate::memory;
+
+/// Maximum number of vCPUs created at once, in memory that is clear: some thousand instructions each.
+const AT_ONCE: usize = 4;
+
+/// A VM that is being created.
+pub struct Creation {
+    number: usize,
+    config: stile_blob::Vm<'static>,
+    techniques: Techniques,
+    files: Files<'static>,
+    pieces: heapless::Vec<Piece, MAX_PIECES>,
+    /// vCPUs but for the first one are reset.
+    resets: bool,
+    /// The first ones.
+    vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
+}
+
+impl Creation {
+    /// A VM of which nothing exists but its RAM.
+    pub fn new(
+        number: usize,
+        config: stile_blob::Vm<'static>,
+        techniques: Techniques,
+        files: Files<'static>,
+        pieces: heapless::Vec<Piece, MAX_PIECES>,
+    ) -> Self {
+        share(number as u8, config.share);
+        Creation { number, config, techniques, files, pieces, resets: false, vcpus: heapless::Vec::new() }
+    }
+
+    /// The VM is to be restored from a snapshot: there is no errand that resets its vCPUs.
+    pub fn for_snapshot(self) -> Self {
+        Creation { resets: true, ..self }
+    }
+
+    /// Creates a bounded piece of the VM. Returns the VM once it is complete.
+    ///
+    /// # Errors
+    /// A description of what this board cannot provide: the creation must be [abandoned](Creation::abandon).
+    pub fn advance(&mut self) -> Result<Option<&'static Vm>, &'static str> {
+        let arena = arena::of_vm(self.number);
+        let all = usize::from(self.config.vcpus);
+        if self.vcpus.len() == all {
+            let room = <arch::Vm as VmPart>::memory(&self.config) + Ram::memory(&self.pieces);
+            let is_clear = room < AHEAD || arena.clear_ahead(room)?;
+            return if is_clear { build(self, arena).map(Some) } else { Ok(None) };
+        }
+        let (end, room) = (all.min(self.vcpus.len() + AT_ONCE), room(self.techniques));
+        while self.vcpus.len() < end && arena.clear_ahead(room)? {
+            let vcpu = vcpu(self.number, self.vcpus.len() as u16, &self.config, self.techniques, arena)?;
+            if self.resets && !self.vcpus.is_empty() {
+                power::reset_vcpu(vcpu);
+            }
+            let _ = self.vcpus.push(vcpu);
+        }
+        Ok(None)
+    }
+
+    /// Frees the RAM, and removes the vCPUs from the schedule. The number remains claimed, and the arena as it is.
+    pub fn abandon(&self) {
+        memory::free_guest(&self.pieces);
+        cpu::remove_vm(self.number as u8);
+    }
+}
+
+/// Maximum number of bytes that are cleared as they are allocated for what the vCPUs share.
+const AHEAD: u64 = 256 << 10;
+
+/// Bytes of the arena that a vCPU takes.
+fn room(techniques: Techniques) -> u64 {
+    arena::room::<Vcpu>() + arena::room::<Ledger>() + <arch::Vcpu as VcpuPart>::memory(techniques)
+}
+
+/// Creates what the vCPUs share. Not inlined, as [`vcpu`] is not: one frame for all values would fill most of the stack.
+#[inline(never)]
+fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, &'static str> {
+    let Creation { number, config, techniques, files, pieces, vcpus, .. } = creation;
+    let (number, techniques) = (*number, *techniques);
+    let place = arena.allocate::<Vm>()?;
+    let arch = arch::Vm::new(number, config, pieces, techniques, arena)?;
+    let has_functions = !config.functions.is_empty();
+    let ram = Ram::new(pieces.clone(), *files, config.loads.clone(), arena)?;
+    let optional =
+        Optional { pci: has_functions, flash: config.firmware != 0, served: !config.served.is_empty(), serves: config.serves != 0 };
+    let devices = Devices::new(number, usize::from(config.vcpus), optional)?;
+    let place = ptr::from_mut(place.write(Vm {
+        number,
+        name: config.name,
+        start: Start { pc: config.entry, info: config.info, mode: config.mode },
+        ram,
+        on_reset: config.on_reset,
+        techniques,
+        vcpus: core::mem::take(vcpus),
+        power: Power::new(has_functions),
+        has_functions,
+        has_links: config.has_links(),
+        turns: Turns::new(cpu::slice()),
+        devices,
+        memory: AtomicU64::new(0),
+        arch,
+    }));
+    // SAFETY: it was just written, and lives until the VM is retired.
+    let vm = unsafe { &*place };
+    for vcpu in &vm.vcpus {
+        vcpu.belongs_to(vm);
+    }
+    vm.memory.store(vm.ram.size() + arena.size(), Ordering::Relaxed);
+    publish(number, place);
+    Ok(vm)
+}
+
+/// Creates a vCPU and registers it with the scheduler.
+#[inline(never)]
+fn vcpu(
+    number: usize,
+    index: u16,
+    config: &stile_blob::Vm<'_>,
+    techniques: Techniques,
+    arena: &'static Arena,
+) -> Result<&'static Vcpu, &'static str> {
+    let id = u8::try_from(index).ok().and_then(|index| VcpuId::new(number as u8, index)).ok_or("more VMs or vCPUs than Stile supports")?;
+    // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
+    let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
+    let place = arena.allocate()?;
+    let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
+    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), SCHEDULE.online().bits()));
+    let configured = SCHEDULE.configure(id, cpus);
+    configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
+    Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))
+}
+
+/// Sets a VM's weight and cap in the scheduler.
+fn share(vm: u8, share: Share) {
+    let hz = Arch::frequency();
+    let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
+    let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
+    SCHEDULE.set_share(vm, share.weight, cap);
+}
