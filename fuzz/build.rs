@@ -32,7 +32,7 @@ const PARTS: [(&str, &str, &str, &str); 24] = [
 ];
 
 /// Replacements in them.
-const CHANGES: [(&str, &str); 23] = [
+const CHANGES: [(&str, &str); 24] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
@@ -40,7 +40,7 @@ const CHANGES: [(&str, &str); 23] = [
     ("[const { AtomicU64::new(0) }; STEPS as usize]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     ("use crate::", "use super::"),
     ("[const { Lock(TicketLock::new(())) }; SHARDS]", "core::array::from_fn(|_| Lock(TicketLock::new(())))"),
-    ("[const { AtomicU8::new(0) }; ITEMS]", "core::array::from_fn(|_| AtomicU8::new(0))"),
+    ("[const { AtomicU16::new(0) }; ITEMS]", "core::array::from_fn(|_| AtomicU16::new(0))"),
     ("use stile_board::MAX_CPUS;", "use super::MAX_CPUS;"),
     ("[const { AtomicU64::new(0) }; MAX_CPUS]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     // Few enough to run out of.
@@ -58,7 +58,8 @@ const CHANGES: [(&str, &str); 23] = [
     ("&'static Vcpu", "&Vcpu"),
     ("vm: &'static Vm)", "vm: &Vm)"),
     // Loom takes accesses that are sequentially consistent for acquire and release, and knows of fences only.
-    ("let on = self.on.load", "fence(Ordering::SeqCst);\n        let on = self.on.load"),
+    ("let on = self.on.each_ref", "fence(Ordering::SeqCst);\n        let on = self.on.each_ref"),
+    ("[const { AtomicU64::new(0) }; MAX_CPUS.div_ceil(64)]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     (
         "let wanted = self.wanted.load(Ordering::SeqCst);",
         "fence(Ordering::SeqCst);\n        let wanted = self.wanted.load(Ordering::SeqCst);",

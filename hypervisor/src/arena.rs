@@ -72,8 +72,8 @@ impl Arena {
     }
 
     /// Selects the CPUs near to which further memory is taken.
-    pub fn prefer(&self, cpus: CpuSet) {
-        self.0.lock().near = cpus;
+    pub fn prefer(&self, cpus: &CpuSet) {
+        self.0.lock().near = *cpus;
     }
 
     /// Allocates zeroed pages and returns their physical address.
@@ -175,7 +175,7 @@ impl Blocks {
 
     /// Takes a block of `wanted` bytes, or of `size`.
     fn block(&mut self, wanted: u64, size: u64) -> Option<Range<u64>> {
-        let near = nodes::near(self.near);
+        let near = nodes::near(&self.near);
         let block = [wanted, size].into_iter().find_map(|size| memory::take(size, &near))?;
         if self.taken.push(block.clone()).is_err() {
             memory::free(block);

@@ -36,7 +36,7 @@ pub fn setup(numa: &'static Numa, cpus: impl Iterator<Item = u64>) {
 }
 
 /// The memory that is nearest to some CPUs.
-pub fn near(cpus: CpuSet) -> Near {
+pub fn near(cpus: &CpuSet) -> Near {
     NODES.try_get().map_or_else(Vec::new, |nodes| nodes.near(cpus))
 }
 
@@ -49,7 +49,7 @@ pub fn log_placement(name: &str, near: &Near, pieces: &[Piece]) {
 }
 
 impl Nodes {
-    fn near(&self, cpus: CpuSet) -> Near {
+    fn near(&self, cpus: &CpuSet) -> Near {
         let ids: Vec<u64, MAX_CPUS> = cpus.iter().filter_map(|cpu| self.cpus.get(cpu.index()).copied()).collect();
         self.numa.near(&ids).iter().map(region).collect()
     }
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn cpus_are_numbered_in_order() {
         let nodes = Nodes { numa: numa(), cpus: Vec::from_slice(&[1, 0x100, 0]).unwrap() };
-        assert_eq!(nodes.near(CpuSet::from_bits(0b101))[..], [Region { base: 0x4000_0000, size: 0x4000_0000 }]);
-        assert_eq!(nodes.near(CpuSet::from_bits(0b010))[..], [Region { base: 0x8000_0000, size: 0x4000_0000 }]);
-        assert!(nodes.near(CpuSet::from_bits(0b111)).is_empty());
+        assert_eq!(nodes.near(&CpuSet::from_bits(0b101))[..], [Region { base: 0x4000_0000, size: 0x4000_0000 }]);
+        assert_eq!(nodes.near(&CpuSet::from_bits(0b010))[..], [Region { base: 0x8000_0000, size: 0x4000_0000 }]);
+        assert!(nodes.near(&CpuSet::from_bits(0b111)).is_empty());
         assert_eq!(Members(nodes.of_node(0)).to_string(), "CPUs 0, 2");
         assert_eq!(Members(nodes.of_node(1)).to_string(), "CPU 1");
         assert_eq!(Members(nodes.of_node(2)).to_string(), "no CPU");

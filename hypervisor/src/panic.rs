@@ -45,7 +45,7 @@ pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&
     }
     let mut out = Emergency::new();
     let _ = tell(&mut out, what, calls, registers);
-    out.event(&Event::Panic { cpu: number as u8 });
+    out.event(&Event::Panic { cpu: number as u16 });
     out.event(&Event::End { status: Event::PANICKED });
     Arch::power_off()
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stile_blob::{Blob, Files, OnReset, Settings, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
-use stile_sched::CpuId;
+use stile_sched::{CpuId, CpuSet};
 use stile_snapshot::pages::{Builder, WINDOW};
 use stile_trace::{Kind, Record};
 use stile_wire::{Answer, Channel, Command, Decoder, Event, Scope, VmState};
@@ -96,7 +96,7 @@ fn blob() -> &'static [u8] {
             firmware: 0,
             vcpus,
             topology: None,
-            cpus: 0,
+            cpus: CpuSet::EMPTY,
             pinned: name == "one",
             share: stile_blob::Share::default(),
             entry: RAM_BASE,
@@ -496,7 +496,7 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'st
         if random(8) == 0 {
             // One that can't be made leaves nothing behind.
             let too_large = stile_blob::Vm { memory: 1 << 30, ..config.clone() };
-            let nowhere = stile_blob::Vm { cpus: 1 << CPUS, ..config.clone() };
+            let nowhere = stile_blob::Vm { cpus: CpuId::wrapping(CPUS).into(), ..config.clone() };
             assert!(vm::create(number, &too_large, files).is_err() && vm::create(number, &nowhere, files).is_err());
             retire::abandon(number);
             machine.run_until(|| !retire::is_any());

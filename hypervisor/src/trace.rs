@@ -8,10 +8,9 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use stile_board::MAX_CPUS;
 use stile_ledger::RowId;
 use stile_lock::TicketLock;
-use stile_sched::{CpuId, VcpuId};
+use stile_sched::{CpuId, CpuSet, VcpuId};
 use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, id_of};
 use stile_wire::{Event, Records};
 
@@ -21,15 +20,18 @@ use crate::cpu::{self, Outcome, SCHEDULE};
 use crate::vm::Vcpu;
 use crate::{console, memory, report, vm};
 
+/// CPUs that record: the first ones, a bit each in the operator's messages.
+const CPUS: usize = u64::BITS as usize;
+
 /// The operator requested a trace: CPUs record, or will.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Rings of the CPUs during a trace.
-static RINGS: [AtomicPtr<Ring>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+static RINGS: [AtomicPtr<Ring>; CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CPUS];
 /// Bit mask of CPUs whose rings are clear: each CPU clears its own before it records.
 static CLEAR: AtomicU64 = AtomicU64::new(0);
 /// Bit mask of recording CPUs.
 static RECORDING: AtomicU64 = AtomicU64::new(0);
-static COUNTS: [Counts; MAX_CPUS] = [const { Counts::new() }; MAX_CPUS];
+static COUNTS: [Counts; CPUS] = [const { Counts::new() }; CPUS];
 
 /// State of the operator's side.
 static TRACE: TicketLock<Option<Trace>> = TicketLock::new(None);
@@ -40,7 +42,7 @@ struct Trace {
     tag: u32,
     memory: Range<u64>,
     cpus: u64,
-    sides: [Side; MAX_CPUS],
+    sides: [Side; CPUS],
     /// The CPU whose ring is drained next.
     turn: usize,
 }
@@ -53,7 +55,6 @@ struct Side {
     sent: u32,
 }
 
-const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
 // The exit path writes the vCPU's number as it is laid out in memory.
 const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 256);
 
@@ -99,7 +100,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     if vm::all().any(|vm: &vm::Vm| vm.techniques.ablate.is_some()) {
         return Err(Refusal::Ablates);
     }
-    let online = SCHEDULE.online();
+    let online = SCHEDULE.online().and(&CpuSet::first_few(CPUS));
     let size = (online.len() * size_of::<Ring>()) as u64;
     let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
     CLEAR.store(0, Ordering::Relaxed);
@@ -110,7 +111,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
         RINGS[cpu].store(ring, Ordering::Release);
         cpus |= 1 << cpu;
     }
-    *trace = Some(Trace { tag, memory, cpus, sides: [Side { position: 0, sent: 0 }; MAX_CPUS], turn: 0 });
+    *trace = Some(Trace { tag, memory, cpus, sides: [Side { position: 0, sent: 0 }; CPUS], turn: 0 });
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     WANTED.store(true, Ordering::Release);
     Ok(cpus)
@@ -119,7 +120,7 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
 /// Requests a reschedule of `cpus`, so that they check for the trace.
 fn request_pass(cpus: u64) {
     let online = SCHEDULE.online();
-    online.iter().filter(|cpu| cpus >> cpu.index() & 1 != 0).for_each(cpu::request_resched);
+    online.and(&CpuSet::from_bits(cpus)).iter().for_each(cpu::request_resched);
 }
 
 /// Stops recording for the operator. Remaining records stay in the rings until they are fetched.
@@ -133,8 +134,8 @@ pub fn stop() {
 
 /// Called when this CPU takes a reschedule request: starts or stops recording.
 fn pass(cpu: &Cpu) {
-    let index = cpu.index % MAX_CPUS;
-    let bit = 1_u64 << index;
+    let index = cpu.index;
+    let Some(bit) = 1_u64.checked_shl(index as u32) else { return };
     if !WANTED.load(Ordering::Acquire) {
         if cpu.recorder.is_on() {
             cpu.recorder.put(record_of(cpu, Kind::End));
@@ -288,11 +289,11 @@ pub fn report_row(vm: u8, vcpu: u8, number: u16) {
 }
 
 fn bits(set: u64) -> impl Iterator<Item = usize> {
-    (0..MAX_CPUS).filter(move |cpu| set >> cpu & 1 != 0)
+    (0..CPUS).filter(move |cpu| set >> cpu & 1 != 0)
 }
 
 fn counts_of(cpu: usize) -> Event {
-    let of = &COUNTS[cpu % MAX_CPUS];
+    let of = &COUNTS[cpu % CPUS];
     let [taken, exits, others] = [&of.taken, &of.exits, &of.others].map(|count| count.load(Ordering::Relaxed));
     Event::TraceCpu { cpu: cpu as u8, taken, exits, others }
 }
@@ -300,9 +301,9 @@ fn counts_of(cpu: usize) -> Event {
 impl Trace {
     /// Returns a piece of the next ring that is not empty.
     fn piece(&mut self) -> Option<Event> {
-        for _ in 0..MAX_CPUS {
+        for _ in 0..CPUS {
             let cpu = self.turn;
-            self.turn = (cpu + 1) % MAX_CPUS;
+            self.turn = (cpu + 1) % CPUS;
             if self.cpus >> cpu & 1 != 0
                 && let Some(piece) = self.piece_of(cpu)
             {

@@ -157,7 +157,7 @@ fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
     let arch = request.platform.arch;
     if request.techniques.interrupts == Interrupts::Direct {
         // With dedicated CPUs, and one more for Stile's interrupts.
-        let vm = VmConfig { pinned: true, cpus: (1 << needs.cpus()) - 1, ..vm };
+        let vm = VmConfig { pinned: true, cpus: stile_board::CpuSet::first_few(needs.cpus() as usize), ..vm };
         return under_stile::machine(arch, vm, needs.cpus() + 1, request.cpu);
     }
     under_stile::machine(arch, vm, needs.cpus(), request.cpu)

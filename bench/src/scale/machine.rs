@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stile_blob::Techniques;
+use stile_board::{CpuId, CpuSet};
 
 use super::figure::Figure;
 use crate::counts::Plugin;
@@ -81,11 +82,11 @@ fn is_quiet(cpus: u32, needs: Needs) -> bool {
 /// shares are accounted on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
 fn machine(cpu: &str, cpus: u32, needs: Needs) -> MachineConfig {
     let own = probe::vm(needs, Techniques::default());
-    let own = VmConfig { cpus: (1 << needs.cpus()) - 1, pinned: needs == Needs::Two, ..own };
+    let own = VmConfig { cpus: CpuSet::first_few(needs.cpus() as usize), pinned: needs == Needs::Two, ..own };
     let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(Arch::Aarch64, own, cpus, cpu) };
     let other = |place: u32, needs| {
         let vm = probe::vm(needs, Techniques::default());
-        VmConfig { name: format!("{}-{place}", vm.name), cpus: 1 << place, ..vm }
+        VmConfig { name: format!("{}-{place}", vm.name), cpus: CpuId::wrapping(place as usize).into(), ..vm }
     };
     if is_quiet(cpus, needs) {
         machine.vms.push(other(0, Needs::One));
@@ -102,11 +103,11 @@ mod tests {
     fn each_cpu_is_the_probes_or_a_busy_vms() {
         for (needs, cpus) in [(Needs::One, 64), (Needs::Two, 64), (Needs::Shared, 4), (Needs::Two, 3)] {
             let machine = machine("max", cpus, needs);
-            let all = machine.vms.iter().fold(0, |all, vm| {
-                assert_eq!(all & vm.cpus, 0, "{needs:?} on {cpus}: {}", vm.name);
-                all | vm.cpus
+            let all = machine.vms.iter().fold(CpuSet::EMPTY, |all, vm| {
+                assert!(all.and(&vm.cpus).is_empty(), "{needs:?} on {cpus}: {}", vm.name);
+                all.or(&vm.cpus)
             });
-            assert_eq!(all, u64::MAX >> (64 - cpus));
+            assert_eq!(all, CpuSet::first_few(cpus as usize));
             assert!(machine.vms.len() <= stile_board::MAX_VMS);
         }
     }

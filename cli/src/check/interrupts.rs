@@ -1,6 +1,7 @@
 //! Explains whether the interrupts of an Arm guest's timers and SGIs are direct.
 
 use stile_blob::{Interrupts, Nested};
+use stile_board::CpuSet;
 
 use super::affinity::{cpus_of_vm, rivals};
 use crate::config::{MachineConfig, VmConfig};
@@ -19,7 +20,7 @@ pub fn explain(config: &MachineConfig, index: usize) -> String {
 
 /// Reason for which the `index`th virtual machine, which requests direct interrupts, has virtual ones; if any.
 pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
-    let (vm, present) = (&config.vms[index], config.present_cpus());
+    let (vm, present) = (&config.vms[index], &config.present_cpus());
     let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct && own_obstacle(vm).is_none();
     let why = if let Some(why) = own_obstacle(vm) {
         why
@@ -27,7 +28,7 @@ pub fn refusal(config: &MachineConfig, index: usize) -> Option<&'static str> {
         "messages of assigned PCI functions may come to any CPU"
     } else if config.vms.iter().any(|vm| vm.techniques.ablate.is_some()) {
         "a virtual machine ablates, for measurements"
-    } else if config.vms.iter().filter(is_direct).fold(0, |cpus, vm| cpus | cpus_of_vm(vm, present)) == present {
+    } else if config.vms.iter().filter(is_direct).fold(CpuSet::EMPTY, |cpus, vm| cpus.or(&cpus_of_vm(vm, present))) == *present {
         "no CPU is left for Stile's own interrupts: leave one out of cpus"
     } else {
         return None;

@@ -1,6 +1,7 @@
 //! Explains the effect of `ipi = "direct"` and `ipi = "gate"`.
 
 use stile_blob::{ApicVirtualization, BinaryPoint, Interrupts, IpiAccess, TimerAccess};
+use stile_board::{CpuId, CpuSet};
 
 use super::affinity::{cpus_of, cpus_of_vm};
 use super::interrupts;
@@ -18,9 +19,9 @@ fn explain_arm(config: &MachineConfig, index: usize) -> Vec<String> {
     if config.vms[index].techniques.ipi == IpiAccess::Gate {
         return vec!["trapped: ipi = \"gate\" is for x86-64".to_owned()];
     }
-    let (vm, present) = (&config.vms[index], config.present_cpus());
+    let (vm, present) = (&config.vms[index], &config.present_cpus());
     // SGIs name targets by affinity. vCPU n's affinity is assumed to be that of CPU n, as on QEMU's board.
-    let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| Some(cpus_of(vm, vcpu, present)) != 1u64.checked_shl(vcpu as u32));
+    let misplaced = (0..usize::from(vm.vcpus)).find(|&vcpu| cpus_of(vm, vcpu, present).only() != CpuId::new(vcpu));
     let why = if vm.techniques.interrupts != Interrupts::Direct {
         "ipi = \"direct\" needs interrupts = \"direct\"".to_owned()
     } else if interrupts::refusal(config, index).is_some() {
@@ -62,11 +63,12 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
             format!("trapped on a machine where {} gets its gate, as all APICs are in xAPIC mode there; on others:", other.name),
         );
     }
-    let present = config.present_cpus();
-    let others = config.vms.iter().enumerate().filter(|(other, _)| *other != index).fold(0, |cpus, (_, vm)| cpus | cpus_of_vm(vm, present));
+    let present = &config.present_cpus();
+    let others = config.vms.iter().enumerate().filter(|(other, _)| *other != index);
+    let others = others.fold(CpuSet::EMPTY, |cpus, (_, vm)| cpus.or(&cpus_of_vm(vm, present)));
     let own = (0..usize::from(vm.vcpus)).try_fold(others, |taken, vcpu| {
         let cpus = cpus_of(vm, vcpu, present);
-        (taken & cpus == 0).then_some(taken | if vm.pinned { cpus } else { 0 })
+        taken.and(&cpus).is_empty().then(|| if vm.pinned { taken.or(&cpus) } else { taken })
     });
     if own.is_none() || !vm.pinned && vm.vcpus > 1 {
         lines.push("HLT exits while a CPU is shared: `cpus` of its own and `pinned = true` avoid that".to_owned());

@@ -13,6 +13,7 @@ use std::{fmt::Write as _, ops::Range};
 
 use affinity::{cpus_of, cpus_of_vm};
 use stile_board::footprint::{self, Footprint};
+use stile_board::{CpuId, CpuSet};
 use text::{line, table};
 
 use crate::{
@@ -51,7 +52,7 @@ fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
     line(text, &format!("  architecture   {}, CPU model {}", config.arch.name(), config.cpu_model));
     line(text, &format!("  physical CPUs  {}", config.cpus));
     for (node, cpus) in config.node_cpus().into_iter().enumerate() {
-        let cpus = units::cpus(cpus.fold(0, |mask, cpu| mask | 1 << cpu));
+        let cpus = units::runs(cpus.map(|cpu| cpu as usize));
         line(text, &format!("  NUMA node {node}    CPU {cpus}, and its part of the memory"));
     }
     line(text, &format!("  memory         {memory}; {vm_memory} of it for virtual machines"));
@@ -77,7 +78,7 @@ fn footprint(config: &MachineConfig) -> String {
 /// vCPUs by physical CPU.
 fn cpus(text: &mut String, config: &MachineConfig) {
     line(text, "\nPhysical CPUs, and the vCPUs that may run on each");
-    let present = config.present_cpus();
+    let present = &config.present_cpus();
     let mut header = vec!["CPU"];
     header.extend(config.vms.iter().map(|vm| &vm.name[..]));
     let mut rows: Vec<(Range<u32>, Vec<String>)> = Vec::new();
@@ -86,7 +87,10 @@ fn cpus(text: &mut String, config: &MachineConfig) {
             .vms
             .iter()
             .map(|vm| {
-                let list = units::runs((0..vm.vcpus.into()).filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0));
+                let list = units::runs(
+                    (0..vm.vcpus.into())
+                        .filter(|&vcpu| CpuId::new(cpu as usize).is_some_and(|cpu| cpus_of(vm, vcpu, present).contains(cpu))),
+                );
                 if list.is_empty() { "-".to_owned() } else { list }
             })
             .collect();
@@ -108,10 +112,10 @@ fn cpus(text: &mut String, config: &MachineConfig) {
 
 /// A virtual machine's share of CPU time.
 fn cpu_time(config: &MachineConfig, index: usize) -> String {
-    let (vm, present) = (&config.vms[index], config.present_cpus());
+    let (vm, present) = (&config.vms[index], &config.present_cpus());
     let cpus = cpus_of_vm(vm, present);
     let rivals: Vec<_> =
-        config.vms.iter().enumerate().filter(|(other, vm)| *other != index && cpus_of_vm(vm, present) & cpus != 0).collect();
+        config.vms.iter().enumerate().filter(|(other, vm)| *other != index && !cpus_of_vm(vm, present).and(&cpus).is_empty()).collect();
     let weight = vm.share.weight;
     let total: u32 = rivals.iter().map(|(_, vm)| u32::from(vm.share.weight)).sum::<u32>() + u32::from(weight);
     let mut text = match rivals.is_empty() {
@@ -126,26 +130,26 @@ fn cpu_time(config: &MachineConfig, index: usize) -> String {
 
 /// Possibly unintended settings.
 fn notes(config: &MachineConfig) -> Vec<String> {
-    let present = config.present_cpus();
+    let present = &config.present_cpus();
     let mut notes = Vec::new();
-    let mut wanted = 0;
+    let mut wanted = CpuSet::EMPTY;
     for vm in &config.vms {
         let cpus = cpus_of_vm(vm, present);
-        wanted |= cpus;
-        let (cpus, vcpus) = (cpus.count_ones() as usize, usize::from(vm.vcpus));
+        wanted = wanted.or(&cpus);
+        let (cpus, vcpus) = (cpus.len(), usize::from(vm.vcpus));
         if cpus < vcpus {
             notes.push(format!("{}: {} on {}: they take turns", vm.name, units::plural(vcpus, "vCPU"), units::plural(cpus, "CPU")));
         }
     }
-    let idle = present & !wanted;
-    if idle != 0 {
-        notes.push(format!("nothing may run on CPU {}", units::cpus(idle)));
+    let idle = present.without(&wanted);
+    if !idle.is_empty() {
+        notes.push(format!("nothing may run on CPU {}", units::cpus(&idle)));
     }
     for (index, vm) in config.vms.iter().enumerate() {
         let mine = cpus_of_vm(vm, present);
         let others: Vec<&str> = config.vms[index + 1..]
             .iter()
-            .filter(|other| (vm.pinned || other.pinned) && cpus_of_vm(other, present) & mine != 0)
+            .filter(|other| (vm.pinned || other.pinned) && !cpus_of_vm(other, present).and(&mine).is_empty())
             .map(|other| &other.name[..])
             .collect();
         if !others.is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stile_blob::{Mitigations, OnReset, Served, Share, Techniques, Topology};
-use stile_board::map;
+use stile_board::{CpuSet, map};
 use stile_pci::Address;
 
 use super::units;
@@ -65,7 +65,7 @@ pub struct VmConfig {
     /// Topology of [`VmConfig::vcpus`] that the guest sees, if configured.
     pub topology: Option<Topology>,
     /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
-    pub cpus: u64,
+    pub cpus: CpuSet,
     /// Whether each vCPU is pinned to one of them.
     pub pinned: bool,
     /// Its share of CPU time.
@@ -315,8 +315,8 @@ impl MachineConfig {
         if self.nodes < 2 { Vec::new() } else { (0..self.nodes).map(|node| start(node)..start(node + 1)).collect() }
     }
 
-    /// The physical CPUs, a bit each.
-    pub fn present_cpus(&self) -> u64 {
-        u64::MAX >> (64 - self.cpus.clamp(1, 64))
+    /// The physical CPUs.
+    pub fn present_cpus(&self) -> CpuSet {
+        CpuSet::first_few(self.cpus as usize)
     }
 }

@@ -95,7 +95,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     }
     devices::assign(&mut vms, mistakes);
 
-    let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
+    let highest = vms.iter().filter_map(|vm| vm.cpus.last()).map(|cpu| cpu.index() as u32 + 1).max().unwrap_or(0);
     let cpus = given_cpus.unwrap_or(highest.max(1));
     if let (Some(nodes), Some(given)) = (given_nodes.filter(|&nodes| nodes > cpus), &draft.nodes) {
         let what = format!("{nodes} NUMA nodes, but {}", units::plural(cpus as usize, "physical CPU"));
@@ -198,7 +198,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         memory: memory.or(inner_memory).unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
         vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u16,
         topology,
-        cpus: cpus.unwrap_or(0),
+        cpus: cpus.unwrap_or_default(),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         share: Share { weight: weight.unwrap_or(Share::default().weight), cap },
         budget,

@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use proptest::prelude::*;
 use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess};
+use stile_board::CpuSet;
 
 use super::*;
 
@@ -76,12 +77,12 @@ fn defaults() {
     assert_eq!((config.arch, config.cpus, config.memory), (Arch::Aarch64, 1, None));
     assert_eq!((&config.cpu_model[..], config.slice), ("max", Duration::from_millis(5)));
     let [vm] = &config.vms[..] else { panic!("one virtual machine") };
-    assert_eq!((&vm.name[..], vm.memory, vm.vcpus, vm.cpus), ("vm0", 512 << 20, 1, 0));
+    assert_eq!((&vm.name[..], vm.memory, vm.vcpus, vm.cpus), ("vm0", 512 << 20, 1, CpuSet::EMPTY));
     assert!(matches!(&vm.kernel, KernelSource::File(path) if path.ends_with("Image")));
     assert_eq!((&vm.initrd, &vm.append[..], vm.pinned), (&InitrdSource::None, "", false));
     assert_eq!((vm.on_reset, &vm.exec, vm.techniques.wfi_passthrough), (OnReset::Restart, &None, true));
     assert_eq!(config.physical_memory(10 << 20), Ok((512 + 10 + 256) << 20));
-    assert_eq!(config.present_cpus(), 1);
+    assert_eq!(config.present_cpus(), CpuSet::from_bits(1));
 }
 
 /// Each vCPU of a virtual machine with an EL2 has 4 MiB of shadow tables reserved.
@@ -113,17 +114,17 @@ fn everything_given() {
     assert_eq!((config.cpus, config.memory), (4, Some(2 << 30)));
     assert_eq!((&config.cpu_model[..], config.slice), ("cortex-a57", Duration::from_millis(1)));
     assert_eq!(config.mitigations, Mitigations::Off);
-    assert_eq!(config.present_cpus(), 0b1111);
+    assert_eq!(config.present_cpus(), CpuSet::from_bits(0b1111));
     assert_eq!(config.node_cpus(), [0..1, 1..2, 2..4]);
     let [a, b, c] = &config.vms[..] else { panic!("three virtual machines") };
     assert!(matches!(&a.initrd, InitrdSource::File(path) if path.ends_with("initrd.img")));
-    assert_eq!((&a.append[..], a.memory, a.vcpus, a.cpus), ("quiet", 256 << 20, 2, 0b1010));
+    assert_eq!((&a.append[..], a.memory, a.vcpus, a.cpus), ("quiet", 256 << 20, 2, CpuSet::from_bits(0b1010)));
     assert!(a.pinned && !a.techniques.wfi_passthrough);
     assert_eq!(a.on_reset, OnReset::Stop);
     assert_eq!((a.share, b.share), (Share { weight: 250, cap: Some(150) }, Share::default()));
     assert_eq!((a.budget.exits_per_second, a.budget.exit_time, b.budget.is_empty()), (Some(500), Some(5_000), true));
     assert_eq!((&b.name[..], &b.kernel), ("vm1", &KernelSource::Debian(DebianKernel::V6_1)));
-    assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), 0b111));
+    assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), CpuSet::from_bits(0b111)));
     assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));
 }
 
@@ -144,7 +145,10 @@ fn number_of_cpus_follows_from_those_named() {
     let config = read("[[vm]]\nkernel = \"Image\"\ncpus = \"2,5\"\n").expect("valid");
     assert_eq!(config.cpus, 6);
     let config = read("[[vm]]\nkernel = \"Image\"\ncpus = [63]\n").expect("valid");
-    assert_eq!((config.cpus, config.present_cpus()), (64, u64::MAX));
+    assert_eq!((config.cpus, config.present_cpus()), (64, CpuSet::from_bits(u64::MAX)));
+    let config = read("[[vm]]\nkernel = \"Image\"\ncpus = \"100-511\"\n").expect("valid");
+    assert_eq!((config.cpus, config.present_cpus(), config.vms[0].cpus.len()), (512, CpuSet::ALL, 412));
+    assert!(refusal("[[vm]]\nkernel = \"Image\"\ncpus = [512]\n").contains("there is no CPU 512"));
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn flags_alone() {
     let config = MachineConfig::load(None, &flags).expect("valid");
     assert_eq!((config.cpus, config.vms.len()), (3, 1));
     let vm = &config.vms[0];
-    assert_eq!((vm.vcpus, vm.memory, vm.cpus, vm.pinned), (2, 1 << 30, 0b11, true));
+    assert_eq!((vm.vcpus, vm.memory, vm.cpus, vm.pinned), (2, 1 << 30, CpuSet::from_bits(0b11), true));
     assert_eq!((&vm.initrd, vm.exec.as_deref()), (&InitrdSource::Busybox, Some("true")));
 }
 

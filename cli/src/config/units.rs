@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use stile_board::{CpuId, CpuSet};
+
 /// The suffixes of sizes, and how far each shifts a number.
 const SUFFIXES: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
 
@@ -82,9 +84,9 @@ pub fn parse_cpus(text: &str) -> Option<Vec<u64>> {
     Some(cpus)
 }
 
-/// A set of CPUs, a bit each, as [`parse_cpus`] reads it.
-pub fn cpus(mask: u64) -> String {
-    runs((0..64).filter(|cpu| mask >> cpu & 1 != 0))
+/// A set of CPUs, as [`parse_cpus`] reads it.
+pub fn cpus(cpus: &CpuSet) -> String {
+    runs(cpus.iter().map(CpuId::index))
 }
 
 /// Writes ascending numbers as ranges, such as `0-3,8`.
@@ -108,7 +110,10 @@ mod tests {
     #[test]
     fn numbers_beyond_a_word_are_in_runs() {
         assert_eq!(runs([0, 1, 2, 63, 64, 65, 255]), "0-2,63-65,255");
-        assert_eq!((runs([]), cpus(u64::MAX), cpus(1 << 63)), (String::new(), "0-63".to_owned(), "63".to_owned()));
+        assert_eq!(
+            (runs([]), cpus(&CpuSet::from_bits(u64::MAX)), cpus(&CpuSet::from_bits(1 << 63))),
+            (String::new(), "0-63".to_owned(), "63".to_owned())
+        );
     }
 
     #[test]
@@ -145,9 +150,9 @@ mod tests {
         for bad in ["", "a", "3-1", "0-", "-1", "1,,2", "0-99999999999"] {
             assert_eq!(parse_cpus(bad), None, "{bad}");
         }
-        assert_eq!(cpus(0b10_1111), "0-3,5");
-        assert_eq!(cpus(u64::MAX), "0-63");
-        assert_eq!(cpus(0), "");
+        assert_eq!(cpus(&CpuSet::from_bits(0b10_1111)), "0-3,5");
+        assert_eq!(cpus(&CpuSet::ALL), "0-511");
+        assert_eq!(cpus(&CpuSet::EMPTY), "");
     }
 
     proptest! {
@@ -158,7 +163,7 @@ mod tests {
 
         #[test]
         fn cpu_sets_round_trip(mask in 1u64..) {
-            let list = parse_cpus(&cpus(mask)).expect("a list");
+            let list = parse_cpus(&cpus(&CpuSet::from_bits(mask))).expect("a list");
             prop_assert_eq!(list.into_iter().fold(0, |mask, cpu| mask | 1 << cpu), mask);
         }
 

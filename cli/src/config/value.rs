@@ -9,7 +9,7 @@ use stile_blob::{
     Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share,
     TimerAccess, is_name,
 };
-use stile_board::map;
+use stile_board::{CpuId, CpuSet, map};
 use stile_pci::{Address, ParseError};
 
 use super::{
@@ -276,7 +276,7 @@ pub fn file(
     None
 }
 
-pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<u64> {
+pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<CpuSet> {
     let expected = "CPU numbers such as [0, 1] or \"0-3\"";
     let list: Vec<(i64, Place)> = match &given.value {
         Cpus::List(list) => list.iter().map(|cpu| (cpu.value, cpu.place.clone())).collect(),
@@ -290,14 +290,14 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
         },
     };
     let before = mistakes.len();
-    let mut mask = 0;
+    let mut set = CpuSet::EMPTY;
     let there = match limit {
         1 => "0, the only one".to_owned(),
         _ => format!("0 to {}", limit - 1),
     };
     for (cpu, place) in &list {
-        match u32::try_from(*cpu) {
-            Ok(cpu) if cpu < limit => mask |= 1 << cpu,
+        match usize::try_from(*cpu).ok().filter(|&cpu| cpu < limit as usize).and_then(CpuId::new) {
+            Some(cpu) => set.set(cpu, true),
             // One report per range is sufficient.
             _ if mistakes.len() > before && matches!(given.value, Cpus::Text(_)) => {}
             _ => mistakes.push(Mistake::new(place.clone(), format!("there is no CPU {cpu}")).expected(&there)),
@@ -306,7 +306,7 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
     if list.is_empty() {
         mistakes.push(wrong(given, "there is no CPU in the list").expected(expected));
     }
-    (mistakes.len() == before).then_some(mask)
+    (mistakes.len() == before).then_some(set)
 }
 
 pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<OnReset> {

@@ -15,7 +15,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         memory,
         vcpus,
         topology: None,
-        cpus: 0,
+        cpus: stile_board::CpuSet::EMPTY,
         pinned: false,
         share: Share::default(),
         budget: Budget::default(),

@@ -62,7 +62,7 @@ pub struct Story {
     /// Number of restarts, by VM index.
     pub restarts: BTreeMap<usize, u32>,
     /// The CPU that panicked.
-    pub panic: Option<u8>,
+    pub panic: Option<u16>,
     /// The status of Stile's last message.
     pub end: Option<u8>,
 }

@@ -219,7 +219,7 @@ mod tests {
             firmware: 0,
             vcpus: vcpus.into(),
             topology: None,
-            cpus: 0,
+            cpus: stile_board::CpuSet::EMPTY,
             pinned: false,
             share: Share::default(),
             entry: base,

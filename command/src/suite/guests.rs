@@ -73,6 +73,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend([share::fair(programs)?, share::beside_sender(programs)?, share::capped(programs)?]);
     scenarios.extend([many_vcpus(programs, 64)?, many_vcpus(programs, 256)?, share::most_vms(programs)?]);
     scenarios.push(most_vcpus(programs)?);
+    scenarios.push(many_cpus(programs)?);
     scenarios.extend(devices::all(programs)?);
     scenarios.extend(served::all(programs)?);
     scenarios.extend(firmware::all(programs)?);
@@ -181,6 +182,13 @@ fn most_vcpus(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new(format!("guest/vcpus/{MAX_VCPUS}"), &arguments).with("--kernel", programs.path("vcpus")?);
     let scenario = scenario.with("--append", format!("stile vcpus={MAX_VCPUS}"));
     Ok(Scenario { expect: passed(), ..scenario })
+}
+
+/// A machine of many CPUs, with redistributors in two regions and affinities in several clusters; vCPUs on a few of them.
+fn many_cpus(programs: &Programs) -> Result<Scenario> {
+    let arguments = "--vcpus 4 --cpus 0,63-64,127 --memory 64M --cpu max --smp 128 --exits";
+    let scenario = Scenario::new("guest/smp/128-cpus", arguments).with("--kernel", programs.path("smp")?);
+    Ok(Scenario { expect: passed(), ..scenario.with("--append", "stile") })
 }
 
 /// A hypervisor with a waiting guest, while Stile traps waits.

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::{MAX_FUNCTIONS, MAX_SERVED, map};
+use stile_board::{CpuSet, MAX_FUNCTIONS, MAX_SERVED, map};
 
 use crate::{Served, Topology};
 
@@ -56,8 +56,9 @@ pub struct Vm<'a> {
     pub vcpus: u16,
     /// Topology of the vCPUs that the guest sees; [`Topology::flat`] if not configured.
     pub topology: Option<Topology>,
-    /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].
-    pub cpus: u64,
+    /// The physical CPUs that it may use; none means all. Use [`Vm::cpus_of`].
+    #[serde(with = "crate::cpus")]
+    pub cpus: CpuSet,
     /// Whether each vCPU is pinned to one of those CPUs.
     pub pinned: bool,
     /// Its share of CPU time.
@@ -102,28 +103,24 @@ impl Vm<'_> {
         self.topology.unwrap_or(Topology::flat(self.vcpus))
     }
 
-    /// The physical CPUs out of `present` on which vCPU number `vcpu` may run, as a bit mask: [`cpus_of`].
-    pub fn cpus_of(&self, vcpu: usize, present: u64) -> u64 {
-        cpus_of(self.cpus, self.pinned, vcpu, present)
+    /// The physical CPUs out of `present` on which vCPU number `vcpu` may run: [`cpus_of`].
+    pub fn cpus_of(&self, vcpu: usize, present: &CpuSet) -> CpuSet {
+        cpus_of(&self.cpus, self.pinned, vcpu, present)
     }
 }
 
-/// The physical CPUs out of `present` on which vCPU number `vcpu` of a virtual machine may run, as bit masks.
-/// `cpus` and `pinned` are as in [`Vm`].
+/// The physical CPUs out of `present` on which vCPU number `vcpu` of a virtual machine may run. `cpus` and `pinned` are
+/// as in [`Vm`].
 ///
-/// Zero if none of the virtual machine's CPUs is present. A pinned vCPU has exactly one: vCPU *i* has CPU
-/// number *i* of the virtual machine's CPUs, modulo their number.
-pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
-    let cpus = if cpus == 0 { present } else { cpus & present };
-    let count = cpus.count_ones() as usize;
+/// Empty if none of the virtual machine's CPUs is present. A pinned vCPU has exactly one: vCPU *i* has CPU number *i* of
+/// the virtual machine's CPUs, modulo their number.
+pub fn cpus_of(cpus: &CpuSet, pinned: bool, vcpu: usize, present: &CpuSet) -> CpuSet {
+    let cpus = if cpus.is_empty() { *present } else { cpus.and(present) };
+    let count = cpus.len();
     if !pinned || count == 0 {
         return cpus;
     }
-    let mut rest = cpus;
-    for _ in 0..vcpu % count {
-        rest &= rest - 1;
-    }
-    rest & rest.wrapping_neg()
+    cpus.iter().nth(vcpu % count).into_iter().collect()
 }
 
 /// A virtual machine's share of CPU time.

@@ -21,6 +21,7 @@ extern crate std;
 
 mod config;
 mod contents;
+mod cpus;
 mod error;
 mod format;
 mod header;

@@ -4,7 +4,7 @@ use crate::write::{File, Function, Machine, blob, symbols};
 use crate::*;
 use alloc::{format, string::String, vec, vec::Vec};
 use proptest::prelude::*;
-use stile_board::{MAX_VCPUS, map};
+use stile_board::{CpuId, CpuSet, MAX_VCPUS, map};
 
 /// A virtual machine that satisfies every rule; tests set the other fields.
 fn vm(name: &str, memory: u64) -> Vm<'_> {
@@ -15,7 +15,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         firmware: 0,
         vcpus: 1,
         topology: None,
-        cpus: 0,
+        cpus: CpuSet::EMPTY,
         pinned: false,
         share: Share::default(),
         entry: map::RAM_BASE,
@@ -44,7 +44,7 @@ fn sample() -> Vec<u8> {
     let mut second = vm("guest-1", memory);
     second.vcpus = 3;
     second.topology = Some(Topology { sockets: 3, cores: 1, threads: 1 });
-    second.cpus = 0b110;
+    second.cpus = CpuSet::from_bits(0b110);
     second.pinned = true;
     second.share = Share { weight: 250, cap: Some(150) };
     second.on_reset = OnReset::Stop;
@@ -306,16 +306,18 @@ fn too_many_files() {
 #[test]
 fn cpus_of_vcpus() {
     let mut vm = vm("a", map::RAM_GRANULE);
-    assert_eq!(vm.cpus_of(0, 0b1111), 0b1111);
-    vm.cpus = 0b1_1010;
-    assert_eq!(vm.cpus_of(5, 0b1111), 0b1010);
+    let set = CpuSet::from_bits;
+    assert_eq!(vm.cpus_of(0, &set(0b1111)), set(0b1111));
+    vm.cpus = set(0b1_1010);
+    assert_eq!(vm.cpus_of(5, &set(0b1111)), set(0b1010));
     vm.pinned = true;
-    assert_eq!([0, 1, 2, 3].map(|vcpu| vm.cpus_of(vcpu, 0b1111)), [0b10, 0b1000, 0b10, 0b1000]);
-    assert_eq!(vm.cpus_of(2, u64::MAX), 0b1_0000);
-    assert_eq!(vm.cpus_of(0, 0b101), 0);
-    vm.cpus = 0;
-    assert_eq!(vm.cpus_of(65, u64::MAX), 0b10);
-    assert_eq!(vm.cpus_of(63, u64::MAX), 1 << 63);
+    assert_eq!([0, 1, 2, 3].map(|vcpu| vm.cpus_of(vcpu, &set(0b1111))), [0b10, 0b1000, 0b10, 0b1000].map(set));
+    assert_eq!(vm.cpus_of(2, &CpuSet::ALL), set(0b1_0000));
+    assert_eq!(vm.cpus_of(0, &set(0b101)), CpuSet::EMPTY);
+    vm.cpus = CpuSet::EMPTY;
+    assert_eq!(vm.cpus_of(65, &set(u64::MAX)), set(0b10));
+    assert_eq!(vm.cpus_of(63, &set(u64::MAX)), set(1 << 63));
+    assert_eq!(vm.cpus_of(65, &CpuSet::ALL).only(), CpuId::new(65));
 }
 
 #[test]
@@ -450,7 +452,7 @@ prop_compose! {
         let mut vm = vm("", granules * map::RAM_GRANULE);
         vm.vcpus = vcpus;
         vm.topology = pinned.then_some(Topology { sockets: vcpus, cores: 1, threads: 1 });
-        vm.cpus = cpus;
+        vm.cpus = CpuSet::from_bits(cpus);
         vm.pinned = pinned;
         vm.entry = map::RAM_BASE + entry * 4;
         vm.info = map::RAM_BASE + info * 8;
@@ -532,12 +534,13 @@ proptest! {
     #[test]
     fn pinned_cpus(cpus: u64, present in 1u64.., vcpu in 0..8usize) {
         let mut vm = vm("a", map::RAM_GRANULE);
-        vm.cpus = cpus;
-        let all = vm.cpus_of(vcpu, present);
+        vm.cpus = CpuSet::from_bits(cpus);
+        let present = CpuSet::from_bits(present);
+        let all = vm.cpus_of(vcpu, &present);
         vm.pinned = true;
-        let one = vm.cpus_of(vcpu, present);
-        prop_assert_eq!(one & !all, 0);
-        prop_assert_eq!(one.count_ones(), u32::from(all != 0));
+        let one = vm.cpus_of(vcpu, &present);
+        prop_assert!(one.without(&all).is_empty());
+        prop_assert_eq!(one.len(), usize::from(!all.is_empty()));
     }
 }
 

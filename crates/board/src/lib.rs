@@ -9,12 +9,14 @@
 #[cfg(test)]
 extern crate std;
 
+mod cpus;
 pub mod footprint;
 pub mod intid;
 mod limits;
 pub mod map;
 pub mod pc;
 
+pub use cpus::{CpuId, CpuSet};
 pub use limits::*;
 
 /// Returns the affinity fields of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number in its cluster of [`CLUSTER`], Aff1 the cluster's,

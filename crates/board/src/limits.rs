@@ -28,5 +28,8 @@ pub const MAX_SERVED: usize = 8;
 /// for 2 GiB of L2 in single pages of 4 KiB, and for 1 TiB in blocks.
 pub const SHADOW_MEMORY: u64 = 4 << 20;
 
-/// The most physical CPUs that Stile drives: CPU sets are 64-bit masks.
-pub const MAX_CPUS: usize = 64;
+/// The most physical CPUs that Stile drives.
+pub const MAX_CPUS: usize = 512;
+
+/// Words of a set of physical CPUs.
+pub const CPU_WORDS: usize = MAX_CPUS / 64;

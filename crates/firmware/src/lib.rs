@@ -25,7 +25,7 @@ mod table;
 pub mod tree_writer;
 
 /// Maximum number of CPUs that the parsers return.
-pub const MAX_CPUS: usize = 64;
+pub const MAX_CPUS: usize = 512;
 
 /// Read access to physical memory.
 pub trait Memory {

@@ -6,7 +6,7 @@ extern crate std;
 
 mod shards;
 
-pub use shards::{Held, Initial, Items, Shards};
+pub use shards::{Held, Initial, Items, Mark, Shards};
 
 use core::cell::UnsafeCell;
 use core::fmt;

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU16, Ordering};
 
 use crate::TicketLock;
 
@@ -25,7 +25,7 @@ pub struct Shards<G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
     items: [UnsafeCell<T>; ITEMS],
     others: [UnsafeCell<U>; ITEMS],
     /// The shard to which each item belongs. Written only by a CPU that holds the locks of the old and the new one.
-    homes: [AtomicU8; ITEMS],
+    homes: [AtomicU16; ITEMS],
 }
 
 /// A lock in a cache line of its own.
@@ -47,19 +47,51 @@ pub struct Held<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
     guarded: PhantomData<&'s mut (S, T, U)>,
 }
 
-/// A set of locks that are held.
+/// The locks that are held.
+// Never in memory for a call: so the compiler sees that the first is still the one that was taken.
 #[derive(Clone, Copy)]
 struct Set {
     /// The lock that was taken first.
     first: usize,
-    /// The others: bit n is that of shard n.
-    others: u64,
+    others: Others,
+}
+
+/// Locks beyond the first: up to four, 16 bits each, the last one lowest, as its number plus 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Others(u64);
+
+impl Others {
+    const NONE: Self = Self(0);
+    /// All locks are held.
+    const ALL: Self = Self(u64::MAX);
+    const BITS: u32 = 16;
+
+    #[inline(never)]
+    fn has(self, shard: usize) -> bool {
+        let mut rest = self;
+        self == Self::ALL || core::iter::from_fn(|| rest.pop()).any(|other| other == shard)
+    }
+
+    /// No more fit.
+    fn is_full(self) -> bool {
+        self.0 >> (u64::BITS - Self::BITS) != 0
+    }
+
+    fn push(&mut self, shard: usize) {
+        self.0 = self.0 << Self::BITS | (shard as u64 + 1);
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let last = self.0 as u16;
+        self.0 >>= Self::BITS;
+        usize::from(last).checked_sub(1)
+    }
 }
 
 impl Set {
     #[inline]
     fn has(self, shard: usize) -> bool {
-        shard == self.first || self.others >> (shard & 63) & 1 != 0
+        shard == self.first || self.others != Others::NONE && self.others.has(shard)
     }
 
     #[inline]
@@ -69,6 +101,10 @@ impl Set {
         }
     }
 }
+
+/// Locks that were held at some time: see [`Held::keep`].
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(Others);
 
 /// The items of the shards whose locks are held, to change. Borrows [`Held`] without its shards.
 pub struct Items<'h, G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
@@ -80,14 +116,14 @@ pub struct Items<'h, G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
 impl<G, S: Initial, T: Initial, U: Initial, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHARDS, ITEMS> {
     /// Unlocked; all items belong to shard 0.
     pub const fn new(shared: G) -> Self {
-        const { assert!(SHARDS.is_power_of_two() && SHARDS <= 64, "sets of shards are 64-bit masks, and indices are masked") }
+        const { assert!(SHARDS.is_power_of_two() && SHARDS < u16::MAX as usize, "indices are masked, and kept in 16 bits") }
         Self {
             shared,
             locks: [const { Lock(TicketLock::new(())) }; SHARDS],
             shards: [const { UnsafeCell::new(S::INITIAL) }; SHARDS],
             items: [const { UnsafeCell::new(T::INITIAL) }; ITEMS],
             others: [const { UnsafeCell::new(U::INITIAL) }; ITEMS],
-            homes: [const { AtomicU8::new(0) }; ITEMS],
+            homes: [const { AtomicU16::new(0) }; ITEMS],
         }
     }
 }
@@ -112,7 +148,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
     pub fn lock(&self, shard: usize) -> Held<'_, G, S, T, U, SHARDS, ITEMS> {
         let shard = shard & (SHARDS - 1);
         self.lock_of(shard).acquire();
-        Held { of: self, held: Set { first: shard, others: 0 }, guarded: PhantomData }
+        Held { of: self, held: Set { first: shard, others: Others::NONE }, guarded: PhantomData }
     }
 
     /// Waits for the lock of the shard to which an item belongs. Each further attempt means that the item moved meanwhile.
@@ -131,7 +167,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
     #[cold]
     pub fn whole(&self) -> Held<'_, G, S, T, U, SHARDS, ITEMS> {
         self.locks.iter().for_each(|lock| lock.0.acquire());
-        Held { of: self, held: Set { first: 0, others: u64::MAX >> (64 - SHARDS) & !1 }, guarded: PhantomData }
+        Held { of: self, held: Set { first: 0, others: Others::ALL }, guarded: PhantomData }
     }
 
     /// Whether a lock is held or waited for; only a hint.
@@ -153,10 +189,10 @@ impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, 
         self.of.home(item)
     }
 
-    /// The shards whose locks are held.
+    /// The locks that are held now, to return to with [`keep`](Self::keep).
     #[inline]
-    pub fn set(&self) -> u64 {
-        self.held.others | 1 << self.held.first
+    pub fn mark(&self) -> Mark {
+        Mark(self.held.others)
     }
 
     /// Whether the lock of a shard is held.
@@ -165,24 +201,25 @@ impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, 
         self.held.has(shard)
     }
 
-    /// Takes the lock of another shard, if it is free. Whether it is held now.
+    /// Takes the lock of another shard, if it is free, and no more than four others are held. Whether it is held now.
     #[inline]
     pub fn also(&mut self, shard: usize) -> bool {
         if self.holds(shard) {
             return true;
         }
-        let is_taken = self.of.lock_of(shard).try_acquire();
-        self.held.others |= u64::from(is_taken) << shard;
+        let is_taken = !self.held.others.is_full() && self.of.lock_of(shard).try_acquire();
+        if is_taken {
+            self.held.others.push(shard & (SHARDS - 1));
+        }
         is_taken
     }
 
-    /// Unlocks all shards that are not in `set`, except the first.
+    /// Unlocks the shards whose locks were taken since `mark`. Without effect if all are held.
     #[inline]
-    pub fn keep(&mut self, set: u64) {
-        let rest = self.held.others & !set;
-        if rest != 0 {
-            self.held.others &= !rest;
-            self.of.release(rest);
+    pub fn keep(&mut self, mark: Mark) {
+        if self.held.others != mark.0 {
+            self.of.release(self.held.others, mark.0);
+            self.held.others = mark.0;
         }
     }
 
@@ -264,7 +301,7 @@ impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, 
     pub fn move_home(&mut self, item: usize, to: usize) {
         self.held.check(self.home(item));
         self.held.check(to);
-        self.of.homes[item].store(to as u8, Ordering::Relaxed);
+        self.of.homes[item].store(to as u16, Ordering::Relaxed);
     }
 }
 
@@ -284,12 +321,17 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
         &self.locks[shard & (SHARDS - 1)].0
     }
 
+    /// Unlocks those of `held` that were taken after `keep`.
     #[cold]
     #[inline(never)]
-    fn release(&self, mut set: u64) {
-        while set != 0 {
-            self.lock_of(set.trailing_zeros() as usize).release();
-            set &= set - 1;
+    fn release(&self, mut held: Others, keep: Others) {
+        if held == Others::ALL {
+            return self.locks.iter().skip(1).for_each(|lock| lock.0.release());
+        }
+        while held != keep
+            && let Some(shard) = held.pop()
+        {
+            self.lock_of(shard).release();
         }
     }
 }
@@ -297,7 +339,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
 impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Drop for Held<'_, G, S, T, U, SHARDS, ITEMS> {
     #[inline]
     fn drop(&mut self) {
-        self.keep(0);
+        self.keep(Mark(Others::NONE));
         self.of.lock_of(self.held.first).release();
     }
 }
@@ -333,10 +375,11 @@ mod tests {
         assert!(denied(&mut || assert_eq!(*held.item(0), 0)), "its home is shard 0");
         assert!(denied(&mut || held.move_home(0, 1)));
         assert!(held.two_of(1, 0, 1).is_none());
+        let mark = held.mark();
         assert!(held.also(0));
         assert!(held.two_of(0, 0, 1).is_some() && held.two_of(0, 1, 1).is_none());
         held.move_home(0, 1);
-        held.keep(0);
+        held.keep(mark);
         assert!(!shards.is_locked(0) && shards.is_locked(1));
         *held.item_mut(0) = 5;
         *held.other_mut(0) = 6;
@@ -355,7 +398,7 @@ mod tests {
         let one = shards.lock(2);
         let mut two = shards.lock(0);
         assert!(!two.also(2) && !two.holds(2) && two.also(0) && two.also(1));
-        assert_eq!(two.set(), 0b11);
+        assert!(two.holds(0) && two.holds(1));
         drop(two);
         drop(one);
         assert!(!shards.is_locked(2));

@@ -34,6 +34,12 @@ impl VmidBits {
         }
     }
 
+    /// The most CPUs among which the VMIDs may be divided.
+    #[must_use]
+    pub const fn cpus(self) -> usize {
+        self.max() as usize - 1
+    }
+
     /// The greatest VMID.
     const fn max(self) -> u16 {
         match self {
@@ -120,11 +126,10 @@ pub struct VmidPool<const CPUS: usize> {
 }
 
 impl<const CPUS: usize> Vmids<CPUS> {
-    /// No VMID is loaded.
+    /// No VMID is loaded. No more CPUs than [`VmidBits::cpus`] may load VMIDs: those that they carry over could use up the range.
     #[must_use]
     pub const fn new() -> Self {
-        // With more CPUs, carried-over VMIDs could use up the 8-bit range.
-        const { assert!(CPUS < u8::MAX as usize) };
+        const { assert!(CPUS < u16::MAX as usize) };
         Self { generation: AtomicU64::new(1), loaded: [const { Loaded(AtomicU64::new(Tagged::NONE.0)) }; CPUS] }
     }
 

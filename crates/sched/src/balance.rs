@@ -2,11 +2,20 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use stile_lock::Mark;
+
+use crate::id::VmSet;
 use crate::{CPUS, CpuId, CpuSet, Locked, VcpuId};
 
 /// Number of slices that expire on a contended CPU before it rotates: migrates a vCPU to a CPU with just one
 /// vCPU less.
 const ROTATION: u8 = 4;
+
+/// Number of other CPUs that a CPU compares its load with at the end of a slice.
+const WINDOW: usize = 63;
+
+/// Attempts to steal from the CPU with the highest load of those left. From then on a CPU tries the others in order.
+const BEST: usize = 4;
 
 /// The affinity of a vCPU according to its VM's configuration.
 ///
@@ -14,7 +23,7 @@ const ROTATION: u8 = 4;
 /// `pinned`, vCPU i gets CPU number i of them, modulo their number. The result is empty only if none of the
 /// CPUs is online.
 pub fn affinity(cpus: CpuSet, pinned: bool, vcpu: u8, online: CpuSet) -> CpuSet {
-    let cpus = if cpus.is_empty() { online } else { cpus.and(online) };
+    let cpus = if cpus.is_empty() { online } else { cpus.and(&online) };
     if !pinned {
         return cpus;
     }
@@ -31,8 +40,16 @@ impl Locked<'_> {
             return home;
         }
         let it = &self[vcpu];
-        let (allowed, last) = (it.allowed, it.last);
-        let idle = self.shared().idle(allowed);
+        if it.only == Some(home) {
+            return home;
+        }
+        self.place_among(vcpu, home)
+    }
+
+    #[inline(never)]
+    fn place_among(&mut self, vcpu: VcpuId, home: CpuId) -> CpuId {
+        let (allowed, last) = (self.usable_by(vcpu), self[vcpu].last);
+        let idle = self.shared().idle(&allowed);
         if let Some(last) = last
             && idle.contains(last)
             && self.also_idle(last)
@@ -40,7 +57,7 @@ impl Locked<'_> {
             return last;
         }
         // Prefer a CPU with nothing loaded to one that would first have to put a blocked vCPU.
-        if let Some(cpu) = idle.without(self.shared().holding(idle)).first().or(idle.first()) {
+        if let Some(cpu) = idle.without(&self.shared().holding(&idle)).first().or(idle.first()) {
             if self.also_idle(cpu) {
                 return cpu;
             }
@@ -48,7 +65,7 @@ impl Locked<'_> {
             self.missed = true;
         }
         // `allowed` isn't empty: a vCPU without a CPU can't be started.
-        let cpu = last.or_else(|| self.least_loaded(allowed)).unwrap_or(home);
+        let cpu = last.or_else(|| self.least_loaded(&allowed)).unwrap_or(home);
         if self.also(cpu) { cpu } else { home }
     }
 
@@ -59,19 +76,24 @@ impl Locked<'_> {
         // which that waits sees an idle one.
         self.shared().set_idle(cpu, true);
         fence(Ordering::SeqCst);
-        let mut rest = self.online().without(cpu.into());
-        loop {
+        let mut rest = self.online().except(cpu);
+        for attempt in 0.. {
             // A CPU with one queued vCPU and none running has been kicked and is about to run it.
             let mut most = 1;
             let mut busiest = None;
             for from in rest.iter() {
                 if self.load(from) > most && self.load_of(from).is_usable_by(cpu) {
                     (busiest, most) = (Some(from), self.load(from));
+                    if attempt >= BEST {
+                        break;
+                    }
+                } else if attempt >= BEST {
+                    rest.set(from, false);
                 }
             }
             let from = busiest?;
             rest.set(from, false);
-            let held = self.held.set();
+            let held = self.held.mark();
             if !self.also(from) {
                 self.missed = true;
                 continue;
@@ -82,6 +104,7 @@ impl Locked<'_> {
                 return stolen;
             }
         }
+        None
     }
 
     /// Steals a vCPU from a CPU whose lock is held.
@@ -92,7 +115,7 @@ impl Locked<'_> {
         // Skip the vCPU whose registers are still loaded there.
         let held = self[from].loaded;
         let mut waiting = self[from].queue.iter(&self.held).filter(|vcpu| Some(*vcpu) != held);
-        let vcpu = waiting.find(|&vcpu| self[vcpu].allowed.contains(cpu) && self.may_run(cpu, vcpu, now))?;
+        let vcpu = waiting.find(|&vcpu| self.may_use(vcpu, cpu) && self.may_run(cpu, vcpu, now))?;
         drop(waiting);
         self.unqueue(from, vcpu, now);
         self.move_to(vcpu, cpu);
@@ -114,21 +137,32 @@ impl Locked<'_> {
             self.update_usable(cpu);
             return None;
         };
-        let held = self.held.set();
+        let held = self.held.mark();
         if !self.also_idle(to) {
             self.held.keep(held);
             self.missed = true;
             return None;
         }
         // It may be the vCPU that the next one has just replaced, which is not put yet: the lock is kept until it is.
-        self.transfer(vcpu, to, self.held.set(), now)
+        self.transfer(vcpu, to, self.held.mark(), now)
     }
 
     /// Forgets the CPUs that only vCPUs which no longer wait here may use.
     fn update_usable(&self, cpu: CpuId) {
-        let waiting = self[cpu].queue.iter(&self.held);
-        let usable = waiting.fold(0, |usable, vcpu| usable | self[vcpu].allowed.bits());
-        self.load_of(cpu).set_usable(CpuSet::from_bits(usable));
+        let mut usable = CpuSet::EMPTY;
+        let mut vms = VmSet::EMPTY;
+        for vcpu in self[cpu].queue.iter(&self.held) {
+            let vm = usize::from(vcpu.vm());
+            match self[vcpu].only {
+                Some(only) => usable.set(only, true),
+                None if vms.contains(vm) => {}
+                None => {
+                    vms.insert(vm);
+                    usable = usable.or(&self.usable_by(vcpu));
+                }
+            }
+        }
+        self.load_of(cpu).set_usable(&usable.except(cpu));
     }
 
     /// Whether an idle CPU may be able to run a vCPU that waits for this one: then this CPU must call
@@ -136,19 +170,24 @@ impl Locked<'_> {
     pub fn may_spread(&self, cpu: CpuId) -> bool {
         // The other half is in `steal`.
         fence(Ordering::SeqCst);
-        self.contended(cpu) && !self.usable_idle(cpu).is_empty()
+        self.contended(cpu) && self.has_usable_idle(cpu)
+    }
+
+    /// Whether a CPU is idle that vCPUs which wait here may use; only a hint.
+    #[inline]
+    pub(crate) fn has_usable_idle(&self, cpu: CpuId) -> bool {
+        self.load_of(cpu).has_usable() && self.is_one_usable_idle(cpu)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_one_usable_idle(&self, cpu: CpuId) -> bool {
+        !self.usable_idle(cpu).is_empty()
     }
 
     /// The idle CPUs that vCPUs which wait here may use, or a few more.
-    #[inline]
-    pub(crate) fn usable_idle(&self, cpu: CpuId) -> CpuSet {
-        self.shared().idle(self.usable_others(cpu))
-    }
-
-    /// The other CPUs that vCPUs which wait here may use, or a few more.
-    #[inline]
-    fn usable_others(&self, cpu: CpuId) -> CpuSet {
-        self.load_of(cpu).usable().without(cpu.into())
+    fn usable_idle(&self, cpu: CpuId) -> CpuSet {
+        self.shared().idle(&self.load_of(cpu).usable())
     }
 
     /// Selects a vCPU that waits here and an idle CPU that it may use.
@@ -156,7 +195,10 @@ impl Locked<'_> {
         let idle = self.usable_idle(cpu);
         // A waiting vCPU is not loaded on this CPU: the running one is.
         self[cpu].queue.iter(&self.held).find_map(|vcpu| {
-            let to = self[vcpu].allowed.and(idle).first()?;
+            let to = match self[vcpu].only {
+                Some(only) => idle.contains(only).then_some(only),
+                None => self.usable_by(vcpu).and(&idle).first(),
+            }?;
             Some((vcpu, to))
         })
     }
@@ -173,19 +215,21 @@ impl Locked<'_> {
         let turns = &mut self[cpu].turns;
         *turns = turns.saturating_add(1);
         let rotate = *turns >= ROTATION;
-        if self.usable_others(cpu).is_empty() {
-            return None;
-        }
+        if self.load_of(cpu).has_usable() { self.balance_by_weight(cpu, ended, rotate, now) } else { None }
+    }
 
-        let weights = self.weights();
-        let found = self.overload(cpu, &weights);
+    #[inline(never)]
+    fn balance_by_weight(&mut self, cpu: CpuId, ended: Option<VcpuId>, rotate: bool, now: u64) -> Option<CpuId> {
+        let window = self.window(cpu);
+        let weights = self.weights(&window.or(&cpu.into()));
+        let found = self.overload(cpu, &window, &weights);
         let (vcpu, to) = match ended {
             Some(ended) if rotate && self[cpu].queue.ready.contains(usize::from(ended.vm())) => {
-                found.or_else(|| self.rotation(cpu, ended, &weights))
+                found.or_else(|| self.rotation(cpu, ended, &window, &weights))
             }
             _ => found,
         }?;
-        let held = self.held.set();
+        let held = self.held.mark();
         if !self.also(to) || self.weight_on(to) > weights[to.index()] {
             // Others act on it, or have sent it vCPUs since. There is another slice.
             self.held.keep(held);
@@ -198,23 +242,22 @@ impl Locked<'_> {
     /// Selects a vCPU to migrate to a CPU that is less loaded even with it: of the VM with the greatest
     /// virtual time, from the tail. Skips vCPUs already migrated since they last ran, so that none starves by
     /// being passed around.
-    fn overload(&self, cpu: CpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
+    fn overload(&self, cpu: CpuId, window: &CpuSet, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
         let queue = &self[cpu].queue;
         let here = weights[cpu.index()];
-        let least = self.lightest(self.online(), cpu, weights)?;
+        let least = self.lightest(window, cpu, weights)?;
         let lighter = |vm: usize, to: CpuId| weights[to.index()] + self.vcpu_weight(vm) < here;
         // First those that no CPU would be better for, in a balanced machine all: the search below takes quadratic time.
         let mut vms = queue.ready;
         queue.ready.iter().filter(|&vm| !lighter(vm, least)).for_each(|vm| vms.remove(vm));
         while let Some(vm) = vms.iter().max_by_key(|&vm| queue.entities[vm].vtime) {
             vms.remove(vm);
-            let found = queue.iter_vm_back(&self.held, vm).find_map(|vcpu| {
-                let it = &self[vcpu];
-                let to = self.lightest(it.allowed, cpu, weights)?;
-                (!it.sent && lighter(vm, to)).then_some((vcpu, to))
-            });
-            if found.is_some() {
-                return found;
+            // Those of its vCPUs that may use other CPUs may use the same.
+            let to = self.lightest(&window.and(&self.shared().affinity(vm).usable.get()), cpu, weights);
+            let Some(to) = to.filter(|&to| lighter(vm, to)) else { continue };
+            let is_free = |vcpu: &VcpuId| self[*vcpu].only.is_none() && !self[*vcpu].sent;
+            if let Some(vcpu) = queue.iter_vm_back(&self.held, vm).find(is_free) {
+                return Some((vcpu, to));
             }
         }
         None
@@ -222,21 +265,21 @@ impl Locked<'_> {
 
     /// Selects a vCPU to migrate to a CPU that is no more loaded with it than this one is now: the one whose
     /// slice expired, if it is the longest resident of those that could go.
-    fn rotation(&self, cpu: CpuId, ended: VcpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
-        let destination = |vcpu: VcpuId| self.lightest(self[vcpu].allowed, cpu, weights);
-        let to = destination(ended)?;
+    fn rotation(&self, cpu: CpuId, ended: VcpuId, window: &CpuSet, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
+        let others = |vcpu: VcpuId| self.usable_by(vcpu).except(cpu);
+        let to = self.lightest(&others(ended).and(window), cpu, weights)?;
         let arrived = |vcpu: VcpuId| self[vcpu].arrived;
         let oldest = self[cpu].queue.iter(&self.held).all(|other| {
             // Arrival numbers wrap: compare the signed distance.
-            arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || destination(other).is_none()
+            arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || others(other).is_empty()
         });
         let weight = self.vcpu_weight(usize::from(ended.vm()));
         (oldest && weights[to.index()] + weight <= weights[cpu.index()]).then_some((ended, to))
     }
 
     /// Migrates a vCPU from the queue that it is in to that of another CPU, whose lock is held; it must not leave its CPU
-    /// idle. Then releases all locks that are not in `keep`, if another CPU may load the vCPU. Returns the CPU to kick.
-    pub(crate) fn transfer(&mut self, vcpu: VcpuId, to: CpuId, keep: u64, now: u64) -> Option<CpuId> {
+    /// idle. Then releases all locks that were taken since `keep`, if another CPU may load the vCPU. Returns the CPU to kick.
+    pub(crate) fn transfer(&mut self, vcpu: VcpuId, to: CpuId, keep: Mark, now: u64) -> Option<CpuId> {
         let from = self.home(vcpu);
         let is_loaded = self[from].loaded == Some(vcpu);
         self.unqueue(from, vcpu, now);
@@ -249,14 +292,26 @@ impl Locked<'_> {
     }
 
     /// The CPU of a set with the fewest vCPUs.
-    pub(crate) fn least_loaded(&self, cpus: CpuSet) -> Option<CpuId> {
+    pub(crate) fn least_loaded(&self, cpus: &CpuSet) -> Option<CpuId> {
         cpus.iter().min_by_key(|cpu| self.load(*cpu))
     }
 
-    /// The load of each CPU, by weight.
-    fn weights(&self) -> [u64; CPUS] {
+    /// The CPUs that a CPU compares itself with: all others, or the next [`WINDOW`] of them, so that the time for that is bounded.
+    fn window(&mut self, cpu: CpuId) -> CpuSet {
+        let others = self.online().except(cpu);
+        if others.len() <= WINDOW {
+            return others;
+        }
+        let compared = self[cpu].compared.unwrap_or(cpu);
+        let window: CpuSet = others.iter_after(compared).take(WINDOW).collect();
+        self[cpu].compared = others.iter_after(compared).nth(WINDOW - 1);
+        window
+    }
+
+    /// The load of each of these CPUs, by weight.
+    fn weights(&self, cpus: &CpuSet) -> [u64; CPUS] {
         let mut weights = [0; CPUS];
-        for cpu in self.online().iter() {
+        for cpu in cpus.iter() {
             weights[cpu.index()] = self.weight_on(cpu);
         }
         weights
@@ -264,8 +319,8 @@ impl Locked<'_> {
 
     /// The least loaded CPU of a set, without `near`. Ties go to the next CPU after `near`, so that
     /// repeatedly migrated vCPUs reach all of them.
-    fn lightest(&self, cpus: CpuSet, near: CpuId, weights: &[u64; CPUS]) -> Option<CpuId> {
-        cpus.without(near.into()).iter_after(near).min_by_key(|cpu| weights[cpu.index()])
+    fn lightest(&self, cpus: &CpuSet, near: CpuId, weights: &[u64; CPUS]) -> Option<CpuId> {
+        cpus.except(near).iter_after(near).min_by_key(|cpu| weights[cpu.index()])
     }
 
     /// Number of vCPUs running or queued on a CPU.

@@ -1,6 +1,7 @@
 //! CPUs that do not answer kicks: vCPUs that may use other CPUs do.
 
 use crate::deadline::Sleepers as _;
+use crate::id::VMS;
 use crate::{CpuId, CpuSet, Locked, State, VcpuId};
 
 impl Locked<'_> {
@@ -18,27 +19,28 @@ impl Locked<'_> {
     fn set_barred(&self, cpu: CpuId, is_barred: bool) {
         let mut barred = self.barred();
         barred.set(cpu, is_barred);
-        self.shared().barred.set(barred);
+        self.shared().barred.set(&barred);
+        for vm in 0..VMS {
+            let affinity = self.shared().affinity(vm);
+            affinity.usable.set(&self.without_barred(&affinity.configured.get()));
+        }
     }
 
     fn bar_from(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64, kicks: &mut CpuSet) {
-        let barred = self.barred();
+        let usable = self.usable_by(vcpu);
         let is_loaded = self[cpu].loaded == Some(vcpu);
-        let it = &mut self[vcpu];
-        let others = it.allowed.without(barred);
-        if others.is_empty() || !it.allowed.contains(cpu) || is_loaded {
+        if usable.is_empty() || usable.contains(cpu) || is_loaded {
             return;
         }
-        it.allowed.set(cpu, false);
+        let it = &mut self[vcpu];
         it.last = it.last.filter(|&last| last != cpu);
-        it.barred_from.set(cpu, true);
         if self.state(vcpu) == State::Ready(cpu) {
             let to = self.place(vcpu);
-            if let Some(kick) = self.transfer(vcpu, to, self.held.set(), now) {
+            if let Some(kick) = self.transfer(vcpu, to, self.held.mark(), now) {
                 kicks.set(kick, true);
             }
         } else if self.home(vcpu) == cpu
-            && let Some(to) = self.least_loaded(others)
+            && let Some(to) = self.least_loaded(&usable)
         {
             // It belongs to a CPU that it may use, which also keeps the time for it.
             let deadline = self.deadline_of(vcpu);
@@ -54,22 +56,18 @@ impl Locked<'_> {
     pub(crate) fn unbar(&mut self, cpu: CpuId, vcpus: impl Iterator<Item = VcpuId>) {
         self.set_barred(cpu, false);
         for vcpu in vcpus {
-            let it = &mut self[vcpu];
-            if it.barred_from.contains(cpu) {
-                it.barred_from.set(cpu, false);
-                it.allowed.set(cpu, true);
-                if let State::Ready(on) = it.state {
-                    let _ = self.load_of(on).add_usable(cpu.into());
-                }
+            if let State::Ready(on) = self.state(vcpu)
+                && on != cpu
+                && self.may_use(vcpu, cpu)
+            {
+                let _ = self.load_of(on).add_usable(&cpu.into());
             }
         }
     }
 
-    /// Divides `allowed` into those CPUs that are not barred, unless all are, and those that the vCPU may use again when the bar is
-    /// lifted.
-    pub(crate) fn without_barred(&self, allowed: CpuSet) -> (CpuSet, CpuSet) {
-        let usable = allowed.without(self.barred());
-        let usable = if usable.is_empty() { allowed } else { usable };
-        (usable, allowed.without(usable))
+    /// The CPUs of an affinity that are not barred, unless all are.
+    pub(crate) fn without_barred(&self, affinity: &CpuSet) -> CpuSet {
+        let usable = affinity.without(&self.barred());
+        if usable.is_empty() { *affinity } else { usable }
     }
 }

@@ -2,8 +2,8 @@
 
 use stile_lock::Initial;
 
-use crate::VcpuId;
 use crate::queue::RunQueue;
+use crate::{CpuId, VcpuId};
 
 /// The scheduler's state of a CPU, guarded by the CPU's lock, as are the vCPUs that belong to it: those that run, wait or are
 /// loaded there, and those that did so last. Other CPUs access it to add, migrate or steal a vCPU.
@@ -21,9 +21,12 @@ pub struct Cpu {
     pub(crate) arrivals: u32,
     /// The sleeping vCPU with the earliest deadline of those that belong to this CPU: the root of their tree.
     pub(crate) first_sleeper: Option<VcpuId>,
+    /// The last CPU with whose load this one's was compared, if there are many.
+    pub(crate) compared: Option<CpuId>,
     pub(crate) queue: RunQueue,
 }
 
 impl Initial for Cpu {
-    const INITIAL: Self = Self { current: None, loaded: None, turns: 0, arrivals: 0, first_sleeper: None, queue: RunQueue::new() };
+    const INITIAL: Self =
+        Self { current: None, loaded: None, turns: 0, arrivals: 0, first_sleeper: None, compared: None, queue: RunQueue::new() };
 }

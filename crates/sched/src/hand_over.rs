@@ -18,7 +18,7 @@ impl Locked<'_> {
         if new.state != State::Blocked || !from.is_sibling_of(to) || !here.queue.ready.is_empty() {
             return None;
         }
-        if new.allowed != cpu.into() && !shared.idle(new.allowed).is_empty() {
+        if new.only.is_none() && shared.is_any_idle(usize::from(to.vm())) {
             return None;
         }
         // Caps imply that shares are accounted.

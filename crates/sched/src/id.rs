@@ -1,7 +1,9 @@
-//! Identifiers of CPUs and vCPUs: small numbers, in range by construction.
+//! Identifiers of vCPUs: small numbers, in range by construction; sets of CPUs and VMs.
 
 use core::num::NonZeroU16;
 use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_board::{CPU_WORDS, CpuId, CpuSet};
 
 /// Maximum number of physical CPUs.
 pub const CPUS: usize = stile_board::MAX_CPUS;
@@ -12,42 +14,9 @@ pub const VMS: usize = stile_board::MAX_VMS;
 /// Bits of a vCPU's number in its VM.
 const VCPU_BITS: u32 = stile_board::MAX_VCPUS.trailing_zeros();
 
-// Sets of CPUs are 64-bit masks, of VMs whole words; numbers are kept in range by masking.
-const _: () = assert!(CPUS.is_power_of_two() && CPUS <= 64);
+// Numbers are kept in range by masking; sets of VMs are whole words.
 const _: () = assert!(stile_board::MAX_VCPUS.is_power_of_two() && VCPUS <= VcpuId::EXISTS as usize);
 const _: () = assert!(VMS.is_power_of_two() && VMS >= 64);
-
-/// A physical CPU, by its logical number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CpuId(u8);
-
-impl CpuId {
-    /// The CPU that booted.
-    pub const BOOT: Self = Self(0);
-
-    /// The CPU with this number, or `None` if it isn't below [`CPUS`].
-    pub const fn new(number: usize) -> Option<Self> {
-        if number < CPUS { Some(Self(number as u8)) } else { None }
-    }
-
-    /// The CPU with this number modulo [`CPUS`]: for a number that is known to be in range.
-    #[inline(always)]
-    pub const fn wrapping(number: usize) -> Self {
-        Self((number & (CPUS - 1)) as u8)
-    }
-
-    /// All CPUs that there may be.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..CPUS).filter_map(Self::new)
-    }
-
-    /// The CPU's number, below [`CPUS`].
-    #[inline]
-    pub const fn index(self) -> usize {
-        // In range by construction; the mask makes that visible to the compiler.
-        self.0 as usize & (CPUS - 1)
-    }
-}
 
 /// A vCPU: its VM's number and its own in the VM.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,116 +69,46 @@ impl VcpuId {
     }
 }
 
-/// A set of physical CPUs: bit n is CPU n.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct CpuSet(u64);
-
-impl CpuSet {
-    /// The empty set.
-    pub const EMPTY: Self = Self(0);
-
-    /// The CPUs whose bits are set.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// The set as a mask.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// Whether the set is empty.
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Number of CPUs in the set.
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// Whether the set contains the CPU.
-    #[inline]
-    pub const fn contains(self, cpu: CpuId) -> bool {
-        self.0 >> cpu.index() & 1 != 0
-    }
-
-    /// The CPU with the lowest number.
-    #[inline]
-    pub const fn first(self) -> Option<CpuId> {
-        CpuId::new(self.0.trailing_zeros() as usize)
-    }
-
-    /// The CPUs that are in both sets.
-    #[inline]
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// The CPUs of this set that are not in the other one.
-    #[inline]
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Adds or removes the CPU.
-    #[inline]
-    pub const fn set(&mut self, cpu: CpuId, member: bool) {
-        let bit = 1 << cpu.index();
-        if member {
-            self.0 |= bit;
-        } else {
-            self.0 &= !bit;
-        }
-    }
-
-    /// The CPUs in ascending order.
-    pub fn iter(self) -> impl Iterator<Item = CpuId> {
-        let mut rest = self;
-        core::iter::from_fn(move || {
-            let cpu = rest.first()?;
-            rest.set(cpu, false);
-            Some(cpu)
-        })
-    }
-
-    /// The CPUs in ascending order from the first one after `cpu`, wrapping around to `cpu`.
-    pub fn iter_after(self, cpu: CpuId) -> impl Iterator<Item = CpuId> {
-        // Avoids a shift by 64 for the last CPU.
-        let above = Self((u64::MAX - 1) << cpu.index());
-        self.and(above).iter().chain(self.without(above).iter())
-    }
-}
-
-impl From<CpuId> for CpuSet {
-    fn from(cpu: CpuId) -> Self {
-        Self(1 << cpu.index())
-    }
-}
-
 /// Words of a [`VmSet`].
 const VM_WORDS: usize = VMS / 64;
 
 /// A set of CPUs that is read without a lock.
 #[derive(Debug)]
-pub(crate) struct SharedCpuSet(AtomicU64);
+pub(crate) struct SharedCpuSet([AtomicU64; CPU_WORDS]);
 
 impl SharedCpuSet {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self([const { AtomicU64::new(0) }; CPU_WORDS])
     }
 
     #[inline]
     pub(crate) fn get(&self) -> CpuSet {
-        CpuSet(self.0.load(Ordering::Relaxed))
+        CpuSet::from_words(core::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
     }
 
     #[inline]
-    pub(crate) fn set(&self, cpus: CpuSet) {
-        self.0.store(cpus.0, Ordering::Relaxed);
+    pub(crate) fn set(&self, cpus: &CpuSet) {
+        for (word, value) in self.0.iter().zip(cpus.words()) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.index() / 64].load(Ordering::Relaxed) >> (cpu.index() % 64) & 1 != 0
+    }
+
+    /// Adds CPUs, while no other CPU changes the set. Returns whether there are more now.
+    pub(crate) fn add(&self, cpus: &CpuSet) -> bool {
+        let mut is_more = false;
+        for (word, more) in self.0.iter().zip(cpus.words()) {
+            let before = word.load(Ordering::Relaxed);
+            if more & !before != 0 {
+                word.store(before | more, Ordering::Relaxed);
+                is_more = true;
+            }
+        }
+        is_more
     }
 }
 

@@ -66,8 +66,9 @@ mod vcpu;
 mod vm;
 
 pub use balance::affinity;
-pub use id::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};
+pub use id::{CPUS, VCPUS, VcpuId};
 pub use locked::Locked;
 pub use scheduler::Scheduler;
-pub use switch::{Loading, Next, Placement, StartError, State, Switch};
+pub use stile_board::{CpuId, CpuSet};
+pub use switch::{Kicks, Loading, Next, Placement, StartError, State, Switch};
 pub use vcpu::Times;

@@ -74,7 +74,7 @@ impl Locked<'_> {
 
     /// Takes the lock of another CPU, if it is free and the CPU idle.
     pub(crate) fn also_idle(&mut self, cpu: CpuId) -> bool {
-        self.also(cpu) && !self.shared().idle(cpu.into()).is_empty()
+        self.also(cpu) && self.shared().is_idle(cpu)
     }
 
     /// Makes a vCPU that is not loaded belong to another CPU, whose lock is held.
@@ -89,21 +89,26 @@ impl Locked<'_> {
     /// See [`Scheduler::configure`](crate::Scheduler::configure). Returns false, and has changed nothing, if the lock of the CPU to
     /// which the vCPU will belong is not free.
     pub(crate) fn configure(&mut self, vcpu: VcpuId, cpus: CpuSet) -> Result<bool, StartError> {
-        let online = cpus.and(self.online());
+        let online = cpus.and(&self.online());
         let it = &self[vcpu];
         if it.state != State::Off {
             return Err(StartError::NotOff);
         }
         // With any lock held, no CPU comes online or is barred.
-        let (allowed, barred) = self.without_barred(online);
-        let last = it.last.filter(|last| allowed.contains(*last));
-        let home = last.or(allowed.first()).ok_or(StartError::NoCpu)?;
+        let (only, usable) = (online.only(), self.without_barred(&online));
+        let last = it.last.filter(|last| usable.contains(*last));
+        let home = last.or(usable.first()).ok_or(StartError::NoCpu)?;
         if !self.also(home) {
             return Ok(false);
         }
         let it = &mut self[vcpu];
-        (it.allowed, it.barred_from, it.last) = (allowed, barred, last);
+        (it.only, it.exists, it.last) = (only, true, last);
         self.move_to(vcpu, home);
+        if only.is_none() {
+            let affinity = self.shared().affinity(vcpu.vm().into());
+            affinity.configured.set(&online);
+            affinity.usable.set(&usable);
+        }
         let vm = self.vm(vcpu.vm().into());
         if vm.weight() == 0 {
             vm.reset();
@@ -112,10 +117,33 @@ impl Locked<'_> {
         Ok(true)
     }
 
+    /// The CPUs that a vCPU may use: those of its affinity that are not barred, unless all are.
+    pub(crate) fn usable_by(&self, vcpu: VcpuId) -> CpuSet {
+        let it = &self[vcpu];
+        match it.only {
+            Some(only) => only.into(),
+            None if it.exists => self.shared().affinity(vcpu.vm().into()).usable.get(),
+            None => CpuSet::EMPTY,
+        }
+    }
+
+    /// Whether a vCPU, which exists, may use a CPU.
+    pub(crate) fn may_use(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
+        match self[vcpu].only {
+            Some(only) => only == cpu,
+            None => self.shared().affinity(vcpu.vm().into()).usable.contains(cpu),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_usable_by(&self, cpu: CpuId, vcpu: VcpuId) -> bool {
+        self.load_of(cpu).add_usable(&self.usable_by(vcpu).except(cpu))
+    }
+
     /// Appends a vCPU to its VM's list on a CPU. Returns whether it may use a CPU that those waiting there before may not.
     pub(crate) fn push(&mut self, cpu: CpuId, vcpu: VcpuId) -> bool {
-        let usable = self[vcpu].allowed;
-        let is_more = self.load_of(cpu).add_usable(usable);
+        let is_more = self[vcpu].only != Some(cpu) && self.add_usable_by(cpu, vcpu);
         let (it, mut vcpus) = self.held.split(cpu.index());
         it.queue.push(&mut vcpus, vcpu);
         is_more

@@ -3,7 +3,7 @@
 use crate::cpu::Cpu;
 use crate::deadline::Sleepers;
 use crate::vcpu::{Leave, Times, Vcpu};
-use crate::{CpuId, CpuSet, Loading, Locked, Next, Placement, StartError, State, Switch, VcpuId};
+use crate::{CpuId, Kicks, Loading, Locked, Next, Placement, StartError, State, Switch, VcpuId};
 
 impl Locked<'_> {
     // State changes of a vCPU, requested from any CPU.
@@ -17,7 +17,7 @@ impl Locked<'_> {
         if it.state != State::Off {
             return Err(StartError::NotOff);
         }
-        if it.allowed.is_empty() {
+        if !it.exists {
             return Err(StartError::NoCpu);
         }
         Ok(self.make_ready(vcpu, now))
@@ -32,7 +32,7 @@ impl Locked<'_> {
         if it.state != State::Off {
             return Err(StartError::NotOff);
         }
-        if it.allowed.is_empty() {
+        if !it.exists {
             return Err(StartError::NoCpu);
         }
         self.enter(vcpu, State::Parked, now);
@@ -216,11 +216,11 @@ impl Locked<'_> {
         let waits = self.contended(cpu);
         if !waits {
             self.load_of(cpu).clear_usable();
-        } else if !self.usable_idle(cpu).is_empty() {
+        } else if self.has_usable_idle(cpu) {
             return self.switch_and_spread(cpu, next, kick, now);
         }
         self.shared().set_idle(cpu, next.is_none() && !waits);
-        let kicks = if next.is_none() { self.kicks(cpu, kick) } else { kick.map_or(CpuSet::EMPTY, CpuSet::from) };
+        let kicks = if next.is_none() { self.kicks(cpu, kick) } else { Kicks { other: kick, own: None } };
         if POLICED {
             self.update_deadline(cpu, now);
         }
@@ -244,12 +244,8 @@ impl Locked<'_> {
 
     /// The CPUs to kick after a switch: this one, too, if it left work undone.
     #[cold]
-    fn kicks(&mut self, cpu: CpuId, kick: Option<CpuId>) -> CpuSet {
-        let mut kicks = kick.map_or(CpuSet::EMPTY, CpuSet::from);
-        if core::mem::take(&mut self.missed) {
-            kicks.set(cpu, true);
-        }
-        kicks
+    fn kicks(&mut self, cpu: CpuId, kick: Option<CpuId>) -> Kicks {
+        Kicks { other: kick, own: core::mem::take(&mut self.missed).then_some(cpu) }
     }
 
     /// Makes a vCPU, already removed from its queue, the running one.
@@ -405,7 +401,7 @@ impl Locked<'_> {
 
     #[inline(always)]
     fn make_ready_as<const POLICED: bool>(&mut self, vcpu: VcpuId, now: u64) -> Placement {
-        let held = self.held.set();
+        let held = self.held.mark();
         let cpu = self.place(vcpu);
         let kick = self.enqueue_as::<POLICED>(cpu, vcpu, now);
         self.held.keep(held);

@@ -60,7 +60,7 @@ impl Scheduler {
         let mut all = self.lock_all();
         let mut online = all.online();
         online.set(cpu, true);
-        all.shared().online.set(online);
+        all.shared().online.set(&online);
         all[cpu].queue.deadline = u64::MAX;
         all.update_idle(cpu);
     }
@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// Sets a vCPU's affinity to the online CPUs of `cpus`. See [`affinity`](crate::affinity). A VM's vCPUs are configured
-    /// one after the other.
+    /// one after the other. All of them that may use several CPUs may use the same, those that are configured last.
     ///
     /// # Errors
     /// [`StartError::NotOff`] if the vCPU isn't off; [`StartError::NoCpu`] if none of the CPUs is online.
@@ -104,7 +104,7 @@ impl Scheduler {
 
     /// Whether a CPU is barred.
     pub fn is_barred(&self, cpu: CpuId) -> bool {
-        self.table.shared().barred.get().contains(cpu)
+        self.table.shared().barred.contains(cpu)
     }
 
     /// Lifts a bar: the CPU answers.

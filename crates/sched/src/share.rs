@@ -42,7 +42,7 @@ impl Locked<'_> {
         self.vm(vm).reset();
         self.shared().known.remove(vm);
         self.shared().capped.remove(vm);
-        for cpu in CpuId::all() {
+        for cpu in self.online().iter() {
             // Its successor has neither debt nor credit.
             self[cpu].queue.entity(vm).vtime = 0;
         }
@@ -60,11 +60,13 @@ impl Locked<'_> {
 
     /// Counts the vCPUs that run and wait, as [`join`](Self::join) would have, if shares are accounted; otherwise forgets the counts.
     fn recount(&mut self) {
-        for cpu in CpuId::all() {
+        let mut counted = VmSet::EMPTY;
+        (0..VMS).filter(|&vm| self.vm(vm).vcpus.load(Ordering::Relaxed) != 0).for_each(|vm| counted.insert(vm));
+        for cpu in self.online().iter() {
             self[cpu].queue.deadline = u64::MAX;
             let load = self.load_of(cpu);
             load.present.set(VmSet::EMPTY);
-            (0..VMS).for_each(|vm| load.set_count(vm, 0));
+            counted.iter().for_each(|vm| load.set_count(vm, 0));
         }
         self.shared().vms().for_each(|vm| vm.recount(0));
         if !self.policed() {

@@ -1,6 +1,6 @@
 //! State of a CPU that others read without a lock.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
 use crate::id::{SharedCpuSet, SharedVmSet, VMS};
 use crate::vm::Vm;
@@ -25,7 +25,17 @@ pub(crate) struct Shared {
     /// Sets of CPUs, divided so that no cache line is written by all of them.
     groups: [Group; CPUS / GROUP],
     loads: [Load; CPUS],
+    affinities: [Affinity; VMS],
     vms: [Vm; VMS],
+}
+
+/// The CPUs of a VM's vCPUs that may use more than one. Written as [`Shared::barred`], or before the VM's vCPUs exist.
+#[repr(align(64))]
+pub(crate) struct Affinity {
+    /// Those that are not barred, unless all are.
+    pub(crate) usable: SharedCpuSet,
+    /// All.
+    pub(crate) configured: SharedCpuSet,
 }
 
 /// Sets of CPUs of a group: bit n is the group's CPU n.
@@ -42,8 +52,10 @@ struct Group {
 pub(crate) struct Load {
     /// Waiting and running vCPUs of the VMs in `present`.
     vcpus: AtomicUsize,
-    /// At least the CPUs that the waiting vCPUs may use; empty if none waits.
-    usable: AtomicU64,
+    /// Whether `usable` is not empty.
+    has_usable: AtomicBool,
+    /// At least the other CPUs that the waiting vCPUs may use; empty if none waits.
+    usable: SharedCpuSet,
     /// VMs with a vCPU waiting or running here, not throttled here. If there are several, they compete.
     pub(crate) present: SharedVmSet,
     /// Number of vCPUs of each VM that wait or run here.
@@ -60,6 +72,7 @@ impl Shared {
             known: SharedVmSet::new(),
             groups: [const { Group { idle: AtomicU8::new(0), holding: AtomicU8::new(0) } }; CPUS / GROUP],
             loads: [const { Load::new() }; CPUS],
+            affinities: [const { Affinity { usable: SharedCpuSet::new(), configured: SharedCpuSet::new() } }; VMS],
             vms: [const { Vm::unused() }; VMS],
         }
     }
@@ -83,27 +96,47 @@ impl Shared {
         &self.loads[cpu.index()]
     }
 
+    /// The affinity of a VM's vCPUs that may use several CPUs.
+    pub(crate) fn affinity(&self, vm: usize) -> &Affinity {
+        &self.affinities[vm & (VMS - 1)]
+    }
+
     /// The idle CPUs of `among`.
-    #[inline]
-    pub(crate) fn idle(&self, among: CpuSet) -> CpuSet {
+    pub(crate) fn idle(&self, among: &CpuSet) -> CpuSet {
         self.collect(among, |group| &group.idle)
     }
 
+    /// Whether a CPU is idle.
+    pub(crate) fn is_idle(&self, cpu: CpuId) -> bool {
+        let group = &self.groups[cpu.index() / GROUP];
+        group.idle.load(Ordering::Relaxed) >> (cpu.index() % GROUP) & 1 != 0
+    }
+
+    /// Whether a CPU is idle that a VM's vCPUs may use.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_any_idle(&self, vm: usize) -> bool {
+        !self.idle(&self.affinity(vm).usable.get()).is_empty()
+    }
+
     /// The CPUs of `among` that have a vCPU loaded.
-    pub(crate) fn holding(&self, among: CpuSet) -> CpuSet {
+    pub(crate) fn holding(&self, among: &CpuSet) -> CpuSet {
         self.collect(among, |group| &group.holding)
     }
 
     /// Reads the groups that have CPUs in `among`.
-    #[inline]
-    fn collect(&self, among: CpuSet, of: impl Fn(&Group) -> &AtomicU8) -> CpuSet {
-        let (mut rest, mut found) = (among.bits(), 0);
-        while rest != 0 {
-            let first = rest.trailing_zeros() as usize & (CPUS - 1) & !(GROUP - 1);
-            found |= u64::from(of(&self.groups[first / GROUP]).load(Ordering::Relaxed)) << first;
-            rest &= !(0xff << first);
+    fn collect(&self, among: &CpuSet, of: impl Fn(&Group) -> &AtomicU8) -> CpuSet {
+        let mut words = *among.words();
+        for (word, groups) in words.iter_mut().zip(self.groups.chunks_exact(64 / GROUP)) {
+            let (mut rest, mut found) = (*word, 0);
+            while rest != 0 {
+                let group = rest.trailing_zeros() as usize / GROUP;
+                found |= u64::from(of(&groups[group]).load(Ordering::Relaxed)) << (group * GROUP);
+                rest &= !(0xff << (group * GROUP));
+            }
+            *word &= found;
         }
-        among.and(CpuSet::from_bits(found))
+        CpuSet::from_words(words)
     }
 
     #[inline]
@@ -136,7 +169,8 @@ impl Load {
     const fn new() -> Self {
         Self {
             vcpus: AtomicUsize::new(0),
-            usable: AtomicU64::new(0),
+            has_usable: AtomicBool::new(false),
+            usable: SharedCpuSet::new(),
             present: SharedVmSet::new(),
             counts: [const { AtomicU16::new(0) }; VMS],
         }
@@ -175,39 +209,48 @@ impl Load {
         self.present.get().is_several()
     }
 
-    /// The CPUs that the waiting vCPUs may use, or more.
+    /// Whether a vCPU that waits here may use another CPU; only a hint.
     #[inline]
+    pub(crate) fn has_usable(&self) -> bool {
+        self.has_usable.load(Ordering::Relaxed)
+    }
+
+    /// The other CPUs that the waiting vCPUs may use, or more.
     pub(crate) fn usable(&self) -> CpuSet {
-        CpuSet::from_bits(self.usable.load(Ordering::Relaxed))
+        self.usable.get()
     }
 
-    /// Whether a vCPU that waits here may use a CPU; only a hint.
-    #[inline]
+    /// Whether a vCPU that waits here may use another CPU; only a hint.
     pub(crate) fn is_usable_by(&self, cpu: CpuId) -> bool {
-        self.usable().contains(cpu)
+        self.usable.contains(cpu)
     }
 
-    /// Adds the CPUs that a vCPU which begins to wait may use. Returns whether there are more now.
-    #[inline]
-    pub(crate) fn add_usable(&self, cpus: CpuSet) -> bool {
-        let usable = self.usable.load(Ordering::Relaxed);
-        let is_more = cpus.bits() & !usable != 0;
+    /// Adds other CPUs that a vCPU which begins to wait may use. Returns whether there are more now.
+    pub(crate) fn add_usable(&self, cpus: &CpuSet) -> bool {
+        let is_more = self.usable.add(cpus);
         if is_more {
-            self.usable.store(usable | cpus.bits(), Ordering::Relaxed);
+            self.has_usable.store(true, Ordering::Relaxed);
         }
         is_more
     }
 
-    /// Sets the CPUs that the waiting vCPUs may use.
-    pub(crate) fn set_usable(&self, cpus: CpuSet) {
-        self.usable.store(cpus.bits(), Ordering::Relaxed);
+    /// Sets the other CPUs that the waiting vCPUs may use.
+    pub(crate) fn set_usable(&self, cpus: &CpuSet) {
+        self.usable.set(cpus);
+        self.has_usable.store(!cpus.is_empty(), Ordering::Relaxed);
     }
 
     /// No vCPU waits.
     #[inline]
     pub(crate) fn clear_usable(&self) {
-        if self.usable.load(Ordering::Relaxed) != 0 {
-            self.usable.store(0, Ordering::Relaxed);
+        if self.has_usable() {
+            self.set_usable_empty();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_usable_empty(&self) {
+        self.set_usable(&CpuSet::EMPTY);
     }
 }

@@ -1,6 +1,6 @@
 //! Results of the scheduler's operations.
 
-use crate::{CpuId, CpuSet, VcpuId};
+use crate::{CpuId, VcpuId};
 
 /// The state of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -39,7 +39,28 @@ pub struct Switch {
     pub contended: bool,
     /// CPUs to kick: another one, if a vCPU has been migrated to it; and this one, if more vCPUs could go, or if it could
     /// not look for work on another CPU, whose lock was not free.
-    pub kicks: CpuSet,
+    pub kicks: Kicks,
+}
+
+/// The CPUs to kick after a switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a CPU that isn't kicked does not look at its queue"]
+pub struct Kicks {
+    /// Another CPU.
+    pub other: Option<CpuId>,
+    /// This CPU.
+    pub own: Option<CpuId>,
+}
+
+impl Kicks {
+    /// No CPU.
+    pub const NONE: Self = Self { other: None, own: None };
+
+    /// The CPUs.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = CpuId> {
+        self.other.into_iter().chain(self.own)
+    }
 }
 
 /// The vCPU to run.

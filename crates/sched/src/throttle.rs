@@ -95,7 +95,7 @@ impl Locked<'_> {
         let load = self.load_of(cpu);
         load.add(load.count(vm).into());
         // Those of its vCPUs that wait here.
-        let _ = load.add_usable(CpuSet::from_bits(u64::MAX));
+        let _ = load.add_usable(&CpuSet::ALL.except(cpu));
         self.appear(cpu, vm, now);
     }
 

@@ -2,7 +2,7 @@
 
 use stile_lock::Initial;
 
-use crate::{CpuId, CpuSet, State, VcpuId};
+use crate::{CpuId, State, VcpuId};
 
 /// Access to the links of vCPUs.
 pub(crate) trait Links {
@@ -23,16 +23,16 @@ pub struct Vcpu {
     /// When it entered its state.
     pub(crate) since: u64,
     pub(crate) times: Times,
-    /// Its affinity; empty if the vCPU doesn't exist.
-    pub(crate) allowed: CpuSet,
-    /// Barred CPUs in the vCPU's affinity.
-    pub(crate) barred_from: CpuSet,
     /// The number of its arrival, by its CPU's count, when it arrived at its CPU.
     pub(crate) arrived: u32,
     pub(crate) link: Link,
     pub(crate) state: State,
     /// The CPU on which it last ran.
     pub(crate) last: Option<CpuId>,
+    /// The only CPU that it may use; `None`: those of its VM ([`Affinity`](crate::shared::Affinity)).
+    pub(crate) only: Option<CpuId>,
+    /// Whether it exists: it has an affinity.
+    pub(crate) exists: bool,
     /// Whether it was woken while running.
     pub(crate) woken: bool,
     /// Whether it was migrated since it last ran.
@@ -80,8 +80,9 @@ impl Vcpu {
     /// Off, and without affinity.
     pub(crate) const NEW: Vcpu = Vcpu {
         state: State::Off,
-        allowed: CpuSet::EMPTY,
         last: None,
+        only: None,
+        exists: false,
         arrived: 0,
         sent: false,
         woken: false,
@@ -89,7 +90,6 @@ impl Vcpu {
         since: 0,
         times: Times { ran: 0, waited: 0 },
         link: Link::NONE,
-        barred_from: CpuSet::EMPTY,
     };
 
     pub(crate) fn times_at(&self, now: u64) -> Times {

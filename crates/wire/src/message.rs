@@ -16,7 +16,7 @@ pub enum Event {
         /// Stile's version.
         version: Version,
         /// Physical CPUs that it drives.
-        cpus: u8,
+        cpus: u16,
         /// The hypervisor's mode.
         level: Level,
         /// Virtual machines in the image.
@@ -43,7 +43,7 @@ pub enum Event {
     /// The hypervisor panicked; its report is text on the log's channel.
     Panic {
         /// The physical CPU.
-        cpu: u8,
+        cpu: u16,
     },
     /// Stile ends: the last event.
     End {
@@ -115,7 +115,7 @@ pub enum Event {
         hz: u64,
         /// The counter.
         now: u64,
-        /// The CPUs that record or will soon: a bit each.
+        /// The CPUs that record or will soon, of the first 64: a bit each.
         cpus: u64,
     },
     /// Records of a CPU's trace, in their order.

@@ -94,7 +94,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(|([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
             version: Version { major, minor, patch },
-            cpus,
+            cpus: cpus.into(),
             level: if vhe { Level::Vhe } else { Level::Nvhe },
             vms,
         }),
@@ -110,7 +110,7 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         Just(Event::LedgerEnd),
         any::<u64>().prop_map(|hz| Event::CounterFrequency { hz }),
-        any::<u8>().prop_map(|cpu| Event::Panic { cpu }),
+        any::<u16>().prop_map(|cpu| Event::Panic { cpu }),
         any::<u8>().prop_map(|status| Event::End { status }),
         any::<[u64; 2]>().prop_map(|[before, now]| Event::Memory { before, now }),
         (any::<u32>(), any::<bool>()).prop_map(|(tag, done)| Event::Answer { tag, answer: if done { Answer::Done } else { Answer::NoVm } }),

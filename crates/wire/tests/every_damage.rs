@@ -34,7 +34,7 @@ fn events() -> Vec<Event> {
         Event::LedgerTotal(LedgerTotal { vm: 0, vcpu: 0, taken: 16, counted: u64::MAX, outside_ticks: 1 << 32, alive_ticks: 0 }),
         Event::LedgerEnd,
         Event::CounterFrequency { hz: 0x10_1010 },
-        Event::Panic { cpu: DLE },
+        Event::Panic { cpu: DLE.into() },
         Event::End { status: Event::PANICKED },
         Event::Memory { before: u64::MAX, now: 0 },
         Event::Decoded(Decoded { vm: 3, hits: 16, misses: 2048, evictions: 1, mismatches: u64::MAX, dropped: 0 }),

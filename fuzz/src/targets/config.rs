@@ -117,7 +117,7 @@ fn check(machine: &MachineConfig) {
         assert!(stile_blob::is_name(&vm.name));
         assert!((1..=stile_board::MAX_VCPUS).contains(&usize::from(vm.vcpus)));
         assert!(stile_board::map::is_ram_size(vm.memory));
-        assert!(vm.cpus >> machine.cpus == 0, "CPUs that the machine lacks");
+        assert!(vm.cpus.without(&machine.present_cpus()).is_empty(), "CPUs that the machine lacks");
         assert!(!vm.append.contains('\0'));
         if vm.share != stile_blob::Share::default() {
             reach("share");

@@ -131,12 +131,12 @@ mod invalidations {
         // As `Protected` does.
 
         pub fn load(&self, cpu: usize) {
-            self.0.on.fetch_or(1 << cpu, Ordering::SeqCst);
+            self.0.on[0].fetch_or(1 << cpu, Ordering::SeqCst);
             self.0.catch_up(cpu);
         }
 
         pub fn put(&self, cpu: usize) {
-            self.0.on.fetch_and(!(1 << cpu), Ordering::Release);
+            self.0.on[0].fetch_and(!(1 << cpu), Ordering::Release);
         }
 
         pub fn catch_up(&self, cpu: usize) {

@@ -41,13 +41,13 @@ impl Machine {
     /// A CPU steals the vCPU, if another one has it whose lock is free.
     fn steal(&self, cpu: usize) {
         let mut held = self.shards.lock(cpu);
-        let set = held.set();
+        let mark = held.mark();
         if held.also(1 - cpu) && held.home(0) != cpu {
             held.move_home(0, cpu);
             self.vcpu.add(0);
             self.cpus[1 - cpu].add(0);
         }
-        held.keep(set);
+        held.keep(mark);
         self.cpus[cpu].add(0);
         if held.home(0) == cpu {
             self.vcpu.add(0);

@@ -52,7 +52,7 @@ pub fn first() -> &'static mut Cpu {
 /// # Errors
 /// A description: no memory is left.
 fn own_stack(cpu: usize) -> Result<u64, &'static str> {
-    let near = CpuId::new(cpu).map_or_else(nodes::Near::new, |cpu| nodes::near(cpu.into()));
+    let near = CpuId::new(cpu).map_or_else(nodes::Near::new, |cpu| nodes::near(&cpu.into()));
     Ok(address_space::stack(cpu, memory::allocate_pages_near(stacks::SIZE, &near)?))
 }
 

@@ -79,16 +79,16 @@ fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stati
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
     let cpus = cpus(config);
-    let pieces = allocate_ram(config, &nodes::near(cpus))?;
-    arena::of_vm(number).prefer(cpus);
+    let pieces = allocate_ram(config, &nodes::near(&cpus))?;
+    arena::of_vm(number).prefer(&cpus);
     let techniques = techniques(number, config, late.then_some(cpus));
     Ok(Creation::new(number, config.clone(), techniques, files, pieces))
 }
 
 /// The CPUs on which a VM may run.
 fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
-    let online = SCHEDULE.online().bits();
-    CpuSet::from_bits((0..usize::from(config.vcpus)).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)))
+    let online = SCHEDULE.online();
+    (0..usize::from(config.vcpus)).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &online)))
 }
 
 /// Techniques of a VM that are in force. `late`: its CPUs, if the machine runs.
@@ -107,7 +107,7 @@ fn techniques(number: usize, config: &stile_blob::Vm<'_>, late: Option<CpuSet>) 
     }
     // An untrusted snapshot must not disturb other VMs, and a VM that could run with virtual interrupts must not fail.
     if techniques.interrupts == Interrupts::Direct
-        && let Some(why) = late.and_then(|cpus| arch::Vm::obstacle_to_direct(number, cpus))
+        && let Some(why) = late.and_then(|cpus| arch::Vm::obstacle_to_direct(number, &cpus))
     {
         log!("{}: interrupts are virtual, although interrupts = \"direct\" is asked for: {why}", config.name);
         techniques.interrupts = Interrupts::Virtual;

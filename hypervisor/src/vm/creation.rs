@@ -7,7 +7,7 @@ use stile_blob::{Files, Share, Techniques};
 use stile_board::MAX_VCPUS;
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_sched::{CpuSet, VcpuId};
+use stile_sched::VcpuId;
 
 use super::power_state::Power;
 use super::ram::Ram;
@@ -143,7 +143,7 @@ fn vcpu(
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
     let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
-    let cpus = CpuSet::from_bits(config.cpus_of(usize::from(index), SCHEDULE.online().bits()));
+    let cpus = config.cpus_of(usize::from(index), &SCHEDULE.online());
     let configured = SCHEDULE.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
     Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))

@@ -58,7 +58,7 @@ fn the_hypervisor_reads_the_image_as_written() {
     let vms: Vec<_> = blob.vms.clone().collect();
     let [a, b] = &vms[..] else { panic!("two virtual machines") };
     assert_eq!((a.name, a.vcpus, a.memory, a.entry), ("a", 2, 64 << 20, RAM_BASE));
-    assert_eq!((b.cpus, b.pinned, b.on_reset), (0b110, true, stile_blob::OnReset::Stop));
+    assert_eq!((b.cpus, b.pinned, b.on_reset), (stile_board::CpuSet::from_bits(0b110), true, stile_blob::OnReset::Stop));
     assert!(a.techniques.wfi_passthrough && !b.techniques.wfi_passthrough);
     for (vm, wanted) in [a, b].into_iter().zip(&config.vms) {
         let [kernel, initrd, dtb] = &vm.loads[..] else { panic!("three files") };

@@ -38,9 +38,9 @@ pub const MIXED: Plan = Plan { cpus: 1, vms: 0, vcpus: 4, load: |vm| if vm % 2 =
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub cpus: usize,
-    /// Number of VMs; 0 for as many as CPUs.
+    /// Number of VMs; 0 for as many as CPUs, or as there may be, with more vCPUs each.
     pub vms: usize,
-    /// vCPUs of each VM.
+    /// vCPUs of each VM, or for each CPU.
     pub vcpus: usize,
     /// The load of each vCPU of a VM.
     pub load: fn(vm: usize) -> Load,
@@ -115,7 +115,9 @@ pub struct Machine {
 impl Machine {
     /// Runs a plan.
     pub fn run(plan: &Plan) -> Outcome {
-        let plan = &Plan { vms: if plan.vms == 0 { plan.cpus } else { plan.vms }, ..*plan };
+        let for_each_cpu = plan.cpus.min(stile_board::MAX_VMS);
+        let (vms, vcpus) = if plan.vms == 0 { (for_each_cpu, plan.vcpus * plan.cpus / for_each_cpu) } else { (plan.vms, plan.vcpus) };
+        let plan = &Plan { vms, vcpus, ..*plan };
         let mut machine = Self::new(plan);
         machine.advance(plan.time / 10);
         let ran = machine.ran(plan.vms);

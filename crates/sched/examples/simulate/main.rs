@@ -1,4 +1,4 @@
-//! Simulates the scheduler on 2 to 64 CPUs, prints what it measured, and draws it:
+//! Simulates the scheduler on 2 to 512 CPUs, prints what it measured, and draws it:
 //! `cargo run --release -p stile-sched --example simulate -- docs/scheduling.svg`.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]

@@ -33,7 +33,7 @@ pub fn draw(cpus: &[usize], panels: &[Panel]) -> String {
     let mut document = Document::new()
         .set("viewBox", (0, 0, WIDTH, height))
         .set("role", "img")
-        .add(Title::new("The scheduler simulated on 2 to 64 CPUs"))
+        .add(Title::new("The scheduler simulated on 2 to 512 CPUs"))
         .add(Style::new(STYLE))
         .add(Rectangle::new().set("class", "page").set("width", WIDTH).set("height", height));
     for (index, panel) in panels.iter().enumerate() {

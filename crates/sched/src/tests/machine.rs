@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
 use crate::id::VMS;
-use crate::{CpuId, CpuSet, Loading, Locked, Next, Placement, Scheduler, State, Switch, VcpuId};
+use crate::{CpuId, CpuSet, Kicks, Loading, Locked, Next, Placement, Scheduler, State, Switch, VcpuId};
 
 /// A slice, in ticks.
 pub(super) const SLICE: u64 = 100;
@@ -85,7 +85,7 @@ impl Machine {
 
     /// Locks of other CPUs that are taken during an operation of a CPU or a vCPU of this CPU.
     pub(super) fn locks(&self, except: CpuId) -> Vec<Locked<'_>> {
-        let others = self.locked.and(self.scheduler.online()).without(except.into());
+        let others = self.locked.and(&self.scheduler.online()).except(except);
         others.iter().map(|cpu| self.scheduler.lock(cpu)).collect()
     }
 
@@ -121,7 +121,7 @@ impl Machine {
     /// Performs one operation of a CPU on itself and applies the result.
     pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&Scheduler, CpuId, u64) -> Switch) -> Switch {
         // The running vCPU, or the blocked one that is still loaded: either may become off or parked.
-        let before = self.registers[cpu.index()];
+        let before = self.registers[super::place(cpu)];
         let locks = self.locks(cpu);
         let switch = operation(&self.scheduler, cpu, self.now);
         drop(locks);
@@ -135,7 +135,7 @@ impl Machine {
         }
         self.kicked.extend(switch.kicks.iter());
         assert_eq!(switch.next.map(|next| next.vcpu), self.scheduler.current(cpu));
-        let end = &mut self.slice_end[cpu.index()];
+        let end = &mut self.slice_end[super::place(cpu)];
         let stays = switch.next.is_some_and(|next| next.loading == Loading::Loaded);
         *end = switch.contended.then(|| end.filter(|end| stays && *end > self.now).unwrap_or(self.now + SLICE));
         let Some(next) = switch.next else {
@@ -143,7 +143,7 @@ impl Machine {
             return switch;
         };
         assert_eq!(switch.contended, self.scheduler.contended(cpu));
-        let held = self.registers[cpu.index()];
+        let held = self.registers[super::place(cpu)];
         match next.loading {
             Loading::Loaded => assert_eq!(held, Some(next.vcpu)),
             // The loaded vCPU was powered off or parked: its state was discarded or put.
@@ -153,7 +153,7 @@ impl Machine {
                 assert_ne!(other, next.vcpu);
             }
         }
-        self.registers[cpu.index()] = Some(next.vcpu);
+        self.registers[super::place(cpu)] = Some(next.vcpu);
         self.check_registers();
         switch
     }
@@ -173,7 +173,7 @@ impl Machine {
             if at_once && let Some(from) = scheduler.hand_over(cpu, to, woken, now) {
                 was_possible = true;
                 let next = Some(Next { vcpu: to, loading: Loading::Replace(from) });
-                return Switch { next, contended: false, kicks: CpuSet::EMPTY };
+                return Switch { next, contended: false, kicks: Kicks::NONE };
             }
             placement = scheduler.wake(to, woken);
             scheduler.block(cpu, now)
@@ -211,7 +211,7 @@ impl Machine {
         let mut queued = BTreeSet::new();
         let online = scheduler.online();
         let mut active = [0; VMS];
-        assert!(all.shared().idle(online).without(online).is_empty());
+        assert!(all.shared().idle(&CpuSet::ALL).without(&online).is_empty());
         for cpu in online.iter() {
             let run_queue = &all[cpu].queue;
             let shared = all.load_of(cpu);
@@ -224,7 +224,7 @@ impl Machine {
                 assert_eq!(list, back);
                 for vcpu in &list {
                     assert_eq!(all.home(*vcpu), cpu);
-                    assert!(all[*vcpu].allowed.without(shared.usable()).is_empty() || run_queue.throttled.contains(vm));
+                    assert!(all.usable_by(*vcpu).except(cpu).without(&shared.usable()).is_empty() || run_queue.throttled.contains(vm));
                     assert_eq!(usize::from(vcpu.vm()), vm);
                     assert!(queued.insert(*vcpu), "{vcpu:?} is in two queues");
                     assert_eq!(all.state(*vcpu), State::Ready(cpu));
@@ -266,15 +266,15 @@ impl Machine {
                 assert!(self.kicked.contains(&cpu), "{cpu:?} has work but no kick pending");
             }
             let idle = current.is_none() && queue_is_empty;
-            assert_eq!(all.shared().idle(online).contains(cpu), idle);
-            assert_eq!(all.shared().holding(online).contains(cpu), all.loaded(cpu).is_some());
+            assert_eq!(all.shared().idle(&online).contains(cpu), idle);
+            assert_eq!(all.shared().holding(&online).contains(cpu), all.loaded(cpu).is_some());
         }
         for (vm, active) in active.into_iter().enumerate() {
             assert_eq!(usize::from(all.vm(vm).active()), active, "VM {vm}");
         }
         for index in 0..self.vcpus {
             let vcpu = vcpu(index);
-            let allowed = all[vcpu].allowed;
+            let allowed = all.usable_by(vcpu);
             match all.state(vcpu) {
                 State::Running(cpu) => {
                     assert_eq!(all.current(cpu), Some(vcpu));
@@ -309,7 +309,7 @@ impl Machine {
                 // It may wait for its next period.
                 && !self.scheduler.lock_all().capped().contains(index / VCPUS_OF_VM)
             {
-                let idle = self.scheduler.affinity(vcpu(index)).and(self.scheduler.idle());
+                let idle = self.scheduler.affinity(vcpu(index)).and(&self.scheduler.idle());
                 assert!(idle.is_empty(), "vCPU {index} waits on {on:?}, {idle:?} idle");
             }
         }

@@ -11,10 +11,21 @@ mod rules;
 mod shares;
 mod threads;
 
-use crate::{CpuId, CpuSet, Scheduler, VcpuId};
+use crate::{CPUS, CpuId, CpuSet, Scheduler, VcpuId};
+
+/// Distance of the tests' CPUs, which are numbered through: each of the first few is in another word of a set.
+const STEP: usize = 85;
+/// `STEP` times this is 1 modulo the number of CPUs.
+const BACK: usize = 253;
+const _: () = assert!(STEP * BACK % CPUS == 1);
 
 fn cpu(number: usize) -> CpuId {
-    CpuId::new(number).expect("a CPU's number")
+    CpuId::wrapping(number * STEP)
+}
+
+/// The tests' number of a CPU.
+fn place(cpu: CpuId) -> usize {
+    cpu.index() * BACK % CPUS
 }
 
 /// VMs of the tests have this many vCPUs, which are numbered through.
@@ -29,20 +40,20 @@ fn number(vcpu: VcpuId) -> usize {
 }
 
 fn cpus(bits: u64) -> CpuSet {
-    CpuSet::from_bits(bits)
+    CpuSet::from_bits(bits).iter().map(|one| cpu(one.index())).collect()
 }
 
 impl Scheduler {
     fn idle(&self) -> CpuSet {
-        self.lock_all().shared().idle(self.online())
+        self.lock_all().shared().idle(&self.online())
     }
 
     fn holding(&self) -> CpuSet {
-        self.lock_all().shared().holding(self.online())
+        self.lock_all().shared().holding(&self.online())
     }
 
     fn affinity(&self, vcpu: VcpuId) -> CpuSet {
-        self.lock_vcpu(vcpu)[vcpu].allowed
+        self.lock_vcpu(vcpu).usable_by(vcpu)
     }
 
     /// Whether two schedulers are in the same state.
@@ -56,6 +67,6 @@ impl Scheduler {
         let vms = { vms }.all(|(one, two)| one.active() == two.active() && one.account() == two.account());
         let vcpus = self.vcpus().all(|vcpu| one[vcpu] == two[vcpu] && one.home(vcpu) == two.home(vcpu));
         let all = self.online();
-        cpus && vms && vcpus && one.policed() == two.policed() && one.shared().idle(all) == two.shared().idle(all)
+        cpus && vms && vcpus && one.policed() == two.policed() && one.shared().idle(&all) == two.shared().idle(&all)
     }
 }

@@ -4,7 +4,7 @@ use std::boxed::Box;
 
 use super::machine::Machine;
 use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
-use crate::{CpuSet, Loading, Next, Placement, Scheduler};
+use crate::{CpuSet, Kicks, Loading, Next, Placement, Scheduler};
 
 /// Weight, cap and affinity of a VM.
 type Vm = (u16, Option<(u64, u64)>, u64);
@@ -72,9 +72,9 @@ fn a_kicked_cpu_spreads_what_an_idle_one_did_not_see() {
     // CPU 1 is idle, but its lock is held.
     assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: true }));
     assert!(scheduler.lock(cpu(0)).may_spread(cpu(0)));
-    assert_eq!(scheduler.pick_next(cpu(0), 2).kicks, cpu(0).into(), "it tries again");
+    assert_eq!(scheduler.pick_next(cpu(0), 2).kicks, Kicks { other: None, own: Some(cpu(0)) }, "it tries again");
     drop(idle);
-    assert_eq!(scheduler.pick_next(cpu(0), 3).kicks, cpu(1).into());
+    assert_eq!(scheduler.pick_next(cpu(0), 3).kicks, Kicks { other: Some(cpu(1)), own: None });
     assert!(!scheduler.lock(cpu(0)).may_spread(cpu(0)));
     assert_eq!(scheduler.pick_next(cpu(1), 4).next.map(|next| next.vcpu), Some(vcpu(1)));
 }

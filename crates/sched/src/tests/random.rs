@@ -6,7 +6,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::machine::Machine;
-use super::{cpu, vcpu};
+use super::{VCPUS_OF_VM, cpu, vcpu};
 use crate::{CpuSet, Scheduler, State};
 
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,14 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
 pub(super) fn shape() -> impl Strategy<Value = (usize, Vec<u64>)> {
     (1..=6usize).prop_flat_map(|cpus| {
         let all = (1u64 << cpus) - 1;
-        let affinity = prop_oneof![
-            4 => Just(all),
-            1 => (0..cpus).prop_map(|pinned| 1 << pinned),
-            1 => 1..=all,
-        ];
-        (Just(cpus), prop::collection::vec(affinity, 1..20))
+        // Those of a VM's vCPUs that may use several CPUs may use the same.
+        let of_vm = prop_oneof![4 => Just(all), 1 => 1..=all];
+        let pinned = prop::option::weighted(0.2, 0..cpus);
+        let shape = (Just(cpus), prop::collection::vec(of_vm, 3), prop::collection::vec(pinned, 1..20));
+        shape.prop_map(|(cpus, of_vm, pinned)| {
+            let vms = of_vm.into_iter().flat_map(|mask| [mask; VCPUS_OF_VM]);
+            (cpus, vms.zip(pinned).map(|(mask, pinned)| pinned.map_or(mask, |pinned| 1 << pinned)).collect())
+        })
     })
 }
 
@@ -188,7 +190,7 @@ proptest! {
             machine.now += 1;
             // Operations on several vCPUs or CPUs end with all locks free.
             let is_one = matches!(op, Op::Start(_) | Op::Wake(_) | Op::Kick(_) | Op::SliceEnd(_) | Op::Yield(_) | Op::Block(_) | Op::Off(_));
-            machine.locked = if is_one { CpuSet::from_bits(locked) } else { CpuSet::EMPTY };
+            machine.locked = if is_one { super::cpus(locked) } else { CpuSet::EMPTY };
             apply(&mut machine, op);
             machine.locked = CpuSet::EMPTY;
             machine.check();

@@ -39,7 +39,7 @@ impl Random {
 
 impl Shared {
     fn kick(&self, cpu: CpuId) {
-        self.kicked[cpu.index()].store(true, Ordering::SeqCst);
+        self.kicked[super::place(cpu)].store(true, Ordering::SeqCst);
     }
 
     fn placed(&self, placement: Option<Placement>) {
@@ -120,8 +120,9 @@ fn cpus_that_act_at_once_agree() {
     let scheduler = Box::new(Scheduler::new());
     (0..CPUS).for_each(|number| scheduler.cpu_online(cpu(number)));
     for index in 0..VCPUS {
-        // Any CPU, two of them, or one.
-        let mask = [0b111, 0b111, 0b011, 0b110, 1 << (index % CPUS)][index % 5];
+        // Any CPU or two of them, as the VM's others, or one.
+        let of_vm = [0b111, 0b011, 0b110][index / VCPUS_OF_VM];
+        let mask = if index % 3 == 0 { 1 << (index % CPUS) } else { of_vm };
         scheduler.configure(vcpu(index), cpus(mask)).expect("it is off");
     }
     for (vm, cap) in [(0, None), (1, Some((40, 100))), (2, Some((90, 100)))] {

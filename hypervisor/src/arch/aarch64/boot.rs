@@ -128,6 +128,9 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if features::detect() != *features::get() {
         return Err("its features differ from those of the first CPU");
     }
+    if cpu.index >= second_stage::most_cpus() {
+        return Err("the CPUs' 8-bit VMIDs do not suffice for more CPUs");
+    }
     setup_cpu(board::get(), cpu)?;
     second_stage::setup_cpu();
     Ok(())

@@ -29,7 +29,7 @@ pub trait VmPart: Sized {
     }
 
     /// Reason why VM `number`, which is created while the machine runs, can't have direct interrupts on these CPUs, if any.
-    fn obstacle_to_direct(_number: usize, _cpus: CpuSet) -> Option<&'static str> {
+    fn obstacle_to_direct(_number: usize, _cpus: &CpuSet) -> Option<&'static str> {
         None
     }
 

@@ -1,19 +1,19 @@
 //! CPUs of VMs with direct interrupts ([`super::direct`]): claimed at the VM's creation, and released with it. Several
 //! VMs may claim a CPU.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_board::{MAX_CPUS, MAX_VMS};
 use stile_lock::TicketLock;
-use stile_sched::CpuId;
+use stile_sched::{CpuId, CpuSet};
 use stile_vgic::{Claims, LateSgis};
 
 use crate::arch::aarch64::host::{board, gic};
 use crate::cpu;
 
 static CLAIMS: TicketLock<Claims<MAX_VMS>> = TicketLock::new(Claims::new());
-/// The CPU that takes Stile's SPIs while there are claims; all ones if no CPU is left for them.
-static HOUSEKEEPER: AtomicU8 = AtomicU8::new(u8::MAX);
+/// Whether there are claims, and a CPU is left that takes Stile's SPIs.
+static HAS_HOUSEKEEPER: AtomicBool = AtomicBool::new(false);
 /// Owner of SGIs that are pending at each CPU while no vCPU is direct there.
 static LATE: [LateSgis; MAX_CPUS] = [const { LateSgis::new() }; MAX_CPUS];
 
@@ -27,7 +27,7 @@ impl Claim {
     ///
     /// # Errors
     /// The GIC has two security states, or no priority above those of guests' interrupts.
-    pub fn new(vm: usize, cpus: u64, online: u64) -> Result<Claim, &'static str> {
+    pub fn new(vm: usize, cpus: &CpuSet, online: &CpuSet) -> Result<Claim, &'static str> {
         if let Some(why) = unsupported() {
             return Err(why);
         }
@@ -39,7 +39,7 @@ impl Claim {
 }
 
 /// Reason why a VM that is created while the machine runs can't have direct interrupts on these CPUs, if any.
-pub fn obstacle(vm: usize, cpus: u64, online: u64) -> Option<&'static str> {
+pub fn obstacle(vm: usize, cpus: &CpuSet, online: &CpuSet) -> Option<&'static str> {
     // The last CPU would take direct interrupts from all VMs.
     let last = || CLAIMS.lock().leaves_none(vm, cpus, online).then_some("no CPU would be left for Stile's own interrupts");
     unsupported().or_else(last)
@@ -68,31 +68,27 @@ impl Drop for Claim {
         drop(claims);
         if change.moved_to.is_some() {
             // If there was none, no vCPU could be direct.
-            cpus_of(others).filter_map(CpuId::new).for_each(cpu::request_resched);
+            others.iter().for_each(cpu::request_resched);
         }
     }
 }
 
 /// Routes the operator's line to the CPU that is left for it.
-fn publish(claims: &Claims<MAX_VMS>, moved_to: Option<u8>) {
-    HOUSEKEEPER.store(claims.housekeeper().unwrap_or(u8::MAX), Ordering::Relaxed);
-    let mpidr = moved_to.and_then(|cpu| board::get().cpus.get(usize::from(cpu)).copied());
+fn publish(claims: &Claims<MAX_VMS>, moved_to: Option<CpuId>) {
+    HAS_HOUSEKEEPER.store(claims.housekeeper().is_some(), Ordering::Relaxed);
+    let mpidr = moved_to.and_then(|cpu| board::get().cpus.get(cpu.index()).copied());
     if let (Some(uart), Some(mpidr)) = (super::uart(), mpidr) {
         gic::move_spi(uart, mpidr);
     }
 }
 
-fn cpus_of(cpus: u64) -> impl Iterator<Item = usize> {
-    (0..MAX_CPUS).filter(move |cpu| cpus >> cpu & 1 != 0)
-}
-
 /// Whether a CPU is left for Stile's own interrupts.
 pub fn has_housekeeper() -> bool {
-    HOUSEKEEPER.load(Ordering::Relaxed) != u8::MAX
+    HAS_HOUSEKEEPER.load(Ordering::Relaxed)
 }
 
 /// CPUs that other VMs than number `vm` have claimed.
-pub fn of_others(vm: usize) -> u64 {
+pub fn of_others(vm: usize) -> CpuSet {
     CLAIMS.lock().of_others(vm)
 }
 

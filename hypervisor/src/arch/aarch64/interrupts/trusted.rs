@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use stile_blob::{BinaryPoint, Interrupts, IpiAccess, Techniques};
-use stile_board::MAX_CPUS;
+use stile_board::{CpuId, CpuSet, MAX_CPUS, VCPU_WORDS};
 use stile_vgic::{Owner, is_on_cpus_of_its_affinities};
 
 use super::claims;
@@ -27,9 +27,6 @@ use crate::vm::Vcpu;
 /// For each CPU, the vCPU that owns arriving SGIs: VM and number, or [`NOBODY`].
 static OWNERS: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
 const NOBODY: u16 = u16::MAX;
-
-// Each vCPU of a trusted VM has a CPU of its own: `needs_trapped` has a bit for each.
-const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
 
 /// Whether these techniques request SGIs without exits.
 pub fn is_wanted(techniques: Techniques) -> bool {
@@ -61,14 +58,14 @@ pub fn arrived(cpu: &Cpu, intid: u32) {
 /// Permission of a VM to send SGIs without exits.
 pub struct Trust {
     vm: u8,
-    /// Bit mask of vCPUs to which Stile must send the SGIs.
-    needs_trapped: AtomicU64,
+    /// vCPUs to which Stile must send the SGIs: bit n % 64 of word n / 64 is vCPU n.
+    needs_trapped: [AtomicU64; VCPU_WORDS],
 }
 
 impl Trust {
     /// Grants the permission to VM number `vm` before its guest starts, if configured and possible. A reason against
     /// it is logged; the VM's SGIs then trap.
-    pub fn of(vm: usize, config: &stile_blob::Vm<'_>, techniques: Techniques, online: u64) -> Option<Trust> {
+    pub fn of(vm: usize, config: &stile_blob::Vm<'_>, techniques: Techniques, online: &CpuSet) -> Option<Trust> {
         if !is_wanted(techniques) {
             return None;
         }
@@ -78,16 +75,16 @@ impl Trust {
             return None;
         }
         for (vcpu, cpus) in cpus().enumerate() {
-            let cpu = cpus.trailing_zeros() as usize % MAX_CPUS;
+            let Some(cpu) = cpus.first().map(CpuId::index) else { continue };
             OWNERS[cpu].store(u16::from_be_bytes([vm as u8, vcpu as u8]), Ordering::Relaxed);
             redistributor::accept(cpu, gic::SGIS);
         }
-        Some(Trust { vm: vm as u8, needs_trapped: AtomicU64::new(0) })
+        Some(Trust { vm: vm as u8, needs_trapped: [const { AtomicU64::new(0) }; VCPU_WORDS] })
     }
 
     /// Whether a vCPU that becomes direct may send SGIs.
     pub fn is_in_force(&self) -> bool {
-        self.needs_trapped.load(Ordering::Relaxed) == 0
+        self.needs_trapped.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     /// Called after a write of a vCPU's redistributor. `traps`: Stile must send SGIs to it
@@ -95,10 +92,11 @@ impl Trust {
     ///
     /// [`Redistributor::needs_trapped_sgis`]: stile_vgic::Redistributor::needs_trapped_sgis
     pub fn redistributor_written(&self, vcpu: &Vcpu, traps: bool) {
-        let bit = 1u64.checked_shl(vcpu.arch.index as u32).unwrap_or(0);
+        let index = vcpu.arch.index;
+        let (word, bit) = (&self.needs_trapped[index / 64 % VCPU_WORDS], 1u64 << (index % 64));
         let before = match traps {
-            true => self.needs_trapped.fetch_or(bit, Ordering::Relaxed),
-            false => self.needs_trapped.fetch_and(!bit, Ordering::Relaxed),
+            true => word.fetch_or(bit, Ordering::Relaxed),
+            false => word.fetch_and(!bit, Ordering::Relaxed),
         };
         if traps && before & bit == 0 {
             // A vCPU that becomes direct after this sees the bit: it is published before it checks
@@ -109,7 +107,7 @@ impl Trust {
 
     /// Drops pending SGIs at a reset of the VM. None of its vCPUs runs.
     pub fn reset(&self) {
-        self.needs_trapped.store(0, Ordering::Relaxed);
+        self.needs_trapped.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.cpus().for_each(|cpu| _ = redistributor::strays(cpu));
     }
 
@@ -130,7 +128,7 @@ impl Drop for Trust {
 }
 
 /// Reason why a VM whose vCPUs have these CPUs cannot send SGIs without exits, if any.
-fn refusal(vm: usize, techniques: Techniques, cpus: impl Iterator<Item = u64>) -> Option<&'static str> {
+fn refusal(vm: usize, techniques: Techniques, cpus: impl Iterator<Item = CpuSet>) -> Option<&'static str> {
     // A vCPU of another VM may be direct there now, and have the CPU's SGIs.
     let others = claims::of_others(vm);
     let affinity = |cpu| board::get().cpus.get(cpu).copied();
@@ -138,7 +136,9 @@ fn refusal(vm: usize, techniques: Techniques, cpus: impl Iterator<Item = u64>) -
         Some("the physical CPU interface has no fixed binary_point = \"common\"")
     } else if gic::priorities().is_none_or(|priorities| priorities.bits() != u32::from(interface::shape().priority_bits)) {
         Some("the virtual CPU interface has other bits of a priority than the physical one")
-    } else if !is_on_cpus_of_its_affinities(cpus, affinity, |cpu| owner_at(cpu).is_some() || others >> cpu & 1 != 0) {
+    } else if !is_on_cpus_of_its_affinities(cpus, affinity, |cpu| {
+        owner_at(cpu).is_some() || CpuId::new(cpu).is_some_and(|cpu| others.contains(cpu))
+    }) {
         Some("each vCPU must have a CPU of the same affinity, and no other VM with direct interrupts may use it")
     } else {
         None

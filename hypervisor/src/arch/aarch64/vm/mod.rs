@@ -242,10 +242,10 @@ impl VmPart for Vm {
         let served = Served::new(number, config, pieces, arena, |part| reserve_window(&mut table, arena, part))?;
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
-                let online = SCHEDULE.online().bits();
-                let cpus = (0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online));
-                let claim = Claim::new(number, cpus, online)?;
-                (Some(claim), Trust::of(number, config, techniques, online))
+                let online = SCHEDULE.online();
+                let cpus = (0..vcpus).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &online)));
+                let claim = Claim::new(number, &cpus, &online)?;
+                (Some(claim), Trust::of(number, config, techniques, &online))
             }
             Interrupts::Virtual => (None, None),
         };
@@ -273,8 +273,8 @@ impl VmPart for Vm {
         })
     }
 
-    fn obstacle_to_direct(number: usize, cpus: CpuSet) -> Option<&'static str> {
-        claims::obstacle(number, cpus.bits(), SCHEDULE.online().bits())
+    fn obstacle_to_direct(number: usize, cpus: &CpuSet) -> Option<&'static str> {
+        claims::obstacle(number, cpus, &SCHEDULE.online())
     }
 
     fn reset(&self, number: usize) {

@@ -32,6 +32,11 @@ pub fn setup() -> Result<(), &'static str> {
     Ok(())
 }
 
+/// The most CPUs that may use second stages.
+pub fn most_cpus() -> usize {
+    vmid_bits().cpus()
+}
+
 fn vmid_bits() -> VmidBits {
     if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
 }

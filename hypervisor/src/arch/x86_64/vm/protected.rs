@@ -84,13 +84,13 @@ impl Protected {
 
     /// Called when a vCPU of the VM is loaded on this CPU: applies the invalidations that the CPU missed, and subscribes it to new ones.
     pub fn load(&self, cpu: &Cpu) {
-        self.invalidations.on.fetch_or(1 << cpu.index, Ordering::SeqCst);
+        self.invalidations.on[cpu.index % MAX_CPUS / 64].fetch_or(1 << (cpu.index % 64), Ordering::SeqCst);
         self.invalidations.catch_up(cpu.index);
     }
 
     /// Called when a vCPU of the VM is put: unsubscribes this CPU.
     pub fn put(&self, cpu: &Cpu) {
-        self.invalidations.on.fetch_and(!(1 << cpu.index), Ordering::Release);
+        self.invalidations.on[cpu.index % MAX_CPUS / 64].fetch_and(!(1 << (cpu.index % 64)), Ordering::Release);
     }
 
     /// Applies an invalidation that another CPU requested ([`apic::vector::INVALIDATE`]).
@@ -145,18 +145,23 @@ struct Invalidations {
     wanted: AtomicU64,
     /// Number of revocations after which each CPU last invalidated.
     done: [AtomicU64; MAX_CPUS],
-    /// Bit mask of the CPUs on which a vCPU of the VM is loaded. Other CPUs invalidate at load.
-    on: AtomicU64,
+    /// CPUs on which a vCPU of the VM is loaded: bit n % 64 of word n / 64 is CPU n. Other CPUs invalidate at load.
+    on: [AtomicU64; MAX_CPUS.div_ceil(64)],
 }
 
 impl Invalidations {
     fn new(ept: u64) -> Invalidations {
-        Invalidations { ept, wanted: AtomicU64::new(0), done: [const { AtomicU64::new(0) }; MAX_CPUS], on: AtomicU64::new(0) }
+        Invalidations {
+            ept,
+            wanted: AtomicU64::new(0),
+            done: [const { AtomicU64::new(0) }; MAX_CPUS],
+            on: [const { AtomicU64::new(0) }; MAX_CPUS.div_ceil(64)],
+        }
     }
 
     fn others(&self, here: usize) -> impl Iterator<Item = usize> {
-        let on = self.on.load(Ordering::SeqCst);
-        (0..MAX_CPUS).filter(move |&cpu| cpu != here && on >> cpu & 1 != 0)
+        let on = self.on.each_ref().map(|word| word.load(Ordering::SeqCst));
+        (0..MAX_CPUS).filter(move |&cpu| cpu != here && on[cpu / 64] >> (cpu % 64) & 1 != 0)
     }
 
     /// Requests an invalidation by all CPUs, after a revocation. The caller holds the cache's lock.
