@@ -55,6 +55,10 @@ impl PhysicalCpu for Cpu {
         self.launched = Launch::CLEAR;
         let (cpu, context) = self.with_context();
         let fresh = context.load(cpu, &vcpu.vm().arch.place);
+        if fresh {
+            // SAFETY: the vCPU is being loaded here; nothing has borrowed its state yet.
+            unsafe { vcpu.arch.begin() };
+        }
         if vcpu.vm().arch.follows_loads {
             vcpu.vm().arch.load(self);
         }

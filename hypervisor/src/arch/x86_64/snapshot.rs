@@ -138,6 +138,8 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
     let waited = SCHEDULE.times(vcpu.id, timer::now()).waited;
     let arch = &vcpu.arch;
     // SAFETY: the VM is paused, and its power state, which is locked, keeps its vCPUs off every CPU.
+    unsafe { arch.begin() };
+    // SAFETY: as above.
     let (context, apic) = unsafe { (arch.context(), arch.apic()) };
     let apic = apic.save(since);
     let (debug, msrs) = context.save_registers();

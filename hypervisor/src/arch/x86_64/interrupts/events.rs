@@ -256,18 +256,13 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT since the phase change applies to the new start. The 8259s' state is kept.
     vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
     // SAFETY: the vCPU was off, and its phase makes this the only code to start it.
-    let (apic, context, vmx) = unsafe { (vcpu.arch.apic(), vcpu.arch.context(), vcpu.arch.vmx()) };
-    apic.init();
-    if let Some(vmx) = vmx {
-        vmx.begin_anew();
-    }
-    if vcpu.arch.index == 0 {
-        vcpu.arch.pages.set_virtual_wire();
-    }
+    let context = unsafe { vcpu.arch.context() };
     context.reset_to_page(page);
-    vcpu.arch.direct.reset();
     // INIT does not change the TSC.
     context.tsc_offset = vcpu.arch.msrs.tsc_offset();
+    // The vCPU does the rest before its first instruction: one SIPI may start all others of a VM. Until then its APIC
+    // is as INIT found it; what that receives before it is reset is lost, as in an APIC that software has not enabled.
+    context.begins = true;
     cpu::start(vcpu);
 }
 

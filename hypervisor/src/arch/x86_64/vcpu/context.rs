@@ -42,6 +42,8 @@ pub struct VcpuContext {
     host: usize,
     /// The vCPU was reset and not loaded since: its VMCS must be initialized.
     fresh: bool,
+    /// SIPI started the vCPU, and it was not loaded since: [`begin`](crate::arch::x86_64::vm::Vcpu::begin) is left to do.
+    pub begins: bool,
     start: Start,
     kept: Kept,
     /// TSC offset, while the VMCS does not have it.
@@ -119,6 +121,7 @@ impl VcpuContext {
         self.start = start;
         self.debug.reset();
         self.halted = false;
+        self.begins = false;
         self.fresh = true;
         self.host = 0;
     }

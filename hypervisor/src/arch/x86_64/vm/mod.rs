@@ -351,6 +351,27 @@ impl Vcpu {
         unsafe { &mut *self.context.get() }
     }
 
+    /// Completes the start of a vCPU by SIPI: resets what INIT resets, unless that is done.
+    ///
+    /// # Safety
+    /// As [`Vcpu::context`].
+    #[cold]
+    pub unsafe fn begin(&self) {
+        // SAFETY: by the function's contract no other references exist.
+        let (apic, context, vmx) = unsafe { (self.apic(), self.context(), self.vmx()) };
+        if !core::mem::take(&mut context.begins) {
+            return;
+        }
+        apic.init();
+        if let Some(vmx) = vmx {
+            vmx.begin_anew();
+        }
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
+        self.direct.reset();
+    }
+
     /// Instruction decoder.
     ///
     /// # Safety
