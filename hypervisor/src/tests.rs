@@ -530,7 +530,8 @@ fn an_operators_reset_is_not_the_guests(machine: &mut Simulation, configuration:
     destroy(machine, number);
     let config = stile_blob::Vm { on_reset: OnReset::Stop, vcpus: 4, ..configuration[number].clone() };
     assert!(retire::claim(number));
-    (LIVES[number].store(0, Ordering::Relaxed), TOUCHES[number].store(0, Ordering::Relaxed));
+    LIVES[number].store(0, Ordering::Relaxed);
+    TOUCHES[number].store(0, Ordering::Relaxed);
     let vm = vm::create(number, &config, files).unwrap();
     CREATED.fetch_add(1, Ordering::Relaxed);
     power::start(vm);
@@ -549,7 +550,7 @@ fn an_operators_reset_is_not_the_guests(machine: &mut Simulation, configuration:
                 Event::Vm { vm, state } if usize::from(vm) == number && state != VmState::Started => Some(state),
                 _ => None,
             });
-            fate = states.last();
+            fate = states.fold(fate, |_, state| Some(state));
             fate.is_some()
         });
         // Its guest may have turned it off, too.
