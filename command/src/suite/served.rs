@@ -156,7 +156,8 @@ fn turned_off(programs: &Programs) -> Result<Scenario> {
     ];
     let links = "serves devices to other VMs, or they to it: stop it instead";
     let steps = vec![
-        Step::new("server: goes away", "destroy m/server", &[links]).fails(1),
+        // The machine may still be about to end.
+        Step::new("server: goes away", "destroy m/server", &[links]).fails(1).otherwise("destroy m/server"),
         Step::new("", "start m/server", &["m/server runs"]),
         // It ends as soon as it has said so, unless the machine is slow.
         Step::new("5 passed, 0 failed", "destroy m/web", &[links]).fails(1).otherwise("destroy m/web"),
@@ -182,13 +183,13 @@ fn request_budget(programs: &Programs) -> Result<Scenario> {
     ];
     let all = REQUESTS + OTHERS;
     let rows = vec![
-        ("kick of a server", all..=all, 0.48),
+        ("kick of a server", all..=all, 0.26),
         // Of the client: the interrupt by which its CPU learns of a completion.
-        ("IRQ", all..=all + 10, 0.73),
+        ("IRQ", all..=all + 10, 0.12),
         // Two for each request, and loads that wait until the server is there.
         ("virtio ", 2 * all..=1_000_000, 0.24),
         ("served device", all..=all + 100, 0.23),
-        ("completion for a client", all..=all, 0.48),
+        ("completion for a client", all..=all, 0.26),
     ];
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], rows, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("budgets/served", "--exits --icount") })

@@ -50,6 +50,8 @@ pub(crate) struct Block {
     /// Resident, and pending by a latch when the list register was last written: stays pending when the line
     /// falls.
     pub latched: u32,
+    /// Resident, and an SPI that has had a shortcut since: its list register may have become pending by that.
+    pub by_shortcut: u32,
     /// Resident, and active when the list register was last read.
     pub shown_active: u32,
     /// Made active by a register write, not acknowledged by the guest.
@@ -85,6 +87,7 @@ impl Block {
             drop_pending: 0,
             drop_active: 0,
             latched: 0,
+            by_shortcut: 0,
             shown_active: 0,
             written: 0,
             enables: GroupEnables::default(),

@@ -44,9 +44,27 @@ impl Shortcuts {
         if requests.0 & !(self.ready.load(Ordering::Relaxed) & PendingRequests::SGIS) != 0 {
             return requests;
         }
-        for i in Bits(requests.0) {
+        for i in Bits(requests.0 as u32) {
             lrs.update(self.slot(i % SGIS), |lr| lr.with(ListRegister::PENDING));
         }
         Requests(0)
+    }
+
+    /// Delivers the SPIs of taken requests that have shortcuts. Returns the requests that are left; all of them if there
+    /// is a change to sync with, which was requested before: it may concern these SPIs.
+    #[inline(always)]
+    pub fn raise_posted<L: ListRegisters>(&self, requests: Requests, lrs: &mut L) -> Requests {
+        if requests.is_behind_changes() {
+            return requests;
+        }
+        let mut rest = requests;
+        for intid in requests.posted() {
+            if let Some(slot) = self.slot_of_spi(intid) {
+                // It may be active.
+                lrs.update(slot, |lr| lr.with(ListRegister::PENDING));
+                rest = rest.without_spi(intid);
+            }
+        }
+        rest
     }
 }

@@ -41,7 +41,9 @@
 //! distributor, posts a request before the kick: a vCPU without pending requests has nothing to do.
 //!
 //! Assigned devices' interrupts are SPIs: [`Redistributor::pulse_resident`] makes one pending that is in a list
-//! register of the vCPU that takes it, under both locks, but without a search.
+//! register of the vCPU that takes it, under both locks, but without a search. Other VMs send SPIs as
+//! [posted](PendingRequests::post_spi) ones, and take no lock of this VM: the vCPU makes them pending by [`Shortcuts`] as
+//! well, or else in the distributor.
 //!
 //! # Direct interrupts
 //! A vCPU that has its CPU for itself can have its SGIs and timers in the physical redistributor

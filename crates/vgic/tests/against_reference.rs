@@ -41,6 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (line(), vcpu(), any::<bool>())
             .prop_map(|(intid, v, high)| Op::Level { intid, v, high }),
         6 => spi().prop_map(|intid| Op::Pulse { intid }),
+        6 => (vcpu(), spi()).prop_map(|(v, intid)| Op::Post { v, intid }),
         5 => (vcpu(), prop::sample::select(&model::HW_PPIS[..]), any::<bool>())
             .prop_map(|(v, intid, high)| Op::Timer { v, intid, high }),
         8 => (vcpu(), register(), 0..8u16, prop::sample::select(&SGIS[..]))

@@ -384,6 +384,47 @@ fn a_resident_spi_is_pulsed_in_its_list_register() {
 }
 
 #[test]
+fn a_posted_spi_takes_one_list_register() {
+    let mut machine = machine(4);
+    machine.write_distributor(0xc00 + 48 / 16 * 4, 0xaaaa_aaaa);
+    machine.post(0, 48);
+    // By its shortcut, which reads one list register and writes it, whether active or not.
+    assert_eq!(machine.acknowledge(0), Some(48));
+    assert_eq!(accesses(&mut machine, 0, |machine| machine.post(0, 48)), 2);
+    machine.end(0);
+    assert_eq!(machine.acknowledge(0), Some(48), "it came while it was active");
+    machine.end(0);
+    assert_eq!(accesses(&mut machine, 0, |machine| machine.post(0, 48)), 2);
+    assert_eq!(machine.read_distributor(0x204) >> 16 & 1, 1, "it reads as pending");
+    assert_eq!(machine.acknowledge(0), Some(48));
+    machine.end(0);
+    // Cleared, or disabled, it is not delivered.
+    machine.post(0, 48);
+    machine.write_distributor(0x284, 1 << 16);
+    assert_eq!(machine.acknowledge(0), None);
+    machine.write_distributor(0x184, 1 << 16);
+    machine.post(0, 48);
+    assert_eq!(machine.acknowledge(0), None);
+    machine.write_distributor(0x104, 1 << 16);
+    assert_eq!(machine.acknowledge(0), Some(48));
+    machine.end(0);
+    assert_eq!(machine.acknowledge(0), None);
+}
+
+#[test]
+fn a_posted_spi_follows_its_route() {
+    let mut machine = machine(4);
+    machine.write_distributor(0xc00 + 48 / 16 * 4, 0xaaaa_aaaa);
+    machine.post(0, 48);
+    assert_eq!(machine.acknowledge(0), Some(48));
+    machine.end(0);
+    machine.write_distributor(0x6000 + 48 * 8, 1);
+    machine.post(0, 48);
+    assert_eq!(machine.acknowledge(0), None);
+    assert_eq!(machine.acknowledge(1), Some(48));
+}
+
+#[test]
 fn overflowing_interrupts_are_delivered_by_priority() {
     let mut machine = machine(2);
     for (intid, priority) in [(40, 0xa0), (41, 0x20), (42, 0x80), (43, 0x60), (44, 0x40)] {

@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use stile_vgic::SgiRegister;
 
 const VCPUS: usize = 3;
-const EDGE: [u32; 5] = [32, 33, 40, 64, 255];
+const EDGE: [u32; 5] = [32, 48, 63, 64, 255];
 const LEVEL: [u32; 3] = [34, 35, 100];
 
 #[derive(Clone, Debug)]
 enum Op {
     Pulse { intid: u32 },
+    Post { v: usize, intid: u32 },
     Level { intid: u32, high: bool },
     Timer { v: usize },
     Sgi { v: usize, targets: u64, intid: u64 },
@@ -29,6 +30,7 @@ fn op() -> impl Strategy<Value = Op> {
     let vcpu = || 0..VCPUS;
     prop_oneof![
         4 => prop::sample::select(&EDGE[..]).prop_map(|intid| Op::Pulse { intid }),
+        4 => (vcpu(), prop::sample::select(&EDGE[..])).prop_map(|(v, intid)| Op::Post { v, intid }),
         4 => (prop::sample::select(&LEVEL[..]), any::<bool>())
             .prop_map(|(intid, high)| Op::Level { intid, high }),
         1 => vcpu().prop_map(|v| Op::Timer { v }),
@@ -46,6 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn apply(machine: &mut Machine, op: Op) {
     match op {
         Op::Pulse { intid } => machine.pulse(intid),
+        Op::Post { v, intid } => machine.post(v, intid),
         Op::Level { intid, high } => machine.set_level(0, intid, high),
         Op::Timer { v } => machine.set_timer(v, 27, true),
         Op::Sgi { v, targets, intid } => {

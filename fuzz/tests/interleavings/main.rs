@@ -61,7 +61,8 @@ mod first_touch {
 
 mod pending_requests {
     use super::SGIS;
-    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::sync::atomic::{AtomicU64, Ordering};
+    use std::ops::Range;
 
     struct Bits(u32);
 
@@ -502,6 +503,38 @@ fn a_request_to_a_vcpu_that_stops_is_seen() {
         let seen = !state.0.is_empty();
         let is_kick_only = sender.join().unwrap();
         assert!(seen || !is_kick_only, "the vCPU sleeps, and nobody wakes it");
+    });
+}
+
+/// An SPI is posted to a vCPU that stops running (`delivery::send_spi`). It is either found by that vCPU, or withdrawn, or taken when the vCPU is
+/// powered off (`delivery::release_posted`); and only once.
+#[test]
+fn a_posted_spi_is_delivered_once() {
+    use pending_requests::PendingRequests;
+
+    const NOWHERE: u32 = u32::MAX;
+    const SPI: u32 = PendingRequests::POSTED.start;
+    model(4, || {
+        let state = Arc::new((PendingRequests::new(), AtomicU32::new(0)));
+        let sender = {
+            let state = state.clone();
+            thread::spawn(move || {
+                assert!(state.0.post_spi(SPI));
+                fence(Ordering::SeqCst);
+                let is_kick_only = state.1.load(Ordering::Relaxed) != NOWHERE;
+                // Otherwise the distributor gets it.
+                !is_kick_only && state.0.withdraw_spi(SPI)
+            })
+        };
+        let takes = || usize::from(state.0.take().posted().any(|spi| spi == SPI));
+        // An exit, then power-off.
+        let early = takes();
+        state.1.store(NOWHERE, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let late = usize::from(state.0.take_posted().posted().any(|spi| spi == SPI));
+        let withdrawn = usize::from(sender.join().unwrap());
+        assert_eq!(early + late + withdrawn, 1, "taken {early}, {late}, withdrawn {withdrawn}");
+        assert!(state.0.take().posted().next().is_none(), "nothing is left");
     });
 }
 

@@ -1,6 +1,6 @@
 //! Delivery of physical PPIs and SGIs to a vCPU without a shortcut.
 
-use super::slots::clear;
+use super::slots::{clear, shorten};
 use crate::distributor::Distributor;
 use crate::interface::ListRegisters;
 use crate::kick::{Bits, Delivery};
@@ -50,6 +50,7 @@ impl Redistributor {
     /// Pulses the edge-triggered SPI `intid` in the list register of this vCPU, which is loaded here, in which it
     /// is resident. Returns false, without effect, if it is not, or if more than that has to become pending: that
     /// takes [`Distributor::pulse`].
+    #[inline(always)]
     pub fn pulse_resident<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> bool {
         let Some((b, i)) = distributor.locate(intid) else { return false };
         let bit = 1 << i;
@@ -66,6 +67,20 @@ impl Redistributor {
         }
         distributor.blocks[b].latched |= bit;
         lrs.write(n, lr.with(ListRegister::PENDING));
+        true
+    }
+
+    /// [`pulse_resident`](Self::pulse_resident) for a posted SPI, which gets a shortcut.
+    #[cold]
+    #[inline(never)]
+    pub fn pulse_posted<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> bool {
+        if !self.pulse_resident(distributor, lrs, intid) {
+            return false;
+        }
+        if let Some((b, i)) = distributor.locate(intid) {
+            let block = &mut distributor.blocks[b];
+            shorten(block, i, block.slot[i].into(), lrs);
+        }
         true
     }
 

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::interface::ListRegisters;
 use crate::kick::Bits;
 use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
+use crate::shortcuts::PendingRequests;
 use crate::{BLOCK, SGIS};
 
 /// Software's view of a vCPU's list registers.
@@ -64,8 +65,8 @@ impl Slots {
         let bit = 1 << i;
         let private = lr.intid() < BLOCK as u32;
 
-        // A shortcut that raises an SGI leaves no record here; an SGI made active by a write has no shortcut.
-        let by_shortcut = private && i < SGIS && block.written & bit == 0;
+        // A shortcut that raises an interrupt leaves no record here; one made active by a write has no shortcut.
+        let by_shortcut = if private { i < SGIS && block.written & bit == 0 } else { block.by_shortcut & bit != 0 };
         if block.latched & bit != 0 || by_shortcut {
             if !lr.pending() {
                 // Acknowledged.
@@ -109,6 +110,11 @@ impl Slots {
             self.quick &= !bit;
             if let Some(shortcuts) = lrs.shortcuts() {
                 shortcuts.forget(i);
+            }
+        } else if block.by_shortcut & bit != 0 {
+            block.by_shortcut &= !bit;
+            if let Some(shortcuts) = lrs.shortcuts() {
+                shortcuts.forget_spi(lr.intid());
             }
         }
     }
@@ -175,6 +181,12 @@ impl Slots {
         if quick && let Some(shortcuts) = lrs.shortcuts() {
             shortcuts.set(i, n, lr);
         }
+        if !private && block.edge & bit != 0 {
+            let settled = forward && terms.routed && !terms.overflows && block.written & bit == 0;
+            if settled && !lr.eoi() && lr.same_rank(block.entry[i]) {
+                shorten(block, i, n, lrs);
+            }
+        }
         true
     }
 
@@ -197,6 +209,17 @@ impl Slots {
                 lrs.deactivate_physical(i as u32);
             }
         }
+    }
+}
+
+/// Adds a shortcut for SPI `i` of `block`, which only has to become pending in list register `n`.
+pub(super) fn shorten<L: ListRegisters>(block: &mut Block, i: usize, n: usize, lrs: &L) {
+    let intid = block.entry[i].intid();
+    if PendingRequests::POSTED.contains(&intid)
+        && let Some(shortcuts) = lrs.shortcuts()
+    {
+        block.by_shortcut |= 1 << i;
+        shortcuts.set_spi(intid, n);
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use stile_vgic::{
-    Config, Delivery, Distributor, Kick, ListRegisters, Maintenance, PendingRequests, Read, Redistributor, Sgi, SgiRegister, Shortcuts,
-    Size, Vmcr,
+    Config, Delivery, Distributor, Kick, ListRegisters, Maintenance, PendingRequests, Read, Redistributor, Requests, Sgi, SgiRegister,
+    Shortcuts, Size, Vmcr,
 };
 
 use super::gic::Gic;
@@ -51,6 +51,8 @@ pub struct Machine {
     /// Edges and SGIs in flight to vCPUs that have not handled the kick yet, by vCPU and INTID. One that finds
     /// its interrupt acknowledged meanwhile makes it pending again.
     pub in_flight: HashSet<(usize, u32)>,
+    /// SPIs that were posted to vCPUs and not taken yet, by vCPU and INTID. As those in flight, for any vCPU.
+    pub posted: HashSet<(usize, u32)>,
     /// vCPUs that were put, and not checked since.
     pub sleepers: Kick,
 }
@@ -81,6 +83,7 @@ impl Machine {
             kicked: Kick::NONE,
             late: false,
             in_flight: HashSet::new(),
+            posted: HashSet::new(),
             sleepers: Kick::NONE,
         };
         for v in 0..vcpus.min(cpus) {
@@ -112,7 +115,9 @@ impl Machine {
             None => redistributor.sync_saved(&mut self.distributor),
         };
         assert!(!kick.contains(v));
-        self.kicked = self.kicked.without(v);
+        if !self.posted.iter().any(|(u, _)| *u == v) {
+            self.kicked = self.kicked.without(v);
+        }
         self.in_flight.retain(|(u, _)| *u != v);
         self.kick(kick);
     }
@@ -121,8 +126,35 @@ impl Machine {
     fn accept(&mut self, v: usize) {
         let requests = self.pending[v].take();
         self.redistributors[v].accept(requests);
-        if requests.spis() {
-            self.pending[v].announce_spis();
+        self.pending[v].put_back_spis(requests);
+    }
+
+    /// The SPIs of taken requests become pending in the distributor, unless they only have to in a list register.
+    fn pulse_posted(&mut self, v: usize, requests: Requests) {
+        for intid in requests.posted() {
+            let is_done =
+                self.place[v].is_some_and(|p| self.redistributors[v].pulse_posted(&mut self.distributor, &mut self.interfaces[p], intid));
+            if !is_done {
+                let kick = self.distributor.pulse(intid);
+                self.in_flight.extend(kick.without(v).into_iter().map(|u| (u, intid)));
+                self.kick(kick.without(v));
+            }
+        }
+    }
+
+    /// Another machine sends an SPI by way of vCPU `v`, which need not be its target.
+    pub fn post(&mut self, v: usize, intid: u32) {
+        let runs = self.place[v].is_some_and(|p| self.interfaces[p].direct.is_none());
+        if !(runs && self.pending[v].post_spi(intid)) {
+            return self.pulse(intid);
+        }
+        let interrupt = self.reference.interrupt(0, intid);
+        interrupt.latch |= interrupt.edge;
+        self.posted.insert((v, intid));
+        if self.late {
+            self.kicked |= Kick::one(v);
+        } else {
+            self.look(v);
         }
     }
 
@@ -141,7 +173,10 @@ impl Machine {
         };
         self.regain(v);
         let requests = self.shortcuts[v].take_requests(&self.pending[v], &mut self.interfaces[p]);
+        let requests = self.shortcuts[v].raise_posted(requests, &mut self.interfaces[p]);
+        self.posted.retain(|(u, _)| *u != v);
         self.redistributors[v].accept(requests);
+        self.pulse_posted(v, requests);
         self.kicked = self.kicked.without(v);
         self.in_flight.retain(|(u, intid)| *u != v || requests.spis() && *intid >= 32);
         if requests.spis() {
@@ -296,12 +331,17 @@ impl Machine {
         self.in_flight.retain(|(u, intid)| *u != v || *intid >= 32);
         interface.physical_active = loaded.active_ppis;
         self.place[v] = Some(p);
+        self.pulse_posted(v, requests);
         self.follow(v, if requests.spis() { Delivery::NeedsSync } else { loaded.delivery });
         true
     }
 
     pub fn unload(&mut self, v: usize) -> bool {
         self.regain(v);
+        if self.posted.iter().any(|(u, _)| *u == v) {
+            // A vCPU that waits takes its requests first.
+            self.look(v);
+        }
         let Some(p) = self.place[v] else { return false };
         if self.interfaces[p].has_lowered_line_in_software() {
             // Unknown from then on: the guest would see an interrupt that is spurious.
@@ -479,7 +519,8 @@ impl Machine {
         assert!(!interrupt.active, "vCPU {v} acknowledges {intid}, which is active");
         assert!(interrupt.pending() || !interrupt.edge, "vCPU {v}: {intid} was not pending");
         self.reference.acknowledge(v, intid);
-        self.reference.interrupt(v, intid).latch = self.in_flight.contains(&(v, intid));
+        let is_posted = self.posted.iter().any(|(_, posted)| *posted == intid);
+        self.reference.interrupt(v, intid).latch = is_posted || self.in_flight.contains(&(v, intid));
         self.taken[v].push(Taken { intid, group1, dead: false });
         Some(intid)
     }

@@ -7,7 +7,7 @@ use super::machine::Machine;
 /// The interrupts used: few, so that they interact.
 pub const SGIS: [u32; 4] = [0, 1, 7, 15];
 pub const PPI: u32 = 20;
-pub const SPIS: [u32; 8] = [32, 33, 34, 47, 63, 64, 130, 255];
+pub const SPIS: [u32; 8] = [32, 33, 34, 48, 63, 64, 130, 255];
 
 pub const VCPUS: usize = 3;
 
@@ -16,6 +16,7 @@ pub const VCPUS: usize = 3;
 pub enum Op {
     Level { intid: u32, v: usize, high: bool },
     Pulse { intid: u32 },
+    Post { v: usize, intid: u32 },
     Timer { v: usize, intid: u32, high: bool },
     Sgi { v: usize, register: SgiRegister, targets: u16, intid: u32 },
     Write { v: usize, kind: u32, intid: u32, more: u32 },
@@ -67,6 +68,7 @@ pub fn apply(machine: &mut Machine, op: Op) {
     match op {
         Op::Level { intid, v, high } => machine.set_level(v, intid, high),
         Op::Pulse { intid } => machine.pulse(intid),
+        Op::Post { v, intid } => machine.post(v, intid),
         Op::Timer { v, intid, high } => machine.set_timer(v, intid, high),
         Op::Sgi { v, register, targets, intid } => {
             machine.send_sgi(v, register, u64::from(targets) | u64::from(intid) << 24);

@@ -36,6 +36,9 @@ impl Platform for Arch {
 
     /// Routes the vCPU's 1-of-N interrupts to others, unless it was turned on again.
     fn powered_off(vm: &'static Vm, vcpu: usize) {
+        if vm.arch.served.is_some() {
+            delivery::release_posted(vm.vcpus[vcpu]);
+        }
         let power = vm.arch.power.lock();
         if !power.is_off(vcpu) {
             return;

@@ -8,7 +8,7 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::host::timer;
-use crate::arch::aarch64::interrupts::delivery::{AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
+use crate::arch::aarch64::interrupts::delivery::{self, AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::interrupts::{direct, place};
 use crate::cpu;
@@ -199,6 +199,8 @@ impl RedistributorFrames {
                 owner.arch.requests.announce_spis();
                 // It may have been woken for them, and have found them taken.
                 cpu::notify(owner);
+                // Not to the vCPU again, which may be off.
+                delivery::pulse_posted(owner.vm(), requests);
             }
             sync_private(owner);
         }

@@ -1,6 +1,8 @@
 //! Delivery of virtual interrupts: into list registers of the vCPU loaded here, by request and kick to others.
 
-use stile_vgic::{Delivery, Kick, Requests};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_vgic::{Delivery, Kick, PendingRequests, Requests};
 
 use super::interface::Interface;
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
@@ -50,11 +52,105 @@ pub fn take_requests(cpu: &Cpu) -> Requests {
 /// Handles requests taken for a vCPU that is loaded here.
 #[cold]
 pub fn accept(vcpu: &Vcpu, cpu: usize, requests: Requests) {
+    let requests = vcpu.arch.shortcuts.raise_posted(requests, &mut Interface::new(cpu, vcpu));
+    if !requests.is_empty() {
+        accept_slowly(vcpu, cpu, requests);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn accept_slowly(vcpu: &Vcpu, cpu: usize, requests: Requests) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     redistributor.accept(requests);
     let delivery = redistributor.sync_private(&mut Interface::new(cpu, vcpu));
     drop(redistributor);
-    finish(vcpu, cpu, if requests.spis() { Delivery::NeedsSync } else { delivery });
+    if requests.spis() {
+        synchronize_posted(vcpu, cpu, requests);
+    } else {
+        finish(vcpu, cpu, delivery);
+    }
+}
+
+/// Moves all pending interrupts of a vCPU that is loaded here, including the SPIs of requests that were taken for it,
+/// into list registers.
+#[cold]
+pub fn synchronize_posted(vcpu: &Vcpu, cpu: usize, requests: Requests) {
+    let mut others = Kick::NONE;
+    for spi in requests.posted() {
+        let mut distributor = vcpu.vm().arch.distributor.lock();
+        let is_done = vcpu.arch.redistributor.lock().pulse_posted(&mut distributor, &mut Interface::new(cpu, vcpu), spi);
+        drop(distributor);
+        if is_done {
+            continue;
+        }
+        let kick = pulse(vcpu.vm(), spi);
+        others |= kick.without(vcpu.arch.index);
+    }
+    synchronize(vcpu, cpu);
+    deliver(vcpu.vm(), others);
+}
+
+/// Makes an edge-triggered SPI pending in the distributor. Returns the vCPUs to synchronize.
+fn pulse(vm: &Vm, spi: u32) -> Kick {
+    let kick = vm.arch.distributor.lock().pulse(spi);
+    if let Some(target) = kick.first() {
+        vm.arch.targets.set(spi, target);
+    }
+    kick
+}
+
+/// The vCPU that an SPI that can be posted went to last. A hint: the distributor has the SPI's route.
+pub struct Targets([AtomicU8; Targets::COUNT]);
+
+impl Targets {
+    const COUNT: usize = (PendingRequests::POSTED.end - PendingRequests::POSTED.start) as usize;
+
+    /// The first vCPU, for all of them.
+    pub const fn new() -> Self {
+        Self([const { AtomicU8::new(0) }; Targets::COUNT])
+    }
+
+    fn of(&self, spi: u32) -> Option<&AtomicU8> {
+        self.0.get(spi.wrapping_sub(PendingRequests::POSTED.start) as usize)
+    }
+
+    fn set(&self, spi: u32, vcpu: usize) {
+        if let Some(place) = self.of(spi) {
+            place.store(vcpu as u8, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sends an edge of an SPI to another VM than the running one. In the common case, which takes no lock, its vCPU runs,
+/// and makes it pending in a list register.
+pub fn send_spi(vm: &Vm, spi: u32) {
+    let target = vm.arch.targets.of(spi).map_or(0, |place| place.load(Ordering::Relaxed));
+    if let Some(vcpu) = vm.vcpus.get(usize::from(target))
+        && vcpu.arch.requests.post_spi(spi)
+        && (cpu::kick_if_running(vcpu) || !vcpu.arch.requests.withdraw_spi(spi))
+    {
+        return;
+    }
+    send_spi_slowly(vm, spi);
+}
+
+#[cold]
+#[inline(never)]
+fn send_spi_slowly(vm: &Vm, spi: u32) {
+    let kick = pulse(vm, spi);
+    deliver(vm, kick);
+}
+
+/// Moves SPIs that were posted to a vCPU that is off now to the distributor, which may have them routed to another one.
+/// Senders no longer find that it runs.
+pub fn release_posted(vcpu: &Vcpu) {
+    pulse_posted(vcpu.vm(), vcpu.arch.requests.take_posted());
+}
+
+/// Makes the SPIs of requests that were taken for another vCPU than the loaded one pending.
+pub fn pulse_posted(vm: &Vm, requests: Requests) {
+    requests.posted().for_each(|spi| send_spi_slowly(vm, spi));
 }
 
 /// Slow path: needs the distributor.

@@ -90,7 +90,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     drop(redistributor);
     set_active(cpu.index, loaded.active_ppis, true);
     if loaded.delivery != Delivery::Done || requests.spis() {
-        delivery::synchronize(vcpu, cpu.index);
+        delivery::synchronize_posted(vcpu, cpu.index, requests);
     }
 }
 

@@ -60,9 +60,9 @@ impl Link {
     }
 }
 
-/// Makes an SPI of VM `number` pending.
+/// Sends an SPI to VM `number`.
 fn signal(number: usize, spi: u32) {
-    let Some(vm) = vm::get(number) else { return };
-    let kick = vm.arch.distributor.lock().pulse(spi);
-    delivery::deliver(vm, kick);
+    if let Some(vm) = vm::get(number) {
+        delivery::send_spi(vm, spi);
+    }
 }

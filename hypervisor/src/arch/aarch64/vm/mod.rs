@@ -31,6 +31,7 @@ use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
+use crate::arch::aarch64::interrupts::delivery::Targets;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::{self, Trust};
 use crate::arch::aarch64::interrupts::{self, direct, interface, place};
@@ -77,6 +78,8 @@ pub struct Vm {
     pub trust: Option<Trust>,
     /// Distributor.
     pub distributor: TicketLock<Distributor>,
+    /// vCPUs to which other VMs send SPIs.
+    pub targets: Targets,
     /// Registers of the distributor that are read without its lock.
     pub read_shadow: ReadShadow,
     /// PSCI power states of its vCPUs.
@@ -269,6 +272,7 @@ impl VmPart for Vm {
             held_time: AtomicU64::new(0),
             read_shadow: ReadShadow::new(&distributor),
             distributor: TicketLock::new(distributor),
+            targets: Targets::new(),
             power: TicketLock::new(PowerTable::new(vcpus)),
         })
     }
