@@ -100,7 +100,7 @@ impl<P: Port> Network<P> {
             queue.add_used(memory, head, written)?;
             used += 1;
         }
-        Ok(Progress { interrupt: used != 0 && queue.needs_notification(memory)?, more })
+        Ok(Progress { interrupt: u32::from(used != 0 && queue.needs_notification(memory)?), more })
     }
 
     /// Copies the received frame into a buffer, and returns its length. A frame that does not fit is dropped.
@@ -156,6 +156,6 @@ impl<P: Port> Backend for Network<P> {
             0
         })?;
         let received = self.receive(memory, received)?;
-        Ok(Progress { interrupt: sent.interrupt || received.interrupt, more: sent.more || received.more })
+        Ok(Progress { interrupt: received.interrupt | sent.interrupt << 1, more: sent.more || received.more })
     }
 }

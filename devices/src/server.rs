@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use stile_virtio::{client, server, status};
+use stile_virtio::{server, status};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
@@ -59,13 +59,13 @@ pub trait Backend {
 /// Consequences of serving queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The client waits for buffers that were used.
-    pub interrupt: bool,
+    /// A bit for each queue of which the client waits for buffers that were used.
+    pub interrupt: u32,
     /// There may be more work. If not, an interrupt comes when there is.
     pub more: bool,
 }
 
-/// Uses buffers of a queue, a batch at most. `answer` returns the number of bytes that it has written into one.
+/// Uses buffers of a queue, the device's first one, a batch at most. `answer` returns the number of bytes that it has written into one.
 ///
 /// # Errors
 /// The queue makes no sense.
@@ -83,7 +83,7 @@ pub fn use_buffers(
         queue.add_used(memory, head, written)?;
         used += 1;
     }
-    let interrupt = used != 0 && queue.needs_notification(memory)?;
+    let interrupt = u32::from(used != 0 && queue.needs_notification(memory)?);
     // Until it is known that there are no more, the driver need not kick.
     Ok(Progress { interrupt, more: used == BATCH || queue.enable_notification(memory)? })
 }
@@ -227,8 +227,8 @@ impl<R: Registers, B: Backend> Server<R, B> {
         }
         match self.backend.serve(&self.memory, &mut self.queues) {
             Ok(Progress { interrupt, more }) => {
-                if interrupt {
-                    self.registers.write(server::INTERRUPT, client::USED_BUFFER);
+                if interrupt != 0 {
+                    self.registers.write(server::INTERRUPT, interrupt);
                 }
                 more
             }

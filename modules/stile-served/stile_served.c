@@ -184,8 +184,8 @@ static int served_probe(struct platform_device *platform)
 	/* With larger pages a mapping would hold the next device's registers, too. */
 	if (!PAGE_ALIGNED(resource->start) || !PAGE_ALIGNED(resource_size(resource)))
 		return dev_err_probe(device, -ENODEV, "the kernel's pages are too large\n");
-	if (readl(served->registers + MAGIC_VALUE) != MAGIC || readl(served->registers + VERSION) != 1)
-		return dev_err_probe(device, -ENODEV, "no served device of version 1\n");
+	if (readl(served->registers + MAGIC_VALUE) != MAGIC || readl(served->registers + VERSION) != 2)
+		return dev_err_probe(device, -ENODEV, "no served device of version 2\n");
 	served->registers_at = resource->start;
 	served->window = read_pair(served, WINDOW_BASE);
 	served->window_size = read_pair(served, WINDOW_SIZE);

@@ -33,11 +33,10 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     // The last ones have networks of the configuration.
     let without = vm.served.len().saturating_sub(vm.served_networks.len());
     let networks = std::iter::repeat_n(None, without).chain(vm.served_networks.iter().map(Some));
-    for (number, (served, network)) in vm.served.iter().zip(networks).enumerate() {
+    for (number, (served, network)) in (1..).zip(vm.served.iter().zip(networks)) {
         let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
-        let at = stile_board::map::VIRTIO_BASE + number as u64 * stile_board::map::VIRTIO_STRIDE;
         let leads = network.map(|network| format!(", {}", describe(machine, network))).unwrap_or_default();
-        facts.push(("served device", format!("virtio {name} at {at:#x}{leads}, served by {by}, which can access all of this VM's RAM")));
+        facts.push(("served device", format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM")));
     }
     if vm.serves != 0 {
         let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));

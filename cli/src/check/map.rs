@@ -41,14 +41,22 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             place(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables"),
         ]);
     }
+    if !vm.functions.is_empty() || !vm.served.is_empty() {
+        rows.push(place(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"));
+    }
     if !vm.functions.is_empty() {
         rows.extend([
-            place(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"),
             place(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions"),
             place(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0"),
         ]);
     }
-    rows.extend(served(vm).map(|start| place(start..start + map::VIRTIO_STRIDE, "virtio transport of a served device")));
+    if !vm.served.is_empty() {
+        let (window, size) = (map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE);
+        rows.extend([
+            place(map::VIRTIO_ECAM_BASE..map::VIRTIO_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space of served devices"),
+            place(window..window + size, "BARs of served devices"),
+        ]);
+    }
     rows.extend(serves(vm).map(|start| place(start..start + map::SERVER_STRIDE, "registers of a device that it serves")));
     rows.sort();
     rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
@@ -66,22 +74,14 @@ pub fn arm_interrupts(vm: &VmConfig) -> Vec<Vec<String>> {
         row(spi(intid::PL011), "level", "PL011 UART".to_owned()),
         row(spi(intid::PL031), "level", "PL031 real-time clock".to_owned()),
     ];
-    for (start, intid) in served(vm).zip(intid::VIRTIO..) {
-        rows.push(row(spi(intid), "edge", format!("virtio transport at {start:#x}")));
-    }
     for (start, intid) in serves(vm).zip(intid::SERVER..) {
         rows.push(row(spi(intid), "edge", format!("served device at {start:#x}")));
     }
-    if !vm.functions.is_empty() {
+    if !vm.functions.is_empty() || !vm.served.is_empty() {
         let [first, last] = [intid::MSI_BASE, MSI_LAST].map(|intid| intid - intid::SPI_BASE);
         rows.push(row(format!("{}-{MSI_LAST} (SPI {first}-{last})", intid::MSI_BASE), "edge", "messages of PCI functions".to_owned()));
     }
     rows
-}
-
-/// Addresses of an Arm guest's transports of served devices.
-fn served(vm: &VmConfig) -> impl Iterator<Item = u64> {
-    (0..vm.served.len() as u64).map(|number| map::VIRTIO_BASE + number * map::VIRTIO_STRIDE)
 }
 
 /// Addresses of the devices that an Arm guest serves.

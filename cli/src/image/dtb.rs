@@ -110,7 +110,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
         flash(&mut fdt)?;
     }
     if description.pci {
-        host_bridge(&mut fdt)?;
+        host_bridge(&mut fdt, map::PCI_ECAM_BASE, [map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE], 0)?;
     }
     served::nodes(&mut fdt, description.served, description.serves)?;
     fdt.end_node(root)?;
@@ -240,7 +240,7 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
         fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
     }
     fdt.property_phandle(GIC)?;
-    if description.pci {
+    if description.pci || description.served != 0 {
         let frame = fdt.begin_node(&format!("v2m@{:x}", map::MSI_FRAME_BASE))?;
         fdt.property_string("compatible", "arm,gic-v2m-frame")?;
         fdt.property_null("msi-controller")?;
@@ -262,18 +262,17 @@ fn flash(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     fdt.end_node(flash)
 }
 
-/// The PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.
-fn host_bridge(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+/// A PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.
+pub fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u32) -> FdtWriterResult<()> {
     /// First cell of an address in a 32-bit window of memory.
     const MEMORY32: u32 = 0x0200_0000;
-    let (base, size) = (map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE);
     let words = |value: u64| [(value >> 32) as u32, value as u32];
-    let bridge = fdt.begin_node(&format!("pcie@{:x}", map::PCI_ECAM_BASE))?;
+    let bridge = fdt.begin_node(&format!("pcie@{ecam:x}"))?;
     fdt.property_string("compatible", "pci-host-ecam-generic")?;
     fdt.property_string("device_type", "pci")?;
-    fdt.property_array_u64("reg", &[map::PCI_ECAM_BASE, map::PCI_ECAM_SIZE])?;
+    fdt.property_array_u64("reg", &[ecam, map::PCI_ECAM_SIZE])?;
     fdt.property_array_u32("bus-range", &[0, 0])?;
-    fdt.property_u32("linux,pci-domain", 0)?;
+    fdt.property_u32("linux,pci-domain", domain)?;
     fdt.property_u32("#address-cells", 3)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_array_u32("ranges", &[&[MEMORY32][..], &words(base), &words(base), &words(size)].concat())?;

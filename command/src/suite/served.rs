@@ -183,13 +183,11 @@ fn request_budget(programs: &Programs) -> Result<Scenario> {
     ];
     let all = REQUESTS + OTHERS;
     let rows = vec![
-        ("kick of a server", all..=all, 0.26),
+        ("kick of a server", all..=all, 0.25),
         // Of the client: the interrupt by which its CPU learns of a completion.
         ("IRQ", all..=all + 10, 0.12),
-        // Two for each request, and loads that wait until the server is there.
-        ("virtio ", 2 * all..=1_000_000, 0.24),
         ("served device", all..=all + 100, 0.23),
-        ("completion for a client", all..=all, 0.26),
+        ("completion for a client", all..=all, 0.29),
     ];
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], rows, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("budgets/served", "--exits --icount") })

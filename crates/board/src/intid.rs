@@ -27,8 +27,6 @@ pub const TIMER_EL1_PHYSICAL: u32 = 30;
 
 /// PL011 UART, level-sensitive.
 pub const PL011: u32 = SPI_BASE + 1;
-/// The first of the SPIs of the devices that other VMs serve, edge-triggered; [`crate::MAX_SERVED`] of them.
-pub const VIRTIO: u32 = SPI_BASE + 16;
 /// The first of the SPIs of the devices that a VM serves, edge-triggered; [`crate::MAX_SERVED`] of them.
 pub const SERVER: u32 = SPI_BASE + 24;
 

@@ -27,7 +27,7 @@ pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
 pub const GICD_SIZE: u64 = 0x1_0000;
 
-/// The frame through which messages become interrupts, as GICv2m's: in VMs that have PCI functions.
+/// The frame through which messages become interrupts, as GICv2m's: in VMs that have PCI functions or served devices.
 pub const MSI_FRAME_BASE: u64 = 0x0802_0000;
 /// Size of that frame.
 pub const MSI_FRAME_SIZE: u64 = 0x1000;
@@ -56,13 +56,6 @@ pub const PL031_BASE: u64 = 0x0901_0000;
 /// Size of the clock's frame.
 pub const PL031_SIZE: u64 = 0x1000;
 
-/// The first transport of virtio devices that a service VM serves, in VMs that have any; the others follow.
-pub const VIRTIO_BASE: u64 = 0x0a00_0000;
-/// Registers of such a transport.
-pub const VIRTIO_STRIDE: u64 = 0x200;
-/// Size of all transports.
-pub const VIRTIO_SIZE: u64 = VIRTIO_STRIDE * crate::MAX_SERVED as u64;
-
 /// Registers of the first device that a VM serves, in VMs that serve any; the others follow.
 pub const SERVER_BASE: u64 = 0x0a01_0000;
 /// Registers of such a device.
@@ -82,6 +75,13 @@ pub const PCI_WINDOW_SIZE: u64 = 0x2eff_0000;
 pub const PCI_ECAM_BASE: u64 = 0x3f00_0000;
 /// Size of a bus's configuration space.
 pub const PCI_ECAM_SIZE: u64 = 0x10_0000;
+
+/// Configuration space of bus 0 of another PCI domain, in VMs that have virtio devices that a service VM serves.
+pub const VIRTIO_ECAM_BASE: u64 = 0x3f10_0000;
+/// Addresses for the BARs of these devices.
+pub const VIRTIO_WINDOW_BASE: u64 = 0x3f20_0000;
+/// Size of that window.
+pub const VIRTIO_WINDOW_SIZE: u64 = 0x1_0000;
 
 /// The first byte of RAM.
 pub const RAM_BASE: u64 = 0x4000_0000;
@@ -130,11 +130,12 @@ mod tests {
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),
-            (VIRTIO_BASE, VIRTIO_SIZE),
             (SERVER_BASE, SERVER_SIZE),
             (GICR_HIGH_BASE, GICR_STRIDE * (crate::limits::MAX_VCPUS - GICR_FIRST) as u64),
             (PCI_WINDOW_BASE, PCI_WINDOW_SIZE),
             (PCI_ECAM_BASE, PCI_ECAM_SIZE),
+            (VIRTIO_ECAM_BASE, PCI_ECAM_SIZE),
+            (VIRTIO_WINDOW_BASE, VIRTIO_WINDOW_SIZE),
             (RAM_BASE, RAM_MAX),
         ];
         for pair in map.windows(2) {

@@ -1,14 +1,14 @@
-//! Virtio's MMIO transport, with the driver in one VM (the client) and the device in another (the server).
+//! A virtio transport, with the driver in one VM (the client) and the device in another (the server).
 //!
-//! [`Transport`] has two register files: the client's, as in Virtio 1.2, section 4.2.2, version 2; and the server's, by
-//! which the server offers features, learns where the queues are, and signals completions. Queues themselves are in the
+//! [`Transport`] has two register files: the client's, those of a PCI function ([`pci`]), which are translated to the
+//! numbers of Virtio 1.2, section 4.2.2, MMIO version 2 ([`client`]); and the server's, by which the server offers features, learns where the queues are, and signals completions. Queues themselves are in the
 //! client's memory, which neither side's registers access.
 //!
 //! Both sides are untrusted: any access has a defined effect, which is bounded and confined to this transport.
 //!
 //! # Deviations from Virtio 1.2 that drivers can observe
 //! - While no server is [online](server::CONTROL_ONLINE), and from a reset until the server has acknowledged it, loads
-//!   other than those of identification and InterruptStatus do not complete: the driver waits.
+//!   of the device's status, features, queues' maxima and configuration do not complete: the driver waits.
 //! - Once DRIVER_OK is set, writes to the configuration of queues are ignored until a reset.
 //! - Configuration space can only be read.
 #![no_std]
@@ -16,6 +16,7 @@
 
 pub mod client;
 mod features;
+pub mod pci;
 mod queue;
 pub mod server;
 mod transport;

@@ -2,7 +2,7 @@
 
 /// [`MAGIC`]. Read-only.
 pub const MAGIC_VALUE: u64 = 0x00;
-/// [`VERSION_1`]. Read-only.
+/// [`VERSION_2`]. Read-only.
 pub const VERSION: u64 = 0x04;
 /// Type of the device, by the client's configuration. Read-only.
 pub const DEVICE_ID: u64 = 0x08;
@@ -19,7 +19,7 @@ pub const CONTROL: u64 = 0x28;
 pub const STATE: u64 = 0x2c;
 /// Any write acknowledges the client's reset: the server accesses the queues no more.
 pub const RESET_DONE: u64 = 0x30;
-/// Sets bits of InterruptStatus, and interrupts the client.
+/// Interrupts the client for the [queues](QUEUES_MASK) whose buffers were used, and for [`CONFIG_CHANGED`].
 pub const INTERRUPT: u64 = 0x34;
 /// Half of the features that [`DEVICE_FEATURES`] accesses.
 pub const DEVICE_FEATURES_SEL: u64 = 0x38;
@@ -53,13 +53,17 @@ pub const CONFIG: u64 = 0x100;
 /// Value of [`MAGIC_VALUE`]: "StSv".
 pub const MAGIC: u32 = 0x7653_7453;
 /// Value of [`VERSION`].
-pub const VERSION_1: u32 = 1;
+pub const VERSION_2: u32 = 2;
 /// [`CONTROL`]: the server serves the device.
 pub const CONTROL_ONLINE: u32 = 1;
 /// [`STATE`]: the client was reset, and waits for [`RESET_DONE`].
 pub const STATE_RESET: u32 = 1 << 31;
 /// [`STATE`]: the client's VM is off.
 pub const STATE_OFF: u32 = 1 << 30;
+/// [`INTERRUPT`]: a bit for each queue.
+pub const QUEUES_MASK: u32 = (1 << crate::QUEUES) - 1;
+/// [`INTERRUPT`]: the configuration has changed.
+pub const CONFIG_CHANGED: u32 = 1 << 31;
 /// [`EVENTS`]: DRIVER_OK was set, or the client was reset, turned off or on again.
 pub const EVENT_STATE: u32 = 1 << 31;
 

@@ -1,6 +1,7 @@
 //! The state behind both register files.
 
 use crate::features::{Features, half};
+use crate::pci::{NO_VECTOR, VECTORS};
 use crate::queue::{Queue, set_high, set_low};
 use crate::{CONFIG_SIZE, QUEUES, client, server, status};
 
@@ -12,8 +13,8 @@ pub enum Effect {
     Nothing,
     /// The server must be interrupted: it has events, and had none before.
     SignalServer,
-    /// The client must be interrupted.
-    SignalClient,
+    /// The client must be interrupted, for these causes: bits of [`server::INTERRUPT`].
+    SignalClient(u32),
 }
 
 /// A device that a server offers to a client.
@@ -29,11 +30,13 @@ pub struct Transport {
     resetting: bool,
     /// The client's VM is off.
     off: bool,
-    features: Features,
-    queues: [Queue; QUEUES],
-    client_queue: u32,
+    pub(crate) features: Features,
+    pub(crate) queues: [Queue; QUEUES],
+    /// MSI-X vectors of the queues, and of changes of the configuration.
+    pub(crate) vectors: [u16; VECTORS],
+    pub(crate) client_queue: u32,
     server_queue: u32,
-    interrupts: u32,
+    pub(crate) interrupts: u32,
     /// See [`server::EVENTS`].
     events: u32,
     generation: u32,
@@ -55,6 +58,7 @@ impl Transport {
             off: false,
             features: Features::new(),
             queues: [Queue::ABSENT; QUEUES],
+            vectors: [NO_VECTOR; VECTORS],
             client_queue: 0,
             server_queue: 0,
             interrupts: 0,
@@ -132,13 +136,14 @@ impl Transport {
         Effect::Nothing
     }
 
-    fn kick(&mut self, number: u32) -> Effect {
+    #[inline]
+    pub(crate) fn kick(&mut self, number: u32) -> Effect {
         let is_ready = self.queues.get(number as usize).is_some_and(|queue| queue.ready);
         if is_ready && self.is_running() { self.announce(1 << number) } else { Effect::Nothing }
     }
 
     /// Whether the server may access the queues.
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.status & status::DRIVER_OK != 0
     }
 
@@ -188,6 +193,7 @@ impl Transport {
         let was_running = self.is_running();
         self.status = 0;
         self.interrupts = 0;
+        self.vectors = [NO_VECTOR; VECTORS];
         self.client_queue = 0;
         self.features.reset();
         self.queues.iter_mut().for_each(Queue::reset);
@@ -239,7 +245,7 @@ impl Transport {
         }
         match offset {
             server::MAGIC_VALUE => server::MAGIC,
-            server::VERSION => server::VERSION_1,
+            server::VERSION => server::VERSION_2,
             server::DEVICE_ID => self.device,
             server::WINDOW_BASE..server::WINDOW_SIZE => halves(self.window[0], server::WINDOW_BASE),
             server::WINDOW_SIZE..server::CLIENT_BASE => halves(self.window[1], server::WINDOW_SIZE),
@@ -269,12 +275,12 @@ impl Transport {
     #[inline]
     pub fn server_write(&mut self, offset: u64, value: u32) -> Effect {
         match offset {
-            server::INTERRUPT => return self.interrupt(value & (client::USED_BUFFER | client::CONFIG_CHANGE)),
+            server::INTERRUPT => return self.interrupt(value & (server::QUEUES_MASK | server::CONFIG_CHANGED)),
             server::CONTROL => self.set_online(value & server::CONTROL_ONLINE != 0),
             server::RESET_DONE => self.resetting = false,
             server::NEEDS_RESET if self.is_running() => {
                 self.status |= status::NEEDS_RESET;
-                return self.interrupt(client::CONFIG_CHANGE);
+                return self.interrupt(server::CONFIG_CHANGED);
             }
             server::DEVICE_FEATURES_SEL => self.features.server_select = value,
             server::DEVICE_FEATURES if !self.online => self.features.offer(value),
@@ -298,15 +304,19 @@ impl Transport {
         Effect::Nothing
     }
 
-    /// Sets bits of InterruptStatus. The client is interrupted for bits that were clear: it clears them before it looks for
-    /// used buffers (Virtio 1.2, section 4.2.2.2).
-    fn interrupt(&mut self, bits: u32) -> Effect {
-        if !self.online || !self.is_running() {
+    /// Interrupts the client for some causes.
+    #[inline]
+    fn interrupt(&mut self, causes: u32) -> Effect {
+        if causes == 0 || !self.online || !self.is_running() {
             return Effect::Nothing;
         }
-        let new = bits & !self.interrupts;
-        self.interrupts |= bits;
-        if new != 0 { Effect::SignalClient } else { Effect::Nothing }
+        if causes & server::QUEUES_MASK != 0 {
+            self.interrupts |= client::USED_BUFFER;
+        }
+        if causes & server::CONFIG_CHANGED != 0 {
+            self.interrupts |= client::CONFIG_CHANGE;
+        }
+        Effect::SignalClient(causes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Examples of both sides' use, and properties that hold after any accesses.
 
 use proptest::prelude::*;
+use stile_virtio::pci::{self, common};
 use stile_virtio::{Effect, Transport, client, server, status};
 
 const BLOCK: u32 = 2;
@@ -114,16 +115,68 @@ fn kicks_signal_once_until_they_are_seen() {
 }
 
 #[test]
-fn completions_signal_once_until_they_are_acknowledged() {
+fn completions_signal_the_queues_vectors() {
     let mut transport = running();
-    assert_eq!(transport.server_write(server::INTERRUPT, 0xfc), Effect::Nothing);
-    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
-    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
-    assert_eq!(transport.server_write(server::INTERRUPT, 3), Effect::SignalClient);
-    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(3));
-    assert_eq!(transport.write(client::INTERRUPT_ACK, 4, 1), Effect::Nothing);
-    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(2));
-    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    assert_eq!(transport.server_write(server::INTERRUPT, 0x7fff_ff00), Effect::Nothing);
+    for (queue, vector) in [(0, 3), (1, 0), (2, 9)] {
+        assert_eq!(transport.pci_write(common::QUEUE_SELECT, 2, queue), Effect::Nothing);
+        assert_eq!(transport.pci_write(common::QUEUE_VECTOR, 2, vector), Effect::Nothing);
+        let expected = if vector == 9 { 0xffff } else { vector };
+        assert_eq!(transport.pci_read(common::QUEUE_VECTOR, 2), Some(expected));
+    }
+    assert_eq!(transport.pci_write(common::CONFIG_VECTOR, 2, 8), Effect::Nothing);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient(1));
+    assert_eq!(transport.server_write(server::INTERRUPT, 0x8000_0007), Effect::SignalClient(0x8000_0007));
+    assert_eq!(transport.vectors(1), 1 << 3);
+    assert_eq!(transport.vectors(0x8000_0007), 1 << 3 | 1 | 1 << 8);
+    assert_eq!(transport.pci_read(pci::ISR, 1), Some(3));
+    assert_eq!(transport.pci_read(pci::ISR, 1), Some(0));
+    let _ = transport.reset();
+    assert_eq!(transport.vectors(0x8000_0007), 0);
+}
+
+/// As Linux does, with the registers of the PCI function alone.
+#[test]
+fn a_driver_of_the_pci_function() {
+    let mut transport = transport();
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), None);
+    assert_eq!(transport.pci_read(common::NUM_QUEUES, 2), Some(8));
+    serve(&mut transport);
+    let write = |transport: &mut Transport, offset, bytes, value| assert_eq!(transport.pci_write(offset, bytes, value), Effect::Nothing);
+    write(&mut transport, common::DEVICE_STATUS, 1, 0);
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), Some(0));
+    write(&mut transport, common::DEVICE_STATUS, 1, 3);
+    // Other widths than a register's have no effect.
+    write(&mut transport, common::DEVICE_STATUS, 4, 0);
+    write(&mut transport, common::DEVICE_FEATURE_SELECT, 4, 1);
+    assert_eq!(transport.pci_read(common::DEVICE_FEATURE, 4), Some(5));
+    for (half, value) in [(0, 0x21), (1, 1)] {
+        write(&mut transport, common::DRIVER_FEATURE_SELECT, 4, half);
+        write(&mut transport, common::DRIVER_FEATURE, 4, value);
+        assert_eq!(transport.pci_read(common::DRIVER_FEATURE, 4), Some(value));
+    }
+    write(&mut transport, common::DEVICE_STATUS, 1, 11);
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), Some(11));
+    assert_eq!(transport.pci_read(common::QUEUE_SIZE, 2), Some(128));
+    let places = [common::QUEUE_DESC, common::QUEUE_DRIVER, common::QUEUE_DEVICE];
+    for (offset, value) in places.into_iter().zip([0x4000_1000, 0x4000_2000, 0x4000_3000]) {
+        write(&mut transport, offset, 4, value);
+        write(&mut transport, offset + 4, 4, 1);
+        assert_eq!([transport.pci_read(offset, 4), transport.pci_read(offset + 4, 4)], [Some(value), Some(1)]);
+    }
+    // A queue whose size is not chosen has the maximum.
+    write(&mut transport, common::QUEUE_ENABLE, 2, 1);
+    assert_eq!(transport.pci_read(common::QUEUE_ENABLE, 2), Some(1));
+    assert_eq!(transport.pci_write(common::DEVICE_STATUS, 1, 15), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!([server::QUEUE_SIZE, server::QUEUE_READY].map(|offset| transport.server_read(offset)), [128, 1]);
+    let words = |transport: &mut Transport, at: u64| [transport.server_read(at), transport.server_read(at + 4)];
+    assert_eq!(words(&mut transport, server::QUEUE_DEVICE), [0x4000_3000, 1]);
+    assert_eq!(transport.pci_write(pci::NOTIFY, 2, 0), Effect::SignalServer);
+    assert_eq!(transport.server_read(server::EVENTS), 1);
+    assert_eq!(transport.pci_read(pci::CONFIG, 2), Some(0x3344));
+    let _ = transport.server_write(server::CONFIG_COMMIT, 1);
+    assert_eq!(transport.pci_read(common::CONFIG_GENERATION, 1), Some(1));
 }
 
 #[test]
@@ -143,7 +196,7 @@ fn features_must_be_offered_and_modern() {
 #[test]
 fn a_reset_waits_for_the_server() {
     let mut transport = running();
-    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient(1));
     assert_eq!(transport.write(client::STATUS, 4, 0), Effect::SignalServer);
     assert!(!transport.is_quiet());
     assert_eq!(transport.read(client::STATUS, 4), None);
@@ -180,7 +233,7 @@ fn a_server_comes_back_to_a_running_driver() {
     serve(&mut transport);
     assert_eq!(transport.server_read(server::STATE), DRIVER_OK);
     assert_eq!(transport.server_read(server::EVENTS), 0);
-    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient(1));
     // A reset that a server does not live to acknowledge is complete.
     assert_eq!(transport.reset(), Effect::SignalServer);
     transport.server_ended();
@@ -229,22 +282,27 @@ fn offers_are_constant_while_online() {
         assert_eq!(transport.server_write(offset, value), Effect::Nothing);
         assert_eq!(transport.server_read(offset), before);
     }
-    assert_eq!(transport.server_write(server::NEEDS_RESET, 1), Effect::SignalClient);
+    assert_eq!(transport.server_write(server::NEEDS_RESET, 1), Effect::SignalClient(server::CONFIG_CHANGED));
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK | status::NEEDS_RESET));
 }
 
 proptest! {
     /// For any accesses of both sides: nothing panics, enabled queues have a size, and each signal follows a change from no events to some.
     #[test]
-    fn any_accesses(accesses in prop::collection::vec((0..4u8, 0..0x240u64, prop_oneof![0..16u32, any::<u32>()]), 0..200)) {
+    fn any_accesses(accesses in prop::collection::vec((0..6u8, 0..0x240u64, prop_oneof![0..16u32, any::<u32>()]), 0..200)) {
         let mut transport = transport();
         serve(&mut transport);
         for (kind, offset, value) in accesses {
             match kind {
                 0 => drop(transport.read(offset, [1, 2, 4][value as usize % 3])),
+                4 => drop(transport.pci_read(offset, [1, 2, 4, 8][value as usize % 4])),
+                5 => {
+                    let effect = transport.pci_write(offset, [1, 2, 4, 8][value as usize % 4], value);
+                    prop_assert!(!matches!(effect, Effect::SignalClient(_)));
+                }
                 1 => {
                     let effect = transport.write(offset & !3, 4, value);
-                    prop_assert_ne!(effect, Effect::SignalClient);
+                    prop_assert!(!matches!(effect, Effect::SignalClient(_)));
                 }
                 2 => drop(transport.server_read(offset)),
                 _ => {

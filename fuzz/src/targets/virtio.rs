@@ -1,4 +1,4 @@
-//! Accesses of a driver and of a server to virtio's MMIO transport.
+//! Accesses of a driver and of a server to a virtio transport.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub const VIRTIO: Target = Target {
     run: accesses,
     seeds,
     mutations: 4000,
-    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back"],
+    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back", "vector"],
 };
 
 const WINDOW: [u64; 3] = [0x40_0000_0000, 0x1_2345_6000, 0x4000_0000];
@@ -162,7 +162,7 @@ impl Plain {
         let address = ADDRESSES.iter().find(|(_, at, _)| *at == offset).map(|(.., name)| self.queue("server", name));
         match offset {
             0 => 0x7653_7453,
-            4 => 1,
+            4 => 2,
             8 => 2,
             0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(!offset.is_multiple_of(8))),
             0x28 => self.online.into(),
@@ -183,13 +183,80 @@ impl Plain {
         }
     }
 
-    fn interrupt(&mut self, bits: u32) -> Effect {
-        if !self.online || self.status & 4 == 0 || bits & !self.interrupts == 0 {
+    fn interrupt(&mut self, causes: u32) -> Effect {
+        if !self.online || self.status & 4 == 0 || causes == 0 {
             return Effect::Nothing;
         }
         reach("completion");
-        self.interrupts |= bits;
-        Effect::SignalClient
+        self.interrupts |= u32::from(causes & 0xff != 0) | causes >> 31 << 1;
+        Effect::SignalClient(causes)
+    }
+
+    /// The number of the common configuration's register in `read` and `write`, and its width.
+    fn common(offset: u64) -> Option<(u64, u64)> {
+        let pairs = [
+            (0x00, 0x14, 4),
+            (0x04, 0x10, 4),
+            (0x08, 0x24, 4),
+            (0x0c, 0x20, 4),
+            (0x14, 0x70, 1),
+            (0x15, 0xfc, 1),
+            (0x16, 0x30, 2),
+            (0x18, 0x38, 2),
+            (0x1c, 0x44, 2),
+        ];
+        let queue = [0x20, 0x24, 0x28, 0x2c, 0x30, 0x34].into_iter().zip(ADDRESSES).map(|(at, (register, ..))| (at, register, 4));
+        pairs.into_iter().chain(queue).find(|(at, ..)| *at == offset).map(|(_, register, width)| (register, width))
+    }
+
+    fn pci_read(&mut self, offset: u64, bytes: u64) -> Option<u32> {
+        let vector = |plain: &Self, queue: u32| plain.queues.get(&(queue, "vector")).copied().unwrap_or(0xffff);
+        match (offset, bytes) {
+            (0x40, _) => return Some(std::mem::take(&mut self.interrupts)),
+            (0x100..0x200, _) => return self.read(offset, bytes),
+            (0x12, 2) => return Some(8),
+            (0x10, 2) => return Some(vector(self, 8)),
+            (0x1a, 2) => {
+                let queue = self.select("client");
+                return Some(if queue < 8 { vector(self, queue) } else { 0xffff });
+            }
+            _ => {}
+        }
+        let Some((register, _)) = Self::common(offset).filter(|(_, width)| *width == bytes) else { return Some(0) };
+        let address = ADDRESSES.iter().find(|(at, ..)| *at == register);
+        match register {
+            0x14 => Some(self.select("offered")),
+            0x24 => Some(self.select("accepted")),
+            0x20 => Some(half(self.accepted, self.select("accepted"))),
+            0x30 => Some(self.select("client")),
+            0x38 if self.queue("client", "size") != 0 => Some(self.queue("client", "size")),
+            0x38 => self.read(0x34, 4),
+            0xfc => Some(self.read(0xfc, 4)? & 0xff),
+            _ => address.map_or_else(|| self.read(register, 4), |(_, _, name)| Some(self.queue("client", name))),
+        }
+    }
+
+    fn pci_write(&mut self, offset: u64, bytes: u64, value: u32) -> Effect {
+        let chosen = if value < 9 { value } else { 0xffff };
+        match (offset, bytes) {
+            (0x80, _) => return self.write(0x50, value & 0xffff),
+            (0x10, 2) => drop(self.queues.insert((8, "vector"), chosen)),
+            (0x1a, 2) if self.select("client") < 8 => {
+                reach("vector");
+                let _ = self.queues.insert((self.select("client"), "vector"), chosen);
+            }
+            _ => {}
+        }
+        let Some((register, _)) = Self::common(offset).filter(|(_, width)| *width == bytes) else { return Effect::Nothing };
+        if matches!(register, 0x10 | 0xfc) {
+            return Effect::Nothing;
+        }
+        let is_queue = self.select("client") < 8 && self.status & 4 == 0;
+        if register == 0x44 && is_queue && self.queue("client", "size") == 0 {
+            let maximum = self.queue("client", "maximum");
+            self.queues.insert((self.select("client"), "size"), maximum);
+        }
+        self.write(register, value)
     }
 
     fn server_write(&mut self, offset: u64, value: u32) -> Effect {
@@ -210,14 +277,14 @@ impl Plain {
                 }
                 self.resetting = false;
             }
-            0x34 => return self.interrupt(value & 3),
+            0x34 => return self.interrupt(value & 0x8000_00ff),
             0x38 => drop(self.selects.insert("server's half", value)),
             0x3c if !self.online => {
                 self.offered = set_half(self.offered, self.select("server's half"), value) & !UNSUPPORTED | VERSION_1;
             }
             0x48 if self.status & 4 != 0 => {
                 self.status |= 0x40;
-                return self.interrupt(2);
+                return self.interrupt(1 << 31);
             }
             0x50 => drop(self.selects.insert("server", value)),
             0x54 if !self.online && value <= 32768 && self.select("server") < 8 => {
@@ -245,9 +312,23 @@ fn accesses(bytes: &[u8]) {
         let kind = input.byte();
         let offset = match input.byte() {
             word @ 0..0x80 => u64::from(word) * 4,
+            byte @ 0x80..0xc0 => u64::from(byte - 0x80),
             other => u64::from(other) * 0x11,
         };
+        let bytes = if kind & 0x80 != 0 { Plain::common(offset).map_or(2, |(_, width)| width) } else { 0 };
         match kind % 8 {
+            0 | 1 if bytes != 0 => {
+                let bytes = input.pick(&[bytes, bytes, 2, 4]);
+                assert_eq!(transport.pci_read(offset, bytes), plain.pci_read(offset, bytes), "{bytes} bytes of the BAR at {offset:#x}");
+            }
+            2 | 3 if bytes != 0 => {
+                let value = input.value() as u32;
+                assert_eq!(
+                    transport.pci_write(offset, bytes, value),
+                    plain.pci_write(offset, bytes, value),
+                    "{value:#x} to BAR's {offset:#x}"
+                );
+            }
             0 | 1 => {
                 let bytes = input.pick(&[4, 4, 2, 1]);
                 let read = transport.read(offset, bytes);
@@ -290,6 +371,8 @@ fn accesses(bytes: &[u8]) {
             }
         }
         assert_eq!(transport.is_quiet(), !plain.resetting);
+        let vector = |bit: u32| plain.queues.get(&(bit, "vector")).copied().filter(|&vector| vector < 9).map_or(0, |vector| 1 << vector);
+        assert_eq!(transport.vectors(0x8000_00ff), (0..9).fold(0, |vectors, bit| vectors | vector(bit)));
     }
 }
 
@@ -307,7 +390,13 @@ fn seeds() -> Vec<Vec<u8>> {
     let reset = [&access(2, client::STATUS, 0)[..], &status, &access(5, server::RESET_DONE, 0), &status].concat();
     let returns = [&[7, 0][..], &status, &access(5, server::CONTROL, 1), &status].concat();
     let refused = [access(2, client::DRIVER_FEATURES, 1), access(2, client::STATUS, 11)].concat();
+    // The same by the PCI function's registers, with a vector for the queue.
+    let pci = |kind: u8, offset: u8, value: u8| [0x80 + kind, 0x80 + offset, 130, value];
+    let driver = [(0x08, 1), (0x0c, 1), (0x14, 11), (0x1a, 3), (0x20, 64), (0x1c, 1), (0x14, 15)];
+    let driver: Vec<u8> = driver.into_iter().flat_map(|(at, value)| pci(2, at, value)).collect();
+    let served = serve.concat();
     vec![
+        [&served[..], &driver, &completes, &[0x80, 0x94, 0]].concat(),
         [&running[..], &completes, &reset].concat(),
         [&running[..], &returns, &completes].concat(),
         [&status[..], &serve.concat(), &refused].concat(),

@@ -115,11 +115,10 @@ fn served_devices_have_nodes_on_both_sides() {
         let property = tree.find_node(path).and_then(|node| node.property(name)).expect("a property");
         property.value().chunks_exact(4).map(|cell| u32::from_be_bytes(cell.try_into().expect("four bytes"))).collect()
     };
-    assert_eq!(cells("/virtio_mmio@a000200", "reg"), [0, 0xa00_0200, 0, 0x200]);
-    assert_eq!(
-        (cells("/virtio_mmio@a000200", "interrupts"), cells("/virtio_mmio@a000000", "interrupts")),
-        (vec![0, 17, 1], vec![0, 16, 1])
-    );
+    assert_eq!(cells("/pcie@3f100000", "reg"), [0, 0x3f10_0000, 0, 0x10_0000]);
+    assert_eq!(cells("/pcie@3f100000", "ranges"), [0x0200_0000, 0, 0x3f20_0000, 0, 0x3f20_0000, 0, 0x1_0000]);
+    assert_eq!(cells("/pcie@3f100000", "linux,pci-domain"), [1]);
+    assert_eq!(cells("/pcie@3f100000", "msi-map")[1], cells("/intc/v2m", "phandle")[0]);
     assert_eq!(cells("/served-device@a010000", "reg"), [0, 0xa01_0000, 0, 0x1000]);
     assert_eq!(cells("/served-device@a010000", "interrupts"), [0, 24, 1]);
 }

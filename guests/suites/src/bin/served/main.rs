@@ -9,6 +9,7 @@
 mod disk;
 mod driver;
 mod foe;
+mod function;
 mod memory;
 mod server;
 mod wild;

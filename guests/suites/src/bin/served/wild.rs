@@ -6,7 +6,8 @@ use payload::random::Random;
 
 use crate::disk::SIZE;
 use crate::driver;
-use crate::memory::{describe, place, write16};
+use crate::function;
+use crate::memory::{describe, place, write16, write32};
 
 pub const TESTS: &[Test] = payload::tests![any_registers, any_descriptors, any_rings, the_end_is_announced];
 
@@ -18,10 +19,10 @@ fn any_registers() -> Outcome {
     for _ in 0..ROUNDS {
         driver::start(SIZE)?;
         for _ in 0..100 {
-            driver::register(4 * random.below(0x80)).write(random.odd() as u32);
+            function::store_anywhere(&mut random);
         }
-        driver::register(0x70).write(0xF);
-        driver::register(0x50).write(0);
+        function::set_status(0xF);
+        function::kick();
     }
     Ok(())
 }
@@ -41,7 +42,7 @@ fn any_descriptors() -> Outcome {
             write16(queue + place::AVAILABLE + 4 + 2 * entry, random.below(10) as u16);
         }
         write16(queue + place::AVAILABLE + 2, SIZE);
-        driver::register(0x50).write(0);
+        function::kick();
     }
     Ok(())
 }
@@ -51,15 +52,15 @@ fn any_rings() -> Outcome {
     let mut random = Random::new(machine::number("seed", 3));
     for _ in 0..ROUNDS {
         driver::start(SIZE)?;
-        driver::register(0x70).write(0);
-        driver::register(0x70).write(0xB);
-        for offset in [0x80, 0x84, 0x90, 0x94, 0xA0, 0xA4] {
-            driver::register(offset).write(random.odd() as u32);
+        function::set_status(0);
+        function::set_status(0xB);
+        for offset in (function::DESCRIPTORS..function::USED + 8).step_by(4) {
+            write32(function::at(offset), random.odd() as u32);
         }
-        driver::register(0x44).write(1);
-        driver::register(0x70).write(0xF);
+        write16(function::at(function::QUEUE_ENABLE), 1);
+        function::set_status(0xF);
         write16(driver::queue() + place::AVAILABLE + 2, random.bits() as u16);
-        driver::register(0x50).write(0);
+        function::kick();
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ devices! {
     MsiFrame => &MsiFrame,
     /// Flash with firmware's variables.
     Flash => &FlashWindow,
-    /// Virtio devices that another VM serves.
+    /// Host bridge of virtio devices that another VM serves.
     Transports => &Transports,
     /// Registers of the devices that the VM serves.
     ServerPages => &ServerPages,
@@ -50,6 +50,7 @@ impl Device {
             Device::MsiFrame => rows::MMIO_MSI_FRAME,
             Device::Flash => rows::MMIO_FLASH,
             Device::Transports if write && Transports::is_kick(offset.into()) => rows::MMIO_VIRTIO_KICK,
+            Device::Transports if Transports::is_config(offset.into()) => rows::MMIO_PCI_CONFIG,
             Device::Transports => rows::MMIO_VIRTIO,
             Device::ServerPages if write && ServerPages::is_completion(offset.into()) => rows::MMIO_SERVER_COMPLETION,
             Device::ServerPages => rows::MMIO_SERVER,
@@ -74,16 +75,14 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     let redistributors = redistributors(vcpus).into_iter().zip(devices).filter(|((_, vcpus), _)| !vcpus.is_empty());
     let redistributors =
         redistributors.map(move |((base, vcpus), device)| region(base, map::GICR_STRIDE * vcpus.len() as u64, Widths::ALL, device));
-    let with_functions = [
-        region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge),
-        region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame),
-    ];
+    let bridge = region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge);
+    let frame = region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame);
     let flash = region(map::FLASH_BASE, map::FLASH_SIZE, Widths::ALL, Device::Flash);
     // No VM has both.
-    let transports = region(map::VIRTIO_BASE, map::VIRTIO_SIZE, Widths::BYTE.or(Widths::HALF).or(Widths::WORD), Device::Transports);
+    let transports = region(map::VIRTIO_ECAM_BASE, Transports::SIZE, Widths::ALL, Device::Transports);
     let pages = region(map::SERVER_BASE, map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
     let served = optional.served.then_some(transports).or(optional.serves.then_some(pages));
-    let functions = with_functions.into_iter().filter(move |_| optional.pci);
+    let functions = optional.pci.then_some(bridge).into_iter().chain((optional.pci || optional.served).then_some(frame));
     always.into_iter().chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
 }
 

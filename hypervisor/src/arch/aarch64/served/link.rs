@@ -1,4 +1,4 @@
-//! A link: a served device, whose two sides signal each other by SPIs.
+//! A link: a served device, whose two sides signal each other by SPIs; the client's are messages of its function.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -7,6 +7,7 @@ use stile_board::{MAX_SERVED, MAX_VMS, intid};
 use stile_lock::TicketLock;
 use stile_virtio::{Effect, Transport};
 
+use super::function::Function;
 use crate::arch::aarch64::interrupts::delivery;
 use crate::vm;
 
@@ -14,8 +15,8 @@ use crate::vm;
 pub struct Link {
     /// The client's number.
     pub client: usize,
-    /// Index among the client's devices.
-    pub index: u32,
+    /// The client's side.
+    pub function: Function,
     /// The server's number.
     pub server: usize,
     /// Index among the server's devices.
@@ -50,18 +51,33 @@ pub fn publish(link: &'static mut Link) -> Option<&'static Link> {
 }
 
 impl Link {
-    /// Carries out the effect of an access, with the transport unlocked.
-    pub fn apply(&self, effect: Effect) {
+    /// Accesses the registers, and carries out the effect with the transport unlocked.
+    #[inline]
+    pub fn change(&self, access: impl FnOnce(&mut Transport) -> Effect) {
+        let mut transport = self.transport.lock();
+        let effect = access(&mut transport);
+        let vectors = match effect {
+            Effect::Nothing => return,
+            Effect::SignalServer => 0,
+            Effect::SignalClient(causes) => transport.vectors(causes),
+        };
+        drop(transport);
         match effect {
-            Effect::Nothing => {}
-            Effect::SignalServer => signal(self.server, intid::SERVER + self.slot),
-            Effect::SignalClient => signal(self.client, intid::VIRTIO + self.index),
+            Effect::SignalServer => send(self.server, intid::SERVER + self.slot),
+            _ => self.function.signal(vectors, |spi| self.send_to_client(spi)),
         }
+    }
+
+    /// Sends an SPI to the client.
+    #[inline]
+    pub fn send_to_client(&self, spi: u32) {
+        send(self.client, spi);
     }
 }
 
 /// Sends an SPI to VM `number`.
-fn signal(number: usize, spi: u32) {
+#[inline]
+fn send(number: usize, spi: u32) {
     if let Some(vm) = vm::get(number) {
         delivery::send_spi(vm, spi);
     }

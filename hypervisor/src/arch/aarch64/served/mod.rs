@@ -4,6 +4,7 @@
 //! finds a client's RAM in a [`Window`] of its second stage, block by block at its first touch. Links live as long as
 //! the machine: VMs with served devices are never destroyed.
 
+mod function;
 mod link;
 mod registers;
 mod window;
@@ -18,6 +19,7 @@ use stile_virtio::Transport;
 use crate::arena::Arena;
 use crate::image;
 use crate::vm::{Vm, get};
+use function::Function;
 use link::Link;
 pub use registers::{ServerPages, Transports};
 use window::Window;
@@ -62,14 +64,15 @@ impl Served {
                 window.reserve(server, pieces)?;
             }
             let transport = TicketLock::new(Transport::new(served.device, slots[at].window, slots[at].size, slots[at].base));
-            let link = arena.allocate()?.write(Link { client: number, index: index as u32, server, slot: at as u32, transport });
+            let function = Function::new(served.device)?;
+            let link = arena.allocate()?.write(Link { client: number, function, server, slot: at as u32, transport });
             links.push(link::publish(link).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?;
         }
         Ok(if links.is_empty() { None } else { Some(arena.allocate()?.write(Served::Client(links))) })
     }
 
     /// A client's devices.
-    fn links(&self) -> &[&'static Link] {
+    pub fn links(&self) -> &[&'static Link] {
         match self {
             Served::Client(links) => links,
             Served::Server(_) => &[],
@@ -79,16 +82,15 @@ impl Served {
     /// Resets a client's devices. Its vCPUs are off.
     pub fn reset(&self) {
         for link in self.links() {
-            let effect = link.transport.lock().client_starts();
-            link.apply(effect);
+            link.change(Transport::client_starts);
+            link.function.reset();
         }
     }
 
     /// Tells a client's servers that it is off.
     pub fn client_ended(&self) {
         for link in self.links() {
-            let effect = link.transport.lock().client_ended();
-            link.apply(effect);
+            link.change(Transport::client_ended);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Registers of served devices on the memory buses of both sides.
 
 use stile_board::map;
-use stile_virtio::client;
+use stile_virtio::pci;
 
 use super::Served;
 use super::link::{self, Link};
@@ -9,20 +9,43 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm::power::End;
 
-/// The transports of a client's devices, one after the other.
+/// The PCI host bridge of a client's devices: configuration space, and behind it the window for BARs.
 pub struct Transports;
 
+const _: () = assert!(map::VIRTIO_WINDOW_BASE == map::VIRTIO_ECAM_BASE + map::PCI_ECAM_SIZE);
+
 impl Transports {
-    /// Whether a store at this offset kicks the server.
-    pub fn is_kick(offset: u64) -> bool {
-        offset % map::VIRTIO_STRIDE == client::QUEUE_NOTIFY
+    /// Size of the region, which starts with configuration space.
+    pub const SIZE: u64 = map::PCI_ECAM_SIZE + map::VIRTIO_WINDOW_SIZE;
+
+    /// Whether an offset is in configuration space.
+    pub fn is_config(offset: u64) -> bool {
+        offset < map::PCI_ECAM_SIZE
     }
 
-    fn link(cpu: &Cpu, offset: u64) -> Option<&'static Link> {
-        match cpu.vcpu().vm().arch.served? {
-            Served::Client(links) => links.get((offset / map::VIRTIO_STRIDE) as usize).copied(),
-            Served::Server(_) => None,
-        }
+    /// Whether a store at this offset kicks the server.
+    pub fn is_kick(offset: u64) -> bool {
+        !Self::is_config(offset) && offset % pci::SIZE == pci::NOTIFY
+    }
+
+    #[inline]
+    fn links(cpu: &Cpu) -> &'static [&'static Link] {
+        cpu.vcpu().vm().arch.served.map_or(&[], Served::links)
+    }
+
+    /// The link whose BAR has an offset in the window, and the offset in the BAR.
+    #[inline]
+    fn in_window(cpu: &Cpu, offset: u64) -> Option<(&'static Link, u64)> {
+        let page = (map::VIRTIO_ECAM_BASE + offset) & !(pci::SIZE - 1);
+        let link = Transports::links(cpu).iter().find(|link| link.function.bar() == page)?;
+        Some((link, offset % pci::SIZE))
+    }
+
+    /// The link whose configuration space has an offset: functions are function 0 of devices 1 and up.
+    fn in_config(cpu: &Cpu, offset: u64) -> Option<&'static Link> {
+        let id = (offset >> 12) as usize;
+        let index = (id & 7 == 0).then_some(id >> 3)?.checked_sub(1)?;
+        Transports::links(cpu).get(index).copied()
     }
 }
 
@@ -31,17 +54,34 @@ impl Device for Transports {
         self.try_read(cpu, offset, bytes).unwrap_or(0)
     }
 
-    /// Transports that the configuration does not have read as zero: there is no device.
+    /// Functions that the configuration does not have read as all ones, as do addresses of no BAR.
+    #[inline(never)]
     fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
-        let Some(link) = Transports::link(cpu, offset) else { return Some(0) };
-        let value = link.transport.lock().read(offset % map::VIRTIO_STRIDE, bytes);
+        if Self::is_config(offset) {
+            let link = Self::in_config(cpu, offset).filter(|_| bytes <= 4);
+            return Some(link.map_or(u64::MAX, |link| link.function.read_config(offset & 0xfff, bytes)));
+        }
+        let Some((link, offset)) = Self::in_window(cpu, offset) else { return Some(u64::MAX) };
+        if offset >= pci::MSIX_TABLE {
+            return Some(link.function.read_msix(offset, bytes));
+        }
+        let value = link.transport.lock().pci_read(offset, bytes);
         value.map(u64::from)
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
-        let link = Transports::link(cpu, offset)?;
-        let effect = link.transport.lock().write(offset % map::VIRTIO_STRIDE, bytes, value as u32);
-        link.apply(effect);
+        if Self::is_config(offset) {
+            if let Some(link) = Self::in_config(cpu, offset).filter(|_| bytes <= 4) {
+                link.function.write_config(offset & 0xfff, bytes, value, |spi| link.send_to_client(spi));
+            }
+            return None;
+        }
+        let (link, offset) = Self::in_window(cpu, offset)?;
+        if offset >= pci::MSIX_TABLE {
+            link.function.write_msix(offset, bytes, value, |spi| link.send_to_client(spi));
+        } else {
+            link.change(|transport| transport.pci_write(offset, bytes, value as u32));
+        }
         None
     }
 }
@@ -68,8 +108,7 @@ impl Device for ServerPages {
 
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         let link = ServerPages::link(cpu, offset)?;
-        let effect = link.transport.lock().server_write(offset % map::SERVER_STRIDE, value as u32);
-        link.apply(effect);
+        link.change(|transport| transport.server_write(offset % map::SERVER_STRIDE, value as u32));
         None
     }
 }

@@ -252,7 +252,7 @@ impl VmPart for Vm {
             }
             Interrupts::Virtual => (None, None),
         };
-        let intids = if functions.is_some() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
+        let intids = if functions.is_some() || !config.served.is_empty() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
         Ok(Vm {
             id_registers,
