@@ -112,7 +112,10 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     if description.pci {
         host_bridge(&mut fdt, map::PCI_ECAM_BASE, [map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE], 0)?;
     }
-    served::nodes(&mut fdt, description.served, description.serves)?;
+    if description.served != 0 {
+        host_bridge(&mut fdt, map::VIRTIO_ECAM_BASE, [map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE], 1)?;
+    }
+    served::nodes(&mut fdt, description.serves)?;
     fdt.end_node(root)?;
     fdt.finish()
 }
@@ -263,7 +266,7 @@ fn flash(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
 }
 
 /// A PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.
-pub fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u32) -> FdtWriterResult<()> {
+fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u32) -> FdtWriterResult<()> {
     /// First cell of an address in a 32-bit window of memory.
     const MEMORY32: u32 = 0x0200_0000;
     let words = |value: u64| [(value >> 32) as u32, value as u32];

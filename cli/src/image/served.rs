@@ -3,14 +3,10 @@
 use stile_board::{intid, map};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
-use super::dtb::host_bridge;
 use super::fdt::{EDGE_RISING, GIC_SPI};
 
-/// Writes the nodes of `served` devices that other VMs serve, and of `serves` devices that the VM serves.
-pub fn nodes(fdt: &mut FdtWriter, served: usize, serves: usize) -> FdtWriterResult<()> {
-    if served != 0 {
-        host_bridge(fdt, map::VIRTIO_ECAM_BASE, [map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE], 1)?;
-    }
+/// Writes the nodes of `serves` devices that the VM serves.
+pub fn nodes(fdt: &mut FdtWriter, serves: usize) -> FdtWriterResult<()> {
     for (index, spi) in (0..serves as u64).zip(intid::SERVER..) {
         let reg = [map::SERVER_BASE + index * map::SERVER_STRIDE, map::SERVER_STRIDE];
         node(fdt, "served-device", "stile,served-device", reg, spi)?;

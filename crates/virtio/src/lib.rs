@@ -27,6 +27,12 @@ pub use transport::{Effect, Transport};
 /// Number of queues of a transport.
 pub const QUEUES: usize = 8;
 
+/// Number of MSI-X vectors: for each queue, and for changes of the configuration.
+pub const VECTORS: usize = QUEUES + 1;
+
+/// The driver has chosen no vector.
+pub const NO_VECTOR: u16 = 0xffff;
+
 /// Maximum number of descriptors of a queue (Virtio 1.2, section 2.7).
 pub const MAX_QUEUE_SIZE: u16 = 32768;
 

@@ -4,7 +4,8 @@
 //! [`Transport::pci_read`] and [`Transport::pci_write`]. Each has its natural width; other accesses have no effect.
 
 use crate::features::half;
-use crate::{CONFIG_SIZE, Effect, QUEUES, Transport, client};
+use crate::transport::{Effect, Transport};
+use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client};
 
 /// Size of the only BAR, in bytes: BAR 0, of 32 bits.
 pub const SIZE: u64 = 0x1000;
@@ -20,10 +21,6 @@ pub const CONFIG: u64 = 0x100;
 pub const MSIX_TABLE: u64 = 0x800;
 /// Offset of the MSI-X pending bits.
 pub const MSIX_PENDING: u64 = 0xc00;
-/// Number of MSI-X vectors: for each queue, and for changes of the configuration.
-pub const VECTORS: usize = QUEUES + 1;
-/// The driver has chosen no vector.
-pub const NO_VECTOR: u16 = 0xffff;
 
 /// Offsets in the common configuration (Virtio 1.2, section 4.1.4.3).
 pub mod common {

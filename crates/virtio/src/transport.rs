@@ -1,9 +1,8 @@
 //! The state behind both register files.
 
 use crate::features::{Features, half};
-use crate::pci::{NO_VECTOR, VECTORS};
 use crate::queue::{Queue, set_high, set_low};
-use crate::{CONFIG_SIZE, QUEUES, client, server, status};
+use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client, server, status};
 
 /// Effect of an access on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use stile_board::{intid, map};
 use stile_lock::TicketLock;
 use stile_pci::{BARS, Bar, ConfigSpace, Table, VirtualFunction, register};
-use stile_virtio::pci::{self, VECTORS};
+use stile_virtio::{VECTORS, pci};
 
 /// Address of a BAR that is not decoded.
 const NOWHERE: u64 = u64::MAX;
