@@ -61,8 +61,8 @@ fn served_networks() {
     let text = explain(&config, &[], None);
     let by = "served by service, which can access all of this VM's RAM";
     for line in [
-        &format!("virtio net at 0xa000000, through the emulator as 10.0.2.15, {by}"),
-        &format!("virtio net at 0xa000000, through the emulator as 10.0.2.16, port 2222 leads to 10.0.2.16:22, {by}"),
+        &format!("virtio net at 0001:00:01.0, through the emulator as 10.0.2.15, {by}"),
+        &format!("virtio net at 0001:00:01.0, through the emulator as 10.0.2.16, port 2222 leads to 10.0.2.16:22, {by}"),
         "through the emulator, port 2222 leads to 10.0.2.16:22, QEMU's virtio-net at 0000:00:01.0",
         "2 devices of a, b",
     ] {

@@ -42,7 +42,7 @@ refused! {
     syntax: "[machine\ncpus = 2\n[[vm]]\nkernel = Image\n";
     unknown_keys: "[machin]\n[[vm]]\nkernal = \"Image\"\nmemroy = \"1G\"\ncolour = \"red\"\n[vm.techniques]\nwfi_pasthrough = true\n";
     wrong_types: "[machine]\ncpus = \"2\"\nslice = 5\nmemory = 2.5\n[[vm]]\nkernel = [\"Image\"]\nmemory = 512\npinned = \"yes\"\ncpus = 1\nvcpus = 1e3\ntechniques = true\nname = 1979-05-27\n";
-    bad_values: "[machine]\narch = \"arm64\"\ncpus = 65\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
+    bad_values: "[machine]\narch = \"arm64\"\ncpus = 513\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
     shares: "[[vm]]\nkernel = \"Image\"\nweight = 0\ncap = \"150\"\n[[vm]]\nkernel = \"Image\"\nweight = 10001\ncap = \"0%\"\n[[vm]]\nkernel = \"Image\"\ncap = 50\n";
     nodes: "[machine]\ncpus = 2\nnodes = 3\n[[vm]]\nkernel = \"Image\"\n";
     nodes_of_a_pc: "[machine]\narch = \"x86_64\"\nnodes = 2\n[[vm]]\nkernel = \"Image\"\n";
@@ -57,7 +57,7 @@ refused! {
     same_name_twice: "[[vm]]\nname = \"a\"\nkernel = \"Image\"\n[[vm]]\nname = \"a\"\nkernel = \"Image\"\n";
     cpus_not_there: "[machine]\ncpus = 4\n[[vm]]\nkernel = \"Image\"\ncpus = [0, 4, -1]\n[[vm]]\nkernel = \"Image\"\ncpus = \"2-6\"\n[[vm]]\nkernel = \"Image\"\ncpus = []\n";
     the_only_cpu: "[machine]\ncpus = 1\n[[vm]]\nkernel = \"Image\"\ncpus = [1]\n";
-    cpus_of_no_machine: "[[vm]]\nkernel = \"Image\"\ncpus = [64]\n";
+    cpus_of_no_machine: "[[vm]]\nkernel = \"Image\"\ncpus = [512]\n";
     too_little_memory: "[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"Image\"\nmemory = \"1G\"\n";
     too_many_vms: &"[[vm]]\nkernel = \"Image\"\n".repeat(129);
     one_table_for_vms: "[vm]\nkernel = \"Image\"\n";
