@@ -36,7 +36,10 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     for (number, (served, network)) in (1..).zip(vm.served.iter().zip(networks)) {
         let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
         let leads = network.map(|network| format!(", {}", describe(machine, network))).unwrap_or_default();
-        facts.push(("served device", format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM")));
+        facts.push((
+            "served device",
+            format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM"),
+        ));
     }
     if vm.serves != 0 {
         let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));
