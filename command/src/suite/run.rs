@@ -105,7 +105,9 @@ pub fn run(jobs: usize, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Coun
 
 /// Runs tests of a queue until nobody adds more.
 fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) -> Result<(), Unwritable> {
-    while let Ok(test) = lock(queue).recv() {
+    // In a closure: no worker must keep the lock while its test runs.
+    let next = || lock(queue).recv();
+    while let Ok(test) = next() {
         if lock(state).ended {
             break;
         }
@@ -127,8 +129,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Barrier};
 
     use super::*;
 
@@ -153,6 +155,23 @@ mod tests {
         assert_eq!(runs.load(Ordering::Relaxed), 4);
         assert_eq!(count.passed, 4);
         assert_eq!(count.failed, ["c", "d"]);
+    }
+
+    #[test]
+    fn tests_run_beside_each_other() {
+        let both = Arc::new(Barrier::new(2));
+        let waiting = ["a", "b"].map(|name| {
+            let both = both.clone();
+            Test::of_host(name.to_owned(), move || {
+                both.wait();
+                Ok(())
+            })
+        });
+        let count = run(2, |run| {
+            run.add(waiting);
+            Ok(())
+        });
+        assert_eq!(count.unwrap().passed, 2);
     }
 
     #[test]
