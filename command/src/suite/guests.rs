@@ -59,7 +59,8 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, programs)?);
     }
-    scenarios.extend([reboot(programs.path("reboot")?), reset_in_l2(programs.path("nested")?), idle(programs.path("idle")?)]);
+    scenarios.extend(reboots(&programs.path("reboot")?));
+    scenarios.extend([reset_in_l2(programs.path("nested")?), idle(programs.path("idle")?)]);
     for cpu in ["max", "cortex-a76", "cortex-a57"] {
         scenarios.push(timers(cpu, programs.path("timer")?));
     }
@@ -257,10 +258,13 @@ fn counted_by_emulator(kernel: String) -> Scenario {
 
 /// A reset by the guest in an awkward state, after which the state is that of power-on. (RAM without loaded files is preserved, which tells the
 /// guest that it was reset.)
-fn reboot(kernel: String) -> Scenario {
-    let scenario = Scenario::new("life/guest-reset", "--vcpus 4 --memory 64M --exits").with("--kernel", kernel);
-    let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
-    Scenario { expect, ..scenario }
+fn reboots(kernel: &str) -> [Scenario; 2] {
+    // With a CPU of its own the first vCPU is never put with its timer's interrupt pending.
+    [("life/guest-reset", "--vcpus 4"), ("life/guest-reset-on-1", "--vcpus 1 --smp 1")].map(|(name, cpus)| {
+        let scenario = Scenario::new(name, &format!("{cpus} --memory 64M --exits")).with("--kernel", kernel);
+        let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
+        Scenario { expect, ..scenario }
+    })
 }
 
 /// Resets a VM while a vCPU that shares the CPU is preempted in L2.

@@ -39,7 +39,7 @@ fn main(entry: &Entry) -> ! {
     mark_in_ram().write(0);
     pl031::LR.write(0);
     let mut harness = Harness::new("reboot", entry);
-    harness.run(|| {}, payload::tests![other_cpus_are_off, interrupts_are_off, timers_are_off]);
+    harness.run(|| {}, payload::tests![other_cpus_are_off, interrupts_are_off, timers_are_off, timers_interrupt]);
     harness.end()
 }
 
@@ -89,6 +89,18 @@ fn interrupts_are_off() -> Outcome {
 fn timers_are_off() -> Outcome {
     for timer in Timer::ALL {
         check_eq!(timer.control() & 1, 0, "{timer:?} CTL.ENABLE");
+    }
+    Ok(())
+}
+
+/// The first boot left the virtual timer's interrupt pending, and its CPU at once.
+fn timers_interrupt() -> Outcome {
+    // Nothing is cleared before: that could end what the first boot left.
+    for timer in Timer::ALL {
+        gic::set(Bits::Enable, timer.intid());
+        timer.start(100);
+        check!(wait::until(|| gic::get(Bits::Pending, timer.intid())), "{timer:?} does not interrupt its CPU");
+        timer.stop();
     }
     Ok(())
 }

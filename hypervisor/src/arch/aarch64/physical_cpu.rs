@@ -140,8 +140,9 @@ impl PhysicalCpu for Cpu {
 
     fn power_down(&mut self, loaded: Loaded<'static>) {
         // Pending interrupts are kept for a later start.
-        let _ = interrupts::put(self, loaded.vcpu());
+        let (_, active) = interrupts::put(self, loaded.vcpu());
         interrupts::stop_timers(TIMER_ENABLE);
+        interrupts::deactivate(self, active);
         loaded.context().abandon();
     }
 

@@ -18,7 +18,7 @@ use stile_vgic::Delivery;
 use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::features;
-use crate::arch::aarch64::host::sysreg::write_sysreg;
+use crate::arch::aarch64::host::sysreg::{isb, write_sysreg};
 use crate::vm::Vcpu;
 use behind::set_active;
 pub use behind::{BEHIND, in_front, linked, physical};
@@ -96,6 +96,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
 
 /// Puts a vCPU's interrupt state. Returns whether the vCPU, if it sleeps, must be woken, and its active private interrupts,
 /// for [`deactivate`].
+#[must_use = "a physical interrupt that stays active comes no more"]
 #[inline(always)]
 pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> (bool, u32) {
     let mut interface = Interface::new(cpu.index, vcpu);
@@ -112,7 +113,11 @@ pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> (bool, u32) {
 /// interrupt the next vCPU.
 #[inline(always)]
 pub fn deactivate(cpu: &Cpu, active: u32) {
-    set_active(cpu.index, active, false);
+    if active != 0 {
+        // A store to a device does not wait for the writes of system registers before it.
+        isb();
+        set_active(cpu.index, active, false);
+    }
 }
 
 /// CNTV_CTL_EL0.ENABLE, CNTP_CTL_EL0.ENABLE.
