@@ -60,7 +60,8 @@ fn run<B: Backend>(device: &Device, backend: B, source: impl Fn(&B) -> Option<Bo
     let mut server = Server::new(registers, memory, backend);
     server.come_online();
     tell(supervisor::ONLINE);
-    let mut was_off = false;
+    // The supervisor knows what an earlier process of the device told, at most.
+    let mut told = None;
     let mut has_events = true;
     loop {
         if has_events {
@@ -68,9 +69,10 @@ fn run<B: Backend>(device: &Device, backend: B, source: impl Fn(&B) -> Option<Bo
         } else {
             server.attend_backend();
         }
-        if was_off != server.client_is_off() {
-            was_off = !was_off;
-            tell(if was_off { supervisor::OFF } else { supervisor::ON });
+        let is_off = server.client_is_off();
+        if told != Some(is_off) {
+            told = Some(is_off);
+            tell(if is_off { supervisor::OFF } else { supervisor::ON });
         }
         // Without a driver nobody takes input.
         has_events = device.wait(source(server.backend()).filter(|_| server.has_driver()))?;

@@ -124,6 +124,10 @@ impl<R: Registers, B: Backend> Server<R, B> {
         }
         self.registers.write(server::CONTROL, server::CONTROL_ONLINE);
         self.follow_state();
+        if self.has_driver() {
+            // An earlier server may have died between its use of buffers and the interrupt for them.
+            self.registers.write(server::INTERRUPT, (1 << B::QUEUE_SIZES.len()) - 1);
+        }
     }
 
     /// Handles events and uses buffers until there are none: an interrupt comes when there are again.
@@ -169,7 +173,8 @@ impl<R: Registers, B: Backend> Server<R, B> {
             state = self.registers.read(server::STATE);
         }
         self.client_is_off = state & server::STATE_OFF != 0;
-        if state & status::DRIVER_OK == 0 {
+        // The queues of a client that is off may lead to more and more requests.
+        if self.client_is_off || state & status::DRIVER_OK == 0 {
             self.queues.clear();
         } else if self.queues.is_empty() && state & status::NEEDS_RESET == 0 {
             match self.find_queues() {

@@ -126,6 +126,18 @@ fn the_next_server_goes_on() {
     assert_eq!(client.request(READ, 0, 512).0, 0);
 }
 
+/// The one before has used buffers, and was killed before it interrupted the client.
+#[test]
+fn the_next_server_interrupts_for_the_one_before() {
+    let mut client = WithDisk::new(false);
+    assert_eq!(client.request(READ, 0, 512).0, 0);
+    client.machine.store(client::INTERRUPT_ACK, 1);
+    assert_eq!(client.machine.load(client::INTERRUPT_STATUS), 0);
+    let next = disk(&client.file, false);
+    client.machine.replace_server(next);
+    assert_eq!(client.machine.load(client::INTERRUPT_STATUS), 1);
+}
+
 #[test]
 fn a_client_that_is_off_is_noticed() {
     let mut client = WithDisk::new(false);

@@ -60,6 +60,10 @@ impl Slot {
             self.register(offset).write(value);
         }
         self.follow_state();
+        if self.queue.is_some() {
+            // The server before may have ended between its answers and the interrupt for them.
+            self.register(0x34).write(1);
+        }
     }
 
     /// Where `length` bytes of the client's are here.
