@@ -36,7 +36,7 @@ fn take(input: Input) {
         Input::Command(Command::Ledger) => report::begin(),
         Input::Command(Command::Stop { vm }) => {
             if let Some(vm) = vm::get(usize::from(vm)) {
-                power::end(vm, End::Off);
+                power::end_now(vm, End::Off);
             }
         }
         Input::Command(Command::Control { tag, vm, action }) => control(tag, vm, action),
@@ -63,7 +63,7 @@ fn take(input: Input) {
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {
-                power::end(vm, End::Off);
+                power::end_now(vm, End::Off);
             }
         }
     }

@@ -62,7 +62,7 @@ pub fn start(vm: &'static Vm) {
         }
     };
     if let Some(asked) = asked {
-        end(vm, asked);
+        end_by(vm, asked, true);
     }
 }
 
@@ -110,24 +110,30 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     Step::Enter
 }
 
-/// Ends a VM. Returns immediately; if the caller runs one of its vCPUs, it must leave that next. The first of several
-/// ends counts, but a reset is overridden, so that a guest that resets itself in a loop can be turned off.
+/// Ends a VM for its guest. Returns immediately; if the caller runs one of its vCPUs, it must leave that next. The first
+/// of several ends counts, but a reset by the guest is overridden.
 pub fn end(vm: &'static Vm, end: End) {
+    end_by(vm, end, false);
+}
+
+/// Ends a VM for its guest or for the operator, who can turn off a VM whose guest resets it in a loop, and whose reset
+/// stays one, whatever the guest does meanwhile.
+fn end_by(vm: &'static Vm, end: End, operator: bool) {
+    let overrides = |asked: End| match asked {
+        End::Reset => end != End::Reset,
+        End::Restart => operator && end != End::Restart,
+        _ => false,
+    };
     {
         let mut state = vm.power.state.lock();
         match &mut *state {
             State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
-            State::Starting(asked) if asked.is_none_or(End::is_reset) => {
-                if !(*asked == Some(End::Restart) && end == End::Reset) {
-                    *asked = Some(end);
-                }
+            State::Starting(asked) if asked.is_none_or(overrides) => {
+                *asked = Some(end);
                 return;
             }
-            State::Ending(asked) if asked.is_reset() => {
-                // The operator's reset stays one, whatever the guest does meanwhile.
-                if !end.is_reset() || end == End::Restart {
-                    *asked = end;
-                }
+            State::Ending(asked) if overrides(*asked) => {
+                *asked = end;
                 return;
             }
             _ => return,
@@ -167,7 +173,7 @@ pub fn end_now(vm: &'static Vm, how: End) -> Answer {
     if matches!(*vm.power.state.lock(), State::Off | State::Ended | State::Destroying(_) | State::Gone) {
         return Answer::WrongState;
     }
-    end(vm, how);
+    end_by(vm, how, true);
     Answer::Done
 }
 
