@@ -56,6 +56,8 @@ const AT_ONCE: usize = 16 << 10;
 /// memory.
 pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
     let number = usize::from(vm);
+    // Another operator may use the same tag.
+    let _ = CREATED.compare_exchange(tag, 0, Ordering::Relaxed, Ordering::Relaxed);
     let old = UPLOAD.lock().take();
     let same = match old {
         Some(old) if old.vm == number && old.creation.is_none() => Some(old),
@@ -210,6 +212,7 @@ impl fmt::Display for Refusal {
 /// Begins the VM, or creates another piece of it. Returns it once it is complete.
 fn make(upload: &mut Upload, crc: u32, for_snapshot: bool) -> Result<Option<&'static Vm>, Refusal> {
     match &mut upload.creation {
+        Some(creation) if creation.is_for_snapshot() != for_snapshot => Err(Refusal::Other("another command has begun with it")),
         Some(creation) => creation.advance().map_err(Refusal::Other),
         None => {
             let creation = begin_vm(upload.vm, bytes_of(upload, crc)?, for_snapshot)?;

@@ -53,6 +53,11 @@ impl Creation {
         Creation { resets: true, ..self }
     }
 
+    /// Whether it is [`for_snapshot`](Self::for_snapshot).
+    pub const fn is_for_snapshot(&self) -> bool {
+        self.resets
+    }
+
     /// Creates a bounded piece of the VM. Returns the VM once it is complete.
     ///
     /// # Errors
