@@ -2,7 +2,7 @@
 
 use crate::exits::VMCALL;
 use crate::field::{self, entry, exit, primary};
-use crate::test::{Outcome, Test, check, same};
+use crate::test::{Outcome, Test, check, is_guest, same};
 use crate::vmcs::{BITMAP, EPT, clear, code, enable, enable_ept, fresh, get, may, page, poke, run, set};
 
 pub const ALL: &[Test] = &[
@@ -112,7 +112,8 @@ fn denied() -> Outcome {
     same!(run(&mut registers, false), Ok(48), "the exit");
     same!(get(field::EXIT_QUALIFICATION) & 0x1bf, 1, "the qualification");
     same!(get(field::GUEST_PHYSICAL) & !0x1f, get(field::GUEST_CR3) & !0x1f, "the address");
-    same!(get(field::GUEST_CR0) & 1 << 30, 0, "CR0.CD");
+    // Bochs 3.0 writes CR0 before it reads the PDPTEs.
+    check!(!is_guest() || get(field::GUEST_CR0) & 1 << 30 == 0, "CR0.CD");
     check!((start..start + 16).contains(&get(field::GUEST_RIP)), "RIP");
     // With accessed and dirty flags it is a read, too.
     poke(EPT + 2, 511, page(POINTERS) & !(LARGE - 1) | 0xb5);
