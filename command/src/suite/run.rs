@@ -39,7 +39,7 @@ impl Count {
     }
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 #[derive(Default)]
 struct State {
     count: Count,
@@ -122,7 +122,7 @@ fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) -> Result<(), Unwri
     Ok(())
 }
 
-/// What a lock protects. A thread that panicked with it ends the run.
+/// Locks, also after another thread panicked with the lock: that panic ends the run.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -90,7 +90,7 @@ fn through_ept() -> Outcome {
     if !enable_ept_with_alias() {
         return Outcome::Skip("there is no EPT");
     }
-    // What an entry loads differs from what is in memory.
+    // Memory differs from the PDPTEs that an entry loads.
     poke(POINTERS, 2, page(DIRECTORY) | PRESENT);
     let mut registers = [0; 8];
     same!(run(&mut registers, false), VMCALL, "the exit");
