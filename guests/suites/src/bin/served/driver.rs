@@ -93,7 +93,8 @@ fn send(kind: u32, sector: u64) {
     function::kick();
 }
 
-/// Makes a request, and waits for its interrupt.
+/// Makes a request, and waits for its answer and an interrupt. There may be more interrupts: a server that comes back sends one
+/// to each client.
 fn request(kind: u32, sector: u64) -> Outcome {
     irq::clear();
     let before = read16(queue() + place::USED + 2);
@@ -105,9 +106,9 @@ fn request(kind: u32, sector: u64) -> Outcome {
             payload::instruction!("wfi");
         }
         irq::take();
-        irq::count(0) != 0
+        irq::count(0) != 0 && read16(queue() + place::USED + 2) != before
     });
-    check!(answered, "request {kind:#x} of sector {sector} is not answered");
+    check!(answered, "request {kind:#x} of sector {sector} is not answered after {} interrupts", irq::count(0));
     check_eq!(irq::nth(0, 0), INTID, "interrupt");
     barrier();
     check_eq!(read16(queue() + place::USED + 2), before.wrapping_add(1), "used index");
