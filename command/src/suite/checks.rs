@@ -1,7 +1,8 @@
 //! The tests that are commands of cargo's: formatting and lints.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use super::test::run_program;
 use stile::cargo;
 use stile::config::Arch;
 
@@ -48,12 +49,7 @@ pub fn all() -> Vec<Check> {
 impl Check {
     /// Runs the command. The error is its output.
     pub fn run(&self) -> Result<(), String> {
-        let output = (self.command)().stdin(Stdio::null()).output().map_err(|error| format!("cargo does not run: {error}"))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-        Err(format!("{text}{errors}cargo ended with {}", output.status))
+        run_program(&mut (self.command)())
     }
 }
 

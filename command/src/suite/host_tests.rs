@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use rustix::process::Signal;
 use serde::Deserialize;
 
-use super::test::Test;
+use super::test::{Test, run_program};
 use stile::cargo::{self, Artifact};
-use stile::child::end_with_parent;
 
 /// Name of the check that builds them, and prefix of their names.
 pub const NAME: &str = "unit";
@@ -53,14 +51,8 @@ fn test(artifact: Artifact, variables: &BTreeMap<String, String>) -> Option<Test
 /// Runs a program in its package's folder, as cargo does. The error is its output.
 fn run(program: &Path, dir: &Path, variables: &BTreeMap<String, String>) -> Result<(), String> {
     let mut command = Command::new(program);
-    command.current_dir(dir).env("CARGO_MANIFEST_DIR", dir).envs(variables).stdin(Stdio::null());
-    let output =
-        end_with_parent(&mut command, Signal::TERM).output().map_err(|error| format!("{} does not run: {error}", program.display()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    Err(format!("{text}{errors}{} ended with {}", program.display(), output.status))
+    command.current_dir(dir).env("CARGO_MANIFEST_DIR", dir).envs(variables);
+    run_program(&mut command)
 }
 
 #[cfg(test)]

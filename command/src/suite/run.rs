@@ -40,11 +40,10 @@ impl Count {
 }
 
 /// State that the threads of a run share.
-#[derive(Default)]
 struct State {
     count: Count,
-    /// Standard output could not be written, or what tests need could not be made: no further test starts.
-    ended: bool,
+    /// An error ends the run: no further test starts.
+    end: Result<()>,
 }
 
 /// A run, for the thread that prepares its tests.
@@ -85,41 +84,41 @@ impl Run<'_> {
 /// # Errors
 /// `prepare` fails, or standard output can't be written: tests that run end, and no further one starts.
 pub fn run(jobs: usize, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Count> {
-    let state = Mutex::new(State::default());
+    let state = Mutex::new(State { count: Count::default(), end: Ok(()) });
     let (busy, busy_tests) = mpsc::channel();
     let (waiting, waiting_tests) = mpsc::channel();
     let [busy_tests, waiting_tests] = [Mutex::new(busy_tests), Mutex::new(waiting_tests)];
-    let shared = &state;
     thread::scope(|scope| {
-        let worker = |queue| scope.spawn(move || work(queue, shared));
-        let workers: Vec<_> = std::iter::once(&waiting_tests).chain(std::iter::repeat_n(&busy_tests, jobs)).map(worker).collect();
-        let prepared = prepare(&Run { state: shared, busy, waiting });
-        lock(shared).ended |= prepared.is_err();
-        let results: Vec<_> =
-            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
-        prepared?;
-        Ok::<(), anyhow::Error>(results.into_iter().collect::<Result<(), Unwritable>>()?)
-    })?;
-    Ok(state.into_inner().unwrap_or_else(PoisonError::into_inner).count)
+        for queue in std::iter::once(&waiting_tests).chain(std::iter::repeat_n(&busy_tests, jobs)) {
+            scope.spawn(|| work(queue, &state));
+        }
+        let prepared = prepare(&Run { state: &state, busy, waiting });
+        let mut state = lock(&state);
+        if state.end.is_ok() {
+            state.end = prepared;
+        }
+    });
+    let State { count, end } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    end.map(|()| count)
 }
 
 /// Runs tests of a queue until nobody adds more.
-fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) -> Result<(), Unwritable> {
+fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) {
     // In a closure: no worker must keep the lock while its test runs.
     let next = || lock(queue).recv();
     while let Ok(test) = next() {
-        if lock(state).ended {
-            break;
+        if lock(state).end.is_err() {
+            return;
         }
         let start = Instant::now();
         let result = test.run();
-        let mut state = lock(state);
-        if let Err(error) = state.count.add(&test.name, start, result) {
-            state.ended = true;
-            return Err(error);
+        let State { count, end } = &mut *lock(state);
+        if let Err(error) = count.add(&test.name, start, result)
+            && end.is_ok()
+        {
+            *end = Err(error.into());
         }
     }
-    Ok(())
 }
 
 /// Locks, also after another thread panicked with the lock: that panic ends the run.
@@ -179,8 +178,8 @@ mod tests {
         let (sender, queue) = mpsc::channel();
         sender.send(Test::of_host("late".to_owned(), || panic!("it started"))).unwrap();
         drop(sender);
-        let state = State { ended: true, ..State::default() };
-        work(&Mutex::new(queue), &Mutex::new(state)).unwrap();
+        let state = State { count: Count::default(), end: Err(anyhow::anyhow!("no compiler")) };
+        work(&Mutex::new(queue), &Mutex::new(state));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! A test that can run beside others.
 
+use std::process::{Command, Stdio};
+
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::scenario::Scenario;
+use stile::child::end_with_parent;
 use stile::config::Arch;
 
 /// A test that can run beside others.
@@ -39,4 +43,16 @@ impl Test {
     pub fn run(&self) -> Result<(), String> {
         (self.run)()
     }
+}
+
+/// Runs a program without input. The error is its output.
+pub fn run_program(command: &mut Command) -> Result<(), String> {
+    let ended = end_with_parent(command.stdin(Stdio::null()), Signal::TERM).output();
+    let program = command.get_program().display();
+    let output = ended.map_err(|error| format!("{program} does not run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    Err(format!("{text}{errors}{program} ended with {}", output.status))
 }
