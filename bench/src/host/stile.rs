@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use stile_blob::{Interrupts, IpiAccess, Techniques};
+use stile_board::CpuSet;
 
 use super::{Figure, Outside, Request, figure};
 use crate::counts::Section;
@@ -157,7 +158,7 @@ fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
     let arch = request.platform.arch;
     if request.techniques.interrupts == Interrupts::Direct {
         // With dedicated CPUs, and one more for Stile's interrupts.
-        let vm = VmConfig { pinned: true, cpus: stile_board::CpuSet::first_few(needs.cpus() as usize), ..vm };
+        let vm = VmConfig { pinned: true, cpus: CpuSet::first_few(needs.cpus() as usize), ..vm };
         return under_stile::machine(arch, vm, needs.cpus() + 1, request.cpu);
     }
     under_stile::machine(arch, vm, needs.cpus(), request.cpu)

@@ -18,9 +18,8 @@ pub fn cpus_of_vm(vm: &VmConfig, present: &CpuSet) -> CpuSet {
 pub fn nodes_of_vm(config: &MachineConfig, vm: &VmConfig) -> Option<String> {
     let all = config.node_cpus();
     let cpus = cpus_of_vm(vm, &config.present_cpus());
-    let nodes =
-        (0..).zip(&all).filter(|(_, of_node)| (*of_node).clone().filter_map(|cpu| CpuId::new(cpu as usize)).any(|cpu| cpus.contains(cpu)));
-    let nodes: Vec<usize> = nodes.map(|(node, _)| node).collect();
+    let is_near = |cpu: u32| CpuId::new(cpu as usize).is_some_and(|cpu| cpus.contains(cpu));
+    let nodes: Vec<usize> = (0..).zip(&all).filter(|(_, of_node)| (*of_node).clone().any(is_near)).map(|(node, _)| node).collect();
     match nodes.len() {
         0 => None,
         n if n == all.len() => Some("all: its memory may be on any".to_owned()),

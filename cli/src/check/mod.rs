@@ -12,12 +12,12 @@ mod vm;
 use std::{fmt::Write as _, ops::Range};
 
 use affinity::{cpus_of, cpus_of_vm};
+use stile_board::CpuSet;
 use stile_board::footprint::{self, Footprint};
-use stile_board::{CpuId, CpuSet};
 use text::{line, table};
 
 use crate::{
-    config::{Arch, MachineConfig, units},
+    config::{Arch, MachineConfig, VmConfig, units},
     image::VmPlan,
 };
 
@@ -81,19 +81,16 @@ fn cpus(text: &mut String, config: &MachineConfig) {
     let present = &config.present_cpus();
     let mut header = vec!["CPU"];
     header.extend(config.vms.iter().map(|vm| &vm.name[..]));
-    let mut rows: Vec<(Range<u32>, Vec<String>)> = Vec::new();
-    for cpu in 0..config.cpus {
-        let row: Vec<String> = config
-            .vms
-            .iter()
-            .map(|vm| {
-                let list = units::runs(
-                    (0..vm.vcpus.into())
-                        .filter(|&vcpu| CpuId::new(cpu as usize).is_some_and(|cpu| cpus_of(vm, vcpu, present).contains(cpu))),
-                );
-                if list.is_empty() { "-".to_owned() } else { list }
-            })
-            .collect();
+    let of_vm = |vm: &VmConfig| (0..usize::from(vm.vcpus)).map(|vcpu| cpus_of(vm, vcpu, present)).collect::<Vec<_>>();
+    let of_vms: Vec<Vec<CpuSet>> = config.vms.iter().map(of_vm).collect();
+    let mut rows: Vec<(Range<usize>, Vec<String>)> = Vec::new();
+    for cpu in present.iter() {
+        let vcpus = |of_vm: &Vec<CpuSet>| {
+            let list = units::runs((0..).zip(of_vm).filter(|(_, cpus)| cpus.contains(cpu)).map(|(vcpu, _)| vcpu));
+            if list.is_empty() { "-".to_owned() } else { list }
+        };
+        let row: Vec<String> = of_vms.iter().map(vcpus).collect();
+        let cpu = cpu.index();
         // CPUs that are alike share a row.
         match rows.last_mut() {
             Some((cpus, last)) if *last == row => cpus.end = cpu + 1,

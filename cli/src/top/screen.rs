@@ -27,6 +27,7 @@ const ROWS_HEAD: [&str; 5] = ["VM-EXIT", "EXITS/S", "TIME%", "AVG", "EXITS"];
 const KEYS: &str = "q leave  up/down select  v VMs/vCPUs  s sort  r reasons/sub-reasons  / filter";
 
 /// The user's choices.
+#[derive(Default)]
 struct Screen {
     by_vcpu: bool,
     /// Reasons without their sub-reasons.
@@ -204,8 +205,7 @@ impl Screen {
 
 /// Shows the screen until the user leaves.
 pub fn run(mut source: Source, first: Sample, args: &TopArgs, interval: Duration) -> Result<u8> {
-    let mut screen =
-        Screen { by_vcpu: args.vcpus, by_reason: false, order: args.sort, filter: args.filter.clone(), typing: false, selected: None };
+    let mut screen = Screen { by_vcpu: args.vcpus, order: args.sort, filter: args.filter.clone(), ..Screen::default() };
     let (mut terminal, _cleanup) = cleanup::restoring(restore, ratatui::try_init).context("setting up the terminal")?;
     let result = follow(&mut terminal, &mut screen, &mut source, first, interval);
     restore();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn numbers_are_whole_on_a_narrow_screen() {
-        let screen = Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
+        let screen = Screen::default();
         let mut shown = shown();
         shown[0].exits_taken = 123_456_789;
         let mut terminal = Terminal::new(TestBackend::new(64, 20)).unwrap();
@@ -309,8 +309,7 @@ mod tests {
 
     #[test]
     fn the_screen_shows_the_reasons_of_the_selected_one() {
-        let mut screen =
-            Screen { by_vcpu: true, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
+        let mut screen = Screen { by_vcpu: true, ..Screen::default() };
         let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
         let mut draw = |screen: &Screen| {
             terminal.draw(|frame| screen.draw(frame, &shown(), "m")).unwrap();
@@ -336,8 +335,7 @@ mod tests {
 
     #[test]
     fn the_selected_one_stays_selected_where_the_order_changes() {
-        let mut screen =
-            Screen { by_vcpu: false, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: None };
+        let mut screen = Screen::default();
         let mut shown = shown();
         assert_eq!(screen.place(&shown), 0);
         assert!(!screen.key(KeyCode::Up, &shown) && screen.place(&shown) == 0);

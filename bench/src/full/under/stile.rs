@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use stile_blob::{Interrupts, Techniques};
+use stile_board::CpuSet;
 
 use super::job::{Counts, Job, confirm, vm};
 use crate::emulate;
@@ -14,7 +15,7 @@ use stile::image::VmFiles;
 pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(job.arch)?;
     let vcpus = u32::from(job.work.vcpus);
-    let vm = VmConfig { cpus: stile_board::CpuSet::first_few(vcpus as usize), techniques, ..vm(job) };
+    let vm = VmConfig { cpus: CpuSet::first_few(vcpus as usize), techniques, ..vm(job) };
     let cpus = vcpus + u32::from(techniques.interrupts == Interrupts::Direct);
     let config = under_stile::machine(job.arch, vm, cpus, job.cpu);
     let bootargs = system::bootargs(job.arch, job.work, job.units, techniques.ipi);
