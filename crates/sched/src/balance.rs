@@ -17,20 +17,6 @@ const WINDOW: usize = 63;
 /// Attempts to steal from the CPU with the highest load of those left. From then on a CPU tries the others in order.
 const BEST: usize = 4;
 
-/// The affinity of a vCPU according to its VM's configuration.
-///
-/// `cpus` are the CPUs that the VM may use, masked by `online`; an empty set means all. If the VM is
-/// `pinned`, vCPU i gets CPU number i of them, modulo their number. The result is empty only if none of the
-/// CPUs is online.
-pub fn affinity(cpus: CpuSet, pinned: bool, vcpu: u8, online: CpuSet) -> CpuSet {
-    let cpus = if cpus.is_empty() { online } else { cpus.and(&online) };
-    if !pinned {
-        return cpus;
-    }
-    let place = usize::from(vcpu).checked_rem(cpus.len()).unwrap_or(0);
-    cpus.iter().nth(place).map_or(CpuSet::EMPTY, CpuSet::from)
-}
-
 impl Locked<'_> {
     /// Selects the CPU for a vCPU that becomes ready, and takes its lock: without that the vCPU stays with its CPU.
     pub(crate) fn place(&mut self, vcpu: VcpuId) -> CpuId {
@@ -302,9 +288,9 @@ impl Locked<'_> {
         if others.len() <= WINDOW {
             return others;
         }
-        let compared = self[cpu].compared.unwrap_or(cpu);
-        let window: CpuSet = others.iter_after(compared).take(WINDOW).collect();
-        self[cpu].compared = others.iter_after(compared).nth(WINDOW - 1);
+        let mut compared = self[cpu].compared.unwrap_or(cpu);
+        let window = others.iter_after(compared).take(WINDOW).inspect(|&other| compared = other).collect();
+        self[cpu].compared = Some(compared);
         window
     }
 
@@ -317,10 +303,10 @@ impl Locked<'_> {
         weights
     }
 
-    /// The least loaded CPU of a set, without `near`. Ties go to the next CPU after `near`, so that
+    /// The least loaded CPU of a set that does not contain `near`. Ties go to the next CPU after `near`, so that
     /// repeatedly migrated vCPUs reach all of them.
     fn lightest(&self, cpus: &CpuSet, near: CpuId, weights: &[u64; CPUS]) -> Option<CpuId> {
-        cpus.except(near).iter_after(near).min_by_key(|cpu| weights[cpu.index()])
+        cpus.iter_after(near).min_by_key(|cpu| weights[cpu.index()])
     }
 
     /// Number of vCPUs running or queued on a CPU.

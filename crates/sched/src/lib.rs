@@ -65,7 +65,6 @@ mod throttle;
 mod vcpu;
 mod vm;
 
-pub use balance::affinity;
 pub use id::{CPUS, VCPUS, VcpuId};
 pub use locked::Locked;
 pub use scheduler::Scheduler;

@@ -70,8 +70,8 @@ impl Scheduler {
         self.table.shared().online.get()
     }
 
-    /// Sets a vCPU's affinity to the online CPUs of `cpus`. See [`affinity`](crate::affinity). A VM's vCPUs are configured
-    /// one after the other. All of them that may use several CPUs may use the same, those that are configured last.
+    /// Sets a vCPU's affinity to the online CPUs of `cpus`. A VM's vCPUs are configured one after the other. Those that may
+    /// use several CPUs share one affinity: the one configured last.
     ///
     /// # Errors
     /// [`StartError::NotOff`] if the vCPU isn't off; [`StartError::NoCpu`] if none of the CPUs is online.

@@ -220,7 +220,7 @@ impl Load {
         self.usable.get()
     }
 
-    /// Whether a vCPU that waits here may use another CPU; only a hint.
+    /// Whether a vCPU that waits here may use `cpu`, another CPU; only a hint.
     pub(crate) fn is_usable_by(&self, cpu: CpuId) -> bool {
         self.usable.contains(cpu)
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::machine::Machine;
 use super::{cpu, cpus, number, vcpu};
 use crate::id::VmSet;
-use crate::{CPUS, CpuId, CpuSet, Kicks, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VCPUS, VcpuId, affinity};
+use crate::{CPUS, CpuId, Kicks, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VCPUS, VcpuId};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 
 fn next(switch: Switch) -> Option<(usize, Loading)> {
@@ -344,16 +344,6 @@ fn times_account_running_and_waiting() {
     let times = |index, now| machine.scheduler.times(vcpu(index), now);
     assert_eq!(times(0, 18), Times { ran: 13, waited: 5 });
     assert_eq!(times(1, 18), Times { ran: 5, waited: 10 });
-}
-
-#[test]
-fn affinities() {
-    let online = cpus(0b1111);
-    assert_eq!(affinity(CpuSet::EMPTY, false, 3, online), online);
-    assert_eq!(affinity(cpus(0b110_0110), false, 0, online), cpus(0b0110));
-    let pinned = |vcpu| affinity(cpus(0b1011), true, vcpu, online);
-    assert_eq!([0, 1, 2, 3, 4].map(pinned), [0b0001, 0b0010, 0b1000, 0b0001, 0b0010].map(cpus));
-    assert_eq!(affinity(cpus(0b1_0000), true, 0, online), CpuSet::EMPTY);
 }
 
 #[test]
