@@ -50,8 +50,8 @@ impl Shortcuts {
         Requests(0)
     }
 
-    /// Delivers the SPIs of taken requests that have shortcuts. Returns the requests that are left; all of them if there
-    /// is a change to sync with, which was requested before: it may concern these SPIs.
+    /// Delivers the SPIs of taken requests that have shortcuts, and returns the remaining requests. Delivers nothing if a
+    /// sync with changes is requested, too: they may concern these SPIs, and come first.
     #[inline(always)]
     pub fn raise_posted<L: ListRegisters>(&self, requests: Requests, lrs: &mut L) -> Requests {
         if requests.is_behind_changes() {

@@ -217,7 +217,7 @@ impl Requests {
         self.0 & PendingRequests::SPIS != 0
     }
 
-    /// Whether there are changes, which must be synced before posted SPIs: they may have been made before.
+    /// Whether a sync with changes is requested. It must precede the delivery of posted SPIs: the changes may be older.
     #[inline(always)]
     pub(crate) const fn is_behind_changes(self) -> bool {
         self.0 & (PendingRequests::PRIVATE | PendingRequests::CHANGES) != 0

@@ -366,18 +366,23 @@ fn interrupts_of_a_disabled_group_need_no_maintenance_until_it_is_enabled() {
     }
 }
 
+/// Has `raise` make edge-triggered SPI `intid` pending three times, and leaves it so. Once the SPI is resident, that reads
+/// and writes one list register, whether it is active or not.
+fn raise_resident_spi(machine: &mut Machine, intid: u32, raise: impl Fn(&mut Machine)) {
+    machine.write_distributor(0xc00 + intid / 16 * 4, 0xaaaa_aaaa);
+    raise(machine);
+    assert_eq!(machine.acknowledge(0), Some(intid));
+    assert_eq!(accesses(machine, 0, &raise), 2);
+    machine.end(0);
+    assert_eq!(machine.acknowledge(0), Some(intid), "it came while it was active");
+    machine.end(0);
+    assert_eq!(accesses(machine, 0, &raise), 2);
+}
+
 #[test]
 fn a_resident_spi_is_pulsed_in_its_list_register() {
     let mut machine = machine(4);
-    machine.write_distributor(0xc00 + 40 / 16 * 4, 0xaaaa_aaaa);
-    machine.pulse(40);
-    // The first read finds it invalid or active: one list register is read and written.
-    assert_eq!(machine.acknowledge(0), Some(40));
-    assert_eq!(accesses(&mut machine, 0, |machine| machine.pulse(40)), 2);
-    machine.end(0);
-    assert_eq!(machine.acknowledge(0), Some(40), "it came while it was active");
-    machine.end(0);
-    assert_eq!(accesses(&mut machine, 0, |machine| machine.pulse(40)), 2);
+    raise_resident_spi(&mut machine, 40, |machine| machine.pulse(40));
     assert_eq!(machine.acknowledge(0), Some(40));
     machine.end(0);
     assert_eq!(machine.acknowledge(0), None);
@@ -386,15 +391,8 @@ fn a_resident_spi_is_pulsed_in_its_list_register() {
 #[test]
 fn a_posted_spi_takes_one_list_register() {
     let mut machine = machine(4);
-    machine.write_distributor(0xc00 + 48 / 16 * 4, 0xaaaa_aaaa);
-    machine.post(0, 48);
-    // By its shortcut, which reads one list register and writes it, whether active or not.
-    assert_eq!(machine.acknowledge(0), Some(48));
-    assert_eq!(accesses(&mut machine, 0, |machine| machine.post(0, 48)), 2);
-    machine.end(0);
-    assert_eq!(machine.acknowledge(0), Some(48), "it came while it was active");
-    machine.end(0);
-    assert_eq!(accesses(&mut machine, 0, |machine| machine.post(0, 48)), 2);
+    // By its shortcut.
+    raise_resident_spi(&mut machine, 48, |machine| machine.post(0, 48));
     assert_eq!(machine.read_distributor(0x204) >> 16 & 1, 1, "it reads as pending");
     assert_eq!(machine.acknowledge(0), Some(48));
     machine.end(0);

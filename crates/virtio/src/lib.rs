@@ -1,8 +1,9 @@
 //! A virtio transport, with the driver in one VM (the client) and the device in another (the server).
 //!
-//! [`Transport`] has two register files: the client's, those of a PCI function ([`pci`]), which are translated to the
-//! numbers of Virtio 1.2, section 4.2.2, MMIO version 2 ([`client`]); and the server's, by which the server offers features, learns where the queues are, and signals completions. Queues themselves are in the
-//! client's memory, which neither side's registers access.
+//! [`Transport`] has two register files. The client's is that of a PCI function ([`pci`]), whose registers are translated
+//! to those of Virtio 1.2, section 4.2.2, MMIO version 2 ([`client`]). By the other one ([`server`]) the server offers
+//! features, learns where the queues are, and signals completions. Queues themselves are in the client's memory, which
+//! neither side's registers access.
 //!
 //! Both sides are untrusted: any access has a defined effect, which is bounded and confined to this transport.
 //!

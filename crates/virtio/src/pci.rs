@@ -5,7 +5,7 @@
 
 use crate::features::half;
 use crate::transport::{Effect, Transport};
-use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client};
+use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client, server};
 
 /// Size of the only BAR, in bytes: BAR 0, of 32 bits.
 pub const SIZE: u64 = 0x1000;
@@ -144,7 +144,7 @@ impl Transport {
             common::NUM_QUEUES => QUEUES as u32,
             common::QUEUE_SELECT => self.client_queue,
             common::CONFIG_VECTOR => self.vectors[QUEUES].into(),
-            common::QUEUE_VECTOR => self.vectors.get(self.chosen()).copied().unwrap_or(NO_VECTOR).into(),
+            common::QUEUE_VECTOR => self.vectors[..QUEUES].get(self.client_queue as usize).copied().unwrap_or(NO_VECTOR).into(),
             common::QUEUE_DESC..common::QUEUE_DRIVER => halves(queue.descriptors, common::QUEUE_DESC),
             common::QUEUE_DRIVER..common::QUEUE_DEVICE => halves(queue.driver, common::QUEUE_DRIVER),
             common::QUEUE_DEVICE..common::SIZE => halves(queue.device, common::QUEUE_DEVICE),
@@ -181,8 +181,7 @@ impl Transport {
                 return Effect::Nothing;
             }
             common::QUEUE_VECTOR => {
-                let chosen = self.chosen();
-                if let Some(vector) = self.vectors.get_mut(chosen) {
+                if let Some(vector) = self.vectors[..QUEUES].get_mut(self.client_queue as usize) {
                     *vector = valid(value);
                 }
                 return Effect::Nothing;
@@ -190,11 +189,6 @@ impl Transport {
             _ => return Effect::Nothing,
         };
         self.write(register, 4, value)
-    }
-
-    /// Index of the chosen queue in `vectors`; out of range if there is no such queue.
-    const fn chosen(&self) -> usize {
-        if (self.client_queue as usize) < QUEUES { self.client_queue as usize } else { VECTORS }
     }
 
     /// The size of a queue that the driver enables without having chosen one is the maximum.
@@ -212,9 +206,8 @@ impl Transport {
     #[inline]
     pub fn vectors(&self, causes: u32) -> u32 {
         let bit = |vector: u16| 1u32.checked_shl(vector.into()).unwrap_or(0);
-        let config = if causes & crate::server::CONFIG_CHANGED != 0 { bit(self.vectors[QUEUES]) } else { 0 };
-        let mut rest = causes & crate::server::QUEUES_MASK;
-        let mut vectors = config;
+        let mut vectors = if causes & server::CONFIG_CHANGED != 0 { bit(self.vectors[QUEUES]) } else { 0 };
+        let mut rest = causes & server::QUEUES_MASK;
         while rest != 0 {
             vectors |= bit(self.vectors[rest.trailing_zeros() as usize % VECTORS]);
             rest &= rest - 1;
