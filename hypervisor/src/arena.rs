@@ -31,7 +31,7 @@ struct Blocks {
     taken: heapless::Vec<Range<u64>, BLOCKS>,
     /// Unused part of the last block.
     rest: Range<u64>,
-    /// End of the part of `rest` that is clear, which begins with it.
+    /// End of the clear part at the start of `rest`; at or below that start if none of it is clear.
     clear: u64,
     /// Head of the list of freed frames, each of which starts with the address of the next; 0 ends the list.
     freed: u64,
@@ -87,15 +87,15 @@ impl Arena {
         Ok(address)
     }
 
-    /// Clears a bounded piece of memory for allocations of `size` bytes, pages each, that follow. Returns whether all of it
-    /// is clear, so that they take little time.
+    /// Clears a bounded piece of the memory for the next allocations, of whole pages and `size` bytes in total. Returns
+    /// whether all of that memory is clear: the allocations then take little time.
     ///
     /// # Errors
     /// [`NO_MEMORY`].
     pub fn clear_ahead(&self, size: u64) -> Result<bool, &'static str> {
         let mut blocks = self.0.lock();
-        if blocks.rest.end - blocks.rest.start < size && !blocks.extend(size) {
-            return Err(NO_MEMORY);
+        if blocks.rest.end - blocks.rest.start < size {
+            blocks.extend(size).ok_or(NO_MEMORY)?;
         }
         let start = blocks.clear.max(blocks.rest.start);
         if start >= blocks.rest.start + size {
@@ -162,15 +162,12 @@ impl Blocks {
         Some((start, self.clear.saturating_sub(start).min(size)))
     }
 
-    /// Begins another block, for allocations of `size` bytes each. Returns false if no memory is left.
-    fn extend(&mut self, size: u64) -> bool {
+    /// Begins another block, for allocations of `size` bytes each. `None` if no memory is left.
+    fn extend(&mut self, size: u64) -> Option<()> {
         let size = size.next_multiple_of(PAGE_SIZE);
         let several = ((self.size() / 2).max(LEAST_BLOCK) / size).max(1) * size;
-        let block = self.block(several, size);
-        if let Some(block) = block.clone() {
-            (self.rest, self.clear) = (block, 0);
-        }
-        block.is_some()
+        (self.rest, self.clear) = (self.block(several, size)?, 0);
+        Some(())
     }
 
     /// Takes a block of `wanted` bytes, or of `size`.

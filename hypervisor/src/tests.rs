@@ -535,7 +535,6 @@ fn an_operators_reset_is_not_the_guests(machine: &mut Simulation, configuration:
     let vm = vm::create(number, &config, files).unwrap();
     CREATED.fetch_add(1, Ordering::Relaxed);
     power::start(vm);
-    let mut restarts = 0;
     for _ in 0..20 {
         if power::turn_on(vm) == Answer::Done {
             DONE[3].fetch_add(1, Ordering::Relaxed);
@@ -554,12 +553,10 @@ fn an_operators_reset_is_not_the_guests(machine: &mut Simulation, configuration:
             fate.is_some()
         });
         assert!(matches!(fate, Some(VmState::Restarted(_))), "{fate:?}");
-        restarts += 1;
         for _ in 0..random(50) {
             assert!(machine.step());
         }
     }
-    assert_eq!(restarts, 20);
 }
 
 /// Each allocation that the creation of a VM makes fails in turn: it is refused, nothing is left behind, and the number can be used again.

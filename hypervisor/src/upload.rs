@@ -31,12 +31,12 @@ struct Upload {
 }
 
 impl Upload {
-    /// Frees what was created of the VM.
-    fn undo(&self) {
+    /// Frees what was created of the VM, and passes its number to `abandon`, which frees the rest.
+    fn undo(&self, abandon: impl FnOnce(usize)) {
         if let Some(creation) = &self.creation {
             creation.abandon();
         }
-        retire::abandon(self.vm);
+        abandon(self.vm);
     }
 }
 
@@ -61,12 +61,11 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
     let old = UPLOAD.lock().take();
     let same = match old {
         Some(old) if old.vm == number && old.creation.is_none() => Some(old),
-        other => {
-            if let Some(other) = other {
-                other.undo();
-            }
+        Some(other) => {
+            other.undo(retire::abandon);
             None
         }
+        None => None,
     };
     let free = memory::available();
     let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
@@ -101,12 +100,7 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
 pub fn abandon(tag: u32, upload: u32) {
     let old = UPLOAD.lock().take_if(|old| old.tag == upload);
     match old {
-        Some(old) => {
-            if let Some(creation) = &old.creation {
-                creation.abandon();
-            }
-            retire::abandon_for(tag, old.vm);
-        }
+        Some(old) => old.undo(|vm| retire::abandon_for(tag, vm)),
         None => console::event(&Event::Answer { tag, answer: Answer::Done }),
     }
 }
@@ -188,7 +182,7 @@ pub fn create(tag: u32, crc: u32, for_snapshot: bool, then: impl FnOnce(&'static
             // Before the package is freed, whose text it may contain.
             console::refuse(tag, format_args!("{why}"));
             if let Some(failed) = failed {
-                failed.undo();
+                failed.undo(retire::abandon);
             }
         }
     }
@@ -212,7 +206,7 @@ impl fmt::Display for Refusal {
 /// Begins the VM, or creates another piece of it. Returns it once it is complete.
 fn make(upload: &mut Upload, crc: u32, for_snapshot: bool) -> Result<Option<&'static Vm>, Refusal> {
     match &mut upload.creation {
-        Some(creation) if creation.is_for_snapshot() != for_snapshot => Err(Refusal::Other("another command has begun with it")),
+        Some(creation) if creation.for_snapshot != for_snapshot => Err(Refusal::Other("another command has begun with it")),
         Some(creation) => creation.advance().map_err(Refusal::Other),
         None => {
             let creation = begin_vm(upload.vm, bytes_of(upload, crc)?, for_snapshot)?;

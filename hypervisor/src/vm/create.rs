@@ -54,8 +54,9 @@ pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'sta
 /// A description of what this board cannot provide. Of the VM only its number remains claimed, and what its
 /// [arena](arena) had allocated before.
 pub fn begin(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>, for_snapshot: bool) -> Result<Creation, &'static str> {
-    let creation = begin_at(number, config, files, true)?;
-    Ok(if for_snapshot { creation.for_snapshot() } else { creation })
+    let mut creation = begin_at(number, config, files, true)?;
+    creation.for_snapshot = for_snapshot;
+    Ok(creation)
 }
 
 /// Creates the rest of a VM at once.

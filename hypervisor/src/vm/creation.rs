@@ -29,9 +29,10 @@ pub struct Creation {
     techniques: Techniques,
     files: Files<'static>,
     pieces: heapless::Vec<Piece, MAX_PIECES>,
-    /// vCPUs but for the first one are reset.
-    resets: bool,
-    /// The first ones.
+    /// Whether the VM is to be restored from a snapshot: all vCPUs but the first are reset as they are created, because no
+    /// errand resets them.
+    pub for_snapshot: bool,
+    /// The vCPUs created so far.
     vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
 }
 
@@ -45,17 +46,7 @@ impl Creation {
         pieces: heapless::Vec<Piece, MAX_PIECES>,
     ) -> Self {
         share(number as u8, config.share);
-        Creation { number, config, techniques, files, pieces, resets: false, vcpus: heapless::Vec::new() }
-    }
-
-    /// The VM is to be restored from a snapshot: there is no errand that resets its vCPUs.
-    pub fn for_snapshot(self) -> Self {
-        Creation { resets: true, ..self }
-    }
-
-    /// Whether it is [`for_snapshot`](Self::for_snapshot).
-    pub const fn is_for_snapshot(&self) -> bool {
-        self.resets
+        Creation { number, config, techniques, files, pieces, for_snapshot: false, vcpus: heapless::Vec::new() }
     }
 
     /// Creates a bounded piece of the VM. Returns the VM once it is complete.
@@ -73,7 +64,7 @@ impl Creation {
         let (end, room) = (all.min(self.vcpus.len() + AT_ONCE), room(self.techniques));
         while self.vcpus.len() < end && arena.clear_ahead(room)? {
             let vcpu = vcpu(self.number, self.vcpus.len() as u16, &self.config, self.techniques, arena)?;
-            if self.resets && !self.vcpus.is_empty() {
+            if self.for_snapshot && !self.vcpus.is_empty() {
                 power::reset_vcpu(vcpu);
             }
             let _ = self.vcpus.push(vcpu);

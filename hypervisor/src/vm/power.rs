@@ -338,6 +338,7 @@ pub fn reset_first(vm: &'static Vm) {
     vm.power.next_reset.store(1, Ordering::Relaxed);
 }
 
+/// Resets the registers and the stolen time of a vCPU that is loaded on no CPU.
 pub fn reset_vcpu(vcpu: &Vcpu) {
     vcpu.arch.reset();
     vcpu.stolen.reset();

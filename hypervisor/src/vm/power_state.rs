@@ -70,7 +70,7 @@ pub struct Power {
     pub(super) clocks_run: AtomicBool,
     /// Number of resets, by its guest and by the operator. Written with the state locked.
     pub(super) resets: AtomicU32,
-    /// Those by its guest, which `on_reset` limits. Written with the state locked.
+    /// Number of resets by its guest, which `on_reset` limits. Written with the state locked.
     pub(super) own_resets: AtomicU32,
 }
 

@@ -245,14 +245,13 @@ impl Vm {
     /// Clears a bounded part of a block of a VM that is being restored, which is locked. Returns whether all of it is clear.
     fn clear_block(&self, block: u64) -> bool {
         let at = Some(self.ram.restored.load(Ordering::Relaxed)).filter(|at| (block..block + BLOCK_SIZE).contains(at)).unwrap_or(block);
-        let end = at + Arch::ZEROED_AT_ONCE.min(BLOCK_SIZE);
+        let end = at + Arch::ZEROED_AT_ONCE;
         for part in self.ram.parts(at, end) {
             // SAFETY: the part is in this VM's RAM, in the direct map, and no vCPU of the VM runs.
             unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
         }
-        let is_clear = end == block + BLOCK_SIZE;
-        self.ram.restored.store(if is_clear { 0 } else { end }, Ordering::Relaxed);
-        is_clear
+        self.ram.restored.store(end, Ordering::Relaxed);
+        end == block + BLOCK_SIZE
     }
 }
 
