@@ -40,7 +40,7 @@ fn set_at(vm: usize, ticks: u64) {
 /// Sets an alarm on `keeper`, the calling CPU.
 fn set_on(keeper: usize, vm: usize, ticks: u64) {
     let is_kept = KEEPERS[vm].swap(keeper, Ordering::Relaxed) == keeper;
-    // The keeper before checks this alarm no more.
+    // The previous keeper no longer checks this alarm.
     if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks && is_kept {
         return;
     }

@@ -12,7 +12,7 @@ pub trait VcpuPart: Sized {
     /// techniques.
     const MEMORY: u64;
 
-    /// Bytes that it allocates with other techniques, at most.
+    /// Maximum number of these bytes with other techniques.
     fn memory(_techniques: Techniques) -> u64 {
         Self::MEMORY
     }

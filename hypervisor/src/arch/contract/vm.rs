@@ -23,7 +23,8 @@ pub trait VmPart: Sized {
         arena: &'static Arena,
     ) -> Result<Self, &'static str>;
 
-    /// Bytes of the arena that [`VmPart::new`] clears, if it is much: a piece of them is cleared at a time before.
+    /// Bytes of large allocations of [`VmPart::new`] from the arena, which are cleared ahead in bounded pieces; 0 if there
+    /// are none.
     fn memory(_config: &stile_blob::Vm<'_>) -> u64 {
         0
     }

@@ -197,9 +197,9 @@ impl RedistributorFrames {
             owner.arch.redistributor.lock().accept(requests);
             if requests.spis() {
                 owner.arch.requests.announce_spis();
-                // It may have been woken for them, and have found them taken.
+                // The vCPU may have woken for these requests, and found none.
                 cpu::notify(owner);
-                // Not to the vCPU again, which may be off.
+                // Posted to the vCPU again, the SPIs would wait for it, which may be off.
                 delivery::pulse_posted(owner.vm(), requests);
             }
             sync_private(owner);

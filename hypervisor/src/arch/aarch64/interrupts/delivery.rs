@@ -81,11 +81,9 @@ pub fn synchronize_posted(vcpu: &Vcpu, cpu: usize, requests: Requests) {
         let mut distributor = vcpu.vm().arch.distributor.lock();
         let is_done = vcpu.arch.redistributor.lock().pulse_posted(&mut distributor, &mut Interface::new(cpu, vcpu), spi);
         drop(distributor);
-        if is_done {
-            continue;
+        if !is_done {
+            others |= pulse(vcpu.vm(), spi).without(vcpu.arch.index);
         }
-        let kick = pulse(vcpu.vm(), spi);
-        others |= kick.without(vcpu.arch.index);
     }
     synchronize(vcpu, cpu);
     deliver(vcpu.vm(), others);
@@ -100,7 +98,7 @@ fn pulse(vm: &Vm, spi: u32) -> Kick {
     kick
 }
 
-/// The vCPU that an SPI that can be posted went to last. A hint: the distributor has the SPI's route.
+/// The last target vCPU of each SPI that can be posted: a hint, as the distributor has the route.
 pub struct Targets([AtomicU8; Targets::COUNT]);
 
 impl Targets {
@@ -122,8 +120,8 @@ impl Targets {
     }
 }
 
-/// Sends an edge of an SPI to another VM than the running one. In the common case, which takes no lock, its vCPU runs,
-/// and makes it pending in a list register.
+/// Sends an edge of an SPI to a VM. Fast path, without locks: the target vCPU runs, and makes the SPI pending in its list
+/// register.
 pub fn send_spi(vm: &Vm, spi: u32) {
     let target = vm.arch.targets.of(spi).map_or(0, |place| place.load(Ordering::Relaxed));
     if let Some(vcpu) = vm.vcpus.get(usize::from(target))

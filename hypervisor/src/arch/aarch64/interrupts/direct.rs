@@ -10,7 +10,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use stile_ledger::RowId;
 use stile_sched::CpuId;
-use stile_vgic::{HostPriorities, ListRegisters};
+use stile_vgic::{HostPriorities, ListRegisters, Owner};
 
 use super::interface::Interface;
 use super::place::{ALL, Place, RESERVED, find, owner};
@@ -70,11 +70,16 @@ fn ticks(microseconds: u64) -> u64 {
     timer::frequency() * microseconds / 1_000_000
 }
 
+/// The vCPU that late SGIs at a CPU belong to. If a vCPU is direct there, that vCPU is the owner.
+fn owner_of_late(cpu: usize) -> Option<Owner> {
+    trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner())
+}
+
 /// Makes late SGIs, sent to a vCPU that was direct here, pending for that vCPU like ordinary ones. No vCPU is direct here.
 fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     let strays = redistributor::strays(cpu.index);
     if strays != 0
-        && let Some(of) = trusted::owner_at(cpu.index).or_else(|| claims::late(cpu.index).owner()).and_then(find)
+        && let Some(of) = owner_of_late(cpu.index).and_then(find)
     {
         (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
         if of.id != vcpu.id {
@@ -90,9 +95,7 @@ pub fn collect_late(vm: &Vm) {
         return;
     }
     for cpu in SCHEDULE.online().iter().map(CpuId::index) {
-        // A CPU on which another VM's vCPU is direct has that one as its owner.
-        let owner = trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner());
-        if let Some(of) = owner.filter(|owner| usize::from(owner.vm) == vm.number).and_then(find) {
+        if let Some(of) = owner_of_late(cpu).filter(|owner| usize::from(owner.vm) == vm.number).and_then(find) {
             let strays = redistributor::strays(cpu);
             (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
         }
@@ -102,8 +105,7 @@ pub fn collect_late(vm: &Vm) {
 /// Discards late SGIs of VM `number`, which is being reset: its next life has not sent them.
 pub fn discard_late(number: usize) {
     for cpu in SCHEDULE.online().iter().map(CpuId::index) {
-        let owner = trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner());
-        if owner.is_some_and(|owner| usize::from(owner.vm) == number) {
+        if owner_of_late(cpu).is_some_and(|owner| usize::from(owner.vm) == number) {
             redistributor::strays(cpu);
         }
     }

@@ -55,16 +55,17 @@ impl Link {
     #[inline]
     pub fn change(&self, access: impl FnOnce(&mut Transport) -> Effect) {
         let mut transport = self.transport.lock();
-        let effect = access(&mut transport);
-        let vectors = match effect {
-            Effect::Nothing => return,
-            Effect::SignalServer => 0,
-            Effect::SignalClient(causes) => transport.vectors(causes),
-        };
-        drop(transport);
-        match effect {
-            Effect::SignalServer => send(self.server, intid::SERVER + self.slot),
-            _ => self.function.signal(vectors, |spi| self.send_to_client(spi)),
+        match access(&mut transport) {
+            Effect::Nothing => {}
+            Effect::SignalServer => {
+                drop(transport);
+                send(self.server, intid::SERVER + self.slot);
+            }
+            Effect::SignalClient(causes) => {
+                let vectors = transport.vectors(causes);
+                drop(transport);
+                self.function.signal(vectors, |spi| self.send_to_client(spi));
+            }
         }
     }
 

@@ -27,7 +27,8 @@ extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
     false
 }
 
-/// Notifies the vCPU for a sender that a debug exception interrupts on its way to that: it would be interrupted again and again.
+/// Sends the notification for a sender that a debug exception interrupts before its store. Restarted, the sender would be interrupted
+/// again without end.
 #[cold]
 fn complete(cpu: &mut Cpu) {
     let rip = vmcs::read(Field::GUEST_RIP);

@@ -109,16 +109,18 @@ pub enum Slot {
 
 /// Notifies a vCPU whose slot of the gate is closed, for the loaded vCPU, which has entered it.
 pub fn notify_by_exit(cpu: &mut Cpu, slot: usize) -> Slot {
-    let sender = cpu.vcpu();
-    let (Some(gate), Some(&target)) = (gate_of(sender), sender.vm().vcpus.get(slot)) else { return Slot::Absent };
+    let Some(gate) = gate_of(cpu.vcpu()) else { return Slot::Absent };
+    // A slot without a vCPU is never open.
     if !gate.is_closed(slot) {
-        return Slot::Open;
+        Slot::Open
+    } else if notify_slot(cpu, slot) {
+        Slot::Notified
+    } else {
+        Slot::Absent
     }
-    delivery::notify(target, Some(cpu), true);
-    Slot::Notified
 }
 
-/// Notifies a vCPU for the loaded one, which was interrupted in its slot of the gate. Returns false if there is no such vCPU.
+/// Notifies the vCPU of a slot of the gate for the loaded vCPU. Returns false if there is no such vCPU.
 pub fn notify_slot(cpu: &mut Cpu, slot: usize) -> bool {
     let sender = cpu.vcpu();
     let Some(&target) = sender.vm().vcpus.get(slot) else { return false };

@@ -260,8 +260,8 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     context.reset_to_page(page);
     // INIT does not change the TSC.
     context.tsc_offset = vcpu.arch.msrs.tsc_offset();
-    // The vCPU does the rest before its first instruction: one SIPI may start all others of a VM. Until then its APIC
-    // is as INIT found it; what that receives before it is reset is lost, as in an APIC that software has not enabled.
+    // Its APIC is reset when the vCPU is loaded (`Vcpu::begin`), because one SIPI may start all others of a VM.
+    // Interrupts that the APIC accepts before are lost.
     context.begins = true;
     cpu::start(vcpu);
 }

@@ -267,8 +267,8 @@ impl GuestVmx {
         }
     }
 
-    /// Saves registers of L2 that its last exit saved, by the control `save`, and only VMCS02 has: L1's values replace them there, and L1
-    /// reads L2's if the entry fails.
+    /// Copies registers of L2 to VMCS12 that its last exit saved (control `save`) and only VMCS02 holds: L1's values are about to replace
+    /// them there, and L1 reads L2's if the entry fails.
     #[cold]
     fn keep(&mut self, save: u32, fields: &[Field]) {
         if let Some(controls) = self.unsaved.filter(|controls| controls & save != 0) {

@@ -42,7 +42,7 @@ pub struct VcpuContext {
     host: usize,
     /// The vCPU was reset and not loaded since: its VMCS must be initialized.
     fresh: bool,
-    /// SIPI started the vCPU, and it was not loaded since: [`begin`](crate::arch::x86_64::vm::Vcpu::begin) is left to do.
+    /// Started by SIPI, and not loaded since: [`begin`](crate::arch::x86_64::vm::Vcpu::begin) is still due.
     pub begins: bool,
     start: Start,
     kept: Kept,
