@@ -60,7 +60,7 @@ fn run<B: Backend>(device: &Device, backend: B, source: impl Fn(&B) -> Option<Bo
     let mut server = Server::new(registers, memory, backend);
     server.come_online();
     tell(supervisor::ONLINE);
-    // The supervisor knows what an earlier process of the device told, at most.
+    // The supervisor may have the report of an earlier process of this device: the first state is always reported.
     let mut told = None;
     let mut has_events = true;
     loop {

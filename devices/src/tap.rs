@@ -93,7 +93,7 @@ impl Port for Tap {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        // Errors remain for those who wait for a frame.
+        // An error persists: the next wait for a frame reports it.
         self.file.read(buffer).ok()
     }
 

@@ -77,7 +77,7 @@ impl CpuSet {
 
     /// The first `count` CPUs, all if there are fewer.
     pub fn first_few(count: usize) -> Self {
-        (0..count.min(MAX_CPUS)).filter_map(CpuId::new).collect()
+        CpuId::all().take(count).collect()
     }
 
     /// Whether the set is empty.

@@ -72,7 +72,7 @@ impl Others {
         self == Self::ALL || core::iter::from_fn(|| rest.pop()).any(|other| other == shard)
     }
 
-    /// No more fit.
+    /// Whether no further lock fits.
     fn is_full(self) -> bool {
         self.0 >> (u64::BITS - Self::BITS) != 0
     }
@@ -201,7 +201,8 @@ impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, 
         self.held.has(shard)
     }
 
-    /// Takes the lock of another shard, if it is free, and no more than four others are held. Whether it is held now.
+    /// Takes the lock of another shard, if it is free and fewer than four are held beyond the first. Returns whether it is
+    /// held now.
     #[inline]
     pub fn also(&mut self, shard: usize) -> bool {
         if self.holds(shard) {

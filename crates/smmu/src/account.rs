@@ -6,7 +6,7 @@ pub const MOST_REPORTS: u32 = 8;
 /// Number of faults, reported or not, at which a stream is cut off. A single transfer may fault every few bytes.
 pub const MOST_FAULTS: u32 = 4096;
 
-/// What to do about a fault.
+/// Response to a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Report it.

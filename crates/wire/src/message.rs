@@ -89,7 +89,7 @@ pub enum Event {
         from: u16,
         /// Where the next piece begins; `None` after the last.
         next: Option<u16>,
-        /// Number of rows in the piece: others were lost on the line.
+        /// Number of rows in the piece. If fewer arrived, the others were lost on the line.
         rows: u8,
     },
     /// Number of bytes of the package received: sent periodically, after the last piece, for a piece out of order, and while the virtual

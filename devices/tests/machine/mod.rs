@@ -10,7 +10,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 /// The client's RAM.
 pub const RAM: u64 = 0x4000_0000;
 pub const RAM_SIZE: usize = 1 << 20;
-/// What the queues don't occupy.
+/// First address behind the queues.
 pub const DATA: u64 = RAM + 0x1_0000;
 /// Number of descriptors of each queue.
 pub const DESCRIPTORS: u16 = 8;

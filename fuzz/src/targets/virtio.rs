@@ -390,7 +390,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let reset = [&access(2, client::STATUS, 0)[..], &status, &access(5, server::RESET_DONE, 0), &status].concat();
     let returns = [&[7, 0][..], &status, &access(5, server::CONTROL, 1), &status].concat();
     let refused = [access(2, client::DRIVER_FEATURES, 1), access(2, client::STATUS, 11)].concat();
-    // The same by the PCI function's registers, with a vector for the queue.
+    // Through the PCI function's registers, with a vector for the queue.
     let pci = |kind: u8, offset: u8, value: u8| [0x80 + kind, 0x80 + offset, 130, value];
     let driver = [(0x08, 1), (0x0c, 1), (0x14, 11), (0x1a, 3), (0x20, 64), (0x1c, 1), (0x14, 15)];
     let driver: Vec<u8> = driver.into_iter().flat_map(|(at, value)| pci(2, at, value)).collect();

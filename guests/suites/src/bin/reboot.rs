@@ -93,7 +93,7 @@ fn timers_are_off() -> Outcome {
     Ok(())
 }
 
-/// The first boot left the virtual timer's interrupt pending, and its CPU at once.
+/// The first boot ended by a reset while the virtual timer's interrupt was pending.
 fn timers_interrupt() -> Outcome {
     // Nothing is cleared before: that could end what the first boot left.
     for timer in Timer::ALL {

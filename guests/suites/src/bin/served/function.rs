@@ -37,7 +37,7 @@ pub fn identification() -> [u32; 2] {
     [read32(SPACE), read32(NEXT_SPACE)]
 }
 
-/// The types of the capabilities, in their order, and what the BAR's register says of its size.
+/// The types of the capabilities, in their order, and the size of the BAR.
 pub fn capabilities() -> ([u32; 8], u64) {
     let mut found = [0; 8];
     let mut offset = u64::from(read32(SPACE + 0x34)) & 0xFC;
