@@ -43,8 +43,8 @@ pub struct Short {
 /// The short rounds.
 pub const SHORT: [Short; 3] = [
     Short { name: "soak/aarch64", arch: Arch::Aarch64, nested: false, operations: 200_000 },
-    Short { name: "soak/aarch64-nested", arch: Arch::Aarch64, nested: true, operations: 40_000 },
-    Short { name: "soak/x86_64", arch: Arch::X86_64, nested: false, operations: 100_000 },
+    Short { name: "soak/aarch64-nested", arch: Arch::Aarch64, nested: true, operations: 20_000 },
+    Short { name: "soak/x86_64", arch: Arch::X86_64, nested: false, operations: 50_000 },
 ];
 
 impl Short {

@@ -70,7 +70,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(el2_ends_first(programs)?);
     scenarios.push(full_shadows(programs)?);
     scenarios.push(interrupt_floods(programs)?);
-    scenarios.push(bounded_exits(programs.path("hostile")?));
+    scenarios.extend([bounded_exits(programs.path("hostile")?), numa(&programs.path("psci")?)]);
     scenarios.extend([share::fair(programs)?, share::beside_sender(programs)?, share::capped(programs)?]);
     scenarios.extend([many_vcpus(programs, 64)?, many_vcpus(programs, 256)?, share::most_vms(programs)?]);
     scenarios.push(most_vcpus(programs)?);
@@ -391,6 +391,24 @@ fn limited_resets(programs: &Programs) -> Result<Scenario> {
     let output = vec!["once more".into(); 4];
     let notes = vec!["vm0 ended by a reset, having restarted 3 times".into()];
     Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
+}
+
+/// The RAM of each VM is on the node of its CPUs. The last VM does not fit there.
+fn numa(kernel: &str) -> Scenario {
+    let vm = |name: &str, cpus: &str, memory: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"stile only=version\"\ncpus = \"{cpus}\"\nmemory = \"{memory}\"\n"
+        )
+    };
+    let vms = [vm("one", "1", "192M"), vm("zero", "0", "192M"), vm("large", "1", "320M")].concat();
+    let config = format!("[machine]\ncpus = 2\nnodes = 2\nmemory = \"1G\"\n{vms}");
+    let notes = [
+        "node 0: 512 MiB; CPU 0\nnode 1: 512 MiB; CPU 1",
+        "one: RAM on node 1\nzero: RAM on node 0",
+        "large: RAM on node 0, 1, as those of its CPUs have too little left",
+    ];
+    let expect = Expect { output: vec![PASSED.into(); 3], notes: notes.map(str::to_owned).into(), ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("boot/numa", "--exits") }
 }
 
 /// The longest exit that a hostile VM causes. Virtual time counts instructions. (With more vCPUs that would be slow: they spin in turn.)

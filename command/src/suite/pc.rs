@@ -6,6 +6,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns, passed};
+use super::table::show_topology;
 use stile::config::Arch;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
@@ -91,7 +92,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             deadlines_by_turns(&path),
             deadlines_beside_a_visitor(&path),
             trapped_timer(&path),
-            memory_above_devices(),
+            topology(),
             pvh(programs)?,
             vmx(programs)?,
             vmx_without_delivery(programs)?,
@@ -132,23 +133,40 @@ fn vmx_abort(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..scenario.with("--kernel", programs.path("vmx")?) })
 }
 
-/// Debian's kernels, with vCPUs and physical CPUs.
+/// Debian's kernels, with vCPUs, physical CPUs and RAM.
 fn boots() -> impl Iterator<Item = Scenario> {
     let machines = [
-        ("debian:6.1", "6.1.", "corei7_skylake_x", 1, 1),
-        ("debian:6.1", "6.1.", "corei7_haswell_4770", 2, 1),
-        ("debian:6.1", "6.1.", "corei7_skylake_x", 2, 2),
+        ("debian:6.1", "6.1.", "corei7_skylake_x", 1, 1, LARGE),
+        ("debian:6.1", "6.1.", "corei7_haswell_4770", 2, 1, 256),
+        ("debian:6.1", "6.1.", "corei7_skylake_x", 2, 2, 256),
         // Without pages of 1 GiB.
-        ("debian:6.1", "6.1.", "corei7_ivy_bridge_3770k", 1, 1),
-        ("debian:6.12", "6.12.", "corei7_haswell_4770", 2, 2),
-        ("debian", "-cloud-amd64", "corei7_skylake_x", 2, 2),
-        ("debian", "-cloud-amd64", "corei7_haswell_4770", 1, 1),
+        ("debian:6.1", "6.1.", "corei7_ivy_bridge_3770k", 1, 1, 256),
+        ("debian", "-cloud-amd64", "corei7_skylake_x", 2, 2, 256),
+        ("debian", "-cloud-amd64", "corei7_haswell_4770", 1, 1, 256),
     ];
-    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp)| {
-        let arguments = format!("--arch x86_64 --kernel {kernel} --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--exec", "uname -r; nproc; exit 7");
-        Scenario { expect: debian(release, vcpus), ..scenario }
+    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp, memory)| {
+        let arguments = format!("--arch x86_64 --kernel {kernel} --memory {memory}M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments);
+        let mut expect = debian(release, vcpus);
+        expect.output.extend((memory == LARGE).then(|| "100000000-107ffffff : System RAM".into()));
+        Scenario { expect, ..scenario.with("--exec", "uname -r; nproc; grep RAM /proc/iomem; exit 7") }
     })
+}
+
+/// MiB of RAM of which some is above the devices: from 4 GiB on, which Linux uses first.
+const LARGE: u32 = 3200;
+
+/// Linux sees sockets and threads as configured. There are more vCPUs than CPUs.
+fn topology() -> Scenario {
+    let vm = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"corei7_haswell_4770\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"debian:6.12\"\nmemory = \"256M\"\ntopology = \"2x1x2\"\non_reset = \"stop\"\n\
+         exec = \"uname -r; nproc; {}; exit 7\"\n",
+        show_topology("0 3")
+    );
+    let mut expect = debian("6.12.", 4);
+    expect.output.push("0 0 0-1 0-1\n1 0 2-3 2-3\n".into());
+    Scenario { config: Some(vm), expect, ..Scenario::new("pc/debian:6.12/topology", "--exits") }
 }
 
 /// A program that is started by PVH, with a module: its own file.
@@ -231,20 +249,11 @@ fn trapped_timer(kernel: &Path) -> Scenario {
 
 /// Two Debians that compute and print on one CPU, in turns.
 fn two_debians() -> Scenario {
-    let exec = "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn; done";
+    let exec = "while :; do i=0; while [ $i -lt 1500 ]; do i=$((i+1)); done; echo turn; done";
     let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{exec}\"\n");
     let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
     let expect = by_turns();
     Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
-}
-
-/// A Debian with more RAM than fits below the devices: the rest begins at 4 GiB, which Linux uses first.
-fn memory_above_devices() -> Scenario {
-    let exec = "grep RAM /proc/iomem; exit 7";
-    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 3200M --exits";
-    let scenario = Scenario::new("pc/memory-above-devices", arguments).with("--exec", exec);
-    let output = vec!["100000000-107ffffff : System RAM".into()];
-    Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
 }
 
 /// A PC with one VM, and its techniques.

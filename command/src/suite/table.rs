@@ -6,7 +6,6 @@ use rustix::process::Signal;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns};
 use super::test::Test;
 use super::{guests, nested, nested_pc};
-use stile::config::Arch;
 use stile::exit;
 use stile::programs::Programs;
 
@@ -37,10 +36,7 @@ pub fn without_guests() -> Vec<Scenario> {
     scenarios.extend([
         installer(),
         clusters(),
-        topology("boot/topology", Arch::Aarch64, "debian"),
-        topology("pc/topology/debian:6.1", Arch::X86_64, "debian:6.1"),
-        numa(),
-        many_vcpus(),
+        topology(),
         one_cpu(),
         two_cpus(),
         reboot(),
@@ -79,47 +75,28 @@ fn clusters() -> Scenario {
     Scenario { expect, ..scenario }
 }
 
-/// Linux sees sockets, cores and threads as configured.
-fn topology(name: &str, arch: Arch, kernel: &str) -> Scenario {
-    let exec = "cd /sys/devices/system/cpu; \
-        for cpu in 0 3 4 7; do cd cpu$cpu/topology; echo $(cat physical_package_id core_id thread_siblings_list core_siblings_list); cd ../..; done";
-    let arch = arch.name();
+/// Linux sees sockets, cores and threads as configured. There are more vCPUs than CPUs.
+fn topology() -> Scenario {
     let config = format!(
-        "[machine]\narch = \"{arch}\"\ncpus = 1\n\n[[vm]]\nkernel = \"{kernel}\"\nmemory = \"256M\"\ntopology = \"2x2x2\"\nexec = \"\"\"{exec}\"\"\"\n"
+        "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"debian\"\ntopology = \"2x2x2\"\nexec = \"nproc; {}\"\n",
+        show_topology("0 3 4 7")
     );
-    let output = vec!["0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
+    let output = vec!["8\n0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
+    Scenario { config: Some(config), expect, ..Scenario::new("boot/topology", "--exits") }
 }
 
-/// The RAM of each VM is on the node of its CPUs. The last VM does not fit there.
-fn numa() -> Scenario {
-    let vm = |name: &str, cpus: &str, memory: &str| {
-        format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\ncpus = \"{cpus}\"\nmemory = \"{memory}\"\nexec = \"echo up\"\n")
-    };
-    let vms = [vm("one", "1", "192M"), vm("zero", "0", "192M"), vm("large", "1", "320M")].concat();
-    let config = format!("[machine]\ncpus = 2\nnodes = 2\nmemory = \"1G\"\n{vms}");
-    let notes = [
-        "node 0: 512 MiB; CPU 0\nnode 1: 512 MiB; CPU 1",
-        "one: RAM on node 1\nzero: RAM on node 0",
-        "large: RAM on node 0, 1, as those of its CPUs have too little left",
-    ];
-    let expect = Expect { notes: notes.map(str::to_owned).into(), ..Expect::default() };
-    Scenario { config: Some(config), expect, ..Scenario::new("boot/numa", "--exits") }
-}
-
-/// More vCPUs than the machine has CPUs.
-fn many_vcpus() -> Scenario {
-    let scenario = Scenario::new("share/eight-vcpus-on-one-cpu", "--vcpus 8 --smp 1 --exits").with("--exec", "nproc");
-    let expect = Expect { output: vec!["8\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { expect, ..scenario }
+/// Commands that print the socket, the core, and the CPUs of each, of these CPUs.
+pub(super) fn show_topology(cpus: &str) -> String {
+    const FILES: &str = "physical_package_id core_id thread_siblings_list core_siblings_list";
+    format!("for n in {cpus}; do cd /sys/devices/system/cpu/cpu$n/topology; echo $(cat {FILES}); done")
 }
 
 /// Two VMs that compute and print, on a machine with `cpus` CPUs.
 fn two_vms(name: &str, cpus: u32) -> Scenario {
     let vm = |name: &str| {
-        // Each turn is far longer than a time slice.
-        let exec = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo turn; done";
+        // Each turn is longer than some time slices.
+        let exec = "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn; done";
         format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n")
     };
     let config = format!("[machine]\ncpus = {cpus}\n\n{}\n{}", vm("one"), vm("two"));
