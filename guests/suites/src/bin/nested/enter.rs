@@ -15,6 +15,7 @@ pub const TESTS: &[Test] = payload::tests![
     own_exceptions,
     injected,
     injected_serror,
+    serror_is_taken_once,
     injected_for_nobody,
     firmware_call,
     illegal_returns,
@@ -139,6 +140,36 @@ fn injected_serror() -> Outcome {
     guest.hcr |= VSE;
     let exit = guest.run(code!("nop", "msr DAIFClr, #4", "isb", "nop"));
     check!(exit.own_vector() == Some(7), "{exit:x?}");
+    Ok(())
+}
+
+/// L2 takes HCR_EL2.VSE once, however often its CPU was another's in between.
+fn serror_is_taken_once() -> Outcome {
+    let mut guest = guest();
+    guest.hcr |= 1 << 8;
+    // L2's vector of SErrors is at 0x380 of its code: it counts them, unmasks them, and waits for longer than a slice.
+    msr!("S3_5_C12_C0_0", guest::CODE); // VBAR_EL12
+    guest.x[3] = wait::frequency() / 50;
+    let exit = guest.run(code!(
+        "mov x0, #0",
+        "msr DAIFClr, #4",
+        "isb",
+        "nop",
+        "hvc #2",
+        ".fill 219, 4, 0xd503201f",
+        "add x0, x0, #1",
+        "msr DAIFClr, #4",
+        "mrs x1, CNTVCT_EL0",
+        "add x1, x1, x3",
+        "780:",
+        "isb",
+        "mrs x2, CNTVCT_EL0",
+        "cmp x2, x1",
+        "b.lo 780b",
+        "hvc #3",
+    ));
+    check!(exit.hvc() == Some(3), "{exit:x?}");
+    check_eq!(guest.x[0], 1, "SErrors");
     Ok(())
 }
 

@@ -51,6 +51,7 @@ impl Nested {
     /// Puts the vCPU's nested state: restores the traps and vectors that vCPUs without an EL2 rely on.
     pub fn put(&mut self) {
         write_sysreg!(VBAR_EL2, vectors::base());
+        traps::note_serror(self);
         traps::put(self);
         lazy_traps::set_copies_to_el2(false);
         timers::stop_stand_in();
@@ -63,6 +64,7 @@ impl Nested {
 
     /// Sets whether WFI and WFE trap for the scheduler.
     pub fn set_waiting_traps(&mut self, on: bool) {
+        traps::note_serror(self);
         self.waiting_traps = on;
         traps::load(self);
     }

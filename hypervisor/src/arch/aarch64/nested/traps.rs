@@ -74,10 +74,11 @@ pub fn load(nested: &mut Nested) {
     }
 }
 
-/// Updates HCR_EL2.VSE, L1's virtual SError for its guest, which is in the CPU and may have taken it.
+/// Updates HCR_EL2.VSE, L1's virtual SError for its guest, which may have taken it while it ran: before each write of the CPU's HCR_EL2,
+/// which then has it only if it is still pending.
 pub fn note_serror(nested: &Nested) {
     let theirs = nested.page.get(vncr::HCR_EL2);
-    if theirs & theirs << 3 & VSE != 0 {
+    if nested.regime == Regime::Guest && theirs & theirs << 3 & VSE != 0 {
         nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!(HCR_EL2) | !VSE));
     }
 }
