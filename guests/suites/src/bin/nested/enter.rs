@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = payload::tests![
     serror_is_taken_once,
     injected_for_nobody,
     firmware_call,
+    disabled_calls,
     illegal_returns,
     signed_returns,
     own_calls,
@@ -194,6 +195,30 @@ fn firmware_call() -> Outcome {
     check_eq!(exit.esr, 0x17 << 26 | 1 << 25 | 3, "ESR_EL2");
     check_eq!(guest.pc, guest::CODE, "ELR_EL2");
     check_end(guest.skip())
+}
+
+/// HCR_EL2.HCD: HVC is undefined, in L2 and at EL2.
+fn disabled_calls() -> Outcome {
+    const HCD: u64 = 1 << 29;
+    let mut guest = guest();
+    // L2's vectors are behind its entry, and call EL2 by SMC.
+    msr!("S3_5_C12_C0_0", guest::CODE); // VBAR_EL12
+    guest.hcr |= HCD | 1 << 19;
+    let exit = guest.run(code!("hvc #1", ".fill 127, 4, 0xd503201f", "smc #5"));
+    check_eq!(exit.esr, 0x17 << 26 | 1 << 25 | 5, "ESR_EL2");
+    check_eq!(guest.pc, guest::CODE + 0x200, "ELR_EL2");
+    check_eq!(mrs!("S3_5_C4_C0_1"), guest::CODE, "ELR_EL12");
+    check_eq!(mrs!("S3_5_C5_C2_0"), 1 << 25, "ESR_EL12");
+    let mut guest = Guest::bare();
+    guest.hcr = payload::entry::HCR | HCD;
+    let code = code!("hvc #9");
+    guest.pc = code.as_ptr() as u64;
+    guest.pstate = 0x3C9;
+    let exit = guest.resume();
+    check_eq!(exit.vector, 4, "vector");
+    check_eq!(exit.esr, 1 << 25, "ESR_EL2");
+    check_eq!(guest.pc, code.as_ptr() as u64, "ELR_EL2");
+    Ok(())
 }
 
 /// ERETAA and ERETAB authenticate ELR_EL2 by key and stack pointer, if SCTLR_EL2 enables the key.

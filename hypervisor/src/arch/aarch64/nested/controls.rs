@@ -4,6 +4,8 @@ use super::nv_mode::NvMode;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::vcpu::traps;
 
+/// HCR_EL2.HCD: HVC is undefined, at EL2 too.
+pub const HCD: u64 = 1 << 29;
 /// HCR_EL2.RW.
 pub const RW: u64 = 1 << 31;
 /// HCR_EL2.E2H.

@@ -7,6 +7,7 @@ use stile_nested_arm::vncr;
 use stile_sysreg::syndrome::Esr;
 
 use super::answer::{answer, class};
+use super::controls::HCD;
 use super::home::home;
 use super::state::{Nested, Regime};
 use super::{e2h, eret, exception, gic as guest_gic, guest, sysreg, timer_interrupts, timers};
@@ -15,6 +16,7 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::{self, delivery};
+use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vcpu::loaded::WholeCpu;
 use crate::cpu::Outcome;
 
@@ -61,6 +63,10 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match esr >> 26 {
         class::SYSREG => sysreg::at_el2(cpu, nested, esr, |nested, reg| home(nested.nv_mode, reg)),
         class::ERET => Outcome::again(eret::eret(cpu, nested, Esr(esr))),
+        class::HVC if nested.page.get(vncr::HCR_EL2) & HCD != 0 => {
+            inject::undefined_hvc(Esr(esr));
+            Outcome::again(rows::NESTED_UNDEFINED)
+        }
         class::HVC => {
             exception::take(cpu, nested, Kind::Synchronous, Some(esr), None);
             Outcome::again(rows::NESTED_HVC)

@@ -33,8 +33,9 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
         Verdict::SecondStage => abort(cpu, nested, esr),
         // L1's machine has firmware, which its guest calls by SMC.
         Verdict::Undefined if esr.ec() == Ec::SMC64 => answer(cpu, nested, |cpu| handler::secure_call(cpu, esr.0)),
+        // HVC with HCR_EL2.HCD set.
         Verdict::Undefined => {
-            own_inject::undefined(esr);
+            own_inject::undefined_hvc(esr);
             Outcome::again(rows::NESTED_UNDEFINED)
         }
         Verdict::Keep if esr.ec() == Ec::WFX => wait(cpu, nested, esr),

@@ -48,6 +48,12 @@ pub fn undefined(esr: Esr) {
     take(stile_sysreg::syndrome::undefined(esr.il()), None);
 }
 
+/// Injects an Undefined Instruction exception for an HVC that was taken to EL2: ELR_EL2 is behind it.
+pub fn undefined_hvc(esr: Esr) {
+    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(4));
+    undefined(esr);
+}
+
 /// Injects an exception that EL1 would have taken without Stile, with its syndrome.
 pub fn same(esr: Esr) {
     take(esr.0, None);
