@@ -20,13 +20,15 @@ pub enum Need {
 
 impl Need {
     /// The permission needed by the access of an instruction or data abort with this syndrome. A walk of L2's
-    /// first stage reads, and so does cache maintenance, regardless of WnR.
+    /// first stage reads, and so does cache maintenance, regardless of WnR: except DC IVAC, the only one with a permission
+    /// fault on what can be read, because it needs permission to write (Arm ARM, DC IVAC).
     pub fn of(esr: Esr) -> Self {
         if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
             return if esr.instruction_abort().s1ptw() { Self::Read } else { Self::Execute };
         }
         let abort = esr.data_abort();
-        if abort.wnr() && !abort.s1ptw() && !abort.cm() { Self::Write } else { Self::Read }
+        let writes = abort.wnr() && (!abort.cm() || abort.fault().is_permission());
+        if writes && !abort.s1ptw() { Self::Write } else { Self::Read }
     }
 
     pub(crate) const fn is_met(self, access: Stage2Permissions) -> bool {
@@ -106,5 +108,28 @@ const fn weaker(a: MemoryType, b: MemoryType) -> MemoryType {
         (MemoryType::Device, _) | (_, MemoryType::Device) => MemoryType::Device,
         (MemoryType::NonCacheable, _) | (_, MemoryType::NonCacheable) => MemoryType::NonCacheable,
         (MemoryType::Normal, MemoryType::Normal) => MemoryType::Normal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs_of_data_aborts() {
+        const DATA_ABORT: u64 = 0x24 << 26;
+        const TRANSLATION: u64 = 7;
+        const PERMISSION: u64 = 0xf;
+        const WNR: u64 = 1 << 6;
+        const S1PTW: u64 = 1 << 7;
+        const CM: u64 = 1 << 8;
+        let need = |iss| Need::of(Esr(DATA_ABORT | iss));
+        assert_eq!(need(TRANSLATION), Need::Read);
+        assert_eq!(need(TRANSLATION | WNR), Need::Write);
+        assert_eq!(need(PERMISSION | WNR), Need::Write);
+        assert_eq!(need(PERMISSION | WNR | S1PTW), Need::Read, "a walk");
+        assert_eq!(need(TRANSLATION | WNR | CM), Need::Read, "any maintenance");
+        assert_eq!(need(PERMISSION | WNR | CM), Need::Write, "DC IVAC of what is read-only");
+        assert_eq!(need(PERMISSION | WNR | CM | S1PTW), Need::Read, "maintenance, but for its walk");
     }
 }
