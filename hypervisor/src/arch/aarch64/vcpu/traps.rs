@@ -31,9 +31,9 @@ mod hcr {
 
 /// HCR_EL2 of a vCPU that does not share its CPU.
 ///
-/// FB and BSU: maintenance and barriers must reach all CPUs, because the vCPU may migrate. SWIO: set/way maintenance
-/// must not lose data. PTW: a walk of the guest's tables must not read an assigned device, because Stile executes AT on
-/// these tables, and an external abort on that walk would be Stile's. Set/way, cache-type and TLB instructions do not trap: they affect only the guest.
+/// FB and BSU: maintenance and barriers must reach all CPUs, because the vCPU may migrate; maintenance by set/way does
+/// not (docs/guests.md, Known limits). SWIO: that must not lose data. PTW: a walk of the guest's tables must not read an assigned device, because Stile executes AT on
+/// these tables, and an external abort on that walk would be Stile's.
 pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
@@ -187,10 +187,21 @@ pub fn hcrx(have: &Features) -> u64 {
     if have.mops { 1 << 11 } else { 0 }
 }
 
+/// Bits of HDFGRTR_EL2, and the first two of HDFGWTR_EL2.
+mod fine {
+    pub const DBGCLAIM: u64 = 1 << 5;
+    pub const OSECCR_EL1: u64 = 1 << 10;
+    pub const TRBIDR_EL1: u64 = 1 << 51;
+    pub const PMBIDR_EL1: u64 = 1 << 63;
+}
+
 /// HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2. Bits whose names begin with "n" disable a trap at 1:
 /// set for features that guests have. Trapped: DBGCLAIM* and OSECCR_EL1, which are shared by VMs and so covert
 /// channels; ID registers of SPE and TRBE.
-pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 5 | 1 << 10];
+pub const FINE: [u64; 5] = {
+    use fine::{DBGCLAIM, OSECCR_EL1, PMBIDR_EL1, TRBIDR_EL1};
+    [0, 0, 0, DBGCLAIM | OSECCR_EL1 | TRBIDR_EL1 | PMBIDR_EL1, DBGCLAIM | OSECCR_EL1]
+};
 
 /// Sets the traps of this CPU. They are common to all vCPUs, except HCR_EL2.TWI, TWE, APK and API, and MDCR_EL2.TDA.
 pub fn setup() {
