@@ -1,6 +1,6 @@
 //! The CPU on which each vCPU with direct interrupts is direct: other CPUs send to it there, or force it to exit.
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use stile_blob::{Interrupts, Techniques};
 use stile_board::MAX_CPUS;
@@ -40,6 +40,8 @@ pub struct Place {
     cpu: AtomicU32,
     /// Physical address of a separate second-stage root, which other CPUs can empty.
     root: u64,
+    /// Number of its entries up to the last that is in use: all that a guest's exit must empty.
+    filled: AtomicUsize,
     /// VTTBR_EL2 with that root.
     vttbr: AtomicU64,
     /// Attempts that failed in a row.
@@ -63,6 +65,7 @@ impl Place {
         let place = Place {
             cpu: AtomicU32::new(NOWHERE),
             root: arena.allocate_pages(PAGE_SIZE)?,
+            filled: AtomicUsize::new(0),
             vttbr: AtomicU64::new(0),
             failures: AtomicU32::new(0),
             sends: AtomicBool::new(false),
@@ -106,9 +109,15 @@ impl Place {
     pub fn fill_root(&self, vttbr: u64) {
         // SAFETY: the root of the VM's second stage, which stays; its words change only while none of the VM's vCPUs runs.
         let from: &[AtomicU64; ENTRIES] = unsafe { &*address_space::physical(vttbr & ROOT).cast() };
-        for (entry, from) in self.entries().iter().zip(from) {
-            entry.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut filled = 0;
+        for (number, (entry, from)) in self.entries().iter().zip(from).enumerate() {
+            let word = from.load(Ordering::Relaxed);
+            entry.store(word, Ordering::Relaxed);
+            if word != 0 {
+                filled = number + 1;
+            }
         }
+        self.filled.store(filled, Ordering::Relaxed);
         self.vttbr.store(vttbr & VMID | self.root, Ordering::Relaxed);
     }
 
@@ -150,7 +159,8 @@ impl Place {
 
     /// Forces an exit of the vCPU, which is held direct on `cpu`, even if its guest masks everything: empties its second stage, and ends its wait.
     fn revoke(&self, cpu: usize) {
-        self.entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+        let filled = self.filled.load(Ordering::Relaxed);
+        self.entries().iter().take(filled).for_each(|entry| entry.store(0, Ordering::Relaxed));
         let before = read_sysreg!(VTTBR_EL2);
         // The TLBI takes the VMID from here. Speculative walks find a table in which nothing is mapped.
         write_sysreg!(VTTBR_EL2, self.vttbr.load(Ordering::Relaxed));
