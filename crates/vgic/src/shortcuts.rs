@@ -146,8 +146,21 @@ impl PendingRequests {
     /// Withdraws the edge of an SPI that was posted to a vCPU that turned out not to run. Returns whether it was still
     /// there; if not, the vCPU has taken it.
     pub fn withdraw_spi(&self, intid: u32) -> bool {
-        let bit = Self::spi(intid);
-        self.0.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        self.remove_posted(Self::spi(intid)) != 0
+    }
+
+    /// Removes posted SPIs by their bits, and the request to sync with the distributor if nothing is left to sync with.
+    /// Returns those that were there.
+    fn remove_posted(&self, bits: u64) -> u64 {
+        let mut before = self.0.load(Ordering::Relaxed);
+        while before & bits != 0 {
+            let rest = Requests(before & !bits).settled().0;
+            match self.0.compare_exchange_weak(before, rest, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        before & bits
     }
 
     /// Posts SGI `intid` (0 to 15), of group 1.
@@ -168,8 +181,13 @@ impl PendingRequests {
 
     /// Takes the posted SPIs alone.
     pub fn take_posted(&self) -> Requests {
-        let posted = u64::MAX << Self::FIRST_POSTED;
-        Requests(self.0.fetch_and(!posted, Ordering::AcqRel) & posted)
+        Requests(self.remove_posted(u64::MAX << Self::FIRST_POSTED))
+    }
+
+    /// Takes the SGIs and the request to sync with the redistributor. What needs the distributor is left.
+    pub fn take_private(&self) -> Requests {
+        let private = Self::SGIS | Self::PRIVATE;
+        Requests(self.0.fetch_and(!private, Ordering::AcqRel) & private)
     }
 
     /// Posts again those of `requests` that need the distributor.
@@ -236,8 +254,14 @@ impl Requests {
     /// The requests without a posted SPI.
     #[inline(always)]
     pub(crate) const fn without_spi(self, intid: u32) -> Self {
-        let rest = self.0 & !PendingRequests::spi(intid);
-        Self(if rest >> PendingRequests::FIRST_POSTED == 0 { rest & !PendingRequests::SPIS } else { rest })
+        Self(self.0 & !PendingRequests::spi(intid)).settled()
+    }
+
+    /// The requests without that to sync with the distributor, if it has not changed and no posted SPI is left.
+    #[inline(always)]
+    const fn settled(self) -> Self {
+        let needs_sync = self.0 >> PendingRequests::FIRST_POSTED != 0 || self.0 & PendingRequests::CHANGES != 0;
+        Self(if needs_sync { self.0 } else { self.0 & !PendingRequests::SPIS })
     }
 
     /// The SGIs, in ascending order.
