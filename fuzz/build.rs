@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
-const PARTS: [(&str, &str, &str, &str); 25] = [
+const PARTS: [(&str, &str, &str, &str); 26] = [
     ("lock.rs", "crates/lock/src/lib.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("shards.rs", "crates/lock/src/shards.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
@@ -23,7 +23,8 @@ const PARTS: [(&str, &str, &str, &str); 25] = [
     ("place_publish.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "    pub fn publish(", "}"),
     ("place_sending.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "fn sending<", "/// Makes a CPU on which"),
     ("place_confined.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "pub fn is_confined(", "/// Sends an SGI"),
-    ("messages.rs", "hypervisor/src/arch/aarch64/served/function.rs", "    /// Sends the messages of some vectors", "}"),
+    ("messages.rs", "hypervisor/src/arch/aarch64/served/function.rs", "    /// Messages of vectors that are not masked", "}"),
+    ("held_messages.rs", "hypervisor/src/arch/aarch64/served/link.rs", "    /// Sends messages that could not be posted", "}"),
     ("epoch.rs", "hypervisor/src/vm/epoch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("trace_stop.rs", "hypervisor/src/trace.rs", "pub fn stop(", "/// Called when this CPU"),
     ("trace_pass.rs", "hypervisor/src/trace.rs", "fn pass(", "/// Creates a record"),

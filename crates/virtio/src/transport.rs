@@ -33,6 +33,8 @@ pub struct Transport {
     pub(crate) queues: [Queue; QUEUES],
     /// MSI-X vectors of the queues, and of changes of the configuration.
     pub(crate) vectors: [u16; VECTORS],
+    /// Messages whose vectors are masked, a bit for each vector.
+    pending: u32,
     pub(crate) client_queue: u32,
     server_queue: u32,
     pub(crate) interrupts: u32,
@@ -58,6 +60,7 @@ impl Transport {
             features: Features::new(),
             queues: [Queue::ABSENT; QUEUES],
             vectors: [NO_VECTOR; VECTORS],
+            pending: 0,
             client_queue: 0,
             server_queue: 0,
             interrupts: 0,
@@ -193,6 +196,8 @@ impl Transport {
         self.status = 0;
         self.interrupts = 0;
         self.vectors = [NO_VECTOR; VECTORS];
+        // Reset devices send no notifications (Virtio 1.2, section 2.4.2).
+        self.pending = 0;
         self.client_queue = 0;
         self.features.reset();
         self.queues.iter_mut().for_each(Queue::reset);
@@ -221,18 +226,49 @@ impl Transport {
 
     /// The server's VM has ended: it accesses nothing. The driver's state is kept for the next server.
     pub fn server_ended(&mut self) {
-        self.set_online(false);
+        let _ = self.set_online(false);
         self.events = 0;
     }
 
-    fn set_online(&mut self, online: bool) {
-        if online && !self.online {
-            self.config = self.staged;
-        }
+    /// A driver that runs is told that its new server has another configuration than the one before.
+    fn set_online(&mut self, online: bool) -> Effect {
+        let changes = online && !self.online && self.config != self.staged;
         self.online = online;
         if !online {
             self.resetting = false;
         }
+        if !changes {
+            return Effect::Nothing;
+        }
+        self.commit_configuration();
+        self.interrupt(server::CONFIG_CHANGED)
+    }
+
+    /// Shows the client what the server has written. With another generation, by which a driver that is reading it finds
+    /// out (Virtio 1.2, section 2.5.1).
+    const fn commit_configuration(&mut self) {
+        self.config = self.staged;
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Holds messages whose vectors are masked, a bit each, until [`Transport::take_pending`]. Those that a reset has come
+    /// before are dropped.
+    pub fn hold(&mut self, vectors: u32) {
+        if self.is_running() {
+            self.pending |= vectors & ((1 << VECTORS) - 1);
+        }
+    }
+
+    /// Messages that are held, a bit for each vector.
+    pub const fn pending(&self) -> u32 {
+        self.pending
+    }
+
+    /// Takes the messages of vectors that are not masked, a bit each: they are to be sent.
+    pub const fn take_pending(&mut self, unmasked: u32) -> u32 {
+        let taken = self.pending & unmasked;
+        self.pending &= !taken;
+        taken
     }
 
     /// Loads a word for the server.
@@ -275,7 +311,7 @@ impl Transport {
     pub fn server_write(&mut self, offset: u64, value: u32) -> Effect {
         match offset {
             server::INTERRUPT => return self.interrupt(value & (server::QUEUES_MASK | server::CONFIG_CHANGED)),
-            server::CONTROL => self.set_online(value & server::CONTROL_ONLINE != 0),
+            server::CONTROL => return self.set_online(value & server::CONTROL_ONLINE != 0),
             server::RESET_DONE => self.resetting = false,
             server::NEEDS_RESET if self.is_running() => {
                 self.status |= status::NEEDS_RESET;
@@ -289,10 +325,7 @@ impl Transport {
                     queue.set_maximum(value);
                 }
             }
-            server::CONFIG_COMMIT => {
-                self.config = self.staged;
-                self.generation = self.generation.wrapping_add(1);
-            }
+            server::CONFIG_COMMIT => self.commit_configuration(),
             server::CONFIG.. if offset.is_multiple_of(4) => {
                 if let Some(word) = self.staged.get_mut((offset - server::CONFIG) as usize..).and_then(<[u8]>::first_chunk_mut) {
                     *word = value.to_le_bytes();

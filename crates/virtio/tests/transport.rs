@@ -175,8 +175,9 @@ fn a_driver_of_the_pci_function() {
     assert_eq!(transport.pci_write(pci::NOTIFY, 2, 0), Effect::SignalServer);
     assert_eq!(transport.server_read(server::EVENTS), 1);
     assert_eq!(transport.pci_read(pci::CONFIG, 2), Some(0x3344));
+    let before = transport.pci_read(common::CONFIG_GENERATION, 1);
     let _ = transport.server_write(server::CONFIG_COMMIT, 1);
-    assert_eq!(transport.pci_read(common::CONFIG_GENERATION, 1), Some(1));
+    assert_eq!(transport.pci_read(common::CONFIG_GENERATION, 1), before.map(|generation| generation + 1));
 }
 
 #[test]
@@ -272,6 +273,38 @@ fn configuration_changes_at_once() {
     assert_eq!(transport.read(client::CONFIG, 2), Some(7));
     assert_eq!(transport.read(client::CONFIG + 252, 4), Some(9));
     assert_ne!(transport.read(client::CONFIG_GENERATION, 4), before);
+}
+
+/// A driver that read a part of the configuration before, and another one after, must find out.
+#[test]
+fn another_servers_configuration_has_another_generation() {
+    let mut transport = running();
+    let before = transport.read(client::CONFIG_GENERATION, 4);
+    transport.server_ended();
+    serve(&mut transport);
+    assert_eq!(transport.read(client::CONFIG_GENERATION, 4), before, "it is the same");
+
+    transport.server_ended();
+    assert_eq!(transport.server_write(server::CONFIG, 5), Effect::Nothing);
+    assert_eq!(transport.server_write(server::CONTROL, 1), Effect::SignalClient(server::CONFIG_CHANGED));
+    assert_eq!(transport.read(client::CONFIG, 4), Some(5));
+    assert_ne!(transport.read(client::CONFIG_GENERATION, 4), before);
+    assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(client::CONFIG_CHANGE));
+}
+
+/// Messages of masked vectors are pending until they are unmasked, or the device is reset.
+#[test]
+fn messages_wait_for_their_vectors() {
+    let mut transport = running();
+    transport.hold(0x205);
+    assert_eq!(transport.pending(), 5, "vectors that exist");
+    assert_eq!([transport.take_pending(6), transport.take_pending(6)], [4, 0]);
+    assert_eq!(transport.pending(), 1);
+    assert_eq!(transport.write(client::STATUS, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.pending(), 0);
+    // Of a completion that the reset overtook.
+    transport.hold(1);
+    assert_eq!(transport.pending(), 0);
 }
 
 #[test]

@@ -262,14 +262,18 @@ impl Plain {
     fn server_write(&mut self, offset: u64, value: u32) -> Effect {
         match offset {
             0x28 => {
-                if value & 1 != 0 && !self.online {
-                    self.config = self.staged.clone();
-                    if self.status & 4 != 0 {
-                        reach("comes back");
-                    }
-                }
+                let is_new = value & 1 != 0 && !self.online;
                 self.online = value & 1 != 0;
                 self.resetting &= self.online;
+                if is_new && self.status & 4 != 0 {
+                    reach("comes back");
+                }
+                let byte = |config: &BTreeMap<u64, u8>, at| config.get(&at).copied().unwrap_or(0);
+                if is_new && (0x100..0x200).any(|at| byte(&self.config, at) != byte(&self.staged, at)) {
+                    self.config = self.staged.clone();
+                    self.generation = self.generation.wrapping_add(1);
+                    return self.interrupt(1 << 31);
+                }
             }
             0x30 => {
                 if self.resetting {

@@ -1,48 +1,94 @@
-//! Messages of a served device, whose driver masks and unmasks their vector (`served/function.rs`).
+//! Messages of a served device, whose driver masks and unmasks their vector, and resets it (`served/function.rs`,
+//! `served/link.rs`).
 
 use std::sync::Arc;
 
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
+use stile_virtio::pci::common;
+use stile_virtio::{Transport, VECTORS, client, server, status};
 
+use super::lock::TicketLock;
 use super::model;
 
+const SPI: u32 = 64;
+
+loom::lazy_static! {
+    static ref SENT: AtomicU32 = AtomicU32::new(0);
+}
+
 struct Function {
-    spis: [AtomicU32; 1],
-    pending: AtomicU32,
+    spis: [AtomicU32; VECTORS],
+}
+
+struct Link {
+    client: usize,
+    function: Function,
+    transport: TicketLock<Transport>,
+}
+
+fn send(_client: usize, spis: impl Iterator<Item = u32>) {
+    for spi in spis {
+        assert_eq!(spi, SPI);
+        SENT.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+include!(concat!(env!("OUT_DIR"), "/held_messages.rs"));
 
-impl Function {
-    /// As `update`: publishes what the driver has written.
-    fn set(&self, spi: u32) {
-        self.spis[0].store(spi, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+impl Link {
+    /// A device with a running driver, whose vector 0 is masked.
+    fn running() -> Self {
+        let mut transport = Transport::new(2, 0, 0, 0);
+        let _ = transport.server_write(server::CONTROL, server::CONTROL_ONLINE);
+        let _ = transport.write(client::DRIVER_FEATURES_SEL, 4, 1);
+        let _ = transport.write(client::DRIVER_FEATURES, 4, 1);
+        let _ = transport.write(client::STATUS, 4, status::FEATURES_OK);
+        let _ = transport.write(client::STATUS, 4, status::FEATURES_OK | status::DRIVER_OK);
+        let function = Function { spis: std::array::from_fn(|_| AtomicU32::new(0)) };
+        Self { client: 1, function, transport: TicketLock::new(transport) }
+    }
+
+    /// As a completion by the server.
+    fn complete(&self) {
+        let left = self.function.signal(1, |_| false);
+        assert_eq!(left, 1);
+        self.hold(left);
     }
 }
 
 /// A server signals while the driver unmasks the vector: the message is sent once, by one of both.
 #[test]
 fn a_message_to_a_vector_that_is_unmasked_is_sent_once() {
-    const SPI: u32 = 64;
     model(3, || {
-        let state = Arc::new((Function { spis: [AtomicU32::new(0)], pending: AtomicU32::new(0) }, AtomicU32::new(0)));
+        let link = Arc::new(Link::running());
         let server = {
-            let state = Arc::clone(&state);
-            thread::spawn(move || {
-                state.0.signal(1, |spi| {
-                    assert_eq!(spi, SPI);
-                    state.1.fetch_add(1, Ordering::Relaxed);
-                });
-            })
+            let link = Arc::clone(&link);
+            thread::spawn(move || link.complete())
         };
-        state.0.set(SPI);
-        state.0.send_pending(|_| {
-            state.1.fetch_add(1, Ordering::Relaxed);
-        });
+        link.function.spis[0].store(SPI, Ordering::Relaxed);
+        link.send_pending();
         server.join().unwrap();
-        assert_eq!(state.1.load(Ordering::Relaxed), 1, "messages");
-        assert_eq!(state.0.pending.load(Ordering::Relaxed), 0, "nothing is pending");
+        assert_eq!(SENT.load(Ordering::Relaxed), 1, "messages");
+        assert_eq!(link.transport.lock().pending(), 0, "nothing is pending");
+    });
+}
+
+/// A server signals while the driver resets the device: nothing stays pending for the driver's next life.
+#[test]
+fn no_message_survives_a_reset() {
+    model(3, || {
+        let link = Arc::new(Link::running());
+        let server = {
+            let link = Arc::clone(&link);
+            thread::spawn(move || link.complete())
+        };
+        let _ = link.transport.lock().pci_write(common::DEVICE_STATUS, 1, 0);
+        server.join().unwrap();
+        assert_eq!(link.transport.lock().pending(), 0, "a message of the life before");
+        link.function.spis[0].store(SPI, Ordering::Relaxed);
+        link.send_pending();
+        assert_eq!(SENT.load(Ordering::Relaxed), 0, "messages");
     });
 }

@@ -8,7 +8,7 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::host::timer;
-use crate::arch::aarch64::interrupts::delivery::{self, AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
+use crate::arch::aarch64::interrupts::delivery::{AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::interrupts::{direct, place};
 use crate::cpu;
@@ -193,15 +193,9 @@ impl RedistributorFrames {
         if owner.arch.index == vcpu.arch.index {
             pull(cpu);
         } else if !owner.arch.requests.is_empty() {
-            let requests = owner.arch.requests.take();
+            // Posted SPIs are left: a vCPU that is off may not get them again, and one that was woken for them must find them.
+            let requests = owner.arch.requests.take_private();
             owner.arch.redistributor.lock().accept(requests);
-            if requests.spis() {
-                owner.arch.requests.announce_spis();
-                // The vCPU may have woken for these requests, and found none.
-                cpu::notify(owner);
-                // Posted to the vCPU again, the SPIs would wait for it, which may be off.
-                delivery::pulse_posted(owner.vm(), requests);
-            }
             sync_private(owner);
         }
         Some((owner, (offset % map::GICR_STRIDE) as u32))

@@ -120,35 +120,28 @@ impl Targets {
     }
 }
 
-/// Sends an edge of an SPI to a VM. Fast path, without locks: the target vCPU runs, and makes the SPI pending in its list
-/// register.
-pub fn send_spi(vm: &Vm, spi: u32) {
+/// Posts an edge of an SPI to another VM than the running one. Takes no lock; in the common case its vCPU runs, and makes
+/// it pending in a list register. Returns false if it needs [`send_spis`].
+#[inline]
+pub fn post_spi(vm: &Vm, spi: u32) -> bool {
     let target = vm.arch.targets.of(spi).map_or(0, |place| place.load(Ordering::Relaxed));
-    if let Some(vcpu) = vm.vcpus.get(usize::from(target))
-        && vcpu.arch.requests.post_spi(spi)
-        && (cpu::kick_if_running(vcpu) || !vcpu.arch.requests.withdraw_spi(spi))
-    {
-        return;
-    }
-    send_spi_slowly(vm, spi);
+    let Some(vcpu) = vm.vcpus.get(usize::from(target)) else { return false };
+    vcpu.arch.requests.post_spi(spi) && (cpu::kick_if_running(vcpu) || !vcpu.arch.requests.withdraw_spi(spi))
 }
 
+/// Sends edges of SPIs to a VM by its distributor. Synchronizes the vCPUs that they concern once, so that the exit is
+/// bounded.
 #[cold]
 #[inline(never)]
-fn send_spi_slowly(vm: &Vm, spi: u32) {
-    let kick = pulse(vm, spi);
+pub fn send_spis(vm: &Vm, spis: impl Iterator<Item = u32>) {
+    let kick = spis.fold(Kick::NONE, |kick, spi| kick | pulse(vm, spi));
     deliver(vm, kick);
 }
 
 /// Moves SPIs that were posted to a vCPU that is off now to the distributor, which may have them routed to another one.
 /// Senders no longer find that it runs.
 pub fn release_posted(vcpu: &Vcpu) {
-    pulse_posted(vcpu.vm(), vcpu.arch.requests.take_posted());
-}
-
-/// Makes the SPIs of requests that were taken for another vCPU than the loaded one pending.
-pub fn pulse_posted(vm: &Vm, requests: Requests) {
-    requests.posted().for_each(|spi| send_spi_slowly(vm, spi));
+    send_spis(vcpu.vm(), vcpu.arch.requests.take_posted().posted());
 }
 
 /// Slow path: needs the distributor.

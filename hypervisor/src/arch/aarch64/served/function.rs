@@ -1,7 +1,7 @@
 //! The client's side of a link: a PCI function. Its BAR has the registers of the transport (`stile_virtio::pci`), its
 //! messages become SPIs of the client's MSI frame.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stile_board::{intid, map};
 use stile_lock::TicketLock;
@@ -29,8 +29,6 @@ pub struct Function {
     bar: AtomicU64,
     /// For each vector its SPI; 0 while it is masked or has none.
     spis: [AtomicU32; VECTORS],
-    /// Bit mask of vectors that have signalled while masked.
-    pending: AtomicU32,
 }
 
 struct State {
@@ -51,7 +49,6 @@ impl Function {
             state: TicketLock::new(State { model, table: Table::new(VECTORS) }),
             bar: AtomicU64::new(NOWHERE),
             spis: [const { AtomicU32::new(0) }; VECTORS],
-            pending: AtomicU32::new(0),
         })
     }
 
@@ -60,7 +57,6 @@ impl Function {
         let mut state = self.state.lock();
         state.model.reset();
         state.table = Table::new(VECTORS);
-        self.pending.store(0, Ordering::Relaxed);
         self.update(&state);
     }
 
@@ -75,33 +71,24 @@ impl Function {
         self.state.lock().model.read(offset, bytes)
     }
 
-    /// Stores to configuration space. `send` sends the SPIs of messages that were pending.
-    pub fn write_config(&self, offset: u64, bytes: u64, value: u64, send: impl Fn(u32)) {
+    /// Stores to configuration space. May unmask vectors.
+    pub fn write_config(&self, offset: u64, bytes: u64, value: u64) {
         let mut state = self.state.lock();
         let _effect = state.model.write(offset, bytes, value);
         self.update(&state);
-        drop(state);
-        self.send_pending(send);
     }
 
-    /// Loads from the MSI-X table or pending bits, at an offset of the BAR.
-    pub fn read_msix(&self, offset: u64, bytes: u64) -> u64 {
-        match offset {
-            pci::MSIX_PENDING => self.pending.load(Ordering::Relaxed).into(),
-            pci::MSIX_TABLE..pci::MSIX_PENDING => self.state.lock().table.read(offset - pci::MSIX_TABLE, bytes),
-            _ => 0,
-        }
+    /// Loads from the MSI-X table, at an offset of the BAR.
+    pub fn read_table(&self, offset: u64, bytes: u64) -> u64 {
+        self.state.lock().table.read(offset - pci::MSIX_TABLE, bytes)
     }
 
-    /// Stores to the MSI-X table, as [`Function::write_config`].
-    pub fn write_msix(&self, offset: u64, bytes: u64, value: u64, send: impl Fn(u32)) {
+    /// Stores to the MSI-X table. May unmask vectors.
+    pub fn write_table(&self, offset: u64, bytes: u64, value: u64) {
         let mut state = self.state.lock();
-        if offset >= pci::MSIX_PENDING || state.table.write(offset - pci::MSIX_TABLE, bytes, value).is_none() {
-            return;
+        if state.table.write(offset - pci::MSIX_TABLE, bytes, value).is_some() {
+            self.update(&state);
         }
-        self.update(&state);
-        drop(state);
-        self.send_pending(send);
     }
 
     /// Publishes the BAR's address and the vectors' SPIs.
@@ -116,40 +103,27 @@ impl Function {
             let data = vector.map(|vector| vector.data).filter(|data| MESSAGES.contains(data));
             spi.store(data.unwrap_or(0), Ordering::Relaxed);
         }
-        // Pairs with the fence in `hold`: a message that finds its vector masked is found by `send_pending`, or finds it unmasked.
-        fence(Ordering::SeqCst);
     }
 
-    /// Sends the messages of some vectors; those that are masked become pending.
+    /// Messages of vectors that are not masked: vectors, a bit each, and their SPIs.
+    pub fn unmasked(&self) -> (u32, [u32; VECTORS]) {
+        let spis = self.spis.each_ref().map(|spi| spi.load(Ordering::Relaxed));
+        ((0..VECTORS).filter(|&number| spis[number] != 0).fold(0, |vectors, number| vectors | 1 << number), spis)
+    }
+
+    /// Sends the messages of some vectors by `post`, which returns whether it could. Returns the other vectors, and those
+    /// that are masked.
     #[inline]
-    pub fn signal(&self, vectors: u32, send: impl Fn(u32)) {
-        let mut rest = vectors;
+    pub fn signal(&self, vectors: u32, post: impl Fn(u32) -> bool) -> u32 {
+        let (mut rest, mut left) = (vectors, 0);
         while rest != 0 {
             let number = rest.trailing_zeros();
             rest &= rest - 1;
-            match self.spis.get(number as usize).map_or(0, |spi| spi.load(Ordering::Relaxed)) {
-                0 => self.hold(1 << number, &send),
-                spi => send(spi),
+            let spi = self.spis.get(number as usize).map_or(0, |spi| spi.load(Ordering::Relaxed));
+            if spi == 0 || !post(spi) {
+                left |= 1 << number;
             }
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn hold(&self, vector: u32, send: impl Fn(u32)) {
-        self.pending.fetch_or(vector, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        self.send_pending(send);
-    }
-
-    /// Sends the messages that are pending and no longer masked.
-    fn send_pending(&self, send: impl Fn(u32)) {
-        let pending = self.pending.load(Ordering::Relaxed);
-        for (number, spi) in self.spis.iter().enumerate().filter(|(number, _)| pending >> number & 1 != 0) {
-            let spi = spi.load(Ordering::Relaxed);
-            if spi != 0 && self.pending.fetch_and(!(1 << number), Ordering::Relaxed) >> number & 1 != 0 {
-                send(spi);
-            }
-        }
+        left
     }
 }

@@ -1,5 +1,6 @@
 //! A link: a served device, whose two sides signal each other by SPIs; the client's are messages of its function.
 
+use core::iter;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -59,27 +60,57 @@ impl Link {
             Effect::Nothing => {}
             Effect::SignalServer => {
                 drop(transport);
-                send(self.server, intid::SERVER + self.slot);
+                self.signal_server();
             }
             Effect::SignalClient(causes) => {
                 let vectors = transport.vectors(causes);
                 drop(transport);
-                self.function.signal(vectors, |spi| self.send_to_client(spi));
+                let left = self.function.signal(vectors, |spi| post(self.client, spi));
+                if left != 0 {
+                    self.hold(left);
+                }
             }
         }
     }
 
-    /// Sends an SPI to the client.
     #[inline]
-    pub fn send_to_client(&self, spi: u32) {
-        send(self.client, spi);
+    fn signal_server(&self) {
+        let spi = intid::SERVER + self.slot;
+        if !post(self.server, spi) {
+            send(self.server, iter::once(spi));
+        }
+    }
+
+    /// Sends messages that could not be posted, or become pending, by their vectors.
+    #[cold]
+    #[inline(never)]
+    fn hold(&self, vectors: u32) {
+        self.transport.lock().hold(vectors);
+        self.send_pending();
+    }
+
+    /// Sends the pending messages whose vectors are not masked.
+    pub fn send_pending(&self) {
+        // The transport's lock orders this with `hold`: either finds what the other has written, the message or its SPI.
+        let mut transport = self.transport.lock();
+        let (unmasked, spis) = self.function.unmasked();
+        let taken = transport.take_pending(unmasked);
+        drop(transport);
+        if taken != 0 {
+            send(self.client, (0..).zip(spis).filter(|&(number, _)| taken >> number & 1 != 0).map(|(_, spi)| spi));
+        }
     }
 }
 
-/// Sends an SPI to VM `number`.
+/// Posts an SPI to VM `number`. Returns false if it needs [`send`].
 #[inline]
-fn send(number: usize, spi: u32) {
+fn post(number: usize, spi: u32) -> bool {
+    vm::get(number).is_some_and(|vm| delivery::post_spi(vm, spi))
+}
+
+/// Sends SPIs to VM `number` by its distributor.
+fn send(number: usize, spis: impl Iterator<Item = u32>) {
     if let Some(vm) = vm::get(number) {
-        delivery::send_spi(vm, spi);
+        delivery::send_spis(vm, spis);
     }
 }

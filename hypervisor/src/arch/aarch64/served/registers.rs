@@ -62,8 +62,11 @@ impl Device for Transports {
             return Some(link.map_or(u64::MAX, |link| link.function.read_config(offset & 0xfff, bytes)));
         }
         let Some((link, offset)) = Self::in_window(cpu, offset) else { return Some(u64::MAX) };
-        if offset >= pci::MSIX_TABLE {
-            return Some(link.function.read_msix(offset, bytes));
+        match offset {
+            pci::MSIX_PENDING => return Some(link.transport.lock().pending().into()),
+            pci::MSIX_TABLE..pci::MSIX_PENDING => return Some(link.function.read_table(offset, bytes)),
+            pci::MSIX_TABLE.. => return Some(0),
+            _ => {}
         }
         let value = link.transport.lock().pci_read(offset, bytes);
         value.map(u64::from)
@@ -72,13 +75,15 @@ impl Device for Transports {
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         if Self::is_config(offset) {
             if let Some(link) = Self::in_config(cpu, offset).filter(|_| bytes <= 4) {
-                link.function.write_config(offset & 0xfff, bytes, value, |spi| link.send_to_client(spi));
+                link.function.write_config(offset & 0xfff, bytes, value);
+                link.send_pending();
             }
             return None;
         }
         let (link, offset) = Self::in_window(cpu, offset)?;
-        if offset >= pci::MSIX_TABLE {
-            link.function.write_msix(offset, bytes, value, |spi| link.send_to_client(spi));
+        if (pci::MSIX_TABLE..pci::MSIX_PENDING).contains(&offset) {
+            link.function.write_table(offset, bytes, value);
+            link.send_pending();
         } else {
             link.change(|transport| transport.pci_write(offset, bytes, value as u32));
         }
