@@ -133,6 +133,17 @@ impl<const CPUS: usize> Vmids<CPUS> {
         Self { generation: AtomicU64::new(1), loaded: [const { Loaded(AtomicU64::new(Tagged::NONE.0)) }; CPUS] }
     }
 
+    /// Returns the VMID in `slot` if `cpu` has it loaded already, and its `VTTBR_EL2` can stay as it is: it is this VM's
+    /// by its table. A VMID that the VM got since then is another one, and needs [`try_load`](Vmids::try_load) with VMID 0
+    /// in `VTTBR_EL2`: once that has been recorded as loaded, a new generation may give the one before to another VM.
+    #[must_use]
+    pub fn kept(&self, cpu: usize, slot: &VmidSlot) -> Option<u16> {
+        let loaded = self.loaded.get(cpu)?.0.load(Relaxed);
+        let tagged = slot.get();
+        // A CPU that begins a new generation finds it here, and carries it over.
+        (loaded == tagged.0 && tagged != Tagged::NONE).then_some(tagged.vmid())
+    }
+
     /// Loads the VMID in `slot` on `cpu` without a lock. Succeeds if the VMID is of the current generation
     /// and `cpu` has already loaded one of this generation; otherwise (or if `cpu` is not less than `CPUS`)
     /// returns `None`, and the caller uses [`load`](Vmids::load).

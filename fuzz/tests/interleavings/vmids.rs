@@ -18,15 +18,21 @@ const LAST_VMID: u16 = 15;
 const CPUS: usize = 2;
 const VMS: usize = 4;
 
-/// The TLBs of all CPUs, and the VMID that each CPU has loaded.
+/// The translations of a VM before its VMID was forgotten.
+const FORGOTTEN: usize = usize::MAX - 1;
+
+/// The TLBs of all CPUs, and what each CPU has loaded.
 struct Tlbs {
     owners: [Option<usize>; LAST_VMID as usize + 1],
+    /// VMID in VTTBR_EL2, and the VM that translations with it belong to.
     loaded: [Option<(u16, usize)>; CPUS],
+    /// The VM whose table is in VTTBR_EL2.
+    tables: [Option<usize>; CPUS],
 }
 
 impl Tlbs {
     fn new() -> Self {
-        Self { owners: [None; LAST_VMID as usize + 1], loaded: [None; CPUS] }
+        Self { owners: [None; LAST_VMID as usize + 1], loaded: [None; CPUS], tables: [None; CPUS] }
     }
 
     /// Loaded VMIDs allocate new entries immediately.
@@ -44,6 +50,13 @@ impl Tlbs {
             assert_eq!(other == vmid, other_vm == vm, "a VM has one VMID on all CPUs");
         }
         self.loaded[cpu] = Some((vmid, vm));
+        self.tables[cpu] = Some(vm);
+    }
+
+    /// VTTBR_EL2 has VMID 0 and no table.
+    fn unload(&mut self, cpu: usize) {
+        self.loaded[cpu] = None;
+        self.tables[cpu] = None;
     }
 }
 
@@ -76,12 +89,26 @@ impl System {
         Self { vmids, pool: Mutex::new(pool), slots, tlbs: Mutex::new(tlbs) }
     }
 
+    /// CPU 0 still has VM 0's table in VTTBR_EL2, with a VMID that the VM has had before.
+    fn forget(&self) {
+        self.load(0, (0, false));
+        self.slots[0].forget();
+        let mut tlbs = self.tlbs.lock().unwrap();
+        tlbs.owners.iter_mut().filter(|owner| **owner == Some(0)).for_each(|owner| *owner = Some(FORGOTTEN));
+        tlbs.loaded[0].iter_mut().for_each(|(_, vm)| *vm = FORGOTTEN);
+    }
+
+    /// As `Vm::load_second_stage`.
     fn load(&self, cpu: usize, (vm, put): Load) {
-        self.tlbs.lock().unwrap().loaded[cpu] = None;
+        let slot = &self.slots[vm];
+        let has_table = !put && self.tlbs.lock().unwrap().tables[cpu] == Some(vm);
+        if let Some(vmid) = has_table.then(|| self.vmids.kept(cpu, slot)).flatten() {
+            return self.tlbs.lock().unwrap().load(cpu, vmid, vm);
+        }
+        self.tlbs.lock().unwrap().unload(cpu);
         if put {
             self.vmids.put(cpu);
         }
-        let slot = &self.slots[vm];
         let vmid = self.vmids.try_load(cpu, slot).unwrap_or_else(|| {
             let mut pool = self.pool.lock().unwrap();
             self.vmids.load(&mut pool, cpu, slot, || self.tlbs.lock().unwrap().flush())
@@ -92,11 +119,16 @@ impl System {
 
 /// Runs one list of loads on each CPU concurrently.
 fn explore(before: &'static [usize], left: usize, loads: [&'static [Load]; CPUS]) {
+    explore_from(before, left, |_| (), loads);
+}
+
+fn explore_from(before: &'static [usize], left: usize, prepare: fn(&System), loads: [&'static [Load]; CPUS]) {
     let mut builder = Builder::new();
     builder.max_branches = 100_000;
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let system = Arc::new(System::new(before, left));
+        prepare(&system);
         let other = Arc::clone(&system);
         let thread = thread::spawn(move || loads[1].iter().for_each(|&load| other.load(1, load)));
         loads[0].iter().for_each(|&load| system.load(0, load));
@@ -127,4 +159,10 @@ fn vm_on_both_cpus() {
 #[test]
 fn vm_that_is_loaded_again_keeps_its_vmid() {
     explore(&[0, 1], 0, [&[(0, false), (0, false)], &[(2, false), (0, false)]]);
+}
+
+/// A VMID that the CPU before has given up must not be in VTTBR_EL2 once another is recorded as loaded.
+#[test]
+fn vm_that_has_another_vmid_now() {
+    explore_from(&[0], 1, System::forget, [&[(0, false)], &[(0, true), (2, true)]]);
 }

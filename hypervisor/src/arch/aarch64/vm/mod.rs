@@ -426,7 +426,7 @@ impl Vm {
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         let before = read_sysreg!(VTTBR_EL2);
         // VMIDs in force on a CPU stay with their VMs at a rollover.
-        let kept = if before & ROOT == self.root { second_stage::vmid(cpu, &self.vmid) } else { None };
+        let kept = if before & ROOT == self.root { second_stage::kept_vmid(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
         if now != Some(before) {
             speculation::switch_vm(cpu);

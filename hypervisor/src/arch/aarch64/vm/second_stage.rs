@@ -85,7 +85,7 @@ pub fn geometry() -> Geometry {
     *GEOMETRY.get()
 }
 
-/// VMID of `slot` on this CPU, if it is in force and stays so.
-pub fn vmid(cpu: usize, slot: &VmidSlot) -> Option<u16> {
-    VMIDS.try_load(cpu, slot)
+/// VMID of `slot` if this CPU, whose VTTBR_EL2 has the VM's table, has it in force and may keep it.
+pub fn kept_vmid(cpu: usize, slot: &VmidSlot) -> Option<u16> {
+    VMIDS.kept(cpu, slot)
 }
