@@ -38,6 +38,15 @@ const IN_ORDER: &[(u8, u16)] = &[
     (ARM, 0xd05), // Cortex-A55
 ];
 
+/// CPUs on which a speculatively executed AT instruction leaves translations by registers of a regime that is not in use
+/// in the TLB, and the last variant and revision with it (Arm, Software Developer Errata Notices of these CPUs).
+const SPECULATIVE_AT: &[(u8, u16, (u8, u8))] = &[
+    (ARM, 0xd05, (2, 0)),   // Cortex-A55: 1530923
+    (ARM, 0xd07, (15, 15)), // Cortex-A57: 1319537
+    (ARM, 0xd08, (15, 15)), // Cortex-A72: 1319367
+    (ARM, 0xd0b, (2, 0)),   // Cortex-A76: 1165522
+];
+
 fn part(midr: u64) -> (u8, u16) {
     ((midr >> 24) as u8, (midr >> 4) as u16 & 0xfff)
 }
@@ -51,6 +60,13 @@ pub fn history_branches(midr: u64) -> Option<u8> {
 /// Whether this CPU is known to be unaffected because it executes in order.
 pub fn is_in_order(midr: u64) -> bool {
     IN_ORDER.contains(&part(midr))
+}
+
+/// Whether this CPU has the erratum of [`SPECULATIVE_AT`].
+pub fn has_speculative_at(midr: u64) -> bool {
+    let (implementer, number) = part(midr);
+    let version = ((midr >> 20) as u8 & 0xf, midr as u8 & 0xf);
+    SPECULATIVE_AT.iter().any(|&(of, part, last)| (of, part) == (implementer, number) && version <= last)
 }
 
 const _: () = {

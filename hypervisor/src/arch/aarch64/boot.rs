@@ -1,6 +1,7 @@
 //! Boot, from `boot.S` to the first guest, on the boot CPU and the others.
 
 use stile_firmware::device_tree;
+use stile_speculation::aarch64::has_speculative_at;
 
 use crate::arch::aarch64::exit::vectors;
 use crate::arch::aarch64::host::board::{self, Board};
@@ -9,7 +10,7 @@ use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{bulk, features, firmware, gic, mmu, speculation, timer, uart, wait_for_interrupt};
 use crate::arch::aarch64::interrupts::{self, interface};
-use crate::arch::aarch64::vcpu::{debug, serror, traps};
+use crate::arch::aarch64::vcpu::{debug, registers, serror, traps};
 use crate::arch::aarch64::vm::second_stage;
 use crate::console::log;
 use crate::cpu::start;
@@ -95,6 +96,11 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     traps::setup();
     serror::setup();
     speculation::setup_cpu(cpu);
+    if has_speculative_at(read_sysreg!(MIDR_EL1)) {
+        features::close_el1();
+        // `second_stage::setup_cpu` drops what there is of firmware's.
+        registers::close();
+    }
     // `vcpu::fp` accesses FP registers at EL2.
     features::enable_fp_for_el2();
     debug::disable();

@@ -53,11 +53,7 @@ fn between<T>(taken: &mut T) {
 #[inline(never)]
 fn move_state(context: &mut VcpuContext) {
     let have = features::get();
-    if have.vhe {
-        registers::save::<true>(&mut context.el1);
-    } else {
-        registers::save::<false>(&mut context.el1);
-    }
+    registers::put(&mut context.el1);
     // Not in the context, which keeps those of a vCPU that has not used them: then the CPU's are another one's.
     let mut keys = [0; registers::KEYS];
     if have.pauth {
@@ -65,11 +61,7 @@ fn move_state(context: &mut VcpuContext) {
     }
     between(context);
     between(&mut keys);
-    if have.vhe {
-        registers::load::<true>(&context.el1);
-    } else {
-        registers::load::<false>(&context.el1);
-    }
+    registers::load(&context.el1);
     if have.pauth {
         registers::load_keys(&keys);
     }

@@ -1,6 +1,6 @@
 //! CPU features, detected on the boot CPU; secondaries must have the same ones.
 
-use core::sync::atomic::{AtomicU16, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::once::Once;
@@ -62,15 +62,47 @@ pub struct Features {
     pub watchpoints: u8,
 }
 
-static FEATURES: Once<Features> = Once::new();
+/// The features, and what load and put ask first.
+struct Detected {
+    features: Features,
+    /// See [`moves_el1_plainly`].
+    plain_el1: AtomicBool,
+    /// See [`closes_el1`].
+    closes_el1: AtomicBool,
+}
+
+static FEATURES: Once<Detected> = Once::new();
 /// See [`vector_length`].
 static VECTOR_LENGTH: AtomicU16 = AtomicU16::new(0);
+
+#[inline(always)]
+fn detected() -> &'static Detected {
+    // SAFETY: the boot CPU sets it before any guest or other CPU runs; references to it are shared afterwards.
+    unsafe { FEATURES.assume_set() }
+}
 
 /// Features of the boot CPU.
 #[inline(always)]
 pub fn get() -> &'static Features {
-    // SAFETY: the boot CPU sets it before any guest or other CPU runs; immutable afterwards.
-    unsafe { FEATURES.assume_set() }
+    &detected().features
+}
+
+/// Whether EL1's registers move by their VHE names, in any order: with FEAT_VHE, unless [`closes_el1`].
+#[inline(always)]
+pub fn moves_el1_plainly() -> bool {
+    detected().plain_el1.load(Ordering::Relaxed)
+}
+
+/// Whether EL1's translation regime must be closed while its registers are of several vCPUs: one of the CPUs has the erratum
+/// of [`stile_speculation::aarch64::has_speculative_at`].
+pub fn closes_el1() -> bool {
+    detected().closes_el1.load(Ordering::Relaxed)
+}
+
+/// Closes it from now on. Called by a CPU that has the erratum, before it runs guests.
+pub fn close_el1() {
+    detected().closes_el1.store(true, Ordering::Relaxed);
+    detected().plain_el1.store(false, Ordering::Relaxed);
 }
 
 /// Detects the features of the calling CPU.
@@ -117,7 +149,7 @@ pub fn detect() -> Features {
 
 /// Publishes the boot CPU's features.
 pub fn set(features: Features) {
-    FEATURES.set(features);
+    FEATURES.set(Detected { features, plain_el1: AtomicBool::new(features.vhe), closes_el1: AtomicBool::new(false) });
 }
 
 /// Enables EL2's access to the registers that [`crate::arch::aarch64::vcpu::fp`] moves, with the maximum vector

@@ -65,7 +65,7 @@ impl Device for Transports {
         match offset {
             pci::MSIX_PENDING => return Some(link.transport.lock().pending().into()),
             pci::MSIX_TABLE..pci::MSIX_PENDING => return Some(link.function.read_table(offset, bytes)),
-            pci::MSIX_TABLE.. => return Some(0),
+            _ if offset > pci::MSIX_PENDING => return Some(0),
             _ => {}
         }
         let value = link.transport.lock().pci_read(offset, bytes);

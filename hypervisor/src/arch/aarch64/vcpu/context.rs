@@ -4,7 +4,6 @@
 use super::keys::Keys;
 use super::registers::{self, EL1_REGISTERS};
 use super::{debug, fp, serror, traps};
-use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::nested::state::Nested;
 
@@ -66,15 +65,10 @@ impl VcpuContext {
         write_sysreg!(ELR_EL2, self.pc);
         write_sysreg!(SPSR_EL2, self.pstate);
         write_sysreg!(VMPIDR_EL2, self.mpidr);
-        let have = features::get();
         if self.serror {
             traps::inject_serror();
         }
-        if have.vhe {
-            registers::load::<true>(&self.el1);
-        } else {
-            registers::load::<false>(&self.el1);
-        }
+        registers::load(&self.el1);
         self.keys.load(keys_trapped);
         self.debug.load();
         // Registers that L1 traps for its guest would trap here as well.
@@ -93,12 +87,7 @@ impl VcpuContext {
         self.pc = read_sysreg!(ELR_EL2);
         self.pstate = read_sysreg!(SPSR_EL2);
         self.serror = serror::put() | traps::take_serror();
-        let have = features::get();
-        if have.vhe {
-            registers::save::<true>(&mut self.el1);
-        } else {
-            registers::save::<false>(&mut self.el1);
-        }
+        registers::put(&mut self.el1);
         self.keys.put();
         self.debug.put();
         self.fp.put();
@@ -114,5 +103,6 @@ impl VcpuContext {
         traps::take_serror();
         self.debug.put();
         self.fp.abandon();
+        registers::close();
     }
 }

@@ -3,6 +3,9 @@
 
 use stile_sysreg::operand;
 
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::isb;
+
 /// As `read_sysreg`, but without a memory clobber, so that the compiler can pair the stores.
 macro_rules! get {
     ($name:ident) => {{
@@ -37,15 +40,15 @@ macro_rules! el1_registers {
             [$($reset),*]
         }
 
-        /// Loads the registers from memory.
+        /// Writes the registers.
         #[inline]
-        pub fn load<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
+        fn write<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
             $(if VHE { put!($vhe, from[El1::$index as usize]) } else { put!($plain, from[El1::$index as usize]) })*
         }
 
-        /// Stores the registers to memory.
+        /// Reads the registers.
         #[inline]
-        pub fn save<const VHE: bool>(to: &mut [u64; EL1_REGISTERS]) {
+        fn read<const VHE: bool>(to: &mut [u64; EL1_REGISTERS]) {
             $(to[El1::$index as usize] = if VHE { get!($vhe) } else { get!($plain) };)*
         }
     };
@@ -81,6 +84,90 @@ el1_registers! {
     Par: PAR_EL1, PAR_EL1, 0;
     Csselr: CSSELR_EL1, CSSELR_EL1, 0;
     Mdscr: MDSCR_EL1, MDSCR_EL1, 0;
+}
+
+/// Loads the registers, after [`put`].
+#[inline(always)]
+pub fn load(from: &[u64; EL1_REGISTERS]) {
+    if features::moves_el1_plainly() { write::<true>(from) } else { load_otherwise(from) }
+}
+
+/// Stores the registers, which are another vCPU's or a VM's from here on.
+#[inline(always)]
+pub fn put(to: &mut [u64; EL1_REGISTERS]) {
+    if features::moves_el1_plainly() { read::<true>(to) } else { put_otherwise(to) }
+}
+
+/// Closes EL1's translation regime on this CPU, if that needs it between two vCPUs. [`put`] does so as well.
+pub fn close() {
+    match (features::closes_el1(), features::get().vhe) {
+        (true, true) => close_regime::<true>(),
+        (true, false) => close_regime::<false>(),
+        (false, _) => {}
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn load_otherwise(from: &[u64; EL1_REGISTERS]) {
+    match (features::closes_el1(), features::get().vhe) {
+        (true, true) => load_closed::<true>(from),
+        (true, false) => load_closed::<false>(from),
+        (false, true) => write::<true>(from),
+        (false, false) => write::<false>(from),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn put_otherwise(to: &mut [u64; EL1_REGISTERS]) {
+    if features::get().vhe {
+        read::<true>(to)
+    } else {
+        read::<false>(to)
+    }
+    close();
+}
+
+/// TCR_EL1.EPD0 and EPD1: no walks from TTBR0_EL1 and TTBR1_EL1.
+const TCR_NO_WALKS: u64 = 1 << 7 | 1 << 23;
+/// SCTLR_EL1.M.
+const SCTLR_MMU: u64 = 1;
+
+/// Makes all addresses of EL1's regime fault at level 0, so that nothing of it gets into the TLB while its registers are of
+/// several vCPUs: walks are forbidden first, and then the MMU is on.
+fn close_regime<const VHE: bool>() {
+    let tcr = if VHE { get!(TCR_EL12) } else { get!(TCR_EL1) } | TCR_NO_WALKS;
+    if VHE {
+        put!(TCR_EL12, tcr)
+    } else {
+        put!(TCR_EL1, tcr)
+    }
+    isb();
+    let sctlr = if VHE { get!(SCTLR_EL12) } else { get!(SCTLR_EL1) } | SCTLR_MMU;
+    if VHE {
+        put!(SCTLR_EL12, sctlr)
+    } else {
+        put!(SCTLR_EL1, sctlr)
+    }
+    isb();
+}
+
+/// Loads the registers behind a regime that stays closed meanwhile, and opens it in the opposite order.
+fn load_closed<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
+    let [sctlr, tcr] = [El1::Sctlr, El1::Tcr].map(|register| from[register as usize]);
+    let mut closed = *from;
+    closed[El1::Sctlr as usize] = sctlr | SCTLR_MMU;
+    closed[El1::Tcr as usize] = tcr | TCR_NO_WALKS;
+    write::<VHE>(&closed);
+    isb();
+    if VHE {
+        put!(SCTLR_EL12, sctlr)
+    } else {
+        put!(SCTLR_EL1, sctlr)
+    }
+    isb();
+    if VHE { put!(TCR_EL12, tcr) } else { put!(TCR_EL1, tcr) }
 }
 
 /// Halves of the keys APIA, APIB, APDA, APDB, APGA.
