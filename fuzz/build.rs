@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from the line that starts with the first text to the one that starts with the second, without the latter's comment.
-const PARTS: [(&str, &str, &str, &str); 26] = [
+const PARTS: [(&str, &str, &str, &str); 27] = [
     ("lock.rs", "crates/lock/src/lib.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("shards.rs", "crates/lock/src/shards.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
@@ -23,6 +23,7 @@ const PARTS: [(&str, &str, &str, &str); 26] = [
     ("place_publish.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "    pub fn publish(", "}"),
     ("place_sending.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "fn sending<", "/// Makes a CPU on which"),
     ("place_confined.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "pub fn is_confined(", "/// Sends an SGI"),
+    ("late.rs", "crates/vgic/src/late.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("messages.rs", "hypervisor/src/arch/aarch64/served/function.rs", "    /// Messages of vectors that are not masked", "}"),
     ("held_messages.rs", "hypervisor/src/arch/aarch64/served/link.rs", "    /// Sends messages that could not be posted", "}"),
     ("epoch.rs", "hypervisor/src/vm/epoch.rs", "use core::sync::atomic", "#[cfg(test)]"),

@@ -4,7 +4,7 @@
 //! when the SGI is pending at the other CPU. So SGIs that are found pending belong to the vCPU that was direct there
 //! last, and another one becomes direct only after a while.
 
-use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A vCPU: numbers of its VM and of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,28 @@ pub struct Owner {
     pub vcpu: u8,
 }
 
-const NOBODY: u16 = u16::MAX;
+impl Owner {
+    const fn bits(self) -> u32 {
+        (self.vm as u32) << 8 | self.vcpu as u32
+    }
 
-/// Owner of the SGIs pending at a CPU. Written by that CPU, and by the one that [forgets](LateSgis::forget) a VM.
+    const fn of(bits: u32) -> Self {
+        Self { vm: (bits >> 8) as u8, vcpu: bits as u8 }
+    }
+}
+
+/// No vCPU was direct here yet.
+const NOBODY: u32 = u32::MAX;
+/// The owner's VM has begun another life: SGIs are dropped.
+const FORGOTTEN: u32 = 1 << 16;
+/// Another CPU takes the owner's SGIs: nobody may become direct here.
+const COLLECTED: u32 = 1 << 17;
+
+/// Owner of the SGIs pending at a CPU. Written by that CPU, and by those that [forget](LateSgis::forget) a VM or
+/// [collect](LateSgis::collect) its SGIs.
 #[derive(Debug)]
 pub struct LateSgis {
-    owner: AtomicU16,
+    owner: AtomicU32,
     /// When it left, in ticks.
     left: AtomicU64,
 }
@@ -29,24 +45,27 @@ impl LateSgis {
     /// No vCPU.
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub const fn new() -> Self {
-        Self { owner: AtomicU16::new(NOBODY), left: AtomicU64::new(0) }
+        Self { owner: AtomicU32::new(NOBODY), left: AtomicU64::new(0) }
     }
 
-    /// The vCPU that was direct here last.
+    /// The vCPU that was direct here last, and that SGIs which are pending here are for, if any.
     pub fn owner(&self) -> Option<Owner> {
         let owner = self.owner.load(Ordering::Relaxed);
-        let [vm, vcpu] = owner.to_be_bytes();
-        (owner != NOBODY).then_some(Owner { vm, vcpu })
+        (owner != NOBODY && owner & FORGOTTEN == 0).then(|| Owner::of(owner))
     }
 
     /// Whether SGIs taken from now on belong to no other vCPU: none left this CPU less than `settle` ticks ago.
     pub fn may_become(&self, owner: Owner, now: u64, settle: u64) -> bool {
-        self.owner().is_none_or(|last| last == owner || now.saturating_sub(self.left.load(Ordering::Relaxed)) >= settle)
+        let is_first = self.owner.load(Ordering::Relaxed) == NOBODY;
+        is_first || self.owner() == Some(owner) || now.saturating_sub(self.left.load(Ordering::Relaxed)) >= settle
     }
 
-    /// A vCPU becomes direct. What was pending has been taken.
-    pub fn enter(&self, owner: Owner) {
-        self.owner.store(u16::from_be_bytes([owner.vm, owner.vcpu]), Ordering::Relaxed);
+    /// A vCPU becomes direct. What was pending has been taken. Returns false if another CPU is taking the SGIs of the one
+    /// before: it would take this vCPU's, too.
+    pub fn enter(&self, owner: Owner) -> bool {
+        // Acquire: with the end of `collect`, which has cleared what was pending.
+        let update = |before| (before == NOBODY || before & COLLECTED == 0).then_some(owner.bits());
+        self.owner.fetch_update(Ordering::AcqRel, Ordering::Relaxed, update).is_ok()
     }
 
     /// The vCPU that is direct leaves.
@@ -54,12 +73,22 @@ impl LateSgis {
         self.left.store(now, Ordering::Relaxed);
     }
 
-    /// Handles the destruction of a VM: SGIs sent to it are dropped.
-    pub fn forget(&self, vm: u8) {
-        if self.owner().is_some_and(|owner| owner.vm == vm) {
-            // The time is kept: other vCPUs wait for SGIs that may still arrive.
-            self.owner.store(u16::from_be_bytes([vm, u8::MAX]), Ordering::Relaxed);
+    /// Takes the SGIs of a VM, none of whose vCPUs is loaded, by `take` if they are pending here. Meanwhile no vCPU becomes
+    /// direct. `take` completes before it returns. Only one CPU collects those of a VM at a time.
+    pub fn collect(&self, vm: u8, take: impl FnOnce(Owner)) {
+        let update = |owner| (owner != NOBODY && owner & FORGOTTEN == 0 && Owner::of(owner).vm == vm).then_some(owner | COLLECTED);
+        if let Ok(owner) = self.owner.fetch_update(Ordering::AcqRel, Ordering::Relaxed, update) {
+            take(Owner::of(owner));
+            self.owner.fetch_and(!COLLECTED, Ordering::Release);
         }
+    }
+
+    /// Handles the destruction or the reset of a VM: SGIs sent to it are dropped. Those of a vCPU that becomes direct
+    /// meanwhile are not.
+    pub fn forget(&self, vm: u8) {
+        // The time is kept: other vCPUs wait for SGIs that may still arrive.
+        let update = |owner| (owner != NOBODY && Owner::of(owner).vm == vm).then_some(owner | FORGOTTEN);
+        let _ = self.owner.fetch_update(Ordering::AcqRel, Ordering::Relaxed, update);
     }
 }
 
@@ -108,7 +137,7 @@ mod tests {
                 None => {
                     let owner = Owner { vm: random(3) as u8, vcpu: random(2) as u8 };
                     if late.may_become(owner, now, SETTLE) {
-                        late.enter(owner);
+                        assert!(late.enter(owner));
                         direct = Some(owner);
                     } else {
                         kept_out += 1;
@@ -125,7 +154,7 @@ mod tests {
         let late = LateSgis::new();
         let [one, other] = [0, 1].map(|vcpu| Owner { vm: 3, vcpu });
         assert!(late.may_become(one, 0, SETTLE));
-        late.enter(one);
+        assert!(late.enter(one));
         late.leave(100);
         assert_eq!([one, other].map(|owner| late.may_become(owner, 100 + SETTLE - 1, SETTLE)), [true, false]);
         assert!(late.may_become(other, 100 + SETTLE, SETTLE));
@@ -135,12 +164,32 @@ mod tests {
     fn sgis_of_a_vm_that_is_gone_are_not_the_next_ones_with_its_number() {
         let late = LateSgis::new();
         let owner = Owner { vm: 3, vcpu: 0 };
-        late.enter(owner);
+        assert!(late.enter(owner));
         late.leave(100);
         late.forget(2);
         assert_eq!(late.owner(), Some(owner));
         late.forget(3);
-        assert_ne!(late.owner(), Some(owner));
-        assert!(!late.may_become(owner, 101, SETTLE));
+        assert_eq!(late.owner(), None);
+        assert!(!late.may_become(owner, 101, SETTLE), "SGIs may still arrive");
+        assert!(late.enter(owner));
+        assert_eq!(late.owner(), Some(owner), "in its next life");
+    }
+
+    #[test]
+    fn nobody_becomes_direct_where_sgis_are_collected() {
+        let late = LateSgis::new();
+        let [one, other] = [3, 4].map(|vm| Owner { vm, vcpu: 255 });
+        late.collect(3, |_| unreachable!("nobody was here"));
+        assert!(late.enter(one));
+        late.collect(4, |_| unreachable!("another VM was"));
+        let mut collected = None;
+        late.collect(3, |owner| {
+            assert!(!late.enter(other) && late.owner() == Some(one));
+            collected = Some(owner);
+        });
+        assert_eq!(collected, Some(one));
+        assert!(late.enter(other));
+        late.forget(3);
+        assert_eq!(late.owner(), Some(other));
     }
 }

@@ -6,6 +6,7 @@
 mod deadlines;
 mod fills;
 mod idle;
+mod late;
 mod messages;
 mod places;
 mod retirement;

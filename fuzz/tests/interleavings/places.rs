@@ -49,8 +49,6 @@ mod claims {
     pub struct Late;
 
     impl Late {
-        pub fn enter(&self, _: super::Owner) {}
-
         pub fn leave(&self, _: u64) {}
     }
 

@@ -84,6 +84,8 @@ pub fn strays(cpu: usize) -> u32 {
     let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << KICK);
     if pending != 0 {
         gicr.write32(ICPENDR0, pending);
+        // Complete before another vCPU may become direct there.
+        gicr.read32(ICPENDR0);
     }
     pending
 }

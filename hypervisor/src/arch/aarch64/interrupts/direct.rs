@@ -70,16 +70,11 @@ fn ticks(microseconds: u64) -> u64 {
     timer::frequency() * microseconds / 1_000_000
 }
 
-/// The vCPU that late SGIs at a CPU belong to. If a vCPU is direct there, that vCPU is the owner.
-fn owner_of_late(cpu: usize) -> Option<Owner> {
-    trusted::owner_at(cpu).or_else(|| claims::late(cpu).owner())
-}
-
 /// Makes late SGIs, sent to a vCPU that was direct here, pending for that vCPU like ordinary ones. No vCPU is direct here.
 fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     let strays = redistributor::strays(cpu.index);
     if strays != 0
-        && let Some(of) = owner_of_late(cpu.index).and_then(find)
+        && let Some(of) = trusted::owner_at(cpu.index).or_else(|| claims::late(cpu.index).owner()).and_then(find)
     {
         (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
         if of.id != vcpu.id {
@@ -95,20 +90,29 @@ pub fn collect_late(vm: &Vm) {
         return;
     }
     for cpu in SCHEDULE.online().iter().map(CpuId::index) {
-        if let Some(of) = owner_of_late(cpu).filter(|owner| usize::from(owner.vm) == vm.number).and_then(find) {
-            let strays = redistributor::strays(cpu);
-            (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
+        match trusted::owner_at(cpu) {
+            Some(owner) => {
+                // No other VM's vCPU is direct there.
+                if usize::from(owner.vm) == vm.number {
+                    post_strays(cpu, owner);
+                }
+            }
+            None => claims::late(cpu).collect(vm.number as u8, |owner| post_strays(cpu, owner)),
         }
     }
 }
 
-/// Discards late SGIs of VM `number`, which is being reset: its next life has not sent them.
-pub fn discard_late(number: usize) {
-    for cpu in SCHEDULE.online().iter().map(CpuId::index) {
-        if owner_of_late(cpu).is_some_and(|owner| usize::from(owner.vm) == number) {
-            redistributor::strays(cpu);
-        }
+fn post_strays(cpu: usize, owner: Owner) {
+    let strays = redistributor::strays(cpu);
+    if let Some(of) = find(owner) {
+        (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
     }
+}
+
+/// Discards late SGIs of VM `number`, which is being reset: its next life has not sent them. They stay pending, for
+/// nobody, until their CPU finds them; those of a trusted VM are [`Trust::reset`]'s.
+pub fn discard_late(number: usize) {
+    SCHEDULE.online().iter().for_each(|cpu| claims::late(cpu.index()).forget(number as u8));
 }
 
 fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPriorities) -> bool {
@@ -116,6 +120,9 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     let vmcr = interface.vmcr();
     // A disabled group 1 would disable the kick that wakes. A common binary point must be the hypervisor's: the physical one may be read-only.
     if !vmcr.group_enabled(true) || vmcr.common_binary_point() != interface.has_common_binary_point() {
+        return false;
+    }
+    if !claims::late(cpu.index).enter(owner(vcpu)) {
         return false;
     }
     place.fill_root(read_sysreg!(VTTBR_EL2));

@@ -181,10 +181,9 @@ impl Place {
         self.hold(this_index(), |cpu| self.revoke(cpu));
     }
 
-    /// From here on senders find the vCPU direct on this CPU.
+    /// From here on senders find the vCPU, which owns late SGIs of this CPU, direct there.
     pub fn publish(&self, cpu: &Cpu, vcpu: &Vcpu) {
         vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
-        claims::late(cpu.index).enter(owner(vcpu));
         self.cpu.store(cpu.index as u32, Ordering::Relaxed);
         // Release: this CPU's accesses to other VMs precede (`is_confined`).
         HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Release);
