@@ -1,13 +1,15 @@
 //! Encodings of the GICv3 ITS (Arm GIC Architecture Specification, IHI 0069, chapter 5): commands, and the
-//! registers that place its tables. Plain data; the hypervisor has the registers and the memory.
+//! registers that place its tables; its command queue. The hypervisor has the registers and the memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+mod commands;
 mod misses;
 
+pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use misses::{Action, Misses};
 
 /// Bytes of a command.

@@ -1,6 +1,6 @@
 //! Encodings of the Arm SMMUv3 (Arm System Memory Management Unit Architecture Specification, IHI 0070):
 //! stream-table entries, commands, queue indexes and event records, as far as second-stage translation needs
-//! them. Plain data; the hypervisor has the registers and the memory.
+//! them; its command queue. The hypervisor has the registers and the memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ extern crate std;
 
 mod account;
 pub mod command;
+mod commands;
 mod event;
 mod queue;
 mod stream;
@@ -16,6 +17,7 @@ mod stream;
 mod tests;
 
 pub use account::{Faults, MOST_FAULTS, MOST_REPORTS, Verdict};
+pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use event::{Access, Event, Kind};
 pub use queue::Queue;
 pub use stream::{SecondStage, StreamEntry};

@@ -5,6 +5,7 @@ use stile_lock::TicketLock;
 use stile_pci::Address;
 use stile_smmu::{Access, Event, Faults, Kind, StreamEntry};
 
+use super::failure;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::smmu::{self, STREAMS};
 use crate::arch::aarch64::interrupts;
@@ -51,7 +52,7 @@ fn take_one(event: &Event) {
         if verdict.report {
             // Unexpected, because its bus mastering is off. From here on it aborts without an event. The lock keeps
             // it unowned meanwhile.
-            smmu::set_stream(event.stream, 0, StreamEntry::ABORT);
+            failure::check(smmu::set_stream(event.stream, 0, StreamEntry::ABORT));
             log!("the SMMU stopped stream {:#x}, which belongs to no VM", event.stream);
         }
         return;
@@ -68,7 +69,7 @@ fn take_one(event: &Event) {
         }
     }
     if verdict.cut_off {
-        smmu::set_stream(event.stream, vm.number as u16 + 1, StreamEntry::ABORT);
+        failure::check(smmu::set_stream(event.stream, vm.number as u16 + 1, StreamEntry::ABORT));
         log_of!(vm, "{}: PCI function {function} is cut off from memory until the VM starts again", vm.name);
     }
 }

@@ -10,7 +10,7 @@ use stile_pci::{
     virtio_common,
 };
 
-use super::interrupts;
+use super::{failure, interrupts};
 use crate::address_space;
 use crate::arch::Cpu;
 use crate::arch::aarch64::host::mmio::Mmio;
@@ -248,6 +248,12 @@ impl Function {
         }
         let mastering = if self.model.masters_bus() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
+        if mastering != 0 {
+            self.config.read(register::COMMAND);
+            if failure::are_stopped() {
+                self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
+            }
+        }
     }
 
     /// Guest-physical address of BAR `index`, if the guest has placed it within the window.

@@ -6,6 +6,7 @@ use stile_board::{MAX_ASSIGNED, MAX_VMS, intid, map};
 use stile_its::{Action, Misses};
 use stile_pci::{MAX_VECTORS, Vector};
 
+use super::failure;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::its::FIRST_LPI;
 use crate::arch::aarch64::host::{gic, its, timer};
@@ -92,7 +93,7 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
     let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
     match target {
         Some(cpu) if cpu == here.index => {}
-        Some(cpu) if missed(true) == Action::Move => its::move_to(device(index), event(index), cpu),
+        Some(cpu) if missed(true) == Action::Move => failure::check(its::move_to(device(index), event(index), cpu)),
         None if missed(false) == Action::Hold => hold(vm, index, here.index),
         Some(_) | None => {}
     }
@@ -111,7 +112,7 @@ const fn event(index: usize) -> u32 {
 /// Disables an LPI that arrived while no vCPU of its VM ran, until one does. A function thus takes time from other
 /// VMs for only a few LPIs each time that its own VM leaves the CPUs.
 fn hold(vm: &'static Vm, index: usize, here: usize) {
-    its::enable(device(index), event(index), FIRST_LPI + index as u32, here, false);
+    failure::check(its::enable(device(index), event(index), FIRST_LPI + index as u32, here, false));
     HELD[index / MAX_VECTORS].fetch_or(1 << event(index), Ordering::Release);
     // The next vCPU that is loaded or woken finds the request, and calls `release`.
     vm.vcpus.iter().for_each(|vcpu| vcpu.arch.requests.announce_spis());
@@ -130,8 +131,8 @@ pub fn release(number: usize, here: usize) {
         }
         let held = held.swap(0, Ordering::Acquire);
         for index in (index..index + MAX_VECTORS).filter(|&index| held >> event(index) & 1 != 0) {
-            its::move_to(device(index), event(index), here);
-            its::enable(device(index), event(index), FIRST_LPI + index as u32, here, true);
+            let moved = its::move_to(device(index), event(index), here);
+            failure::check(moved.and_then(|()| its::enable(device(index), event(index), FIRST_LPI + index as u32, here, true)));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `stile-pci`). DMA faults are logged ([`faults`]).
 
 mod dma;
+mod failure;
 pub mod faults;
 mod function;
 pub mod interrupts;
@@ -80,10 +81,13 @@ impl Functions {
         for function in self.list.lock().iter_mut() {
             function.unmap_all(memory);
             function.restore();
+            if failure::are_stopped() {
+                continue;
+            }
             // Requests to release held LPIs were dropped with the VM's previous life.
             interrupts::release(self.vm, Cpu::this_index());
             faults::own(function.stream(), self.vm, function.address());
-            smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry());
+            failure::check(smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry()));
         }
     }
 
@@ -96,7 +100,7 @@ impl Functions {
             }
             function.silence();
             function.disconnect();
-            smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT);
+            failure::check(smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT));
             function.reset_hardware();
         }
     }

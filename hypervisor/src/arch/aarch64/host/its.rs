@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
-use stile_its::{COMMAND_SIZE, Command, Misplaced, TableKind, Typer};
+use stile_its::{COMMAND_SIZE, Command, CommandQueue, Misplaced, QueueRegisters, TableKind, Typer};
 use stile_lock::TicketLock;
 
 use super::mmio::{Mmio, wait};
@@ -56,9 +56,27 @@ struct Page([AtomicU64; PAGE_64K / 8]);
 #[repr(C, align(4096))]
 struct Configuration([AtomicU8; LPIS as usize]);
 
+/// Registers of the command queue.
+struct Queue(Mmio);
+
+impl QueueRegisters for Queue {
+    fn writer(&self) -> u32 {
+        self.0.read32(GITS_CWRITER)
+    }
+
+    fn submit(&self, writer: u32) {
+        dsb_ish();
+        self.0.write32(GITS_CWRITER, writer);
+    }
+
+    fn reader(&self) -> u32 {
+        self.0.read32(GITS_CREADR)
+    }
+}
+
 struct Its {
-    registers: Mmio,
-    queue: &'static Page,
+    registers: Queue,
+    queue: CommandQueue<'static>,
     configuration: &'static Configuration,
     typer: Typer,
     /// Command operand for the redistributor of each CPU.
@@ -103,11 +121,13 @@ fn refusal(reason: Misplaced) -> &'static str {
 pub fn setup(registers: &Span) -> Result<(), &'static str> {
     let registers = Mmio::new(address_space::device(registers.clone()));
     registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
-    wait("ITS", || registers.read32(GITS_CTLR) & QUIESCENT != 0);
+    wait("the ITS does not answer", || registers.read32(GITS_CTLR) & QUIESCENT != 0)?;
     let typer = Typer(registers.read64(GITS_TYPER));
     // SAFETY: all-zero is valid: the structure consists of integers.
     let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>()?.assume_init_ref() };
-    let mut its = Its { registers, queue: page()?, configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
+    let queue = page()?;
+    let commands = CommandQueue::new(&queue.0[..COMMANDS * COMMAND_SIZE / 8]);
+    let mut its = Its { registers: Queue(registers), queue: commands, configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
     for n in 0..8 {
         let register = GITS_BASER + 8 * n;
         let (kind, entry) = stile_its::table_of(registers.read64(register));
@@ -118,7 +138,7 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
         }
         place(&registers, register, address_space::to_physical(page()?))?;
     }
-    let queue = stile_its::place_queue(address_space::to_physical(its.queue));
+    let queue = stile_its::place_queue(address_space::to_physical(queue));
     registers.write64(GITS_CBASER, queue);
     stile_its::check_place(queue, registers.read64(GITS_CBASER)).map_err(refusal)?;
     registers.write64(GITS_CWRITER, 0);
@@ -145,7 +165,7 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
     }
     let table = memory::allocate_pages(4096)?;
     let collection = cpu as u16;
-    its.execute(&[stile_its::map_device(device, EVENT_BITS, table), stile_its::sync(its.targets[cpu])]);
+    its.execute(&[stile_its::map_device(device, EVENT_BITS, table), stile_its::sync(its.targets[cpu])])?;
     for event in 0..events {
         let lpi = first + event;
         its.configuration.0[(lpi - FIRST_LPI) as usize].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
@@ -153,28 +173,34 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
             stile_its::map_event(device, event, lpi, collection),
             stile_its::invalidate_event(device, event),
             stile_its::sync(its.targets[cpu]),
-        ]);
+        ])?;
     }
     Ok(())
 }
 
 /// Enables or disables the LPI of a mapped device's event that targets this CPU. While disabled it can become
 /// pending.
-pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) {
-    if let Some(its) = ITS.lock().as_mut() {
-        let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
-        if let Some(configuration) = its.configuration.0.get((lpi - FIRST_LPI) as usize) {
-            configuration.store(value, Ordering::Relaxed);
-        }
-        its.execute(&[stile_its::invalidate_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
+///
+/// # Errors
+/// The ITS fails.
+pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) -> Result<(), &'static str> {
+    let mut its = ITS.lock();
+    let Some(its) = its.as_mut() else { return Ok(()) };
+    let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
+    if let Some(configuration) = its.configuration.0.get((lpi - FIRST_LPI) as usize) {
+        configuration.store(value, Ordering::Relaxed);
     }
+    its.execute(&[stile_its::invalidate_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])])
 }
 
 /// Moves an event of a mapped device to another CPU.
-pub fn move_to(device: u32, event: u32, cpu: usize) {
-    if let Some(its) = ITS.lock().as_mut() {
-        its.execute(&[stile_its::move_event(device, event, cpu as u16), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
-    }
+///
+/// # Errors
+/// The ITS fails.
+pub fn move_to(device: u32, event: u32, cpu: usize) -> Result<(), &'static str> {
+    let mut its = ITS.lock();
+    let Some(its) = its.as_mut() else { return Ok(()) };
+    its.execute(&[stile_its::move_event(device, event, cpu as u16), stile_its::sync(its.targets[cpu % MAX_CPUS])])
 }
 
 impl Its {
@@ -189,22 +215,10 @@ impl Its {
         let processor = (redistributor.read32(GICR_TYPER) >> 8) as u16;
         let target = self.typer.target(redistributor.base() as u64 - mmu::DEVICES, processor);
         self.targets[cpu] = target;
-        self.execute(&[stile_its::map_collection(cpu as u16, target), stile_its::sync(target)]);
-        Ok(())
+        self.execute(&[stile_its::map_collection(cpu as u16, target), stile_its::sync(target)])
     }
 
-    /// Executes commands, fewer than the queue holds, and waits for their completion.
-    fn execute(&mut self, commands: &[Command]) {
-        let mut writer = self.registers.read32(GITS_CWRITER) as usize / COMMAND_SIZE % COMMANDS;
-        for command in commands {
-            for (word, value) in self.queue.0[writer * 4..].iter().zip(command) {
-                word.store(*value, Ordering::Relaxed);
-            }
-            writer = (writer + 1) % COMMANDS;
-        }
-        dsb_ish();
-        let writer = (writer * COMMAND_SIZE) as u32;
-        self.registers.write32(GITS_CWRITER, writer);
-        wait("ITS", || self.registers.read32(GITS_CREADR) & !1 == writer);
+    fn execute(&mut self, commands: &[Command]) -> Result<(), &'static str> {
+        self.queue.execute(&self.registers, commands)
     }
 }

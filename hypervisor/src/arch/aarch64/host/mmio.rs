@@ -71,19 +71,16 @@ impl Mmio {
     }
 }
 
-/// Maximum number of polls of [`wait`].
-const PATIENCE: u32 = 100_000_000;
-
-/// Polls the device `name` until it has `answered`.
+/// Polls a device until it has `answered`, as often as the SMMU's and the ITS's queues.
 ///
-/// # Panics
-/// If it does not respond: without a working SMMU and ITS, functions are not confined.
-pub fn wait(name: &str, mut answered: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE {
+/// # Errors
+/// `silence`: it does not answer.
+pub fn wait(silence: &'static str, mut answered: impl FnMut() -> bool) -> Result<(), &'static str> {
+    for _ in 0..stile_smmu::PATIENCE {
         if answered() {
-            return;
+            return Ok(());
         }
         core::hint::spin_loop();
     }
-    panic!("the {name} does not answer");
+    Err(silence)
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapless::Vec;
 use stile_lock::TicketLock;
-use stile_smmu::{Event, Queue, StreamEntry, command};
+use stile_smmu::{CommandQueue, Event, Queue, QueueRegisters, StreamEntry, command};
 
 use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
@@ -54,8 +54,6 @@ const IRQ_EVENTQ: u32 = 1 << 2;
 const ALLOCATE: u64 = 1 << 62;
 /// Overflow flag of the event queue's indexes.
 const OVERFLOW: u32 = 1 << 31;
-/// CMDQ_CONS.ERR.
-const COMMAND_ERROR: u32 = 0x7f << 24;
 
 /// Streams of the table: those of bus 0, as an exponent of two.
 const LOG2_STREAMS: u32 = 8;
@@ -73,9 +71,31 @@ struct Tables {
     commands: [[AtomicU64; 2]; ENTRIES],
 }
 
+const SILENT: &str = "the SMMU does not answer";
+
+/// Registers of the command queue.
+struct Commands(Mmio);
+
+impl QueueRegisters for Commands {
+    fn producer(&self) -> u32 {
+        self.0.read32(CMDQ_PROD)
+    }
+
+    fn submit(&self, producer: u32) {
+        // The commands, and the entries and tables that they refer to, must be in memory before the SMMU reads them.
+        dsb_ish();
+        self.0.write32(CMDQ_PROD, producer);
+    }
+
+    fn consumer(&self) -> u32 {
+        self.0.read32(CMDQ_CONS)
+    }
+}
+
 struct Smmu {
     registers: Mmio,
     tables: &'static Tables,
+    queue: CommandQueue<'static>,
 }
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
@@ -98,33 +118,36 @@ pub fn setup(registers: &Span) -> Result<u8, &'static str> {
     }
     // SAFETY: all-zero is valid: the structure consists of integers.
     let tables: &'static Tables = unsafe { memory::allocate::<Tables>()?.assume_init_ref() };
-    let smmu = Smmu { registers, tables };
-    smmu.start();
+    let mut smmu = Smmu { registers, tables, queue: CommandQueue::new(&tables.commands, QUEUE) };
+    smmu.start()?;
     *SMMU.lock() = Some(smmu);
     Ok(idr5 as u8 & 7)
 }
 
 /// Sets a stream-table entry. On return no transaction uses the former one, and none that did is in flight.
-pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) {
-    with(|smmu| {
-        let Some(words) = smmu.tables.streams.get(stream as usize) else { return };
+///
+/// # Errors
+/// The SMMU fails, and may use the former one.
+pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) -> Result<(), &'static str> {
+    with(Ok(()), |smmu| {
+        let Some(words) = smmu.tables.streams.get(stream as usize) else { return Ok(()) };
         let forget = [command::invalidate_stream(stream), command::invalidate_vmid(vmid)];
         // The stream aborts while its other words change.
         words[0].store(StreamEntry::ABORT.0[0], Ordering::Relaxed);
-        smmu.execute(&forget);
+        smmu.execute(&forget)?;
         for (word, value) in words.iter().zip(entry.0).skip(1) {
             word.store(value, Ordering::Relaxed);
         }
         dsb_ish();
         words[0].store(entry.0[0], Ordering::Relaxed);
-        smmu.execute(&forget);
-    });
+        smmu.execute(&forget)
+    })
 }
 
 /// Takes recorded events, at most as many as the queue holds.
 pub fn take_events() -> Vec<Event, ENTRIES> {
     let mut events = Vec::new();
-    with(|smmu| {
+    with((), |smmu| {
         let mut consumer = smmu.registers.read32(EVENTQ_CONS);
         while !events.is_full() {
             let producer = smmu.registers.read32(EVENTQ_PROD);
@@ -143,20 +166,19 @@ pub fn take_events() -> Vec<Event, ENTRIES> {
     events
 }
 
-fn with(work: impl FnOnce(&Smmu)) {
-    if let Some(smmu) = SMMU.lock().as_ref() {
-        work(smmu);
-    }
+/// Calls `work` with the SMMU; returns `otherwise` if there is none.
+fn with<T>(otherwise: T, work: impl FnOnce(&mut Smmu) -> T) -> T {
+    SMMU.lock().as_mut().map_or(otherwise, work)
 }
 
 impl Smmu {
-    fn start(&self) {
-        let registers = &self.registers;
+    fn start(&mut self) -> Result<(), &'static str> {
+        let registers = self.registers;
         registers.write32(GBPA, GBPA_UPDATE | GBPA_ABORT);
-        wait("SMMU", || registers.read32(GBPA) & GBPA_UPDATE == 0);
-        self.set_cr0(0);
+        wait(SILENT, || registers.read32(GBPA) & GBPA_UPDATE == 0)?;
+        self.set_cr0(0)?;
         registers.write32(IRQ_CTRL, 0);
-        wait("SMMU", || registers.read32(IRQ_CTRLACK) == 0);
+        wait(SILENT, || registers.read32(IRQ_CTRLACK) == 0)?;
         registers.write32(CR1, CR1_CACHED);
         registers.write32(CR2, CR2_PTM);
         registers.write64(STRTAB_BASE, address_space::to_physical(&self.tables.streams) | ALLOCATE);
@@ -167,37 +189,22 @@ impl Smmu {
         registers.write64(EVENTQ_BASE, address_space::to_physical(&self.tables.events) | ALLOCATE | u64::from(QUEUE.log2));
         registers.write32(EVENTQ_PROD, 0);
         registers.write32(EVENTQ_CONS, 0);
-        self.set_cr0(CR0_CMDQEN);
-        self.execute(&[command::invalidate_all_streams(), command::invalidate_all_translations()]);
-        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN);
+        self.set_cr0(CR0_CMDQEN)?;
+        self.execute(&[command::invalidate_all_streams(), command::invalidate_all_translations()])?;
+        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN)?;
         // A wired interrupt, no message.
         registers.write64(EVENTQ_IRQ_CFG0, 0);
         registers.write32(IRQ_CTRL, IRQ_EVENTQ);
-        wait("SMMU", || registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ);
-        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN | CR0_SMMUEN);
+        wait(SILENT, || registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ)?;
+        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN | CR0_SMMUEN)
     }
 
-    fn set_cr0(&self, value: u32) {
+    fn set_cr0(&self, value: u32) -> Result<(), &'static str> {
         self.registers.write32(CR0, value);
-        wait("SMMU", || self.registers.read32(CR0ACK) == value);
+        wait(SILENT, || self.registers.read32(CR0ACK) == value)
     }
 
-    /// Executes commands, fewer than the queue holds, and waits for their completion.
-    fn execute(&self, commands: &[[u64; 2]]) {
-        let mut producer = self.registers.read32(CMDQ_PROD);
-        for command in commands.iter().chain([&command::sync()]) {
-            let entry = &self.tables.commands[QUEUE.slot(producer)];
-            entry[0].store(command[0], Ordering::Relaxed);
-            entry[1].store(command[1], Ordering::Relaxed);
-            producer = QUEUE.next(producer);
-        }
-        // The commands, and the entries and tables that they refer to, must be in memory before the SMMU reads them.
-        dsb_ish();
-        self.registers.write32(CMDQ_PROD, producer);
-        wait("SMMU", || {
-            let consumer = self.registers.read32(CMDQ_CONS);
-            assert!(consumer & COMMAND_ERROR == 0, "the SMMU refuses a command: CMDQ_CONS is {consumer:#x}");
-            QUEUE.is_empty(producer, consumer)
-        });
+    fn execute(&mut self, commands: &[[u64; 2]]) -> Result<(), &'static str> {
+        self.queue.execute(&Commands(self.registers), commands)
     }
 }
