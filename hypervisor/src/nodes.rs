@@ -17,15 +17,15 @@ pub type Near = Vec<Region, MAX_RANGES>;
 
 struct Nodes {
     numa: &'static Numa,
-    /// Hardware identifiers of the CPUs, by number.
-    cpus: Vec<u64, MAX_CPUS>,
+    /// The CPUs' nodes, by number: found once, since a search among all CPUs for each of a VM takes too long for an exit.
+    cpus: Vec<Option<u32>, MAX_CPUS>,
 }
 
 static NODES: Once<Nodes> = Once::new();
 
 /// Publishes the board's nodes, before memory is set up. `cpus`: hardware identifiers of the CPUs, in the order in which they are numbered.
 pub fn setup(numa: &'static Numa, cpus: impl Iterator<Item = u64>) {
-    let nodes = Nodes { numa, cpus: cpus.take(MAX_CPUS).collect() };
+    let nodes = Nodes { numa, cpus: cpus.take(MAX_CPUS).map(|id| numa.of_cpu(id)).collect() };
     if numa.is_several() {
         for node in numa.nodes() {
             let size: u64 = numa.memory_of(node).map(|range| range.end - range.start).sum();
@@ -50,14 +50,14 @@ pub fn log_placement(name: &str, near: &Near, pieces: &[Piece]) {
 
 impl Nodes {
     fn near(&self, cpus: &CpuSet) -> Near {
-        let ids: Vec<u64, MAX_CPUS> = cpus.iter().filter_map(|cpu| self.cpus.get(cpu.index()).copied()).collect();
-        self.numa.near(&ids).iter().map(region).collect()
+        let nodes = cpus.iter().filter_map(|cpu| self.cpus.get(cpu.index()).copied());
+        self.numa.near(nodes).iter().map(region).collect()
     }
 
     fn of_node(&self, node: u32) -> CpuSet {
         let mut set = CpuSet::EMPTY;
-        for (index, &id) in self.cpus.iter().enumerate() {
-            if let Some(cpu) = CpuId::new(index).filter(|_| self.numa.of_cpu(id) == Some(node)) {
+        for (index, &of) in self.cpus.iter().enumerate() {
+            if let Some(cpu) = CpuId::new(index).filter(|_| of == Some(node)) {
                 set.set(cpu, true);
             }
         }
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn cpus_are_numbered_in_order() {
-        let nodes = Nodes { numa: numa(), cpus: Vec::from_slice(&[1, 0x100, 0]).unwrap() };
+        let numa = numa();
+        let nodes = Nodes { numa, cpus: [1, 0x100, 0].into_iter().map(|id| numa.of_cpu(id)).collect() };
         assert_eq!(nodes.near(&CpuSet::from_bits(0b101))[..], [Region { base: 0x4000_0000, size: 0x4000_0000 }]);
         assert_eq!(nodes.near(&CpuSet::from_bits(0b010))[..], [Region { base: 0x8000_0000, size: 0x4000_0000 }]);
         assert!(nodes.near(&CpuSet::from_bits(0b111)).is_empty());

@@ -216,7 +216,7 @@ mod tests {
             (numa.at(0x4fff_ffff), numa.at(0x5000_0000), numa.of_cpu(0), numa.of_cpu(0x1_0000_0203)),
             (None, Some(7), None, Some(7))
         );
-        assert_eq!(tables.numa.near(&[0x1_0000_0203])[..], []);
+        assert_eq!(tables.numa.near([tables.numa.of_cpu(0x1_0000_0203)].into_iter())[..], []);
         assert_eq!(spans::<4>(node("/memory@10000000000"))[..], memory[1..]);
         let cpus: Vec<_> = node("/cpus").children().map(|cpu| cells(&cpu, "reg").to_vec()).collect();
         assert_eq!(cpus, [vec![0, 0], vec![1, 0x203]]);

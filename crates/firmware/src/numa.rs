@@ -80,14 +80,23 @@ impl Numa {
         self.memory.iter().find(|(range, _)| range.contains(&address)).map(|&(_, node)| node)
     }
 
-    /// The memory on the nodes of these CPUs, given by their hardware identifiers. Empty if all memory is equally near:
-    /// on a machine without nodes, if a CPU has no node, and if the CPUs' nodes have all memory or none.
-    pub fn near(&self, cpus: &[u64]) -> Vec<Range<u64>, MAX_RANGES> {
-        if cpus.iter().any(|&cpu| self.of_cpu(cpu).is_none()) {
-            return Vec::new();
+    /// The memory on the nodes of some CPUs ([`Numa::of_cpu`]). Empty if all memory is equally near: on a machine without
+    /// nodes, if a CPU has no node, and if the CPUs' nodes have all memory or none.
+    pub fn near(&self, nodes: impl Iterator<Item = Option<u32>>) -> Vec<Range<u64>, MAX_RANGES> {
+        let mut is_near = [false; MAX_RANGES];
+        let mut last = None;
+        for node in nodes {
+            if node.is_none() {
+                return Vec::new();
+            }
+            // Most CPUs are of the same node as the one before.
+            if node != last {
+                is_near.iter_mut().zip(&self.memory).for_each(|(is_near, &(_, of))| *is_near |= Some(of) == node);
+            }
+            last = node;
         }
-        let is_near = |node: u32| cpus.iter().any(|&cpu| self.of_cpu(cpu) == Some(node));
-        let near: Vec<_, MAX_RANGES> = self.memory.iter().filter(|&&(_, node)| is_near(node)).map(|(range, _)| range.clone()).collect();
+        let near: Vec<_, MAX_RANGES> =
+            self.memory.iter().zip(is_near).filter(|(_, is_near)| *is_near).map(|((range, _), _)| range.clone()).collect();
         if near.len() == self.memory.len() { Vec::new() } else { near }
     }
 
@@ -131,13 +140,14 @@ mod tests {
     #[test]
     fn memory_is_near_to_the_cpus_of_its_node() {
         let numa = two_nodes();
-        let near = |cpus: &[u64]| numa.near(cpus);
+        let near = |cpus: &[u64]| numa.near(cpus.iter().map(|&cpu| numa.of_cpu(cpu)));
         assert_eq!(near(&[0x101, 0x102])[..], [0x3000..0x4000]);
         assert_eq!(near(&[0x100])[..], [0x1000..0x3000, 0x8000..0x9000]);
+        assert_eq!(near(&[0x101, 0x101, 0x102])[..], [0x3000..0x4000]);
         for no_preference in [&[0x100, 0x101][..], &[0x101, 7], &[7], &[]] {
             assert_eq!(near(no_preference)[..], [], "{no_preference:x?}");
         }
-        assert_eq!(Numa::new().near(&[0x100])[..], []);
+        assert_eq!(Numa::new().near([None].into_iter())[..], []);
         assert_eq!((numa.is_several(), Numa::new().is_several()), (true, false));
         assert_eq!(numa.nodes().collect::<Vec<_>>(), [1, 4]);
         assert_eq!(numa.memory_of(4).cloned().collect::<Vec<_>>(), [0x1000..0x3000, 0x8000..0x9000]);
@@ -184,7 +194,7 @@ mod tests {
         let length = tree.finish().unwrap();
         let numa = Numa::read(&device_tree::parse(&to[..length]).unwrap());
         assert_eq!((numa.of_cpu(0), numa.of_cpu(0x101), numa.of_cpu(1)), (Some(1), Some(0), None));
-        assert_eq!(numa.near(&[0x101])[..], [0x5000_0000..0x6000_0000]);
+        assert_eq!(numa.near([numa.of_cpu(0x101)].into_iter())[..], [0x5000_0000..0x6000_0000]);
         assert_eq!((numa.at(0x4000_0000), numa.at(0x6000_0000)), (Some(1), None));
     }
 
@@ -205,7 +215,7 @@ mod tests {
                 prop_assert!(part.clone().all(|at| numa.at(at) == node));
             }
             prop_assert_eq!(expected, bank + length);
-            let _ = (numa.is_several(), numa.nodes().count(), vec![numa.near(&[1])]);
+            let _ = (numa.is_several(), numa.nodes().count(), vec![numa.near([numa.of_cpu(1)].into_iter())]);
         }
     }
 }
