@@ -29,6 +29,9 @@ pub struct Creation {
     techniques: Techniques,
     files: Files<'static>,
     pieces: heapless::Vec<Piece, MAX_PIECES>,
+    /// Second-stage tables, and the RAM that they are reserved for.
+    tables: Option<<arch::Vm as VmPart>::Tables>,
+    reserved: Reserved,
     /// Whether the VM is to be restored from a snapshot: all vCPUs but the first are reset as they are created, because no
     /// errand resets them.
     pub for_snapshot: bool,
@@ -46,7 +49,8 @@ impl Creation {
         pieces: heapless::Vec<Piece, MAX_PIECES>,
     ) -> Self {
         share(number as u8, config.share);
-        Creation { number, config, techniques, files, pieces, for_snapshot: false, vcpus: heapless::Vec::new() }
+        let (tables, reserved) = (None, Reserved::default());
+        Creation { number, config, techniques, files, pieces, tables, reserved, for_snapshot: false, vcpus: heapless::Vec::new() }
     }
 
     /// Creates a bounded piece of the VM. Returns the VM once it is complete.
@@ -57,6 +61,10 @@ impl Creation {
         let arena = arena::of_vm(self.number);
         let all = usize::from(self.config.vcpus);
         if self.vcpus.len() == all {
+            if let Some(part) = self.reserved.next(&self.pieces) {
+                self.reserve(&part, arena)?;
+                return Ok(None);
+            }
             let room = <arch::Vm as VmPart>::memory(&self.config) + Ram::memory(&self.pieces);
             let is_clear = room < AHEAD || arena.clear_ahead(room)?;
             return if is_clear { build(self, arena).map(Some) } else { Ok(None) };
@@ -72,10 +80,43 @@ impl Creation {
         Ok(None)
     }
 
+    /// Reserves tables for a part of the RAM.
+    fn reserve(&mut self, part: &Piece, arena: &'static Arena) -> Result<(), &'static str> {
+        let tables = match &mut self.tables {
+            Some(tables) => tables,
+            none => none.insert(<arch::Vm as VmPart>::tables(arena)?),
+        };
+        <arch::Vm as VmPart>::reserve(tables, part, arena)
+    }
+
     /// Frees the RAM, and removes the vCPUs from the schedule. The number remains claimed, and the arena as it is.
     pub fn abandon(&self) {
         memory::free_guest(&self.pieces);
         cpu::remove_vm(self.number as u8);
+    }
+}
+
+/// Bytes of RAM, in whole GiB, for which tables are reserved at once: a table of some hundred instructions for each GiB.
+const RAM_AT_ONCE: u64 = 32 << 30;
+
+/// RAM for which tables are reserved: all pieces before this one, and bytes of this one.
+#[derive(Default)]
+struct Reserved {
+    piece: usize,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// The next part, which is reserved from here on.
+    fn next(&mut self, pieces: &[Piece]) -> Option<Piece> {
+        let piece = pieces.get(self.piece)?;
+        let start = piece.gpa + self.bytes;
+        let left = piece.size - self.bytes;
+        // A table is for a GiB: a part that ended within one would need it, too.
+        let size = left.min((start / RAM_AT_ONCE + 1) * RAM_AT_ONCE - start);
+        let part = Piece { gpa: start, pa: piece.pa + self.bytes, size };
+        *self = if size == left { Reserved { piece: self.piece + 1, bytes: 0 } } else { Reserved { bytes: self.bytes + size, ..*self } };
+        Some(part)
     }
 }
 
@@ -90,10 +131,14 @@ fn room(techniques: Techniques) -> u64 {
 /// Creates what the vCPUs share. Not inlined, as [`vcpu`] is not: one frame for all values would fill most of the stack.
 #[inline(never)]
 fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, &'static str> {
+    let tables = match creation.tables.take() {
+        Some(tables) => tables,
+        None => <arch::Vm as VmPart>::tables(arena)?,
+    };
     let Creation { number, config, techniques, files, pieces, vcpus, .. } = creation;
     let (number, techniques) = (*number, *techniques);
     let place = arena.allocate::<Vm>()?;
-    let arch = arch::Vm::new(number, config, pieces, techniques, arena)?;
+    let arch = arch::Vm::new(number, config, pieces, tables, techniques, arena)?;
     let has_functions = !config.functions.is_empty();
     let ram = Ram::new(pieces.clone(), *files, config.loads.clone(), arena)?;
     let optional =
@@ -151,4 +196,38 @@ fn share(vm: u8, share: Share) {
     let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
     let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
     SCHEDULE.set_share(vm, share.weight, cap);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn tables_are_reserved_in_parts_of_whole_gib() {
+        let pieces = [
+            Piece { gpa: GIB, pa: 7 * GIB, size: 2 << 20 },
+            Piece { gpa: 2 * GIB, pa: 100 * GIB, size: 500 * GIB + (2 << 20) },
+            Piece { gpa: 600 * GIB, pa: 700 * GIB, size: 32 * GIB },
+        ];
+        let mut reserved = Reserved::default();
+        let parts: Vec<_> = core::iter::from_fn(|| reserved.next(&pieces)).collect();
+        for part in &parts {
+            assert!(part.size != 0 && part.size <= RAM_AT_ONCE, "{part:x?}");
+            let whole = pieces.iter().any(|piece| part.gpa + part.size == piece.gpa + piece.size);
+            assert!(whole || (part.gpa + part.size).is_multiple_of(GIB), "{part:x?} ends within a GiB");
+        }
+        // Together they are the pieces.
+        let mut joined = Vec::<Piece>::new();
+        for part in parts {
+            match joined.last_mut() {
+                Some(last) if last.gpa + last.size == part.gpa && last.pa + last.size == part.pa => last.size += part.size,
+                _ => joined.push(part),
+            }
+        }
+        assert_eq!(joined, pieces);
+    }
 }

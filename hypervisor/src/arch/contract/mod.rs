@@ -21,7 +21,7 @@
 //!
 //! ```text
 //! boot     first CPU: memory, line, block ── start::others ──▶ each other CPU: PhysicalCpu::join
-//!          then crate::start: Host::apply_mitigations, VmPart::new, VcpuPart::new
+//!          then crate::start: Host::apply_mitigations, VcpuPart::new, VmPart::tables, reserve, new
 //! VM       VcpuPart::reset, set_start, load, power_down (the first) ── VmPart::reset, VcpuPart::reset (each),
 //!          VcpuPart::set_start, load (the first) ── runs ── record_off (each), tear_down
 //! end      the VM is off, nothing finds it, PhysicalCpu::forget_vms (each CPU); then it is dropped, and its memory is another's

@@ -9,9 +9,25 @@ use crate::arena::Arena;
 
 /// Second stage, interrupt controller and further state of a VM. Shared by all CPUs.
 pub trait VmPart: Sized {
-    /// Creates the part of VM `number` with RAM in `pieces`, of which nothing is mapped yet. Reserves all memory that
-    /// the VM will need, so that [`VmPart::map_ram`] cannot run out; all of it comes from the VM's `arena`, which is
-    /// freed with the VM.
+    /// Second-stage tables of a VM that is being created.
+    type Tables: Send;
+
+    /// Creates tables that map nothing.
+    ///
+    /// # Errors
+    /// The CPU does not support their format, or memory is insufficient.
+    fn tables(arena: &'static Arena) -> Result<Self::Tables, &'static str>;
+
+    /// Reserves tables for a part of the VM's RAM, in whole GiB but for its ends, so that [`VmPart::map_ram`] cannot run
+    /// out of memory. An exit does so for a part that is not too large.
+    ///
+    /// # Errors
+    /// Memory is insufficient, or the part is beyond the CPU's second stage.
+    fn reserve(tables: &mut Self::Tables, part: &Piece, arena: &'static Arena) -> Result<(), &'static str>;
+
+    /// Creates the part of VM `number` with RAM in `pieces`, of which nothing is mapped yet, but for which `tables` were
+    /// reserved. Reserves all other memory that the VM will need; all of it comes from the VM's `arena`, which is freed with
+    /// the VM.
     ///
     /// # Errors
     /// The CPU does not support the configuration, or memory is insufficient.
@@ -19,6 +35,7 @@ pub trait VmPart: Sized {
         number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
+        tables: Self::Tables,
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Self, &'static str>;

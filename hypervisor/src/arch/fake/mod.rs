@@ -149,14 +149,27 @@ pub struct Vm {
 }
 
 impl VmPart for Vm {
+    /// Bytes of RAM for which tables are reserved, and the tables.
+    type Tables = (u64, &'static mut u64);
+
+    fn tables(arena: &'static Arena) -> Result<(u64, &'static mut u64), &'static str> {
+        Ok((0, arena.allocate::<u64>()?.write(0)))
+    }
+
+    fn reserve(tables: &mut (u64, &'static mut u64), part: &Piece, _arena: &'static Arena) -> Result<(), &'static str> {
+        tables.0 += part.size;
+        Ok(())
+    }
+
     fn new(
         number: usize,
         _config: &stile_blob::Vm<'_>,
-        _pieces: &[Piece],
+        pieces: &[Piece],
+        (reserved, table): (u64, &'static mut u64),
         _techniques: Techniques,
-        arena: &'static Arena,
+        _arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
-        let table = arena.allocate::<u64>()?.write(0);
+        assert_eq!(reserved, pieces.iter().map(|piece| piece.size).sum::<u64>(), "bytes with reserved tables");
         Ok(Vm { number: number as u8, on: Mutex::default(), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
     }
 

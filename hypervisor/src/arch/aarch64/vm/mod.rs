@@ -196,30 +196,35 @@ impl VmPart for Vm {
         if config.firmware == 0 { 0 } else { stile_board::map::FLASH_SIZE }
     }
 
+    type Tables = PageTable<Stage2>;
+
+    fn tables(arena: &'static Arena) -> Result<PageTable<Stage2>, &'static str> {
+        let geometry = second_stage::geometry();
+        if geometry.root_size() != stile_paging::PAGE_SIZE {
+            return Err("second-stage tables of this CPU would have a root of several pages");
+        }
+        let root = arena.allocate_pages(stile_paging::PAGE_SIZE)?;
+        PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")
+    }
+
+    fn reserve(tables: &mut PageTable<Stage2>, part: &Piece, arena: &'static Arena) -> Result<(), &'static str> {
+        tables
+            .reserve(&mut { arena }, mapping(part))
+            .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")
+    }
+
     fn new(
         number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
+        mut table: PageTable<Stage2>,
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let vcpus = usize::from(config.vcpus);
         nested::support::check(techniques.nested)?;
-        let geometry = second_stage::geometry();
-        let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
-            arena.allocate_pages(stile_paging::PAGE_SIZE)?
-        } else {
-            return Err("second-stage tables of this CPU would have a root of several pages");
-        };
-        let mut table =
-            PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
-        let mut end = RAM_BASE;
-        for piece in pieces {
-            table
-                .reserve(&mut { arena }, mapping(piece))
-                .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
-            end = end.max(piece.gpa + piece.size);
-        }
+        let (geometry, root) = (table.geometry(), table.root());
+        let end = pieces.iter().fold(RAM_BASE, |end, piece| end.max(piece.gpa + piece.size));
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;
         let flash = match config.firmware {

@@ -121,10 +121,23 @@ fn mapping(part: &Piece) -> Mapping<EptPermissions> {
 }
 
 impl VmPart for Vm {
+    type Tables = PageTable<Ept>;
+
+    fn tables(arena: &'static Arena) -> Result<PageTable<Ept>, &'static str> {
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
+        let root = arena.allocate_pages(PAGE_SIZE)?;
+        PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root).map_err(|_| "a second-stage root out of reach")
+    }
+
+    fn reserve(tables: &mut PageTable<Ept>, part: &Piece, arena: &'static Arena) -> Result<(), &'static str> {
+        tables.reserve(&mut { arena }, mapping(part)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")
+    }
+
     fn new(
         _number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
+        mut table: PageTable<Ept>,
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
@@ -145,13 +158,7 @@ impl VmPart for Vm {
         if nested.is_some() && techniques.ipi != IpiAccess::Trapped {
             return Err("a VM with VMs of its own can't have ipi = \"direct\" or \"gate\"");
         }
-        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
-        let root = arena.allocate_pages(PAGE_SIZE)?;
-        let mut table = PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root)
-            .map_err(|_| "a second-stage root out of reach")?;
-        for piece in pieces {
-            table.reserve(&mut { arena }, mapping(piece)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
-        }
+        let root = table.root();
         let level = virtual_apic::choose(techniques.apic_virtualization);
         let apic_access = match level {
             ApicVirtualization::Off => None,
