@@ -12,6 +12,7 @@
 //!   of the device's status, features, queues' maxima and configuration do not complete: the driver waits.
 //! - Once DRIVER_OK is set, writes to the configuration of queues are ignored until a reset.
 //! - Configuration space can only be read.
+//! - The function has no VIRTIO_PCI_CAP_PCI_CFG (section 4.1.4.9.1): its BAR is accessed as memory only.
 #![no_std]
 #![forbid(unsafe_code)]
 

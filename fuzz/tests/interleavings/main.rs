@@ -508,7 +508,7 @@ fn a_request_to_a_vcpu_that_stops_is_seen() {
     });
 }
 
-/// An SPI is posted to a vCPU that stops running (`delivery::send_spi`). The vCPU takes it, or the sender withdraws it, or
+/// An SPI is posted to a vCPU that stops running (`delivery::post_spi`). The vCPU takes it, or the sender withdraws it, or
 /// power-off takes it (`delivery::release_posted`): exactly one of these.
 #[test]
 fn a_posted_spi_is_delivered_once() {
