@@ -1,5 +1,6 @@
 //! Messages that the I/O APIC sends together.
 
+use crate::address::{Acceptors, Address, Destinations};
 use crate::{Delivery, Destination, Message};
 
 /// Number of interrupt inputs.
@@ -24,8 +25,8 @@ impl Batch {
     /// Adds a pin's message. Returns false, without effect, if its effect differs.
     pub(crate) fn add(&mut self, pin: usize, message: Message) -> bool {
         let Message { destination, delivery, vector, level } = message;
-        let joins =
-            delivery == Delivery::Fixed && self.message == Message { destination: self.message.destination, delivery, vector, level };
+        let has_vector = matches!(delivery, Delivery::Fixed | Delivery::LowestPriority);
+        let joins = has_vector && self.message == Message { destination: self.message.destination, delivery, vector, level };
         if joins {
             self.destinations[pin] = destination;
             self.pins |= 1 << pin;
@@ -43,17 +44,20 @@ impl Batch {
         self.pins
     }
 
-    /// The pins, as a mask, whose messages address a processor.
-    pub fn pins_to(&self, is_target: impl Fn(Destination) -> bool) -> u32 {
-        let mut pins = 0;
-        let mut left = self.pins;
-        while left != 0 {
-            let pin = left.trailing_zeros();
-            left &= left - 1;
-            if is_target(self.destinations[pin as usize]) {
-                pins |= 1 << pin;
-            }
-        }
-        pins
+    /// The pins of the batch, with the destinations of their messages.
+    pub fn each(&self) -> impl Iterator<Item = (usize, Destination)> {
+        self.destinations.iter().copied().enumerate().filter(|(pin, _)| self.pins >> pin & 1 != 0)
+    }
+
+    /// Returns a test of whether any message addresses an APIC. No message has a shorthand or a destination of 32 bits.
+    pub fn addresses(&self) -> impl Fn(Address) -> bool {
+        let mut destinations = Destinations::default();
+        self.each().for_each(|(_, destination)| destinations.add(destination));
+        move |address| destinations.contain(address)
+    }
+
+    /// The pins, as a mask, whose messages address one of these APICs.
+    pub fn pins_to(&self, acceptors: &Acceptors) -> u32 {
+        self.each().filter(|(_, destination)| acceptors.include(*destination)).fold(0, |pins, (pin, _)| pins | 1 << pin)
     }
 }

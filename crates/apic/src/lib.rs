@@ -17,6 +17,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod address;
 mod batch;
 mod host_timer;
 mod ioapic;
@@ -31,6 +32,7 @@ mod posted;
 mod summary;
 mod vectors;
 
+pub use address::{Acceptors, Address, Arbitration};
 pub use batch::{Batch, PINS};
 pub use host_timer::{Demand, Form, Hardware, HostTimer};
 pub use ioapic::IoApic;

@@ -4,6 +4,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::address::{Address, Logical};
 use crate::lvt::{self, MASKED};
 use crate::posted::{Descriptor, Requests};
 use crate::{Delivery, Destination, Message, Mode, Received, offset};
@@ -80,6 +81,12 @@ impl Pages {
         self.id.store(id, Ordering::Relaxed);
         self.base.store(0xfee0_0000 | BASE_ENABLE | if bootstrap { BASE_BSP } else { 0 }, Ordering::Relaxed);
         self.init();
+    }
+
+    /// Sets the mode in which firmware leaves the APICs of a machine that has an identifier beyond 254 ("x2APIC State
+    /// Transitions"). After a reset, and only for the owner.
+    pub fn set_x2apic_mode(&self) {
+        self.set_base(self.base() | BASE_X2);
     }
 
     /// Sets the state in which firmware leaves the bootstrap processor's APIC (*MultiProcessor
@@ -290,6 +297,26 @@ impl Pages {
                 }
             }
         }
+    }
+
+    /// The APIC's address for destinations of eight bits; `None` while it is disabled by IA32_APIC_BASE.
+    pub fn address(&self) -> Option<Address> {
+        let (mode, id) = (self.mode(), self.id());
+        let own = self.get(offset::LDR);
+        let (id, logical) = match mode {
+            Mode::Disabled => return None,
+            // Cluster 0.
+            Mode::X2Apic => (id, Logical::Flat(if own >> 16 == 0 { own as u8 } else { 0 })),
+            Mode::XApic => {
+                let logical = match self.get(offset::DFR) >> 28 {
+                    0xf => Logical::Flat((own >> 24) as u8),
+                    0 => Logical::Cluster { cluster: (own >> 28) as u8, members: (own >> 24) as u8 & 0xf },
+                    _ => Logical::Flat(0),
+                };
+                (id & 0xff, logical)
+            }
+        };
+        Some(Address { id, logical })
     }
 
     /// The message of the last ICR write; `None` if it sent none.

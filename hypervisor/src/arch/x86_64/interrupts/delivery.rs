@@ -1,6 +1,6 @@
 //! Delivery of guests' interrupts: from device lines and APIC messages to vCPUs (models: crate `stile-apic`).
 
-use stile_apic::{Batch, Delivery, Destination, Effect, LocalApic, Message, PINS, Received};
+use stile_apic::{Acceptors, Arbitration, Batch, Delivery, Destination, Effect, LocalApic, Message, PINS, Received};
 use stile_blob::ApicVirtualization;
 
 use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
@@ -12,25 +12,43 @@ use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 
+/// Sender of an I/O APIC's messages: no local APIC has this identifier.
+const IO_APIC: u32 = u32::MAX;
+
 /// Sends a message to its target vCPUs. `cpu` is present in the handler of an exit whose vCPU is re-entered, which
 /// then checks its own interrupts.
-pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
+/// Returns whether a level-triggered message was accepted.
+pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) -> bool {
+    let is_target = |vcpu: &&Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
-        if let Some(vcpu) = lowest(vm, message.destination, sender) {
-            receive(vcpu, message, cpu);
-        }
-        return;
+        return lowest(vm, message.destination, sender).is_some_and(|vcpu| receive(vcpu, message, cpu));
     }
-    for vcpu in vm.vcpus.iter().filter(|vcpu| vcpu.arch.pages.is_target(message.destination, sender)) {
-        receive(vcpu, message, cpu.as_deref_mut());
+    if let Some(index) = index_of(message.destination) {
+        return vm.vcpus.get(index).copied().filter(is_target).is_some_and(|vcpu| receive(vcpu, message, cpu));
+    }
+    let mut accepted = false;
+    for vcpu in vm.vcpus.iter().copied().filter(is_target) {
+        accepted |= receive(vcpu, message, cpu.as_deref_mut());
+    }
+    accepted
+}
+
+/// The only vCPU that a physical destination can address: APIC IDs are vCPU indexes (`Vcpu::reset`).
+fn index_of(destination: Destination) -> Option<usize> {
+    match destination {
+        Destination::Physical(id) => Some(id as usize),
+        _ => None,
     }
 }
 
 /// The addressed vCPU of the lowest priority. An APIC that software has disabled takes no part ("Lowest Priority Delivery
 /// Mode").
 fn lowest(vm: &Vm, destination: Destination, sender: u32) -> Option<&'static Vcpu> {
-    let targets = vm.vcpus.iter().copied().filter(|vcpu| vcpu.arch.pages.is_target(destination, sender) && vcpu.arch.pages.enabled());
-    targets.min_by_key(|vcpu| vcpu.arch.pages.processor_priority())
+    let takes_part = |vcpu: &&Vcpu| vcpu.arch.pages.is_target(destination, sender) && vcpu.arch.pages.enabled();
+    match index_of(destination) {
+        Some(index) => vm.vcpus.get(index).copied().filter(takes_part),
+        None => vm.vcpus.iter().copied().filter(takes_part).min_by_key(|vcpu| vcpu.arch.pages.processor_priority()),
+    }
 }
 
 /// Returns whether a level-triggered message was accepted.
@@ -48,9 +66,8 @@ pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
     if to == own.arch.index as u32 {
         return interrupt_self(cpu, vector, takes);
     }
-    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC: 0xff, all of them in xAPIC
-    // mode, is none.
-    const _: () = assert!(stile_board::pc::MAX_VCPUS <= 0xff);
+    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC. The sender's is x2APIC mode,
+    // where 0xff is one of them.
     if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
         receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
     }
@@ -123,20 +140,49 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     }
 }
 
-/// Returns a mask of the pins whose message a local APIC has accepted, if it is level-triggered.
+/// Returns a mask of the pins whose message a local APIC has accepted, if it is level-triggered. The time does not depend
+/// on the number of pins: a guest may let all of them address all vCPUs.
 fn send_batch(vm: &'static Vm, batch: &Batch, mut cpu: Option<&mut Cpu>) -> u32 {
-    /// No sender has this identifier.
-    const IO_APIC: u32 = u32::MAX;
     let message = batch.message();
+    if batch.pins().is_power_of_two() {
+        return if send(vm, message, IO_APIC, cpu) { batch.pins() } else { 0 };
+    }
     if message.delivery == Delivery::LowestPriority {
-        let is_accepted = lowest(vm, message.destination, IO_APIC).is_some_and(|vcpu| receive(vcpu, message, cpu));
-        return if is_accepted { batch.pins() } else { 0 };
+        return arbitrate(vm, batch, cpu);
+    }
+    let is_addressed = batch.addresses();
+    let mut acceptors = Acceptors::default();
+    for vcpu in vm.vcpus.iter() {
+        if let Some(address) = vcpu.arch.pages.address()
+            && is_addressed(address)
+            && receive(vcpu, message, cpu.as_deref_mut())
+        {
+            acceptors.add(address);
+        }
+    }
+    batch.pins_to(&acceptors)
+}
+
+/// Sends messages of lowest priority, as [`send_batch`]. Priorities are compared once: a message that an APIC accepts
+/// changes its priority only when its vCPU takes the interrupt.
+#[cold]
+fn arbitrate(vm: &'static Vm, batch: &Batch, mut cpu: Option<&mut Cpu>) -> u32 {
+    let mut arbitration = Arbitration::default();
+    for (index, vcpu) in vm.vcpus.iter().enumerate() {
+        let pages = vcpu.arch.pages;
+        if let Some(address) = pages.address().filter(|_| pages.enabled()) {
+            arbitration.add(address, pages.processor_priority(), index as u16);
+        }
     }
     let mut accepted = 0;
-    for vcpu in vm.vcpus.iter() {
-        let pins = batch.pins_to(|destination| vcpu.arch.pages.is_target(destination, IO_APIC));
-        if pins != 0 && receive(vcpu, message, cpu.as_deref_mut()) {
-            accepted |= pins;
+    for (pin, destination) in batch.each() {
+        let vcpu = match arbitration.lowest(destination) {
+            Some(index) => vm.vcpus.get(usize::from(index)).copied(),
+            None if index_of(destination).is_some() => lowest(vm, destination, IO_APIC),
+            None => None,
+        };
+        if vcpu.is_some_and(|vcpu| receive(vcpu, batch.message(), cpu.as_deref_mut())) {
+            accepted |= 1 << pin;
         }
     }
     accepted
@@ -331,7 +377,9 @@ pub fn apply(cpu: &mut Cpu, effect: Effect) {
     let vcpu = cpu.vcpu();
     match effect {
         Effect::None => {}
-        Effect::Send(message) => send(vcpu.vm(), message, vcpu.arch.index as u32, Some(cpu)),
+        Effect::Send(message) => {
+            send(vcpu.vm(), message, vcpu.arch.index as u32, Some(cpu));
+        }
         Effect::End(vector) => {
             vcpu.vm().arch.io_apic.lock().end(vector);
             send_from_io_apic(vcpu.vm(), Some(cpu));

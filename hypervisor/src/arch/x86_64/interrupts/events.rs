@@ -165,11 +165,14 @@ impl Events {
     }
 }
 
-/// Sends an NMI to a vCPU.
+/// Sends an NMI to a vCPU. Behind a pending one it needs no notification: the sender of that notifies, and a vCPU that
+/// takes one, or is blocked, exits when it can take the next.
 pub fn nmi(vcpu: &'static Vcpu) {
     let add = |waiting: u32| (waiting & NMIS < MOST_NMIS).then_some(waiting + 1);
-    let _ = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-    cpu::notify(vcpu);
+    let before = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+    if before.is_ok_and(|before| before & NMIS == 0) {
+        cpu::notify(vcpu);
+    }
 }
 
 /// Signals the 8259s' interrupt to a vCPU.
