@@ -68,14 +68,13 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
         }
         let nested_place = vm_draft.nested.as_ref().map_or(&vm_draft.place, |given| &given.place);
-        if arch == Arch::Aarch64 && vm.techniques.nested != Nested::Off && usize::from(vm.vcpus) > MAX_NESTED_VCPUS {
-            let what = format!("a VM with an EL2 has at most {MAX_NESTED_VCPUS} vCPUs, and \"{}\" has {}", vm.name, vm.vcpus);
+        let (most, kind) = match arch {
+            Arch::Aarch64 => (MAX_NESTED_VCPUS, "an EL2"),
+            Arch::X86_64 => (pc::MAX_NESTED_VCPUS, "VMX"),
+        };
+        if vm.techniques.nested != Nested::Off && usize::from(vm.vcpus) > most {
+            let what = format!("a VM with {kind} has at most {most} vCPUs, and \"{}\" has {}", vm.name, vm.vcpus);
             mistakes.push(Mistake::new(nested_place.clone(), what).expected("fewer vCPUs, or nested = false"));
-        }
-        if arch == Arch::X86_64 && usize::from(vm.vcpus) > pc::MAX_VCPUS {
-            let place = vm_draft.vcpus.as_ref().map_or(&vm_draft.place, |given| &given.place);
-            let what = format!("\"{}\" has {} vCPUs", vm.name, vm.vcpus);
-            mistakes.push(Mistake::new(place.clone(), what).expected(format!("at most {} on x86-64", pc::MAX_VCPUS)));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);

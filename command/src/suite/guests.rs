@@ -96,7 +96,8 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(snapshots::all(programs)?);
     scenarios.extend(traced::all(programs)?);
     scenarios.extend(neighbours(programs)?);
-    scenarios.extend([share::fair(programs)?, share::beside_kicks(programs)?, many_vcpus(programs, 64)?]);
+    scenarios.extend([share::fair(programs)?, share::beside_kicks(programs)?]);
+    scenarios.extend([many_vcpus(programs, 64)?, many_vcpus(programs, 256)?]);
     scenarios.extend(waits::all(programs)?);
     scenarios.extend(hostile_pcs(programs)?);
     scenarios.push(entry_failures(programs)?);

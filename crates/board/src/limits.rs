@@ -3,7 +3,7 @@
 /// The most virtual machines in one image.
 pub const MAX_VMS: usize = 128;
 
-/// The most virtual CPUs that one virtual machine has; on x86-64 [`pc::MAX_VCPUS`](crate::pc::MAX_VCPUS).
+/// The most virtual CPUs that one virtual machine has.
 pub const MAX_VCPUS: usize = 256;
 
 /// Words of a set of a virtual machine's vCPUs: bit n % 64 of word n / 64 is vCPU n.

@@ -2,8 +2,14 @@
 
 use core::ops::Range;
 
-/// The most vCPUs of a PC: one exit starts all of them, by a SIPI to all others, and is bounded (docs/ledger.md).
-pub const MAX_VCPUS: usize = 64;
+/// The most vCPUs of a PC whose guests have VMs of their own: each needs two VPIDs, of which there are 65,535.
+pub const MAX_NESTED_VCPUS: usize = 255;
+
+/// Whether the APICs of a PC with `vcpus` vCPUs start in x2APIC mode: an identifier is greater than 254. In xAPIC mode 255
+/// is all APICs.
+pub const fn starts_in_x2apic_mode(vcpus: usize) -> bool {
+    vcpus > 255
+}
 
 /// Guest-physical addresses from here to [`HIGH_RAM`] belong to devices.
 pub const RAM_LIMIT: u64 = 0xc000_0000;

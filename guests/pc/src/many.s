@@ -1,5 +1,5 @@
-// The other vCPUs of many.rs, in real mode: copied to the page to which a startup message leads. One in 16 sends interrupts to all
-// others continuously, the others wait for interrupts.
+// The other vCPUs of many.rs, in real mode: copied to the page to which a startup message leads. Those that the mask selects
+// send interrupts to all others continuously, the others wait for interrupts.
 
 .text
 .balign 16
@@ -17,12 +17,13 @@ many_start:
     wrmsr
     mov     ecx, 0x802
     rdmsr
+    lock inc dword ptr [{STARTED}]
     mov     bl, al                      // its identifier
     shl     ax, 5                       // a stack of 512 bytes
     add     ax, 0x2000
     mov     ss, ax
     mov     sp, 512
-    and     bl, 15
+    and     bl, [{SENDERS}]
     cmp     bl, 1
     je      2f
     sti

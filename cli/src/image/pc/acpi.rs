@@ -98,9 +98,11 @@ fn madt(vcpus: u16, kind: Kind) -> Sdt {
     let mut madt = Sdt::new(*b"APIC", SDT_HEADER, 5, OEM, TABLE, REVISION);
     madt.append_slice(&(pc::LOCAL_APIC as u32).to_le_bytes());
     madt.append_slice(&(if kind == Kind::Whole { HAS_8259 } else { 0 }).to_le_bytes());
-    // Below the identifier of all processors: `pc::MAX_VCPUS`.
-    for vcpu in 0..vcpus as u8 {
-        madt.append_slice(&bytes(&ProcessorLocalApic::new(vcpu, vcpu, EnabledStatus::Enabled)));
+    for vcpu in 0..vcpus {
+        match u8::try_from(vcpu) {
+            Ok(id) if id < u8::MAX => madt.append_slice(&bytes(&ProcessorLocalApic::new(id, id, EnabledStatus::Enabled))),
+            _ => madt.append_slice(&x2apic(vcpu)),
+        }
     }
     madt.append_slice(&bytes(&IoApic::new(0, pc::IO_APIC as u32, 0)));
     if kind == Kind::Whole {
@@ -114,10 +116,20 @@ fn madt(vcpus: u16, kind: Kind) -> Sdt {
             madt.append_slice(&input.to_le_bytes());
             madt.append_slice(&flags.to_le_bytes());
         }
-        // "Local APIC NMI Structure": LINT1 of all.
+        // "Local APIC NMI Structure" and "Local x2APIC NMI Structure": LINT1 of all.
         madt.append_slice(&[4, 6, 0xff, 0, 0, 1]);
+        if pc::starts_in_x2apic_mode(vcpus.into()) {
+            madt.append_slice(&[10, 12, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
+        }
     }
     madt
+}
+
+/// "Processor Local x2APIC Structure", for identifiers that in xAPIC mode are no processor's.
+fn x2apic(vcpu: u16) -> Vec<u8> {
+    const ENABLED: u32 = 1 << 0;
+    let id = u32::from(vcpu);
+    [&[9, 16, 0, 0][..], &id.to_le_bytes(), &ENABLED.to_le_bytes(), &id.to_le_bytes()].concat()
 }
 
 /// "Firmware ACPI Control Structure": the global lock is free, and the waking vector zero.
@@ -188,6 +200,28 @@ mod tests {
 
     fn sum(bytes: &[u8]) -> u8 {
         bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+    }
+
+    /// Identifier 255, which in xAPIC mode is all processors, has an entry of its own kind.
+    #[test]
+    fn each_vcpu_has_an_entry() {
+        let entries = |vcpus| {
+            let all = madt(vcpus, Kind::Reduced);
+            let (mut at, mut ids) = (44, Vec::new());
+            while at < all.as_slice().len() {
+                let entry = &all.as_slice()[at..];
+                match entry[0] {
+                    0 => ids.push((0, u32::from(entry[3]))),
+                    9 => ids.push((9, u32::from_le_bytes(entry[4..8].try_into().unwrap()))),
+                    _ => {}
+                }
+                at += usize::from(entry[1]);
+            }
+            ids
+        };
+        let low: Vec<_> = (0..255).map(|id| (0, id)).collect();
+        assert_eq!(entries(255), low);
+        assert_eq!(entries(256), [&low[..], &[(9, 255)]].concat());
     }
 
     /// From the root to each table: signatures, lengths and sums.

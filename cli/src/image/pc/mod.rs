@@ -34,7 +34,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let mut more = vec![(acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
-        let mut tables = mp::tables(vm.vcpus);
+        let mut tables = mp::tables(vm.vcpus.min(mp::MOST));
         let room = (bios::CODE_AT - mp::TABLES) as usize;
         assert!(tables.len() <= room, "the tables of the MultiProcessor Specification reach into the BIOS");
         tables.resize(room, 0);

@@ -7,6 +7,9 @@ use stile_board::pc;
 /// MiB, followed by the configuration table.
 pub const TABLES: u64 = 0xf_0000;
 
+/// The most vCPUs that the tables have room for. Kernels that know more find them by ACPI.
+pub const MOST: u16 = 64;
+
 const POINTER_LEN: usize = 16;
 const REVISION: u8 = 4;
 const LOCAL_APIC_VERSION: u8 = 0x14;

@@ -1,5 +1,6 @@
 //! Contract of snapshots: records of VMs and vCPUs at rest (crate `stile-snapshot`).
 
+use stile_board::pc;
 use stile_snapshot::x86_64::{FEATURES, Machine, Vcpu as SavedVcpu};
 use stile_snapshot::{decode, encode};
 use stile_speculation::x86_64::leaf_7;
@@ -58,7 +59,7 @@ impl Snapshots for Arch {
 
     fn complete(vm: &'static Vm) {
         if let Some(page) = &vm.arch.place.apic_access {
-            page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
+            page.choose(|| vm.vcpus.iter().all(|vcpu| vcpu.arch.pages.is_at(pc::LOCAL_APIC)));
         }
         devices::restore_lines(vm);
     }

@@ -17,6 +17,9 @@ use crate::console::log;
 /// Whether any VM has vCPUs that may send IPIs themselves.
 pub static ANY: AtomicBool = AtomicBool::new(false);
 
+/// The most vCPUs of a VM with direct IPIs: [`pc::msr::IPI_CONTROL`] has eight bits for their number.
+const MOST: usize = 255;
+
 /// Means of a VM whose vCPUs may send IPIs themselves.
 pub enum Direct {
     /// The physical ICR: MSR bitmaps of sending vCPUs, with and without exits for IA32_TSC_DEADLINE.
@@ -47,7 +50,11 @@ impl Direct {
             log!("no direct interprocessor interrupts: they need posted interrupts");
             return Ok(None);
         }
-        if let (IpiAccess::Gate, Some(why)) = (ipi, gate::refusal()) {
+        if vcpus > MOST {
+            log!("no direct interprocessor interrupts: at most {MOST} vCPUs can be told of");
+            return Ok(None);
+        }
+        if let (IpiAccess::Gate, Some(why)) = (ipi, gate::refusal(vcpus)) {
             log!("no gate for interprocessor interrupts: {why}");
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 
 use stile_apic::{Mode, Pages, Status};
 use stile_blob::ApicVirtualization;
+use stile_board::pc;
 
 use super::descriptors::Direct;
 use crate::arch::x86_64::host::apic::vector;
@@ -33,7 +34,7 @@ pub fn moved(cpu: &mut Cpu) {
     write_controls(cpu);
     let vm = cpu.vcpu().vm();
     if let Some(page) = &vm.arch.place.apic_access {
-        page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
+        page.choose(|| vm.vcpus.iter().all(|vcpu| vcpu.arch.pages.is_at(pc::LOCAL_APIC)));
         // Other CPUs' stale translations of the page serve only vCPUs whose APIC is there; other vCPUs come here, or
         // flush at load.
         vmx::invalidate_ept(vm.arch.place.ept);

@@ -1,6 +1,5 @@
 //! The APIC-access page of a VM.
 
-use stile_apic::Pages;
 use stile_board::pc;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
@@ -40,10 +39,11 @@ impl AccessPage {
         Ok(AccessPage { address, place, entry, lock: TicketLock::new(()) })
     }
 
-    /// Updates the mapping after a vCPU's APIC has moved, or the VM was reset.
-    pub fn choose<'a>(&self, mut apics: impl Iterator<Item = &'a Pages>) {
+    /// Updates the mapping after a vCPU's APIC has moved, or the VM was reset: whether all APICs are at the default
+    /// address.
+    pub fn choose(&self, all_are_there: impl FnOnce() -> bool) {
         let _guard = self.lock.lock();
-        let entry = if apics.all(|apic| apic.is_at(pc::LOCAL_APIC)) { self.entry } else { 0 };
+        let entry = if all_are_there() { self.entry } else { 0 };
         TableFrames.write(self.place.0, self.place.1, entry);
     }
 }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use stile_board::{MAX_CPUS, pc};
+use stile_board::MAX_CPUS;
 use stile_gate::page::{self, SLOT, SLOTS, Target};
 use stile_gate::tables::{Frame, TABLES, entry};
 use stile_paging::PAGE_SIZE;
@@ -47,10 +47,13 @@ pub fn refusal_of_cpu() -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why a VM is refused a gate.
-pub fn refusal() -> Option<&'static str> {
+/// Returns the reason why a VM of this many vCPUs is refused a gate.
+pub fn refusal(vcpus: usize) -> Option<&'static str> {
     if let Some(why) = refusal_of_cpu() {
         Some(why)
+    } else if vcpus > SLOTS {
+        // Each vCPU has a slot of its own.
+        Some("it has slots for 64 vCPUs")
     } else if !xapic::is_on() {
         Some("the CPUs' APICs are in x2APIC mode: a VM of the image must have it, and APIC IDs be below 255")
     } else if speculation::is_needed_at_exits() {
@@ -61,7 +64,6 @@ pub fn refusal() -> Option<&'static str> {
 }
 
 // Each vCPU has a slot of its own.
-const _: () = assert!(pc::MAX_VCPUS <= SLOTS);
 // The proof is for this vector.
 const _: () = assert!(page::NOTIFICATION == vector::POSTED);
 

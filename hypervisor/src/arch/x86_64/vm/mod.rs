@@ -68,6 +68,8 @@ pub struct Vm {
     pub protected: Option<Protected>,
     /// VMX of its vCPUs, if its VM is nested.
     pub nested: Option<nested::Offer>,
+    /// Mode of its vCPUs' APICs after a reset.
+    starts_in_x2apic_mode: bool,
     /// Whether [`Vm::load`] and [`Vm::put`] have work.
     pub follows_loads: bool,
     /// PC-specific devices.
@@ -91,6 +93,8 @@ pub struct Vcpu {
     apic: UnsafeCell<LocalApic<'static>>,
     /// APIC virtualization in force while its APIC is enabled.
     pub apic_level: ApicVirtualization,
+    /// Mode of its APIC after a reset.
+    starts_in_x2apic_mode: bool,
     /// Whether it sends IPIs directly.
     pub direct: Sending,
     /// Pending events.
@@ -148,10 +152,10 @@ impl VmPart for Vm {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
         let vcpus = usize::from(config.vcpus);
-        if vcpus > pc::MAX_VCPUS {
-            return Err("a PC has at most 255 vCPUs");
-        }
         let nested = (techniques.nested != Nested::Off).then(nested::Offer::new);
+        if nested.is_some() && vcpus > pc::MAX_NESTED_VCPUS {
+            return Err("a VM with VMs of its own has at most 255 vCPUs");
+        }
         if nested.is_some() && techniques.decode_cache == DecodeCache::Protect {
             return Err("a VM with VMs of its own can't have decode_cache = \"protect\"");
         }
@@ -189,6 +193,7 @@ impl VmPart for Vm {
             direct,
             follows_loads: protected.is_some() || nested.is_some(),
             nested,
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(vcpus),
             protected,
             devices: Devices::new(ram, vcpus, arena)?,
             silence_reported: AtomicBool::new(false),
@@ -200,7 +205,7 @@ impl VmPart for Vm {
         self.silence_reported.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
             // Resets all local APICs as well.
-            page.choose(core::iter::empty());
+            page.choose(|| !self.starts_in_x2apic_mode);
         }
         self.devices.reset();
         if let Some(protected) = &self.protected {
@@ -274,9 +279,9 @@ impl VcpuPart for Vcpu {
         Self::MEMORY + if techniques.nested == Nested::Off { 0 } else { nested::VCPU_MEMORY }
     }
 
-    fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
-        // VPIDs have 16 bits, and 0 is none. The last identifier is that of vCPU 255, which no PC has.
-        const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_VCPUS < stile_board::MAX_VCPUS);
+    fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+        // VPIDs have 16 bits, and 0 is none. The last vCPU of a VM has no second one.
+        const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_NESTED_VCPUS < stile_board::MAX_VCPUS);
         let index = usize::from(id.vcpu());
         // SAFETY: all-zero is a valid VcpuContext: integers, and the first kind of start.
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
@@ -303,6 +308,7 @@ impl VcpuPart for Vcpu {
             pages_at,
             apic,
             apic_level,
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(of),
             direct: Sending::new(),
             events: Events::new(),
             watch: Watch::new(),
@@ -317,6 +323,9 @@ impl VcpuPart for Vcpu {
 
     fn reset(&self) {
         self.pages.reset(self.index as u32, self.index == 0);
+        if self.starts_in_x2apic_mode {
+            self.pages.set_x2apic_mode();
+        }
         if self.index == 0 {
             self.pages.set_virtual_wire();
         }
