@@ -68,10 +68,7 @@ const CHANGES: [(&str, &str); 24] = [
         "fence(Ordering::SeqCst);\n        let wanted = self.wanted.load(Ordering::SeqCst);",
     ),
     ("if !WANTED.load(Ordering::SeqCst) {", "fence(Ordering::SeqCst);\n        if !WANTED.load(Ordering::SeqCst) {"),
-    (
-        "request_pass(RECORDING.load(Ordering::SeqCst));",
-        "fence(Ordering::SeqCst);\n        request_pass(RECORDING.load(Ordering::SeqCst));",
-    ),
+    ("request_pass(&RECORDING.load());", "fence(Ordering::SeqCst);\n        request_pass(&RECORDING.load());"),
     (
         "pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);",
         "loom::lazy_static! { pub static ref AT_RESCHED: AtomicUsize = AtomicUsize::new(0); }",

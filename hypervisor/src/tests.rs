@@ -255,13 +255,15 @@ fn exit(cpu: &mut Cpu) {
 }
 
 const RINGS: usize = CPUS * size_of::<stile_trace::Ring>();
+/// Memory of a trace.
+const TRACED: u64 = trace::size(CPUS);
 
 /// Leaves something in the memory from which the next trace takes its rings.
 fn dirty_rings() -> *const u8 {
-    let block = memory::take_aligned(RINGS as u64, align_of::<stile_trace::Ring>() as u64).unwrap();
+    let block = memory::take_aligned(TRACED, align_of::<stile_trace::Ring>() as u64).unwrap();
     let rings = Arch::physical(block.start);
     // SAFETY: the block was just allocated, so that nothing else refers to it.
-    unsafe { rings.write_bytes(0xff, RINGS) };
+    unsafe { rings.write_bytes(0xff, TRACED as usize) };
     memory::free(block);
     rings
 }
@@ -318,7 +320,7 @@ fn check_trace(tag: u32, messages: &[Event]) {
     for message in messages {
         match *message {
             Event::TraceStarted { tag: of, cpus, .. } => {
-                assert_eq!((of, cpus), (tag, (1 << CPUS) - 1));
+                assert_eq!((of, CpuSet::from_words(cpus)), (tag, CpuSet::first_few(CPUS)));
                 started += 1;
             }
             Event::Refused { .. } => refused += 1,

@@ -6,11 +6,13 @@
 
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use stile_board::{CPU_WORDS, CpuId, CpuSet};
 use stile_ledger::RowId;
 use stile_lock::TicketLock;
-use stile_sched::{CpuId, CpuSet, VcpuId};
+use stile_paging::PAGE_SIZE;
+use stile_sched::VcpuId;
 use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, id_of};
 use stile_wire::{Event, Records};
 
@@ -20,39 +22,73 @@ use crate::cpu::{self, Outcome, SCHEDULE};
 use crate::vm::Vcpu;
 use crate::{console, memory, report, vm};
 
-/// CPUs that record: the first ones, a bit each in the operator's messages.
-const CPUS: usize = u64::BITS as usize;
-
 /// The operator requested a trace: CPUs record, or will.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Rings of the CPUs during a trace.
-static RINGS: [AtomicPtr<Ring>; CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CPUS];
-/// Bit mask of CPUs whose rings are clear: each CPU clears its own before it records.
-static CLEAR: AtomicU64 = AtomicU64::new(0);
-/// Bit mask of recording CPUs.
-static RECORDING: AtomicU64 = AtomicU64::new(0);
-static COUNTS: [Counts; CPUS] = [const { Counts::new() }; CPUS];
+/// CPUs whose rings are clear: each CPU clears its own before it records.
+static CLEAR: SharedSet = SharedSet::new();
+/// Recording CPUs.
+static RECORDING: SharedSet = SharedSet::new();
 
 /// State of the operator's side.
 static TRACE: TicketLock<Option<Trace>> = TicketLock::new(None);
+
+/// A set of CPUs to which each adds itself.
+struct SharedSet([AtomicU64; CPU_WORDS]);
+
+impl SharedSet {
+    const fn new() -> SharedSet {
+        SharedSet([const { AtomicU64::new(0) }; CPU_WORDS])
+    }
+
+    /// Adds or removes a CPU.
+    fn set(&self, cpu: CpuId, member: bool) {
+        let (word, bit) = (&self.0[cpu.index() / 64], 1 << (cpu.index() % 64));
+        if member {
+            word.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
+    fn load(&self) -> CpuSet {
+        CpuSet::from_words(self.0.each_ref().map(|word| word.load(Ordering::SeqCst)))
+    }
+
+    fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.index() / 64].load(Ordering::SeqCst) >> (cpu.index() % 64) & 1 != 0
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    }
+}
 
 /// The rings, and the progress of their transmission.
 struct Trace {
     /// Tag of the command that started the trace.
     tag: u32,
+    /// A ring for each CPU, in their order, and behind them a [`Side`] for each.
     memory: Range<u64>,
-    cpus: u64,
-    sides: [Side; CPUS],
-    /// The CPU whose ring is drained next.
-    turn: usize,
+    cpus: CpuSet,
+    /// The CPU whose ring was drained last.
+    turn: CpuId,
+    /// Number of CPUs whose counts were sent.
+    reported: usize,
 }
 
-#[derive(Clone, Copy)]
+/// Counts of a CPU, and the progress of its ring's transmission, which is the operator's side's.
+#[derive(Debug, Default)]
 struct Side {
+    counts: Counts,
     /// Next slot to read.
-    position: usize,
+    position: AtomicU32,
     /// Number of records sent.
-    sent: u32,
+    sent: AtomicU32,
+}
+
+/// Bytes of the memory of a trace of this many CPUs.
+pub const fn size(cpus: usize) -> u64 {
+    (cpus * size_of::<Ring>()) as u64 + ((cpus * size_of::<Side>()) as u64).next_multiple_of(PAGE_SIZE)
 }
 
 // The exit path writes the vCPU's number as it is laid out in memory.
@@ -67,8 +103,8 @@ pub fn setup() {
 pub fn start(tag: u32) {
     match try_start(tag) {
         Ok(cpus) => {
-            console::event(&Event::TraceStarted { tag, hz: Arch::frequency(), now: Arch::now(), cpus });
-            request_pass(cpus);
+            console::event(&Event::TraceStarted { tag, hz: Arch::frequency(), now: Arch::now(), cpus: *cpus.words() });
+            request_pass(&cpus);
         }
         Err(why) => console::refuse(tag, format_args!("{why}")),
     }
@@ -91,7 +127,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-fn try_start(tag: u32) -> Result<u64, Refusal> {
+fn try_start(tag: u32) -> Result<CpuSet, Refusal> {
     let mut trace = TRACE.lock();
     if let Some(trace) = trace.as_ref() {
         // A retry: the first answer was lost.
@@ -100,27 +136,23 @@ fn try_start(tag: u32) -> Result<u64, Refusal> {
     if vm::all().any(|vm: &vm::Vm| vm.techniques.ablate.is_some()) {
         return Err(Refusal::Ablates);
     }
-    let online = SCHEDULE.online().and(&CpuSet::first_few(CPUS));
-    let size = (online.len() * size_of::<Ring>()) as u64;
+    let cpus = SCHEDULE.online();
+    let size = size(cpus.len());
     let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
-    CLEAR.store(0, Ordering::Relaxed);
-    let mut cpus = 0;
-    for (number, cpu) in online.iter().map(|cpu| cpu.index()).enumerate() {
-        let ring = Arch::physical(memory.start + (number * size_of::<Ring>()) as u64).cast::<Ring>();
-        COUNTS[cpu].reset();
-        RINGS[cpu].store(ring, Ordering::Release);
-        cpus |= 1 << cpu;
-    }
-    *trace = Some(Trace { tag, memory, cpus, sides: [Side { position: 0, sent: 0 }; CPUS], turn: 0 });
+    let started = Trace { tag, memory, cpus, turn: CpuId::BOOT, reported: 0 };
+    CLEAR.clear();
+    let sides = started.side_at(0);
+    // SAFETY: the memory was just allocated, so that nothing refers to it.
+    unsafe { Arch::zero(sides.cast(), cpus.len() * size_of::<Side>()) };
+    *trace = Some(started);
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     WANTED.store(true, Ordering::Release);
     Ok(cpus)
 }
 
 /// Requests a reschedule of `cpus`, so that they check for the trace.
-fn request_pass(cpus: u64) {
-    let online = SCHEDULE.online();
-    online.and(&CpuSet::from_bits(cpus)).iter().for_each(cpu::request_resched);
+fn request_pass(cpus: &CpuSet) {
+    cpus.iter().for_each(cpu::request_resched);
 }
 
 /// Stops recording for the operator. Remaining records stay in the rings until they are fetched.
@@ -128,61 +160,46 @@ pub fn stop() {
     // Sequentially consistent, as in `pass`: either this CPU sees the other one's bit, or the other one sees that
     // `WANTED` is clear.
     if WANTED.swap(false, Ordering::SeqCst) {
-        request_pass(RECORDING.load(Ordering::SeqCst));
+        request_pass(&RECORDING.load());
     }
 }
 
 /// Called when this CPU takes a reschedule request: starts or stops recording.
 fn pass(cpu: &Cpu) {
-    let index = cpu.index;
-    let Some(bit) = 1_u64.checked_shl(index as u32) else { return };
+    let me = CpuId::wrapping(cpu.index);
     if !WANTED.load(Ordering::Acquire) {
         if cpu.recorder.is_on() {
             cpu.recorder.put(record_of(cpu, Kind::End));
             cpu.recorder.end();
             cpu.trace_exits(false);
-            RECORDING.fetch_and(!bit, Ordering::AcqRel);
+            RECORDING.set(me, false);
         }
         return;
     }
     if !cpu.recorder.is_on() {
         // With the lock held the trace cannot end before this CPU's bit is set.
         let trace = TRACE.lock();
-        let at = RINGS[index].load(Ordering::Acquire);
-        if at.is_null() {
-            return;
-        }
-        RECORDING.fetch_or(bit, Ordering::SeqCst);
+        let Some((ring, side)) = trace.as_ref().and_then(|trace| trace.place_of(me)) else { return };
+        RECORDING.set(me, true);
         drop(trace);
         if !WANTED.load(Ordering::SeqCst) {
             // `stop` ran since, and may have kicked only the CPUs that recorded before.
-            RECORDING.fetch_and(!bit, Ordering::AcqRel);
+            RECORDING.set(me, false);
             return;
         }
         // SAFETY: the ring is memory of the trace, which ends only when no CPU records; `fetch` checks that with the trace
         // locked. Nothing refers to it until its bit is set.
-        unsafe { Arch::zero(at.cast(), size_of::<Ring>()) };
-        CLEAR.fetch_or(bit, Ordering::Release);
-        let Some(ring) = ring_of(index) else { return };
-        cpu.recorder.begin(ring, &COUNTS[index]);
+        unsafe { Arch::zero(ring.cast(), size_of::<Ring>()) };
+        CLEAR.set(me, true);
+        // SAFETY: as above; from now on all accesses are atomic. `try_start` has cleared the side.
+        let (ring, side) = unsafe { (&*ring, &*side) };
+        cpu.recorder.begin(ring, &side.counts);
         cpu.recorder.put(record_of(cpu, Kind::Begin));
     }
     // If another vCPU is loaded before the next exit, this runs once more and sets its vectors.
-    if cpu.trace_exits(true)
-        && let Some(me) = CpuId::new(cpu.index)
-    {
+    if cpu.trace_exits(true) {
         cpu::request_resched(me);
     }
-}
-
-/// The ring of a CPU, once it is clear. The caller has the trace locked, or records on that CPU.
-fn ring_of(cpu: usize) -> Option<&'static Ring> {
-    if CLEAR.load(Ordering::Acquire) >> cpu & 1 == 0 {
-        return None;
-    }
-    // SAFETY: a ring lives as long as the trace, which ends with the trace locked and only when no CPU records. All
-    // accesses to a clear ring are atomic.
-    unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }
 }
 
 /// Creates a record with the current time.
@@ -257,15 +274,14 @@ pub fn fetch(discard: bool) {
         return console::event(&Event::TraceFetched { more: false, ended: true });
     };
     // Read before the rings: a CPU whose bit is clear has written its last record.
-    let recording = RECORDING.load(Ordering::Acquire) != 0 || WANTED.load(Ordering::Acquire);
+    let recording = !RECORDING.load().is_empty() || WANTED.load(Ordering::Acquire);
     // While a CPU records, only that CPU updates its counts.
     let discarded = discard && !recording && current.discard();
     let piece = if discarded { None } else { current.piece() };
-    let more = discarded || piece.is_some();
+    let counts = if recording || discarded || piece.is_some() { heapless::Vec::new() } else { current.counts() };
+    let more = discarded || piece.is_some() || !counts.is_empty();
     let ended = !more && !recording;
-    let cpus = current.cpus;
     if ended {
-        bits(cpus).for_each(|cpu| RINGS[cpu].store(core::ptr::null_mut(), Ordering::Release));
         memory::free(current.memory.clone());
         *trace = None;
         cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
@@ -275,8 +291,8 @@ pub fn fetch(discard: bool) {
     if let Some(piece) = &piece {
         console::event(piece);
     }
-    if ended {
-        bits(cpus).map(counts_of).for_each(|event| console::event(&event));
+    for (cpu, [taken, exits, others]) in counts {
+        console::event(&Event::TraceCpu { cpu, taken, exits, others });
     }
     console::event(&Event::TraceFetched { more, ended });
 }
@@ -288,42 +304,53 @@ pub fn report_row(vm: u8, vcpu: u8, number: u16) {
     console::event(&Event::TraceRow { vm, vcpu, number, row });
 }
 
-fn bits(set: u64) -> impl Iterator<Item = usize> {
-    (0..CPUS).filter(move |cpu| set >> cpu & 1 != 0)
-}
-
-fn counts_of(cpu: usize) -> Event {
-    let of = &COUNTS[cpu % CPUS];
-    let [taken, exits, others] = [&of.taken, &of.exits, &of.others].map(|count| count.load(Ordering::Relaxed));
-    Event::TraceCpu { cpu: cpu as u8, taken, exits, others }
-}
+/// Number of CPUs whose counts one fetch sends.
+const COUNTS: usize = 16;
 
 impl Trace {
+    fn side_at(&self, number: usize) -> *mut Side {
+        let rings = self.cpus.len() * size_of::<Ring>();
+        Arch::physical(self.memory.start + rings as u64).cast::<Side>().wrapping_add(number)
+    }
+
+    /// The memory of a CPU, if it has any.
+    fn place_of(&self, cpu: CpuId) -> Option<(*mut Ring, *mut Side)> {
+        let number = self.cpus.rank(cpu)?;
+        let ring = Arch::physical(self.memory.start + (number * size_of::<Ring>()) as u64).cast::<Ring>();
+        Some((ring, self.side_at(number)))
+    }
+
+    fn side(&self, cpu: CpuId) -> Option<&Side> {
+        // SAFETY: the memory is that of the trace, which lives as long as this value, and `try_start` has cleared its sides. All
+        // accesses are atomic.
+        unsafe { self.place_of(cpu)?.1.as_ref() }
+    }
+
+    /// The ring of a CPU, once it is clear.
+    fn ring(&self, cpu: CpuId) -> Option<&Ring> {
+        if !CLEAR.contains(cpu) {
+            return None;
+        }
+        // SAFETY: as in `side`; the CPU has cleared its ring.
+        unsafe { self.place_of(cpu)?.0.as_ref() }
+    }
+
     /// Returns a piece of the next ring that is not empty.
     fn piece(&mut self) -> Option<Event> {
-        for _ in 0..CPUS {
-            let cpu = self.turn;
-            self.turn = (cpu + 1) % CPUS;
-            if self.cpus >> cpu & 1 != 0
-                && let Some(piece) = self.piece_of(cpu)
-            {
-                return Some(piece);
-            }
-        }
-        None
+        let (cpu, piece) = self.cpus.iter_after(self.turn).find_map(|cpu| Some((cpu, self.piece_of(cpu)?)))?;
+        self.turn = cpu;
+        Some(piece)
     }
 
     /// Discards all records of the next ring that is not empty; a ring's size bounds them. Returns false if all are
     /// empty.
-    fn discard(&mut self) -> bool {
-        for cpu in bits(self.cpus) {
-            let Some(ring) = ring_of(cpu) else { continue };
-            let side = &mut self.sides[cpu];
+    fn discard(&self) -> bool {
+        for cpu in self.cpus.iter() {
+            let (Some(ring), Some(side)) = (self.ring(cpu), self.side(cpu)) else { continue };
             let mut any = false;
-            while let Some(words) = ring.0[side.position].take() {
-                side.position = stile_trace::next(side.position);
+            while let Some(words) = side.take(ring) {
                 any = true;
-                COUNTS[cpu].count(Record::decode(words));
+                side.counts.count(Record::decode(words));
             }
             if any {
                 return true;
@@ -332,18 +359,38 @@ impl Trace {
         false
     }
 
-    fn piece_of(&mut self, cpu: usize) -> Option<Event> {
-        let ring = ring_of(cpu)?;
-        let side = &mut self.sides[cpu];
+    fn piece_of(&self, cpu: CpuId) -> Option<Event> {
+        let (ring, side) = (self.ring(cpu)?, self.side(cpu)?);
         let mut bytes = heapless::Vec::<u8, { Records::MOST }>::new();
-        let first = side.sent;
+        let first = side.sent.load(Ordering::Relaxed);
         while bytes.len() + 16 <= Records::MOST
-            && let Some(words) = ring.0[side.position].take()
+            && let Some(words) = side.take(ring)
         {
-            side.position = stile_trace::next(side.position);
-            side.sent = side.sent.wrapping_add(1);
             bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
-        (!bytes.is_empty()).then(|| Event::TraceRecords { cpu: cpu as u8, first, records: Records::new(&bytes) })
+        side.sent.store(first.wrapping_add((bytes.len() / 16) as u32), Ordering::Relaxed);
+        (!bytes.is_empty()).then(|| Event::TraceRecords { cpu: cpu.index() as u16, first, records: Records::new(&bytes) })
+    }
+
+    /// The counts of some CPUs that were not sent yet; of none at the end.
+    fn counts(&mut self) -> heapless::Vec<(u16, [u64; 3]), COUNTS> {
+        let mut counts = heapless::Vec::new();
+        for cpu in self.cpus.iter().skip(self.reported).take(COUNTS) {
+            let Some(Side { counts: of, .. }) = self.side(cpu) else { continue };
+            let numbers = [&of.taken, &of.exits, &of.others].map(|count| count.load(Ordering::Relaxed));
+            let _ = counts.push((cpu.index() as u16, numbers));
+        }
+        self.reported += counts.len();
+        counts
+    }
+}
+
+impl Side {
+    /// Takes the next record, if there is one.
+    fn take(&self, ring: &Ring) -> Option<[u64; 2]> {
+        let position = self.position.load(Ordering::Relaxed) as usize;
+        let words = ring.0.get(position)?.take()?;
+        self.position.store(stile_trace::next(position) as u32, Ordering::Relaxed);
+        Some(words)
     }
 }

@@ -16,7 +16,7 @@ use crate::config::Arch;
 use crate::guest::Guest;
 
 /// Changes with each incompatible change of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A message of one side.
 pub trait Message: DeserializeOwned {
@@ -182,15 +182,15 @@ pub enum Reply {
         hz: u64,
         /// The counter.
         now: u64,
-        /// The CPUs that record or will soon: a bit each.
-        cpus: u64,
+        /// The CPUs that record or will soon.
+        cpus: Vec<u16>,
         /// The names of VMs, by number.
         vms: Vec<String>,
     },
     /// Records of a CPU.
     TraceRecords {
         /// The CPU.
-        cpu: u8,
+        cpu: u16,
         /// The records (crate `trace`), 16 bytes each.
         records: Bytes,
     },
@@ -244,7 +244,7 @@ pub struct Copied {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuCounts {
     /// The CPU.
-    pub cpu: u8,
+    pub cpu: u16,
     /// Exits counted by the vectors.
     pub taken: u64,
     /// Records of exits that found no room.

@@ -24,7 +24,7 @@ pub struct Event {
     /// Duration in ticks.
     pub ticks: i64,
     /// The CPU.
-    pub cpu: u8,
+    pub cpu: u16,
     /// The VM's name; empty if no vCPU was loaded.
     #[serde(default)]
     pub vm: String,

@@ -55,9 +55,9 @@ struct State<'i> {
     /// vCPUs that wait for an interrupt.
     waiting: BTreeMap<Vcpu<'i>, bool>,
     /// By CPU: when its slice timer made it choose.
-    slices: BTreeMap<u8, i64>,
+    slices: BTreeMap<u16, i64>,
     /// By CPU: the waiting vCPU for which a timer's interrupt became pending.
-    woken: BTreeMap<u8, Vcpu<'i>>,
+    woken: BTreeMap<u16, Vcpu<'i>>,
     found: Latencies,
 }
 

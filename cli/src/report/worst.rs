@@ -52,7 +52,7 @@ fn longest(input: &Input) -> Vec<usize> {
 /// The places of events in the trace.
 #[derive(Default)]
 struct Index<'i> {
-    of_cpu: BTreeMap<u8, Vec<usize>>,
+    of_cpu: BTreeMap<u16, Vec<usize>>,
     /// Of a vCPU: its own, and interrupts that others sent to it.
     of_vcpu: BTreeMap<(&'i str, u8), Vec<usize>>,
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::super::input::Exit;
     use super::*;
 
-    fn event(ticks: i64, cpu: u8, vcpu: u8, kind: Kind) -> Event {
+    fn event(ticks: i64, cpu: u16, vcpu: u8, kind: Kind) -> Event {
         Event { ns: ticks * 1_000, ticks, cpu, vm: "web".into(), vcpu, kind }
     }
 
@@ -174,7 +174,7 @@ mod tests {
         let kind = prop_oneof![(0..50_u64).prop_map(exit), (0..4_u8).prop_map(ipi), Just(Kind::Enter)];
         let place = (0..3_u8, 0..4_u8, kind);
         proptest::collection::vec(place, 0..200)
-            .prop_map(|places| (0..).zip(places).map(|(at, (cpu, vcpu, kind))| event(at, cpu, vcpu, kind)).collect())
+            .prop_map(|places| (0..).zip(places).map(|(at, (cpu, vcpu, kind))| event(at, u16::from(cpu), vcpu, kind)).collect())
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use stile_board::CpuSet;
 use stile_ledger::DYNAMIC_BASE;
 use stile_trace::{Kind, Record, id_of, vcpu_of};
 use stile_wire::{Command, Event};
@@ -167,6 +168,7 @@ impl Trace {
         match *event {
             Event::TraceStarted { tag, hz, now: at, cpus } if tag == self.tag && matches!(self.phase, Phase::Starting { .. }) => {
                 self.phase = Phase::Fetching;
+                let cpus = CpuSet::from_words(cpus).iter().map(|cpu| cpu.index() as u16).collect();
                 self.reply(steps, Reply::TraceStarted { hz, now: at, cpus, vms: Vec::new() });
                 self.ask(steps, now);
             }
@@ -255,12 +257,18 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Record> + '_ {
 
 #[cfg(test)]
 mod tests {
+    use stile_board::CpuId;
     use stile_wire::{Records, Row, Text};
 
     use super::*;
     use crate::config::Arch;
 
     const FETCH: Command = Command::TraceFetch { discard: false };
+
+    fn cpus(numbers: &[usize]) -> [u64; 8] {
+        let set: CpuSet = numbers.iter().filter_map(|&number| CpuId::new(number)).collect();
+        *set.words()
+    }
 
     fn piece(first: u32, of: &[Record]) -> Event {
         let bytes: Vec<u8> = of.iter().flat_map(|record| record.encode()).flat_map(u64::to_le_bytes).collect();
@@ -278,8 +286,9 @@ mod tests {
         let (exits, now) = (Exits::new(Arch::Aarch64), Instant::now());
         let mut tracer = started(now);
         assert_eq!(tracer.start(8, 4, now), None, "one at a time");
-        let steps = tracer.take(&Event::TraceStarted { tag: 3, hz: 1000, now: 5, cpus: 2 }, &exits, now);
-        assert_eq!((steps.commands.len(), steps.replies), (1, vec![(7, Reply::TraceStarted { hz: 1000, now: 5, cpus: 2, vms: vec![] })]));
+        let steps = tracer.take(&Event::TraceStarted { tag: 3, hz: 1000, now: 5, cpus: cpus(&[1, 300]) }, &exits, now);
+        let started = Reply::TraceStarted { hz: 1000, now: 5, cpus: vec![1, 300], vms: vec![] };
+        assert_eq!((steps.commands.len(), steps.replies), (1, vec![(7, started)]));
         let exit = Record { ticks: 9, vcpu: id_of(1, 0), kind: Kind::Exit { row: 900, took: 1 } };
         assert!(matches!(tracer.take(&piece(0, &[exit; 3]), &exits, now).replies[..], [(7, Reply::TraceRecords { cpu: 1, .. })]));
         let later = now + PAUSE / 2;
@@ -327,7 +336,7 @@ mod tests {
     fn a_trace_whose_client_is_gone_is_ended() {
         let (exits, now) = (Exits::new(Arch::Aarch64), Instant::now());
         let mut tracer = started(now);
-        tracer.take(&Event::TraceStarted { tag: 3, hz: 1000, now: 5, cpus: 1 }, &exits, now);
+        tracer.take(&Event::TraceStarted { tag: 3, hz: 1000, now: 5, cpus: cpus(&[0]) }, &exits, now);
         assert_eq!(tracer.forget(6, now), Steps::default());
         assert_eq!(tracer.forget(7, now).commands, [Command::TraceStop]);
         let exit = Record { ticks: 9, vcpu: id_of(1, 0), kind: Kind::Exit { row: 900, took: 1 } };

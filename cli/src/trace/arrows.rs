@@ -115,7 +115,7 @@ mod tests {
                 let mut at = 0;
                 for &(_, after, kind, targets, took) in steps.iter().filter(|step| step.0 == cpu) {
                     at += after;
-                    let mut push = |kind| trace.events.push(Event { cpu, at, vcpu: Some((0, cpu)), kind });
+                    let mut push = |kind| trace.events.push(Event { cpu: cpu.into(), at, vcpu: Some((0, cpu)), kind });
                     match kind {
                         0 => push(Kind::Enter),
                         1 => push(Kind::Exit { row: kick, took }),

@@ -105,8 +105,7 @@ fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result
         };
         match reply {
             Reply::TraceStarted { hz, now, cpus, vms } => {
-                (trace.hz, trace.start, trace.vms) = (hz, now, vms);
-                trace.cpus = (0..64).filter(|cpu| cpus >> cpu & 1 != 0).collect();
+                (trace.hz, trace.start, trace.vms, trace.cpus) = (hz, now, vms, cpus);
                 end = Some(Instant::now() + duration);
             }
             Reply::TraceRecords { cpu, records: bytes } => {

@@ -15,7 +15,7 @@ pub struct Trace {
     /// The counter at the beginning.
     pub start: u64,
     /// The CPUs.
-    pub cpus: Vec<u8>,
+    pub cpus: Vec<u16>,
     /// The names of VMs, by number.
     pub vms: Vec<String>,
     /// By CPU, then in their order.
@@ -39,7 +39,7 @@ pub type Name = (String, String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The CPU.
-    pub cpu: u8,
+    pub cpu: u16,
     /// Ticks since the beginning.
     pub at: i64,
     /// The vCPU: VM and number.
@@ -50,7 +50,7 @@ pub struct Event {
 
 impl Event {
     /// Converts a CPU's record.
-    pub fn new(cpu: u8, record: &Record, start: u64) -> Self {
+    pub fn new(cpu: u16, record: &Record, start: u64) -> Self {
         let at = extend(record.ticks, start).wrapping_sub(start).cast_signed();
         Self { cpu, at, vcpu: vcpu_of(record.vcpu), kind: record.kind }
     }

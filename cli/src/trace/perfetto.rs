@@ -16,7 +16,7 @@ const VCPUS: u64 = 2 << 16;
 /// The one sequence of packets.
 const SEQUENCE: u32 = 1;
 
-fn cpu_track(cpu: u8) -> u64 {
+fn cpu_track(cpu: u16) -> u64 {
     CPUS + 1 + u64::from(cpu)
 }
 
@@ -81,7 +81,7 @@ struct Writer<'t> {
     trace: &'t Trace,
     packets: Vec<TracePacket>,
     /// By CPU: the vCPU whose slice is open, and the end of the last written event.
-    running: BTreeMap<u8, (Option<(u8, u8)>, i64)>,
+    running: BTreeMap<u16, (Option<(u8, u8)>, i64)>,
 }
 
 impl Writer<'_> {
@@ -112,7 +112,7 @@ impl Writer<'_> {
     }
 
     /// Another vCPU, or none, runs on the CPU from now on.
-    fn run(&mut self, cpu: u8, vcpu: Option<(u8, u8)>, at: i64, to: Vec<u64>) {
+    fn run(&mut self, cpu: u16, vcpu: Option<(u8, u8)>, at: i64, to: Vec<u64>) {
         let before = self.running.insert(cpu, (vcpu, at)).and_then(|(vcpu, _)| vcpu);
         if let Some(before) = before {
             self.push(at, cpu_track(cpu), kind::SLICE_END, TrackEvent::default());

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::operator::Step;
 use super::scenario::{Scenario, passed};
+use stile::config::Arch;
 use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 use stile::trace;
@@ -14,7 +15,30 @@ use stile::trace;
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![interrupts(programs)?, storm(programs)?])
+    let mut scenarios = vec![interrupts(programs)?, storm(programs)?];
+    if programs.arch == Arch::Aarch64 {
+        scenarios.push(many_cpus(programs)?);
+    }
+    Ok(scenarios)
+}
+
+/// A VM on a CPU beyond the first 64, the last one of its machine.
+fn many_cpus(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 72\n\n[[vm]]\nname = \"vm\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\ncpus = [71]\nmemory = \"64M\"\n",
+        programs.path("checksum")?
+    );
+    let steps = vec![
+        Step::new("checksum: round", "trace m -o t.json --seconds 0.5 --format json --json", &[r#""lost":0,"#, r#""unaccounted":0"#])
+            .writes("t.json", has_last_cpu)
+            .otherwise("trace m -o t.json --seconds 30 --format json --json"),
+        Step::new("", "stop m/vm --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output.clear();
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/trace-of-72-cpus"), "--exits");
+    Ok(Scenario { config: Some(config), steps, expect, ..scenario })
 }
 
 /// A VM whose two vCPUs have a CPU each, and a neighbour that shares one of them.
@@ -104,6 +128,14 @@ fn has_interrupts(bytes: &[u8]) -> Result<(), String> {
         return Err(format!("{named} of {} exits have a name", summary["exits"]));
     }
     Ok(())
+}
+
+fn has_last_cpu(bytes: &[u8]) -> Result<(), String> {
+    let (lines, _) = lines(bytes)?;
+    match count(&lines, |line| line["event"] == "exit" && line["cpu"] == 71) {
+        0 => Err("CPU 71 has no exits".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn has_cpus(bytes: &[u8]) -> Result<(), String> {

@@ -163,6 +163,13 @@ impl CpuSet {
         }
     }
 
+    /// The number of lower CPUs in the set, if it contains the CPU.
+    pub fn rank(&self, cpu: CpuId) -> Option<usize> {
+        let (word, bit) = Self::place(cpu);
+        let lower: u32 = self.0[..word].iter().map(|word| word.count_ones()).sum();
+        self.contains(cpu).then(|| (lower + (self.0[word] & (bit - 1)).count_ones()) as usize)
+    }
+
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
         self.0.into_iter().enumerate().flat_map(|(word, mut rest)| {
@@ -230,6 +237,8 @@ mod tests {
         assert_eq!(numbers(some.iter()), [3, 63, 64, 200, last]);
         assert!((0..MAX_CPUS).all(|number| some.contains(cpu(number)) == tree.contains(&number)));
         assert_eq!((some.len(), some.first(), some.last(), some.only()), (5, Some(cpu(3)), Some(cpu(last)), None));
+        assert!(some.iter().enumerate().all(|(rank, cpu)| some.rank(cpu) == Some(rank)));
+        assert_eq!(some.rank(cpu(65)), None);
         assert_eq!(numbers(some.iter_after(cpu(64))), [200, last, 3, 63, 64]);
         assert_eq!(numbers(some.iter_after(cpu(last))), [3, 63, 64, 200, last]);
         assert_eq!(numbers(some.iter_after(cpu(63))), [64, 200, last, 3, 63]);

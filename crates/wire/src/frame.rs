@@ -9,7 +9,7 @@ pub const MAX_FRAME: usize = 512;
 
 /// The version byte of every frame. From the first release on it changes with existing messages, but not for new
 /// messages at the end of an enumeration.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_IBM_SDLC);
 const CRC_LEN: usize = 2;

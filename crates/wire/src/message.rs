@@ -115,22 +115,22 @@ pub enum Event {
         hz: u64,
         /// The counter.
         now: u64,
-        /// The CPUs that record or will soon, of the first 64: a bit each.
-        cpus: u64,
+        /// The CPUs that record or will soon: bit n % 64 of word n / 64 is CPU n.
+        cpus: [u64; 8],
     },
     /// Records of a CPU's trace, in their order.
     TraceRecords {
         /// The physical CPU.
-        cpu: u8,
+        cpu: u16,
         /// Number of earlier messages: a gap shows that one was lost.
         first: u32,
         /// The records (crate `trace`), 16 bytes each.
         records: Records,
     },
-    /// Counts of a CPU while it recorded: sent at the end of the trace.
+    /// Counts of a CPU while it recorded: sent at the end of the trace, those of some CPUs at a time.
     TraceCpu {
         /// The physical CPU.
-        cpu: u8,
+        cpu: u16,
         /// Exits counted by the vectors.
         taken: u64,
         /// Records of exits that were dropped, because its ring was full.

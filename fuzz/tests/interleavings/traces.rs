@@ -2,20 +2,31 @@
 
 use std::cell::Cell;
 
-use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::thread;
 
 use super::lock::TicketLock;
 use super::{Watched, model};
-
-const MAX_CPUS: usize = 2;
 
 /// A CPU's ring: each record is an access.
 type Ring = Watched;
 
 struct Counts;
 
-static COUNTS: [Counts; MAX_CPUS] = [Counts, Counts];
+struct Side {
+    counts: Counts,
+}
+
+static SIDE: Side = Side { counts: Counts };
+
+struct Trace;
+
+impl Trace {
+    fn place_of(&self, _: CpuId) -> Option<(*mut Ring, *mut Side)> {
+        let ring: *const Ring = &*MEMORY;
+        Some((ring.cast_mut(), (&raw const SIDE).cast_mut()))
+    }
+}
 
 enum Kind {
     Begin,
@@ -58,11 +69,29 @@ fn record_of(_: &Cpu, kind: Kind) -> Kind {
     kind
 }
 
-struct CpuId;
+#[derive(Clone, Copy)]
+struct CpuId(usize);
 
 impl CpuId {
-    fn new(_: usize) -> Option<CpuId> {
-        Some(CpuId)
+    const fn wrapping(number: usize) -> CpuId {
+        CpuId(number)
+    }
+}
+
+#[derive(Default)]
+struct SharedSet(AtomicU64);
+
+impl SharedSet {
+    fn set(&self, cpu: CpuId, member: bool) {
+        if member {
+            self.0.fetch_or(1 << cpu.0, Ordering::SeqCst);
+        } else {
+            self.0.fetch_and(!(1 << cpu.0), Ordering::SeqCst);
+        }
+    }
+
+    fn load(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
     }
 }
 
@@ -78,18 +107,17 @@ impl Arch {
 }
 
 loom::lazy_static! {
-    static ref CLEAR: AtomicU64 = AtomicU64::new(0);
+    static ref CLEAR: SharedSet = SharedSet::default();
     static ref WANTED: AtomicBool = AtomicBool::new(true);
-    static ref RECORDING: AtomicU64 = AtomicU64::new(0);
-    static ref RINGS: [AtomicPtr<Ring>; MAX_CPUS] = core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut()));
-    static ref TRACE: TicketLock<()> = TicketLock::new(());
+    static ref RECORDING: SharedSet = SharedSet::default();
+    static ref TRACE: TicketLock<Option<Trace>> = TicketLock::new(Some(Trace));
     /// Requests to reschedule.
     static ref REQUESTED: AtomicU64 = AtomicU64::new(0);
     static ref MEMORY: Ring = Watched::new(0);
 }
 
-fn request_pass(cpus: u64) {
-    REQUESTED.fetch_or(cpus, Ordering::AcqRel);
+fn request_pass(cpus: &u64) {
+    REQUESTED.fetch_or(*cpus, Ordering::AcqRel);
 }
 
 include!(concat!(env!("OUT_DIR"), "/trace_stop.rs"));
@@ -97,10 +125,10 @@ include!(concat!(env!("OUT_DIR"), "/trace_pass.rs"));
 
 /// As `fetch` with empty rings. Returns whether the trace ended.
 fn fetch() -> bool {
-    let _trace = TRACE.lock();
-    let ended = RECORDING.load(Ordering::Acquire) == 0 && !WANTED.load(Ordering::Acquire);
+    let mut trace = TRACE.lock();
+    let ended = RECORDING.load() == 0 && !WANTED.load(Ordering::Acquire);
     if ended {
-        RINGS[1].store(core::ptr::null_mut(), Ordering::Release);
+        *trace = None;
         MEMORY.add(1);
     }
     ended
@@ -109,8 +137,6 @@ fn fetch() -> bool {
 #[test]
 fn a_trace_ends_when_no_cpu_records() {
     model(3, || {
-        let ring: *const Ring = &*MEMORY;
-        RINGS[1].store(ring.cast_mut(), Ordering::Release);
         let thread = thread::spawn(|| {
             // It was asked at the start of the trace.
             let cpu = Cpu { index: 1, recorder: Recorder::default() };
@@ -125,6 +151,6 @@ fn a_trace_ends_when_no_cpu_records() {
         let records = thread.join().unwrap();
         assert!(!(ended && records), "the ring of a CPU that records was freed");
         assert!(!records || REQUESTED.load(Ordering::Acquire) == 1 << 1, "a CPU records for ever");
-        assert_eq!(RECORDING.load(Ordering::Acquire), u64::from(records) << 1);
+        assert_eq!(RECORDING.load(), u64::from(records) << 1);
     });
 }
