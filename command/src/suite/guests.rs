@@ -138,7 +138,7 @@ fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
     let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
     for cpus in [1, 2] {
         scenarios.push(hostile_neighbour(cpus, Other::new("hostile", vcpus, append), programs)?);
-        scenarios.push(greedy_neighbour(cpus, programs)?);
+        scenarios.push(greedy_neighbour(&format!("never-yields-on-{cpus}"), cpus, Other::new("spin", 2, ""), programs)?);
     }
     Ok(scenarios)
 }
@@ -160,6 +160,10 @@ fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
     // A hypervisor that is hostile to the one below it.
     let of_l1 = hostile_neighbour(1, Other::new("vmx", 2, "only=hostile"), programs)?;
     scenarios.push(Scenario { name: "pc/isolation/hostile-l1".into(), ..of_l1 });
+    // An interrupt window opens after each injection, with each way to deliver interrupts.
+    for (name, techniques) in [("windows", ""), ("windows-apic-off", "apic_virtualization = \"off\"")] {
+        scenarios.push(greedy_neighbour(name, 1, Other { techniques, ..Other::new("windows", 1, "") }, programs)?);
+    }
     Ok(scenarios)
 }
 
@@ -353,12 +357,11 @@ fn full_shadows(programs: &Programs) -> Result<Scenario> {
 }
 
 /// A VM never yields; its neighbour must complete.
-fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(cpus, Other::new("spin", 2, ""), programs)?;
+fn greedy_neighbour(name: &str, cpus: u32, other: Other, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, other, programs)?.replace("name = \"neighbour\"", "name = \"neighbour\"\nappend = \"rounds=10\"");
     let expect =
         Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
-    let name = programs.scenario(&format!("isolation/never-yields-on-{cpus}"));
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "") })
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario(&format!("isolation/{name}")), "") })
 }
 
 /// Two VMs flood CPU 0 with interrupts. A third VM, pinned to that CPU, must end, and the operator's commands must be answered.

@@ -121,17 +121,3 @@ pub fn idle(cpu: &mut Cpu) {
         crate::operator::console_interrupt();
     }
 }
-
-/// NMI window: the guest can take a pending NMI.
-pub fn nmi_window(cpu: &mut Cpu) -> Outcome {
-    events::exit_when_nmis_can(false);
-    delivery::pull(cpu);
-    Outcome::again(rows::reason::NMI_WINDOW.other())
-}
-
-/// Interrupt window: the guest can take a pending interrupt.
-pub fn window(cpu: &mut Cpu) -> Outcome {
-    window::exit_when_it_can(false);
-    delivery::pull(cpu);
-    Outcome::again(rows::reason::WINDOW.other())
-}

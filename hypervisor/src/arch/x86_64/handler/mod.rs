@@ -14,6 +14,7 @@ pub mod mmio;
 mod msr;
 mod other;
 mod task;
+mod window;
 
 pub use entry::wrap;
 pub use exception::{debug, is_debug, resume_or_leave};

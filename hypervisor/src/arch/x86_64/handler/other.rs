@@ -5,7 +5,7 @@ use stile_nested_vmx::intercepts::is_absent_instruction;
 use stile_wire::CrashReason;
 
 use super::task;
-use super::{apic, crash, entry, exception, interrupt, skip_instruction};
+use super::{apic, crash, entry, exception, skip_instruction, window};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -35,8 +35,8 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
             skip_instruction();
             Outcome::again(reason::INVD.other())
         }
-        basic::INTERRUPT_WINDOW => interrupt::window(cpu),
-        basic::NMI_WINDOW => interrupt::nmi_window(cpu),
+        basic::INTERRUPT_WINDOW => window::interrupt(cpu),
+        basic::NMI_WINDOW => window::nmi(cpu),
         basic::APIC_ACCESS => apic::access(cpu),
         basic::APIC_WRITE => apic::written(cpu),
         basic::EOI => apic::ended(cpu),
