@@ -98,6 +98,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             vmx_without_delivery(programs)?,
             vmx_resets(programs)?,
             vmx_abort(programs)?,
+            long_delivery(programs)?,
         ])
         .collect())
 }
@@ -131,6 +132,19 @@ fn vmx_abort(programs: &Programs) -> Result<Scenario> {
     let notes = vec![NO_DIFFERENCE.into(), "vm0 crashed: VMX abort".into()];
     let expect = Expect { status: exit::GUEST, output: vec!["abort from here on".into()], notes, ..Expect::default() };
     Ok(Scenario { expect, ..scenario.with("--kernel", programs.path("vmx")?) })
+}
+
+/// The delivery of an event to an L2 exits 24 times with 134,000 instructions: its slice ends amid them. Ticks count instructions.
+fn long_delivery(programs: &Programs) -> Result<Scenario> {
+    let (attacker, honest) = (programs.path("vmx")?, programs.path("crowded")?);
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 1\nslice = \"1000us\"\n\n\
+         [[vm]]\nname = \"attacker\"\nkernel = \"{attacker}\"\nmemory = \"64M\"\nnested = true\nappend = \"only=untouched\"\n\n\
+         [[vm]]\nname = \"honest\"\nkernel = \"{honest}\"\nmemory = \"64M\"\nappend = \"slice_us=1000 exits_us=2000 least=30\"\n",
+    );
+    // Both must end, in either order.
+    let expect = Expect { output: vec![PASSED.into(), PASSED.into()], absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/isolation/nested-delivery", "") })
 }
 
 /// Debian's kernels, with vCPUs, physical CPUs and RAM.

@@ -25,6 +25,7 @@ mod strings;
 mod sweeps;
 mod test;
 mod timer;
+mod untouched;
 mod virtual_apic;
 mod virtual_interrupts;
 mod vmcs;
@@ -73,6 +74,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         nmis::ALL,
         timer::ALL,
         memory::ALL,
+        untouched::ALL,
         ept_flags::ALL,
         protected::ALL,
         pae::ALL,

@@ -35,6 +35,10 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
     let outcome = match reason {
         EPT_VIOLATION if vmx.has_shadow() => match vmx.violation(cpu) {
             Violation::Resolved => Outcome::again(own_row(cpu, reason)),
+            Violation::Reinjects => {
+                let row = own_row(cpu, reason);
+                l0_exits::resume_or_leave(cpu, vmx, row)
+            }
             Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
             Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
             Violation::ApicFetch(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(basic::APIC_ACCESS) }),

@@ -302,6 +302,12 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
         handler::debug(vmcs::read(Field::EXIT_QUALIFICATION));
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
+    resume_or_leave(cpu, vmx, row)
+}
+
+/// Resumes L2 with an injected event, after a check for interrupts: its delivery may exit before the processor takes
+/// them. VMCS02 is current.
+pub fn resume_or_leave(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     to_vmcs01(cpu);
     let outcome = handler::resume_or_leave(cpu, row);
     resume(cpu, vmx, outcome)
@@ -434,6 +440,8 @@ fn violation(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     }
     inject::block_nmis_if_iret(vmcs::read(Field::EXIT_QUALIFICATION));
     vm.touch(address);
-    inject::deliver_again();
+    if inject::deliver_again() {
+        return resume_or_leave(cpu, vmx, row);
+    }
     Outcome::again(row)
 }

@@ -29,6 +29,8 @@ const NO_FETCHES: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
 pub enum Violation {
     /// Stile's own: resolved, fully or in part.
     Resolved,
+    /// Likewise, amid the delivery of an event, which the next entry injects again.
+    Reinjects,
     /// Missing in L1's EPT. Exit qualification for L1.
     OfL1(u64),
     /// L1's EPT is misconfigured.
@@ -114,8 +116,7 @@ impl GuestVmx {
             self.shadows.map(root, page, &mut Frames);
         }
         inject::block_nmis_if_iret(qualification);
-        inject::deliver_again();
-        Violation::Resolved
+        if inject::deliver_again() { Violation::Reinjects } else { Violation::Resolved }
     }
 
     /// Whether a large page has the APIC-access page: the processor need not notice accesses to it there.
@@ -139,7 +140,6 @@ impl GuestVmx {
         let page = Page { guest: address, machine: self.spare, shift: 12, rights: Rights(rights.0 & NO_FETCHES.0) };
         self.shadows.map(vmcs::read(Field::EPT_POINTER) & !0xfff, page, &mut Frames);
         inject::block_nmis_if_iret(qualification);
-        inject::deliver_again();
-        Violation::Resolved
+        if inject::deliver_again() { Violation::Reinjects } else { Violation::Resolved }
     }
 }
