@@ -22,12 +22,14 @@ mod memory;
 #[cfg(feature = "model")]
 pub mod model;
 mod paging;
+mod restarts;
 mod trail;
 mod translate;
 
 pub use fault::{ErrorCode, PageFault};
 pub use memory::GuestMemory;
 pub use paging::{Features, Paging, Registers, Tables};
+pub use restarts::Restarts;
 pub use trail::{Trail, trail};
 pub use translate::{Access, Kind, Translation, translate};
 

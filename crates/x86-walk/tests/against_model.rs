@@ -4,7 +4,7 @@ mod model;
 
 use proptest::prelude::*;
 use stile_x86_walk::model::Memory;
-use stile_x86_walk::{Access, Features, GuestMemory, Kind, PageFault, Paging, Registers, trail, translate};
+use stile_x86_walk::{Access, Features, GuestMemory, Kind, PageFault, Paging, Registers, Restarts, trail, translate};
 
 /// All tables lie in these few pages, so that random entries refer to tables.
 const PAGES: u64 = 8;
@@ -163,8 +163,15 @@ fn non_canonical_addresses_are_detected() {
     }
 }
 
-/// Memory whose compare-and-exchange always fails, as if entries changed at every access.
-struct Restless(std::cell::Cell<u64>);
+/// Memory whose compare-and-exchange always fails, as if entries changed at every access. Counts reads; the restarts of
+/// all walks may be bounded.
+struct Restless(std::cell::Cell<u64>, Option<Restarts>);
+
+impl Restless {
+    fn replace(&self) -> bool {
+        self.1.as_ref().is_some_and(|restarts| restarts.check(false))
+    }
+}
 
 impl GuestMemory for Restless {
     type Place = ();
@@ -190,11 +197,29 @@ impl GuestMemory for Restless {
     }
 
     fn replace_u64(&self, _: u64, _: u64, _: u64) -> bool {
-        false
+        self.replace()
     }
 
     fn replace_u32(&self, _: u64, _: u32, _: u32) -> bool {
-        false
+        self.replace()
+    }
+}
+
+/// The accesses of ENTER with 31 levels, and of 8 elements of MOVS that each cross a page: a bound for all of their walks.
+#[test]
+fn restarts_of_all_walks_are_bounded() {
+    const ENTER: u64 = 63;
+    const MOVS: u64 = 32;
+    let registers = Registers { cr0: 1 << 31, cr4: 1 << 5, efer: 1 << 10, ..Registers::default() };
+    let paging = Paging::new(&registers, Features { physical_bits: 46, page_1g: true, pse36: true });
+    for walks in [ENTER, MOVS] {
+        let memory = Restless(std::cell::Cell::new(0), Some(Restarts::new()));
+        for walk in 0..walks {
+            let access = Access { kind: if walk % 2 == 0 { Kind::Read } else { Kind::Write }, user: false, smap_override: false };
+            assert_eq!(translate(&memory, &paging, 0x1234, access).unwrap().address, 0x1234);
+        }
+        let reads = memory.0.get();
+        assert!((4 * walks..=4 * (walks + u64::from(Restarts::MOST))).contains(&reads), "{walks} walks: {reads} reads");
     }
 }
 
@@ -202,7 +227,7 @@ impl GuestMemory for Restless {
 fn walk_is_bounded_while_entries_keep_changing() {
     let registers = Registers { cr0: 1 << 31, cr4: 1 << 5 | 1 << 12, efer: 1 << 10, ..Registers::default() };
     let paging = Paging::new(&registers, Features { physical_bits: 46, page_1g: true, pse36: true });
-    let memory = Restless(std::cell::Cell::new(0));
+    let memory = Restless(std::cell::Cell::new(0), None);
     let access = Access { kind: Kind::Write, user: false, smap_override: false };
     assert_eq!(translate(&memory, &paging, 0x1234, access).unwrap().address, 0x1234);
     assert!(memory.0.get() <= 50, "{} reads", memory.0.get());

@@ -5,7 +5,7 @@ use core::cell::Cell;
 use stile_nested_vmx::ept::{self, ACCESSED_DIRTY, Rights};
 use stile_paging::PAGE_SIZE;
 use stile_x86_decode::{Context, Fault};
-use stile_x86_walk::{GuestMemory, translate};
+use stile_x86_walk::{GuestMemory, Restarts, translate};
 
 use super::forward::Exit;
 use super::second_stage::{EPT_MISCONFIGURATION, EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
@@ -36,6 +36,21 @@ pub struct L2Memory {
     apic_page: Option<u64>,
     /// First address that L1's EPT denied, and the reason.
     refused: Cell<Option<(u64, Refused)>>,
+    /// Of all walks of the exit, in L2's tables and in L1's.
+    restarts: Restarts,
+}
+
+/// L1's tables, walked with the restarts that the exit has left.
+struct Tables<'a>(&'a L2Memory);
+
+impl ept::Memory for Tables<'_> {
+    fn read(&self, address: u64) -> Option<u64> {
+        self.0.l1.read_u64(address)
+    }
+
+    fn replace(&self, address: u64, old: u64, new: u64) -> bool {
+        self.0.restarts.check(self.0.l1.replace_u64(address, old, new))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -53,13 +68,14 @@ impl L2Memory {
             physical_bits: cpuid(0x8000_0008, 0).eax & 0xff,
             apic_page: vmx.apic_page12(),
             refused: Cell::new(None),
+            restarts: Restarts::new(),
         }
     }
 
     /// L1's address of an L2 physical address. A denial by L1's EPT is recorded.
     fn in_l1(&self, address: u64, needed: Rights) -> Option<u64> {
         let Some(tables) = self.tables else { return Some(address) };
-        match ept::walk(&self.l1, tables, address, needed, self.physical_bits) {
+        match ept::walk(&Tables(self), tables, address, needed, self.physical_bits) {
             Ok(leaf) => Some(leaf.translate(address)),
             Err(fault) => {
                 if self.refused.get().is_none() {
@@ -138,10 +154,10 @@ impl GuestMemory for L2Memory {
     }
 
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
-        self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u64(address, old, new))
+        self.restarts.check(self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u64(address, old, new)))
     }
 
     fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
-        self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u32(address, old, new))
+        self.restarts.check(self.in_l1(address, Rights::WRITE).is_some_and(|address| self.l1.replace_u32(address, old, new)))
     }
 }
