@@ -69,7 +69,7 @@ fn setup_stack() {
 fn setup_gate() {
     const TRAP_GATE_ON_IST1: u64 = 0x8f01 << 32;
     let table = &raw mut TABLE;
-    let handler = handler as usize as u64;
+    let handler = handler as *const () as u64;
     let gate = [handler & 0xffff | CODE << 16 | TRAP_GATE_ON_IST1 | (handler >> 16 & 0xffff) << 48, handler >> 32];
     let pointer = Pointer { limit: 256 * 16 - 1, base: table as u64 };
     // SAFETY: there is one CPU, and nothing else accesses the table.
