@@ -88,10 +88,10 @@ pub(crate) fn copy(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, F
 }
 
 pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
-    if !vcpu.may_use_ports() {
+    let port = vcpu.register(RDX) as u16;
+    if !vcpu.may_use_port(port, decoded.width, true) {
         return Ok(Outcome::Changed);
     }
-    let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
         let offset = vcpu.register(RDI) & decoded.address_width.mask();
         let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), true)?;
@@ -104,10 +104,10 @@ pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
 }
 
 pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
-    if !vcpu.may_use_ports() {
+    let port = vcpu.register(RDX) as u16;
+    if !vcpu.may_use_port(port, decoded.width, false) {
         return Ok(Outcome::Changed);
     }
-    let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
         let value = read_source(decoded, vcpu)?;
         vcpu.port_write(port, decoded.width, value);

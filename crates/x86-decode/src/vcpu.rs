@@ -43,9 +43,9 @@ pub trait Vcpu: OtherRegisters {
     /// Writes a device; `value` is zero above `width`.
     fn device_write(&mut self, address: u64, width: Width, value: u64);
 
-    /// Whether the exit was for a port, so that the processor has checked the right to use it. If not, INS and OUTS return
-    /// [`Outcome::Changed`](crate::Outcome::Changed).
-    fn may_use_ports(&self) -> bool {
+    /// Whether the exit was for this access to a port, so that the processor has checked the right to it. If not, INS and
+    /// OUTS return [`Outcome::Changed`](crate::Outcome::Changed).
+    fn may_use_port(&self, _port: u16, _width: Width, _is_input: bool) -> bool {
         true
     }
 

@@ -17,6 +17,8 @@ struct WithPort {
     machine: Machine,
     /// The exit was for a port.
     exited: bool,
+    /// Width and direction of the access that exited, if they matter.
+    access: Option<(Width, bool)>,
     read: u64,
     written: Vec<(u16, u64)>,
 }
@@ -52,8 +54,8 @@ impl Vcpu for WithPort {
     fn device_write(&mut self, _: u64, _: Width, _: u64) {
         panic!("no device")
     }
-    fn may_use_ports(&self) -> bool {
-        self.exited
+    fn may_use_port(&self, port: u16, width: Width, is_input: bool) -> bool {
+        self.exited && port == 0xe0 && self.access.is_none_or(|access| access == (width, is_input))
     }
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
         assert_eq!(port, 0xe0);
@@ -84,7 +86,7 @@ fn with_port() -> WithPort {
     machine.general[RDX] = 0xffff_0000_1234_00e0;
     machine.general[RSI] = MEMORY;
     machine.general[RDI] = MEMORY;
-    WithPort { machine, exited: true, read: 0, written: Vec::new() }
+    WithPort { machine, exited: true, access: None, read: 0, written: Vec::new() }
 }
 
 fn run(vcpu: &mut WithPort, bytes: &[u8]) -> Result<Outcome, Fault> {
@@ -103,6 +105,16 @@ fn ins_and_outs_of_each_width() {
         let outs: Vec<u8> = bytes.iter().map(|byte| if *byte == 0x66 { 0x66 } else { byte + 2 }).collect();
         assert_eq!(run(&mut vcpu, &outs), Ok(Outcome::Complete));
         assert_eq!((vcpu.written, vcpu.machine.general[RSI]), (vec![(0xe0, out)], MEMORY + width as u64));
+    }
+}
+
+/// An instruction that another vCPU has replaced since the exit: of another width, or direction.
+#[test]
+fn another_access_than_the_one_that_exited() {
+    for (bytes, width, is_input) in [(&[0x6d][..], Width::Byte, true), (&[0x6f], Width::Byte, false), (&[0x6e], Width::Byte, true)] {
+        let mut vcpu = WithPort { access: Some((width, is_input)), ..with_port() };
+        assert_eq!(run(&mut vcpu, bytes), Ok(Outcome::Changed));
+        assert_eq!((vcpu.read, vcpu.written, vcpu.machine.general[RSI]), (0, vec![], MEMORY));
     }
 }
 

@@ -217,8 +217,15 @@ impl<S: Space> Vcpu for Processor<'_, S> {
         self.write_device(address, width, value);
     }
 
-    fn may_use_ports(&self) -> bool {
-        self.has_port
+    fn may_use_port(&self, port: u16, width: Width, is_input: bool) -> bool {
+        /// Exit qualification of I/O instructions: size, direction, port.
+        const INPUT: u64 = 1 << 3;
+        if !self.has_port {
+            return false;
+        }
+        // The guest may have changed the instruction since: the processor has checked the I/O bitmap for the access that exited.
+        let exit = vmcs::read(Field::EXIT_QUALIFICATION);
+        (exit >> 16) as u16 == port && (exit & 0b111) + 1 == width.bytes() && (exit & INPUT != 0) == is_input
     }
 
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
