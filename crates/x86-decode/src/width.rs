@@ -91,4 +91,11 @@ impl CodeSize {
         const MASKS: [u64; 3] = [0xffff, 0xffff_ffff, u64::MAX];
         rip.wrapping_add(length as u64) & MASKS[self as usize]
     }
+
+    /// Returns the linear address of the instruction at `rip`. In 64-bit mode CS has no base; otherwise linear addresses
+    /// have 32 bits.
+    #[inline]
+    pub fn linear(self, rip: u64, base: impl FnOnce() -> u64) -> u64 {
+        if self == Self::Bits64 { rip } else { base().wrapping_add(rip) & 0xffff_ffff }
+    }
 }

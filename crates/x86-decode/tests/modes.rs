@@ -34,6 +34,14 @@ fn page_fault(linear: u64, write: bool) -> Result<Outcome, Fault> {
     Err(Fault::Page(stile_x86_walk::PageFault { linear, code }))
 }
 
+/// Outside 64-bit mode linear addresses have 32 bits; in it, CS has no base.
+#[test]
+fn address_of_an_instruction() {
+    for (size, expected) in [(CodeSize::Bits16, 0x1000), (CodeSize::Bits32, 0x1000), (CodeSize::Bits64, 0x2000)] {
+        assert_eq!(size.linear(0x2000, || 0xffff_f000), expected, "{size:?}");
+    }
+}
+
 /// The eight forms of ModRM with 16-bit addresses ("16-Bit Addressing Forms with the ModR/M Byte").
 #[test]
 fn addresses_of_16_bits() {

@@ -93,10 +93,8 @@ impl Decoder {
             self.renew(registers);
         }
         let context = &self.context;
-        // CS has no base in 64-bit mode.
-        let base = if context.size() == CodeSize::Bits64 { 0 } else { vmcs::read(Field::GUEST_CS_BASE) };
         let memory = Ram(vm);
-        let code = Code { memory: &memory, context, linear: base.wrapping_add(rip) };
+        let code = Code { memory: &memory, context, linear: context.size().linear(rip, || vmcs::read(Field::GUEST_CS_BASE)) };
         self.passing = match &mut self.scheme {
             Scheme::Verify(cache) => return Ok((cache.find(&code, counters)?, context)),
             Scheme::Protect => match &vm.arch.protected {

@@ -1,7 +1,7 @@
 //! Accesses of L2 to devices of L1, which L1 maps into L2's memory: Stile emulates the instruction with L2's memory.
 
 use stile_ledger::RowId;
-use stile_x86_decode::{Code, CodeSize, Fault, Outcome as Done, Refusal as Undecoded, execute};
+use stile_x86_decode::{Code, Fault, Outcome as Done, Refusal as Undecoded, execute};
 
 use super::end;
 use super::forward;
@@ -74,8 +74,8 @@ fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, address: u64, access: Access, reaso
     let context = context(cpu);
     let memory = L2Memory::new(cpu, vmx);
     let rip = vmcs::read(Field::GUEST_RIP);
-    let base = if context.size() == CodeSize::Bits64 { 0 } else { vmcs::read(Field::GUEST_CS_BASE) };
-    let decoded = match (Code { memory: &memory, context: &context, linear: base.wrapping_add(rip) }).decode() {
+    let linear = context.size().linear(rip, || vmcs::read(Field::GUEST_CS_BASE));
+    let decoded = match (Code { memory: &memory, context: &context, linear }).decode() {
         Ok(decoded) => decoded,
         Err(Undecoded::Fault(fault)) => return Err(raise(cpu, vmx, row, fault)),
         Err(Undecoded::Unsupported) => return Err(raise(cpu, vmx, row, Fault::InvalidOpcode)),
