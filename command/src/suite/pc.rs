@@ -84,6 +84,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain([
             deadlock(&path),
             sleep(&path),
+            off_by_a_byte(&path),
             bios(&path),
             reset_by_a_line(programs)?,
             by_hand,
@@ -193,6 +194,13 @@ fn pvh(programs: &Programs) -> Result<Scenario> {
 /// A program that enters ACPI's S3, and wakes at its waking vector.
 fn sleep(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// A program that powers the machine off by a byte of PM1a control; otherwise it ends with 1.
+fn off_by_a_byte(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/off-by-a-byte", "--arch x86_64 --memory 64M --exits --append off-by-a-byte");
     let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }

@@ -38,6 +38,13 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("sleep") {
         sleep();
     }
+    if machine::command_line(info).ends_with("off-by-a-byte") {
+        // SAFETY: ends the machine: SLP_TYP of S5 and SLP_EN, in the second byte of PM1a control.
+        unsafe {
+            out8(0x605, 5 << 2 | 1 << 5);
+            machine::out32(0xf4, 1);
+        }
+    }
     if machine::command_line(info).ends_with("deadlines") {
         println!("EXIT: STATUS={}", tests::many_deadlines());
         machine::off();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stile_board::pc::{self, port};
 use stile_device::fw_cfg::FwCfg;
 use stile_device::keyboard::Keyboard;
-use stile_device::power::{self, Power};
+use stile_device::power::{self, Power, Request, Write};
 use stile_device::screen::Screen;
 use stile_lock::TicketLock;
 
@@ -103,8 +103,12 @@ impl Device for PowerRegisters {
             PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
             _ => {
                 let mut power = self.model.lock();
-                let level = power.write(offset as u16, value as u32, bytes as u16).sci;
-                drive(cpu.vcpu().vm(), level);
+                let Write { request, sci } = power.write(offset as u16, value as u32, bytes as u16);
+                drive(cpu.vcpu().vm(), sci);
+                return request.map(|request| match request {
+                    Request::Off => End::Off,
+                    Request::Reset => End::Reset,
+                });
             }
         }
         None
