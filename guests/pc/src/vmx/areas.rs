@@ -13,6 +13,7 @@ use crate::vmcs::{AREA, BITMAP, clear, code, enable, fresh, get, misc, page, pok
 pub const ALL: &[Test] = &[
     ("efer_in_msr_area", efer_in_area),
     ("time_stamp_that_vmresume_loads", time_at_resume),
+    ("apic_base_in_msr_area", apic_base),
     ("msr_areas_of_512_entries", longest),
     ("msr_areas_that_take_longest", costliest),
 ];
@@ -32,6 +33,31 @@ fn entry(number: usize, msr: u64, value: u64) {
 fn value(number: usize) -> u64 {
     // SAFETY: the entry is in the area's pages.
     unsafe { (page(PLACE) as *const u64).add(2 * number + 1).read_volatile() }
+}
+
+/// An entry that enables L1's local APIC, which an L2 without EPT then accesses.
+fn apic_base() -> Outcome {
+    const APIC_BASE: u64 = 0x1b;
+    const VERSION: u64 = 0xfee0_0030;
+    if !is_guest() {
+        return Outcome::Skip("Bochs 3.0 keeps the APIC's page");
+    }
+    let base = lapic::base();
+    let version = lapic::read(lapic::register::VERSION);
+    lapic::set_base(base & !lapic::ENABLED);
+    // The first entry composes VMCS02 without an APIC.
+    fresh(code!("nop"));
+    let before = run(&mut [0; 8], false);
+    set(field::GUEST_RIP, code!("mov eax, [rsi]"));
+    area(0, APIC_BASE, base);
+    set(field::ENTRY_MSR_LOADS, 1);
+    set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
+    let mut registers = [0, 0, 0, 0, 0, VERSION, 0, 0];
+    let exit = run(&mut registers, true);
+    lapic::set_base(base);
+    same!((before, exit), (VMCALL, VMCALL), "the exits");
+    same!(registers[0] as u32, version, "the APIC's version");
+    Outcome::Pass
 }
 
 /// One area that is loaded at the entry, stored, and loaded at the exit. The time that it loads has just passed.

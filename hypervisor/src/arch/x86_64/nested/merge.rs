@@ -158,7 +158,7 @@ impl GuestVmx {
 
     /// Composes the controls, if what they are composed of may have changed.
     #[inline(always)]
-    fn write_controls(&mut self, cpu: &Cpu, changed: Groups) {
+    pub fn write_controls(&mut self, cpu: &Cpu, changed: Groups) {
         let (offset, apic_page) = (cpu.vcpu().arch.msrs.tsc_offset(), cpu.apic_page);
         let own = OwnInputs { offset, apic_page, assignments: self.shadows.assignments() };
         if changed.intersects(COMPOSED) || self.vmcs02().composed_of != Some(own) {
