@@ -321,11 +321,16 @@ impl<'a> LocalApic<'a> {
         self.changed = true;
     }
 
-    /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again.
-    pub fn put_back(&mut self, vector: u8) {
-        self.services.remove(self.pages, offset::ISR, vector);
-        self.requests.insert(self.pages, offset::IRR, vector);
-        self.changed = true;
+    /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again. Returns false, without effect,
+    /// if this APIC has not acknowledged it.
+    pub fn put_back(&mut self, vector: u8) -> bool {
+        let was_taken = self.pages.contains(offset::ISR, vector);
+        if was_taken {
+            self.services.remove(self.pages, offset::ISR, vector);
+            self.requests.insert(self.pages, offset::IRR, vector);
+            self.changed = true;
+        }
+        was_taken
     }
 
     /// TPR; CR8 is its bits 7:4.

@@ -248,7 +248,8 @@ fn stop_timer() {
 }
 
 /// Initializes the 8259s: the first one's vectors begin at `vector`. Nothing is masked.
-fn start_8259s(vector: u8) {
+/// Initializes both 8259s, with the first one's vectors from `vector` on.
+pub fn start_8259s(vector: u8) {
     let second = vector + 8;
     for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, vector), (0xa1, second), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
         // SAFETY: the 8259s are the tests'; interrupts are off.
@@ -256,12 +257,19 @@ fn start_8259s(vector: u8) {
     }
 }
 
-fn mask_8259(first: u8) {
+/// Masks inputs of the first 8259, and all of the second.
+pub fn mask_8259(first: u8) {
     // SAFETY: the 8259s are set up by `start_8259s`, or masked.
     unsafe {
         out8(0x21, first);
         out8(0xa1, 0xff);
     }
+}
+
+/// Sets an interrupt line, which belongs to tests.
+pub fn set_test_line(line: u8, high: bool) {
+    // SAFETY: the lines are for tests.
+    unsafe { out8(0x2000 + u16::from(line), u8::from(high)) };
 }
 
 pub fn timer_by_the_io_apic(_: u64) -> Result<(), &'static str> {

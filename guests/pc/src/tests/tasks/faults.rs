@@ -6,6 +6,8 @@ use pc::tasks::{End, Machine, Run, at, descriptor, task_gate, word};
 use super::paged::{LAST, paged};
 use crate::exception;
 use crate::lapic;
+use crate::machine::out8;
+use crate::tests::firmware;
 use crate::tests::test::check;
 
 const DOUBLE_FAULT: u32 = 8;
@@ -223,21 +225,53 @@ pub fn pages(_: u64) -> Result<(), &'static str> {
 /// pending.
 pub fn odd_stack(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x56;
-    const ALIGNMENT: u32 = 17;
     lapic::enable();
     exception::handle(VECTOR, None);
     lapic::send(0, lapic::command::SELF | u32::from(VECTOR));
+    check!(is_checked_first(VECTOR), "another exception");
+    check!(exception::take(VECTOR) == 1, "the interrupt does not come");
+    Ok(())
+}
+
+/// The same for an interrupt of the 8259s, also with a vector that no APIC delivers, and without the APIC's taking part.
+pub fn odd_stack_of_the_8259s(_: u64) -> Result<(), &'static str> {
+    const LINE: u8 = 3;
+    const EXTERNAL: u32 = 7 << 8;
+    lapic::enable();
+    lapic::write(lapic::register::LINT0, EXTERNAL);
+    let mut right = [(false, false, false); 2];
+    for (base, right) in [0x00, 0x50].into_iter().zip(&mut right) {
+        let vector = base + LINE;
+        firmware::start_8259s(base);
+        firmware::mask_8259(!(1 << LINE));
+        // SAFETY: an end of interrupt, to the first 8259.
+        exception::handle(vector, Some(|_| unsafe { out8(0x20, 0x20) }));
+        firmware::set_test_line(LINE, true);
+        let checked = is_checked_first(vector);
+        firmware::set_test_line(LINE, false);
+        let serves = (0..8).any(|word| lapic::read(lapic::register::ISR + 16 * word) != 0);
+        *right = (checked, exception::take(vector) == 1, !serves);
+        firmware::mask_8259(0xff);
+        exception::handle(vector, None);
+    }
+    lapic::write(lapic::register::LINT0, lapic::IO_MASKED);
+    check!(right.iter().all(|right| right.0), "another exception");
+    check!(right.iter().all(|right| right.1), "the interrupt does not come");
+    check!(right.iter().all(|right| right.2), "the local APIC serves it");
+    Ok(())
+}
+
+/// Whether the alignment check of a user's stack precedes a pending interrupt, which is taken then.
+fn is_checked_first(vector: u8) -> bool {
+    const ALIGNMENT: u32 = 17;
     let machine = Machine::new(0);
     let handler = u64::from(at!(tasks_done));
     // At the privilege of user mode.
-    *machine.idt(VECTOR.into()) = handler & 0xffff | u64::from(USER_CODE) << 16 | 0x8e << 40 | handler >> 16 << 48;
+    *machine.idt(vector.into()) = handler & 0xffff | u64::from(USER_CODE) << 16 | 0x8e << 40 | handler >> 16 << 48;
     let run = machine.run(at!(main_odd_stack));
     crate::machine::sti();
     crate::machine::cli();
-    let came = exception::take(VECTOR);
-    check!(ends(&run, ALIGNMENT, run.end.code), "another exception");
-    check!(came == 1, "the interrupt does not come");
-    Ok(())
+    ends(&run, ALIGNMENT, run.end.code)
 }
 
 /// An access in user mode through a page table where there is no RAM: the error code has U/S set.

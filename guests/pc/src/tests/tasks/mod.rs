@@ -28,6 +28,7 @@ pub const ALL: &[Test] = &[
     ("tasks_by_events_that_fault", On::Any, faults::of_events),
     ("tasks_that_are_not_there", On::Any, faults::pages),
     ("interrupt_on_an_odd_stack", On::Any, faults::odd_stack),
+    ("interrupt_of_the_8259s_on_an_odd_stack", On::Stile, faults::odd_stack_of_the_8259s),
     ("user_through_no_memory", On::Stile, faults::user_through_no_memory),
 ];
 

@@ -262,8 +262,8 @@ fn note_priority(cpu: &mut Cpu) {
 /// `event`: the IDT-vectoring information. The cause of an exception recurs with its instruction.
 pub fn put_back(cpu: &mut Cpu, event: u64) {
     match event & TYPE {
-        // An 8259's interrupt was acknowledged: it becomes one of the APIC.
-        EXTERNAL => cpu.apic().put_back(event as u8),
+        EXTERNAL if cpu.apic().put_back(event as u8) => {}
+        EXTERNAL => cpu.vcpu().arch.events.put_back_external(event as u8),
         NMI => events::nmi(cpu.vcpu()),
         _ => {}
     }

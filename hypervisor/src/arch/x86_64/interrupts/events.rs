@@ -26,6 +26,10 @@ const MOST_NMIS: u32 = 2;
 const EXTERNAL: u32 = 1 << 2;
 /// A device's deadline has changed.
 const WATCH: u32 = 1 << 4;
+/// An interrupt that the 8259s have supplied is not delivered yet. Its vector is in bits 15:8.
+const ACKNOWLEDGED: u32 = 1 << 5;
+const VECTOR: u32 = 0xff << VECTOR_SHIFT;
+const VECTOR_SHIFT: u32 = 8;
 /// INIT: powers off the vCPU, or resets the machine if it is the first one.
 const INIT: u32 = 1 << 3;
 
@@ -83,7 +87,8 @@ impl Events {
             OFF if !first => OFF,
             _ => ON,
         };
-        let waiting = waiting & (NMIS | EXTERNAL) | WATCH | if ending { INIT } else { 0 };
+        let acknowledged = if first && waiting & ACKNOWLEDGED != 0 { waiting & (ACKNOWLEDGED | VECTOR) } else { 0 };
+        let waiting = waiting & (NMIS | EXTERNAL) | acknowledged | WATCH | if ending { INIT } else { 0 };
         let nmis = (waiting & NMIS).min(MOST_NMIS);
         self.waiting.store(if phase == OFF { waiting & EXTERNAL } else { waiting & !NMIS | nmis }, Ordering::Release);
         self.phase.store(phase, Ordering::Release);
@@ -149,6 +154,24 @@ impl Events {
     /// Whether the vCPU is on, and not being powered off.
     fn is_running(&self) -> bool {
         self.phase.load(Ordering::Acquire) == ON
+    }
+
+    /// Makes an interrupt of the 8259s pending again, whose vector they have supplied. Called by the vCPU's own CPU.
+    pub fn put_back_external(&self, vector: u8) {
+        // One that was put back before was delivered since: no other is acknowledged until then.
+        self.clear(VECTOR);
+        self.raise(ACKNOWLEDGED | u32::from(vector) << VECTOR_SHIFT);
+    }
+
+    /// Whether an interrupt is pending whose vector the 8259s have supplied.
+    pub fn has_acknowledged(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) & ACKNOWLEDGED != 0
+    }
+
+    /// Takes the pending interrupt whose vector the 8259s have supplied.
+    fn take_acknowledged(&self) -> Option<u8> {
+        let waiting = self.waiting.fetch_and(!(ACKNOWLEDGED | VECTOR), Ordering::AcqRel);
+        (waiting & ACKNOWLEDGED != 0).then_some((waiting >> VECTOR_SHIFT) as u8)
     }
 
     fn raise(&self, event: u32) {
@@ -286,7 +309,7 @@ pub fn pull(cpu: &mut Cpu) {
         events.deadlock.end();
         pull_nmi(events);
     }
-    if waiting & EXTERNAL != 0 {
+    if waiting & (EXTERNAL | ACKNOWLEDGED) != 0 {
         pull_external(cpu);
     }
 }
@@ -328,19 +351,26 @@ fn pull_nmi(events: &Events) {
 }
 
 fn pull_external(cpu: &mut Cpu) {
-    let vcpu = cpu.vcpu();
-    let pic = &vcpu.vm().arch.devices.pic;
-    if !cpu.apic().passes_external() {
-        return;
+    if has_external(cpu) && window::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(acknowledge_external(cpu)));
     }
-    if pic.interrupts() && window::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(pic.acknowledge()));
-    }
-    if pic.interrupts() {
+    if has_external(cpu) {
         window::exit_when_it_can(true);
-    } else {
-        vcpu.arch.events.clear(EXTERNAL);
+    } else if cpu.apic().passes_external() {
+        cpu.vcpu().arch.events.clear(EXTERNAL);
     }
+}
+
+/// Whether the loaded vCPU, a VM's first one, has an interrupt of the 8259s to take.
+pub fn has_external(cpu: &mut Cpu) -> bool {
+    let vcpu = cpu.vcpu();
+    vcpu.arch.events.has_acknowledged() || cpu.apic().passes_external() && vcpu.vm().arch.devices.pic.interrupts()
+}
+
+/// Takes that interrupt. Returns its vector.
+pub fn acknowledge_external(cpu: &Cpu) -> u8 {
+    let vcpu = cpu.vcpu();
+    vcpu.arch.events.take_acknowledged().unwrap_or_else(|| vcpu.vm().arch.devices.pic.acknowledge())
 }
 
 /// Sets NMI-window exiting for the loaded vCPU.
@@ -359,7 +389,8 @@ pub fn blocks_nmis() -> bool {
 /// blocks it.
 pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
     let waiting = events.waiting.load(Ordering::Acquire);
-    waiting & NMIS != 0 && !blocks_nmis() || events.init() || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
+    let has_external = waiting & EXTERNAL != 0 && apic.passes_external() || waiting & ACKNOWLEDGED != 0;
+    waiting & NMIS != 0 && !blocks_nmis() || events.init() || has_external && interrupts_on
 }
 
 /// Whether an event ends the HLT of the loaded vCPU. A device's deadline that has changed is this CPU's from now on: it

@@ -24,8 +24,9 @@ use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::events::{self, BLOCKS_NMI};
 use crate::arch::x86_64::interrupts::window;
-use crate::arch::x86_64::interrupts::{delivery, events::BLOCKS_NMI};
 use crate::arch::x86_64::vcpu::inject::{NMI, TYPE, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::vm::guest_memory::Ram;
@@ -140,7 +141,7 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
         return Some(Event::Nmi);
     }
     let vcpu = cpu.vcpu();
-    if vcpu.arch.events.any() && cpu.apic().passes_external() && vcpu.arch.index == 0 && vcpu.vm().arch.devices.pic.interrupts() {
+    if vcpu.arch.events.any() && vcpu.arch.index == 0 && events::has_external(cpu) {
         return Some(Event::External);
     }
     let is_pending = if cpu.apic_level >= ApicVirtualization::Delivery {
@@ -240,7 +241,7 @@ fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
             vmcs::write(Field::ENTRY_INTERRUPTION, 0);
             VALID | NMI | 2
         }
-        Event::External => VALID | u64::from(cpu.vcpu().vm().arch.devices.pic.acknowledge()),
+        Event::External => VALID | u64::from(events::acknowledge_external(cpu)),
         Event::Interrupt => {
             let vector = if cpu.apic().is_pending() { cpu.apic().acknowledge() } else { None };
             delivery::pull(cpu);
