@@ -100,9 +100,9 @@ impl Pages {
 
     /// INIT: resets everything but the ID and IA32_APIC_BASE. Only for the owner.
     pub(crate) fn init(&self) {
-        self.posted.0.acknowledge();
-        self.posted.0.requests().take();
-        self.levels.take();
+        // Before the rest: from now on nothing is accepted.
+        self.set(offset::SVR, 0xff);
+        self.drop_posted();
         self.errors.store(0, Ordering::Relaxed);
         for register in &self.registers {
             register.store(0, Ordering::Relaxed);
@@ -114,6 +114,13 @@ impl Pages {
             self.set(lvt::offset_of(entry), MASKED);
         }
         self.show_identity();
+    }
+
+    /// Drops posted interrupts. Only for the owner.
+    pub fn drop_posted(&self) {
+        self.posted.0.acknowledge();
+        self.posted.0.requests().take();
+        self.levels.take();
     }
 
     /// Retargets notifications of the posted-interrupt descriptor to `vector` at the physical APIC

@@ -182,6 +182,14 @@ mod startup {
     pub struct Arch {
         pub events: Events,
         pub index: usize,
+        /// The APIC's own registers, accessed exclusively by the CPU that resets or uses them.
+        pub apic: super::Watched,
+    }
+
+    impl Arch {
+        unsafe fn init(&self) {
+            self.apic.add(1);
+        }
     }
 
     pub struct Vcpu {
@@ -198,7 +206,7 @@ mod startup {
         /// The second one of a VM, which is on.
         pub fn new() -> Self {
             let vcpu = Self {
-                arch: Arch { events: Events::new(), index: 1 },
+                arch: Arch { events: Events::new(), index: 1, apic: super::Watched::new(0) },
                 power: Power,
                 registers: super::Watched::new(0),
                 starts: AtomicU32::new(0),
@@ -231,6 +239,7 @@ mod startup {
     fn start(vcpu: &Vcpu, page: u8) {
         vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
         vcpu.registers.add(1);
+        vcpu.arch.apic.add(1);
         vcpu.page.store(page.into(), Ordering::Relaxed);
         // Ordered by the scheduler's lock.
         vcpu.starts.fetch_add(1, Ordering::Release);

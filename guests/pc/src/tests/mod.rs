@@ -90,6 +90,7 @@ pub const ALL: &[Test] = &[
     ("others_start", On::Any, smp::start),
     ("others_are_broadcast_to", On::Any, smp::broadcasts),
     ("others_are_reset", On::Any, smp::init),
+    ("others_accept_nothing_after_init", On::Stile, smp::interrupts_after_init),
     ("others_keep_registers", On::Stile, smp::kept),
     ("others_have_deadlines", On::Stile, deadline::init),
     ("others_are_woken_by_an_nmi", On::Any, smp::nmi_wakes),

@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::firmware::cpus;
+use super::firmware::{self, cpus};
 use super::test::check;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
@@ -60,6 +60,60 @@ pub fn init(_: u64) -> Result<(), &'static str> {
         others::start();
         check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up at once");
     }
+    Ok(())
+}
+
+/// After INIT an APIC accepts nothing, and does not take part in arbitration; after SIPI its CPU takes the interrupt of a
+/// line that was asserted meanwhile.
+pub fn interrupts_after_init(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x57;
+    const LINE: u8 = 15;
+    const ANY: u32 = 0xff;
+    const LOWEST: u32 = 1 << 8;
+    let others = cpus() - 1;
+    if others == 0 {
+        return Ok(());
+    }
+    apic::enable();
+    others::start();
+    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not run");
+    apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
+    pass(WHILE);
+    exception::handle(
+        VECTOR,
+        Some(|_| {
+            firmware::set_test_line(LINE, false);
+            apic::end();
+        }),
+    );
+    let is_remote = || apic::io_read(0x10 + 2 * u32::from(LINE)) & apic::IO_REMOTE != 0;
+    // The others' priorities were lower.
+    apic::write(register::TPR, 0x10);
+    apic::io_route(LINE.into(), ANY, LOWEST | u32::from(VECTOR));
+    firmware::set_test_line(LINE, true);
+    crate::machine::sti();
+    crate::machine::cli();
+    let arbitrated = exception::take(VECTOR) == 1;
+    apic::write(register::TPR, 0);
+    firmware::set_test_line(LINE, false);
+    apic::io_route(LINE.into(), 1, apic::IO_LEVEL | u32::from(VECTOR));
+    firmware::set_test_line(LINE, true);
+    let refused = !is_remote();
+    others::forget();
+    others::start();
+    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up again");
+    others::give(crate::machine::sti);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do nothing");
+    firmware::set_test_line(LINE, false);
+    firmware::set_test_line(LINE, true);
+    let came = wait(|| exception::COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst) == 1);
+    firmware::set_test_line(LINE, false);
+    others::give(crate::machine::cli);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do not end");
+    apic::io_route(LINE.into(), 0, apic::IO_MASKED);
+    check!(arbitrated, "one that is off arbitrates");
+    check!(refused, "one that is off accepts an interrupt");
+    check!(came, "the line is blocked");
     Ok(())
 }
 

@@ -264,6 +264,9 @@ pub fn turned_off(vcpu: &'static Vcpu) {
     vcpu.vm().power.if_on(|| {
         // Before INIT is cleared: others may check whether a pending event wakes this vCPU.
         vcpu.arch.events.deadlock.end();
+        // Before a SIPI can start it.
+        // SAFETY: the vCPU is off, and nothing starts it before the phase changes below.
+        unsafe { vcpu.arch.init() };
         // INIT is complete. Further ones are ignored until the vCPU is on again.
         vcpu.arch.events.clear(INIT);
         let before = vcpu.arch.events.change(|phase| match phase {
@@ -286,8 +289,7 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     context.reset_to_page(page);
     // INIT does not change the TSC.
     context.tsc_offset = vcpu.arch.msrs.tsc_offset();
-    // Its APIC is reset when the vCPU is loaded (`Vcpu::begin`), because one SIPI may start all others of a VM.
-    // Interrupts that the APIC accepts before are lost.
+    // VMX state is reset when the vCPU is loaded (`Vcpu::begin`), because one SIPI may start all others of a VM.
     context.begins = true;
     cpu::start(vcpu);
 }

@@ -367,25 +367,36 @@ impl Vcpu {
         unsafe { &mut *self.context.get() }
     }
 
-    /// Completes the start of a vCPU by SIPI: resets what INIT resets, unless that is done.
+    /// Resets what INIT resets and other vCPUs can see: the APIC accepts nothing more.
+    ///
+    /// # Safety
+    /// As [`Vcpu::context`].
+    #[cold]
+    pub unsafe fn init(&self) {
+        // SAFETY: by the function's contract no other reference exists.
+        unsafe { self.apic() }.init();
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
+        self.direct.reset();
+    }
+
+    /// Completes the start of a vCPU by SIPI, unless that is done: resets the rest, and drops interrupts of senders that
+    /// had found the APIC enabled before [`init`](Self::init), and posted them after it.
     ///
     /// # Safety
     /// As [`Vcpu::context`].
     #[cold]
     pub unsafe fn begin(&self) {
         // SAFETY: by the function's contract no other references exist.
-        let (apic, context, vmx) = unsafe { (self.apic(), self.context(), self.vmx()) };
+        let (context, vmx) = unsafe { (self.context(), self.vmx()) };
         if !core::mem::take(&mut context.begins) {
             return;
         }
-        apic.init();
+        self.pages.drop_posted();
         if let Some(vmx) = vmx {
             vmx.begin_anew();
         }
-        if self.index == 0 {
-            self.pages.set_virtual_wire();
-        }
-        self.direct.reset();
     }
 
     /// Instruction decoder.
