@@ -2,8 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
+use pc::catch;
 use pc::exception::{self, PLACES};
 use pc::lapic;
+use pc::machine::{cli, sti};
 
 use crate::exits::VMCALL;
 use crate::field::{self, pin};
@@ -14,6 +16,8 @@ pub const ALL: &[Test] = &[
     ("nmis_that_exit", nmi_exits),
     ("nmis_that_exit_from_blocked_code", nmi_exits_while_blocked),
     ("nmis_of_l2_that_iret_unblocks", nmi_unblocked),
+    ("nmis_that_iret_of_l2_leaves_blocked", nmi_left_blocked),
+    ("nmis_that_l2_blocks_hide_no_interrupt", interrupt_beside_blocked_nmi),
 ];
 
 const VALID: u64 = 1 << 31;
@@ -94,22 +98,29 @@ fn nmi_exits_while_blocked() -> Outcome {
     Outcome::Pass
 }
 
+/// Code of L2 that sends its processor an NMI, and executes IRET.
+macro_rules! nmi_and_iret {
+    () => {
+        code!(
+            "mov [rsi + 0x310], edx",
+            "mov [rsi + 0x300], eax",
+            "mov rcx, rsp",
+            "push 0x10",
+            "push rcx",
+            "pushfq",
+            "push 8",
+            "lea rbx, [rip + 3f]",
+            "push rbx",
+            "iretq",
+            "3: nop",
+            "nop",
+        )
+    };
+}
+
 /// Without exits by NMIs, L2 takes one that was blocked after IRET.
 fn nmi_unblocked() -> Outcome {
-    let start = code!(
-        "mov [rsi + 0x310], edx",
-        "mov [rsi + 0x300], eax",
-        "mov rcx, rsp",
-        "push 0x10",
-        "push rcx",
-        "pushfq",
-        "push 8",
-        "lea rbx, [rip + 3f]",
-        "push rbx",
-        "iretq",
-        "3: nop",
-        "nop",
-    );
+    let start = nmi_and_iret!();
     lapic::enable();
     exception::take(2);
     fresh(start);
@@ -118,5 +129,54 @@ fn nmi_unblocked() -> Outcome {
     same!(run(&mut registers, false), VMCALL, "the exit");
     same!(exception::take(2), 1, "the number of NMIs");
     same!(PLACES[2].load(Ordering::SeqCst), registers[3], "where it interrupted");
+    Outcome::Pass
+}
+
+/// With exits by NMIs and without virtual NMIs, IRET of L2 does not affect blocking by NMI, which the exit leaves to L1.
+fn nmi_left_blocked() -> Outcome {
+    const BLOCKED: u64 = 1 << 3;
+    let start = nmi_and_iret!();
+    lapic::enable();
+    exception::take(2);
+    for injected in [false, true] {
+        fresh(start);
+        check!(enable(field::PIN_CONTROLS, pin::NMIS), "exits by NMIs");
+        if injected {
+            // L1's handler of NMIs returns, in L2.
+            set(field::ENTRY_INTERRUPTION, VALID | 2 << 8 | 2);
+        } else {
+            set(field::GUEST_INTERRUPTIBILITY, BLOCKED);
+        }
+        let mut registers =
+            [u64::from(lapic::command::NMI | lapic::command::ASSERT), 0, u64::from(lapic::id()) << 24, 0, 0, 0xfee0_0000, 0, 0];
+        same!(run(&mut registers, false), VMCALL, "the exit");
+        same!(get(field::GUEST_INTERRUPTIBILITY), BLOCKED, "L2's blocking");
+        same!(exception::take(2), u64::from(injected), "the number of NMIs while they are blocked");
+        // The handler returns by IRET.
+        check!(catch!("ud2").is_some(), "UD2");
+        same!(exception::take(2), 1, "the number of NMIs after IRET of L1");
+    }
+    Outcome::Pass
+}
+
+/// An interrupt exits from L2, which blocks a pending NMI.
+fn interrupt_beside_blocked_nmi() -> Outcome {
+    const VECTOR: u8 = 0x61;
+    const EXTERNAL_INTERRUPT: Result<u64, Done> = Ok(1);
+    let start = code!("mov [rsi + 0x310], edx", "mov [rsi + 0x300], eax", "mov [rsi + 0x300], ecx", "nop", "nop");
+    lapic::enable();
+    exception::take(2);
+    exception::handle(VECTOR, None);
+    fresh(start);
+    check!(enable(field::PIN_CONTROLS, pin::NMIS | pin::EXTERNAL_INTERRUPTS), "exits by NMIs and interrupts");
+    set(field::GUEST_INTERRUPTIBILITY, 1 << 3);
+    let mut registers = [u64::from(lapic::command::NMI | lapic::command::ASSERT), 0, u64::from(lapic::id()) << 24, 0, 0, 0xfee0_0000, 0, 0];
+    registers[1] = u64::from(lapic::command::SELF | u32::from(VECTOR));
+    same!(run(&mut registers, false), EXTERNAL_INTERRUPT, "the exit");
+    same!((exception::take(2), exception::take(VECTOR)), (0, 0), "the numbers of NMIs and interrupts in L1 before");
+    sti();
+    cli();
+    same!((exception::take(2), exception::take(VECTOR)), (1, 1), "the numbers of NMIs and interrupts in L1");
+    exception::handle(VECTOR, None);
     Outcome::Pass
 }

@@ -95,7 +95,8 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.in_l2 = true;
     vmx.entering = Some(if launch { Entering::Launch } else { Entering::Resume });
     vmx.vmcs12.set_launched(true);
-    let waits = !is_quiet(cpu) && l0_exits::event_for_l1(cpu).is_some();
+    // Whether L2 blocks NMIs is decided once it has been loaded.
+    let waits = !is_quiet(cpu) && l0_exits::event_for_l1(cpu, |_| false).is_some();
     vmx.enter_vmcs02(cpu);
     vmx.write_changes(cpu, &l1);
     vmx.merge_msr_bitmap();
@@ -259,7 +260,7 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     cpu.launched = u64::from(vmx.l1_launched);
     vmx.choose_vmcs02();
     vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags & !NMI_WAS_BLOCKED);
-    vmx.restore_nmi_blocking();
+    vmx.restore_nmi_blocking(cpu);
     // The entry may have changed the guest interrupt status.
     vmx.fill_shadow(cpu);
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };

@@ -14,6 +14,7 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, secondary};
 use crate::arch::x86_64::host::{speculation, vmcs};
+use crate::arch::x86_64::interrupts::events;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vcpu::inject::{self, NMI_BLOCKED, TYPE, VALID};
 use crate::arch::x86_64::vcpu::msrs;
@@ -175,7 +176,7 @@ pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
     // The event remains L1's.
     vmcs::write(Field::ENTRY_INTERRUPTION, 0);
     let outcome = leave_l2(cpu, vmx, exit, true);
-    vmx.restore_nmi_blocking();
+    vmx.restore_nmi_blocking(cpu);
     outcome
 }
 
@@ -278,7 +279,7 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     for (field, value) in fields {
         vmcs::write(field, value);
     }
-    let blocking = vmx.nmi_blocking(exit);
+    let blocking = vmx.nmi_blocking(cpu, exit);
     if blocking != 0 {
         vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocking);
     }
@@ -302,28 +303,38 @@ fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) 
     has_pdptes
 }
 
-/// Blocking by NMI with which L1 can be entered: an NMI to inject excludes it ("Checks on Guest Non-Register State"), and causes it.
-/// VMCS01 is current.
-fn without_pending_nmi(blocking: u64) -> u64 {
-    if blocking != 0 && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 { 0 } else { blocking }
+/// Makes an NMI that the next entry to L1 would inject pending again: L1 blocks it. VMCS01 is current.
+#[cold]
+fn hold_nmi(cpu: &Cpu) {
+    if inject::is_nmi(vmcs::read(Field::ENTRY_INTERRUPTION)) {
+        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+        events::nmi(cpu.vcpu());
+    }
 }
 
 impl GuestVmx {
     /// Blocking by NMI after an exit, in the format of the interruptibility field: an exit by an NMI causes it, and others leave it as it
     /// was in L2 ("Updating Non-Register State"), where virtual NMIs exclude it ("Interruptibility State"). VMCS01 is current.
     #[inline(always)]
-    fn nmi_blocking(&self, exit: &Exit) -> u64 {
+    fn nmi_blocking(&self, cpu: &Cpu, exit: &Exit) -> u64 {
         if inject::is_nmi(exit.event) {
             return NMI_BLOCKED;
         }
         let has_virtual_nmis = self.vmcs12.get32(Field::PIN_CONTROLS) & pin::VIRTUAL_NMIS != 0;
-        if has_virtual_nmis { 0 } else { without_pending_nmi(self.vmcs12.get(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED) }
+        let blocking = if has_virtual_nmis { 0 } else { self.vmcs12.get(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED };
+        if blocking != 0 {
+            hold_nmi(cpu);
+        }
+        blocking
     }
 
     /// Restores blocking by NMI in L1 after an entry that failed. VMCS01 is current.
-    pub fn restore_nmi_blocking(&self) {
-        let blocking = if self.l1_flags & NMI_WAS_BLOCKED != 0 { NMI_BLOCKED } else { 0 };
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, without_pending_nmi(blocking));
+    pub fn restore_nmi_blocking(&self, cpu: &Cpu) {
+        let was_blocked = self.l1_flags & NMI_WAS_BLOCKED != 0;
+        if was_blocked {
+            hold_nmi(cpu);
+        }
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, if was_blocked { NMI_BLOCKED } else { 0 });
     }
 
     /// Saves a control register of L2 as L1 reads it: bits in L1's mask as L1 wrote them, bits in Stile's mask alone as L2 reads them.

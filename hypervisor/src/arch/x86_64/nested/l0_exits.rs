@@ -130,14 +130,14 @@ pub enum Event {
     External,
 }
 
-/// Pending event of L1, which is in L2, with VMCS01 current.
-pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
+/// Pending event of L1, which is in L2, with VMCS01 current. `holds_nmis`: L2 blocks a pending NMI.
+pub fn event_for_l1(cpu: &mut Cpu, holds_nmis: impl FnOnce(&mut Cpu) -> bool) -> Option<Event> {
     delivery::pull(cpu);
     if cpu.vcpu().arch.events.has_blocked_init() {
         return Some(Event::Init);
     }
     // Interrupts are disabled in VMCS01: an event is an NMI.
-    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 && !holds_nmis(cpu) {
         return Some(Event::Nmi);
     }
     let vcpu = cpu.vcpu();
@@ -159,13 +159,13 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
 pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     /// Notifications taken in a row: L1's other vCPUs may send them faster.
     const NOTIFICATIONS: u32 = 4;
-    let mut event = event_for_l1(cpu)?;
+    let mut event = event_for_l1(cpu, |cpu| vmx.holds_nmis(cpu))?;
     for _ in 0..NOTIFICATIONS {
         match deliver(cpu, vmx, event) {
             Taken::Outcome(outcome) => return outcome,
             Taken::Notification => to_vmcs01(cpu),
         }
-        event = event_for_l1(cpu)?;
+        event = event_for_l1(cpu, |cpu| vmx.holds_nmis(cpu))?;
     }
     apic::kick(cpu.index);
     None

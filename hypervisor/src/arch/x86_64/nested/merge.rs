@@ -5,7 +5,7 @@ use stile_nested_vmx::virtual_apic::{X2APIC_WORDS, x2apic_words};
 use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
-use super::state::GuestVmx;
+use super::state::{GuestVmx, to_vmcs01};
 use super::virtual_apic::BITMAP;
 use super::vmcs02::{BITMAP_WORDS, OwnInputs};
 use crate::arch::x86_64::host::cpu::{Cpu, NO_PAGE};
@@ -13,7 +13,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
-use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE};
+use crate::arch::x86_64::vcpu::inject::{self, NMI, NMI_BLOCKED, TYPE};
 use crate::arch::x86_64::vm::msr_bitmap::PASSED_WORDS;
 
 /// L1's registers that L2 inherits if L1 does not load others; zero if it does.
@@ -125,7 +125,26 @@ fn has_apic_page(cpu: &Cpu) -> bool {
     cpu.vcpu().vm().arch.place.apic_access.is_some() && cpu.apic_page != NO_PAGE
 }
 
+/// Whether L1's pin-based controls give L2 no blocking of NMIs of its own: that of L1 stays while L2 runs.
+#[inline(always)]
+const fn has_physical_nmis(pin12: u32) -> bool {
+    pin12 & (pin::NMIS | pin::VIRTUAL_NMIS) == pin::NMIS
+}
+
 impl GuestVmx {
+    /// Whether NMIs of L1 are blocked while L2 runs, so that they do not exit. VMCS01 is current, before and after.
+    #[cold]
+    pub fn holds_nmis(&mut self, cpu: &mut Cpu) -> bool {
+        if !has_physical_nmis(self.vmcs12.get32(Field::PIN_CONTROLS)) {
+            return false;
+        }
+        self.enter_vmcs02(cpu);
+        let is_injected = inject::is_nmi(vmcs::read(Field::ENTRY_INTERRUPTION));
+        let is_blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED != 0;
+        to_vmcs01(cpu);
+        is_injected || is_blocked
+    }
+
     /// L1's secondary controls, if activated.
     pub fn secondary12(&self) -> u32 {
         if self.primary12() & primary::SECONDARY != 0 { self.vmcs12.get32(Field::SECONDARY_CONTROLS) } else { 0 }
@@ -170,7 +189,10 @@ impl GuestVmx {
     fn compose_controls(&mut self, cpu: &Cpu) {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
-        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
+        let pin12 = self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
+        // With exits by NMIs and without virtual NMIs, IRET of L2 does not end blocking by NMI ("Changes to Instruction Behavior in VMX
+        // Non-Root Operation"). The processor then blocks physical NMIs, which Stile does not use.
+        let pin = if has_physical_nmis(pin12) { features.pin & !pin::VIRTUAL_NMIS | pin12 } else { features.pin | pin12 };
         // CR8 is L1's, unless L2 has a virtual APIC.
         let cr8 = if primary12 & primary::TPR_SHADOW != 0 { primary::CR8_LOAD | primary::CR8_STORE } else { 0 };
         // Every port access exits; L1's bitmaps are checked then.
@@ -277,10 +299,10 @@ impl GuestVmx {
         }
     }
 
-    /// Permits an NMI that L1 injects without virtual NMIs while NMIs are blocked: in VMCS02 they are virtual, which excludes that ("Checks on
+    /// Permits an NMI that L1 injects without exits by NMIs while NMIs are blocked: in VMCS02 they are virtual, which excludes that ("Checks on
     /// Guest Non-Register State"). The injection blocks NMIs again.
     pub fn unblock_injected_nmi(&self, event: u64) {
-        if event & TYPE == NMI && self.vmcs12.get32(Field::PIN_CONTROLS) & pin::VIRTUAL_NMIS == 0 {
+        if event & TYPE == NMI && self.vmcs12.get32(Field::PIN_CONTROLS) & pin::NMIS == 0 {
             inject::unblock_nmis();
         }
     }
