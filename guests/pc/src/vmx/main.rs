@@ -21,6 +21,7 @@ mod pae;
 mod protected;
 mod reset;
 mod second;
+mod steps;
 mod strings;
 mod sweeps;
 mod test;
@@ -72,6 +73,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         strings::ALL,
         events::ALL,
         nmis::ALL,
+        steps::ALL,
         timer::ALL,
         memory::ALL,
         untouched::ALL,
