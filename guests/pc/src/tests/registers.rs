@@ -23,8 +23,11 @@ pub fn stolen_time(_: u64) -> Result<(), &'static str> {
     const VERSION: usize = 2;
     // SAFETY: RAM that no test uses.
     let version = || unsafe { (UNTOUCHED as *const u32).add(VERSION).read_volatile() };
-    // SAFETY: the register names that RAM.
-    unsafe { wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1) };
+    // SAFETY: the register names that RAM. It is off before the RAM is touched, which the end of a slice may follow at once.
+    unsafe {
+        wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1);
+        wrmsr(MSR_KVM_STEAL_TIME, 0);
+    }
     let untouched = version();
     // SAFETY: as above; then it is off.
     unsafe { wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1) };
