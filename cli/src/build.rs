@@ -18,8 +18,9 @@ use crate::{cleanup, exit, out, replaced};
 pub fn machine(args: &MachineArgs) -> Result<Machine> {
     let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
     let config = machine::configure(args)?;
-    if config.vms.iter().any(|vm| !vm.disks.is_empty() || !vm.networks.is_empty()) {
-        let what = "disks and networks are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
+    if config.vms.iter().any(|vm| vm.emulated_functions() != 0) {
+        let what =
+            "disks, networks and shared folders are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
         return Err(exit::usage(what));
     }
     machine::make(config, &options)

@@ -7,9 +7,10 @@ use crate::args::Cli;
 use crate::config;
 
 /// Words that other programs use for a feature, and Stile's state or word for it.
-const ELSEWHERE: [(&[&str], &str); 5] = [
+const ELSEWHERE: [(&[&str], &str); 6] = [
     (&["netdev", "nic", "network"], "a network is given with --net, such as --net user"),
     (&["drive", "hda", "cdrom", "blockdev", "volume"], "a disk is given with --disk FILE"),
+    (&["virtfs", "fsdev", "folder", "shared", "mount"], "a folder of this machine is shared with --share DIR"),
     (&["mem", "ram", "m"], "memory is given with --memory, such as --memory 512M"),
     (&["cpus-per-vm", "cores", "c"], "virtual CPUs are given with --vcpus, physical ones with --smp"),
     (&["nographic", "display", "serial", "console"], "the console is always on this terminal"),

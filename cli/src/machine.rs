@@ -185,6 +185,16 @@ fn note_format(vm: &VmConfig, plan: &VmPlan) {
     }
 }
 
+/// Notes that the kernel on a disk has no file system for shared folders.
+fn note_missing_folders(vm: &str, release: &str) {
+    if release.contains("-cloud-") {
+        out::note(format_args!(
+            "stile: {vm}: the disk's kernel {release} is one for clouds, without 9P: shared folders are not mounted. `apt-get install \
+             linux-image-arm64` in the VM installs another one, `stile disk create --packages linux-image-arm64` begins with it"
+        ));
+    }
+}
+
 /// Distinguishes errors in the user's files from errors in this program.
 fn classify(error: image::Error) -> anyhow::Error {
     match error {
@@ -226,6 +236,9 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             }
             let files = disk::system::boot(drive)?;
             parameters = files.parameters;
+            if let (false, Some(release)) = (vm.folders.is_empty(), image::release(&files.kernel, vm.memory)) {
+                note_missing_folders(&vm.name, &release);
+            }
             (files.kernel, files.initrd, false)
         }
     };
@@ -252,6 +265,14 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty() && vm.served.is_empty()) {
                 archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
             }
+            if !vm.folders.is_empty() {
+                let modules = match &vm.kernel {
+                    KernelSource::Debian(which) => debian::folder_modules(*which, freshness)?,
+                    // A user's kernel may have the file system built in.
+                    KernelSource::File(_) | KernelSource::Disk | KernelSource::Stile(_) => Vec::new(),
+                };
+                archive.extend(initramfs::with_folders(&modules, &vm.folders));
+            }
             if vm.serves != 0 && vm.kernel == KernelSource::Debian(DebianKernel::SERVER) {
                 let modules = [debian::bridge_modules(freshness)?, vec![debian::served_module(freshness)?]].concat();
                 archive.extend(initramfs::with_server(&modules, &devices(freshness)?));
@@ -270,6 +291,10 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             Some(archive)
         }
     };
+    let mounts = disk::system::mounts(&vm.folders);
+    if vm.kernel == KernelSource::Disk {
+        bootargs.push(&mounts);
+    }
     // The user's parameters come last, because the last of several duplicates takes effect.
     bootargs.push(&vm.append);
     let mut bootargs = bootargs.join(" ").trim().to_owned();

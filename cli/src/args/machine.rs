@@ -6,8 +6,9 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use super::values::{ARCHITECTURES, CPU_MODELS, MITIGATIONS, NESTED, ON_RESET};
-use crate::config::{Arch, Flags, KernelSource};
+use crate::config::{Arch, DebianKernel, Flags, KernelSource};
 use crate::disk::drive::Drive;
+use crate::disk::folder::Folder;
 use crate::disk::network::Network;
 
 /// A machine: a file, one VM by flags, or a file with one VM and flags that change it.
@@ -74,6 +75,10 @@ pub struct MachineArgs {
     /// another VM serves it, which is added.
     #[arg(long, value_name = "user[,forward=PORT:VM-PORT][,served]|bridge=NAME[,served]", value_parser = Network::parse)]
     pub net: Vec<Network>,
+    /// A folder of this machine for the VM, which finds it at /mnt/NAME; by default NAME is the folder's. Can be given several times.
+    /// Debian's kernel is then 6.12, unless another one is given.
+    #[arg(long, value_name = "DIR[,readonly][,tag=NAME]", value_parser = Folder::parse)]
+    pub share: Vec<Folder>,
 }
 
 /// Parses a number, of which the configuration checks the range.
@@ -91,6 +96,8 @@ impl MachineArgs {
         let cpus_for_vcpus = cpus_for_vcpus.map(|vcpus| vcpus.min(stile_board::MAX_CPUS as i64));
         // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
+        // Debian's newest kernel has no file system for shared folders.
+        let debian = if self.share.is_empty() { DebianKernel::Newest } else { DebianKernel::V6_12 };
         // A command requires Debian, and must end the run even if it resets the VM.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
         // The nested Stile of a VM has it in its own VM.
@@ -102,7 +109,7 @@ impl MachineArgs {
             cpu: self.cpu.clone(),
             slice: self.slice.clone(),
             mitigations: self.mitigations.clone(),
-            kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| "debian".to_owned())),
+            kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| debian.word().to_owned())),
             initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile && !from_disk)),
             append: self.append.clone(),
             memory: self.memory.clone(),
@@ -114,6 +121,7 @@ impl MachineArgs {
             exec: self.exec.clone(),
             disks: self.disk.clone(),
             networks: self.net.clone(),
+            shares: self.share.clone(),
             inside: false,
         }
     }

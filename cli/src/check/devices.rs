@@ -8,7 +8,7 @@ use crate::disk::sharing;
 /// The names and descriptions of the `index`th virtual machine's devices.
 pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, String)> {
     let vm = &machine.vms[index];
-    let named = vm.functions.len().saturating_sub(vm.disks.len() + vm.networks.len());
+    let named = vm.functions.len().saturating_sub(vm.emulated_functions());
     let disks = vm.disks.iter().zip('a'..).map(|(drive, letter)| {
         let read_only = if drive.read_only { ", read-only" } else { "" };
         let absent = if drive.file.exists() { "" } else { ", not there yet" };
@@ -22,7 +22,16 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         )
     });
     let networks = vm.networks.iter().map(|network| ("network", format!("{}, QEMU's virtio-net at ", describe(machine, network))));
-    let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks);
+    let folders = vm.folders.iter().map(|folder| {
+        let read_only = if folder.read_only { ", read-only" } else { "" };
+        let others = match &sharing::others_with_folder(machine, index, folder)[..] {
+            [] => String::new(),
+            others => format!(", which {} may use, too", others.join(", ")),
+        };
+        let path = folder.path.display();
+        ("folder", format!("/mnt/{}: {path} (tag {}{read_only}{others}), QEMU's virtio-9p at ", folder.tag, folder.tag))
+    });
+    let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks).chain(folders);
     let mut facts = Vec::new();
     for (number, (function, (name, device))) in (1..).zip(vm.functions.iter().zip(devices)) {
         facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0")));

@@ -1,4 +1,4 @@
-//! Disks and networks of virtual machines: devices that the emulated machine gets for them.
+//! Disks, networks and shared folders of virtual machines: devices that the emulated machine gets for them.
 
 use std::path::Path;
 
@@ -8,7 +8,9 @@ use stile_pci::Address;
 use super::Arch;
 use super::Mistake;
 use super::Place;
-use super::draft::{DiskDraft, Given, NetworkDraft};
+use super::VmConfig;
+use super::draft::{DiskDraft, Given, NetworkDraft, VmDraft};
+use super::folders;
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 
@@ -81,46 +83,49 @@ impl NetworkDraft {
     }
 }
 
-/// Resolves the disks and networks of a virtual machine.
-pub fn resolve(
-    (disks, networks): (&[DiskDraft], &[NetworkDraft]),
-    arch: Arch,
-    folder: &Path,
-    mistakes: &mut Vec<Mistake>,
-) -> (Vec<Drive>, Vec<Network>) {
-    let places: Vec<&Place> = disks.iter().map(|disk| &disk.place).chain(networks.iter().map(|network| &network.place)).collect();
+/// Places of the disks, networks and shared folders of a virtual machine.
+pub fn places(draft: &VmDraft) -> impl Iterator<Item = &Place> {
+    let disks = draft.disks.iter().map(|disk| &disk.place);
+    let networks = draft.networks.iter().map(|network| &network.place);
+    disks.chain(networks).chain(draft.folders.iter().map(|folder| &folder.place))
+}
+
+/// Resolves the disks, networks and shared folders of a virtual machine. Paths are relative to `folder`.
+pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mistakes: &mut Vec<Mistake>) {
+    let places: Vec<&Place> = places(draft).collect();
     if let (Arch::X86_64, Some(place)) = (arch, places.first()) {
-        let what = "virtual machines on x86_64 have no disks and networks yet";
+        let what = "virtual machines on x86_64 have no disks, networks and shared folders yet";
         mistakes.push(Mistake::new((*place).clone(), what).expected("arch = \"aarch64\" in [machine]"));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
-        let what = format!("there are {} disks and networks", places.len());
+        let what = format!("there are {} disks, networks and shared folders", places.len());
         mistakes.push(Mistake::new((*place).clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
     }
-    let drives = disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
-    (drives, networks.iter().filter_map(|network| network.resolve(mistakes)).collect())
+    vm.disks = draft.disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
+    vm.networks = draft.networks.iter().filter_map(|network| network.resolve(mistakes)).collect();
+    vm.folders = folders::resolve(&draft.folders, &vm.kernel, folder, mistakes);
 }
 
-/// Assigns an unused PCI function to each of a machine's disks and networks. Functions of the `index`th virtual
-/// machine's disks and networks follow those that its configuration names.
-pub fn assign(vms: &mut [super::VmConfig], mistakes: &mut Vec<Mistake>) {
+/// Assigns an unused PCI function to each of a machine's disks, networks and shared folders. Those of a virtual machine follow the
+/// functions that its configuration names.
+pub fn assign(vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
     let named: Vec<u8> = vms.iter().flat_map(|vm| &vm.functions).map(|function| function.device()).collect();
     let mut free = (1..DEVICES).filter(|device| !named.iter().any(|other| u16::from(*other) == *device));
     for vm in vms {
-        let mut wanted = vm.disks.len() + vm.networks.len();
+        let mut wanted = vm.emulated_functions();
         // Too many are reported already.
         wanted = wanted.min(MAX_FUNCTIONS);
         for _ in 0..wanted {
             match free.next() {
                 Some(device) => vm.functions.push(Address::from_routing_id(device << 3)),
                 None => {
-                    let what = format!("{}: the machine has no room for more disks and networks", vm.name);
+                    let what = format!("{}: the machine has no room for more disks, networks and shared folders", vm.name);
                     return mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {} in all", DEVICES - 1)));
                 }
             }
         }
         if vm.functions.len() > MAX_FUNCTIONS && mistakes.is_empty() {
-            let what = format!("{} has {} PCI functions, disks and networks", vm.name, vm.functions.len());
+            let what = format!("{} has {} PCI functions, disks, networks and shared folders", vm.name, vm.functions.len());
             mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {MAX_FUNCTIONS}")));
         }
     }
@@ -159,8 +164,8 @@ mod tests {
         says("[[vm.disk]]\nfiel = \"a\"", "unknown key \"fiel\" in [[vm.disk]]");
         says("[[vm.net]]\nforward = [\"22\"]", "forward=22");
         says("[[vm.net]]\nbridge = \"lan0\"\nforward = [\"2222:22\"]", "forward");
-        says(&"[[vm.net]]\n".repeat(9), "there are 9 disks and networks");
+        says(&"[[vm.net]]\n".repeat(9), "there are 9 disks, networks and shared folders");
         let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n[[vm.net]]\n";
-        assert!(read(other).unwrap_err().contains("no disks and networks yet"));
+        assert!(read(other).unwrap_err().contains("no disks, networks and shared folders yet"));
     }
 }

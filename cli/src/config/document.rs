@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     Mistake, Place, ablation,
-    draft::{Cpus, DiskDraft, DomainDraft, Draft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
+    draft::{Cpus, DiskDraft, DomainDraft, Draft, FolderDraft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
     table::{Table, integer, wrong_type},
 };
 
@@ -33,6 +33,7 @@ const VM_KEYS: &[&str] = &[
     "pci",
     "pinned",
     "served",
+    "share",
     "techniques",
     "topology",
     "vcpus",
@@ -42,6 +43,7 @@ const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
+const FOLDER_KEYS: &[&str] = &["path", "readonly", "tag"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward", "served"];
 const TECHNIQUE_KEYS: &[&str] =
@@ -158,6 +160,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.functions = functions(&vm, mistakes);
     draft.disks = disks(&vm, mistakes);
     draft.networks = networks(&vm, mistakes);
+    draft.folders = folders(&vm, mistakes);
     draft.served = served(&vm, mistakes);
     draft
 }
@@ -219,6 +222,22 @@ fn networks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<NetworkDraft> {
                 forwards: network.strings("forward", "a list such as [\"2222:22\"]", mistakes).unwrap_or_default(),
                 bridge: network.string("bridge", "a name such as \"lan0\"", mistakes),
                 served: network.boolean("served", mistakes).is_some_and(|given| given.value),
+            }
+        })
+        .collect()
+}
+
+/// Parses the tables of folders that a virtual machine shares.
+fn folders(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<FolderDraft> {
+    tables(vm, "share", "[[vm.share]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut folder = Table::new("[[vm.share]]", table, FOLDER_KEYS, mistakes);
+            FolderDraft {
+                place: Place::Text(span),
+                path: folder.string("path", "a path", mistakes),
+                read_only: folder.boolean("readonly", mistakes).is_some_and(|given| given.value),
+                tag: folder.string("tag", "a name such as \"src\"", mistakes),
             }
         })
         .collect()

@@ -81,6 +81,7 @@ pub struct VmDraft {
     pub functions: Vec<FunctionDraft>,
     pub disks: Vec<DiskDraft>,
     pub networks: Vec<NetworkDraft>,
+    pub folders: Vec<FolderDraft>,
     pub served: Vec<ServedDraft>,
     /// Whether the machine is itself a virtual machine.
     pub inside: bool,
@@ -133,6 +134,19 @@ pub struct NetworkDraft {
     pub served: bool,
 }
 
+/// A folder of this machine that a virtual machine shares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderDraft {
+    /// Place of its start.
+    pub place: Place,
+    /// Its path.
+    pub path: Option<Given<String>>,
+    /// Whether the virtual machine can only read it.
+    pub read_only: bool,
+    /// Its name in the virtual machine.
+    pub tag: Option<Given<String>>,
+}
+
 /// A device that another virtual machine serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedDraft {
@@ -179,6 +193,7 @@ impl VmDraft {
             functions: Vec::new(),
             disks: Vec::new(),
             networks: Vec::new(),
+            folders: Vec::new(),
             served: Vec::new(),
             inside: false,
         }

@@ -2,9 +2,10 @@
 
 use super::{
     Mistake, Place,
-    draft::{Cpus, DiskDraft, Draft, Given, NetworkDraft, VmDraft},
+    draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, VmDraft},
 };
 use crate::disk::drive::Drive;
+use crate::disk::folder::Folder;
 use crate::disk::network::Network;
 
 /// Settings from the command line, in the user's words; `None` if not given.
@@ -48,6 +49,8 @@ pub struct Flags {
     pub disks: Vec<Drive>,
     /// `--net`: networks.
     pub networks: Vec<Network>,
+    /// `--share`: folders of this machine.
+    pub shares: Vec<Folder>,
     /// Not a flag: the machine is a virtual machine that runs Stile.
     pub inside: bool,
 }
@@ -89,6 +92,7 @@ impl Flags {
         let nested = self.nested.as_ref().map(|_| true);
         vm.disks.extend(self.disks.iter().map(DiskDraft::from_flag));
         vm.networks.extend(self.networks.iter().map(NetworkDraft::from_flag));
+        vm.folders.extend(self.shares.iter().map(FolderDraft::from_flag));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),
@@ -103,6 +107,7 @@ impl Flags {
             over(&mut vm.exec, &self.exec, "--exec"),
             self.disks.first().map(|_| "--disk"),
             self.networks.first().map(|_| "--net"),
+            self.shares.first().map(|_| "--share"),
         ]
         .into_iter()
         .flatten()

@@ -13,6 +13,7 @@ use stile_pci::Address;
 use super::units;
 use crate::budget::Budget;
 use crate::disk::drive::Drive;
+use crate::disk::folder::Folder;
 use crate::disk::network::Network;
 use crate::image::domain::Domain;
 
@@ -81,12 +82,14 @@ pub struct VmConfig {
     /// The domains that it starts, if it is Xen: at most [`MAX_DOMAINS`].
     pub domains: Vec<DomainConfig>,
     /// The PCI functions that the VM owns: at most [`stile_board::MAX_FUNCTIONS`], none shared with another VM. Those of `disks`, then of
-    /// `networks`, are last.
+    /// `networks`, then of `folders` are last.
     pub functions: Vec<Address>,
     /// Images that are disks of the emulated machine.
     pub disks: Vec<Drive>,
     /// Networks of the emulated machine.
     pub networks: Vec<Network>,
+    /// Folders of this machine, each with a tag of its own.
+    pub folders: Vec<Folder>,
     /// Virtio devices that other virtual machines serve: at most [`stile_board::MAX_SERVED`].
     pub served: Vec<Served>,
     /// Networks of the last ones of them, which a virtual machine serves that the configuration does not name.
@@ -96,6 +99,11 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
+    /// Number of its functions that are devices which the emulated machine gets for it: the last ones of [`VmConfig::functions`].
+    pub const fn emulated_functions(&self) -> usize {
+        self.disks.len() + self.networks.len() + self.folders.len()
+    }
+
     /// Whether it has a network, of its own or one that the added VM serves.
     pub const fn has_network(&self) -> bool {
         !self.networks.is_empty() || !self.served_networks.is_empty()

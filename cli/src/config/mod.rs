@@ -13,6 +13,7 @@ pub mod devices;
 mod document;
 mod draft;
 mod flags;
+mod folders;
 mod machine;
 mod mistake;
 mod resolve;

@@ -77,7 +77,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             mistakes.push(Mistake::new(nested_place.clone(), what).expected("fewer vCPUs, or nested = false"));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
-        (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);
+        devices::resolve(vm_draft, &mut vm, arch, folder, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
@@ -218,6 +218,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         functions: Vec::new(),
         disks: Vec::new(),
         networks: Vec::new(),
+        folders: Vec::new(),
         served: Vec::new(),
         served_networks: Vec::new(),
         serves: 0,
@@ -253,8 +254,7 @@ fn functions(draft: &VmDraft, nested: Nested, others: &[VmConfig], mistakes: &mu
         functions.push(function);
     }
     let functions_first = draft.functions.first().map(|function| &function.place);
-    let devices = draft.disks.iter().map(|disk| &disk.place).chain(draft.networks.iter().map(|network| &network.place));
-    let Some(first) = functions_first.into_iter().chain(devices).next() else { return functions };
+    let Some(first) = functions_first.into_iter().chain(devices::places(draft)).next() else { return functions };
     if nested != Nested::Off || draft.inside {
         let what = "PCI functions can't be assigned to a virtual machine with an EL2 of its own, or inside of one";
         mistakes.push(Mistake::new(first.clone(), what).expected("nested = false"));

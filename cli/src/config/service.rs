@@ -243,13 +243,13 @@ mod tests {
         for device in [disk, net] {
             says(&format!("[[vm]]\nkernel = \"debian\"\nnested = true\n{device}"), "can't be served to a virtual machine with an EL2");
             says(&format!("[[vm]]\nname = \"service\"\nkernel = \"debian\"\n{device}"), "is called \"service\"");
-            says(&format!("[[vm]]\nkernel = \"debian\"\n{}", device.repeat(9)), "9 disks and networks");
+            says(&format!("[[vm]]\nkernel = \"debian\"\n{}", device.repeat(9)), "9 disks, networks and shared folders");
         }
         says(
             &format!("[[vm]]\nkernel = \"debian\"\n{}[[vm]]\nkernel = \"debian\"\n{}", disk.repeat(5), net.repeat(5)),
             "10 served disks and networks",
         );
         let other = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{disk}");
-        says(&other, "no disks and networks yet");
+        says(&other, "no disks, networks and shared folders yet");
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::deb::Wanted;
-use super::modules::{BRIDGE, DRIVERS};
+use super::modules::{BRIDGE, DRIVERS, FOLDERS};
 use super::store::{self, Freshness, Item};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -53,6 +53,15 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
 /// See [`drivers`].
 pub fn bridge_modules(freshness: Freshness) -> Result<Vec<Module>> {
     modules(BRIDGE, DebianKernel::SERVER, freshness)
+}
+
+/// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without
+/// the file system.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn folder_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(FOLDERS, kernel, freshness)
 }
 
 /// Those of the `wanted` modules that a kernel for Arm has as such.

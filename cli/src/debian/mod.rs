@@ -21,7 +21,7 @@ use anyhow::Result;
 
 pub use apt::{Apt, KEYRING_PACKAGE};
 pub use deb::{Part, Wanted, extract, read};
-pub use drivers::{Module, bridge_modules, drivers, kvm_modules};
+pub use drivers::{Module, bridge_modules, drivers, folder_modules, kvm_modules};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use own_modules::{ipi_module, served_module};

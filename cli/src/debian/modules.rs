@@ -8,44 +8,47 @@ macro_rules! modules {
     };
 }
 
-/// The drivers, and `$more` modules.
-macro_rules! drivers {
-    ($($more:literal,)*) => {
-        modules![
-            "virtio",
-            "virtio_ring",
-            "virtio_pci_legacy_dev",
-            "virtio_pci_modern_dev",
-            "virtio_pci",
-            "virtio_mmio",
-            "virtio_blk",
-            "failover",
-            "net_failover",
-            "virtio_net",
-            "t10-pi",
-            "crc64-rocksoft",
-            "nvme-common",
-            "nvme-keyring",
-            "nvme-auth",
-            "nvme-core",
-            "nvme",
-            "ptp",
-            "e1000e",
-            "usb-common",
-            "usbcore",
-            "xhci-hcd",
-            "xhci-pci",
-            $($more,)*
-        ]
+/// The modules of all the lists below; each name is in one of them.
+macro_rules! lists {
+    ($($(#[$about:meta])* $list:ident = [$($name:literal,)+];)+) => {
+        $($(#[$about])* pub(super) const $list: &[Wanted] = modules![$($name,)+];)+
+        /// All of them.
+        pub(super) const ALL: &[Wanted] = modules![$($($name,)+)+];
     };
 }
 
-/// The drivers, each behind those that it needs.
-pub(super) const DRIVERS: &[Wanted] = drivers![];
-/// [`DRIVERS`] and [`BRIDGE`].
-pub(super) const DRIVERS_AND_BRIDGE: &[Wanted] = drivers!["llc", "stp", "bridge", "tun",];
-/// Bridges, and their ports that are processes'.
-pub(super) const BRIDGE: &[Wanted] = modules!["llc", "stp", "bridge", "tun",];
+lists! {
+    /// The drivers, each behind those that it needs.
+    DRIVERS = [
+        "virtio",
+        "virtio_ring",
+        "virtio_pci_legacy_dev",
+        "virtio_pci_modern_dev",
+        "virtio_pci",
+        "virtio_mmio",
+        "virtio_blk",
+        "failover",
+        "net_failover",
+        "virtio_net",
+        "t10-pi",
+        "crc64-rocksoft",
+        "nvme-common",
+        "nvme-keyring",
+        "nvme-auth",
+        "nvme-core",
+        "nvme",
+        "ptp",
+        "e1000e",
+        "usb-common",
+        "usbcore",
+        "xhci-hcd",
+        "xhci-pci",
+    ];
+    /// Bridges, and their ports that are processes'.
+    BRIDGE = ["llc", "stp", "bridge", "tun",];
+    /// The file system 9P over virtio.
+    FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p",];
+}
 
 /// Whether a path in a package is the module of this name, compressed or not.
 fn is_module(path: &str, name: &str) -> bool {

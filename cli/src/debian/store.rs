@@ -130,8 +130,7 @@ impl Item {
     fn wanted(self) -> &'static [Wanted] {
         match self {
             Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 => &[Wanted { is: is_kernel, name: "kernel", required: true }],
-            Self::NewestDrivers | Self::Drivers6_12 => modules::DRIVERS,
-            Self::Drivers6_1 => modules::DRIVERS_AND_BRIDGE,
+            Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 => modules::ALL,
             Self::Installer => &[
                 Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel", required: true },
                 Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd", required: true },

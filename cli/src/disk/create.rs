@@ -24,6 +24,9 @@ use crate::{cache, cleanup, emulator, exit, out};
 /// Debian's release: the stable one.
 const SUITE: &str = "trixie";
 
+/// The kernel, unless the wanted packages have another one.
+const KERNEL: &str = "linux-image-cloud-arm64";
+
 /// Packages of every disk beside those that Debian requires: a system that boots, has networks and can install more.
 pub(super) const BASE: [&str; 15] = [
     "apt",
@@ -200,7 +203,8 @@ fn fetch(wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
     let required = known.iter().filter(|package| package.required).map(|package| &package.name[..]);
     // With a mirror that is reached by TLS, apt needs certificates.
     let certificates = mirror.starts_with("https:").then_some("ca-certificates");
-    let mut names: Vec<&str> = required.chain(BASE).chain(certificates).chain(wanted.iter().map(String::as_str)).collect();
+    let base = BASE.into_iter().filter(|name| *name != KERNEL || !wanted.iter().any(|name| name.starts_with("linux-image-")));
+    let mut names: Vec<&str> = required.chain(base).chain(certificates).chain(wanted.iter().map(String::as_str)).collect();
     names.sort_unstable();
     names.dedup();
     apt.download_with_dependencies(&names)

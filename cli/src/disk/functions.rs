@@ -1,20 +1,24 @@
-//! Disks and networks as PCI functions of the emulated machine.
+//! Disks, networks and shared folders as PCI functions of the emulated machine.
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::drive::Drive;
+use super::folder::Folder;
 use super::network::{Forward, Network};
 use super::sharing;
 use crate::config::MachineConfig;
 
-/// The emulator's arguments for the disks and networks of a machine.
+/// The emulator's arguments for the disks, networks and shared folders of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Functions {
     /// The arguments.
     pub arguments: Vec<String>,
-    /// Disks and networks so far.
+    /// Disks, networks and folders so far.
     disks: usize,
     networks: usize,
+    folders: usize,
     /// Bridges: the first one is QEMU's hub 1.
     bridges: Vec<String>,
 }
@@ -23,10 +27,10 @@ pub struct Functions {
 const ASSIGNED: &str = "iommu_platform=on,disable-legacy=on,romfile=";
 
 impl Functions {
-    /// Checks the disks and networks of a machine, and adds a function for each.
+    /// Checks the disks and networks of a machine, and adds a function for each of them and of its folders.
     ///
     /// # Errors
-    /// An image or a port can't be used.
+    /// An image or a port can't be used; a path is not UTF-8.
     pub fn new(machine: &MachineConfig) -> Result<Self> {
         let mut functions = Self::default();
         sharing::check(machine)?;
@@ -34,7 +38,7 @@ impl Functions {
             for drive in &vm.disks {
                 drive.check()?;
             }
-            let named = vm.functions.len().saturating_sub(vm.disks.len() + vm.networks.len());
+            let named = vm.functions.len().saturating_sub(vm.emulated_functions());
             let mut addresses = vm.functions[named..].iter().map(|address| address.device());
             for (drive, device) in vm.disks.iter().zip(&mut addresses) {
                 functions.disk(drive, device)?;
@@ -43,13 +47,15 @@ impl Functions {
                 network.check()?;
                 functions.network(network, device);
             }
+            for (folder, device) in vm.folders.iter().zip(&mut addresses) {
+                functions.folder(folder, device)?;
+            }
         }
         Ok(functions)
     }
 
     fn disk(&mut self, drive: &Drive, device: u8) -> Result<()> {
-        let file = std::path::absolute(&drive.file)?;
-        let file = file.to_str().with_context(|| format!("{} is not UTF-8", drive.file.display()))?.replace(',', ",,");
+        let file = value(&drive.file)?;
         let (read_only, format) = (if drive.read_only { "on" } else { "off" }, drive.format());
         let id = format!("disk{}", self.disks);
         self.disks += 1;
@@ -80,6 +86,18 @@ impl Functions {
         self.device(device, &format!("virtio-net-pci,netdev={id}"));
     }
 
+    fn folder(&mut self, folder: &Folder, device: u8) -> Result<()> {
+        let path = value(&folder.path)?;
+        let read_only = if folder.read_only { "on" } else { "off" };
+        let id = format!("folder{}", self.folders);
+        self.folders += 1;
+        // Owners, permissions and links are the host's own. A folder may reach over several file systems, whose inodes have equal numbers.
+        let options = "security_model=none,multidevs=remap";
+        self.backend("-fsdev", format!("local,id={id},path={path},readonly={read_only},{options}"));
+        self.device(device, &format!("virtio-9p-pci,fsdev={id},mount_tag={}", folder.tag));
+        Ok(())
+    }
+
     /// The number of a bridge's hub. A new one gets a DHCP server, which leads nowhere else.
     fn hub(&mut self, bridge: &str) -> usize {
         if let Some(index) = self.bridges.iter().position(|other| other == bridge) {
@@ -101,6 +119,12 @@ impl Functions {
     }
 }
 
+/// A path as a value among an emulator's options, which commas separate.
+fn value(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path)?;
+    Ok(absolute.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.replace(',', ",,"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +142,17 @@ mod tests {
         assert_eq!(arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
         assert_eq!(arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
         assert!(arguments[7].starts_with("virtio-net-pci,netdev=net0,addr=1f,"));
+    }
+
+    #[test]
+    fn folders_are_separate_devices() {
+        let mut functions = Functions::default();
+        functions.folder(&Folder { path: "/a,\"b' c".into(), read_only: true, tag: "x".into() }, 3).unwrap();
+        functions.folder(&Folder { path: "/".into(), read_only: false, tag: "y".into() }, 4).unwrap();
+        let arguments = &functions.arguments;
+        assert_eq!(arguments[1], "local,id=folder0,path=/a,,\"b' c,readonly=on,security_model=none,multidevs=remap");
+        assert_eq!(arguments[3], "virtio-9p-pci,fsdev=folder0,mount_tag=x,addr=3,iommu_platform=on,disable-legacy=on,romfile=");
+        assert!(arguments[5].starts_with("local,id=folder1,path=/,readonly=off,"));
     }
 
     #[test]

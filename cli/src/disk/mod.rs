@@ -10,6 +10,7 @@ pub mod contents;
 mod create;
 mod dpkg;
 pub mod drive;
+pub mod folder;
 pub mod functions;
 mod initrd;
 pub mod network;

@@ -1,13 +1,15 @@
-//! Images that are disks of several VMs, or of one VM twice.
+//! Images and folders of several VMs, or of one VM twice.
 //!
-//! Each disk is a separate device of one VM, not coherent with that of another: images may be shared only read-only.
+//! Each disk is a separate device of one VM, not coherent with that of another: images may be shared only read-only. A folder may be shared without restrictions, as it may by
+//! programs of this machine.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::drive::Drive;
-use crate::config::MachineConfig;
+use super::folder::Folder;
+use crate::config::{MachineConfig, VmConfig};
 use crate::exit;
 
 /// Checks that an image that a VM may write is no other disk.
@@ -33,12 +35,20 @@ pub fn check(machine: &MachineConfig) -> Result<()> {
 
 /// Names of other VMs than the `index`th one that have the same image.
 pub fn others<'m>(machine: &'m MachineConfig, index: usize, drive: &Drive) -> Vec<&'m str> {
-    let has_it = |vm: &crate::config::VmConfig| vm.disks.iter().any(|other| is_same(&other.file, &drive.file));
+    other_vms(machine, index, |vm| vm.disks.iter().any(|other| is_same(&other.file, &drive.file)))
+}
+
+/// Names of other VMs than the `index`th one that have the same folder.
+pub fn others_with_folder<'m>(machine: &'m MachineConfig, index: usize, folder: &Folder) -> Vec<&'m str> {
+    other_vms(machine, index, |vm| vm.folders.iter().any(|other| is_same(&other.path, &folder.path)))
+}
+
+fn other_vms(machine: &MachineConfig, index: usize, has_it: impl Fn(&VmConfig) -> bool) -> Vec<&str> {
     let others = machine.vms.iter().enumerate().filter(|(other, vm)| *other != index && has_it(vm));
     others.map(|(_, vm)| &vm.name[..]).collect()
 }
 
-/// Whether two names are of the same file.
+/// Whether two names are of the same file or folder.
 fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }

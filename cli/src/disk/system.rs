@@ -6,6 +6,7 @@ use data_encoding::BASE64;
 use super::boot::{self, Files};
 use super::contents::Contents;
 use super::drive::Drive;
+use super::folder::Folder;
 use crate::exit;
 use crate::initramfs::{Marks, quoted};
 
@@ -49,6 +50,16 @@ fn parameters(own: &str, read_only: bool) -> String {
         words.push("ro");
     }
     words.join(" ")
+}
+
+/// The parameters that let systemd (254 or later) mount folders when they are accessed. A folder that can't be mounted does not stop the
+/// system from starting.
+pub fn mounts(folders: &[Folder]) -> String {
+    let mount = |folder: &Folder| {
+        let (tag, options) = (&folder.tag, folder.mount_options());
+        format!("systemd.mount-extra={tag}:/mnt/{tag}:9p:{options},nofail,x-systemd.automount")
+    };
+    folders.iter().map(mount).collect::<Vec<_>>().join(" ")
 }
 
 /// The parameters that let systemd run a command when the system is up, and then power off. The command's output and status are between
@@ -98,6 +109,15 @@ mod tests {
         let said = format!("{:#}", fits(1999).unwrap_err());
         let room: usize = said.split("room for ").nth(1).unwrap().split(':').next().unwrap().parse().unwrap();
         assert!(room <= most && room + 4 > most, "{room} of {most}");
+    }
+
+    #[test]
+    fn folders_are_mounted_by_parameters() {
+        let folder = |tag: &str, read_only| Folder { path: "/a".into(), read_only, tag: tag.into() };
+        let parameters = mounts(&[folder("src", false), folder("b", true)]);
+        let (first, second) = parameters.split_once(' ').unwrap();
+        assert!(first.starts_with("systemd.mount-extra=src:/mnt/src:9p:trans=virtio,") && first.contains(",rw,nofail"), "{first}");
+        assert!(second.starts_with("systemd.mount-extra=b:/mnt/b:9p:trans=virtio,") && second.contains(",ro,nofail"), "{second}");
     }
 
     #[test]

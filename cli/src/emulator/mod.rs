@@ -3,6 +3,7 @@
 pub mod bochs;
 mod machine_memory;
 mod models;
+mod privileges;
 mod process;
 mod process_memory;
 pub mod qemu;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::process::Signal;
 
+use super::privileges::drop_unneeded;
 use super::qemu::{Board, PACKAGE, PROGRAM};
 use crate::child::end_with_parent;
 use crate::exit;
@@ -40,6 +41,7 @@ impl Emulator {
     /// The program can't be started.
     pub fn start(board: &Board, image: &Path) -> Result<(Self, Pipes)> {
         let mut command = Command::new(PROGRAM);
+        drop_unneeded(&mut command);
         command.args(board.arguments(image)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut emulator = Self::spawn(&mut command, |status| status.success(), None)
             .map_err(|error| exit::lacking(format!("{PROGRAM} can't be started ({error}): install the package {PACKAGE}")))?;

@@ -16,6 +16,7 @@ mod kernel_error;
 pub mod layout;
 mod pc;
 mod pe;
+mod release;
 mod segment;
 mod served;
 #[cfg(test)]
@@ -27,9 +28,11 @@ pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
 pub use kernel::{Format, Kernel};
 pub use kernel_error::KernelError;
+pub use release::release;
 pub use segment::Segment;
 
 use crate::config::{Arch, VmConfig};
+use release::BANNER;
 
 /// The names of the virtual machines in `image`, if it is one of Stile's.
 pub fn guests(image: &[u8]) -> Vec<String> {
@@ -67,5 +70,5 @@ pub fn is_linux(arch: Arch, file: &[u8], ram: u64) -> bool {
 
 /// Whether it contains Linux's banner.
 fn has_banner(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, b"Linux version ").is_some()
+    memchr::memmem::find(bytes, BANNER).is_some()
 }

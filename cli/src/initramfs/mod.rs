@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Arch;
 use crate::debian::Module;
+use crate::disk::folder::Folder;
 
 /// The task of the system after boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +107,19 @@ pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
+/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules for folders, and a list of those that the system mounts.
+pub fn with_folders(modules: &[Module], folders: &[Folder]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("stile/drivers");
+    for (number, module) in modules.iter().enumerate() {
+        // Behind the numbers of drivers.
+        archive.file(&format!("stile/drivers/folder-{number}-{}", module.name), 0o644, &module.bytes);
+    }
+    let list: String = folders.iter().map(|folder| format!("{} {}\n", folder.tag, folder.mount_options())).collect();
+    archive.file("stile/folders", 0o644, list.as_bytes());
+    archive.finish()
+}
+
 /// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules and programs that serve devices to other VMs.
 pub fn with_server(modules: &[Module], program: &[u8]) -> Vec<u8> {
     let mut archive = Archive::default();
@@ -154,6 +168,14 @@ mod tests {
         let archive = with_drivers(&[module("virtio.ko"), module("e1000e.ko")]);
         assert!(holds(&archive, "stile/drivers/00-virtio.ko\0"));
         assert!(holds(&archive, "stile/drivers/01-e1000e.ko\0"));
+    }
+
+    #[test]
+    fn folders_are_listed() {
+        let folder = Folder { path: "/a b".into(), read_only: true, tag: "src".into() };
+        let archive = with_folders(&[Module { name: "9p.ko", bytes: b"code".to_vec() }], &[folder]);
+        assert!(holds(&archive, "stile/drivers/folder-0-9p.ko\0"));
+        assert!(holds(&archive, "src trans=virtio,version=9p2000.L,msize=262144,ro\n"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         functions: Vec::new(),
         disks: Vec::new(),
         networks: Vec::new(),
+        folders: Vec::new(),
         served: Vec::new(),
         served_networks: Vec::new(),
         serves: 0,

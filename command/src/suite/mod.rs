@@ -28,6 +28,7 @@ mod scenario;
 mod screen;
 mod served;
 mod share;
+mod shared_folder;
 mod snapshots;
 mod start_up;
 mod system_disk;
@@ -60,6 +61,7 @@ use test::Test;
 fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     let mut tests = vec![
         Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
+        Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
         Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),
     ];

@@ -13,7 +13,7 @@ pub const CONFIGURATION: Target = Target {
     run: configuration,
     seeds: texts,
     mutations: 1500,
-    marks: &["machine", "mistake", "x86_64", "several VMs", "domain", "share", "disk", "bridge"],
+    marks: &["machine", "mistake", "x86_64", "several VMs", "domain", "share", "disk", "bridge", "folder"],
 };
 
 /// Files with all settings.
@@ -70,6 +70,11 @@ forward = ["2222:22"]
 [[vm.net]]
 bridge = "lan0"
 
+[[vm.share]]
+path = "src"
+readonly = true
+tag = "code"
+
 [[vm]]
 name = "three"
 
@@ -122,10 +127,13 @@ fn check(machine: &MachineConfig) {
         if vm.share != stile_blob::Share::default() {
             reach("share");
         }
-        assert!(vm.functions.len() >= vm.disks.len() + vm.networks.len());
+        assert!(vm.functions.len() >= vm.emulated_functions());
         assert!(vm.functions.len() <= stile_board::MAX_FUNCTIONS);
         if !vm.disks.is_empty() {
             reach("disk");
+        }
+        if vm.folders.iter().any(|folder| stile::disk::folder::is_tag(&folder.tag)) {
+            reach("folder");
         }
         if vm.networks.iter().any(|network| network.bridge.is_some()) {
             reach("bridge");

@@ -32,7 +32,9 @@ impl Snapshots for Arch {
             return Some("VMs with `nested` can't be saved yet: stop it instead");
         }
         if vm.arch.functions.is_some() {
-            return Some("a VM that owns PCI functions (disks, networks) can't be saved, as they stay with the machine: stop it instead");
+            return Some(
+                "a VM that owns PCI functions (disks, networks, shared folders) can't be saved, as they stay with the machine: stop it instead",
+            );
         }
         if vm.arch.served.is_some() {
             return Some("VMs that serve devices, or are served some, can't be saved yet: stop it instead");

@@ -1,0 +1,39 @@
+//! Privileges that the emulator does not inherit from root.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+
+/// With these capabilities a VM could make device nodes in a shared folder, give files there to other users, and give programs
+/// capabilities.
+const UNNEEDED: [CapabilitySet; 3] = [CapabilitySet::CHOWN, CapabilitySet::MKNOD, CapabilitySet::SETFCAP];
+
+/// Starts the command without capabilities that it does not need, if this process is root's. Otherwise it has none in any case.
+pub fn drop_unneeded(command: &mut Command) {
+    let drop = || {
+        for capability in UNNEEDED {
+            // Fails for other users, and in containers whose root may not change the set.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe functions may be called; the closure makes system calls (prctl) and neither
+    // allocates nor takes a lock.
+    unsafe { command.pre_exec(drop) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_fewer_capabilities() {
+        let mut command = Command::new("grep");
+        drop_unneeded(command.args(["^CapBnd", "/proc/self/status"]));
+        let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let bits = u64::from_str_radix(shown.split_whitespace().last().unwrap(), 16).unwrap();
+        let may_drop = rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SETPCAP);
+        assert!(!may_drop || UNNEEDED.iter().all(|capability| bits & capability.bits() == 0), "{shown}");
+    }
+}
