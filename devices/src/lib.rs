@@ -3,7 +3,7 @@
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
 //! the queues: a [`Disk`], or a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]). [`supervisor`] runs a process
-//! for each device.
+//! for each device, which serves it in a [`sandbox`].
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
 //! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver
@@ -13,6 +13,7 @@ mod arguments;
 mod device;
 mod disk;
 mod network;
+pub mod sandbox;
 mod server;
 pub mod supervisor;
 mod tap;

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-use stile_devices::{Backend, Device, DeviceArgument, Disk, Network, Server, Tap, parse, supervisor};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use stile_devices::{Backend, Device, DeviceArgument, Disk, Network, Server, Tap, parse, sandbox, supervisor};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,8 +36,7 @@ fn supervise(arguments: &[String]) -> Result<(), String> {
 
 /// Serves one device, for ever.
 fn serve(number: &str, argument: &str) -> Result<(), String> {
-    // A device without a supervisor would never be served again.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
+    let supervisor = getppid();
     let given = parse(argument)?;
     let path = format!("/dev/stile-served{number}");
     let of_device = |error: io::Error| format!("{path}: {error}");
@@ -45,18 +44,25 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
     match given {
         DeviceArgument::Block { file, read_only } => {
             let disk = Disk::open(&file, read_only).map_err(|error| format!("{}: {error}", file.display()))?;
-            run(&device, disk, |_| None).map_err(of_device)
+            run(&device, supervisor, disk, |_| None).map_err(of_device)
         }
         DeviceArgument::Net { bridge, mac } => {
             let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
-            run(&device, Network::new(tap, mac), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
+            run(&device, supervisor, Network::new(tap, mac), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
         }
     }
 }
 
-/// Serves a device for ever. `source` is the file from which the backend awaits input.
-fn run<B: Backend>(device: &Device, backend: B, source: impl Fn(&B) -> Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Serves a device for ever, in a sandbox. `source` is the file from which the backend awaits input.
+fn run<B: Backend>(device: &Device, supervisor: Option<Pid>, backend: B, source: impl Fn(&B) -> Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (registers, memory) = device.map()?;
+    sandbox::drop_privileges()?;
+    // A device without a supervisor would never be served again.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != supervisor {
+        return Err(io::Error::other("the supervisor has ended"));
+    }
+    sandbox::filter_system_calls()?;
     let mut server = Server::new(registers, memory, backend);
     server.come_online();
     tell(supervisor::ONLINE);

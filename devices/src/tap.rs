@@ -15,7 +15,7 @@ use crate::network::{HEADER, Port};
 const NAME: usize = 16;
 
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
-const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
+pub(crate) const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
 const TUNSETVNETHDRSZ: Opcode = opcode::write::<i32>(b'T', 216);
 const SIOCSIFFLAGS: Opcode = 0x8914;
 const SIOCBRADDIF: Opcode = 0x89a2;

@@ -1,0 +1,95 @@
+//! The sandbox of a device's process, which begins once its files are open and mapped: an empty root directory, an unprivileged user, and
+//! few system calls.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+
+use libc::c_long;
+use rustix::fs::{Gid, Uid};
+use rustix::process::{chroot, fchdir};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter};
+
+use crate::tap;
+
+/// User and group without rights of their own: `nobody`, `nogroup`.
+const NOBODY: u32 = 65534;
+
+/// System calls that are allowed with any arguments: those that use open files, memory, and the end of the process.
+const ALLOWED: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_fdatasync,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_close,
+    libc::SYS_futex,
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
+    // A panic.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Gives up the process's rights: no file can be opened, and root's rights are gone. Only open files remain. For processes with one thread.
+///
+/// The signal that the process gets when its parent ends is cleared (prctl(2), `PR_SET_PDEATHSIG`).
+///
+/// # Errors
+/// The process is not root's; no directory can be made in `/tmp`.
+pub fn drop_privileges() -> io::Result<()> {
+    // A directory that is removed stays empty: nobody can make a file in it.
+    let path = std::env::temp_dir().join(format!("stile-devices-{}", std::process::id()));
+    fs::create_dir(&path)?;
+    let root = File::open(&path);
+    fs::remove_dir(&path)?;
+    fchdir(root?)?;
+    chroot(".")?;
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    // Takes all capabilities, too (capabilities(7)).
+    Ok(set_thread_res_uid(user, user, user)?)
+}
+
+/// Restricts the thread to the system calls that serving a device takes, without new privileges. Another system call ends the process.
+///
+/// # Errors
+/// The kernel has no seccomp filters.
+pub fn filter_system_calls() -> io::Result<()> {
+    let filter = filter().map_err(io::Error::other)?;
+    apply_filter(&filter).map_err(io::Error::other)
+}
+
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let when = |argument, operator, value| {
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
+        Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(vec![condition])?])
+    };
+    let not_executable = || when(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|number| (*number, Vec::new())).collect();
+    rules.insert(libc::SYS_mmap, not_executable()?);
+    rules.insert(libc::SYS_mprotect, not_executable()?);
+    // The standard library's check before a file is closed, in builds for debugging.
+    rules.insert(libc::SYS_fcntl, when(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)?);
+    rules.insert(libc::SYS_ioctl, when(1, SeccompCmpOp::Eq, tap::TUNSETOFFLOAD.into())?);
+    let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
+    filter.try_into()
+}
