@@ -13,6 +13,29 @@ pub struct Entry {
     pub uuid: Option<String>,
 }
 
+/// Maximum number of bytes that the variables of a line, or of an entry's file, expand to: more than the parameters
+/// that Linux accepts.
+pub const LONGEST_EXPANSION: usize = 4096;
+
+/// Bounds the expansion of variables: the file comes from a guest's disk.
+#[derive(Debug, Default)]
+pub struct Expansions {
+    /// Bytes so far.
+    bytes: usize,
+}
+
+impl Expansions {
+    /// Returns a variable's value; an empty one if it does not fit.
+    pub fn fitting<'v>(&mut self, value: &'v str) -> &'v str {
+        let bytes = self.bytes.saturating_add(value.len());
+        if bytes > LONGEST_EXPANSION {
+            return "";
+        }
+        self.bytes = bytes;
+        value
+    }
+}
+
 /// Splits a line into a key and the rest.
 pub fn key_and_value(line: &str) -> Option<(&str, &str)> {
     let line = line.trim();

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 
-use super::entry::Entry;
+use super::entry::{Entry, Expansions};
 
 /// The most entries that are looked at.
 const MOST: usize = 1000;
+
+/// The most variables that `set` makes.
+const MOST_VARIABLES: usize = 1000;
 
 /// An entry or a submenu of the menu.
 #[derive(Debug, Default)]
@@ -85,7 +88,9 @@ fn items(text: &str, variables: &mut HashMap<String, String>) -> Vec<Item> {
                 item.entry.initrds = words.filter(|word| !word.is_empty()).map(path).collect();
             }
             (Some("set"), _) => {
-                if let Some((name, value)) = words.next().and_then(|word| word.split_once('=')) {
+                if let Some((name, value)) = words.next().and_then(|word| word.split_once('='))
+                    && (variables.len() < MOST_VARIABLES || variables.contains_key(name))
+                {
                     variables.insert(name.to_owned(), value.to_owned());
                 }
             }
@@ -106,6 +111,7 @@ fn words(line: &str, variables: &HashMap<String, String>) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
+    let mut expansions = Expansions::default();
     let mut letters = line.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
@@ -124,7 +130,7 @@ fn words(line: &str, variables: &HashMap<String, String>) -> Vec<String> {
                 if braces {
                     letters.next_if_eq(&'}');
                 }
-                let value = variables.get(&name).map_or("", String::as_str);
+                let value = expansions.fitting(variables.get(&name).map_or("", String::as_str));
                 // A list of parameters becomes several words, as in the shell.
                 for (index, part) in value.split(' ').enumerate() {
                     if index > 0 && quote.is_none() {
@@ -146,6 +152,7 @@ fn words(line: &str, variables: &HashMap<String, String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::LONGEST_EXPANSION;
     use super::*;
 
     /// Debian's, shortened.
@@ -215,5 +222,16 @@ menuentry 'Last' {
         assert_eq!(parse("menuentry 'a' {\n  chainloader /x\n}\n", ""), None);
         assert_eq!(parse("linux /x\n", ""), None);
         assert_eq!(parse("menuentry 'a' {\n linux /x", ""), None);
+    }
+
+    /// Doubled 40 times, a letter would be a terabyte.
+    #[test]
+    fn variables_are_bounded() {
+        let doubled = "set a=\"$a$a\"\n".repeat(40);
+        let options = |text: &str| parse(&format!("{text}menuentry m {{\n linux /x \"$a\" end\n}}\n"), "").unwrap().options;
+        assert!(options(&format!("set a=x\n{doubled}")).len() <= LONGEST_EXPANSION + " end".len());
+        let many: String = (0..2 * MOST_VARIABLES).map(|index| format!("set v{index}=x\n")).collect();
+        assert_eq!(options(&format!("{many}set a=x\n")), "end");
+        assert_eq!(options(&format!("set a=y\n{many}set a=x\n")), "x end");
     }
 }

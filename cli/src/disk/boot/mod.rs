@@ -127,12 +127,15 @@ pub fn entries(text: &str, environment: &str) -> [Option<Entry>; 3] {
 }
 
 /// A variable of GRUB's environment; empty if it is not there.
-fn variable(environment: &str, name: &str) -> String {
-    environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default().to_owned()
+fn variable<'e>(environment: &'e str, name: &str) -> &'e str {
+    environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
 /// An entry, the index of the file system that its paths refer to, and its source.
 type Found = Option<(usize, Entry, String)>;
+
+/// Maximum length of GRUB's environment in bytes.
+const LONGEST_ENVIRONMENT: usize = 16 << 10;
 
 /// The directories that boot loaders search: the root of a file system (if it is `/boot`), and `/boot`.
 const DIRECTORIES: [&str; 2] = ["/", "/boot/"];
@@ -142,9 +145,10 @@ fn directories(places: &[Place]) -> impl Iterator<Item = (usize, &Volume, &'stat
     places.iter().enumerate().flat_map(|(index, place)| DIRECTORIES.map(|directory| (index, &place.volume, directory)))
 }
 
-/// The environment of GRUB in a directory.
+/// The environment of GRUB in a directory; empty if it is longer than GRUB makes one (1 KiB), because it is searched for each variable.
 fn grub_environment(volume: &Volume, directory: &str) -> String {
-    ["grub", "grub2"].into_iter().find_map(|grub| volume.text(&format!("{directory}{grub}/grubenv"))).unwrap_or_default()
+    let text = ["grub", "grub2"].into_iter().find_map(|grub| volume.text(&format!("{directory}{grub}/grubenv")));
+    text.filter(|text| text.len() <= LONGEST_ENVIRONMENT).unwrap_or_default()
 }
 
 fn from_bls(places: &[Place], _: &[Other]) -> Found {
