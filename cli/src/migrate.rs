@@ -4,8 +4,9 @@
 //! bounded. Then the VM is paused, the rest is copied, and it continues in the other machine.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use serde::Serialize;
 
 use crate::args::MigrateArgs;
@@ -78,14 +79,10 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     }
     let file = tempfile::Builder::new().prefix("stile-").suffix(".snapshot").tempfile().context("making a file for the VM")?;
     let mut target = Target { connection: to, vm: source.vm.clone() };
-    let moved = match transfer(&mut source, &mut target, file.path(), args.clock) {
+    let mut may_run = false;
+    let moved = match transfer(&mut source, &mut target, file.path(), args.clock, &mut may_run) {
         Ok(moved) => moved,
-        Err(error) => {
-            if source.state()? == State::Paused {
-                save::release(&mut source, true).with_context(|| format!("{error:#}; {} stays paused", source.name()))?;
-            }
-            return Err(error.context(format!("{} continues where it was", source.name())));
-        }
+        Err(error) => return Err(undo(&mut source, may_run.then_some(&mut target), operate::LIMIT, error)),
     };
     // A machine without other VMs ends with this one.
     if let Err(error) = operate::remove(&mut source)
@@ -108,8 +105,26 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Copies a VM, and lets the copy run. After a failure nothing is left of the copy, and the VM may be paused.
-fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock) -> Result<Moved> {
+/// Lets a VM continue after a failed migration. If a target is given, it may run the copy: then the VM continues only if
+/// the copy goes within the limit. Returns the error to report.
+fn undo(source: &mut Target, target: Option<&mut Target>, limit: Duration, error: Error) -> Error {
+    if let Some(target) = target {
+        let patient = target.connection.set_patience(Some(operate::LIMIT));
+        if !patient.and_then(|()| target.goes(limit)).unwrap_or(false) {
+            let (source, target) = (source.name(), target.name());
+            return error.context(format!("{source} stays paused, because {target} may run: resume it once that is destroyed"));
+        }
+    }
+    let released = source.state().and_then(|state| if state == State::Paused { save::release(source, true) } else { Ok(()) });
+    match released {
+        Ok(()) => error.context(format!("{} continues where it was", source.name())),
+        Err(failure) => failure.context(format!("{error:#}; {} stays paused", source.name())),
+    }
+}
+
+/// Copies a VM, and lets the copy run. After a failure the VM may be paused. Nothing is left of the copy unless
+/// `may_run` is set: then its machine was told to run it.
+fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock, may_run: &mut bool) -> Result<Moved> {
     let task = Task::start(format!("migrating {} to {}", source.name(), target.connection.name));
     source.connection.set_patience(Some(save::PATIENCE))?;
     target.connection.set_patience(Some(save::PATIENCE))?;
@@ -140,6 +155,7 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock)
     // From here on the copy may run: if this command is killed, one of the two stays paused.
     let state = source.keep()?;
     ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
+    *may_run = true;
     let loading = restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
     moved.paused_nanoseconds = saving.nanoseconds.saturating_add(loading.nanoseconds);
     moved.paused_instructions = saving.instructions.zip(loading.instructions).map(|(saving, loading)| saving.saturating_add(loading));
@@ -163,6 +179,59 @@ fn step(source: &mut Target, request: &Request) -> Result<Copied> {
             Reply::Copied(copied) => return Ok(copied),
             Reply::Refused { message } => bail!("{} can't be copied: {message}", source.name()),
             other => bail!("{}: unexpected answer: {other:?}", source.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::net::UnixListener;
+    use std::thread::{self, JoinHandle};
+
+    use anyhow::anyhow;
+
+    use super::*;
+    use crate::control::protocol::{self, VERSION};
+
+    /// A machine that gives this state for its VM `db`, or does not know it. Returns the requests that it received.
+    fn machine(sockets: &Directory, at: &Path, name: &str, state: Option<State>) -> (Target, JoinHandle<Vec<Request>>) {
+        let listener = UnixListener::bind(at.join(format!("{name}.sock"))).unwrap();
+        let machine = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap());
+            let mut asked = Vec::new();
+            while let Ok(Some(request)) = protocol::read::<Request>(&mut requests) {
+                let reply = match (&request, state) {
+                    (Request::Hello { .. }, _) => Reply::Hello { version: VERSION },
+                    (Request::State { vm }, Some(state)) => Reply::State { vm: vm.clone(), state },
+                    (Request::State { .. }, None) => Reply::Refused { message: "there is no VM called db".into() },
+                    _ => Reply::Done,
+                };
+                asked.push(request);
+                protocol::write(&mut stream, &reply).unwrap();
+            }
+            asked
+        });
+        (Target { connection: Connection::open(sockets, name).unwrap(), vm: "db".into() }, machine)
+    }
+
+    #[test]
+    fn a_vm_stays_paused_while_its_copy_may_run() {
+        for (copy, resumed) in [(Some(State::Running), false), (None, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = dir.path().join("stile");
+            let sockets = Directory::at(at.clone()).unwrap();
+            let (mut source, from) = machine(&sockets, &at, "a", Some(State::Paused));
+            let (mut target, to) = machine(&sockets, &at, "b", copy);
+            let error = undo(&mut source, Some(&mut target), Duration::ZERO, anyhow!("no answer"));
+            drop((source, target));
+            let asked = from.join().unwrap();
+            assert_eq!(asked.iter().any(|request| matches!(request, Request::Control { .. })), resumed, "{asked:?}");
+            let said = format!("{error:#}");
+            let expected = if resumed { "a/db continues where it was: no answer" } else { "a/db stays paused, because b/db may run" };
+            assert!(said.starts_with(expected), "{said}");
+            to.join().unwrap();
         }
     }
 }

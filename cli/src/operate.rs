@@ -18,7 +18,7 @@ use crate::{exit, out};
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time-out for an accepted change: one exit of each vCPU, and the reset of the VM's memory.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// The result, as `--json` shows it.
 #[derive(Debug, Serialize)]
@@ -86,6 +86,21 @@ impl Target {
             return Ok(true);
         }
         Ok(matches!(self.connection.receive_or_end()?, Some(Reply::Refused { .. }) | None))
+    }
+
+    /// Waits until the VM is unknown. Returns false once the time is up.
+    ///
+    /// # Errors
+    /// The machine does not answer.
+    pub(crate) fn goes(&mut self, limit: Duration) -> Result<bool> {
+        let end = Instant::now() + limit;
+        while !self.is_gone()? {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            thread::sleep(INTERVAL);
+        }
+        Ok(true)
     }
 
     /// Requests a change. The error is the reason of a refusal.
@@ -240,12 +255,8 @@ pub(crate) fn remove(target: &mut Target) -> Result<()> {
         }
     }
     target.ask(Action::Destroy)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be destroyed", target.name()))?;
-    let end = Instant::now() + LIMIT;
-    while !target.is_gone()? {
-        if Instant::now() >= end {
-            bail!("{} is not gone within {} s: its memory is still being cleared", target.name(), LIMIT.as_secs());
-        }
-        thread::sleep(INTERVAL);
+    if !target.goes(LIMIT)? {
+        bail!("{} is not gone within {} s: its memory is still being cleared", target.name(), LIMIT.as_secs());
     }
     Ok(())
 }

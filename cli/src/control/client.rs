@@ -66,7 +66,10 @@ impl Connection {
             Ok(Some(Reply::Ended) | None) => Ok(None),
             Ok(Some(reply)) => Ok(Some(reply)),
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Ok(None),
-            Err(error) if is_late(&error) => bail!("{}: no answer within {} s", self.name, ANSWER.as_secs()),
+            Err(error) if is_late(&error) => {
+                let limit = self.stream.read_timeout().ok().flatten().unwrap_or(ANSWER);
+                bail!("{}: no answer within {limit:?}", self.name)
+            }
             Err(error) => Err(error).with_context(|| self.name.clone()),
         }
     }
