@@ -64,10 +64,10 @@ impl Session<'_> {
         if status != exit::OK {
             return (status, message);
         }
-        let inner = (1..self.lines.len()).map(|line| {
+        // One without a name was destroyed.
+        let inner = (1..self.lines.len()).filter(|&line| !self.lines[line].name.is_empty()).map(|line| {
             let Line { name, story, .. } = &self.lines[line];
-            let (status, message) = outcome::judge(&End::Emulator(None), story, self.commands(line), &self.vm_names(line));
-            (status, message.map(|message| format!("in {name}: {message}")))
+            outcome::judge_inner(name, story, self.commands(line), &self.vm_names(line))
         });
         inner.into_iter().find(|(status, _)| *status != exit::OK).unwrap_or((status, message))
     }

@@ -48,6 +48,9 @@ pub struct Filter {
     hidden: bool,
 }
 
+/// Maximum length in bytes of a status and the mark behind it.
+const LONGEST_STATUS: usize = 64;
+
 /// Moves to the start of a terminal's line and erases it (ECMA-48: CR, EL).
 const CLEAR_LINE: &[u8] = b"\r\x1b[K";
 
@@ -90,6 +93,10 @@ impl Filter {
             let marks = self.awaited();
             let found = marks.iter().filter_map(|mark| Some((find(&self.held, mark.as_bytes())?, mark))).min_by_key(|(at, _)| *at);
             let Some((at, mark)) = found else {
+                if self.state == State::Status && self.held.len() > LONGEST_STATUS {
+                    // Not from our program: the guest chooses how much of this there is.
+                    self.state = State::After;
+                }
                 let keep = match self.state {
                     State::Status => self.held.len(),
                     _ => marks.iter().map(|mark| partial(&self.held, mark.as_bytes())).max().unwrap_or(0),
@@ -243,6 +250,20 @@ mod tests {
         let line = format!("{}abc{}1", marks.begin, marks.end);
         let mut filter = Filter::new(marks, Show::Command);
         assert_eq!(collect(&mut filter, line.as_bytes(), 5).0, b"abc");
+        assert_eq!(filter.status(), None);
+    }
+
+    #[test]
+    fn an_endless_status_is_not_kept() {
+        let marks = Marks::new(1);
+        assert!(marks.stop.len() + 8 < LONGEST_STATUS);
+        let mut filter = Filter::new(marks.clone(), Show::Command);
+        filter.feed(format!("{}abc{}", marks.begin, marks.end).as_bytes());
+        for _ in 0..100 {
+            filter.feed(&[b'1'; 10]);
+            assert!(filter.held.len() <= LONGEST_STATUS);
+        }
+        filter.feed(marks.stop.as_bytes());
         assert_eq!(filter.status(), None);
     }
 }

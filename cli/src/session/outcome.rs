@@ -181,6 +181,15 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
     }
 }
 
+/// As [`judge`], for the Stile in the VM `outer`, which did not fail itself.
+pub fn judge_inner(outer: &str, story: &Story, exec: Exec, names: &[String]) -> (u8, Option<String>) {
+    match judge(&End::Emulator(None), story, exec, names) {
+        // No emulator of its own can have failed: the operator turned its VM off.
+        (exit::EMULATOR, _) => (exit::GUEST, Some(format!("{outer} was turned off before its VMs ended"))),
+        (status, message) => (status, message.map(|message| format!("in {outer}: {message}"))),
+    }
+}
+
 /// A number of times in words.
 pub fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
@@ -244,6 +253,16 @@ mod tests {
         assert_eq!(status(&QUIET_END, &story(&[Fate::Off, Fate::Exited(3)], Some(1)), Exec::None), exit::GUEST);
         let panicked = Story { panic: Some(2), ..off };
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &panicked, Exec::None), exit::HYPERVISOR);
+    }
+
+    #[test]
+    fn a_stile_that_is_turned_off_from_outside_is_no_emulator_s_failure() {
+        let judged = |story: &Story| judge_inner("l1", story, Exec::None, &["vm".into()]);
+        let (status, message) = judged(&story(&[Fate::Running], None));
+        assert_eq!((status, message.as_deref()), (exit::GUEST, Some("l1 was turned off before its VMs ended")));
+        assert_eq!(judged(&story(&[Fate::Off], Some(0))), (exit::OK, None));
+        let (status, message) = judged(&story(&[Fate::Exited(3)], Some(1)));
+        assert!(status == exit::GUEST && message.unwrap().starts_with("in l1: vm ended itself"));
     }
 
     #[test]
