@@ -54,6 +54,20 @@ pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Text that a terminal shows as it is: control characters are escaped. It may come from a guest's disk, or from a file
+/// that others wrote.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\t' {
+            printable.extend(letter.escape_debug());
+        } else {
+            printable.push(letter);
+        }
+    }
+    printable
+}
+
 /// Whether the user lets terminals have colours (no-color.org).
 pub fn may_colour() -> bool {
     wants_colour(std::env::var_os("NO_COLOR").as_deref())
@@ -113,6 +127,11 @@ mod tests {
     fn colours_can_be_switched_off() {
         let colours = [None, Some(""), Some("1"), Some("0")].map(|value| wants_colour(value.map(OsStr::new)));
         assert_eq!(colours, [true, true, false, false]);
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\tü\x1b]0;x\x07\n\u{9b}2J"), "a\tü\\u{1b}]0;x\\u{7}\\n\\u{9b}2J");
     }
 
     #[test]

@@ -87,6 +87,9 @@ fn tell(error: &anyhow::Error) {
         // They begin with the file's name.
         Some(mistakes) => out::note(mistakes.render(std::io::stderr().is_terminal() && out::may_colour())),
         None if exit::status_of(error) == exit::UNREAD => {}
-        None => out::note(format_args!("stile: {error:#}")),
+        None => {
+            let lines: Vec<_> = format!("stile: {error:#}").lines().map(out::printable).collect();
+            out::note(lines.join("\n"));
+        }
     }
 }

@@ -188,3 +188,9 @@ fn interrupts_of_an_arm_vm() {
         assert!(says.starts_with("virtual, although") && says.contains(why), "{says}");
     }
 }
+
+#[test]
+fn values_fake_no_other_lines() {
+    let text = explain(&config("[[vm]]\nkernel = \"debian\"\nappend = \"a\\n  initrd         none\\u001b[2J\"\n"), &[], None);
+    assert!(text.contains("  command line   a\\n  initrd         none\\u{1b}[2J"), "{text}");
+}

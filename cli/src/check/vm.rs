@@ -12,13 +12,15 @@ use super::timer;
 use crate::{
     config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
     image::VmPlan,
+    out,
 };
 
 /// Explains the `index`th virtual machine of `machine`, which gets this CPU time.
 pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_time: &str, plan: Option<&VmPlan>) {
     let (arch, vm) = (machine.arch, &machine.vms[index]);
     line(text, &format!("\nVM {index}: {}", vm.name));
-    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
+    // Values come from the configuration: none may look like another line.
+    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{}", out::printable(value)));
     let kernel = match &vm.kernel {
         KernelSource::File(path) => path.display().to_string(),
         KernelSource::Debian(kernel) => kernel.word().to_owned(),
