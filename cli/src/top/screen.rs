@@ -213,7 +213,8 @@ pub fn run(mut source: Source, first: Sample, args: &TopArgs, interval: Duration
 }
 
 fn restore() {
-    ratatui::restore();
+    // The terminal may be closed: a message to it would be a panic.
+    let _ = ratatui::try_restore();
     // The table has no cursor.
     let _ = crossterm::execute!(io::stdout(), crossterm::cursor::Show);
 }
