@@ -39,9 +39,9 @@ pub struct TopArgs {
 /// `stile trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// The machine.
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::machines))]
-    pub machine: String,
+    /// The machine, and after a slash the VM; all VMs by default.
+    #[arg(value_name = "NAME[/VM]", add = ArgValueCandidates::new(complete::machines_and_vms))]
+    pub target: String,
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -65,8 +65,8 @@ pub struct TraceArgs {
 /// `stile report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// A running machine, which is recorded, or a file of `stile trace --format json`.
-    #[arg(value_name = "NAME|FILE")]
+    /// A running machine, and after a slash the VM, which is recorded; or a file of `stile trace --format json`.
+    #[arg(value_name = "NAME[/VM]|FILE")]
     pub source: PathBuf,
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]

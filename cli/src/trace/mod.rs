@@ -14,15 +14,16 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::args::TraceArgs;
 use crate::config::Arch;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
+use crate::control::name;
 use crate::control::protocol::{Reply, Request};
 use crate::session::{catalogue, records};
-use crate::{exit, out};
+use crate::{exit, out, replaced};
 pub use format::Format;
 use model::{Event, Trace};
 pub use perfetto::tracks_and_arrows;
@@ -32,11 +33,12 @@ pub use perfetto::tracks_and_arrows;
 /// # Errors
 /// The machine or VM does not exist; it refuses; the file can't be written.
 pub fn trace(args: &TraceArgs) -> Result<u8> {
-    let mut recorder = Recorder::open(&args.machine, args.vm.as_deref())?;
-    let mut file = File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))?;
+    // Before the recording, which would be lost.
+    replaced::check(&args.output)?;
+    let mut recorder = Recorder::open(&args.target, args.vm.as_deref())?;
     let mut trace = recorder.record(Duration::from_secs_f64(args.seconds))?;
-    trace.keep(args.vm.as_deref(), args.reason.as_deref());
-    write(&trace, args.format, &mut file).with_context(|| format!("writing {}", args.output.display()))?;
+    trace.keep(recorder.vm.as_deref(), args.reason.as_deref());
+    replaced::write(&args.output, |file| write(&trace, args.format, file))?;
     if args.json {
         out::line(json::summary(&trace))?;
     } else {
@@ -49,14 +51,20 @@ pub fn trace(args: &TraceArgs) -> Result<u8> {
 pub struct Recorder {
     connection: Connection,
     arch: Arch,
+    /// Only this VM's events are wanted.
+    vm: Option<String>,
 }
 
 impl Recorder {
-    /// Connects to a running machine, for events of `vm` or of all VMs.
+    /// Connects to a running machine, given as `NAME` or `NAME/VM`, for events of `vm` or of all VMs.
     ///
     /// # Errors
-    /// The machine or VM does not exist.
-    pub fn open(machine: &str, vm: Option<&str>) -> Result<Self> {
+    /// The machine or VM does not exist; both arguments name a VM.
+    pub fn open(target: &str, vm: Option<&str>) -> Result<Self> {
+        let (machine, vm) = match (name::split(target), vm) {
+            ((_, Some(_)), Some(_)) => return Err(exit::usage(format!("{target} names a VM already; expected no --vm"))),
+            ((machine, named), vm) => (machine, named.or(vm)),
+        };
         let mut connection = Connection::open(&Directory::open()?, machine)?;
         let status = connection.status()?;
         if let Some(name) = vm
@@ -65,16 +73,16 @@ impl Recorder {
             let names: Vec<&str> = status.vms.iter().map(|vm| vm.name.as_str()).collect();
             return Err(exit::usage(format!("there is no VM called {name}; the VMs are {}", names.join(", "))));
         }
-        Ok(Self { connection, arch: status.arch })
+        Ok(Self { connection, arch: status.arch, vm: vm.map(str::to_owned) })
     }
 
-    /// Records the events of `vm`, or all, and returns them as JSON lines.
+    /// Records the events, and returns them as JSON lines.
     ///
     /// # Errors
     /// The machine refuses, or ends.
-    pub fn json(&mut self, duration: Duration, vm: Option<&str>) -> Result<String> {
+    pub fn json(&mut self, duration: Duration) -> Result<String> {
         let mut trace = self.record(duration)?;
-        trace.keep(vm, None);
+        trace.keep(self.vm.as_deref(), None);
         let mut lines = Vec::new();
         json::write(&trace, &mut lines)?;
         Ok(String::from_utf8(lines)?)
