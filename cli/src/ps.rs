@@ -9,28 +9,31 @@ use crate::control::directory::Directory;
 use crate::control::protocol::Status;
 use crate::{exit, out};
 
-/// Lists the machines that run, and their VMs.
+/// Lists the machines that run, and their VMs. The status is [`exit::FAILURE`] if there are machines, and none answers.
 ///
 /// # Errors
 /// The directory of control sockets can't be read, or output can't be written.
 pub fn ps(args: &PsArgs) -> Result<u8> {
     let directory = Directory::open()?;
-    let mut machines = Vec::new();
+    let (mut machines, mut silent) = (Vec::new(), false);
     for name in directory.machines()? {
         // Skip a machine that is just ending or does not answer: the others are still shown.
         match Connection::open(&directory, &name).and_then(|mut connection| connection.status()) {
             Ok(status) => machines.push(status),
-            Err(error) => out::note(format_args!("stile: {error:#}")),
+            Err(error) => {
+                silent = true;
+                out::note(format_args!("stile: {error:#}"));
+            }
         }
     }
     if args.json {
         out::line(serde_json::to_string(&machines).context("writing JSON")?)?;
-    } else if machines.is_empty() {
+    } else if machines.is_empty() && !silent {
         out::note("stile: no machine runs");
-    } else {
+    } else if !machines.is_empty() {
         out::line(table(&machines))?;
     }
-    Ok(exit::OK)
+    Ok(if machines.is_empty() && silent { exit::FAILURE } else { exit::OK })
 }
 
 /// A row for each VM.

@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::directory::Directory;
+use super::name;
 use super::protocol::{self, Reply, Request, Status, VERSION};
+use crate::exit;
 
 /// Time-out for a machine's answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -29,8 +31,19 @@ impl Connection {
     /// # Errors
     /// It does not run, refuses, or does not answer.
     pub fn open(directory: &Directory, name: &str) -> Result<Self> {
-        let stream = directory.connect(name)?;
-        stream.set_read_timeout(Some(ANSWER)).context("setting up the control socket")?;
+        Self::open_within(directory, name, ANSWER)
+    }
+
+    /// Connects to a machine, which answers each request within `limit`.
+    ///
+    /// # Errors
+    /// See [`Connection::open`].
+    pub fn open_within(directory: &Directory, name: &str, limit: Duration) -> Result<Self> {
+        if let Err(expected) = name::check(name) {
+            return Err(exit::usage(format!("\"{name}\" is not a machine's name; {expected}")));
+        }
+        let stream = directory.connect(name, limit)?;
+        stream.set_read_timeout(Some(limit)).context("setting up the control socket")?;
         let replies = BufReader::new(stream.try_clone().context("sharing the control socket")?);
         let mut connection = Self { name: name.to_owned(), replies, stream };
         connection.send(&Request::Hello { version: VERSION })?;

@@ -5,13 +5,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tempfile::NamedTempFile;
 
 use super::name;
@@ -151,9 +154,9 @@ impl Directory {
     /// Connects to a machine.
     ///
     /// # Errors
-    /// No machine of this name runs.
-    pub fn connect(&self, name: &str) -> Result<UnixStream> {
-        match UnixStream::connect(self.socket(name)) {
+    /// No machine of this name runs, or it accepts no connection within `limit`.
+    pub fn connect(&self, name: &str, limit: Duration) -> Result<UnixStream> {
+        match reach(&self.socket(name), limit) {
             Ok(stream) => Ok(stream),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 let names = self.machines()?;
@@ -164,6 +167,7 @@ impl Directory {
                     similar(name, names.iter().map(String::as_str)).map_or(String::new(), |guess| format!(" (did you mean {guess}?)"));
                 Err(exit::usage(format!("no machine called {name} runs{guess}; running: {}", names.join(", "))))
             }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("{name} accepts no connections: its process hangs"),
             Err(error) => Err(error).with_context(|| format!("connecting to {name}")),
         }
     }
@@ -184,7 +188,8 @@ impl Directory {
     /// Whether no machine listens at a name's socket; a stale one is removed. The lock is held.
     fn is_free(&self, name: &str) -> Result<bool> {
         let path = self.socket(name);
-        match UnixStream::connect(&path) {
+        // Others wait for the lock.
+        match reach(&path, Duration::from_millis(1)) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -205,9 +210,25 @@ impl Directory {
     }
 }
 
+/// Connects to a socket.
+///
+/// # Errors
+/// As [`UnixStream::connect`]; [`ErrorKind::WouldBlock`] if its queue of connections stays full for so long.
+fn reach(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The limit applies to a connect, too (socket(7)).
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    connect(&socket, &address)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(UnixStream::from(socket))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let dir = tempfile::tempdir().unwrap();
@@ -240,6 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_accepts_no_connections_blocks_no_other() {
+        let (_dir, directory) = directory();
+        let claim = directory.claim(Some("stuck")).unwrap();
+        // Until its queue is full.
+        let mut waiting = Vec::new();
+        while let Ok(stream) = reach(&claim.path, Duration::from_millis(1)) {
+            waiting.push(stream);
+        }
+        let _other = directory.claim(Some("web")).unwrap();
+        assert_eq!(directory.machines().unwrap(), ["stuck", "web"]);
+        assert!(directory.claim(Some("stuck")).is_err());
+    }
+
+    #[test]
     fn generated_names_differ() {
         let (_dir, directory) = directory();
         let claims: Vec<Claim> = (0..20).map(|_| directory.claim(None).unwrap()).collect();
@@ -259,9 +294,9 @@ mod tests {
     #[test]
     fn stale_sockets_are_detected() {
         let (_dir, directory) = directory();
-        assert!(directory.connect("web").unwrap_err().to_string().starts_with("no machine runs"));
+        assert!(directory.connect("web", LIMIT).unwrap_err().to_string().starts_with("no machine runs"));
         let _claim = directory.claim(Some("db")).unwrap();
-        assert!(directory.connect("web").unwrap_err().to_string().ends_with("running: db"));
-        directory.connect("db").unwrap();
+        assert!(directory.connect("web", LIMIT).unwrap_err().to_string().ends_with("running: db"));
+        directory.connect("db", LIMIT).unwrap();
     }
 }

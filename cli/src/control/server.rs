@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 
 use super::directory::Claim;
 use super::protocol::{self, Reply, Request, VERSION};
@@ -25,6 +26,9 @@ const HELLO: Duration = Duration::from_secs(10);
 
 /// Time-out for the last reply.
 const FINISH: Duration = Duration::from_secs(1);
+
+/// Delay before connections are accepted again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A client's number, unique among those of a machine.
 pub type ClientId = u64;
@@ -90,17 +94,37 @@ fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
 fn accept(listener: &UnixListener, peer_uid: PeerUid, report: &(impl Fn(Message) -> bool + Clone + Send + 'static)) {
     let connected = Arc::new(AtomicUsize::new(0));
     for id in 0.. {
-        let Ok((stream, _)) = listener.accept() else { return };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if passes(&error) => {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            Err(_) => return,
+        };
         let (report, place) = (report.clone(), Place::take(&connected));
-        let started = thread::Builder::new().spawn(move || {
-            // A client over the limit is disconnected immediately.
-            let Some(_place) = place else { return };
-            let _ = client(id, stream, peer_uid, &report);
+        let started = thread::Builder::new().spawn(move || match place {
+            Some(_place) => drop(client(id, stream, peer_uid, &report)),
+            None => drop(turn_away(&stream)),
         });
         if started.is_err() {
-            return;
+            thread::sleep(PAUSE);
         }
     }
+}
+
+/// Whether connections can be accepted again soon: a client left, or this process or computer has too many open files.
+fn passes(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::CONNABORTED | Errno::INTR))
+}
+
+/// Refuses a client for which there is no place.
+fn turn_away(stream: &UnixStream) -> io::Result<()> {
+    // A client that is disconnected before it has sent its request does not read the reply.
+    stream.set_read_timeout(Some(FINISH))?;
+    protocol::read::<Request>(&mut BufReader::new(stream))?;
+    let message = format!("{CLIENTS} clients are connected: end one of them");
+    protocol::write(&mut &*stream, &Reply::Refused { message })
 }
 
 /// A place out of [`CLIENTS`], freed when dropped.
@@ -148,10 +172,10 @@ fn client(id: ClientId, stream: UnixStream, peer_uid: PeerUid, report: &impl Fn(
     let (replies, queue) = sync_channel(WAITING);
     let mut writer = stream.try_clone()?;
     let (done, written) = sync_channel(0);
-    let writing = thread::spawn(move || {
+    let writing = thread::Builder::new().spawn(move || {
         write(&mut writer, &queue);
         drop(done);
-    });
+    })?;
     let connected = Client { replies, stream: stream.try_clone()?, written };
     connected.send(Reply::Hello { version: VERSION });
     if !report(Message::Connected(id, connected)) {
@@ -245,6 +269,19 @@ mod tests {
         }
         drop((first, first_replies));
         assert!(matches!(messages.recv().unwrap(), Message::Gone(id) if id == first_id));
+    }
+
+    #[test]
+    fn a_client_too_many_is_told() {
+        let (_dir, messages, connect) = serve_as(own);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect()).collect();
+        for (_, stream) in &mut clients {
+            hello(stream, VERSION);
+            assert!(matches!(messages.recv().unwrap(), Message::Connected(..)));
+        }
+        let (mut replies, mut stream) = connect();
+        hello(&mut stream, VERSION);
+        assert!(refusal(&mut replies).contains("64 clients are connected"));
     }
 
     #[test]
