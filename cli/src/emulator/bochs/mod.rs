@@ -87,12 +87,12 @@ impl Pc {
         let mut text = format!(
             "cpu: model={cpu}, count={cpus}, ips=100000000, reset_on_triple_fault=0\n\
              memory: guest={memory}, host={host}\n\
-             romimage: file={share}/BIOS-bochs-latest, options=fastboot\n\
-             vgaromimage: file={share}/vgabios.bin\n\
+             romimage: file=\"{share}/BIOS-bochs-latest\", options=fastboot\n\
+             vgaromimage: file=\"{share}/vgabios.bin\"\n\
              vga: extension=vbe, update_freq=5, realtime=0\n\
              clock: sync=none, time0=utc\n\
              boot: cdrom\n\
-             ata0-master: type=cdrom, path={image}, status=inserted\n\
+             ata0-master: type=cdrom, path=\"{image}\", status=inserted\n\
              com1: enabled=1, mode=socket-client, dev=127.0.0.1:{port}\n\
              display_library: nogui\n\
              log: /dev/null\n\
@@ -120,7 +120,7 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     iso::write(image, &pc.boot, &iso)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening for the serial line")?;
     let configuration = files.path().join("bochsrc");
-    let text = pc.configuration(&iso.to_string_lossy(), &bochs.dir.to_string_lossy(), listener.local_addr()?.port());
+    let text = pc.configuration(quotable(&iso, "TMPDIR")?, quotable(&bochs.dir, "STILE_CACHE")?, listener.local_addr()?.port());
     fs::write(&configuration, text).with_context(|| format!("writing {}", configuration.display()))?;
 
     let mut command = Command::new(&bochs.program);
@@ -135,6 +135,18 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     let line = line::connection(&listener, &mut emulator)?;
     let input = line.try_clone().context("sharing the serial line")?;
     Ok((emulator, Pipes { input: Box::new(input), output: Box::new(line), errors: Box::new(errors) }))
+}
+
+/// A path as text that Bochs' configuration can have within quotes. `variable` sets its directory.
+///
+/// # Errors
+/// Bochs would understand another path.
+fn quotable<'p>(path: &'p Path, variable: &str) -> Result<&'p str> {
+    // A variable, the quote's end, the line's end, and parameters without the empty ones between them.
+    let fits = |text: &&str| !text.contains(['$', '"', '\n']) && !text.contains(",,");
+    path.to_str().filter(fits).ok_or_else(|| {
+        exit::usage(format!("{}: Bochs can't read a path with $, \" or ,, in it: set {variable} to another directory", path.display()))
+    })
 }
 
 /// Filters Bochs' messages: only panics are passed on, except for the shutdown requested by Stile.
@@ -179,12 +191,12 @@ mod tests {
             extra: vec!["magic_break: enabled=0".into()],
             counts: None,
         };
-        let text = pc.configuration("/a/stile.iso", "/share", 4444);
+        let text = pc.configuration("/a, #b/stile.iso", "/share", 4444);
         for line in [
             "cpu: model=corei7_skylake_x, count=2, ips=100000000, reset_on_triple_fault=0",
             "memory: guest=1025, host=1025",
-            "romimage: file=/share/BIOS-bochs-latest, options=fastboot",
-            "ata0-master: type=cdrom, path=/a/stile.iso, status=inserted",
+            "romimage: file=\"/share/BIOS-bochs-latest\", options=fastboot",
+            "ata0-master: type=cdrom, path=\"/a, #b/stile.iso\", status=inserted",
             "com1: enabled=1, mode=socket-client, dev=127.0.0.1:4444",
             "magic_break: enabled=0",
         ] {
@@ -192,6 +204,14 @@ mod tests {
         }
         let large = Pc { memory: 5 << 30, ..pc }.configuration("/a/stile.iso", "/share", 4444);
         assert!(large.contains("memory: guest=6144, host=2048, block_size=8192\n"), "Bochs takes no more");
+    }
+
+    #[test]
+    fn paths_that_bochs_can_t_read_are_refused() {
+        assert_eq!(quotable(Path::new("/a b,#c"), "TMPDIR").unwrap(), "/a b,#c");
+        for path in ["/$HOME", "/a\"b", "/a,,b"] {
+            assert!(quotable(Path::new(path), "TMPDIR").unwrap_err().to_string().contains("set TMPDIR"), "{path}");
+        }
     }
 
     #[test]
