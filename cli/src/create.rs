@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use stile_blob::Blob;
 
-use crate::args::{CreateArgs, MachineArgs};
+use crate::args::CreateArgs;
+use crate::config::{Flags, MachineConfig};
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::protocol::{Reply, Request, State};
@@ -36,17 +37,17 @@ struct Done<'a> {
 pub fn run(args: &CreateArgs) -> Result<u8> {
     let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
     let status = connection.status()?;
-    let machine = MachineArgs {
-        config: Some(args.file.clone()),
+    let flags = Flags {
         arch: Some(status.arch.name().to_owned()),
         // Stile knows which CPUs there are.
-        smp: Some(stile_board::MAX_CPUS as i64),
-        ..MachineArgs::default()
+        machine_cpus: Some(stile_board::MAX_CPUS as i64),
+        vms_only: true,
+        ..Flags::default()
     };
     let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
     let terminal = (terminal.as_deref().unwrap_or("linux"), (0, 0), true);
     let options = Options { report_exits: false, seed: image::Seed::Random, terminal };
-    let config = machine::configure(&machine)?;
+    let config = MachineConfig::load(Some(&args.file), &flags)?;
     if config.vms.iter().any(|vm| !vm.served.is_empty()) {
         return Err(exit::usage(format!(
             "{}: served devices can be given only to VMs of the configuration that `run` starts with",

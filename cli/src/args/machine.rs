@@ -123,6 +123,7 @@ impl MachineArgs {
             networks: self.net.clone(),
             shares: self.share.clone(),
             inside: false,
+            vms_only: false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Disks, networks and shared folders of virtual machines: devices that the emulated machine gets for them.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use stile_board::MAX_FUNCTIONS;
@@ -67,6 +69,12 @@ impl NetworkDraft {
     }
 
     fn resolve(&self, mistakes: &mut Vec<Mistake>) -> Option<Network> {
+        // A comma would separate words of the command line.
+        if let Some(given) = self.bridge.iter().chain(&self.forwards).find(|given| given.value.contains(',')) {
+            let what = format!("\"{}\" has a comma", given.value);
+            mistakes.push(Mistake::new(given.place.clone(), what).expected("one port or bridge in each text"));
+            return None;
+        }
         let words = match &self.bridge {
             Some(bridge) => vec![format!("bridge={}", bridge.value)],
             None => vec!["user".to_owned()],
@@ -104,6 +112,24 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mi
     vm.disks = draft.disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
     vm.networks = draft.networks.iter().filter_map(|network| network.resolve(mistakes)).collect();
     vm.folders = folders::resolve(&draft.folders, &vm.kernel, folder, mistakes);
+}
+
+/// Checks that each port of this machine leads to one virtual machine only. `drafts` and `vms` are in the same order.
+pub fn check_ports(drafts: &[VmDraft], vms: &[VmConfig], mistakes: &mut Vec<Mistake>) {
+    let mut leads_to: BTreeMap<u16, &str> = BTreeMap::new();
+    for (draft, vm) in drafts.iter().zip(vms) {
+        for given in draft.networks.iter().flat_map(|network| &network.forwards) {
+            // Others are reported already.
+            let Some(port) = given.value.split_once(':').and_then(|(host, _)| host.parse().ok()) else { continue };
+            match leads_to.entry(port) {
+                Entry::Occupied(other) => {
+                    let what = format!("port {port} leads to {} already", other.get());
+                    mistakes.push(Mistake::new(given.place.clone(), what).expected("another port"));
+                }
+                Entry::Vacant(entry) => drop(entry.insert(&vm.name)),
+            }
+        }
+    }
 }
 
 /// Assigns an unused PCI function to each of a machine's disks, networks and shared folders. Those of a virtual machine follow the
@@ -164,6 +190,13 @@ mod tests {
         says("[[vm.disk]]\nfiel = \"a\"", "unknown key \"fiel\" in [[vm.disk]]");
         says("[[vm.net]]\nforward = [\"22\"]", "forward=22");
         says("[[vm.net]]\nbridge = \"lan0\"\nforward = [\"2222:22\"]", "forward");
+        says("[[vm.net]]\nforward = [\"2222:22,forward=23:23,served\"]", "has a comma");
+        says("[[vm.net]]\nbridge = \"lan0,served\"", "has a comma");
+        says("[[vm.net]]\nforward = [\"2222:22\", \"2222:23\"]", "port 2222 leads to vm0 already; expected another port");
+        says(
+            "[[vm.net]]\nforward = [\"80:80\"]\n[[vm]]\nkernel = \"debian\"\n[[vm.net]]\nforward = [\"80:80\"]\nserved = true",
+            "leads to vm0 already",
+        );
         says(&"[[vm.net]]\n".repeat(9), "there are 9 disks, networks and shared folders");
         let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n[[vm.net]]\n";
         assert!(read(other).unwrap_err().contains("no disks, networks and shared folders yet"));

@@ -53,11 +53,16 @@ pub struct Flags {
     pub shares: Vec<Folder>,
     /// Not a flag: the machine is a virtual machine that runs Stile.
     pub inside: bool,
+    /// Not a flag: the settings of the machine are these flags' alone, not the file's.
+    pub vms_only: bool,
 }
 
 impl Flags {
     /// Overrides the settings of `draft` with the flags.
     pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
+        if self.vms_only {
+            *draft = Draft { vms: std::mem::take(&mut draft.vms), ..Draft::default() };
+        }
         over(&mut draft.arch, &self.arch, "--arch");
         over(&mut draft.cpus, &self.machine_cpus, "--smp");
         over(&mut draft.memory, &self.machine_memory, "--machine-memory");

@@ -4,6 +4,9 @@ use std::{fmt, ops::Range, path::Path};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
+/// Maximum length in bytes of a word with a similar one.
+const LONGEST_WORD: usize = 64;
+
 /// Place of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -71,8 +74,12 @@ impl Mistake {
     }
 }
 
-/// The nearest word of `known` to `written`, if one is similar.
+/// The nearest word of `known` to `written`, if one is similar; none of a text that is no word.
 pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    // Their distance would take minutes for megabytes.
+    if written.len() > LONGEST_WORD {
+        return None;
+    }
     let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
     known
         .into_iter()
@@ -106,6 +113,12 @@ impl Mistakes {
     /// The number of mistakes.
     pub fn count(&self) -> usize {
         self.list.len()
+    }
+
+    /// The first mistake, with its place, in one line.
+    pub fn first(&self) -> String {
+        let first = self.list.first().map(|mistake| self.render_one(mistake, false)).unwrap_or_default();
+        first.lines().next().unwrap_or_default().to_owned()
     }
 
     /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a

@@ -86,6 +86,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         vms.push(vm);
     }
 
+    devices::check_ports(&draft.vms, &vms, mistakes);
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, &mut vms, mistakes);
     if let Some(Service { draft, disks, networks, serves }) = service::take(&draft.vms, &mut vms, mistakes) {

@@ -444,3 +444,21 @@ fn stile_in_a_vm_has_its_own_machine() {
         assert!(found.contains(mistake), "{text}: {found}");
     }
 }
+
+#[test]
+fn a_machine_s_settings_can_be_ignored() {
+    let flags = Flags { arch: Some("x86_64".into()), machine_cpus: Some(4), vms_only: true, ..Flags::default() };
+    let text = "[machine]\narch = \"aarch64\"\nmemory = \"64M\"\ncpu = \"cortex-a57\"\n[[vm]]\nkernel = \"Image\"\n";
+    let config = MachineConfig::from_text("machine.toml", text, folder().path(), &flags).expect("a machine");
+    assert_eq!((config.memory, config.cpus, &config.cpu_model[..]), (None, 4, Arch::X86_64.default_cpu_model()));
+}
+
+#[test]
+fn the_first_error_of_a_nested_machine_is_named() {
+    let folder = folder();
+    fs::write(folder.path().join("inner.toml"), "[[vm]]\nkernel = \"Image\"\nmemory = \"512\"\nvcpus = 0\n").expect("a file");
+    let text = "[[vm]]\nnested = true\nkernel = \"stile:inner.toml\"\n";
+    let said = MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default()).expect_err("two mistakes").to_string();
+    assert!(said.contains("inner.toml:3:10: \"512\" is not a size") && said.contains("inner.toml` shows all)"), "{said}");
+    assert!(!said.contains("\\n"), "{said}");
+}

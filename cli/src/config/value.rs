@@ -194,7 +194,11 @@ fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Pa
             None
         }
         Err(inner) => {
-            mistakes.push(wrong(given, format!("its machine has errors:\n{inner}")));
+            let more = match path {
+                Some(path) if inner.count() > 1 => format!(" (`stile check {}` shows all)", path.display()),
+                _ => String::new(),
+            };
+            mistakes.push(wrong(given, format!("its machine has an error: {}{more}", inner.first())));
             None
         }
     }
