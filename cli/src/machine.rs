@@ -144,10 +144,16 @@ pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) ->
 /// `stile check`: explains the machine.
 ///
 /// # Errors
-/// The configuration has a mistake, a kernel can't be booted, or an image can't be shared.
+/// The configuration has a mistake, a kernel can't be booted, or an image can't be used or shared.
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = configure(&args.machine)?;
     disk::sharing::check(&config)?;
+    for drive in config.vms.iter().flat_map(|vm| &vm.disks).filter(|drive| drive.file.exists()) {
+        match drive.inspect(true) {
+            Err(error) if exit::status_of(&error) != exit::LACKING => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
     let plans = plans_at_hand(&config)?;
     out::line(crate::check::explain(&config, &plans, None).trim_end())?;
     Ok(exit::OK)

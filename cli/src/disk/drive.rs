@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -69,13 +70,28 @@ impl Drive {
     /// The file is missing, not regular, not accessible, in use, damaged, or of another format. The error includes the
     /// remedy.
     pub fn check(&self) -> Result<&'static str> {
+        self.inspect(false)
+    }
+
+    /// As [`Drive::check`], of an image that may be `in_use`: its contents change meanwhile, and are not checked.
+    ///
+    /// # Errors
+    /// See [`Drive::check`].
+    pub fn inspect(&self, in_use: bool) -> Result<&'static str> {
         let name = self.file.display();
         let refuse = |what: String| Err(exit::usage(format!("disk: {name} {what}")));
+        // Opening a pipe would wait for its other end.
+        if let Ok(kind) = self.file.metadata().map(|about| about.file_type())
+            && !(kind.is_file() || kind.is_dir() || kind.is_block_device())
+        {
+            return refuse("is neither a file nor a block device; expected an image".into());
+        }
         match OpenOptions::new().read(true).write(!self.read_only).open(&self.file) {
             Ok(file) if file.metadata().is_ok_and(|about| about.is_dir()) => return refuse("is a directory; expected an image".into()),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return refuse(format!("does not exist: `stile disk create {name}` makes a disk"));
+                let options = if name.to_string().contains(',') { "; options are readonly, format=raw and served" } else { "" };
+                return refuse(format!("does not exist: `stile disk create {name}` makes a disk{options}"));
             }
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return refuse("is a directory; expected an image".into()),
             Err(error)
@@ -85,7 +101,7 @@ impl Drive {
             }
             Err(error) => return refuse(format!("can't be read: {error}")),
         }
-        let about = match about(&self.file, self.format) {
+        let about = match about(&self.file, self.format, in_use) {
             Ok(about) => about,
             Err(error) if exit::status_of(&error) == exit::LACKING => return Err(error),
             Err(error) => return refuse(remedy(&format!("{error:#}"), self.format)),
@@ -109,6 +125,7 @@ impl Drive {
             return refuse(format!("is marked as corrupt: try `qemu-img check -r all {name}` on a copy"));
         }
         if format == "qcow2"
+            && !in_use
             && let Err(error) = qemu_img::check(&self.file)
         {
             return refuse(remedy(&format!("{error:#}"), Some(format)));
@@ -141,8 +158,9 @@ struct Flags {
     data_file: Option<String>,
 }
 
-fn about(file: &Path, format: Option<&str>) -> Result<About> {
+fn about(file: &Path, format: Option<&str>, in_use: bool) -> Result<About> {
     let mut options = vec!["info", "--output=json"];
+    options.extend(in_use.then_some("-U"));
     options.extend(format.into_iter().flat_map(|format| ["-f", format]));
     Ok(serde_json::from_slice(&qemu_img::run(&options, &[file])?)?)
 }
@@ -179,6 +197,11 @@ mod tests {
         let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false };
         assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
         assert!(says(drive(dir.path())).contains("is a directory"));
+        assert!(says(drive(&dir.path().join("none,readonyl"))).ends_with("options are readonly, format=raw and served"));
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(says(drive(&pipe)).contains("neither a file nor a block device"));
+        assert!(says(drive(Path::new("/dev/null"))).contains("neither a file nor a block device"));
     }
 
     #[test]
