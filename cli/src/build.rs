@@ -5,25 +5,32 @@ use std::io::Write;
 use anyhow::{Context, Result};
 
 use crate::args::{BuildArgs, MachineArgs};
-use crate::config::{Arch, units};
+use crate::config::{Arch, MachineConfig, units};
 use crate::emulator::bochs;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::{cleanup, exit, out, replaced};
 
-/// Makes a machine that is not emulated by this command.
+/// Reads the configuration of a machine that is not emulated by this command.
 ///
 /// # Errors
-/// A mistake in the configuration, a setting that only emulated machines support, or a failed fetch or build.
-pub fn machine(args: &MachineArgs) -> Result<Machine> {
-    let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
+/// A mistake in the configuration, or a setting that only emulated machines support.
+pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     let config = machine::configure(args)?;
     if config.vms.iter().any(|vm| vm.emulated_functions() != 0) {
         let what =
             "disks, networks and shared folders are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
         return Err(exit::usage(what));
     }
-    machine::make(config, &options)
+    Ok(config)
+}
+
+/// Makes the machine of [`configure`].
+///
+/// # Errors
+/// A failed fetch or build.
+pub fn machine(config: MachineConfig) -> Result<Machine> {
+    machine::make(config, &Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) })
 }
 
 /// Makes the image, and prints how to start it.
@@ -32,7 +39,7 @@ pub fn machine(args: &MachineArgs) -> Result<Machine> {
 /// A mistake in the configuration; a failed fetch, build or write.
 pub fn build(args: &BuildArgs) -> Result<u8> {
     replaced::check(&args.output)?;
-    let machine = machine(&args.machine)?;
+    let machine = machine(configure(&args.machine)?)?;
     let path = args.output.display();
     match machine.config.arch {
         Arch::Aarch64 => replaced::write(&args.output, |file| Ok(file.write_all(&machine.image.bytes)?))?,

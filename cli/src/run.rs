@@ -1,5 +1,6 @@
 //! `stile run`: starts Stile and its VMs on the emulator.
 
+use std::fs;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
@@ -39,18 +40,15 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         terminal: (terminal.as_deref().unwrap_or("linux"), size, keyboard),
     };
     let config = machine::configure(&args.machine)?;
+    check(args, config.arch)?;
     let functions = Functions::new(&config)?;
     let Machine { config, image, guests, memory } = machine::make(config, &options)?;
-    if config.arch == Arch::X86_64 && !args.qemu_arg.is_empty() {
-        return Err(exit::usage("--qemu-arg: Bochs emulates x86_64, not QEMU; expected lines of its configuration, by --machine-option"));
-    }
     // After reading the configuration, so that its mistakes are reported on any machine.
     emulator::ensure(config.arch)?;
     let signals = session::catch_signals()?;
     drop(until_signals);
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     let firmware = match args.uefi {
-        true if config.arch == Arch::X86_64 => return Err(exit::usage("--uefi: Stile does not start from UEFI firmware on x86_64 yet")),
         true => {
             stick::write(file.as_file_mut(), &image.bytes).context("writing the image")?;
             Some(debian::kernel(DebianKernel::Edk2, Freshness::Weekly)?.kernel)
@@ -94,4 +92,25 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         detached: detached.is_some(),
     };
     session::run(request, signals)
+}
+
+/// Checks what would fail after minutes of fetching and building.
+///
+/// # Errors
+/// An option is not for this architecture, the name is taken, or the logs' directory can't be made.
+fn check(args: &RunArgs, arch: Arch) -> Result<()> {
+    if arch == Arch::X86_64 && !args.qemu_arg.is_empty() {
+        return Err(exit::usage("--qemu-arg: Bochs emulates x86_64, not QEMU; expected lines of its configuration, by --machine-option"));
+    }
+    if arch == Arch::X86_64 && args.uefi {
+        return Err(exit::usage("--uefi: Stile does not start from UEFI firmware on x86_64 yet"));
+    }
+    if let Some(dir) = &args.session.log {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    }
+    // Released at once: clients would wait until the machine runs. A detached machine's name was checked before.
+    if args.session.name.is_some() && !args.detach {
+        drop(session::claim(args.session.name.as_deref())?);
+    }
+    Ok(())
 }

@@ -31,10 +31,16 @@ const NETBOOT: &str = "stile.efi";
 /// # Errors
 /// A mistake in the configuration; a failed fetch, build or write; for a CD-ROM, xorriso is missing.
 pub fn image(args: &ImageArgs) -> Result<u8> {
-    let machine = build::machine(&args.machine)?;
-    if machine.config.arch != Arch::Aarch64 {
+    let config = build::configure(&args.machine)?;
+    if config.arch != Arch::Aarch64 {
         return Err(exit::usage("media for UEFI firmware can be made for aarch64 only; `stile build` writes a CD-ROM for x86_64"));
     }
+    if let Some(output) = &args.output {
+        replaced::check(output)?;
+        // No device.
+        replaced::target(output)?;
+    }
+    let machine = build::machine(config)?;
     let program = &machine.image.bytes;
     let (path, size, use_it) = match (&args.netboot, &args.output) {
         (Some(folder), _) => {
