@@ -32,7 +32,7 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
         other => bail!("{machine}: unexpected answer: {other:?}"),
     };
     connection.set_patience(None)?;
-    let raw = Raw::enter(true)?;
+    let raw = Raw::enter(true)?.map(Restored);
     if raw.is_some() {
         out::note(format_args!("stile: console of {first}; Ctrl-a x leaves\r"));
     }
@@ -66,6 +66,15 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
             Ok(None) => bail!("{machine}: the machine is gone"),
             Err(error) => return Err(error).with_context(|| machine.to_owned()),
         }
+    }
+}
+
+/// A terminal that this command shows a console on: it leaves the guest's colours and hidden cursor with raw mode.
+struct Restored(#[expect(dead_code, reason = "dropped")] Raw);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        let _ = show(b"\x1b[0m\x1b[?25h\r\n");
     }
 }
 

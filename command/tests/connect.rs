@@ -99,3 +99,16 @@ fn what_is_no_serial_line_is_said() {
         assert!(notes.contains(what), "{notes}");
     }
 }
+
+#[test]
+fn vms_that_a_board_may_not_have_are_not_mentioned() {
+    let sandbox = Sandbox::new(b"");
+    let (_board, path) = board();
+    let _device = File::open(&path).expect("a device");
+    let output = sandbox.stile(&["connect", &path.to_string_lossy(), "--timeout", "0.1"]).output().expect("it runs");
+    let (status, notes) = end(&output);
+    assert_eq!(status, 124);
+    assert!(notes.contains("time-out") && !notes.contains("vm100"), "{notes}");
+    let output = sandbox.stile(&["connect", &path.to_string_lossy(), "--baud", "0"]).output().expect("it runs");
+    assert_eq!(end(&output).0, 2);
+}

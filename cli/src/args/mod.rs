@@ -38,7 +38,7 @@ pub enum Command {
     Run(RunArgs),
     /// Show the consoles of a board that runs Stile, over a serial line, and type to them.
     ///
-    /// Connect before the board starts: earlier output is lost. Without a configuration the VMs are called vm0 to vm7.
+    /// Connect before the board starts: earlier output is lost. Without a configuration the VMs are called vm0 to vm127.
     #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
     Connect(ConnectArgs),
     /// List the machines that run, and their VMs.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::TypedValueParser;
+use clap::{Args, value_parser};
 use clap_complete::ArgValueCandidates;
 
 use super::machine::MachineArgs;
@@ -71,7 +71,7 @@ pub struct ConnectArgs {
     #[arg(value_name = "CONFIG.toml")]
     pub config: Option<PathBuf>,
     /// The line's speed in bits a second: 8 data bits, no parity, 1 stop bit.
-    #[arg(long, value_name = "SPEED", default_value_t = 115_200)]
+    #[arg(long, value_name = "SPEED", default_value_t = 115_200, value_parser = value_parser!(u32).range(1..))]
     pub baud: u32,
     /// The board's architecture, without a configuration: aarch64 or x86_64.
     #[arg(long, value_name = "ARCH", default_value = "aarch64", value_parser = ARCHITECTURES, hide_possible_values = true)]

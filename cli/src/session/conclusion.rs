@@ -3,7 +3,7 @@
 use super::exits::Shown;
 use super::line::{Line, Vm};
 use super::marks::Filter;
-use super::outcome::{self, End, Exec};
+use super::outcome::{self, End, Exec, Fate};
 use super::{LAST_LINES, LAST_LOG_LINES, Session};
 use crate::exit;
 use crate::out::Unwritable;
@@ -94,8 +94,12 @@ impl Session<'_> {
     }
 
     fn last_lines(&mut self) {
-        for (name, console) in self.names.iter().zip(&self.consoles).filter(|(_, console)| !console.gone) {
+        for (index, (name, console)) in self.names.iter().zip(&self.consoles).enumerate().filter(|(_, (_, console))| !console.gone) {
             let lines = console.tail.lines(LAST_LINES);
+            // Without a configuration, a board has as many VMs as there can be.
+            if lines.is_empty() && self.emulator.is_none() && self.fate(index) == Fate::Waiting {
+                continue;
+            }
             let head = if lines.is_empty() {
                 format!("the console of {name} said nothing")
             } else {
