@@ -45,6 +45,9 @@ pub fn doctor() -> Result<u8> {
             }
         }
     }
+    if missing > 0 {
+        out::line("\n`sudo ./stile setup` installs what is missing")?;
+    }
     out::line(format_args!("\nFor --arch x86_64:"))?;
     for Finding { what, found } in &pc {
         match found {
@@ -101,10 +104,11 @@ fn installed_emulator() -> Result<String, String> {
 /// The first line of a program's version output.
 fn version_of(program: &str) -> Result<String, String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| format!("{program}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match text.lines().next() {
-        Some(line) if output.status.success() => Ok(line.to_owned()),
-        _ => Err(format!("{program} does not say its version")),
+    let first = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().next().map(str::to_owned);
+    match (first(&output.stdout), first(&output.stderr)) {
+        (Some(version), _) if output.status.success() => Ok(version),
+        (_, Some(error)) => Err(format!("{program}: {error}")),
+        (_, None) => Err(format!("{program} does not say its version")),
     }
 }
 
