@@ -77,7 +77,9 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let claim = session::claim(detached.as_deref().or(args.session.name.as_deref()))?;
     // Only clients of the control socket save VMs.
     let memory = match &machine {
-        emulator::Machine::Arm(board) if claim.is_some() => SharedMemory::new(board).context("making the machine's memory")?,
+        emulator::Machine::Arm(board) if claim.is_some() => {
+            SharedMemory::new(board, &args.qemu_arg).context("making the machine's memory")?
+        }
         emulator::Machine::Arm(_) | emulator::Machine::Pc(_) => None,
     };
     let request = Request {

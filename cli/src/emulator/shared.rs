@@ -20,12 +20,13 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes the RAM of a board. `None` for a board whose RAM is divided among nodes or described by the user.
+    /// Makes the RAM of a board. `None` for a board whose RAM is divided among nodes, or described by the user's arguments for the
+    /// emulator.
     ///
     /// # Errors
     /// The file can't be made.
-    pub fn new(board: &Board) -> io::Result<Option<Self>> {
-        if !board.nodes.is_empty() || board.extra.iter().any(|argument| argument == "-m" || argument.contains("mem")) {
+    pub fn new(board: &Board, arguments: &[String]) -> io::Result<Option<Self>> {
+        if !board.nodes.is_empty() || arguments.iter().any(|argument| argument == "-m" || argument.contains("mem")) {
             return Ok(None);
         }
         let file = File::from(memfd_create("stile", MemfdFlags::CLOEXEC)?);
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn only_ram_is_accessed() {
-        let memory = SharedMemory::new(&board()).unwrap().unwrap();
+        let memory = SharedMemory::new(&board(), &[]).unwrap().unwrap();
         assert!(memory.arguments()[3].ends_with(",share=on,size=2M"));
         memory.write(BASE + 0x1000, b"window").unwrap();
         let mut bytes = [0; 6];
@@ -96,9 +97,11 @@ mod tests {
 
     #[test]
     fn the_users_own_memory_is_left_alone() {
-        for extra in [vec!["-m".into(), "4G".into()], vec!["-object".into(), "memory-backend-ram,id=x".into()]] {
-            assert!(SharedMemory::new(&Board { extra, ..board() }).unwrap().is_none());
+        for arguments in [vec!["-m".into(), "4G".into()], vec!["-object".into(), "memory-backend-ram,id=x".into()]] {
+            assert!(SharedMemory::new(&board(), &arguments).unwrap().is_none());
         }
-        assert!(SharedMemory::new(&Board { nodes: std::iter::once(0..1).collect(), ..board() }).unwrap().is_none());
+        assert!(SharedMemory::new(&Board { nodes: std::iter::once(0..1).collect(), ..board() }, &[]).unwrap().is_none());
+        let disk = Board { extra: vec!["-drive".into(), "file=/mem/a.qcow2".into()], ..board() };
+        assert!(SharedMemory::new(&disk, &[]).unwrap().is_some(), "a disk's path is no memory");
     }
 }
