@@ -43,7 +43,20 @@ pub fn man(directory: &Path) -> Result<u8> {
 /// # Errors
 /// The program's path is unknown.
 fn script(shell: Shell) -> Result<Vec<u8>> {
-    let program = std::env::current_exe().context("finding this program")?;
+    script_for(shell, &std::env::current_exe().context("finding this program")?)
+}
+
+/// The script of a shell for the program at this path.
+///
+/// # Errors
+/// A shell would interpret the path.
+fn script_for(shell: Shell, program: &Path) -> Result<Vec<u8>> {
+    // Only fish's script quotes a path in the way in which it is used.
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@".contains(letter);
+    if shell != Shell::Fish && !program.to_string_lossy().chars().all(is_plain) {
+        let path = program.display();
+        return Err(exit::usage(format!("{path}: {shell} would interpret this path; expected one of letters, digits and /._-+:@ only")));
+    }
     let shells = Shells::builtins();
     let completer = shells.completer(&shell.to_string()).with_context(|| format!("{shell} can't complete"))?;
     let mut script = Vec::new();
@@ -95,6 +108,16 @@ mod tests {
             let script = String::from_utf8(script(shell).expect("a script")).expect("text");
             assert!(script.contains(VARIABLE) && script.contains(&*program.to_string_lossy()), "{shell}: {script}");
         }
+    }
+
+    #[test]
+    fn no_shell_interprets_the_program_s_path() {
+        for path in ["/a b/stile", "/$(touch x)/stile", "/a'b/stile", "/a`b`/stile"] {
+            for shell in [Shell::Bash, Shell::Zsh, Shell::PowerShell, Shell::Elvish] {
+                assert!(script_for(shell, Path::new(path)).is_err(), "{shell}: {path}");
+            }
+        }
+        assert!(script_for(Shell::Fish, Path::new("/a b/stile")).is_ok());
     }
 
     #[test]
