@@ -50,7 +50,7 @@ pub fn number(text: &str) -> Result<u64, String> {
 pub fn amount(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(amount) if amount > 0.0 && amount <= 1e6 => Ok(amount),
-        _ => Err("expected a number above 0, such as 1.5".into()),
+        _ => Err("expected a number above 0 and at most 1e6, such as 1.5".into()),
     }
 }
 
@@ -58,7 +58,7 @@ pub fn amount(text: &str) -> Result<f64, String> {
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a number of seconds above 0, such as 60".into()),
+        _ => Err("expected a number of seconds above 0 and at most 1e9, such as 60".into()),
     }
 }
 

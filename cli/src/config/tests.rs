@@ -462,3 +462,11 @@ fn the_first_error_of_a_nested_machine_is_named() {
     assert!(said.contains("inner.toml:3:10: \"512\" is not a size") && said.contains("inner.toml` shows all)"), "{said}");
     assert!(!said.contains("\\n"), "{said}");
 }
+
+#[test]
+fn suggestions_make_sense() {
+    let said = refusal("[[vm]]\nkernel = \"Image\"\nmemory = \"0\"\n");
+    assert!(said.contains("\"0\" is not a size") && !said.contains("did you mean"), "{said}");
+    // Megabytes took minutes.
+    assert_eq!((similar(&"a".repeat(5 << 20), ["debian"]), similar("debain", ["debian"])), (None, Some("debian")));
+}

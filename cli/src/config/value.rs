@@ -119,7 +119,7 @@ fn size(given: &Given<String>, expected: &str, mistakes: &mut Vec<Mistake>) -> O
         let mistake = wrong(given, format!("\"{}\" is not a size", given.value)).expected(expected);
         let megabytes = given.value.strip_suffix('B').unwrap_or(&given.value);
         let guesses = [megabytes.to_owned(), format!("{megabytes}M")];
-        let guess = guesses.into_iter().find(|guess| units::parse_size(guess).is_some());
+        let guess = guesses.into_iter().find(|guess| units::parse_size(guess).is_some_and(|size| size > 0));
         mistakes.push(match guess {
             Some(guess) => mistake.similar(guess),
             None => mistake,
@@ -129,7 +129,7 @@ fn size(given: &Given<String>, expected: &str, mistakes: &mut Vec<Mistake>) -> O
 }
 
 pub fn machine_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u64> {
-    let expected = "a whole number with K, M or G, such as \"2G\"";
+    let expected = "a whole number with K, M, G or T, such as \"2G\"";
     let memory = size(given, expected, mistakes)?;
     if memory % (1 << 20) == 0 && memory <= map::RAM_MAX {
         return Some(memory);
@@ -140,7 +140,7 @@ pub fn machine_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Opt
 }
 
 pub fn vm_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u64> {
-    let expected = "a whole number with K, M or G, such as \"512M\"";
+    let expected = "a whole number with K, M, G or T, such as \"512M\"";
     let memory = size(given, expected, mistakes)?;
     if map::is_ram_size(memory) {
         return Some(memory);
