@@ -45,7 +45,7 @@ pub fn fuzz(args: &FuzzArgs) -> Result<u8> {
         return Ok(exit::OK);
     }
     if let Some(unknown) = args.targets.iter().find(|name| !known.contains(name)) {
-        bail!("there is no fuzz target \"{unknown}\": `stile fuzz --list` lists them");
+        return Err(exit::usage(format!("there is no fuzz target \"{unknown}\": `stile fuzz --list` lists them")));
     }
     let program = build()?;
     let mut failed = Vec::new();

@@ -29,6 +29,9 @@ impl Scratch {
     /// # Errors
     /// It can't be made.
     pub fn new(temp: &Path) -> Result<Self> {
+        if !temp.is_dir() {
+            return Err(exit::usage(format!("there is no directory {}: unset TMPDIR, or create that directory", temp.display())));
+        }
         sweep(temp);
         loop {
             let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(temp);

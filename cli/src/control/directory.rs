@@ -62,6 +62,10 @@ impl Directory {
     /// It can't be created, or other users have access to it.
     pub fn open() -> Result<Self> {
         let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+            Some(dir) if !Path::new(&dir).is_dir() => {
+                let dir = Path::new(&dir).display();
+                return Err(exit::usage(format!("there is no directory {dir}: unset XDG_RUNTIME_DIR, or create that directory")));
+            }
             Some(dir) => PathBuf::from(dir).join("stile"),
             None => std::env::temp_dir().join(format!("stile-{}", rustix::process::geteuid().as_raw())),
         };
@@ -123,7 +127,7 @@ impl Directory {
         };
         let path = self.socket(&name);
         if !self.is_free(&name)? {
-            bail!("a machine called {name} runs already; `stile ps` lists the machines");
+            return Err(exit::usage(format!("a machine called {name} runs already; `stile ps` lists the machines")));
         }
         let listener = UnixListener::bind(&path).with_context(|| format!("making the control socket {}", path.display()))?;
         // Until now the directory's mode protected it.

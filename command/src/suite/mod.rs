@@ -91,6 +91,9 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let has_units = args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, host_tests::NAME) || is_unit(pattern));
     if args.list {
         let unit = has_units.then_some(host_tests::NAME);
+        if checks.is_empty() && unit.is_none() && tests.is_empty() {
+            return Err(exit::usage(format!("no test has a name like {}", args.only.join(", "))));
+        }
         checks.iter().map(|check| check.name).chain(unit).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
         return Ok(exit::OK);
     }
