@@ -34,6 +34,7 @@ mod start_up;
 mod system_disk;
 mod table;
 mod test;
+mod topology;
 mod traced;
 mod variants;
 mod waits;

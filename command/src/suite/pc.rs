@@ -6,7 +6,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns, passed};
-use super::table::show_topology;
+use super::topology;
 use stile::config::Arch;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
@@ -93,7 +93,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             deadlines_by_turns(&path),
             deadlines_beside_a_visitor(&path),
             trapped_timer(&path),
-            topology(),
+            topology::pc(),
             pvh(programs)?,
             vmx(programs)?,
             vmx_without_delivery(programs)?,
@@ -170,19 +170,6 @@ fn boots() -> impl Iterator<Item = Scenario> {
 
 /// MiB of RAM of which some is above the devices: from 4 GiB on, which Linux uses first.
 const LARGE: u32 = 3200;
-
-/// Linux sees sockets and threads as configured. There are more vCPUs than CPUs.
-fn topology() -> Scenario {
-    let vm = format!(
-        "[machine]\narch = \"x86_64\"\ncpu = \"corei7_haswell_4770\"\ncpus = 2\n\n\
-         [[vm]]\nkernel = \"debian:6.12\"\nmemory = \"256M\"\ntopology = \"2x1x2\"\non_reset = \"stop\"\n\
-         exec = \"uname -r; nproc; {}; exit 7\"\n",
-        show_topology("0 3")
-    );
-    let mut expect = debian("6.12.", 4);
-    expect.output.push("0 0 0-1 0-1\n1 0 2-3 2-3\n".into());
-    Scenario { config: Some(vm), expect, ..Scenario::new("pc/debian:6.12/topology", "--exits") }
-}
 
 /// A program that is started by PVH, with a module: its own file.
 fn pvh(programs: &Programs) -> Result<Scenario> {

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns};
 use super::test::Test;
-use super::{guests, nested, nested_pc};
+use super::{guests, nested, nested_pc, topology};
 use stile::exit;
 use stile::programs::Programs;
 
@@ -36,7 +36,7 @@ pub fn without_guests() -> Vec<Scenario> {
     scenarios.extend([
         installer(),
         clusters(),
-        topology(),
+        topology::arm(),
         one_cpu(),
         two_cpus(),
         reboot(),
@@ -73,23 +73,6 @@ fn clusters() -> Scenario {
     let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
     let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario }
-}
-
-/// Linux sees sockets, cores and threads as configured. There are more vCPUs than CPUs.
-fn topology() -> Scenario {
-    let config = format!(
-        "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"debian\"\ntopology = \"2x2x2\"\nexec = \"nproc; {}\"\n",
-        show_topology("0 3 4 7")
-    );
-    let output = vec!["8\n0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
-    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { config: Some(config), expect, ..Scenario::new("boot/topology", "--exits") }
-}
-
-/// Commands that print the socket, the core, and the CPUs of each, of these CPUs.
-pub(super) fn show_topology(cpus: &str) -> String {
-    const FILES: &str = "physical_package_id core_id thread_siblings_list core_siblings_list";
-    format!("for n in {cpus}; do cd /sys/devices/system/cpu/cpu$n/topology; echo $(cat {FILES}); done")
 }
 
 /// Two VMs that compute and print, on a machine with `cpus` CPUs.

@@ -1,0 +1,31 @@
+//! Linux sees sockets, cores and threads as configured, with more vCPUs than CPUs.
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+
+/// Sockets, cores and threads.
+pub fn arm() -> Scenario {
+    let config =
+        format!("[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"debian\"\ntopology = \"2x2x2\"\nexec = \"nproc; {}\"\n", show("0 3 4 7"));
+    let output = vec!["8\n0 0 0-1 0-3\n0 1 2-3 0-3\n1 0 4-5 4-7\n1 1 6-7 4-7\n".into()];
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("boot/topology", "--exits") }
+}
+
+/// Sockets and threads of a PC.
+pub fn pc() -> Scenario {
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"corei7_haswell_4770\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"debian:6.12\"\nmemory = \"256M\"\ntopology = \"2x1x2\"\non_reset = \"stop\"\n\
+         exec = \"uname -r; nproc; {}; exit 7\"\n",
+        show("0 3")
+    );
+    let output = vec!["6.12.".into(), "\n4\n0 0 0-1 0-1\n1 0 2-3 2-3\n".into()];
+    let expect = Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/debian:6.12/topology", "--exits") }
+}
+
+/// Commands that print the socket, the core, and the CPUs of each, of these CPUs.
+fn show(cpus: &str) -> String {
+    const FILES: &str = "physical_package_id core_id thread_siblings_list core_siblings_list";
+    format!("for n in {cpus}; do cd /sys/devices/system/cpu/cpu$n/topology; echo $(cat {FILES}); done")
+}
