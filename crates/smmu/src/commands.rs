@@ -75,7 +75,6 @@ impl<'m> CommandQueue<'m> {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::vec;
     use std::vec::Vec;
 
     use super::*;
@@ -137,7 +136,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(queue.execute(&smmu, &commands), Ok(()));
         }
-        assert_eq!(*smmu.executed.borrow(), vec![commands[0], commands[1], command::sync()].repeat(3));
+        assert_eq!(*smmu.executed.borrow(), [commands[0], commands[1], command::sync()].repeat(3));
     }
 
     #[test]
