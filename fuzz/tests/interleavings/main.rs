@@ -177,6 +177,10 @@ mod startup {
         fn if_on(&self, work: impl FnOnce()) {
             work();
         }
+
+        fn has_errand(&self) -> bool {
+            false
+        }
     }
 
     pub struct Arch {

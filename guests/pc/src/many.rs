@@ -79,7 +79,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 /// Waits until each of the others has started since the last SIPI.
 fn wait_for_all(vcpus: u32) {
     // SAFETY: RAM that only `many.s` changes.
-    while unsafe { core::ptr::without_provenance::<u32>(STARTED).read_volatile() } != vcpus - 1 {
+    while unsafe { core::ptr::without_provenance::<u32>(STARTED).read_volatile() } < vcpus - 1 {
         core::hint::spin_loop();
     }
 }

@@ -247,8 +247,7 @@ fn stop_timer() {
     unsafe { out8(0x43, 0b0011_0000) };
 }
 
-/// Initializes the 8259s: the first one's vectors begin at `vector`. Nothing is masked.
-/// Initializes both 8259s, with the first one's vectors from `vector` on.
+/// Initializes both 8259s, with the first one's vectors from `vector` on. Nothing is masked.
 pub fn start_8259s(vector: u8) {
     let second = vector + 8;
     for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, vector), (0xa1, second), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {

@@ -262,10 +262,14 @@ pub fn start_up(vcpu: &'static Vcpu, page: u8) {
 pub fn turned_off(vcpu: &'static Vcpu) {
     // While the VM is on, nothing else changes the power state of its vCPUs in these phases.
     vcpu.vm().power.if_on(|| {
+        // The VM may have been reset since this vCPU was left: then its errand resets the vCPU, perhaps right now.
+        if vcpu.vm().power.has_errand() || vcpu.arch.events.phase.load(Ordering::Acquire) & ENDING == 0 {
+            return;
+        }
         // Before INIT is cleared: others may check whether a pending event wakes this vCPU.
         vcpu.arch.events.deadlock.end();
         // Before a SIPI can start it.
-        // SAFETY: the vCPU is off, and nothing starts it before the phase changes below.
+        // SAFETY: the vCPU is off, its VM is not being reset, and nothing starts it before the phase changes below.
         unsafe { vcpu.arch.init() };
         // INIT is complete. Further ones are ignored until the vCPU is on again.
         vcpu.arch.events.clear(INIT);
@@ -360,6 +364,11 @@ fn pull_external(cpu: &mut Cpu) {
         window::exit_when_it_can(true);
     } else if cpu.apic().passes_external() {
         cpu.vcpu().arch.events.clear(EXTERNAL);
+        // Another CPU may have raised a line, and signalled that, since the check.
+        if has_external(cpu) {
+            cpu.vcpu().arch.events.raise(EXTERNAL);
+            window::exit_when_it_can(true);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Exits of L2 that Stile handles, and events that interrupt L2.
 
 use stile_ledger::RowId;
-use stile_nested_vmx::Field;
 use stile_nested_vmx::intercepts::is_absent_instruction;
 use stile_nested_vmx::nmi_window;
 use stile_nested_vmx::virtual_apic::is_below_threshold;
+use stile_nested_vmx::{Field, Groups};
 use stile_x86_decode::Fault;
 use stile_x86_walk::GuestMemory;
 
@@ -267,6 +267,10 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
         let information = acknowledge(cpu, event);
         vmx.enter_vmcs02(cpu);
         vmcs::write(Field::ENTRY_INTERRUPTION, information);
+        if event == Event::Nmi && cpu.vcpu().arch.events.wakes() {
+            // Another one is pending, whose window in VMCS01 does not open in L2.
+            vmx.set_own_window(primary::NMI_WINDOW, true);
+        }
     } else if event == Event::Nmi {
         // L1 has no NMI windows, which need NMI exiting.
         vmx.set_own_window(nmi_window(vmcs::read(Field::GUEST_INTERRUPTIBILITY), !free), true);
@@ -410,6 +414,8 @@ fn msr(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, write: bool) -> Outcome {
     to_vmcs01(cpu);
     let done = if write { l1_msrs::write(cpu, register, value).then_some(None) } else { l1_msrs::read(cpu, register).map(Some) };
     vmx.enter_vmcs02(cpu);
+    // IA32_APIC_BASE may have changed.
+    vmx.write_controls(cpu, Groups::NONE);
     match done {
         Some(value) => {
             if let Some(value) = value {

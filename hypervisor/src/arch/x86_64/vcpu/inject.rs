@@ -1,6 +1,7 @@
 //! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx::pin;
 
 /// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
 /// Event Injection").
@@ -95,9 +96,11 @@ pub fn unblock_nmis() {
 }
 
 /// Restores blocking by NMI if an interrupted IRET had cleared it and will be executed again: bit 12 of the
-/// interruption `information` of the exit.
+/// interruption `information` of the exit. The bit is undefined with NMI exiting and without virtual NMIs, where IRET does
+/// not end the blocking ("Information for VM Exits Due to Vectored Events").
 pub fn block_nmis_if_iret(information: u64) {
-    if information & 1 << 12 != 0 && !was_delivering() {
+    let has_virtual_nmis = || vmcs::read(Field::PIN_CONTROLS) & u64::from(pin::VIRTUAL_NMIS) != 0;
+    if information & 1 << 12 != 0 && !was_delivering() && has_virtual_nmis() {
         block_nmis();
     }
 }

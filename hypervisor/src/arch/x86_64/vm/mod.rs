@@ -375,9 +375,6 @@ impl Vcpu {
     pub unsafe fn init(&self) {
         // SAFETY: by the function's contract no other reference exists.
         unsafe { self.apic() }.init();
-        if self.index == 0 {
-            self.pages.set_virtual_wire();
-        }
         self.direct.reset();
     }
 
@@ -394,6 +391,9 @@ impl Vcpu {
             return;
         }
         self.pages.drop_posted();
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
         if let Some(vmx) = vmx {
             vmx.begin_anew();
         }

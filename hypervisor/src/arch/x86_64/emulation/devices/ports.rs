@@ -89,6 +89,7 @@ impl Device for PowerRegisters {
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         const SLEEP_CONTROL: u64 = (port::SLEEP_CONTROL - port::PM1A_EVENT) as u64;
         const PM1A_CONTROL: u64 = (port::PM1A_CONTROL - port::PM1A_EVENT) as u64;
+        const SECOND: u64 = PM1A_CONTROL + 1;
         /// SLP_TYP and SLP_EN of the sleep control register.
         const SLEEP: u64 = 0b11_1100;
         const SLEEP_OFF: u64 = (pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
@@ -97,10 +98,16 @@ impl Device for PowerRegisters {
         const S3: u64 = port::SLP_EN as u64 | (pc::SLEEP_TYPE_S3 as u64) << 10;
         /// SLP_TYP and SLP_EN of PM1a control.
         const PM1A_SLEEP: u64 = 0xf << 10;
+        let pm1a = match (offset, bytes) {
+            (PM1A_CONTROL, _) => value,
+            // The second byte alone has SLP_TYP and SLP_EN.
+            (SECOND, 1) => value << 8,
+            _ => 0,
+        };
         match offset {
             SLEEP_CONTROL if bytes == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
-            PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
-            PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
+            _ if pm1a & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (pm1a >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
+            _ if pm1a & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
             _ => {
                 let mut power = self.model.lock();
                 let Write { request, sci } = power.write(offset as u16, value as u32, bytes as u16);
