@@ -54,6 +54,8 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
         scenarios.push(scenario);
     }
     scenarios.extend(mitigated(programs)?);
+    // A CPU with VHE and the erratum of speculative AT; of the others `cortex-a57` has that.
+    scenarios.push(one_suite("smp", "stile", "cortex-a55", 2, programs.path("smp")?));
     scenarios.push(trap_by_trap(programs)?);
     scenarios.push(trapped_waits(programs)?);
     for cpu in ["max", "cortex-a57"] {

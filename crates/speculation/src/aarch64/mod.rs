@@ -143,7 +143,7 @@ impl fmt::Display for Plan {
 }
 
 /// Whether a CPU with this MIDR_EL1 may use registers of EL1 for an AT instruction that EL2's code contains and that it
-/// executes speculatively, and keep the translation (Arm's errata 1530923, 1319537, 1319367 and 1165522). While EL1's
+/// executes speculatively, and keep the translation (Arm's errata 1530923, 1530924, 1319537, 1319367 and 1165522). While EL1's
 /// registers are of several vCPUs, all addresses must fault at level 0 there.
 pub fn has_speculative_at(midr: u64) -> bool {
     parts::has_speculative_at(midr)

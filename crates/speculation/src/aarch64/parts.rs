@@ -2,6 +2,7 @@
 
 /// Arm Limited.
 const ARM: u8 = 0x41;
+const QUALCOMM: u8 = 0x51;
 /// Ampere Computing.
 const AMPERE: u8 = 0xc0;
 
@@ -41,10 +42,13 @@ const IN_ORDER: &[(u8, u16)] = &[
 /// CPUs on which a speculatively executed AT instruction leaves translations by registers of a regime that is not in use
 /// in the TLB, and the last variant and revision with it (Arm, Software Developer Errata Notices of these CPUs).
 const SPECULATIVE_AT: &[(u8, u16, (u8, u8))] = &[
-    (ARM, 0xd05, (2, 0)),   // Cortex-A55: 1530923
-    (ARM, 0xd07, (15, 15)), // Cortex-A57: 1319537
-    (ARM, 0xd08, (15, 15)), // Cortex-A72: 1319367
-    (ARM, 0xd0b, (2, 0)),   // Cortex-A76: 1165522
+    (ARM, 0xd03, (15, 15)),      // Cortex-A53: 1530924
+    (ARM, 0xd05, (2, 0)),        // Cortex-A55: 1530923
+    (ARM, 0xd07, (15, 15)),      // Cortex-A57: 1319537
+    (ARM, 0xd08, (15, 15)),      // Cortex-A72: 1319367
+    (ARM, 0xd0b, (2, 0)),        // Cortex-A76: 1165522
+    (ARM, 0xd0c, (2, 0)),        // Neoverse N1: 1165522
+    (QUALCOMM, 0x805, (13, 14)), // Kryo 4xx Silver: 1530923
 ];
 
 fn part(midr: u64) -> (u8, u16) {

@@ -123,12 +123,12 @@ fn guests_see_the_workarounds_of_the_neediest_cpu() {
 
 #[test]
 fn cpus_with_speculative_at() {
-    // Cortex-A55 r2p0, A57 r1p0 and r1p3, A72 r0p3, A76 r2p0.
-    for midr in [0x412f_d050, 0x411f_d070, 0x411f_d073, 0x410f_d083, 0x412f_d0b0] {
+    // Cortex-A55 r2p0, A53 r0p4, A57 r1p0 and r1p3, A72 r0p3, A76 r2p0, Neoverse N1 r1p0.
+    for midr in [0x412f_d050, 0x410f_d034, 0x411f_d070, 0x411f_d073, 0x410f_d083, 0x412f_d0b0, 0x411f_d0c0] {
         assert!(has_speculative_at(midr), "{midr:#x}");
     }
-    // Cortex-A55 r2p1, A53 r0p4, A76 r3p0 and r4p1, Neoverse N1 r1p0, another implementer's 0xd07.
-    for midr in [0x412f_d051, 0x410f_d034, 0x413f_d0b0, 0x414f_d0b1, 0x411f_d0c0, 0xc01f_d070] {
+    // Cortex-A55 r2p1, A76 r3p0 and r4p1, Neoverse N1 r4p1, another implementer's 0xd07.
+    for midr in [0x412f_d051, 0x413f_d0b0, 0x414f_d0b1, 0x414f_d0c1, 0xc01f_d070] {
         assert!(!has_speculative_at(midr), "{midr:#x}");
     }
 }
