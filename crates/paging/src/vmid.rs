@@ -148,8 +148,8 @@ impl<const CPUS: usize> Vmids<CPUS> {
     /// and `cpu` has already loaded one of this generation; otherwise (or if `cpu` is not less than `CPUS`)
     /// returns `None`, and the caller uses [`load`](Vmids::load).
     ///
-    /// As for `load`, the CPU's `VTTBR_EL2` must already hold VMID 0 or this VM's: with another VM's VMID the
-    /// CPU could still allocate TLB entries for it, unaccounted.
+    /// As for `load`, the CPU's `VTTBR_EL2` must already hold VMID 0, or the VMID in `slot`: for any other one, even an
+    /// earlier one of this VM, the CPU could still allocate TLB entries, unaccounted.
     #[must_use]
     pub fn try_load(&self, cpu: usize, slot: &VmidSlot) -> Option<u16> {
         let Loaded(loaded) = self.loaded.get(cpu)?;
@@ -174,7 +174,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     ///
     /// Calls `flush_all` if that begins a new generation. It must flush the TLBs of all CPUs (`DSB ISHST;
     /// TLBI ALLE1IS; DSB ISH`) before it returns: VMIDs of the new generation are used then. The CPU's
-    /// `VTTBR_EL2` must already hold VMID 0 or this VM's.
+    /// `VTTBR_EL2` must already hold VMID 0, or the VMID in `slot`.
     ///
     /// # Panics
     /// If `cpu` is not less than `CPUS`.

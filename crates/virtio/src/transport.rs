@@ -33,7 +33,7 @@ pub struct Transport {
     pub(crate) queues: [Queue; QUEUES],
     /// MSI-X vectors of the queues, and of changes of the configuration.
     pub(crate) vectors: [u16; VECTORS],
-    /// Messages whose vectors are masked, a bit for each vector.
+    /// Messages that are not sent yet, because their vectors are masked or nobody could take them. A bit for each vector.
     pending: u32,
     pub(crate) client_queue: u32,
     server_queue: u32,
@@ -196,7 +196,7 @@ impl Transport {
         self.status = 0;
         self.interrupts = 0;
         self.vectors = [NO_VECTOR; VECTORS];
-        // Reset devices send no notifications (Virtio 1.2, section 2.4.2).
+        // Reset devices send no notifications (Virtio 1.2, section 2.4.1).
         self.pending = 0;
         self.client_queue = 0;
         self.features.reset();
@@ -251,7 +251,7 @@ impl Transport {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Holds messages whose vectors are masked, a bit each, until [`Transport::take_pending`]. Those that a reset has come
+    /// Holds messages that could not be sent, a bit each, until [`Transport::take_pending`]. Those that a reset has come
     /// before are dropped.
     pub fn hold(&mut self, vectors: u32) {
         if self.is_running() {

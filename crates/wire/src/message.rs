@@ -122,7 +122,7 @@ pub enum Event {
     TraceRecords {
         /// The physical CPU.
         cpu: u16,
-        /// Number of earlier messages: a gap shows that one was lost.
+        /// Number of earlier records: a gap shows that some were lost.
         first: u32,
         /// The records (crate `trace`), 16 bytes each.
         records: Records,

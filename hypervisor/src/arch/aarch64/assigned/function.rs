@@ -246,10 +246,11 @@ impl Function {
                 Err(_) => {}
             }
         }
-        let mastering = if self.model.masters_bus() { register::BUS_MASTER } else { 0 };
+        let mastering = if self.model.masters_bus() && !failure::are_stopped() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
         if mastering != 0 {
             self.config.read(register::COMMAND);
+            // A failure meanwhile may have found this function's mastering off.
             if failure::are_stopped() {
                 self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
             }
