@@ -1,9 +1,9 @@
 //! A process for each device. One that dies, whatever the reason, is started again: its client's requests wait
 //! meanwhile.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts of a process that ends before its device is online, before the supervisor gives up.
 const MAX_FAILURES: u32 = 5;
+
+/// Longest line of a device's process, and number of lines that wait for the supervisor.
+const LONGEST: u64 = 16;
+const LINES: usize = 64;
 
 /// Line that a device's process writes when the device is online.
 pub const ONLINE: &str = "online";
@@ -39,7 +43,7 @@ enum News {
 /// # Errors
 /// A process can't be started, or ends several times before its device is online.
 pub fn run(arguments: &[String]) -> io::Result<()> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(LINES);
     let mut processes = Vec::new();
     for (number, argument) in arguments.iter().enumerate() {
         processes.push(Process { child: start(number, argument, sender.clone())?, failures: 0, is_off: false });
@@ -80,15 +84,21 @@ fn announce(number: usize, argument: &str) {
     let _ = writeln!(io::stdout(), "stile-devices: serves device {number}: {argument}");
 }
 
-fn start(number: usize, argument: &str, sender: Sender<(usize, News)>) -> io::Result<Child> {
+fn start(number: usize, argument: &str, sender: SyncSender<(usize, News)>) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--device", &number.to_string(), argument]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // The supervisor may have ended.
-            let _ = sender.send((number, News::Line(line)));
+        let mut output = BufReader::new(output);
+        loop {
+            // A client may have taken the process over: what it writes has a bound, here and in the channel.
+            let mut line = String::new();
+            match output.by_ref().take(LONGEST).read_line(&mut line) {
+                // The supervisor may have ended.
+                Ok(1..) => drop(sender.send((number, News::Line(line.trim_end().to_owned())))),
+                _ => break,
+            }
         }
         let _ = sender.send((number, News::Ended));
     });

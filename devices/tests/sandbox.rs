@@ -28,6 +28,7 @@ fn inside(name: &str, test: impl FnOnce() -> bool) -> Option<ExitStatus> {
         std::process::exit(status);
     }
     if !geteuid().is_root() {
+        eprintln!("{name}: skipped, as this user is not root");
         return None;
     }
     let program = std::env::current_exe().expect("this program");
