@@ -21,7 +21,7 @@ pub fn ps(args: &PsArgs) -> Result<u8> {
         match Connection::open(&directory, &name).and_then(|mut connection| connection.status()) {
             Ok(status) => machines.push(status),
             Err(error) => {
-                silent = true;
+                silent |= directory.machines()?.contains(&name);
                 out::note(format_args!("stile: {error:#}"));
             }
         }

@@ -25,13 +25,22 @@ pub fn target(path: &Path) -> Result<PathBuf> {
 /// Checks that a file can be made or replaced at `path`, before minutes of work.
 ///
 /// # Errors
-/// Its directory does not exist, or it is a directory itself.
+/// Its directory does not exist or can't be written, or it is a directory itself.
 pub fn check(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
         return Err(exit::usage(format!("{}: there is no directory {}", path.display(), parent.display())));
     }
-    if path.is_dir() { Err(exit::usage(format!("{} is a directory: name a file in it", path.display()))) } else { Ok(()) }
+    if path.is_dir() {
+        return Err(exit::usage(format!("{} is a directory: name a file in it", path.display())));
+    }
+    // Devices and pipes are written as they are.
+    if !path.exists() || path.is_file() {
+        let target = target(path)?;
+        let folder = target.parent().unwrap_or(Path::new("/"));
+        tempfile::tempfile_in(folder).map_err(|error| exit::usage(format!("no file can be made in {}: {error}", folder.display())))?;
+    }
+    Ok(())
 }
 
 /// Writes a file: it is replaced by the complete one, or stays as it was. Devices and pipes are written as they are.

@@ -42,7 +42,8 @@ impl FolderDraft {
 
 /// Resolves the folders of a virtual machine with this kernel.
 pub fn resolve(drafts: &[FolderDraft], kernel: &KernelSource, base: &Path, mistakes: &mut Vec<Mistake>) -> Vec<Folder> {
-    if let (Some(first), KernelSource::Debian(DebianKernel::Newest)) = (drafts.first(), kernel) {
+    // A kernel with a mistake is this one, too.
+    if let (Some(first), KernelSource::Debian(DebianKernel::Newest), true) = (drafts.first(), kernel, mistakes.is_empty()) {
         let what = "Debian's newest kernel is one for clouds, which has no 9P file system for shared folders";
         let words = [DebianKernel::V6_12, DebianKernel::V6_1].map(|kernel| format!("kernel = \"{}\"", kernel.word()));
         mistakes.push(Mistake::new(first.place.clone(), what).expected(words.join(" or ")));

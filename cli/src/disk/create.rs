@@ -203,7 +203,9 @@ fn fetch(wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
     let required = known.iter().filter(|package| package.required).map(|package| &package.name[..]);
     // With a mirror that is reached by TLS, apt needs certificates.
     let certificates = mirror.starts_with("https:").then_some("ca-certificates");
-    let base = BASE.into_iter().filter(|name| *name != KERNEL || !wanted.iter().any(|name| name.starts_with("linux-image-")));
+    let base = BASE
+        .into_iter()
+        .filter(|name| *name != KERNEL || !wanted.iter().any(|name| name.starts_with("linux-image-") && !name.ends_with("-dbg")));
     let mut names: Vec<&str> = required.chain(base).chain(certificates).chain(wanted.iter().map(String::as_str)).collect();
     names.sort_unstable();
     names.dedup();

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities};
 
 /// With these capabilities a VM could make device nodes in a shared folder, give files there to other users, and give programs
 /// capabilities.
@@ -15,6 +15,11 @@ pub fn drop_unneeded(command: &mut Command) {
         for capability in UNNEEDED {
             // Fails for other users, and in containers whose root may not change the set.
             let _ = remove_capability_from_bounding_set(capability);
+        }
+        // A program that root starts also gets those of the inheritable set (capabilities(7)), which some containers fill.
+        if let Ok(sets) = capabilities(None) {
+            let inheritable = UNNEEDED.into_iter().fold(sets.inheritable, CapabilitySet::difference);
+            let _ = set_capabilities(None, CapabilitySets { inheritable, ..sets });
         }
         Ok(())
     };
@@ -30,7 +35,7 @@ mod tests {
     #[test]
     fn commands_have_fewer_capabilities() {
         let mut command = Command::new("grep");
-        drop_unneeded(command.args(["^CapBnd", "/proc/self/status"]));
+        drop_unneeded(command.args(["^CapPrm", "/proc/self/status"]));
         let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
         let bits = u64::from_str_radix(shown.split_whitespace().last().unwrap(), 16).unwrap();
         let may_drop = rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SETPCAP);

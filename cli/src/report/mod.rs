@@ -75,7 +75,7 @@ fn file(args: &ReportArgs) -> Result<Option<String>> {
         }
         // A trace in Perfetto's format is binary.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.kind() == ErrorKind::NotFound && names_machine(path) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && names_machine(path) => Ok(None),
         Err(error) => Err(exit::usage(format!("{} can't be read: {error}", path.display()))),
     }
 }

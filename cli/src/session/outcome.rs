@@ -185,7 +185,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
 pub fn judge_inner(outer: &str, story: &Story, exec: Exec, names: &[String]) -> (u8, Option<String>) {
     match judge(&End::Emulator(None), story, exec, names) {
         // No emulator of its own can have failed: the operator turned its VM off.
-        (exit::EMULATOR, _) => (exit::GUEST, Some(format!("{outer} was turned off before its VMs ended"))),
+        (exit::EMULATOR, Some(_)) => (exit::GUEST, Some(format!("{outer} was turned off before its VMs ended"))),
         (status, message) => (status, message.map(|message| format!("in {outer}: {message}"))),
     }
 }
@@ -261,6 +261,8 @@ mod tests {
         let (status, message) = judged(&story(&[Fate::Running], None));
         assert_eq!((status, message.as_deref()), (exit::GUEST, Some("l1 was turned off before its VMs ended")));
         assert_eq!(judged(&story(&[Fate::Off], Some(0))), (exit::OK, None));
+        let own = judge_inner("l1", &story(&[Fate::Off], Some(0)), Exec::Status(exit::EMULATOR), &[]);
+        assert_eq!(own, (exit::EMULATOR, None), "the status is a command's");
         let (status, message) = judged(&story(&[Fate::Exited(3)], Some(1)));
         assert!(status == exit::GUEST && message.unwrap().starts_with("in l1: vm ended itself"));
     }
