@@ -66,7 +66,8 @@ impl ProcessMemory {
                 for (page, bytes) in chunk[..length].chunks_exact(PAGE).enumerate() {
                     let index = bytes.first_chunk().and_then(|word| self.page_of(*word));
                     let at = start + (page * PAGE) as u64;
-                    if index.is_some_and(|index| found[index].replace(at).is_some()) {
+                    // A range may be listed twice, if the process maps memory while its list is read.
+                    if index.is_some_and(|index| found[index].replace(at).is_some_and(|other| other != at)) {
                         return Err(io::Error::other("a page of the window is twice in the emulator's memory"));
                     }
                 }
