@@ -35,7 +35,7 @@ pub use capability::{Capability, capabilities, id};
 pub use function::{Effect, Refusal, VirtualFunction};
 pub use msix::{MAX_VECTORS, Msix, Table, Vector};
 pub use reset::{Reset, find_reset, is_virtio, virtio_common};
-pub use silence::silence;
+pub use silence::{silence, stop_master};
 pub use window::Window;
 
 /// The smallest part of a BAR that can be mapped.

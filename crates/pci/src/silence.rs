@@ -1,7 +1,7 @@
-//! Deactivation of unassigned functions.
+//! Deactivation of functions.
 
 use crate::ConfigSpace;
-use crate::register::{BRIDGE_ROM, CLASS, COMMAND, HEADER, ID, ROM};
+use crate::register::{BRIDGE_ROM, BUS_MASTER, CLASS, COMMAND, HEADER, ID, ROM};
 
 /// Class and subclass of host bridges: they are the bus, and have nothing to turn off.
 const HOST_BRIDGE: u32 = 0x0600;
@@ -10,7 +10,7 @@ const HOST_BRIDGE: u32 = 0x0600;
 /// and the expansion ROM are off. A bridge then forwards nothing in either direction, which stops the functions behind
 /// it, too.
 pub fn silence(space: &mut impl ConfigSpace) {
-    if space.read(ID) & 0xffff == 0xffff || space.read(CLASS) >> 16 == HOST_BRIDGE {
+    if !is_present(space) || space.read(CLASS) >> 16 == HOST_BRIDGE {
         return;
     }
     space.write(COMMAND, 0);
@@ -20,4 +20,17 @@ pub fn silence(space: &mut impl ConfigSpace) {
         // CardBus bridges have none.
         _ => {}
     }
+}
+
+/// Stops a function from accessing memory. It still decodes its BARs.
+pub fn stop_master(space: &mut impl ConfigSpace) {
+    if is_present(space) {
+        // Ones would clear the status bits above.
+        let command = space.read(COMMAND) & 0xffff;
+        space.write(COMMAND, command & !BUS_MASTER);
+    }
+}
+
+fn is_present(space: &impl ConfigSpace) -> bool {
+    space.read(ID) & 0xffff != 0xffff
 }

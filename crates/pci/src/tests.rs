@@ -109,6 +109,18 @@ fn what_firmware_left_is_turned_off() {
 }
 
 #[test]
+fn a_stopped_master_still_decodes() {
+    let mut function = Physical::virtio();
+    function.write(COMMAND, 7);
+    stop_master(&mut function);
+    assert_eq!(function.read(COMMAND) & 7, 3);
+
+    let mut absent = Physical { registers: [u32::MAX; 64], ..Physical::bridge() };
+    stop_master(&mut absent);
+    assert_eq!(absent.read(COMMAND), u32::MAX);
+}
+
+#[test]
 fn addresses_are_written_and_read() {
     let address: Address = "0000:00:02.0".parse().unwrap();
     assert_eq!((address.routing_id(), address.ecam_offset()), (0x10, 0x1_0000));

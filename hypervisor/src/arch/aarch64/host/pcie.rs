@@ -2,7 +2,7 @@
 //! `pci-msi`), and configuration space behind it. Bus 0 only: bridges are not crossed.
 
 use dtoolkit::fdt::FdtNode;
-use stile_pci::{Address, ConfigSpace, register};
+use stile_pci::{Address, ConfigSpace};
 
 use super::mmio::Mmio;
 use crate::address_space::{self, Span};
@@ -86,17 +86,17 @@ impl HostBridge {
 
     /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges.
     pub fn silence(&self) {
-        (0..=u8::MAX).for_each(|id| stile_pci::silence(&mut self.config(Address::from_routing_id(id.into()))));
+        self.configs().for_each(|mut config| stile_pci::silence(&mut config));
     }
-    /// Turns off bus mastering of all functions on bus 0, which still decode their BARs.
+
+    /// Turns off bus mastering of all functions on bus 0.
     pub fn stop_masters(&self) {
-        for mut config in (0..=u8::MAX).map(|id| self.config(Address::from_routing_id(id.into()))) {
-            if config.read(register::ID) & 0xffff != 0xffff {
-                // The status bits above are cleared by writing ones.
-                let command = config.read(register::COMMAND) & 0xffff;
-                config.write(register::COMMAND, command & !register::BUS_MASTER);
-            }
-        }
+        self.configs().for_each(|mut config| stile_pci::stop_master(&mut config));
+    }
+
+    /// Configuration spaces of bus 0, also of functions that are not there.
+    fn configs(&self) -> impl Iterator<Item = Config> {
+        (0..=u8::MAX).map(|id| self.config(Address::from_routing_id(id.into())))
     }
 }
 
