@@ -74,8 +74,8 @@ pub fn load(nested: &mut Nested) {
     }
 }
 
-/// Updates HCR_EL2.VSE, L1's virtual SError for its guest, which may have taken it while it ran: before each write of the CPU's HCR_EL2,
-/// which then has it only if it is still pending.
+/// Clears L1's HCR_EL2.VSE, the virtual SError for its guest, if the guest has taken it: the CPU's HCR_EL2 shows that. Called before
+/// that register is written.
 pub fn note_serror(nested: &Nested) {
     let theirs = nested.page.get(vncr::HCR_EL2);
     if nested.regime == Regime::Guest && theirs & theirs << 3 & VSE != 0 {

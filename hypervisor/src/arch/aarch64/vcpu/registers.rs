@@ -137,19 +137,9 @@ const SCTLR_MMU: u64 = 1;
 /// Makes all addresses of EL1's regime fault at level 0, so that nothing of it gets into the TLB while its registers are of
 /// several vCPUs: walks are forbidden first, and then the MMU is on.
 fn close_regime<const VHE: bool>() {
-    let tcr = if VHE { get!(TCR_EL12) } else { get!(TCR_EL1) } | TCR_NO_WALKS;
-    if VHE {
-        put!(TCR_EL12, tcr)
-    } else {
-        put!(TCR_EL1, tcr)
-    }
+    write_tcr::<VHE>(if VHE { get!(TCR_EL12) } else { get!(TCR_EL1) } | TCR_NO_WALKS);
     isb();
-    let sctlr = if VHE { get!(SCTLR_EL12) } else { get!(SCTLR_EL1) } | SCTLR_MMU;
-    if VHE {
-        put!(SCTLR_EL12, sctlr)
-    } else {
-        put!(SCTLR_EL1, sctlr)
-    }
+    write_sctlr::<VHE>(if VHE { get!(SCTLR_EL12) } else { get!(SCTLR_EL1) } | SCTLR_MMU);
     isb();
 }
 
@@ -161,13 +151,17 @@ fn load_closed<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
     closed[El1::Tcr as usize] = tcr | TCR_NO_WALKS;
     write::<VHE>(&closed);
     isb();
-    if VHE {
-        put!(SCTLR_EL12, sctlr)
-    } else {
-        put!(SCTLR_EL1, sctlr)
-    }
+    write_sctlr::<VHE>(sctlr);
     isb();
-    if VHE { put!(TCR_EL12, tcr) } else { put!(TCR_EL1, tcr) }
+    write_tcr::<VHE>(tcr);
+}
+
+fn write_tcr<const VHE: bool>(value: u64) {
+    if VHE { put!(TCR_EL12, value) } else { put!(TCR_EL1, value) }
+}
+
+fn write_sctlr<const VHE: bool>(value: u64) {
+    if VHE { put!(SCTLR_EL12, value) } else { put!(SCTLR_EL1, value) }
 }
 
 /// Halves of the keys APIA, APIB, APDA, APDB, APGA.

@@ -32,8 +32,9 @@ mod hcr {
 /// HCR_EL2 of a vCPU that does not share its CPU.
 ///
 /// FB and BSU: maintenance and barriers must reach all CPUs, because the vCPU may migrate; maintenance by set/way does
-/// not (docs/guests.md, Known limits). SWIO: that must not lose data. PTW: a walk of the guest's tables must not read an assigned device, because Stile executes AT on
-/// these tables, and an external abort on that walk would be Stile's.
+/// not (docs/guests.md, Known limits). SWIO: invalidation by set/way must not lose data. PTW: a walk of the guest's tables
+/// must not read an assigned device, because Stile executes AT on these tables, and an external abort on that walk would be
+/// Stile's.
 pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
