@@ -16,8 +16,7 @@ use crate::vm::{Vcpu, Vm};
 const IO_APIC: u32 = u32::MAX;
 
 /// Sends a message to its target vCPUs. `cpu` is present in the handler of an exit whose vCPU is re-entered, which
-/// then checks its own interrupts.
-/// Returns whether a level-triggered message was accepted.
+/// then checks its own interrupts. Returns whether a level-triggered message was accepted.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) -> bool {
     let is_target = |vcpu: &&Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {

@@ -107,15 +107,11 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         return Ok(fail_late(cpu, vmx, failure));
     }
     if has_msrs {
-        let apic_page = cpu.apic_page;
         if let Err(number) = lists::load_at_entry(cpu, vmx) {
             return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
         }
-        // IA32_TIME_STAMP_COUNTER may be among the MSRs, and IA32_APIC_BASE.
-        l0_exits::refresh_offset(cpu, vmx);
-        if cpu.apic_page != apic_page {
-            vmx.write_controls(cpu, Groups::NONE);
-        }
+        // IA32_TIME_STAMP_COUNTER and IA32_APIC_BASE may be among the MSRs.
+        vmx.write_controls(cpu, Groups::NONE);
     }
     vmx.start_timer(cpu);
     let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);

@@ -2,9 +2,8 @@
 
 use stile_ledger::RowId;
 use stile_nested_vmx::intercepts::is_absent_instruction;
-use stile_nested_vmx::nmi_window;
 use stile_nested_vmx::virtual_apic::is_below_threshold;
-use stile_nested_vmx::{Field, Groups};
+use stile_nested_vmx::{Field, Groups, nmi_window};
 use stile_x86_decode::Fault;
 use stile_x86_walk::GuestMemory;
 
@@ -24,9 +23,8 @@ use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
-use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::interrupts::events::{self, BLOCKS_NMI};
-use crate::arch::x86_64::interrupts::window;
+use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject::{NMI, TYPE, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::vm::guest_memory::Ram;

@@ -39,8 +39,8 @@ impl AccessPage {
         Ok(AccessPage { address, place, entry, lock: TicketLock::new(()) })
     }
 
-    /// Updates the mapping after a vCPU's APIC has moved, or the VM was reset: whether all APICs are at the default
-    /// address.
+    /// Updates the mapping, which exists only while `all_are_there`: all APICs are at the default address. Called after a
+    /// vCPU's APIC has moved, or the VM was reset.
     pub fn choose(&self, all_are_there: impl FnOnce() -> bool) {
         let _guard = self.lock.lock();
         let entry = if all_are_there() { self.entry } else { 0 };

@@ -63,7 +63,6 @@ pub fn refusal(vcpus: usize) -> Option<&'static str> {
     }
 }
 
-// Each vCPU has a slot of its own.
 // The proof is for this vector.
 const _: () = assert!(page::NOTIFICATION == vector::POSTED);
 
