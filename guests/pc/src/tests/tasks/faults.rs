@@ -233,7 +233,8 @@ pub fn odd_stack(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The same for an interrupt of the 8259s, also with a vector that no APIC delivers, and without the APIC's taking part.
+/// An alignment check of a user's stack precedes an interrupt of the 8259s, which is taken then, and which the local APIC does not
+/// serve. Its vector is one that no APIC delivers, and another.
 pub fn odd_stack_of_the_8259s(_: u64) -> Result<(), &'static str> {
     const LINE: u8 = 3;
     const EXTERNAL: u32 = 7 << 8;
