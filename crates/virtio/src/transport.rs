@@ -251,8 +251,8 @@ impl Transport {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Holds messages that could not be sent, a bit each, until [`Transport::take_pending`]. Those that a reset has come
-    /// before are dropped.
+    /// Holds messages that could not be sent, a bit each, until [`Transport::take_pending`]. Drops them if the device
+    /// was reset meanwhile.
     pub fn hold(&mut self, vectors: u32) {
         if self.is_running() {
             self.pending |= vectors & ((1 << VECTORS) - 1);
