@@ -103,7 +103,7 @@ pub struct SoakArgs {
     /// The architecture: aarch64 or x86_64; both in turn by default.
     #[arg(long, value_name = "ARCH", hide_possible_values = true, value_parser = ARCHITECTURES.try_map(|name| Arch::named(&name)))]
     pub arch: Option<Arch>,
-    /// Operations of one round.
+    /// Operations of one round. A guest hypervisor makes a fiftieth of them.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub round: u64,
     /// Number of rounds that run concurrently.

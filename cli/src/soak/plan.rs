@@ -12,6 +12,10 @@ pub const SOAK: &str = "soak";
 /// Name of the VM whose guest computes and measures its share.
 pub const NEIGHBOUR: &str = "neighbour";
 
+/// A guest hypervisor makes one operation where other guests make this many: its operations take some twenty exits each, and would
+/// otherwise fill nearly all of a campaign's time.
+pub const NESTED_PART: u64 = 50;
+
 /// The seed of the `number`th round of an architecture under a master seed.
 pub fn seed_of(master: u64, arch: Arch, number: u64) -> u64 {
     let arch = match arch {
@@ -54,7 +58,7 @@ pub struct Round {
     pub arch: Arch,
     /// Determines the machine and every operation.
     pub seed: u64,
-    /// Minimum number of operations of the attacking guest.
+    /// As `--round` has it; see [`guest_operations`](Self::guest_operations).
     pub operations: u64,
     /// The emulated CPUs' model.
     pub cpu: &'static str,
@@ -135,7 +139,7 @@ impl Round {
             self.slice
         );
         let mut techniques = self.techniques.clone();
-        let mut append = format!("stile soak={} seed={} resets={}", self.operations, self.seed, self.resets);
+        let mut append = format!("stile soak={} seed={} resets={}", self.guest_operations(), self.seed, self.resets);
         if self.is_timed() {
             append += " timed";
         }
@@ -166,6 +170,11 @@ impl Round {
             programs.path("checksum")?
         );
         Ok(text)
+    }
+
+    /// Minimum number of operations of the attacking guest.
+    pub fn guest_operations(&self) -> u64 {
+        if self.nested.is_some() { (self.operations / NESTED_PART).max(1) } else { self.operations }
     }
 
     /// The kind of machine, for totals.
@@ -252,6 +261,8 @@ mod tests {
                 std::fs::write(&path, round.config(&programs).unwrap()).unwrap();
                 let config = MachineConfig::load(Some(&path), &Default::default()).unwrap_or_else(|error| panic!("{round:?}: {error:?}"));
                 assert_eq!(config.vms.len(), 2);
+                let operations = if round.nested.is_some() { 20 } else { 1000 };
+                assert!(config.vms[0].append.contains(&format!(" soak={operations} ")), "{}", config.vms[0].append);
                 seen.insert((round.cpu, round.cpus, round.vcpus, round.nested, round.slice, round.techniques));
             }
             assert!(seen.len() > 30, "{arch:?}: {} machines", seen.len());
