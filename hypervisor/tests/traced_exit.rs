@@ -1,19 +1,20 @@
-//! The budget of a traced exit: what the path that records has more than the ordinary one.
+//! Budget of a traced exit: the instructions that recording adds to an ordinary exit.
 
 use std::fs;
 use std::path::Path;
 
-/// Instructions that a traced exit may take more.
+/// Maximum number of instructions that recording may add to an exit.
 const BUDGET: usize = 25;
 
-/// The lines of an exit path that only the recording one has, without what is not on the way of an exit that neither sends nor gets interrupts.
+/// Returns the lines that only the recording exit path has (`//@traced`), without those that an exit that neither sends nor
+/// receives interrupts does not execute.
 fn marked(file: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/arch").join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let (mut lines, mut aside) = (Vec::new(), false);
     for line in text.lines().filter_map(|line| line.strip_prefix("//@traced")) {
         match line.trim() {
-            // Of two variants, the second one is longer.
+            // Out of line, or the first of two variants: the second one (`.else`) is longer, and counted.
             ".subsection 1" => aside = true,
             line if line.starts_with(".if ") => aside = true,
             ".previous" | ".else" => aside = false,
@@ -24,7 +25,8 @@ fn marked(file: &str) -> Vec<String> {
     lines
 }
 
-/// The instructions of a macro among them; without a name, those outside of macros, as far as a call.
+/// Counts the instructions in `lines`: those of the macro `name`, or those outside of macros if `name` is `None`. Labels,
+/// comments, directives and uses of the `record_*` macros do not count.
 fn instructions(lines: &[String], name: Option<&str>) -> usize {
     let head = name.map(|name| format!(".macro {name}"));
     let mut inside = head.is_none();
@@ -43,7 +45,7 @@ fn instructions(lines: &[String], name: Option<&str>) -> usize {
     count
 }
 
-/// All of an exit that a stub handles: at the vector, and before the entry.
+/// Returns the number of instructions that recording adds to an exit that a stub handles: `at_vector`, and those before entry.
 fn total(file: &str, at_vector: usize) -> usize {
     let lines = marked(file);
     at_vector + instructions(&lines, Some("record_interrupts")) + instructions(&lines, Some("record_exit"))
@@ -51,13 +53,14 @@ fn total(file: &str, at_vector: usize) -> usize {
 
 #[test]
 fn a_traced_exit_keeps_its_budget() {
-    // At the vector: two, of which x86-64 has copies for exits of L2s and of vCPUs with a gate; and about leaving, which is not counted here.
+    // `outside`: those at the vector, which x86-64 repeats for exits of L2 and for vCPUs with a gate, and those of leaving a
+    // vCPU, which the budget does not cover.
     let totals = [("aarch64/exit/exit.S", 2, 2 + 3 + 2), ("x86_64/exit/exit.S", 2, 2 + 2 + 2 + 3 + 2)];
     for (file, at_vector, outside) in totals {
-        assert_eq!(instructions(&marked(file), None), outside, "{file}: what is outside of macros has changed");
+        assert_eq!(instructions(&marked(file), None), outside, "{file}: the instructions outside of macros have changed: adapt this test");
         let total = total(file, at_vector);
-        assert!(total <= BUDGET, "{file}: a traced exit takes {total} instructions more");
-        assert!(total > BUDGET / 2, "{file}: only {total} instructions were found");
+        assert!(total <= BUDGET, "{file}: recording adds {total} instructions to an exit; the budget is {BUDGET}");
+        assert!(total > BUDGET / 2, "{file}: found only {total} instructions: does this test still understand the file?");
         eprintln!("{file}: {total}");
     }
 }
