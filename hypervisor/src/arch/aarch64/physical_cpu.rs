@@ -30,6 +30,7 @@ impl Cpu {
         interrupts::load(self, vcpu);
     }
 
+    /// [`PhysicalCpu::load`] of a vCPU with an EL2 or direct interrupts, out of the hot path.
     #[cold]
     #[inline(never)]
     fn load_special(&mut self, vcpu: &'static Vcpu) {
@@ -79,7 +80,7 @@ impl PhysicalCpu for Cpu {
         handler::idle_interrupt(self);
     }
 
-    /// Acknowledges one: interrupts stay masked.
+    /// Handles at most one interrupt: PSTATE.I stays set, so that others remain pending until the next call.
     fn poll_interrupts(&mut self) {
         handler::idle_interrupt(self);
     }
@@ -118,7 +119,7 @@ impl PhysicalCpu for Cpu {
         if pending {
             return Some(0);
         }
-        // ENABLE without IMASK.
+        // CNTx_CTL_EL0 with ENABLE set and IMASK clear: the timer can interrupt.
         let is_set = |control: El1| context.el1[control as usize] & 0b11 == 0b01;
         let never = u64::MAX;
         let mut deadline = never;
@@ -147,6 +148,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn forget_vms(&self) {
+        // Without a loaded vCPU, VTTBR_EL2 may still refer to the tables of a VM that is being retired.
         if self.vcpu.is_none() {
             second_stage::forget(self.index);
         }
@@ -168,6 +170,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32)) {
+        // Without an earlier state, all list registers count as having been empty.
         interface::each_new(before.unwrap_or(u64::MAX), each);
     }
 
