@@ -13,7 +13,7 @@ use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::vm::second_stage;
 
 impl Nested {
-    /// Reset state: at virtual EL2, with HCR_EL2.E2H clear if supported.
+    /// Sets the reset state: at virtual EL2, with HCR_EL2.E2H clear if supported.
     pub fn reset(&mut self, mpidr: u64) {
         self.page.clear();
         self.mode = Mode::at_reset(self.nv_mode);

@@ -21,7 +21,7 @@ macro_rules! moves {
                 self.until_guest = UntilGuest::NOTHING;
             }
 
-            /// Copies the page's values under EL1's names to virtual EL2's registers.
+            /// Moves the page's values under EL1's names to virtual EL2's registers. A value of 0 counts as not written.
             fn adopt_all(&mut self) {
                 $(
                     let value = self.page.get(vncr::$slot);
@@ -49,7 +49,8 @@ macro_rules! moves {
                 )*
                 self.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
                 if self.mode.also & also::MDSCR != 0 {
-                    // L1 sets its own value before it unmasks debug exceptions, but in memory.
+                    // FEAT_NV2 redirects L1's accesses to memory, so the register would keep the guest's value, which must not
+                    // raise debug exceptions in L1. `load_mdscr` copies L1's own value.
                     write_sysreg!(MDSCR_EL1, 0);
                 }
                 self.switch_others();
@@ -64,7 +65,7 @@ impl Nested {
     /// Adopts L1's writes under EL1's names since it set HCR_EL2.E2H: FEAT_NV2 redirected them to memory without a
     /// trap. The page held no guest state before.
     pub fn adopt(&mut self) {
-        // Has a name of its own; virtual EL2's stack pointer is in the register.
+        // SP_EL1 is never virtual EL2's own register, whatever E2H: L1's value for its guest stays in the page.
         let sp = self.page.get(vncr::SP_EL1);
         self.page.set(vncr::SP_EL1, 0);
         self.adopt_all();

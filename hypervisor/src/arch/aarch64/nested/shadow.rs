@@ -25,14 +25,15 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// Memory of a VM.
+    /// L1's physical memory in the VM `vm`.
     pub fn new(vm: &'a Vm) -> Self {
         Self { vm, incomplete: Cell::new(false) }
     }
 
-    /// Physical address of an L1 address.
+    /// Translates an L1 physical address by the VM's own second stage. `None` if nothing is mapped there, or if its RAM is not
+    /// filled yet, which makes the walk [incomplete](Self::is_incomplete).
     fn below(&self, address: u64) -> Option<Below> {
-        // Mapped RAM is filled.
+        // RAM is mapped only after it was filled, so that mapped RAM needs no first touch.
         self.vm.arch.translate(address).or_else(|| self.first_touch(address))
     }
 
@@ -58,8 +59,10 @@ impl GuestMemory for Memory<'_> {
         if !below.attributes.permissions.read {
             return None;
         }
-        // SAFETY: the VM's own RAM, in the direct map; guests write it concurrently, so that the access is atomic.
-        // The address is a multiple of 8.
+        // SAFETY: a VM with an EL2 has neither PCI functions (refused by `Vm::new`) nor served devices (refused by crate
+        // `blob`), so its second stage maps only its own memory, which is in the direct map for as long as the VM exists.
+        // The mask aligns the address, so that the doubleword lies in one page. The load is atomic because guests write
+        // their RAM concurrently.
         Some(unsafe { &*address_space::physical(below.output & !7).cast::<AtomicU64>() }.load(Ordering::Relaxed))
     }
 }
@@ -76,7 +79,7 @@ impl Nested {
         [page.get(vncr::VTCR_EL2), page.get(vncr::VTTBR_EL2), self.hcr(), sctlr]
     }
 
-    /// L1's second stage by its current registers.
+    /// Returns L1's second stage, decoded from its current registers.
     pub fn stage2(&self, vm: &Vm) -> Stage2 {
         let [vtcr, vttbr, hcr, sctlr] = self.stage2_registers();
         Stage2::decode(vtcr, vttbr, hcr, sctlr, vm.arch.pa_bits())
@@ -105,14 +108,14 @@ impl Nested {
         true
     }
 
-    /// L1's registers differ from those that selected the last shadow.
+    /// Selects the shadow for `registers`, which differ from those of the current one. `None` if no shadow is free.
     #[inline(never)]
     fn choose_shadow(&mut self, vm: &Vm, registers: [u64; 4]) -> Option<Current> {
         let stage2 = self.stage2(vm);
         if let Some(current) = &mut self.shadow
             && current.stage2 == stage2
         {
-            // Most bits of HCR_EL2 are irrelevant.
+            // They differ only in bits that do not select a second stage, such as most of HCR_EL2.
             current.registers = registers;
             return Some(*current);
         }
@@ -131,7 +134,8 @@ impl Nested {
         vm.arch.load_own_table(cpu);
     }
 
-    /// Releases the shadow, when the VM restarts or has ended.
+    /// Forgets the shadow, when the VM restarts or has ended. Does not release it:
+    /// [`Shadows::reset`](super::shadows::Shadows::reset) resets the whole pool.
     pub fn forget_shadow(&mut self) {
         self.shadow = None;
     }
@@ -140,6 +144,7 @@ impl Nested {
     /// retries.
     pub fn resolve(&mut self, vm: &Vm, cpu: usize, ipa: u64, need: Need) -> Option<Unresolved> {
         let Some(current) = self.shadow else {
+            // `load_shadow` found no free shadow: L1 sees the address as unmapped.
             return Some(Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }));
         };
         let shadows = vm.arch.shadows();
@@ -153,7 +158,7 @@ impl Nested {
                 let mut tlb = HardwareTlb::new(cpu);
                 let mut pool = shadows.pool.lock();
                 if !shadows.invalidations.is_current(observed) {
-                    // Another vCPU of L1 has invalidated translations since the walk, possibly this one.
+                    // Another vCPU of L1 has invalidated translations since the walk, possibly the one that it found.
                     return None;
                 }
                 let done = pool.map(current.id, &mut ReservedFrames, &mut tlb, &mapping);
@@ -167,7 +172,9 @@ impl Nested {
         }
     }
 
-    /// Applies L1's TLB maintenance for its VMs' translations. At virtual EL2.
+    /// Applies a TLBI that L1 executes at virtual EL2 for its VMs: `what` to the shadows and, if it covers translations of the
+    /// first stage, the instruction `reg` with `operand` to the processor's TLBs under the VMID of each shadow that L1's
+    /// current VMID has.
     pub fn invalidate(&mut self, vm: &Vm, cpu: usize, what: &Tlbi, reg: SysReg, operand: u64) {
         let vmid = self.stage2(vm).vmid();
         let mut tlb = HardwareTlb::new(cpu);
@@ -190,6 +197,7 @@ impl Nested {
 pub enum Unresolved {
     /// L1 has no translation, or denies the access.
     Forward(WalkFault),
-    /// It translates to this physical address of L1, which has no memory.
+    /// L1 maps it to this L1 physical address, which Stile does not map, or not with the permission needed: an emulated device,
+    /// for example.
     Absent(u64),
 }

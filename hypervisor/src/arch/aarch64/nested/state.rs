@@ -31,7 +31,7 @@ pub struct Nested {
     pub(super) lists: Option<OnProcessor>,
     /// Bit mask of EL1's timers whose physical interrupt is active for the guest's timer.
     pub(super) held: u32,
-    /// Bit mask of interrupts whose line may be high, or must be sampled.
+    /// The line of a timer of the guest may be high, so that it must be sampled.
     pub(super) timers_raised: bool,
     /// Bit mask of those active for virtual EL2's timers, since the guest runs.
     pub(super) el2_active: u32,
@@ -65,7 +65,7 @@ pub struct UntilGuest {
 }
 
 impl UntilGuest {
-    /// Called at a guest entry.
+    /// The state after a guest entry.
     pub const NOTHING: Self = Self { may_adopt: false, wrote_mdscr: false };
 }
 

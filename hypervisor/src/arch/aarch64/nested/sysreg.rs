@@ -1,4 +1,5 @@
-//! EL2 registers and instructions that trap at virtual EL2: those that FEAT_NV2 does not redirect; without it all.
+//! Registers and instructions of EL2 that trap at virtual EL2: with FEAT_NV2 those that it does not redirect to memory,
+//! otherwise all.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{key, reason};
@@ -18,6 +19,7 @@ use crate::arch::aarch64::vcpu::inject;
 use crate::cpu::Outcome;
 
 impl Nested {
+    /// Returns the value of virtual EL2's register with this home.
     #[inline(always)]
     pub fn read(&self, home: Home) -> u64 {
         match home {
@@ -27,7 +29,7 @@ impl Nested {
             Home::VirtualCount => self.virtual_count(),
             Home::Own(own) => self.own[own as usize],
             Home::Split(live, own, fields) => live.read() & fields | self.own[own as usize] & !fields,
-            // TimerValue: 32 bits, signed.
+            // TimerValue: the low 32 bits of the difference; a write extends their sign (Arm ARM, CNTP_TVAL_EL0).
             Home::Timer(compare) => compare.read().wrapping_sub(timer::now()) & 0xffff_ffff,
             Home::GuestTimer(compare) => self.page.get(compare).wrapping_sub(self.guest_time(compare)) & 0xffff_ffff,
             Home::Page(slot) => self.page.get(slot),
@@ -37,12 +39,13 @@ impl Nested {
         }
     }
 
-    /// The counter that this timer of the guest is compared with.
+    /// Returns the count with which the guest's timer `compare` is compared: the virtual timer's has L1's CNTVOFF_EL2.
     pub(super) fn guest_time(&self, compare: Slot) -> u64 {
         let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
         timer::now().wrapping_sub(offset)
     }
 
+    /// Writes virtual EL2's register with this home. Ignored for constants and read-only registers.
     #[inline(always)]
     pub fn write(&mut self, home: Home, value: u64) {
         match home {
@@ -121,6 +124,7 @@ fn unknown(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
         // The deactivated interrupt must not become pending again by a line that L1 lowered in memory without a trap.
         gic::sample_at_el2(cpu.vcpu(), nested);
     }
+    // Encodings with op1 below 4 are those of EL0 and EL1; the others are those of EL2 and above.
     if access.reg().op1() < 4 {
         return handler::sysreg(cpu, esr);
     }
