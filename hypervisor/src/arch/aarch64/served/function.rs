@@ -8,10 +8,10 @@ use stile_lock::TicketLock;
 use stile_pci::{BARS, Bar, ConfigSpace, Table, VirtualFunction, register};
 use stile_virtio::{VECTORS, pci};
 
-/// Address of a BAR that is not decoded.
+/// Published address of the BAR while it is not decoded: no access matches it.
 const NOWHERE: u64 = u64::MAX;
 
-/// Configuration space as after a reset.
+/// Configuration space in its reset state; read-only.
 struct Image([u32; 64]);
 
 impl ConfigSpace for Image {
@@ -25,9 +25,9 @@ impl ConfigSpace for Image {
 /// A function of a client's host bridge for served devices.
 pub struct Function {
     state: TicketLock<State>,
-    /// Address of the BAR.
+    /// Guest-physical address of the BAR in the client, or [`NOWHERE`].
     bar: AtomicU64,
-    /// For each vector its SPI; 0 while it is masked or has none.
+    /// SPI of each vector; 0 while the vector is masked, or its message is not one of the client's MSI frame.
     spis: [AtomicU32; VECTORS],
 }
 
@@ -37,10 +37,10 @@ struct State {
 }
 
 impl Function {
-    /// The function of a virtio device of this type.
+    /// Creates the function of a virtio device with this device ID.
     ///
     /// # Errors
-    /// None: the model of configuration space accepts its own.
+    /// The model refuses the configuration space. It never does: [`pci::configuration_space`] is valid for every device ID.
     pub fn new(device: u32) -> Result<Self, &'static str> {
         let mut bars = [None; BARS];
         bars[0] = Some(Bar { size: pci::SIZE, wide: false, prefetchable: false });
@@ -60,30 +60,32 @@ impl Function {
         self.update(&state);
     }
 
-    /// Client-physical address of its BAR, all ones if that is not decoded.
+    /// Returns the guest-physical address of the BAR in the client; all ones while it is not decoded.
     #[inline]
     pub fn bar(&self) -> u64 {
         self.bar.load(Ordering::Relaxed)
     }
 
-    /// Loads from configuration space.
+    /// Handles a load of `bytes` bytes from configuration space.
     pub fn read_config(&self, offset: u64, bytes: u64) -> u64 {
         self.state.lock().model.read(offset, bytes)
     }
 
-    /// Stores to configuration space. May unmask vectors.
+    /// Handles a store of `bytes` bytes to configuration space. May unmask vectors: the caller then
+    /// sends pending messages.
     pub fn write_config(&self, offset: u64, bytes: u64, value: u64) {
         let mut state = self.state.lock();
         let _effect = state.model.write(offset, bytes, value);
         self.update(&state);
     }
 
-    /// Loads from the MSI-X table, at an offset of the BAR.
+    /// Handles a load from the MSI-X table. `offset` is that in the BAR, at least [`pci::MSIX_TABLE`].
     pub fn read_table(&self, offset: u64, bytes: u64) -> u64 {
         self.state.lock().table.read(offset - pci::MSIX_TABLE, bytes)
     }
 
-    /// Stores to the MSI-X table. May unmask vectors.
+    /// Handles a store to the MSI-X table. `offset` is that in the BAR, at least [`pci::MSIX_TABLE`]. May unmask vectors: the
+    /// caller then sends pending messages.
     pub fn write_table(&self, offset: u64, bytes: u64, value: u64) {
         let mut state = self.state.lock();
         if state.table.write(offset - pci::MSIX_TABLE, bytes, value).is_some() {
@@ -96,6 +98,7 @@ impl Function {
         const MESSAGES: core::ops::Range<u32> = intid::MSI_BASE..intid::MSI_BASE + intid::MSI_COUNT;
         let bar = state.model.address(0).filter(|_| state.model.decodes_memory());
         self.bar.store(bar.unwrap_or(NOWHERE), Ordering::Relaxed);
+        // Compared as a whole: the function mask must be clear. A message is a write by the function, a bus master.
         let is_enabled = state.model.msix_control() == register::MSIX_ENABLE && state.model.masters_bus();
         for (number, spi) in self.spis.iter().enumerate() {
             let vector = state.table.vector(number).filter(|vector| is_enabled && !vector.masked);
@@ -105,14 +108,14 @@ impl Function {
         }
     }
 
-    /// Messages of vectors that are not masked: vectors, a bit each, and their SPIs.
+    /// Returns the set of vectors that are not masked (bit *n*: vector *n*), and the SPI of each vector.
     pub fn unmasked(&self) -> (u32, [u32; VECTORS]) {
         let spis = self.spis.each_ref().map(|spi| spi.load(Ordering::Relaxed));
         ((0..VECTORS).filter(|&number| spis[number] != 0).fold(0, |vectors, number| vectors | 1 << number), spis)
     }
 
-    /// Sends the messages of some vectors by `post`, which returns whether it could. Returns the other vectors, and those
-    /// that are masked.
+    /// Sends the messages of a set of vectors by `post`, which returns whether it could post the SPI. Returns the set of vectors
+    /// whose messages were not sent: masked ones, and those that `post` refused.
     #[inline]
     pub fn signal(&self, vectors: u32, post: impl Fn(u32) -> bool) -> u32 {
         let (mut rest, mut left) = (vectors, 0);
