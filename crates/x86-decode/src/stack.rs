@@ -26,6 +26,7 @@ fn moved(pointer: u64, bytes: u64, width: Width) -> u64 {
     width.merge(pointer, pointer.wrapping_add(bytes))
 }
 
+/// Pushes a value with the operand's width. RSP changes only if the store succeeds.
 pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Result<(), Fault> {
     let pointer = push_at(decoded, vcpu, vcpu.register(POINTER), value)?;
     vcpu.set_register(POINTER, pointer);
@@ -46,7 +47,7 @@ pub(crate) fn check_push(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) 
     Ok(pointer)
 }
 
-/// Returns the linear address of the next push, and the new RSP.
+/// Returns the linear address of a push below `pointer`, and the new RSP.
 fn below(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
     let width = pointer_width(decoded, vcpu);
     let pointer = moved(pointer, decoded.width.bytes().wrapping_neg(), width);
@@ -72,6 +73,7 @@ pub(crate) fn dropped(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64, bytes: 
     moved(pointer, bytes, pointer_width(decoded, vcpu))
 }
 
+/// POP of a register.
 pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
     // RSP first: the popped register may be RSP itself.
@@ -80,14 +82,16 @@ pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result
     Ok(())
 }
 
+/// POP of a memory operand, for an exit at the guest-physical address `exit`. RSP changes only if the store succeeds.
 pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
     let mut offset = decoded.offset(vcpu);
     if decoded.base == Base::Register(POINTER) {
-        // An RSP-based operand address uses RSP after the pop.
+        // An operand address with base RSP uses RSP after the pop (SDM, POP).
         offset = offset.wrapping_add(decoded.width.bytes()) & decoded.address_width.mask();
     }
-    // The exit may have been for the stack, whose address is not the operand's.
+    // The exit may have been one of the stack access, at an address with the operand's page offset: translate the operand
+    // instead of taking the exit's address for it.
     let place = match decoded.place(vcpu, offset, exit, true)? {
         Place::Device(_) => Place::Linear(decoded.linear(vcpu, decoded.segment, offset, decoded.width.bytes(), true)?),
         linear => linear,
@@ -114,7 +118,7 @@ pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault
         pointer = push_at(decoded, vcpu, pointer, frame)?;
     }
     let pointer = moved(pointer, u64::from(size as u16).wrapping_neg(), width);
-    // ENTER finally checks that the end of the frame is writable.
+    // A write at the final stack pointer must not fault, or ENTER does (SDM, ENTER).
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
     vcpu.check_store(linear, decoded.width.bytes())?;
     vcpu.set_register(POINTER, pointer);

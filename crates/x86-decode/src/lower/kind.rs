@@ -1,8 +1,10 @@
-//! Kinds of operands and registers in the decoder's terms.
+//! Classification of `iced_x86`'s operand kinds, and translation of its segment registers.
 
 use crate::SegmentName;
 use iced_x86::{OpKind, Register};
 
+/// Whether an operand of this kind is in memory. `MemorySegDI` and its wider forms are left out: only MASKMOVQ and
+/// MASKMOVDQU have them, which are not emulated.
 pub(super) const fn is_memory(kind: OpKind) -> bool {
     matches!(
         kind,
@@ -16,6 +18,7 @@ pub(super) const fn is_memory(kind: OpKind) -> bool {
     )
 }
 
+/// Returns the segment of a segment register; `None` for any other register.
 pub(super) const fn segment(register: Register) -> Option<SegmentName> {
     Some(match register {
         Register::ES => SegmentName::Es,
