@@ -6,7 +6,7 @@ use crate::{Delivery, Destination, Message, Mode, lvt, offset};
 
 /// The writable bits of SVR.
 pub(super) const SVR: u32 = 0x11ff;
-/// The writable bits of the ICR: all but the delivery status.
+/// Writable bits of the ICR's low half: all defined ones except the delivery status.
 pub(super) const ICR_LOW: u32 = 0xc_cfff;
 
 /// Whether the processor can answer RDMSR of an x2APIC register (`msr` 0x800 to 0x8ff) from the virtual-APIC
@@ -22,7 +22,7 @@ pub const fn is_kept(msr: u32, delivers: bool) -> bool {
     }
 }
 
-/// Registers whose value is that in the page, one bit per 16 bytes: ID, VERSION, TPR; LDR, DFR, SVR, ISR,
+/// Registers whose value is stored in the page, bit *n* for offset 16 *n*: ID, VERSION, TPR; LDR, DFR, SVR, ISR,
 /// TMR, IRR, ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE.
 const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
 
@@ -31,8 +31,8 @@ const fn bits(first: u32, last: u32) -> u64 {
 }
 
 impl LocalApic<'_> {
-    /// Emulates a 32-bit read at `offset` in the APIC's page; register accesses are aligned to 16 bytes.
-    /// Reserved offsets read as 0.
+    /// Emulates a 32-bit read at `offset` in the APIC's page; register accesses are aligned to 16 bytes. A reserved
+    /// offset reads as 0 and raises the error "illegal register address".
     #[inline]
     pub fn read(&mut self, offset: u32, now: u64) -> u32 {
         if let Some(value) = self.register(offset, now) {
@@ -42,7 +42,8 @@ impl LocalApic<'_> {
         0
     }
 
-    /// Emulates a 32-bit write at `offset` in the APIC's page.
+    /// Emulates a 32-bit write at `offset` in the APIC's page. A reserved offset raises the error "illegal register
+    /// address"; writes of read-only registers are ignored.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         match offset {
             offset::EOI => return self.end(),
@@ -50,7 +51,7 @@ impl LocalApic<'_> {
             offset::DFR => self.pages.set(offset::DFR, value | 0x0fff_ffff),
             offset::ICR => return self.send(self.pages.icr() & !0xffff_ffff | u64::from(value & ICR_LOW)),
             offset::ICR_HIGH => self.pages.set(offset::ICR_HIGH, value & 0xff00_0000),
-            // Read-only, but a processor with APIC virtualization has performed the write.
+            // Read-only, but a processor with APIC virtualization has already stored the value: restore the page.
             offset::ID => self.pages.show_identity(),
             // Read-only.
             offset::VERSION | offset::APR | offset::PPR | offset::RRD | offset::CURRENT_COUNT => {}
@@ -109,7 +110,8 @@ impl LocalApic<'_> {
         }
     }
 
-    /// RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff.
+    /// RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff. #GP outside of x2APIC mode, and for registers that don't
+    /// exist or can't be read.
     pub fn read_msr(&self, msr: u32, now: u64) -> Result<u64, GeneralProtection> {
         let offset = self.msr_offset(msr)?;
         match offset {
@@ -119,7 +121,8 @@ impl LocalApic<'_> {
         }
     }
 
-    /// WRMSR of an x2APIC register, `msr` from 0x800 to 0x8ff.
+    /// WRMSR of an x2APIC register, `msr` from 0x800 to 0x8ff. #GP outside of x2APIC mode, for registers that don't exist or
+    /// are read-only, and for reserved bits.
     pub fn write_msr(&mut self, msr: u32, value: u64, now: u64) -> Result<Effect, GeneralProtection> {
         let offset = self.msr_offset(msr)?;
         let writable = match offset {
@@ -158,7 +161,8 @@ impl LocalApic<'_> {
         self.timer.deadline_register()
     }
 
-    /// WRMSR of IA32_TSC_DEADLINE, in the time of [`expire_timer`](LocalApic::expire_timer)'s `now`.
+    /// WRMSR of IA32_TSC_DEADLINE, in units of [`expire_timer`](LocalApic::expire_timer)'s `now`. Ignored unless the timer is
+    /// in deadline mode.
     pub fn set_tsc_deadline(&mut self, value: u64) {
         if let Some(register) = self.timer.deadline_place() {
             *register = value;
@@ -172,24 +176,25 @@ impl LocalApic<'_> {
         if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
-    /// Delays the timer's next expiry by `ticks` units of `now`, for which the vCPU was paused. Must not be called
-    /// while its deadline is lent.
+    /// Delays the timer's next expiry by `by` units of `now`, the time for which the vCPU was paused. Must not be called
+    /// while the deadline is lent.
     pub fn hold_timer(&mut self, by: u64) {
         self.timer.hold(by);
     }
 
-    /// Whether IA32_TSC_DEADLINE could be the physical register: the timer is in deadline mode and not masked.
+    /// Whether the guest's IA32_TSC_DEADLINE can be lent to the physical register: the timer is in deadline mode and not masked.
     pub(crate) fn takes_deadline(&self) -> bool {
         self.pages.lvt_enabled(lvt::TIMER) && self.timer.has_deadlines()
     }
 
-    /// Takes IA32_TSC_DEADLINE out of the APIC, for the physical register. Until [`return_deadline`](Self::return_deadline), writes of the
-    /// timer's local vector and of SVR that concern it are [`Effect::Reclaim`].
+    /// Lends IA32_TSC_DEADLINE to the physical register, and returns it. Until [`return_deadline`](Self::return_deadline),
+    /// writes of the timer's local vector and of SVR return [`Effect::Reclaim`] without effect.
     pub(crate) fn lend_deadline(&mut self) -> u64 {
         self.timer.lend(self.pages.lvt_vector(lvt::TIMER))
     }
 
-    /// Takes back a lent deadline. `fired`: it has expired since, and its interrupt was not taken but is posted.
+    /// Takes back a lent deadline. `fired`: it has expired meanwhile and the guest has not received its interrupt, which
+    /// becomes pending here.
     pub(crate) fn return_deadline(&mut self, deadline: u64, fired: bool) {
         if let Some(vector) = self.timer.give_back(deadline)
             && fired
@@ -198,14 +203,14 @@ impl LocalApic<'_> {
         }
     }
 
-    /// The vector of the guest's timer, while its deadline is in the physical timer: each interrupt of that is one of this vector.
+    /// Returns the vector of the guest's timer while its deadline is lent: an interrupt of the physical timer stands for it.
     #[inline(always)]
     pub const fn lent_timer(&self) -> Option<u8> {
         self.timer.lent()
     }
 
-    /// Brings the timer's next expiry forward by `ticks` units of `now`, which have passed for the vCPU. Must not be
-    /// called while its deadline is lent.
+    /// Brings the timer's next expiry forward by `by` units of `now`, which have passed for the vCPU. Must not be called
+    /// while the deadline is lent.
     pub fn advance_timer(&mut self, by: u64) {
         self.timer.advance(by);
     }
@@ -217,13 +222,14 @@ impl LocalApic<'_> {
         }
     }
 
-    /// A register whose value is that in the page, at an offset below 4096; `None` for all others.
+    /// Returns the value of a register that is stored in the page; `None` for all others, and for reserved or misaligned
+    /// offsets.
     #[inline]
     pub fn plain(&self, offset: u32) -> Option<u32> {
         (offset & 0xf == 0 && offset < 0x400 && PLAIN >> (offset >> 4) & 1 != 0).then(|| self.pages.get(offset))
     }
 
-    /// A register's value, common to xAPIC and x2APIC; `None` if it doesn't exist.
+    /// Returns a register's value, which is that in xAPIC and x2APIC mode; `None` if it doesn't exist.
     pub fn register(&self, offset: u32, now: u64) -> Option<u32> {
         Some(match offset {
             offset::PPR => self.pages.processor_priority().into(),
