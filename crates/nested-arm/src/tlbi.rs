@@ -9,13 +9,14 @@ mod tests;
 /// The affected translation regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
-    /// EL1&0; or EL2&0 if L1 executes it with HCR_EL2.{E2H, TGE} = {1, 1}.
+    /// EL1&0. With `op1` 0 it is EL2&0 instead if L1 executes the instruction with HCR_EL2.{E2H, TGE} = {1, 1}; with
+    /// `op1` 4 (second stage, `ALLE1`, `VMALLS12E1`) it does not depend on these bits.
     El10,
     /// EL2, or EL2&0.
     El2,
 }
 
-/// The affected TLBs.
+/// The CPUs whose TLBs are affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// This CPU's.
@@ -112,7 +113,7 @@ const fn is_of_el1(reg: SysReg) -> bool {
     matches!(reg.crm(), 0 | 4) || matches!((reg.crm(), reg.op2()), (1 | 3 | 7, 4 | 6))
 }
 
-/// Instructions for a single address, or for all.
+/// Decodes an instruction for a single virtual address, an ASID, a VMID or the whole regime.
 const fn single(regime: Regime, op2: u8, xt: u64) -> Option<Scope> {
     let asid = Some(asid(xt));
     let (asid, last_level) = match (regime, op2) {
@@ -127,12 +128,12 @@ const fn single(regime: Regime, op2: u8, xt: u64) -> Option<Scope> {
         (Regime::El10, 7) => (None, true),
         _ => return None,
     };
-    // Bits 55 to 12 of the address, from bit 0 on.
+    // xt[43:0] is VA[55:12]; the bits above repeat bit 55, which selects the half of the address space.
     let start = ((xt << 20) as i64 >> 8) as u64 & !0xfff;
     Some(Scope::Va { start, bytes: 4096, asid, last_level })
 }
 
-/// Instructions for a range of virtual addresses.
+/// Decodes an instruction for a range of virtual addresses.
 const fn range(regime: Regime, op2: u8, xt: u64) -> Option<Scope> {
     let asid = Some(asid(xt));
     let (asid, last_level) = match (regime, op2) {
@@ -147,12 +148,12 @@ const fn range(regime: Regime, op2: u8, xt: u64) -> Option<Scope> {
     Some(Scope::Va { start: start << shift, bytes, asid, last_level })
 }
 
-/// Instructions for intermediate physical addresses, with the `op2` of the four: single address and range,
-/// each for all levels or the last level only.
+/// Decodes an instruction for intermediate physical addresses. The array has the `op2` of the four variants: single
+/// address and range for all levels, then both for the last level only.
 const fn second_stage(op2: u8, xt: u64, [one, range, last_one, last_range]: [u8; 4]) -> Option<Scope> {
     let last_level = op2 == last_one || op2 == last_range;
     if op2 == one || op2 == last_one {
-        // Bits 47 to 12 of the address, from bit 0 on.
+        // xt[35:0] is IPA[47:12].
         let start = (xt & 0xf_ffff_ffff) << 12;
         return Some(Scope::Ipa { start, bytes: hinted(xt), last_level });
     }
@@ -163,7 +164,7 @@ const fn second_stage(op2: u8, xt: u64, [one, range, last_one, last_range]: [u8;
     None
 }
 
-/// Like [`second_stage`], in the encodings that two domains share.
+/// [`second_stage`] for CRm = 4, where `op2` also selects the domain.
 const fn second_stage_local_or_outer(op2: u8, xt: u64) -> Option<(Domain, Scope)> {
     if let Some(scope) = second_stage(op2, xt, [1, 2, 5, 6]) {
         return Some((Domain::Local, scope));
@@ -201,14 +202,15 @@ struct Range {
     base: u64,
     /// log2 of the granule.
     shift: u32,
+    /// Number of bytes; 0 if TG is reserved.
     bytes: u64,
 }
 
 impl Range {
     const BASE_BITS: u32 = 37;
 
-    /// (NUM + 1) * 2^(5 * SCALE + 1) granules; none if TG is reserved, because then nothing has to be
-    /// invalidated.
+    /// Decodes an operand: (NUM + 1) * 2^(5 * SCALE + 1) granules; none if TG is reserved, as nothing has to be
+    /// invalidated then.
     const fn of(xt: u64) -> Self {
         let base = xt & ((1 << Self::BASE_BITS) - 1);
         let granules = ((xt >> 39 & 0x1f) + 1) << (5 * (xt >> 44 & 0b11) + 1);

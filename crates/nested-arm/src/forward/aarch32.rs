@@ -17,13 +17,13 @@ pub(super) fn is_trapped(esr: Esr, controls: &impl Controls) -> bool {
         Ec::CP15_MCRR => by_number(crm, controls) || any(cp15_64(crm, iss >> 16 & 0xf)),
         // The debug registers accessible at EL0 are those of the communications channel.
         Ec::CP14_MCR | Ec::CP14_LDC | Ec::CP14_MRRC => any(&[trap::TDE, trap::TDA, trap::TDCC]),
-        // This class is for the media and VFP feature registers, which EL0 can't access.
+        // VMRS of FPSID and MVFRn is undefined at EL0: this class is not expected.
         Ec::VMRS => any(&[trap::TID0, trap::TID3]),
         _ => false,
     }
 }
 
-/// HSTR_EL2.T`n`.
+/// Whether HSTR_EL2.T`n` is set. It traps a 32-bit access by its `CRn`, a 64-bit one by its `CRm`.
 fn by_number(n: u32, controls: &impl Controls) -> bool {
     controls.get(Control::Hstr) >> n & 1 != 0
 }
@@ -37,14 +37,14 @@ fn is_fine(iss: u32, controls: &impl Controls) -> bool {
         (0, 7, 3, 4..=7) => SysReg::new(1, 3, 7, 3, opc2 as u8),
         // TPIDRURW, TPIDRURO.
         (0, 13, 0, 2 | 3) => SysReg::new(3, 3, 13, 0, opc2 as u8),
-        // PMU registers: equal encodings except op1.
+        // PMU registers: the AArch64 encoding differs in op1 only.
         (0, 9, 12..=14, _) | (0, 14, 8..=15, _) => SysReg::new(3, 3, crn as u8, crm as u8, opc2 as u8),
         _ => return false,
     };
     row(reg).and_then(|row| row.fine).is_some_and(|fine| fine.holds(is_read, false, controls))
 }
 
-/// The traps of a 32-bit register.
+/// Returns the traps of an MCR or MRC access, HSTR_EL2 and fine-grained traps excepted.
 const fn cp15(crn: u32, crm: u32) -> &'static [Trap] {
     match (crn, crm) {
         (9, 12..=14) | (14, 8..=15) => &[trap::TPM],
@@ -56,7 +56,7 @@ const fn cp15(crn: u32, crm: u32) -> &'static [Trap] {
     }
 }
 
-/// The traps of a 64-bit register.
+/// Returns the traps of an MCRR or MRRC access, HSTR_EL2 excepted.
 const fn cp15_64(crm: u32, opc1: u32) -> &'static [Trap] {
     match (crm, opc1) {
         (9, _) => &[trap::TPM],

@@ -1,9 +1,11 @@
+//! L1's list registers on the processor: loaded, changed by L2 and unloaded; the status registers computed from them.
+
 use super::*;
 use proptest::prelude::*;
 use std::vec::Vec;
 use stile_vgic::{Maintenance, Vmcr};
 
-/// The processor's list registers only.
+/// A processor of which only the list registers are modelled.
 struct Processor([ListRegister; 16]);
 
 impl Processor {
@@ -94,7 +96,7 @@ fn an_unbacked_interrupt_is_deactivated_by_l0() {
     let page = page(&[ACTIVE | TIMER], 1);
     let mut processor = Processor::EMPTY;
     let on = OnProcessor::load(&page, 4, &mut processor, |_| None);
-    // EOI maintenance for L0, not for L1.
+    // Without a physical interrupt EOI replaces HW, so that L0, not L1, gets a maintenance interrupt at the deactivation.
     assert_eq!(processor.0[0].0, ACTIVE | EOI | VIRTUAL_TIMER);
     assert_eq!(processor.step(0), None);
     assert_eq!(on.unload(&page, &mut processor, 0).iter().collect::<Vec<_>>(), [Ended { intid: 27, by_processor: false }]);
