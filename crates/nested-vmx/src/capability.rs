@@ -1,5 +1,5 @@
-//! The VMX capability MSRs that L1 reads (SDM, appendix "VMX Capability Reporting Facility"): what Stile implements, reduced to what the
-//! processor can do.
+//! The VMX capability MSRs that L1 reads (SDM, appendix "VMX Capability Reporting Facility"): the features that Stile
+//! implements and the processor has.
 
 use crate::controls::{entry, exit, pin, primary, secondary};
 use crate::fields::{FIELDS, Needs};
@@ -10,7 +10,7 @@ pub mod offered;
 
 pub use bits::{ept_vpid, misc, msr};
 
-/// Identifies the layout of [`crate::Vmcs12`] in memory: to be changed with it.
+/// VMCS revision identifier that L1 sees. Must change whenever the layout of [`crate::Vmcs12`] in memory does.
 pub const REVISION: u32 = 0x5356_0001;
 
 /// The settings of a control field that a capability MSR allows.
@@ -44,8 +44,8 @@ impl Allowed {
         value & !self.may == 0 && self.must & !value == 0
     }
 
-    /// The offered controls that the processor has, and those that must be 1: the default1 class but for the bits that the true capability
-    /// MSRs allow to be 0, and the processor's own.
+    /// Reduces the `offered` controls to those that `processor` has. Bits that must be 1: those that `processor` requires, and
+    /// the `default1` class except `may_be_0`, which the true capability MSRs allow to be 0.
     const fn offer(offered: u32, processor: Self, default1: u32, may_be_0: u32) -> Self {
         let must = default1 & !may_be_0 | processor.must;
         Self { must, may: must | offered & processor.may }
@@ -113,7 +113,7 @@ impl Capabilities {
         }
     }
 
-    /// The capabilities offered to L1 on a processor with these. `cr4` has the bits of CR4 that the VM's CPUID reports.
+    /// Returns the capabilities offered to L1 on a processor with these. `cr4` has the bits of CR4 that the VM's CPUID reports.
     #[must_use]
     pub fn offered(&self, cr4: u64) -> Self {
         let secondary_may = offered::SECONDARY & self.secondary.may;
@@ -149,7 +149,8 @@ impl Capabilities {
         self.misc & misc::WRITE_ANY != 0
     }
 
-    /// L1's RDMSR of a capability MSR. `None` if the MSR does not exist, which raises #GP. All are read-only: WRMSR raises #GP.
+    /// Returns the value for L1's RDMSR of a capability MSR. `None` if the MSR does not exist, which raises #GP. All are
+    /// read-only: WRMSR raises #GP.
     pub fn msr(&self, number: u32) -> Option<u64> {
         let plain = |allowed: Allowed, default1: u32| Allowed { must: allowed.must | default1, may: allowed.may }.msr();
         Some(match number {
@@ -192,7 +193,7 @@ impl Capabilities {
         set
     }
 
-    /// The highest index of a field.
+    /// Returns the highest index of an existing field (bits 9:1 of its encoding), for IA32_VMX_VMCS_ENUM.
     fn highest_index(&self) -> u32 {
         let existing = self.existing_fields();
         existing.slots().filter_map(|slot| FIELDS.get(slot)).map(|row| row.field.index()).max().unwrap_or(0)
