@@ -8,11 +8,11 @@ use stile_board::{CLUSTER, vcpu_of_mpidr};
 /// A vCPU's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
-    /// It does not run until it is turned on.
+    /// Off, until it is turned on.
     Off,
-    /// It was turned on, but no physical CPU has started it yet.
+    /// Turned on, but not yet started by a physical CPU.
     OnPending(Entry),
-    /// It runs, or waits for an interrupt or for a physical CPU.
+    /// Started: it runs, or waits for an interrupt or for a physical CPU.
     On,
 }
 
@@ -26,18 +26,18 @@ pub struct PowerTable {
 }
 
 impl PowerTable {
-    /// The most vCPUs that a VM has.
+    /// Maximum number of vCPUs of a VM.
     pub const MAX_VCPUS: usize = stile_board::MAX_VCPUS;
 
-    /// The state of a VM with `vcpus` vCPUs (at most [`PowerTable::MAX_VCPUS`]) before its first
-    /// instruction: vCPU 0 is on.
+    /// Returns the state of a VM with `vcpus` vCPUs before its first instruction: vCPU 0 is on. A
+    /// number above [`PowerTable::MAX_VCPUS`] is clamped.
     pub const fn new(vcpus: usize) -> Self {
         let mut states = [PowerState::Off; Self::MAX_VCPUS];
         states[0] = PowerState::On;
         Self { states, vcpus: if vcpus < Self::MAX_VCPUS { vcpus } else { Self::MAX_VCPUS } }
     }
 
-    /// Back to [`PowerTable::new`], for the VM's reset.
+    /// Restores the state of [`PowerTable::new`], for a reset of the VM.
     pub fn reset(&mut self) {
         *self = Self::new(self.vcpus);
     }
@@ -56,7 +56,7 @@ impl PowerTable {
     ///
     /// [`Error::InvalidParameters`] if no vCPU has this MPIDR, [`Error::InvalidAddress`] if the
     /// entry point is outside `ram` or not aligned for an instruction, [`Error::AlreadyOn`],
-    /// [`Error::OnPending`]. Nothing has changed then.
+    /// [`Error::OnPending`]. The table is unchanged then.
     pub fn cpu_on(&mut self, target: u64, entry: Entry, ram: &Range<u64>) -> Result<usize, Error> {
         let vcpu = vcpu_of_mpidr(target, self.vcpus).ok_or(Error::InvalidParameters)?;
         let state = self.present_mut().get_mut(vcpu).ok_or(Error::InvalidParameters)?;
