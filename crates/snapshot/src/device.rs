@@ -25,18 +25,19 @@ pub struct Pl011 {
     pub dma: u32,
     /// Received characters, oldest first.
     pub received: [u8; 32],
-    /// Number of received characters.
+    /// Number of received characters, at most 32.
     pub count: u8,
-    /// The transmitter appeared full.
+    /// Whether the transmit FIFO appeared full to the guest (back pressure of the console).
     pub full: bool,
 }
 
 /// A PL031.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pl031 {
-    /// Offset of the counter from the time of day and `lead`, modulo 2^32 seconds.
+    /// Counter minus the sum of time of day and `lead`, in seconds modulo 2^32.
     pub ahead: u32,
-    /// Seconds that are added to the time of day, so that the counter did not go back when the VM moved.
+    /// Seconds added to the time of day, so that the counter does not go back when the VM moves to a host whose clock is
+    /// behind.
     pub lead: u64,
     /// RTCMR.
     pub matching: u32,
@@ -46,6 +47,7 @@ pub struct Pl031 {
     pub raw: u32,
     /// RTCIMSC.
     pub mask: u32,
-    /// Time of day at which the counter next equals RTCMR, if the guest has set it.
+    /// Time of day, in seconds and without `lead`, at which the counter next equals RTCMR; `None` if the guest has not set
+    /// RTCMR.
     pub alarm: Option<u64>,
 }
