@@ -51,6 +51,7 @@ pub fn probe_image() -> Result<Vec<u8>> {
 }
 
 /// Builds the file system of a kernel whose KVM runs the probe, and returns it with the numbers of vCPUs for its boot arguments.
+///
 /// # Errors
 /// Unknown name; failed build.
 pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
@@ -59,8 +60,8 @@ pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Ve
     host::client_archive(&probe::build(Arch::Aarch64)?, &operations, iterations)
 }
 
-/// The kernel, the file system and the boot arguments of a Debian for PCs whose KVM runs the probe, with operations by their names, in so
-/// many VMs: one after the other, or groups of two at a time.
+/// Builds a Debian for PCs whose KVM runs the probe, with operations by their names, in `vms` VMs: one after the other, or in
+/// groups of two at a time. Returns its kernel, file system and boot arguments.
 ///
 /// # Errors
 /// Unknown name; failed build or fetch.
@@ -70,7 +71,7 @@ pub fn nested_probe_of_pc(operations: &[&str], iterations: u32, vms: usize, grou
     host::pc_host(&probe::build(Arch::X86_64)?, &operations, iterations, vms, grouping)
 }
 
-/// Measures, and prints a table.
+/// Runs `stile bench`: measures, prints tables, and writes the files that the arguments name.
 ///
 /// # Errors
 /// Unknown name; failed build, fetch or run; the file can't be written.
@@ -94,7 +95,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         return history::history(&history::Selection { operations: &args.only, arch, cpu }, args.svg.as_deref());
     }
     let work = if args.full { full::choose(arch, &args.only) } else { Vec::new() };
-    // With real work, a name may be that of either.
+    // With --full a name may be that of an operation or of a work.
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
     let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { platform.choose(&names).map_err(exit::usage)? };
     let mut peers = platform.choose_peers(&args.against).map_err(exit::usage)?;
@@ -103,7 +104,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build(arch)?;
-    // Without it, real work is indistinguishable from the rest of a run.
+    // --full needs the plugin even with --no-counts: only the guest's marks separate real work from boot and power-off.
     let plugin = if !platform.has_plugin || args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));

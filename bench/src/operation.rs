@@ -7,7 +7,8 @@ pub struct Operation {
     pub name: &'static str,
     /// Its requirements.
     pub needs: Needs,
-    /// Budget in instructions under Stile, on the CPU model of the picture.
+    /// Target for its instructions under Stile, shown in pictures and tables. Not enforced, unlike its budget
+    /// (`bench/budgets.toml`).
     pub aim: Option<u32>,
 }
 
@@ -23,7 +24,7 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub const fn vcpus(self) -> u16 {
         match self {
             Self::One => 1,
@@ -31,7 +32,7 @@ impl Needs {
         }
     }
 
-    /// Physical CPUs.
+    /// Number of physical CPUs.
     pub const fn cpus(self) -> u32 {
         match self {
             Self::One | Self::Shared => 1,
@@ -63,8 +64,8 @@ pub static AARCH64: [Operation; 15] = [
     operation("ipi_shared", Needs::Shared, None),
 ];
 
-/// A PC's operations, in the order of tables. Unless the name says otherwise, the local APIC is in x2APIC mode, except
-/// for `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
+/// A PC's operations, in the order of tables. The local APIC is in xAPIC mode for names that end in `_xapic` and for
+/// `lapic_id_read` and `lapic_timer_read`, which are loads from its page; in x2APIC mode for all others.
 pub static X86_64: [Operation; 22] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmcall", Needs::One, Some(60)),
@@ -90,7 +91,7 @@ pub static X86_64: [Operation; 22] = [
     operation("ipi_direct", Needs::Two, None),
 ];
 
-/// The operations of `all` with these names; all without names.
+/// Returns the operations of `all` with these names, in the order of `all`; all of them if there are no names.
 ///
 /// # Errors
 /// Unknown name; the message lists the valid ones.
@@ -103,7 +104,7 @@ pub fn choose(all: &[Operation], names: &[String]) -> Result<Vec<Operation>, Str
     Ok(all.iter().copied().filter(wanted).collect())
 }
 
-/// The position of an operation among `all`; unknown ones are last.
+/// Returns the position of an operation in `all`, for sorting: `all.len()` for an unknown one.
 pub fn place(all: &[Operation], name: &str) -> usize {
     all.iter().position(|operation| operation.name == name).unwrap_or(all.len())
 }

@@ -1,4 +1,4 @@
-//! Comparison of all hosts: a table for people, and records for programs.
+//! Comparison of all hosts: as tables of text, and as records for JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -61,7 +61,7 @@ impl<'a> Results<'a> {
         format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
     }
 
-    /// A table of the exits by reason that a ledger has counted, if one has.
+    /// Renders a table of exits by reason; `None` if no host has a ledger.
     pub fn reasons(&self) -> Option<String> {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -80,17 +80,17 @@ impl<'a> Results<'a> {
         (!table.is_empty()).then(|| format!("Exits by reason, per operation.\n{table}"))
     }
 
-    /// The table of events outside of the guest, if they were counted.
+    /// Renders the table of events outside of the guest; `None` if they were not counted.
     pub fn crossings(&self) -> Option<String> {
         crossings::table(self.operations, &self.hosts)
     }
 
-    /// The table of privileged operations of a PC's hypervisor, if they were counted.
+    /// Renders the table of privileged operations of a PC's hypervisor; `None` if they were not counted.
     pub fn vmx(&self) -> Option<String> {
         vmx_table::table(self.operations, &self.hosts)
     }
 
-    /// Every figure with its origin.
+    /// Returns a record of each figure, with its host, architecture and CPU model.
     pub fn records(&self) -> Vec<Record> {
         let record = |host: &Host, figure: &Figure| Record {
             host: host.name().to_owned(),

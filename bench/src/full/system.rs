@@ -1,4 +1,4 @@
-//! The guest of real work: a kernel of Debian, and a minimal root file system in memory.
+//! The guest that does real work: a Debian kernel, and a minimal root file system in memory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -79,8 +79,8 @@ pub fn build(arch: Arch, work: &Work) -> Result<System> {
     Ok(System { kernel, initrd: archive.finish() })
 }
 
-/// The kernel's command line for `units` units of the work, on a PC also with the module that sends IPIs without exits. Arguments after the
-/// dashes are init's.
+/// Returns the kernel's command line. Arguments after `--` are those of init: the work, the number of its units and, on a PC
+/// with direct IPIs, the module that sends them.
 pub fn bootargs(arch: Arch, work: &Work, units: u32, ipi: IpiAccess) -> String {
     let module = if arch == Arch::X86_64 && ipi == IpiAccess::Direct { " stile_ipi" } else { "" };
     format!("{} loglevel=4 -- {} {units}{module}", initramfs::kernel_arguments(arch), work.name)

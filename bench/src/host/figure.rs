@@ -46,9 +46,9 @@ pub struct Outside {
     pub barriers: f64,
     /// TLBI, AT, DC and IC.
     pub tlb_ops: f64,
-    /// Instructions that load; one of a pair of registers is one.
+    /// Load instructions; a load of a pair of registers counts once.
     pub loads: f64,
-    /// Instructions that store.
+    /// Store instructions; a store of a pair of registers counts once.
     pub stores: f64,
 }
 
@@ -68,7 +68,8 @@ impl Outside {
     }
 }
 
-/// Returns the figures of the operations that the probe measured. It marks a section for each, in the order of its lines.
+/// Returns the figures of the operations that the probe measured. The probe marks a section for each, in the order in which it
+/// prints them.
 ///
 /// # Errors
 /// The probe failed, or the numbers of sections and figures differ.
@@ -82,9 +83,9 @@ pub(super) fn figures(
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.instructions?, line.iterations?))).collect();
     let sections = counts.map(|counts| counts.sections.as_slice());
     if let Some(sections) = sections {
-        ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
+        ensure!(sections.len() == measured.len(), "the plugin counted {} sections for {} figures", sections.len(), measured.len());
     }
-    ensure!(vmx.is_empty() || vmx.len() == measured.len(), "{} sections were counted for {} figures", vmx.len(), measured.len());
+    ensure!(vmx.is_empty() || vmx.len() == measured.len(), "Bochs counted {} sections for {} figures", vmx.len(), measured.len());
     let figure = |operation: &Operation| {
         let (index, (line, instructions, iterations)) =
             measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;

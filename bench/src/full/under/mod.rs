@@ -14,7 +14,8 @@ pub use job::{Counts, Job};
 /// Runs the guest from power-on to power-off.
 ///
 /// # Errors
-/// Something can't be built, fetched or run; the guest does not do its work.
+/// A file can't be built or fetched, the run fails, the guest does not confirm its work, or real work is not measured under
+/// this host.
 pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
     match host {
         Host::Stile => stile::run(job, Techniques::default()),

@@ -11,7 +11,11 @@ use crate::under_stile;
 use stile::config::{Arch, VmConfig};
 use stile::image::VmFiles;
 
-/// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one CPU more, for Stile's own.
+/// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one more CPU, for
+/// Stile's own work.
+///
+/// # Errors
+/// The build or run fails, the guest does not confirm its work, or ledger and plugin disagree about the exits.
 pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(job.arch)?;
     let vcpus = u32::from(job.work.vcpus);
@@ -25,12 +29,12 @@ pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     confirm(job, &output.console)?;
     let exits = output.exits()?;
     if job.arch == Arch::X86_64 {
-        // The ledger covers the whole run.
+        // Not compared with the ledger, which covers the whole run: these counts are those between the guest's marks.
         return Counts::of_section(&output.vmx);
     }
     let counts = Counts::of(output.counts.as_ref())?;
     let (taken, counted) = (counts.exits.values().sum::<u64>(), exits.values().sum::<u64>());
     ensure!(taken == counted, "the ledger has {counted} exits, and the emulator's plugin {taken}");
-    // The ledger's reasons are finer.
+    // The ledger's reasons are finer than the plugin's.
     Ok(Counts { exits, ..counts })
 }

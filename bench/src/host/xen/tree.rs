@@ -16,16 +16,17 @@ pub struct Machine {
     pub memory: u64,
 }
 
+/// Phandle of the GIC.
 const GIC: u32 = 1;
 /// Bytes of QEMU's region for redistributors.
 const GICR_SIZE: u64 = map::PL011_BASE - map::GICR_BASE;
 const UART: &str = "/pl011@9000000";
 
-/// Xen's command line: where its console is, and that it need not clear free memory, which its idle CPUs would do while the probe measures
+/// Xen's command line: its console, and no scrubbing of free memory at boot, which idle CPUs would do while the probe measures
 /// how they wake.
 const PARAMETERS: &str = "console=dtuart bootscrub=0";
 
-/// Makes the flattened device tree.
+/// Builds the flattened device tree.
 ///
 /// # Errors
 /// Only if the command line has a NUL character.

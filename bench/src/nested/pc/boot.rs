@@ -1,4 +1,5 @@
-//! L1's boot, by exit reason: to its own init, which loads KVM's modules, waits some seconds, and turns the machine off.
+//! Exits of L1's boot, by reason: from power-on through its init, which loads KVM's modules, waits some seconds and powers
+//! off.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub struct Boot {
 /// Boots L1 without a VM of its own.
 ///
 /// # Errors
-/// Something can't be built, fetched or run; exits that are not in the ledger.
+/// A file can't be built or fetched, the run fails, or the ledger misses exits.
 pub fn measure(cpu: &str) -> Result<Boot> {
     let mut boot_exits = BTreeMap::new();
     for (row, count) in measure::run(cpu, &[], 0)?.exits()? {
@@ -32,20 +33,20 @@ pub fn measure(cpu: &str) -> Result<Boot> {
 }
 
 impl Boot {
-    /// For people.
+    /// Formats the exits as text, a line for each reason.
     pub fn text(&self) -> String {
         let rows: Vec<_> = self.boot_exits.iter().map(|(reason, count)| format!("  {reason:<16} {:>9}", number(*count as f64))).collect();
         format!("Exits of L1's boot on {}, with KVM's modules and without a VM\n{}", self.cpu, rows.join("\n"))
     }
 
-    /// The rows of a table, with its heading.
+    /// Returns the rows of a table, the heading first.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let heading = vec!["reason".to_owned(), "exits of L1's boot".to_owned()];
         let row = |(reason, count): (&String, &u64)| vec![reason.clone(), number(*count as f64)];
         [heading].into_iter().chain(self.boot_exits.iter().map(row)).collect()
     }
 
-    /// Exits by reason that exceed the boot's budget.
+    /// Returns a message for each reason whose exits exceed its budget. The budget of a reason that has none is 0.
     pub fn exceeded(&self, budget: &BTreeMap<String, u64>) -> Vec<String> {
         let sentence = |(reason, count): (&String, &u64)| {
             let most = budget.get(reason).copied().unwrap_or(0);

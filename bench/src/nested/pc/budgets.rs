@@ -13,11 +13,10 @@ use stile::emulator;
 /// The test's name.
 pub const TEST: &str = "pc/nested/probe-as-l2";
 
-/// Measures every operation with a budget in a VM of KVM, and L1's boot. The error names those that exceed it, and the
-/// excess.
+/// Measures L1's boot, and every operation that has a budget, in a VM of KVM.
 ///
 /// # Errors
-/// That, or why nothing can be measured.
+/// A line for each budget that is exceeded, or the reason why nothing can be measured.
 pub fn test() -> Result<(), String> {
     let failures = failures().map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -40,7 +39,7 @@ fn failures() -> Result<Vec<String>> {
     Ok(failures)
 }
 
-/// Stile's own part of a figure: L1's instructions are others', and change with L1.
+/// Returns Stile's own part of a figure. L1's instructions are left out: they change with Debian's kernel.
 fn own(figure: &Figure) -> host::Figure {
     host::Figure {
         operation: figure.operation.clone(),

@@ -23,7 +23,7 @@ use stile::{cargo, emulator, exit, out};
 /// See `stile bench`.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
     if args.full || args.l1.iter().any(|l1| l1 != KVM) || args.against.iter().any(|peer| peer != "none") {
-        return Err(exit::usage(format!("on {}, --nested has no --full, no peers, and no L1 but {KVM}", Arch::X86_64.name())));
+        return Err(exit::usage(format!("with --arch {}, --nested has no --full, no peers, and no --l1 but {KVM}", Arch::X86_64.name())));
     }
     let cpu = args.cpu.as_deref().unwrap_or(platform::of(Arch::X86_64).cpu());
     let operations = operations::choose(&args.only).map_err(exit::usage)?;
