@@ -1,4 +1,5 @@
-//! Signals that end a command in the middle: its files and the terminal. The test plays the machine on its control socket.
+//! Signals that end a command early: it removes its files and restores the terminal. The tests act as the machine on its
+//! control socket.
 
 mod common;
 
@@ -18,14 +19,14 @@ use stile::config::Arch;
 use stile::control::protocol::{self, Bytes, Reply, Request, State, Status, VmStatus};
 use stile::control::sample::Sample;
 
-/// The socket of a machine called m.
+/// Binds the control socket of a machine named m.
 fn listen(sandbox: &Sandbox) -> UnixListener {
     let dir = sandbox.path("stile");
     DirBuilder::new().mode(0o700).create(&dir).expect("a folder");
     UnixListener::bind(dir.join("m.sock")).expect("a socket")
 }
 
-/// Acts as the machine for a client until it disconnects. Does not save anything.
+/// Acts as the machine for one client until it disconnects. A save makes no progress, so that the command stays in it.
 fn play(listener: &UnixListener) {
     let (mut stream, _) = listener.accept().expect("a client");
     let mut requests = BufReader::new(stream.try_clone().expect("a copy"));
@@ -57,12 +58,12 @@ fn play(listener: &UnixListener) {
 /// Waits for a condition while a command runs.
 fn until(child: &mut Child, condition: impl Fn() -> bool) {
     while !condition() {
-        assert_eq!(child.try_wait().expect("a child"), None, "it has ended");
+        assert_eq!(child.try_wait().expect("a child"), None, "the command has ended");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Ends a command, and waits for that.
+/// Ends a command by SIGTERM: its exit status must be 143 (128 + 15).
 fn terminate(mut child: Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, Signal::TERM).expect("it runs");
@@ -89,7 +90,7 @@ fn a_file_beside_its_target_goes() {
 fn a_machine_that_has_not_started_ends_with_its_log() {
     let sandbox = Sandbox::new(b"");
     let dir = sandbox.path("").display().to_string();
-    // The machine's process stays in its build, at the latest until the sandbox is gone.
+    // A stand-in for cargo keeps the machine's process in its build, until the sandbox is removed at the latest.
     sandbox.script(
         "cargo",
         &format!("echo $PPID >{dir}/process; touch {dir}/building; while [ -e {dir}/building ]; do sleep 0.1; done; exit 1\n"),
@@ -97,7 +98,7 @@ fn a_machine_that_has_not_started_ends_with_its_log() {
     let mut child = sandbox.run(&["--detach", "--name", "web"]).spawn().expect("it starts");
     until(&mut child, || sandbox.path("building").exists());
     let process = fs::read_to_string(sandbox.path("process")).expect("a file");
-    // False also for a process that has ended and was not waited for.
+    // False also for a zombie: its link can't be read.
     let runs = || fs::read_link(format!("/proc/{}/exe", process.trim())).is_ok();
     let logs = || {
         let files = fs::read_dir(sandbox.path("stile")).expect("a directory").map(|file| file.expect("a file").path());
@@ -107,12 +108,12 @@ fn a_machine_that_has_not_started_ends_with_its_log() {
     assert_eq!(logs(), 1);
     terminate(child);
     assert_eq!(logs(), 0);
-    // Far longer than its end takes.
+    // A limit of 60 s, far longer than it takes to end.
     let ends = (0..6_000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         !runs()
     });
-    assert!(ends, "the machine's process goes on");
+    assert!(ends, "the machine's process still runs");
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn the_terminal_is_restored() {
         tcsetwinsize(&terminal, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let path = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
         let other = || File::options().read(true).write(true).open(&path).expect("a terminal");
-        // It keeps its modes while it is open.
+        // While one descriptor is open, the terminal keeps its modes, which are read after the command has ended.
         let modes = other();
         let is_raw = || !tcgetattr(&modes).expect("modes").local_modes.contains(LocalModes::ICANON);
         assert!(!is_raw());

@@ -1,4 +1,4 @@
-//! Configurations that are refused by the command as a whole.
+//! Configurations that the command refuses or comments on, with stand-ins for the programs that it runs.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::fs;
 
 use common::{Sandbox, end};
 
-/// The identification registers of a CPU model as the probe prints them, with this field of FEAT_NV in ID_AA64MMFR2_EL1.
+/// Returns the ID registers of a CPU model as the probe prints them: all 0 but ID_AA64MMFR2_EL1.NV.
 fn registers(nested: u64) -> Vec<u8> {
     [0, 0, 0, 0, nested << 24, 0].into_iter().flat_map(u64::to_le_bytes).collect()
 }
