@@ -1,4 +1,4 @@
-//! Threads that wait for input, and their reports.
+//! Input of a session: a thread for each source queues what it reads.
 
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, channel, sync_channel};
@@ -12,14 +12,14 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::control::server::Message;
 use crate::emulator::Pipes;
 
-/// Something that happened.
+/// An event of an input thread or of a client.
 #[derive(Debug)]
 pub enum Input {
     /// Bytes of the serial line.
     Line(Vec<u8>),
     /// The serial line is closed: the emulator is ending.
     LineEnd,
-    /// The emulator's own words.
+    /// Bytes of the emulator's standard error.
     Errors(Vec<u8>),
     /// Bytes of standard input.
     Keyboard(Vec<u8>),
@@ -34,17 +34,17 @@ pub enum Input {
 /// Capacity of the input queue. A full queue blocks the emulator, so that memory stays bounded.
 const WAITING: usize = 64;
 
-/// Bytes on their way to the guests above which piped standard input is not read.
+/// Maximum number of bytes on their way to the guests: above it, piped standard input is not read.
 const OUTSTANDING: usize = 64 * 1024;
 
 /// Standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keyboard {
-    /// It is not read.
+    /// Not read.
     Ignored,
-    /// A terminal: it is always read, because some keys are for this program.
+    /// A terminal: always read, because some keys are for this program.
     Typed,
-    /// A pipe or file: it is read as fast as the guests take it.
+    /// A pipe or file: read as fast as the guests take it.
     Piped,
 }
 
@@ -57,11 +57,11 @@ struct Outstanding {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Bytes of standard input in the queue of reports.
+    /// Bytes of standard input in the queue of events.
     queued: usize,
-    /// Those that wait until a guest is ready.
+    /// Bytes of standard input that wait until a guest is ready.
     waiting: usize,
-    /// Bytes for the serial line.
+    /// Bytes that wait for the serial line.
     line: usize,
 }
 
@@ -81,7 +81,7 @@ impl Outstanding {
         }
     }
 
-    /// Waits until so few bytes are outstanding that more may be read.
+    /// Waits until at most [`OUTSTANDING`] bytes are on their way.
     fn wait(&self) {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.fewer.wait_while(counts, |counts| counts.is_full()).unwrap_or_else(PoisonError::into_inner));
@@ -95,7 +95,7 @@ pub struct LineSender {
 }
 
 impl LineSender {
-    /// Sends bytes.
+    /// Queues bytes for the serial line, without waiting.
     ///
     /// # Errors
     /// The line is closed.
@@ -105,7 +105,7 @@ impl LineSender {
     }
 }
 
-/// The queue of the threads' reports, and the sender to the serial line.
+/// The queue of the threads' events, and the sender to the serial line.
 pub struct Inputs {
     /// The events, in order.
     pub inputs: Receiver<Input>,
@@ -170,7 +170,8 @@ impl Inputs {
         Self { inputs, line, outstanding, signals: handle, reporter }
     }
 
-    /// Records that this much of [`Input::Keyboard`] was processed, and how much waits until a guest is ready.
+    /// Records that `count` bytes of [`Input::Keyboard`] were taken from the queue, and that `waiting` bytes of it wait until a
+    /// guest is ready.
     pub fn took(&self, count: usize, waiting: usize) {
         self.outstanding.change(|counts| {
             // Typed input is not counted.
@@ -179,7 +180,7 @@ impl Inputs {
         });
     }
 
-    /// Reports from another thread.
+    /// Returns a sender with which another thread can queue events.
     pub fn reporter(&self) -> SyncSender<Input> {
         self.reporter.clone()
     }
@@ -191,7 +192,7 @@ impl Drop for Inputs {
     }
 }
 
-/// Reports what is read, and no more than `limit` allows.
+/// Queues what it reads, until the end of `from` or an error. With a `limit`, it pauses while too many bytes are outstanding.
 fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input, limit: Option<&Outstanding>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -231,7 +232,7 @@ mod tests {
         assert!(matches!(inputs.inputs.recv(), Ok(Input::Signal(SIGHUP))));
     }
 
-    /// The bytes that are read while nobody takes any, but no more than `most`.
+    /// Counts the bytes that are queued until none comes for 200 ms, or until there are `most`.
     fn queued(inputs: &Receiver<Input>, most: usize) -> usize {
         let mut count = 0;
         while count < most

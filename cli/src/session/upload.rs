@@ -11,11 +11,11 @@ use crate::control::server::ClientId;
 /// Maximum number of unacknowledged bytes: Stile acknowledges every 4 KiB.
 const WINDOW: u32 = 8 << 10;
 
-/// Pieces are sent again if Stile reports nothing for this time, at least: longer on a slow machine, by the time that its reports take,
-/// and twice as long after each time that it was in vain.
+/// Minimum time without a report after which pieces are sent again. The actual time is twice that which the last report took,
+/// and doubles at each time-out.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Maximum of that time.
+/// Maximum time without a report after which pieces are sent again.
 const MAX_LIMIT: Duration = Duration::from_secs(60);
 
 /// A package on its way.
@@ -38,19 +38,21 @@ pub struct Upload {
     /// Time of the last report, and the time allowed for the next.
     reported: Instant,
     limit: Duration,
-    /// Unreported pieces were sent again: it is not known which of them the next report is about.
+    /// Pieces were sent again since the last report: the next one may be about either copy, so its time says nothing.
     is_repeated: bool,
-    /// Stile has made room.
+    /// Stile has allocated memory for the package.
     has_room: bool,
+    /// Bytes of the VM's RAM.
     memory: u64,
-    /// Reports without progress that pieces cause which were sent twice, at most.
+    /// Maximum number of reports without progress that are due to pieces sent twice, not to a lost one.
     expected: usize,
     /// Time at which an unanswered command is sent again.
     pub retry_at: Instant,
 }
 
 impl Upload {
-    /// Begins with the command that makes room. `memory`: bytes of the VM's RAM.
+    /// Starts an upload. Returns it with its first command, which makes Stile allocate memory for the package. `memory`:
+    /// bytes of the VM's RAM.
     pub fn begin(client: ClientId, guest: Guest, memory: u64, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
         let mut checksum = Checksum::new();
         checksum.update(&package);
@@ -78,17 +80,17 @@ impl Upload {
         (upload, first)
     }
 
-    /// The command that makes room.
+    /// Returns the command that makes Stile allocate memory for the package.
     fn first(&self) -> Command {
         Command::Upload { tag: self.tag, vm: self.vm, size: self.package.len() as u32, memory: self.memory }
     }
 
-    /// Bytes that Stile has, and all.
+    /// Returns the number of bytes that Stile has, and that of all.
     pub fn progress(&self) -> (u64, u64) {
         (self.arrived.into(), self.package.len() as u64)
     }
 
-    /// Handles an acknowledgement of `next` bytes. Returns the pieces to send next.
+    /// Handles Stile's report that it has the first `next` bytes. Returns the commands to send next.
     pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
         let next = next.min(self.package.len() as u32);
         let is_whole = self.arrived == self.package.len() as u32;
@@ -111,7 +113,7 @@ impl Upload {
         self.more()
     }
 
-    /// Pieces to send again, as Stile is late.
+    /// Returns the commands to send again; none before [`retry_at`](Self::retry_at).
     pub fn again(&mut self, now: Instant) -> Vec<Command> {
         if now < self.retry_at {
             return Vec::new();
@@ -120,7 +122,7 @@ impl Upload {
         self.repeat(now)
     }
 
-    /// Sends everything again that Stile has not reported.
+    /// Returns the commands that Stile has not reported, to be sent again.
     fn repeat(&mut self, now: Instant) -> Vec<Command> {
         (self.is_repeated, self.retry_at) = (true, now + self.limit);
         if !self.has_room {
@@ -132,10 +134,11 @@ impl Upload {
         commands
     }
 
+    /// Returns the pieces that the window has room for; once Stile has all, the command that creates the VM.
     fn more(&mut self) -> Vec<Command> {
         let (tag, size) = (self.tag, self.package.len() as u32);
         if self.arrived == size {
-            // Stile creates a piece of the VM for each of these.
+            // Each of these commands makes Stile create a bounded piece of the VM, and report again.
             return vec![Command::Create { tag, crc: self.crc }];
         }
         let mut commands = Vec::new();
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    /// The offsets of pieces, and whether the VM is made.
+    /// Returns the offsets of pieces, and whether the commands create the VM.
     fn offsets(commands: &[Command]) -> (Vec<u32>, bool) {
         let pieces = commands.iter().filter_map(|command| match command {
             Command::UploadData { offset, .. } => Some(*offset),
@@ -206,7 +209,7 @@ mod tests {
         assert_eq!(upload.retry_at, late + 1_000 * LIMIT + MAX_LIMIT);
     }
 
-    /// A line of which pieces are lost, and reports: of these the last ones are missing at each time-out.
+    /// A line that loses one piece in 16, and no report. A time-out is needed only when no report follows a lost piece.
     #[test]
     fn lost_pieces_are_sent_again_at_once() {
         let mut now = Instant::now();

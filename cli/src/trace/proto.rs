@@ -1,15 +1,16 @@
-//! The few messages of Perfetto's trace format (protos/perfetto/trace) that a trace needs, with its field numbers.
+//! The messages of Perfetto's trace format (protos/perfetto/trace) that Stile's traces use. Names and field numbers are
+//! Perfetto's.
 
 use prost::Message;
 
-/// `TrackEvent.Type`.
+/// Values of `TrackEvent.Type`.
 pub mod kind {
     pub const SLICE_BEGIN: i32 = 1;
     pub const SLICE_END: i32 = 2;
     pub const INSTANT: i32 = 3;
 }
 
-/// The file.
+/// The root message: a trace file is one.
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {
     #[prost(message, repeated, tag = "1")]
