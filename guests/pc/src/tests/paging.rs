@@ -53,14 +53,14 @@ fn cr(which: u32) -> u64 {
     value
 }
 
-/// The first entry of a table.
+/// Returns the address in the first entry of a table.
 fn first(table: u64) -> u64 {
     // SAFETY: a table of the running program, identity-mapped.
     unsafe { (table as *const u64).read_volatile() & !0xfff }
 }
 
-/// The pointers of PAE paging are loaded when paging is enabled, even if other bits of CR0 change with it;
-/// and earlier translations are flushed.
+/// Enabling paging loads the PDPTEs of PAE paging and flushes earlier translations, also if the same write changes other bits
+/// of CR0.
 pub fn pointers_of_pae(_: u64) -> Result<(), &'static str> {
     const NE: u32 = 1 << 5;
     const CD: u32 = 1 << 30;
@@ -90,7 +90,7 @@ pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     const PG: u64 = 1 << 31;
     const NE: u64 = 1 << 5;
     let now = cr(0);
-    // 64-bit code can't continue without.
+    // In 64-bit mode, clearing PG raises #GP.
     check!(catch!("mov cr0, rsi", "rsi" = now & !PG) == Some((GENERAL_PROTECTION, 0)), "64-bit mode without paging");
     check!(catch!("mov cr0, rsi", "rsi" = now & !PG ^ NE) == Some((GENERAL_PROTECTION, 0)), "the same, with another bit changed");
     check!(catch!("mov cr0, rsi", "rsi" = now | 1 << 32) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of CR0");
@@ -98,7 +98,7 @@ pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Limit and base of an IDT of 32-bit gates.
+/// Operand of LIDT, for an IDT of 32-bit gates.
 #[repr(C, packed)]
 struct Gates {
     limit: u16,
@@ -119,7 +119,7 @@ pub fn activation(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A fetch through a page table where there is no RAM: the error code has I/D set.
+/// Accesses through a page table outside of RAM raise #PF; the error code of a fetch has I/D set.
 pub fn fetch_through_no_memory(_: u64) -> Result<(), &'static str> {
     const PAGE_FAULT: u64 = 14;
     const FETCH: u64 = 1 << 4;
@@ -175,7 +175,7 @@ pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An instruction that exits right before the non-canonical addresses: the next fetch is non-canonical.
+/// An instruction that exits, in the last bytes below the non-canonical addresses: the fetch after it raises #GP.
 pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
     const EDGE: u64 = 1 << 47;
     const VMCALL: [u8; 3] = [0x0f, 0x01, 0xc1];

@@ -14,11 +14,14 @@ const NOWHERE: [u64; 4] = [0x0B00_0000, 0x0B12_3458, 1 << 37, (1 << 37) + 0xFF_F
 /// Addresses assigned on QEMU's board, but not on Stile's.
 const NOWHERE_ON_STILE: [u64; 8] = [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_0000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
 
+/// Returns unmapped physical addresses, the first one above RAM among them.
 fn nowhere() -> impl Iterator<Item = u64> {
     let more = if machine::is_stile() { &NOWHERE_ON_STILE[..] } else { &[] };
     NOWHERE.into_iter().chain([machine::ram().end]).chain(more.iter().copied())
 }
 
+/// Checks that an access of `1 << size` bytes raises a synchronous external abort, with the right syndrome, and changes nothing
+/// else.
 fn access(address: u64, memory: Memory, size: u32, write: bool) -> Outcome {
     let virtual_address = mmu::window(address, memory, false);
     let mut registers = probe::pattern(address);
@@ -37,6 +40,7 @@ fn access(address: u64, memory: Memory, size: u32, write: bool) -> Outcome {
     Ok(())
 }
 
+/// Checks accesses of every size to every unmapped address, as Device memory.
 fn every(write: bool) -> Outcome {
     for address in nowhere() {
         for memory in [Memory::Device, Memory::DeviceEarly] {
@@ -79,7 +83,8 @@ fn table_walk_nowhere() -> Outcome {
     ROOT.set(PAGES_ENTRY, NOWHERE[0] | TABLE);
     mmu::forget(PAGES);
     let fault = catch(|| {
-        // SAFETY: the load takes an exception.
+        // SAFETY: a load has no side effect on this program's memory, and its result is unused. It is expected to take an
+        // exception, after which `catch` skips it.
         unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) _, in(reg) PAGES, options(nostack)) }
     });
     ROOT.set(PAGES_ENTRY, 0);
