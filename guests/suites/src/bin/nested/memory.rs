@@ -115,12 +115,15 @@ fn blocks() -> Outcome {
 /// Each form of TLB maintenance that must make L2 see a change.
 fn maintenance() -> Outcome {
     type Form = (&'static str, fn(u64));
-    let forms: [Form; 7] = [
+    let forms: [Form; 9] = [
         ("IPAS2E1IS", forget),
         ("VMALLS12E1IS", |_| forget_all()),
         ("VMALLS12E1", |_| stage2::with_guest_regime(|| payload::instruction!("tlbi vmalls12e1"))),
         ("ALLE1IS", |_| stage2::with_guest_regime(|| payload::instruction!("tlbi alle1is"))),
         ("ALLE1", |_| stage2::with_guest_regime(|| payload::instruction!("tlbi alle1"))),
+        // While TGE is set, as a kernel at EL2 sets it for itself.
+        ("VMALLS12E1IS of a host", |_| payload::instruction!("dsb ishst; tlbi vmalls12e1is; dsb ish")),
+        ("ALLE1IS of a host", |_| payload::instruction!("dsb ishst; tlbi alle1is; dsb ish")),
         ("IPAS2LE1IS", |ipa| {
             // SAFETY: TLB maintenance changes no mapping.
             stage2::with_guest_regime(|| unsafe {

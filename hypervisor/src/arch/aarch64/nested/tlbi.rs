@@ -24,9 +24,9 @@ pub fn execute(nested: &mut Nested, vm: &Vm, cpu: usize, reg: SysReg, operand: u
     // L1's earlier table writes must be visible to later walks.
     // SAFETY: a barrier orders accesses, and changes neither memory nor a register that the compiler uses.
     unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) };
-    // While HCR_EL2.TGE is set, EL1's instructions refer to L1's own translations (Arm ARM, TLBI VMALLE1), which are
-    // EL1's on this CPU.
-    if what.regime == Regime::El2 || inject::is_host(nested.hcr()) {
+    // While HCR_EL2.TGE is set, EL1's instructions (op1 0) refer to L1's own translations (Arm ARM, TLBI VMALLE1), which
+    // are EL1's on this CPU. Those of EL2 for EL1&0 (op1 4), such as ALLE1, do not depend on TGE.
+    if what.regime == Regime::El2 || reg.op1() == 0 && inject::is_host(nested.hcr()) {
         first_stage(reg, operand);
     } else {
         nested.invalidate(vm, cpu, &what, reg, operand);
