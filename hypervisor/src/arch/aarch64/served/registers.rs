@@ -63,9 +63,11 @@ impl Device for Transports {
         }
         let Some((link, offset)) = Self::in_window(cpu, offset) else { return Some(u64::MAX) };
         match offset {
-            pci::MSIX_PENDING => return Some(link.transport.lock().pending().into()),
             pci::MSIX_TABLE..pci::MSIX_PENDING => return Some(link.function.read_table(offset, bytes)),
-            _ if offset > pci::MSIX_PENDING => return Some(0),
+            pci::MSIX_PENDING.. => {
+                let bits = u64::from(link.transport.lock().pending());
+                return Some(bits.checked_shr(8 * (offset - pci::MSIX_PENDING) as u32).unwrap_or(0));
+            }
             _ => {}
         }
         let value = link.transport.lock().pci_read(offset, bytes);
