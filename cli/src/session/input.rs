@@ -161,10 +161,12 @@ impl Inputs {
         thread::spawn(move || {
             for bytes in bytes {
                 if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
-                    return;
+                    break;
                 }
                 written.change(|counts| counts.line -= bytes.len());
             }
+            // Nothing more is written: nobody must wait for it.
+            written.change(|counts| counts.line = 0);
         });
         let line = LineSender { bytes: line, outstanding: Arc::clone(&outstanding) };
         Self { inputs, line, outstanding, signals: handle, reporter }
