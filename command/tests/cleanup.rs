@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Sandbox, is_empty};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,7 +57,9 @@ fn play(listener: &UnixListener) {
 
 /// Waits for a condition while a command runs.
 fn until(child: &mut Child, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(300);
     while !condition() {
+        assert!(Instant::now() < end, "the condition does not come");
         assert_eq!(child.try_wait().expect("a child"), None, "the command has ended");
         thread::sleep(Duration::from_millis(10));
     }

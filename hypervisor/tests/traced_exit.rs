@@ -17,7 +17,7 @@ fn marked(file: &str) -> Vec<String> {
             // Out of line, or the first of two variants: the second one (`.else`) is longer, and counted.
             ".subsection 1" => aside = true,
             line if line.starts_with(".if ") => aside = true,
-            ".previous" | ".else" => aside = false,
+            ".previous" | ".else" | ".endif" => aside = false,
             line if !aside => lines.push(line.to_owned()),
             _ => {}
         }
