@@ -125,7 +125,10 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     if !claims::late(cpu.index).enter(owner(vcpu)) {
         return false;
     }
-    place.fill_root(read_sysreg!(VTTBR_EL2));
+    let own_root = read_sysreg!(VTTBR_EL2);
+    place.fill_root(own_root);
+    // Before others can revoke it: this CPU must not cache translations of the VM's own root after their TLBI.
+    place.load_root();
     place.publish(cpu, vcpu);
     let called = cpu::needs_resched(cpu) || !vcpu.arch.requests.is_empty();
     let direct = match called {
@@ -141,6 +144,7 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     };
     let Some(direct) = direct else {
         place.unpublish(cpu);
+        write_sysreg!(VTTBR_EL2, own_root);
         vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         collect_strays(cpu, vcpu);
@@ -157,7 +161,6 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
         physical_interface::hand_over(vmcr, priorities);
         reach(cpu, vcpu, CpuInterface::Group1);
     }
-    place.load_root();
     write_sysreg!(VBAR_EL2, Vectors::Direct.base());
     true
 }

@@ -123,7 +123,10 @@ impl Place {
 
     /// Makes the root that [`fill_root`](Self::fill_root) filled this CPU's.
     pub fn load_root(&self) {
+        // SAFETY: a barrier: walks of the table see its entries.
+        unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) };
         write_sysreg!(VTTBR_EL2, self.vttbr.load(Ordering::Relaxed));
+        isb();
     }
 
     /// Whether nothing is mapped around an IPA, as after [`revoke`](Self::revoke).
