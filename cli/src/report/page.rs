@@ -76,7 +76,7 @@ fn over_time(page: &mut String, exits: &[(&Event, &Exit)], span: u64) {
 }
 
 fn by_reason(page: &mut String, input: &Input, exits: usize, rows: &[((&str, &str), Row)]) {
-    *page += "<h2>By reason</h2>\n<div class=scroll><table><tr><th class=name>Reason<th>Exits<th>Share<th>Time<th>Average<th>Longest\n";
+    *page += "<h2>By reason</h2>\n<div class=scroll><table class=figures><tr><th class=name>Reason<th>Exits<th>Share<th>Time<th>Average<th>Longest\n";
     let exits = exits.max(1) as f64;
     let ticks = rows.iter().fold(0_u64, |sum, (_, row)| sum.saturating_add(row.ticks)).max(1) as f64;
     for ((reason, sub), row) in rows {
@@ -110,7 +110,7 @@ fn latencies(page: &mut String, input: &Input) {
     if found.of.is_empty() {
         *page += "<p>The trace has none.</p>\n";
     } else {
-        *page += "<div class=scroll><table><tr><th class=name>From<th>Count<th>Median<th>90 %<th>99 %<th>Longest\n";
+        *page += "<div class=scroll><table class=figures><tr><th class=name>From<th>Count<th>Median<th>90 %<th>99 %<th>Longest\n";
         for (cause, ticks) in &found.of {
             let _ = write!(page, "<tr><td class=name>{}<td>{}", escape(cause.name()), ticks.len());
             for per_mille in [500, 900, 990, 1000] {
