@@ -10,6 +10,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use super::disk::{Contents, Disk};
+use super::report_in_browser;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::share::many_vms;
 use super::system_disk;
@@ -38,7 +39,8 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     // On more CPUs than the emulator's host may have: while a CPU waits for a lock, its holder may have none.
     let many = many_vms("long/24-vms-on-4", 4, 24, programs)?;
     let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
-    Ok(most.into_iter().chain([many]).map(Test::scenario).chain([gigabyte]).collect())
+    let report = report_in_browser::scenario(programs)?;
+    Ok(most.into_iter().chain([many, report]).map(Test::scenario).chain([gigabyte]).collect())
 }
 
 /// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.

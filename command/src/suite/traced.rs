@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::operator::Step;
+use super::operator::{Check, Step};
 use super::scenario::{Scenario, passed};
 use stile::config::Arch;
 use stile::programs::Programs;
@@ -84,6 +84,15 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
         Step::new("checksum: round", "top m/ring --once --json --interval 0.1", &[r#""unaccounted":0"#]),
     ];
     scenario(programs, "operator/trace", "", steps)
+}
+
+/// A report of the machine, and a check of the page.
+///
+/// # Errors
+/// A guest is missing.
+pub fn report(programs: &Programs, name: &str, check: Check) -> Result<Scenario> {
+    let steps = vec![Step::new("ring: started", "report m -o r.html --seconds 2", &["r.html: ", " exits"]).writes("r.html", check)];
+    scenario(programs, name, "", steps)
 }
 
 /// A vCPU exits faster than the line takes records: all others are counted. Five seconds fill its ring several times over on a host with no time
