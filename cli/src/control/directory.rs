@@ -23,8 +23,14 @@ use crate::exit;
 
 const EXTENSION: &str = "sock";
 
+/// Extension of detached machines' logs.
+const LOG: &str = "log";
+
 /// The lock file.
 const LOCK: &str = ".lock";
+
+/// Number of logs kept of detached machines that have ended.
+const LOGS: usize = 16;
 
 /// Maximum number of generated names.
 const ATTEMPTS: u32 = 100;
@@ -102,7 +108,7 @@ impl Directory {
 
     /// The path of the file that a detached machine's messages go to.
     pub fn log(&self, name: &str) -> PathBuf {
-        self.path.join(format!("{name}.log"))
+        self.path.join(format!("{name}.{LOG}"))
     }
 
     /// Makes a file for the messages of a machine that is not there yet, to be moved to [`Directory::log`] once it is.
@@ -129,6 +135,7 @@ impl Directory {
         if !self.is_free(&name)? {
             return Err(exit::usage(format!("a machine called {name} runs already; `stile ps` lists the machines")));
         }
+        self.remove_old_logs();
         let listener = UnixListener::bind(&path).with_context(|| format!("making the control socket {}", path.display()))?;
         // Until now the directory's mode protected it.
         fs::set_permissions(&path, Permissions::from_mode(0o600)).with_context(|| format!("protecting {}", path.display()))?;
@@ -173,6 +180,24 @@ impl Directory {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("{name} accepts no connections: its process hangs"),
             Err(error) => Err(error).with_context(|| format!("connecting to {name}")),
+        }
+    }
+
+    /// Removes the logs of detached machines that have ended, but for the latest ones. Best-effort. The lock is held.
+    fn remove_old_logs(&self) {
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut logs: Vec<_> = files
+            .filter(|path| path.extension() == Some(OsStr::new(LOG)))
+            .filter(|path| {
+                let name = path.file_stem().and_then(OsStr::to_str);
+                // Names that begin with a dot are of logs whose machine starts.
+                name.is_some_and(|name| !name.starts_with('.') && self.is_free(name).unwrap_or(false))
+            })
+            .filter_map(|path| Some((fs::symlink_metadata(&path).and_then(|data| data.modified()).ok()?, path)))
+            .collect();
+        logs.sort();
+        for (_, path) in logs.iter().rev().skip(LOGS) {
+            let _ = fs::remove_file(path);
         }
     }
 
@@ -262,6 +287,27 @@ mod tests {
         directory.claim(Some("old")).unwrap();
         assert_eq!(directory.machines().unwrap(), Vec::<String>::new());
         assert!(!directory.socket("older").exists());
+    }
+
+    #[test]
+    fn logs_of_machines_that_ended_are_removed() {
+        let (_dir, directory) = directory();
+        let running = directory.claim(Some("running")).unwrap();
+        let log = |name: &str, age: u64| {
+            let file = File::create(directory.log(name)).unwrap();
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - age)).unwrap();
+        };
+        (0..30).for_each(|age| log(&format!("m{age}"), age));
+        log("running", 500);
+        let starting = directory.new_log("starting").unwrap();
+        let _claim = directory.claim(None).unwrap();
+        let kept = |name: &str| directory.log(name).exists();
+        assert!((0..30).all(|age| kept(&format!("m{age}")) == (age < 16)), "the latest are kept");
+        assert!(kept("running") && starting.path().exists());
+        // Its log is older than those.
+        drop(running);
+        let _claim = directory.claim(None).unwrap();
+        assert!(!kept("running"));
     }
 
     #[test]
