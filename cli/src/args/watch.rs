@@ -77,6 +77,9 @@ pub struct ReportArgs {
     /// Record only this VM's events.
     #[arg(long, value_name = "VM")]
     pub vm: Option<String>,
+    /// Print the numbers of exits as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile metrics`.

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use serde_json::json;
 
 use crate::args::ReportArgs;
 use crate::control::name;
@@ -54,7 +55,12 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     };
     let page = page::page(&input, &format!("Exits in {name}"));
     replaced::write(&args.output, |file| Ok(file.write_all(page.as_bytes())?))?;
-    out::line(format_args!("{}: {} exits", args.output.display(), input.exits().count()))?;
+    let exits = input.exits().count();
+    if args.json {
+        out::line(json!({"output": args.output, "exits": exits, "exits_dropped": input.dropped, "lost": input.lost}))?;
+    } else {
+        out::line(format_args!("{}: {exits} exits", args.output.display()))?;
+    }
     Ok(exit::OK)
 }
 
@@ -90,7 +96,7 @@ mod tests {
     use super::*;
 
     fn args(source: &Path, output: &Path) -> ReportArgs {
-        ReportArgs { source: source.to_owned(), output: output.to_owned(), seconds: None, vm: None }
+        ReportArgs { source: source.to_owned(), output: output.to_owned(), seconds: None, vm: None, json: true }
     }
 
     #[test]

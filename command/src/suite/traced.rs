@@ -78,6 +78,7 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
         Step::new("", "report m -o r.html --seconds 0.5 --vm ring", &["r.html: ", " exits"])
             .writes("r.html", has_exits)
             .otherwise("report m -o r.html --seconds 30 --vm ring"),
+        Step::new("", "report t.json -o r.html --json", &[r#"{"exits":"#, r#""lost":0,"output":"r.html"}"#]),
         Step::new("", "report t.json -o r.html --seconds 1", &["t.json is a file: --seconds and --vm are for running machines"]).fails(2),
         Step::new("", "report nobody", &["no machine called nobody runs; running: m"]).fails(2),
         // After a trace, as before it.
