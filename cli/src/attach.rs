@@ -14,7 +14,7 @@ use crate::control::directory::Directory;
 use crate::control::name;
 use crate::control::protocol::{self, Bytes, Reply, Request, State};
 use crate::out::Unwritable;
-use crate::session::{Action, Keys, Raw};
+use crate::session::{Action, Keys, Raw, with_returns};
 use crate::{exit, out};
 
 /// Shows a console with its scroll-back, and types to it, until the user leaves or the machine ends.
@@ -26,8 +26,8 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
     let mut connection = Connection::open(&Directory::open()?, machine)?;
     let vms: Vec<String> = connection.status()?.vms.into_iter().map(|vm| vm.name).collect();
     connection.send(&Request::Attach { vm: vm.map(str::to_owned) })?;
-    let (first, scrollback) = match connection.receive()? {
-        Reply::Attached { vm, scrollback } => (vm, scrollback),
+    let (first, scrollback, mut bare) = match connection.receive()? {
+        Reply::Attached { vm, scrollback, bare } => (vm, scrollback, bare),
         Reply::Refused { message } => return Err(exit::usage(message)),
         other => bail!("{machine}: unexpected answer: {other:?}"),
     };
@@ -37,19 +37,21 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
         out::note(format_args!("stile: console of {first}; Ctrl-a x leaves\r"));
     }
     let (mut replies, stream) = connection.split();
-    show(&scrollback.0)?;
+    let is_terminal = raw.is_some();
+    let console = |bytes: &Bytes, bare: bool| if bare && is_terminal { show(&with_returns(&bytes.0)) } else { show(&bytes.0) };
+    console(&scrollback, bare)?;
     let left = Arc::new(AtomicBool::new(false));
     let shown = vms.iter().position(|name| *name == first).unwrap_or(0);
     let typist = Typist { stream: stream.try_clone().context("sharing the control socket")?, vms, shown, read_only: args.read_only };
     let leaves = Arc::clone(&left);
-    let is_terminal = raw.is_some();
     thread::spawn(move || typist.run(is_terminal, &leaves));
     loop {
         match protocol::read(&mut replies) {
-            Ok(Some(Reply::Output { bytes })) => show(&bytes.0)?,
-            Ok(Some(Reply::Attached { vm, scrollback })) => {
+            Ok(Some(Reply::Output { bytes })) => console(&bytes, bare)?,
+            Ok(Some(Reply::Attached { vm, scrollback, bare: now })) => {
+                bare = now;
                 show(format!("\x1b[0m\r\n\x1b[7m stile: console of {vm} \x1b[0m\r\n").as_bytes())?;
-                show(&scrollback.0)?;
+                console(&scrollback, bare)?;
             }
             Ok(Some(Reply::State { vm, state: state @ (State::Off | State::Crashed | State::Destroyed) })) => {
                 let end = if is_terminal { "\r" } else { "" };

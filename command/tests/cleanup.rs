@@ -39,7 +39,7 @@ fn play(listener: &UnixListener) {
                 Reply::Status(Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 5, vms })
             }
             Request::Sample => Reply::Sample(Sample { counter_hz: 1, ..Sample::default() }),
-            Request::Attach { .. } => Reply::Attached { vm: "web".into(), scrollback: Bytes::default() },
+            Request::Attach { .. } => Reply::Attached { vm: "web".into(), scrollback: Bytes::default(), bare: false },
             Request::State { vm } => Reply::State { vm, state },
             Request::Hold { .. } => {
                 state = State::Paused;

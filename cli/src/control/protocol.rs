@@ -151,6 +151,9 @@ pub enum Reply {
         vm: String,
         /// The last part of the console's output.
         scrollback: Bytes,
+        /// Its lines end with LF alone: the output of a command.
+        #[serde(default)]
+        bare: bool,
     },
     /// Output of the attached console.
     Output {
@@ -400,7 +403,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_survive(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let message = Reply::Attached { vm: "web".into(), scrollback: Bytes(bytes) };
+            let message = Reply::Attached { vm: "web".into(), scrollback: Bytes(bytes), bare: true };
             let mut line = Vec::new();
             write(&mut line, &message).unwrap();
             prop_assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");

@@ -39,9 +39,10 @@ impl Session<'_> {
             Request::Attach { vm } => match self.console_of(vm.as_deref()) {
                 Ok(console) => {
                     let (vm, scrollback) = (self.names[console].clone(), self.consoles[console].tail.raw(usize::MAX));
+                    let bare = self.consoles[console].has_command();
                     self.reply_to(id, |client| {
                         client.console = Some(console);
-                        Reply::Attached { vm, scrollback: Bytes(scrollback) }
+                        Reply::Attached { vm, scrollback: Bytes(scrollback), bare }
                     });
                 }
                 Err(message) => self.refuse(id, message),

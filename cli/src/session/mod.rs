@@ -55,7 +55,7 @@ pub use input::catch_signals;
 pub use keys::{ATTACH_TABLE, Action, HELP as KEYS, Keys, TABLE as KEY_TABLE};
 pub use sampler::{Sampler, Step as SamplerStep};
 pub use tail::plain;
-pub use terminal::Raw;
+pub use terminal::{Raw, with_returns};
 pub use tracer::records;
 
 use crate::config::Arch;

@@ -68,7 +68,7 @@ impl Session<'_> {
                     if let Some(control) = &mut self.control {
                         control.output(vm, text);
                     }
-                    self.view.console(vm, text)?;
+                    self.view.console(vm, text, self.consoles[vm].has_command())?;
                 }
                 Part::Hidden(_) if !self.consoles[vm].is_ready() => {
                     let line = self.consoles[vm].tail.lines(1).pop().unwrap_or_default();
@@ -170,7 +170,8 @@ impl Session<'_> {
             if console == self.view.focus()
                 && let Some(next) = (0..self.consoles.len()).find(|&console| self.fate(console) == Fate::Running)
             {
-                self.view.switch(next, &self.names, &self.consoles[next].tail)?;
+                let console = &self.consoles[next];
+                self.view.switch(next, &self.names, &console.tail, console.has_command())?;
             }
         }
         Ok(())

@@ -36,6 +36,18 @@ fn leave() {
     let _ = crossterm::terminal::disable_raw_mode();
 }
 
+/// Output for a terminal in raw mode of a console whose lines end with LF alone: with CR before each LF.
+pub fn with_returns(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 16);
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        match line.strip_suffix(b"\n") {
+            Some(text) => [text, b"\r\n"].iter().for_each(|part| out.extend_from_slice(part)),
+            None => out.extend_from_slice(line),
+        }
+    }
+    out
+}
+
 /// Whether standard input is a pipe or a file.
 pub fn input_is_piped() -> bool {
     !io::stdin().is_terminal()

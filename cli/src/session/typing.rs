@@ -33,7 +33,7 @@ impl Session<'_> {
                 Action::Show(vm) => vm,
             };
             if let Some(console) = self.consoles.get(to) {
-                self.view.switch(to, &self.names, &console.tail)?;
+                self.view.switch(to, &self.names, &console.tail, console.has_command())?;
             }
         }
         Ok(None)

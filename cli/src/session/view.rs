@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::lines::Lines;
 use super::tail::Tail;
+use super::terminal::with_returns;
 use crate::out;
 
 /// Number of lines of a console repeated when switching to it.
@@ -123,14 +124,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Shows output of the console with index `vm`.
+    /// Shows output of the console with index `vm`; `bare`: its lines end with LF alone.
     ///
     /// # Errors
     /// Standard output is closed.
-    pub fn console(&mut self, vm: usize, bytes: &[u8]) -> io::Result<()> {
+    pub fn console(&mut self, vm: usize, bytes: &[u8], bare: bool) -> io::Result<()> {
         self.clear_status();
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
+            Mode::Terminal { .. } if bare => self.out.write_all(&with_returns(bytes))?,
             Mode::Terminal { .. } => self.out.write_all(bytes)?,
             // Bytes of one VM, exactly. Consoles of VMs that were created later: `stile attach`, and the logs.
             Mode::Exact if vm > 0 => return Ok(()),
@@ -224,7 +226,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// Standard output is closed.
-    pub fn switch(&mut self, vm: usize, names: &[String], tail: &Tail) -> io::Result<()> {
+    pub fn switch(&mut self, vm: usize, names: &[String], tail: &Tail, bare: bool) -> io::Result<()> {
         let Mode::Terminal { shown } = &mut self.mode else { return Ok(()) };
         let Some(name) = names.get(vm) else { return Ok(()) };
         *shown = vm;
@@ -234,7 +236,8 @@ impl<'a> View<'a> {
             vm + 1,
             names.len()
         )?;
-        self.out.write_all(&tail.raw(AGAIN))?;
+        let again = tail.raw(AGAIN);
+        self.out.write_all(&if bare { with_returns(&again) } else { again })?;
         self.out.flush()
     }
 
@@ -293,16 +296,29 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_a_command_begin_at_the_left() {
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut view = View::terminal(&mut out, &mut notes, false);
+        view.console(0, b"one\ntwo", true).unwrap();
+        let mut tail = Tail::default();
+        tail.push(b"three\n");
+        view.switch(1, &names(), &tail, true).unwrap();
+        drop(view);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.starts_with("one\r\ntwo") && out.ends_with("three\r\n"), "{out:?}");
+    }
+
+    #[test]
     fn a_terminal_shows_one_console_at_a_time() {
         let (mut out, mut notes) = (Vec::new(), Vec::new());
         let mut view = View::terminal(&mut out, &mut notes, false);
-        view.console(0, b"first\r\n").unwrap();
-        view.console(1, b"hidden\r\n").unwrap();
+        view.console(0, b"first\r\n", false).unwrap();
+        view.console(1, b"hidden\r\n", false).unwrap();
         let mut tail = Tail::default();
         tail.push(b"hidden\r\n# ");
-        view.switch(1, &names(), &tail).unwrap();
+        view.switch(1, &names(), &tail, false).unwrap();
         assert_eq!(view.focus(), 1);
-        view.console(1, b"now").unwrap();
+        view.console(1, b"now", false).unwrap();
         view.note("a note");
         drop(view);
         let out = String::from_utf8(out).unwrap();
@@ -321,7 +337,7 @@ mod tests {
                 view = view.with_prompts();
             }
             for (vm, bytes) in [(0, "PASS a"), (1, "PASS x\n"), (0, "nd b\n"), (1, "PASS"), (0, "log"), (0, "in: "), (1, " y\n")] {
-                view.console(vm, bytes.as_bytes()).unwrap();
+                view.console(vm, bytes.as_bytes(), false).unwrap();
                 // On a busy machine there is a pause after each piece.
                 assert!(prompts || !view.has_prompt());
                 view.idle().unwrap();
@@ -352,17 +368,17 @@ mod tests {
         }
         let mut view = View::plain(Same(both.clone()), Same(both.clone()), &["one".into()], false, false).sharing(true);
         view.log(b"Stile is up\n");
-        view.console(0, b"PASS a\nPA").unwrap();
+        view.console(0, b"PASS a\nPA", false).unwrap();
         view.log(b"vm0 was reset\n");
-        view.console(0, b"SS").unwrap();
-        view.console(0, b" b\nend").unwrap();
+        view.console(0, b"SS", false).unwrap();
+        view.console(0, b" b\nend", false).unwrap();
         view.note("a note");
         view.finish().unwrap();
         view.note("the end");
         drop(view);
         let text = String::from_utf8(both.take()).unwrap();
         let mut view = View::plain(Same(both.clone()), Same(both.clone()), &["one".into()], false, false).sharing(true);
-        view.console(0, b"end").unwrap();
+        view.console(0, b"end", false).unwrap();
         view.finish().unwrap();
         assert_eq!(*both.borrow(), b"end", "exact without a following note");
         view.note("a note");
@@ -377,7 +393,7 @@ mod tests {
             let (mut out, mut notes) = (Vec::new(), Vec::new());
             let mut view = View::plain(&mut out, &mut notes, &["one".into()], false, colour);
             view.status("one boots: [    0.0] Linux");
-            view.console(0, b"hello\n").unwrap();
+            view.console(0, b"hello\n", false).unwrap();
             view.finish().unwrap();
             drop(view);
             (String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
@@ -392,7 +408,7 @@ mod tests {
     fn a_pipe_gets_exact_bytes_or_prefixed_lines() {
         let (mut out, mut notes) = (Vec::new(), Vec::new());
         let mut view = View::plain(&mut out, &mut notes, &["one".into()], true, false);
-        view.console(0, b"\x00a\r\n").unwrap();
+        view.console(0, b"\x00a\r\n", false).unwrap();
         view.log(b"not shown\n");
         view.finish().unwrap();
         drop(view);
@@ -400,7 +416,7 @@ mod tests {
 
         let (mut out, mut notes) = (Vec::new(), Vec::new());
         let mut view = View::plain(&mut out, &mut notes, &names(), false, false);
-        view.console(1, b"a\r\nb").unwrap();
+        view.console(1, b"a\r\nb", false).unwrap();
         view.log(b"Stile is up\nand");
         view.finish().unwrap();
         drop(view);
