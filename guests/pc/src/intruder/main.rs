@@ -1,7 +1,7 @@
-//! Enters the gate at each of its byte offsets with random registers and flags, from kernel, user and 32-bit code, while another CPU
-//! sends interrupts and NMIs.
+//! Enters the gate at each of its byte offsets with random registers and flags, in every mode of the CPU, while another CPU sends
+//! interrupts and NMIs.
 //!
-//! Command line: `attacks=N`. With `user`, user code executes VMFUNC without end instead, outside of the last GiB and in it,
+//! Command line: `attacks=N`, `seed=N`. With `user`, user code executes VMFUNC without end instead, outside of the last GiB and in it,
 //! while another CPU sends interrupts, none of which may be lost.
 #![no_std]
 #![no_main]
@@ -18,20 +18,23 @@ use pc::machine::{cli, wrmsr};
 use pc::others::{self, UP, pass};
 use pc::{console, exception, machine};
 
+use layout::{CODE_16, CODE_32, DATA, LOW, NMIS, Pointer, TABLES, USER_16, USER_32, USER_DATA, middle};
+
 /// The page of the APIC's registers in the gate.
 const APIC_LINEAR: u64 = 0xffff_ffff_cccc_f000;
 const INT3: u8 = 0xcc;
 const VECTOR: u32 = 0x71;
 
+mod layout;
+mod legacy;
+
 pc::program!();
-core::arch::global_asm!(include_str!("intruder.s"));
+core::arch::global_asm!(include_str!("attack.s"));
 
 #[unsafe(no_mangle)]
 static ATTACK_STACK: AtomicU64 = AtomicU64::new(0);
 #[unsafe(no_mangle)]
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-#[unsafe(no_mangle)]
-static NMIS: AtomicU64 = AtomicU64::new(0);
 #[unsafe(no_mangle)]
 static ATTACKING: AtomicU8 = AtomicU8::new(0);
 
@@ -54,18 +57,15 @@ const CS: usize = 17;
 const RIP: usize = 18;
 const SS: usize = 19;
 
-#[repr(C, align(4096))]
-struct Table([u64; 512]);
-#[repr(C, align(4096))]
-struct Code([u8; 4096]);
-
-static mut CODE: Code = Code([INT3; 4096]);
-static mut TABLES: [Table; 3] = [const { Table([0; 512]) }; 3];
 static mut IDT: [[u64; 2]; 256] = [[0; 2]; 256];
 static mut TSS: [u32; 26] = [0; 26];
+/// Outside of long mode.
+static mut TSS_32: [u32; 26] = [0; 26];
 static mut STACKS: [[u64; 512]; 2] = [[0; 512]; 2];
-/// Code and data as everywhere, 32-bit code, the same for user mode, and the TSS.
-static mut GDT: [u64; 9] = [
+/// Code and data as everywhere, 32-bit code, the same for user mode, the TSS and that of 32 bits, 16-bit code from [`LOW`] on, the same
+/// for user mode, and 16-bit code in the page of [`legacy`]'s real mode.
+#[unsafe(no_mangle)]
+static mut GDT: [u64; 13] = [
     0,
     0x00af_9b00_0000_ffff,
     0x00cf_9300_0000_ffff,
@@ -75,20 +75,18 @@ static mut GDT: [u64; 9] = [
     0x00cf_fb00_0000_ffff,
     0,
     0,
+    0,
+    0x0000_9b00_0000_ffff | LOW << 16,
+    0x0000_fb00_0000_ffff | LOW << 16,
+    0x0000_9b01_2000_ffff,
 ];
+#[unsafe(no_mangle)]
+static mut GDT_POINTER: Pointer = Pointer { limit: 0, base: 0 };
+#[unsafe(no_mangle)]
+static mut IDT_POINTER: Pointer = Pointer { limit: 0, base: 0 };
 const CODE_64: u64 = 0x08;
-const DATA: u64 = 0x10;
-const CODE_32: u64 = 0x18;
-const USER_DATA: u64 = 0x23;
 const USER_64: u64 = 0x2b;
-const USER_32: u64 = 0x33;
 const TASK: u16 = 0x38;
-
-#[repr(C, packed)]
-struct Pointer {
-    limit: u16,
-    base: u64,
-}
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
@@ -103,7 +101,8 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         machine::off();
     }
     let line = machine::command_line(info);
-    let attacks = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("attacks=")?.parse().ok()).unwrap_or(10_000);
+    let number = |name| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.parse().ok());
+    let (attacks, seed) = (number("attacks=").unwrap_or(10_000), number("seed=").unwrap_or(1));
     cli();
     enable();
     setup();
@@ -111,7 +110,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         user();
     }
     others::give(disturb);
-    let mut random = Random::new(1);
+    let mut random = Random::new(seed);
     for number in 0..attacks {
         strike(number, &mut random);
         if number % (1 << 16) == 0 {
@@ -136,11 +135,13 @@ fn disturb() {
     enable();
     let mut random = Random::new(2);
     loop {
-        let nmi = random.below(4) == 0;
-        let low = if nmi { command::NMI | command::ASSERT } else { command::ASSERT | VECTOR };
         // SAFETY: the MSR is there, as the VM has a gate. The first CPU's handlers take both.
-        unsafe { wrmsr(COMMAND, u64::from(low)) };
-        pass(random.below(20_000));
+        let send = |low: u32| unsafe { wrmsr(COMMAND, u64::from(low)) };
+        match random.below(4) {
+            0 => legacy::send_nmi(|| send(command::NMI | command::ASSERT)),
+            _ => send(command::ASSERT | VECTOR),
+        }
+        pass(random.below(10_000));
     }
 }
 
@@ -153,7 +154,8 @@ fn setup() {
         let first = tables as u64 | ALL;
         (*tables)[511] = first + 4096;
         (*tables.add(1)).fill(first + 2 * 4096);
-        (*tables.add(2)).fill(&raw const CODE as u64 | ALL);
+        (*tables.add(2)).fill(middle() | ALL);
+        (LOW as *mut [u8; 3 * 4096]).write([INT3; 3 * 4096]);
         level_4[511] = first;
         level_4[1] = first;
         let stack = |index: usize| &raw const STACKS as u64 + 4096 * (index as u64 + 1);
@@ -166,15 +168,24 @@ fn setup() {
         let base = tss as u64;
         GDT[7] = 103 | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
         GDT[8] = base >> 32;
+        let tss_32 = (&raw mut TSS_32).cast::<u32>();
+        tss_32.add(1).write(legacy::stack());
+        tss_32.add(2).write(DATA as u32);
+        // Beyond the limit: no port is allowed.
+        tss_32.add(25).write(104 << 16);
+        let base = tss_32 as u64;
+        GDT[9] = 103 | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
         let gates = (&raw mut IDT).cast::<[u64; 2]>();
         for vector in 0..256 {
             let (handler, stack) = if vector == 2 { (caught_nmi as *const () as u64, 2) } else { (caught as *const () as u64, 1) };
             gates.add(vector).write(interrupt_gate(handler, stack));
         }
-        let gdt = Pointer { limit: 9 * 8 - 1, base: &raw const GDT as u64 };
-        let idt = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
-        asm!("lgdt [{}]", "lidt [{}]", "ltr {:x}", in(reg) &gdt, in(reg) &idt, in(reg) TASK, options(nostack));
+        GDT_POINTER = Pointer { limit: 13 * 8 - 1, base: &raw const GDT as u64 };
+        IDT_POINTER = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
+        let (gdt, idt) = (&raw const GDT_POINTER, &raw const IDT_POINTER);
+        asm!("lgdt [{}]", "lidt [{}]", "ltr {:x}", in(reg) gdt, in(reg) idt, in(reg) TASK, options(nostack));
     }
+    legacy::setup();
 }
 
 fn interrupt_gate(handler: u64, stack: u64) -> [u64; 2] {
@@ -194,7 +205,7 @@ fn user() -> ! {
     /// RFLAGS.IF, and IOPL 3, with which user code may execute CLI and STI.
     const USER_FLAGS: u64 = 0x3202;
     const OUTSIDE: u64 = (1 << 39) + (511 << 30);
-    let code = (&raw mut CODE).cast::<u8>();
+    let code = middle() as *mut u8;
     // SAFETY: the page is larger, and is executed below; the table is in use, and this vector does not come yet.
     unsafe {
         (0..LOOP.len()).for_each(|byte| code.add(AT + byte).write_volatile(LOOP[byte]));
@@ -235,11 +246,16 @@ fn send_counted() {
 /// One attack: enters at an offset, which all attacks have in turn.
 fn strike(number: u64, random: &mut Random) {
     let offset = number % 4096;
-    let code = (&raw mut CODE).cast::<u8>();
-    let place = |byte: u64| ((offset + 4096 - VMFUNC.len() as u64 + byte) % 4096) as usize;
+    // Before the offset, also where the page before this one is the same page.
+    let before = middle() + offset - VMFUNC.len() as u64;
     let write = |bytes: [u8; 3]| {
-        // SAFETY: the index is inside, and only attacks execute the page.
-        (0..3).for_each(|byte| unsafe { code.add(place(byte)).write_volatile(bytes[byte as usize]) });
+        for (byte, value) in (before..).zip(bytes) {
+            // SAFETY: both are in the pages of code, which only attacks execute.
+            unsafe {
+                (byte as *mut u8).write_volatile(value);
+                ((middle() | byte & 4095) as *mut u8).write_volatile(value);
+            }
+        }
     };
     write(VMFUNC);
     let mut registers = [0u64; 20];
@@ -263,14 +279,21 @@ fn strike(number: u64, random: &mut Random) {
         _ => gate::LAST + random.below(1 << 18) * 4096,
     };
     let high = page.wrapping_add(offset).wrapping_sub(VMFUNC.len() as u64).max(gate::LAST);
-    let low = code as u64 + place(0) as u64;
-    (registers[RIP], registers[CS], registers[SS]) = match random.below(8) {
-        0 => (low, CODE_32, DATA),
-        1 => (high, USER_64, USER_DATA),
-        2 => (low, USER_32, USER_DATA),
+    let short = before - LOW;
+    (registers[RIP], registers[CS], registers[SS]) = match random.below(16) {
+        0 => (before, CODE_32, DATA),
+        1 => (short, CODE_16, DATA),
+        2 => (before, USER_32, USER_DATA),
+        3 => (short, USER_16, USER_DATA),
+        4 | 5 => (high, USER_64, USER_DATA),
+        6 => (0, 0, 0),
         _ => (high, CODE_64, DATA),
     };
-    // SAFETY: what it does to this guest is caught, and the handlers come back here.
-    unsafe { attack(&registers) };
+    if registers[RIP] == 0 {
+        legacy::strike(offset, registers[FLAGS] as u32, random);
+    } else {
+        // SAFETY: what it does to this guest is caught, and the handlers come back here.
+        unsafe { attack(&registers) };
+    }
     write([INT3; 3]);
 }
