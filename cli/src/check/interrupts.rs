@@ -6,8 +6,11 @@ use stile_board::CpuSet;
 use super::affinity::{cpus_of_vm, rivals};
 use crate::config::{MachineConfig, VmConfig};
 
-/// Explains the effect of `interrupts = "direct"` in the `index`th virtual machine.
+/// Explains whether `interrupts = "direct"` of the `index`th virtual machine is in force.
 pub fn explain(config: &MachineConfig, index: usize) -> String {
+    if config.vms[index].techniques.interrupts == Interrupts::Virtual {
+        return "virtual, as configured: each that arrives exits (`interrupts` in [vm.techniques])".to_owned();
+    }
     if let Some(why) = refusal(config, index) {
         return format!("virtual, although direct ones are asked for: {why}");
     }

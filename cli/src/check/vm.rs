@@ -68,9 +68,7 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
     );
     match arch {
         Arch::Aarch64 => {
-            if vm.techniques.interrupts != Interrupts::Virtual {
-                fact("interrupts", &interrupts::explain(machine, index));
-            }
+            fact("interrupts", &interrupts::explain(machine, index));
             techniques_of_arm(vm, &mut fact);
         }
         Arch::X86_64 => {
@@ -78,10 +76,8 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
             techniques_of_pc(vm, &mut fact);
         }
     }
-    if vm.techniques.ipi != IpiAccess::Trapped {
-        for (at, what) in ipi::explain(machine, index).iter().enumerate() {
-            fact(if at == 0 { "IPIs" } else { "" }, what);
-        }
+    for (at, what) in ipi::explain(machine, index).iter().enumerate() {
+        fact(if at == 0 { "IPIs" } else { "" }, what);
     }
     for (name, what) in devices::explain(machine, index) {
         fact(name, &what);
