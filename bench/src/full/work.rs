@@ -164,9 +164,9 @@ pub const WORK: [Work; 10] = [
         packages: &["rt-tests"],
         programs: &["usr/bin/cyclictest"],
         script: CYCLICTEST,
-        units: 1000,
+        units: 5000,
     },
-    Work { name: "pipe", unit: "round trip", vcpus: 2, packages: &[], programs: &[], script: PIPE, units: 2000 },
+    Work { name: "pipe", unit: "round trip", vcpus: 2, packages: &[], programs: &[], script: PIPE, units: 10_000 },
     Work {
         name: "fork_exec",
         unit: "fork",
