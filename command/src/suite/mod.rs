@@ -33,6 +33,7 @@ mod share;
 mod shared_folder;
 mod snapshots;
 mod start_up;
+mod switches;
 mod system_disk;
 mod table;
 mod test;

@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 26] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -12,6 +12,11 @@ pub const NAMES: [&str; 14] = [
     "boot/debian:6.1/max",
     "boot/debian:6.12/cortex-a57",
     "boot/debian:6.12/max",
+    "direct/switch/debian/direct",
+    "direct/switch/debian/trusted",
+    "direct/switch/debian:6.12/direct",
+    "direct/switch/debian:6.12/trusted",
+    "direct/switch/debian:6.1/direct",
     "nested/debian-6.1-nvhe-two-vcpus-of-l2",
     "nested/debian-6.12-two-vcpus-of-l2",
     "nested/debian-as-l2",
@@ -19,4 +24,11 @@ pub const NAMES: [&str; 14] = [
     "pc/debian/corei7_haswell_4770-1-on-1",
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
+    "pc/switch/debian/gate",
+    "pc/switch/debian/ipi-direct",
+    "pc/switch/debian/timer-trapped",
+    "pc/switch/debian:6.1/timer-trapped",
+    "pc/switch/debian:6.12/gate",
+    "pc/switch/debian:6.12/ipi-direct",
+    "pc/switch/debian:6.12/timer-trapped",
 ];
