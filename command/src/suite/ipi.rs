@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::share;
+use stile::exit;
 use stile::programs::{PASSED, Programs};
 
 /// All of them.
@@ -34,6 +35,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         storm(programs, &program)?,
         linux("pc/ipi/debian:6.1", "direct"),
         linux("pc/gate/debian:6.1", "gate"),
+        crash("pc/ipi/crash", "direct"),
+        crash("pc/gate/crash", "gate"),
     ])
 }
 
@@ -126,6 +129,21 @@ fn storm(programs: &Programs, program: &str) -> Result<Scenario> {
     let config = among_neighbours(programs, &direct("storm", program, vm), 30)?;
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 3], output: vec![PASSED.into(); 3], ..passed() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/storm", "--exits") })
+}
+
+/// Linux crashes with the module loaded, under load, and is restarted: nothing of the module is left, and IPIs without exits work again.
+fn crash(name: &str, ipi: &str) -> Scenario {
+    let exec =
+        "dmesg | grep stile_ipi; (while true; do ls /bin | sort | md5sum >/dev/null; done) & usleep 100000; echo c >/proc/sysrq-trigger";
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\n\
+         cpus = [1, 2]\npinned = true\non_reset = \"restart:1\"\nexec = \"\"\"{exec}\"\"\"\n\
+         [vm.techniques]\nipi = \"{ipi}\"\n"
+    );
+    let once = ["stile_ipi: interprocessor interrupts are sent without exits", "sysrq triggered crash"];
+    let output = once.repeat(2).into_iter().map(String::from).collect();
+    let expect = Expect { status: exit::GUEST, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
 }
 
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.

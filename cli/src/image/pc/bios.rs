@@ -19,6 +19,20 @@ pub const VECTORS_LEN: u64 = 0x400;
 /// Length of the data area.
 pub const DATA_AREA_LEN: usize = 0x100;
 
+/// Address of the processor's first instruction after a reset, f000:fff0. Linux resets a PC whose ACPI is hardware-reduced by a jump to it
+/// in real mode, as it expects to use UEFI's services instead, and finds none.
+pub const RESET_AT: u64 = 0xf_fff0;
+
+/// Code for [`RESET_AT`]: resets the machine by ACPI's register.
+#[rustfmt::skip]
+pub const RESET: [u8; 9] = [
+    0xba, port::RESET as u8, (port::RESET >> 8) as u8, // mov dx,0xcf9
+    0xb0, port::RESET_VALUE, // mov al,0x6
+    0xee, // out dx,al
+    0xf4, // hlt
+    0xeb, 0xfd, // jmp to it
+];
+
 /// Entry points in [`CODE`].
 mod entry {
     pub const NOTHING: u32 = 0x000;

@@ -31,7 +31,9 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let mut more = vec![(acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    let tables = acpi::tables(vm.vcpus, parts.acpi);
+    assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
+    let mut more = vec![(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())];
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
         let mut tables = mp::tables(vm.vcpus.min(mp::MOST));
