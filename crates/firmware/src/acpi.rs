@@ -164,22 +164,27 @@ fn soft_off(dsdt: &[u8]) -> Option<[u8; 2]> {
     let name = dsdt.windows(5).position(|window| &window[..4] == b"_S5_" && window[4] == PACKAGE)?;
     let length = dsdt.get(name + 5)?;
     // PkgLength's two highest bits count its further bytes; the number of elements follows.
-    let mut at = name + 5 + 1 + usize::from(length >> 6) + 1;
+    let elements = name + 5 + 1 + usize::from(length >> 6);
+    let mut rest = dsdt.get(elements + 1..)?;
     let mut element = || {
-        let op = *dsdt.get(at)?;
-        at += 1;
-        match op {
+        let [op, after @ ..] = rest else { return None };
+        let ([low, high], len) = match (op, after) {
             // ZeroOp, OneOp
-            0 | 1 => Some(op),
+            (0 | 1, _) => ([*op, 0], 0),
             // BytePrefix
-            0x0a => {
-                at += 1;
-                dsdt.get(at - 1).copied()
-            }
-            _ => None,
-        }
+            (0x0a, [low, ..]) => ([*low, 0], 1),
+            // WordPrefix
+            (0x0b, [low, high, ..]) => ([*low, *high], 2),
+            _ => return None,
+        };
+        rest = after.get(len..)?;
+        Some([low, high])
     };
-    Some([element()?, element()?])
+    match (*dsdt.get(elements)?, element()?) {
+        // An element for each register, or one with a byte for each (ACPI Specification 6.5, "\\_Sx (System States)").
+        (1, both) => Some(both),
+        (_, [first, _]) => Some([first, element()?[0]]),
+    }
 }
 
 #[cfg(test)]
@@ -246,6 +251,22 @@ mod tests {
         assert_eq!((tables.isa(0), tables.isa(4)), ((2, 0), (4, 0)));
         let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
         assert_eq!(tables.power_off, Some(PowerOff { writes }));
+    }
+
+    #[test]
+    fn sleep_types_are_elements_or_bytes_of_one() {
+        for (package, types) in [
+            (&b"_S5_\x12\x08\x04\x0a\x05\x01\x00\x00"[..], Some([5, 1])),
+            (b"_S5_\x12\x40\x09\x02\x0a\x05\x0a\x06", Some([5, 6])),
+            (b"_S5_\x12\x04\x01\x0a\x05", Some([5, 0])),
+            (b"_S5_\x12\x05\x01\x0b\x05\x06", Some([5, 6])),
+            (b"_S5_\x12\x03\x01\x01", Some([1, 0])),
+            (b"_S5_\x12\x03\x02\x01", None),
+            (b"_S5_\x12\x04\x01\x0b\x05", None),
+            (b"_S5_\x12\x06\x01\x0c\x05\x00\x00", None),
+        ] {
+            assert_eq!(soft_off(package), types, "{package:x?}");
+        }
     }
 
     #[test]
