@@ -19,6 +19,8 @@ use crate::screen;
 const RING: usize = 2048;
 /// Capacity of Stile's own output ring, in bytes.
 const OWN: usize = 4096;
+/// Number of bytes that a driver writes once its UART is ready, without another look: a 16550's FIFO, half of a PL011's.
+const BURST: usize = 16;
 /// Maximum number of bytes sent at once: bounds the time for which the console is locked. More than any UART's FIFO
 /// holds, so that output that remains implies a full FIFO or a pending transmit interrupt.
 const BATCH: usize = 256;
@@ -90,12 +92,12 @@ fn send_now(byte: u8) {
     }
 }
 
-/// Queues a byte that a VM's guest wrote. Returns whether another one fits.
+/// Queues a byte that a VM's guest wrote. Returns as [`has_room`].
 pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
     console.drain();
-    console.transmitter.has_room(vm)
+    console.transmitter.has_room(vm, BURST)
 }
 
 /// Handles a UART interrupt. Calls `input` for a bounded part of what arrived, after the console's lock was released.
@@ -136,9 +138,9 @@ pub fn listen() {
     Arch::set_interrupts(true, false);
 }
 
-/// Whether a VM's ring has room.
+/// Whether a VM's ring has room for all that its driver writes once the UART is ready.
 pub fn has_room(vm: usize) -> bool {
-    CONSOLE.lock().transmitter.has_room(vm)
+    CONSOLE.lock().transmitter.has_room(vm, BURST)
 }
 
 /// Waits until all output is sent.

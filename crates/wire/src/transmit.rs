@@ -211,9 +211,9 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         self.own.capacity() - self.own.len() >= bytes
     }
 
-    /// Whether there is space for another byte of a VM's console.
-    pub fn has_room(&self, vm: usize) -> bool {
-        self.rings.get(vm).is_some_and(|ring| !ring.is_full())
+    /// Whether there is space for `bytes` further bytes of a VM's console.
+    pub fn has_room(&self, vm: usize, bytes: usize) -> bool {
+        self.rings.get(vm).is_some_and(|ring| ring.capacity() - ring.len() >= bytes)
     }
 
     /// Gives up to `most` bytes to the line until `try_send` refuses one. Returns whether something is left.

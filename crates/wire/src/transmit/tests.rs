@@ -71,7 +71,7 @@ fn a_line_that_takes_nothing_keeps_nobody_waiting() {
     // The log has left room for a message.
     assert_eq!(transmitter.event(&numbered(1)), Ok(()));
     while transmitter.event(&numbered(1)).is_ok() {}
-    assert!(!transmitter.has_room(0) && transmitter.has_room(1));
+    assert!(!transmitter.has_room(0, 1) && transmitter.has_room(1, 1));
     let mut line = Vec::new();
     assert!(!transmitter.drain(usize::MAX, |byte| {
         line.push(byte);
@@ -88,6 +88,17 @@ fn a_line_that_takes_nothing_keeps_nobody_waiting() {
     assert!(!seen.events.is_empty() && !transmitter.owes_records());
 }
 
+/// A driver that fills a FIFO of 16 bytes when it is ready loses none of them.
+#[test]
+fn room_is_for_as_many_bytes_as_asked_for() {
+    let mut transmitter = Transmitter::<1, 64, 1600>::new();
+    for n in 0..64 {
+        assert_eq!((transmitter.has_room(0, 1), transmitter.has_room(0, 16)), (true, n <= 48), "{n}");
+        transmitter.guest(0, b'x');
+    }
+    assert!(!transmitter.has_room(0, 1) && !transmitter.has_room(1, 1));
+}
+
 /// A VM's end does not overtake the last line of its console, nor wait for what it writes after that.
 #[test]
 fn the_state_of_a_vm_comes_after_its_bytes() {
@@ -97,7 +108,7 @@ fn the_state_of_a_vm_comes_after_its_bytes() {
     assert_eq!(transmitter.event(&Event::Vm { vm: 1, state: VmState::PoweredOff }), Ok(()));
     let mut later = b"after, for ever".iter().cycle();
     for _ in 0..200 {
-        if transmitter.has_room(1) {
+        if transmitter.has_room(1, 1) {
             later.next().into_iter().for_each(|byte| transmitter.guest(1, *byte));
         }
         transmitter.drain(1, |byte| {
@@ -138,7 +149,7 @@ fn a_vm_that_never_stops_leaves_others_their_turns() {
     let (mut line, mut decoder, mut got) = (0, Decoder::new(), [0; 3]);
     while line < 100_000 {
         for vm in [0, 2] {
-            while transmitter.has_room(vm) {
+            while transmitter.has_room(vm, 1) {
                 transmitter.guest(vm, b'x');
             }
         }
@@ -162,7 +173,7 @@ fn guests_that_print_and_reset_keep_no_cpu_waiting() {
     let (mut decoder, mut seen, mut answers) = (Decoder::new(), [0; 8], 0);
     for n in 1..=2000 {
         for vm in 0..8 {
-            while transmitter.has_room(vm) {
+            while transmitter.has_room(vm, 1) {
                 transmitter.guest(vm, b'x');
             }
             assert_eq!(transmitter.event(&restarted(vm, n)), Ok(()), "a CPU waits for the line after {n} resets");
@@ -251,7 +262,7 @@ proptest! {
             let writers = if all { 0..4 } else { vm.min(3)..vm.min(3) + 1 };
             for vm in writers {
                 for n in 0..count {
-                    if transmitter.has_room(vm) {
+                    if transmitter.has_room(vm, 1) {
                         if written[vm] == arrived[vm] {
                             since[vm] = [0; 4];
                         }
@@ -301,7 +312,7 @@ proptest! {
                     logged.push_back(length.min(MAX_LINE - 1));
                 }
                 Op::Guest(vm, byte) => {
-                    if transmitter.has_room(vm) {
+                    if transmitter.has_room(vm, 1) {
                         model.guests[vm].push(byte);
                     }
                     transmitter.guest(vm, byte);
