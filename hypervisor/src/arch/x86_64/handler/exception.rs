@@ -14,6 +14,8 @@ use crate::arch::x86_64::vcpu::inject::{self, NMI, TYPE, vector};
 use crate::cpu::Leave;
 
 const HARDWARE_EXCEPTION: u64 = 3 << 8;
+/// INT1.
+const PRIVILEGED_SOFTWARE_EXCEPTION: u64 = 5 << 8;
 
 /// Handles an intercepted exception or an NMI.
 pub fn exit(cpu: &mut Cpu) -> Outcome {
@@ -26,6 +28,9 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     let interrupted = inject::was_delivering().then(|| vmcs::read(Field::VECTORING));
     if is_debug(event) {
         debug(vmcs::read(Field::EXIT_QUALIFICATION));
+    } else if event & TYPE == PRIVILEGED_SOFTWARE_EXCEPTION {
+        // INT1, which is injected as executed, ends the shadow before it: entry with a shadow and TF would need a pending step.
+        inject::end_shadow();
     }
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
     // A benign exception replaces the event being delivered.
