@@ -218,7 +218,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             let kernel = read(path)?;
             let names = image::guests(&kernel);
             if !names.is_empty() && vm.techniques.nested == Nested::Off {
-                let what = "its kernel is an image of Stile, which needs an EL2; expected nested = true in its [[vm]], or --nested";
+                let what = "its kernel is an image of Stile, which needs an EL2 or VMX; expected nested = true in its [[vm]], or --nested";
                 return Err(exit::usage(format!("{}: {what}", vm.name)));
             }
             inner = names.into_iter().map(|name| Guest { name, system: None, budget: Budget::default(), inner: Vec::new() }).collect();

@@ -122,7 +122,7 @@ impl MachineArgs {
             disks: self.disk.clone(),
             networks: self.net.clone(),
             shares: self.share.clone(),
-            inside: false,
+            inside: None,
             vms_only: false,
         }
     }

@@ -1,7 +1,7 @@
 //! The settings that the command line can give.
 
 use super::{
-    Mistake, Place,
+    Arch, Mistake, Place,
     draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, VmDraft},
 };
 use crate::disk::drive::Drive;
@@ -51,8 +51,8 @@ pub struct Flags {
     pub networks: Vec<Network>,
     /// `--share`: folders of this machine.
     pub shares: Vec<Folder>,
-    /// Not a flag: the machine is a virtual machine that runs Stile.
-    pub inside: bool,
+    /// Not a flag: the machine is a virtual machine that runs Stile, on this architecture.
+    pub inside: Option<Arch>,
     /// Not a flag: the settings of the machine are these flags' alone, not the file's.
     pub vms_only: bool,
 }
@@ -69,8 +69,11 @@ impl Flags {
         over(&mut draft.cpu, &self.cpu, "--cpu");
         over(&mut draft.slice, &self.slice, "--slice");
         over(&mut draft.mitigations, &self.mitigations, "--mitigations");
+        if let (Some(arch), None) = (self.inside, &draft.arch) {
+            draft.arch = Some(Given { value: arch.name().to_owned(), place: Place::Nowhere });
+        }
         for vm in &mut draft.vms {
-            vm.inside = self.inside;
+            vm.inside = self.inside.is_some();
         }
 
         // Applies them to a scratch virtual machine to learn which were given.

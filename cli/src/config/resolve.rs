@@ -56,7 +56,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             let what = "PCI functions can't be assigned on x86_64 yet";
             mistakes.push(Mistake::new(function.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
         }
-        let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
+        let mut vm = vm(vm_draft, index, arch, cpu_limit, folder, mistakes);
         if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
             nested_conflicts(&vm.techniques, place, mistakes);
         }
@@ -90,7 +90,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, &mut vms, mistakes);
     if let Some(Service { draft, disks, networks, serves }) = service::take(&draft.vms, &mut vms, mistakes) {
-        let vm = vm(&draft, vms.len(), cpu_limit, folder, mistakes);
+        let vm = vm(&draft, vms.len(), arch, cpu_limit, folder, mistakes);
         vms.push(VmConfig { serves, disks, networks, ..vm });
     }
     devices::assign(&mut vms, mistakes);
@@ -128,10 +128,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     Some(config)
 }
 
-fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &mut Vec<Mistake>) -> VmConfig {
+fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, mistakes: &mut Vec<Mistake>) -> VmConfig {
     let before = mistakes.len();
     let name = draft.name.as_ref().and_then(|given| value::vm_name(given, mistakes));
-    let kernel = value::kernel(draft, folder, mistakes);
+    let kernel = value::kernel(draft, arch, folder, mistakes);
     let initrd = draft.initrd.as_ref().and_then(|given| value::initrd(given, folder, mistakes));
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
@@ -163,7 +163,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     };
     let (inner_memory, inner_cpus) = inner.map(|machine| machine.as_vm()).unzip();
     if inner.is_some() {
-        stile(draft, inner_cpus.zip(vcpus), mistakes);
+        stile(draft, arch, inner_cpus.zip(vcpus), mistakes);
     }
     // A Stile passes it on.
     let exec = draft.exec.as_ref().filter(|_| inner.is_none());
@@ -186,7 +186,10 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         false => Nested::Off,
     };
     if let (Some(given), true) = (&draft.nested, draft.inside && nested != Nested::Off) {
-        mistakes.push(Mistake::new(given.place.clone(), "the CPUs of a virtual machine have no FEAT_NV").expected("nested = false"));
+        mistakes.push(
+            Mistake::new(given.place.clone(), "a virtual machine's own virtual machines can't have an EL2 or VMX")
+                .expected("nested = false"),
+        );
     }
     let domains = domains(draft, nested, folder, mistakes);
     VmConfig {
@@ -274,10 +277,14 @@ fn functions(draft: &VmDraft, nested: Nested, others: &[VmConfig], mistakes: &mu
 
 /// Resolves a virtual machine that runs Stile: `cpus` is the inner machine's number, and the number of vCPUs
 /// given.
-fn stile(draft: &VmDraft, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake>) {
+fn stile(draft: &VmDraft, arch: Arch, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake>) {
     if !draft.nested.as_ref().is_some_and(|given| given.value) {
         let place = draft.kernel.as_ref().map_or(&draft.place, |kernel| &kernel.place);
-        mistakes.push(Mistake::new(place.clone(), "Stile needs an EL2").expected("nested = true in its [[vm]]; or --nested"));
+        let needs = match arch {
+            Arch::Aarch64 => "an EL2",
+            Arch::X86_64 => "VMX",
+        };
+        mistakes.push(Mistake::new(place.clone(), format!("Stile needs {needs}")).expected("nested = true in its [[vm]]; or --nested"));
     }
     if let (Some((needs, has)), Some(given)) = (cpus, &draft.vcpus)
         && has < needs as usize

@@ -426,8 +426,15 @@ fn stile_in_a_vm_has_its_own_machine() {
     let [guest] = &inner.vms[..] else { panic!("{inner:?}") };
     assert_eq!((guest.exec.as_deref(), &guest.initrd), (Some("true"), &InitrdSource::Busybox));
 
+    // The machine in the VM has the board's architecture.
+    let outer = format!("[machine]\narch = \"x86_64\"\n{outer}");
+    let config = MachineConfig::from_text("machine.toml", &outer, Path::new(""), &Flags::default()).unwrap();
+    let KernelSource::Stile(inner) = &config.vms[0].kernel else { panic!("{config:?}") };
+    assert_eq!(inner.arch, Arch::X86_64);
+
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("pc.toml", "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n");
     write("two.toml", "[machine]\ncpus = 2\nmemory = \"400M\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"128M\"\n");
     write("self.toml", "[[vm]]\nkernel = \"stile:self.toml\"\nnested = true\n");
     let load = |text: &str| MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default());
@@ -436,6 +443,8 @@ fn stile_in_a_vm_has_its_own_machine() {
     for (text, mistake) in [
         ("[[vm]]\nkernel = \"stile\"\n", "Stile needs an EL2"),
         ("[[vm]]\nkernel = \"stile:two.toml\"\nnested = true\nvcpus = 1\n", "has 2 CPUs, and this virtual machine 1"),
+        ("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"stile\"\n", "Stile needs VMX"),
+        ("[[vm]]\nkernel = \"stile:pc.toml\"\nnested = true\n", "can't be a machine of architecture x86_64"),
         ("[[vm]]\nkernel = \"stile:none.toml\"\nnested = true\n", "there is no such file"),
         ("[[vm]]\nkernel = \"stile:self.toml\"\nnested = true\n", "can have none in its own"),
         ("[[vm]]\nkernel = \"stile\"\nnested = true\nappend = \"x\"\n", "Stile takes no command line"),

@@ -169,7 +169,14 @@ pub fn vm_name(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Str
 
 /// Resolves Stile in a virtual machine: the machine of `file`, or one with a Debian VM, to which the command
 /// applies.
-fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
+fn stile(
+    given: &Given<String>,
+    file: Option<&str>,
+    draft: &VmDraft,
+    arch: Arch,
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<KernelSource> {
     if draft.inside {
         mistakes.push(wrong(given, "a Stile in a virtual machine can have none in its own").expected("another kernel"));
         return None;
@@ -182,15 +189,15 @@ fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Pa
         initrd: alone("busybox"),
         on_reset: exec.is_some().then(|| value(&draft.on_reset)).flatten(),
         exec,
-        inside: true,
+        inside: Some(arch),
         ..Flags::default()
     };
     let path = file.map(|file| folder.join(file));
     match MachineConfig::load(path.as_deref(), &flags) {
-        Ok(machine) if machine.arch == Arch::Aarch64 => Some(KernelSource::Stile(Box::new(machine))),
+        Ok(machine) if machine.arch == arch => Some(KernelSource::Stile(Box::new(machine))),
         Ok(machine) => {
             let what = format!("a virtual machine can't be a machine of architecture {}", machine.arch.name());
-            mistakes.push(wrong(given, what).expected(Arch::Aarch64.name()));
+            mistakes.push(wrong(given, what).expected(arch.name()));
             None
         }
         Err(inner) => {
@@ -204,7 +211,7 @@ fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Pa
     }
 }
 
-pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
+pub fn kernel(draft: &VmDraft, arch: Arch, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
     let words = DebianKernel::WORDS.map(|(word, _)| word);
     let words_shown = words.map(|word| format!("\"{word}\"")).join(", ");
     let Some(given) = &draft.kernel else {
@@ -223,7 +230,7 @@ pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Op
     if let Some(rest) = given.value.strip_prefix(KernelSource::STILE)
         && (rest.is_empty() || rest.starts_with(':'))
     {
-        return stile(given, rest.strip_prefix(':'), draft, folder, mistakes);
+        return stile(given, rest.strip_prefix(':'), draft, arch, folder, mistakes);
     }
     if given.value.starts_with("debian:") {
         let what = format!("there is no kernel \"{}\"", given.value);

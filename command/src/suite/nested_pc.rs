@@ -7,6 +7,7 @@ use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::test::Test;
 use stile::config::Arch;
 use stile::l2;
+use stile::programs::PASSED;
 use stile::session::SAME_MEMORY;
 use stile_bench::{Grouping, nested_probe_of_pc, pc_host_arguments};
 
@@ -40,6 +41,31 @@ fn debian(name: &str) -> Result<Scenario> {
     let output = vec!["x86_64\n2 CPUs".into(), "[status 0]".into()];
     let expect = Expect { output, notes: notes(1), absent: vec![FAILURES[1]], ..Expect::default() };
     Ok(Scenario { timeout: 1800, expect, ..scenario })
+}
+
+/// Stile as L1: the suite `pc`, and a whole Debian whose command's exit status becomes the run's.
+pub fn stile(suite: String) -> [Test; 2] {
+    let suite = Test::made("pc/nested/stile", Arch::X86_64, move || {
+        let name = "pc/nested/stile";
+        let scenario = under_stile(name, 1, &format!("kernel = \"{suite}\"\nmemory = \"64M\"\n"))?;
+        Ok(Scenario { expect: Expect { output: vec![PASSED.into()], absent: vec!["FAIL "], ..scenario.expect }, ..scenario })
+    });
+    let debian = Test::made("pc/nested/stile-debian", Arch::X86_64, || {
+        let vm = "kernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\non_reset = \"stop\"\nexec = \"uname -m; nproc; exit 7\"\n";
+        let scenario = under_stile("pc/nested/stile-debian", 2, vm)?;
+        Ok(Scenario { expect: Expect { status: 7, output: vec!["x86_64\n2\n".into()], ..scenario.expect }, timeout: 1800, ..scenario })
+    });
+    [suite, debian]
+}
+
+/// Stile in a VM, as a machine with `cpus` CPUs and this VM. Both accounts are complete.
+fn under_stile(name: &str, cpus: u32, vm: &str) -> Result<Scenario> {
+    let path = folder()?.join(format!("{}.toml", name.replace('/', "-")));
+    let machine = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n\n[[vm]]\n{vm}");
+    std::fs::write(&path, machine).with_context(|| format!("writing {}", path.display()))?;
+    let scenario = Scenario::new(name, &format!("--arch x86_64 --nested --smp {cpus} --exits"));
+    let expect = Expect { notes: [notes(1), notes(1)].concat(), ..Expect::default() };
+    Ok(Scenario { expect, timeout: 900, ..scenario }.with("--kernel", format!("stile:{}", path.display())))
 }
 
 /// Debian's KVM with several vCPUs or VMs.

@@ -27,6 +27,7 @@ pub fn all(arm: &Programs, pc: &Programs) -> Result<Vec<Test>> {
     tests.extend(guests::late(arm)?);
     tests.extend(nested::probes());
     tests.extend(nested_pc::probes());
+    tests.extend(nested_pc::stile(pc.path("pc")?));
     Ok(tests)
 }
 
