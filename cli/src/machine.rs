@@ -287,11 +287,11 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             {
                 archive.extend(initramfs::with_drivers(debian::ipi_module(*which, freshness)?.as_slice()));
             }
-            if arch == Arch::X86_64 && vm.techniques.nested != Nested::Off && vm.kernel == KernelSource::Debian(DebianKernel::V6_1) {
-                archive.extend(initramfs::with_drivers(&debian::kvm_modules(freshness)?));
+            if let (KernelSource::Debian(which), Arch::X86_64, true) = (&vm.kernel, arch, vm.techniques.nested != Nested::Off) {
+                archive.extend(initramfs::with_drivers(&debian::kvm_modules(*which, freshness)?));
             }
-            if arch == Arch::Aarch64 && wants_l2(vm) {
-                archive.extend(l2(freshness));
+            if wants_l2(vm) {
+                archive.extend(l2(arch, freshness));
             }
             system = Some(System { marks, command: vm.exec.is_some(), size });
             Some(archive)
@@ -330,12 +330,12 @@ const L2_COMMAND: &str = "echo \"Hello from a VM in a VM: Linux $(uname -r)\"";
 
 /// The additional archive with a VM for KVM. The kernel accepts several concatenated archives ("Ramfs, rootfs
 /// and initramfs"). Optional: without it the system lacks only that VM.
-fn l2(freshness: Freshness) -> Vec<u8> {
+fn l2(arch: Arch, freshness: Freshness) -> Vec<u8> {
     // Only uses available files: nothing is built for it.
     if freshness == Freshness::Cached {
         return Vec::new();
     }
-    let made = l2::Debian::new(1, L2_COMMAND).and_then(|debian| debian.addition());
+    let made = l2::Debian::new_for(arch, 1, L2_COMMAND).and_then(|debian| debian.addition());
     made.unwrap_or_else(|error| {
         out::note(format_args!("stile: {} has no VM to run: {error:#}", l2::client::PROGRAM));
         Vec::new()

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::deb::Wanted;
-use super::modules::{BRIDGE, DRIVERS, FOLDERS};
+use super::modules::{BRIDGE, DRIVERS, FOLDERS, KVM};
 use super::store::{self, Freshness, Item};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -21,11 +21,14 @@ pub struct Module {
     pub bytes: Vec<u8>,
 }
 
-/// The modules of KVM of Debian 12's kernel for x86-64, in the order in which they can be loaded.
+/// The modules of KVM of one of Debian's kernels for x86-64, in the order in which they can be loaded. None for other kernels.
 ///
 /// # Errors
-/// No mirror; a failed download with nothing in the cache.
-pub fn kvm_modules(freshness: Freshness) -> Result<Vec<Module>> {
+/// See [`drivers`].
+pub fn kvm_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    if kernel != DebianKernel::V6_1 {
+        return modules(Arch::X86_64, KVM, kernel, freshness);
+    }
     let stored = store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?;
     let read = |name| {
         let path = stored.dir.join(name);
@@ -44,7 +47,7 @@ const KVM_MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
 /// # Errors
 /// No mirror; a failed download with nothing in the cache; a module can't be decompressed.
 pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(DRIVERS, kernel, freshness)
+    modules(Arch::Aarch64, DRIVERS, kernel, freshness)
 }
 
 /// The modules of [`DebianKernel::SERVER`] for bridges and TAP devices, in the order in which they can be loaded.
@@ -52,7 +55,7 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
 /// # Errors
 /// See [`drivers`].
 pub fn bridge_modules(freshness: Freshness) -> Result<Vec<Module>> {
-    modules(BRIDGE, DebianKernel::SERVER, freshness)
+    modules(Arch::Aarch64, BRIDGE, DebianKernel::SERVER, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without
@@ -61,23 +64,23 @@ pub fn bridge_modules(freshness: Freshness) -> Result<Vec<Module>> {
 /// # Errors
 /// See [`drivers`].
 pub fn folder_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(FOLDERS, kernel, freshness)
+    modules(Arch::Aarch64, FOLDERS, kernel, freshness)
 }
 
-/// Those of the `wanted` modules that a kernel for Arm has as such.
-fn modules(wanted: &[Wanted], kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+/// Those of the `wanted` modules that a kernel has as such.
+fn modules(arch: Arch, wanted: &[Wanted], kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
     let (image, item) = match kernel {
         DebianKernel::Newest => (Item::NewestKernel, Item::NewestDrivers),
         DebianKernel::V6_12 => (Item::Kernel6_12, Item::Drivers6_12),
         DebianKernel::V6_1 => (Item::Kernel6_1, Item::Drivers6_1),
         DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => return Ok(Vec::new()),
     };
-    let mut stored = store::get(Arch::Aarch64, item, freshness)?;
-    let mut kernel = store::get(Arch::Aarch64, image, freshness)?;
+    let mut stored = store::get(arch, item, freshness)?;
+    let mut kernel = store::get(arch, image, freshness)?;
     if stored.version != kernel.version && freshness != Freshness::Cached {
         // They were fetched at different times.
-        kernel = store::get(Arch::Aarch64, image, Freshness::Check)?;
-        stored = store::get(Arch::Aarch64, item, Freshness::Check)?;
+        kernel = store::get(arch, image, Freshness::Check)?;
+        stored = store::get(arch, item, Freshness::Check)?;
     }
     if stored.version != kernel.version {
         return Err(exit::lacking(format!(

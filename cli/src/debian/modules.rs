@@ -44,6 +44,8 @@ lists! {
         "xhci-hcd",
         "xhci-pci",
     ];
+    /// KVM of x86-64.
+    KVM = ["irqbypass", "kvm", "kvm-intel",];
     /// Bridges, and their ports that are processes'.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
     /// The file system 9P over virtio.

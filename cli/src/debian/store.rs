@@ -76,7 +76,15 @@ impl Item {
                 Self::Xen,
                 Self::Edk2,
             ],
-            Arch::X86_64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Busybox, Self::KvmHost6_1],
+            Arch::X86_64 => &[
+                Self::NewestKernel,
+                Self::NewestDrivers,
+                Self::Kernel6_12,
+                Self::Drivers6_12,
+                Self::Kernel6_1,
+                Self::Busybox,
+                Self::KvmHost6_1,
+            ],
         }
     }
 

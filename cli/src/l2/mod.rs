@@ -12,7 +12,7 @@ use client::{Planned, Vm};
 use vm::vm;
 
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
-use crate::debian::{self, Freshness};
+use crate::debian::{self, Freshness, Module};
 use crate::image::{self, Seed, VmFiles};
 use crate::initramfs::cpio::Archive;
 use crate::initramfs::{self, Marks, Task};
@@ -78,7 +78,11 @@ impl Debian {
     /// # Errors
     /// Something can't be built.
     pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
-        archive(self.arch, &[self.guest()], client::archive)
+        let modules = match self.arch {
+            Arch::Aarch64 => Vec::new(),
+            Arch::X86_64 => debian::kvm_modules(DebianKernel::V6_1, Freshness::Weekly)?,
+        };
+        archive(self.arch, &[self.guest()], client::archive, &modules)
     }
 
     /// Files added to the small system of an L1, in which `kvm-client vm debian` starts it then.
@@ -86,7 +90,7 @@ impl Debian {
     /// # Errors
     /// KVM's client can't be built.
     pub fn addition(&self) -> Result<Vec<u8>> {
-        Ok(archive(self.arch, &[self.guest()], client::addition)?.0)
+        Ok(archive(self.arch, &[self.guest()], client::addition, &[])?.0)
     }
 
     fn guest(&self) -> Guest<'_> {
@@ -115,15 +119,20 @@ pub fn programs(vcpus: u16, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>
         source: KernelSource::File(path.to_path_buf()),
         files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
     });
-    archive(Arch::Aarch64, &guests.collect::<Vec<_>>(), client::archive)
+    archive(Arch::Aarch64, &guests.collect::<Vec<_>>(), client::archive, &[])
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The archive that `around` makes of the VMs' files, the client and the VMs' descriptions.
-fn archive(arch: Arch, guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Archive) -> Result<(Vec<u8>, Vec<String>)> {
+/// The archive that `around` makes of the VMs' files, the client and the VMs' descriptions, with the modules that the client loads.
+fn archive(
+    arch: Arch,
+    guests: &[Guest<'_>],
+    around: fn(&[u8], &[Vm<'_>]) -> Archive,
+    modules: &[Module],
+) -> Result<(Vec<u8>, Vec<String>)> {
     let planned = |guest: &Guest<'_>| -> Result<Planned> {
         let config = guest.config();
         let plan = image::plan_for(arch, &config, &guest.files, Seed::Fixed)?;
@@ -131,8 +140,8 @@ fn archive(arch: Arch, guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Arc
     };
     let vms = guests.iter().map(planned).collect::<Result<Vec<_>>>()?;
     let mut archive = client::planned(&linux::build_for(arch, client::PROGRAM)?, around, &vms);
-    if arch == Arch::X86_64 {
-        archive.modules(&debian::kvm_modules(Freshness::Weekly)?);
+    if !modules.is_empty() {
+        archive.modules(modules);
     }
     Ok((archive.finish(), guests.iter().map(|guest| guest.name.to_owned()).collect()))
 }

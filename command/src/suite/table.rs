@@ -47,7 +47,7 @@ pub fn without_guests() -> Vec<Scenario> {
         timeout(),
     ]);
     scenarios.extend(nested::starts());
-    scenarios.push(nested_pc::starts());
+    scenarios.extend(nested_pc::starts());
     scenarios.extend(usage());
     scenarios
 }

@@ -6,7 +6,7 @@ use stile_blob::IpiAccess;
 use super::job::{Counts, Job, confirm, vm};
 use crate::full::system;
 use crate::host::{Boot, Kvm};
-use stile::config::Arch;
+use stile::config::{Arch, DebianKernel};
 use stile::debian::{self, Freshness};
 use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
@@ -25,7 +25,7 @@ pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let vms = [Planned { arch: job.arch, config, plan }];
     let mut archive = client::planned(&linux::build_for(job.arch, client::PROGRAM)?, client::archive, &vms);
     if job.arch == Arch::X86_64 {
-        archive.modules(&debian::kvm_modules(Freshness::Weekly)?);
+        archive.modules(&debian::kvm_modules(DebianKernel::V6_1, Freshness::Weekly)?);
     }
     let archive = archive.finish();
     let times = if job.work.is_boot() { job.units as usize } else { 1 };

@@ -6,7 +6,7 @@ use stile_blob::Techniques;
 use crate::operation::{Needs, Operation};
 use crate::platform::Platform;
 use crate::probe;
-use stile::config::{Arch, VmConfig};
+use stile::config::{Arch, DebianKernel, VmConfig};
 use stile::debian::{self, Freshness};
 use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
@@ -22,6 +22,6 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
     };
     let vms = Platform::groups(operations).into_iter().map(vm).collect::<Result<Vec<_>>>()?;
     let mut archive = client::planned(client, client::archive, &vms);
-    archive.modules(&debian::kvm_modules(Freshness::Weekly)?);
+    archive.modules(&debian::kvm_modules(DebianKernel::V6_1, Freshness::Weekly)?);
     Ok((archive.finish(), vms.into_iter().map(|vm| vm.config.name).collect()))
 }

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use crate::error::Error;
 
@@ -15,8 +16,11 @@ fn parameters(name: &str) -> &'static CStr {
     if name == "kvm-intel" && !is_guest { c"enable_apicv=0" } else { c"" }
 }
 
-/// Loads the modules.
+/// Loads the modules, unless the system has done so.
 pub fn prepare() -> Result<(), Error> {
+    if Path::new("/dev/kvm").exists() {
+        return Ok(());
+    }
     for name in MODULES {
         let path = format!("/{name}.ko");
         let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
