@@ -176,7 +176,12 @@ pub fn pc_host(
         Grouping::Alone => names,
         Grouping::Pairs => names.into_iter().map(|name| format!("{name}+{name}")).collect(),
     };
-    let (kernel, append) = pc_host_arguments(&vec![names; rounds].concat())?;
+    // Linux panics if it has more than 32 arguments for init.
+    let names = match &names[..] {
+        [name] => vec![format!("{name}*{rounds}")],
+        _ => vec![names; rounds].concat(),
+    };
+    let (kernel, append) = pc_host_arguments(&names)?;
     Ok((kernel, archive, append))
 }
 

@@ -13,24 +13,32 @@ pub const CHILD: &str = "vm";
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Runs the VMs with these names, those with a `+` between them at the same time, or measurements given as
-/// `WORD=ARGUMENT` (`syscalls=128`). Returns only if the power-off fails.
+/// `WORD=ARGUMENT` (`syscalls=128`). A name or group that ends with `*COUNT` runs so many times. Returns only if the power-off fails.
 pub fn run(names: &[String]) -> Result<(), Error> {
     arch::prepare_host()?;
     std::thread::sleep(SETTLE);
-    for group in names {
-        let start = |name| {
-            let (word, argument) = str::split_once(name, '=').unwrap_or((CHILD, name));
-            Command::new("/init").args([word, argument]).spawn()
-        };
-        let children = group.split('+').map(start).collect::<Result<Vec<_>, _>>()?;
-        for mut child in children {
-            let status = child.wait()?;
-            if !status.success() {
-                println!("kvm-client: {group} ended with {status}");
-            }
+    for name in names {
+        let (group, count) = name.split_once('*').unwrap_or((name, "1"));
+        for _ in 0..count.parse::<u32>()? {
+            run_group(group)?;
         }
     }
     // SAFETY: a system call without pointers; no output is pending.
     unsafe { libc::reboot(libc::RB_POWER_OFF) };
     Err(std::io::Error::last_os_error().into())
+}
+
+fn run_group(group: &str) -> Result<(), Error> {
+    let start = |name| {
+        let (word, argument) = str::split_once(name, '=').unwrap_or((CHILD, name));
+        Command::new("/init").args([word, argument]).spawn()
+    };
+    let children = group.split('+').map(start).collect::<Result<Vec<_>, _>>()?;
+    for mut child in children {
+        let status = child.wait()?;
+        if !status.success() {
+            println!("kvm-client: {group} ended with {status}");
+        }
+    }
+    Ok(())
 }
