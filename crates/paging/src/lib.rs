@@ -3,6 +3,7 @@
 //!
 //! * [`frames`]: physical memory allocator.
 //! * [`first_touch`]: lazy initialization of guest memory.
+//! * [`changes`]: pages of guest memory that change while a VM is copied.
 //! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own first stage.
 //! * [`registers`]: values of the registers that control those tables.
 //! * [`vmid`]: VMID allocation for VMs that run on several CPUs.
@@ -15,6 +16,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod changes;
 pub mod first_touch;
 pub mod frames;
 pub mod registers;

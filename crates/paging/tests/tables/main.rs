@@ -4,6 +4,7 @@ mod every;
 mod exact;
 mod machine;
 mod reference;
+mod tracked;
 
 use machine::{EPT, IA32E, Machine, Shape, VMSA};
 use proptest::prelude::*;
