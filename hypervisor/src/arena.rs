@@ -119,6 +119,28 @@ impl Arena {
         Ok(start..start + size)
     }
 
+    /// Allocates a table for [`Spare`]. Returns whether there was memory for it.
+    pub fn spare_table(&'static self) -> bool {
+        let table = self.reserve(PAGE_SIZE);
+        if let Ok(table) = &table {
+            (&mut &*self).free(table.start);
+        }
+        table.is_ok()
+    }
+
+    /// Takes a freed frame, and clears it.
+    fn freed(&self) -> Option<u64> {
+        let first = {
+            let mut blocks = self.0.lock();
+            let first = Some(blocks.freed).filter(|&first| first != 0)?;
+            blocks.freed = TableFrames.read(first, 0).unwrap_or(0);
+            first
+        };
+        // SAFETY: the frame is in the direct map, and was freed, so that nothing refers to it.
+        unsafe { Arch::physical(first).write_bytes(0, PAGE_SIZE as usize) };
+        Some(first)
+    }
+
     /// Bytes taken from the board's memory.
     pub fn size(&self) -> u64 {
         self.0.lock().size()
@@ -202,26 +224,39 @@ impl TableMemory for &'static Arena {
     }
 
     fn allocate(&mut self) -> Option<u64> {
-        let freed = {
-            let mut blocks = self.0.lock();
-            let first = blocks.freed;
-            if first != 0 {
-                blocks.freed = TableFrames.read(first, 0).unwrap_or(0);
-            }
-            first
-        };
-        if freed == 0 {
-            return self.allocate_pages(PAGE_SIZE).ok();
-        }
-        // SAFETY: the frame is in the direct map, and was freed, so that nothing refers to it.
-        unsafe { Arch::physical(freed).write_bytes(0, PAGE_SIZE as usize) };
-        Some(freed)
+        self.freed().or_else(|| self.allocate_pages(PAGE_SIZE).ok())
     }
 
     fn free(&mut self, table: u64) {
         let mut blocks = self.0.lock();
         TableFrames.write(table, 0, blocks.freed);
         blocks.freed = table;
+    }
+}
+
+/// Translation tables of a VM in frames that were freed, so that the arena does not grow.
+#[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "the fake back end has no tables"))]
+pub struct Spare(pub &'static Arena);
+
+impl TableRead for Spare {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        TableFrames.read(table, index)
+    }
+}
+
+impl TableMemory for Spare {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        TableFrames.write(table, index, descriptor);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        self.0.freed()
+    }
+
+    fn free(&mut self, table: u64) {
+        self.0.free(table);
     }
 }
 

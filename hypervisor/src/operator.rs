@@ -6,6 +6,7 @@ use crate::arch::Arch;
 use crate::arch::contract::Platform;
 use crate::console::Input;
 use crate::device::Line;
+use crate::vm::Vm;
 use crate::vm::power::{self, End};
 use crate::{console, report, sample, snapshot, trace, upload, vm, watch, window};
 
@@ -48,7 +49,10 @@ fn take(input: Input) {
         Input::Command(Command::Abandon { tag, upload }) => upload::abandon(tag, upload),
         Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc, false, upload::start),
         Input::Command(Command::OpenWindow { tag, mark }) => window::open(tag, mark),
-        Input::Command(Command::CloseWindow) => window::close(),
+        Input::Command(Command::CloseWindow) => {
+            window::close();
+            vm::all().for_each(Vm::end_copy);
+        }
         Input::Command(Command::SaveState { tag, vm, part }) => snapshot::save_state(tag, vm, part),
         Input::Command(Command::SaveMemory { tag, vm, from, scope }) => snapshot::save_memory(tag, vm, from, scope),
         Input::Command(Command::Collect { tag, vm, from }) => snapshot::collect(tag, vm, from),

@@ -47,9 +47,9 @@ pub fn save_memory(tag: u32, number: u8, from: u64, scope: Scope) {
     );
 }
 
-/// Begins to find the blocks of a paused VM's RAM that it accesses.
+/// Begins to find the pages of a paused VM's RAM that it writes.
 pub fn collect(tag: u32, number: u8, from: u64) {
-    run(tag, number, |vm, _| vm.collect(from), |(blocks, next), ticks| Event::Saved { tag, at: from, length: blocks, next, ticks });
+    run(tag, number, |vm, _| vm.collect(from), |(pages, next), ticks| Event::Saved { tag, at: from, length: pages, next, ticks });
 }
 
 /// Takes a part of the state of a VM that is being restored from the window.

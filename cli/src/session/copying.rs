@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use stile_snapshot::pages::{BLOCK_SIZE, Entry, PAGE, entries};
+use stile_snapshot::pages::entries;
 use stile_wire::{Command, Scope};
 
 use super::next::{Next, Window};
@@ -18,11 +18,11 @@ pub struct Copying<W> {
     window: u64,
     writer: Option<Writer<W>>,
     phase: Phase,
-    /// Blocks of the next round.
+    /// Pages of the next round.
     scope: Scope,
     /// Address of the command at hand.
     at: u64,
-    /// Pages written in this step, and those of the blocks that were read.
+    /// Pages written in this step, and those that were read.
     pages: u64,
     read: u64,
     sent: Sent,
@@ -119,11 +119,10 @@ impl<W: Write> Copying<W> {
             self.phase = Phase::Rest;
             return Ok(self.command());
         }
-        let (pieces, pages) = self.sent.reduce((self.at, next.unwrap_or(u64::MAX)), &part);
+        let (pieces, pages) = self.sent.reduce(&part);
         pieces.iter().try_for_each(|piece| writer.piece(piece))?;
         self.pages += pages;
-        let blocks = entries(&part[..], part.len()).filter(|entry| matches!(entry, Entry::Block(_))).count();
-        self.read += blocks as u64 * (BLOCK_SIZE / PAGE as u64);
+        self.read += entries(&part[..], part.len()).count() as u64;
         self.go_on(next, complete)
     }
 

@@ -18,43 +18,29 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Reduces a piece, which Stile saved from one address to another, to what has changed. Returns pieces, and the number
-    /// of their pages.
-    pub fn reduce(&mut self, (from, next): (u64, u64), piece: &[u8]) -> (Vec<Vec<u8>>, u64) {
+    /// Reduces a piece, which Stile saved, to what has changed. Returns pieces, and the number of their pages.
+    pub fn reduce(&mut self, piece: &[u8]) -> (Vec<Vec<u8>>, u64) {
         let mut to = Pieces::default();
-        let mut at = from;
-        // End of the block at hand, of which pages without an entry are zero: first the rest of one, if any.
-        let mut end = from.next_multiple_of(BLOCK_SIZE);
         for entry in entries(piece, piece.len()) {
-            match entry {
-                Entry::Block(block) => {
-                    self.clear(at, end, &mut to);
-                    if self.blocks.insert(block) {
-                        to.block(block);
-                    }
-                    (at, end) = (block, block.saturating_add(BLOCK_SIZE));
-                }
-                Entry::Page(page, offset) => {
-                    self.clear(at, page, &mut to);
-                    at = page + PAGE as u64;
-                    let contents = piece.get(offset..offset + PAGE).unwrap_or_default();
-                    let hash = self.keys.hash_one(contents);
-                    if self.pages.insert(page, hash) != Some(hash) {
-                        to.page(page, contents);
-                    }
-                }
+            let (page, contents) = match entry {
+                Entry::Block(_) => continue,
+                Entry::Page(page, offset) => (page, piece.get(offset..offset + PAGE)),
+                Entry::Zero(page) => (page, None),
+            };
+            let block = page & !(BLOCK_SIZE - 1);
+            if self.blocks.insert(block) {
+                to.block(block);
+            }
+            let hash = contents.map(|contents| self.keys.hash_one(contents));
+            let before = match hash {
+                Some(hash) => self.pages.insert(page, hash),
+                None => self.pages.remove(&page),
+            };
+            if before != hash {
+                to.page(page, contents.unwrap_or(&[0; PAGE]));
             }
         }
-        self.clear(at, end.min(next), &mut to);
         to.finish()
-    }
-
-    /// The pages from `start` to `end` are zero.
-    fn clear(&mut self, start: u64, end: u64, to: &mut Pieces) {
-        while let Some(page) = (start < end).then(|| self.pages.range(start..end).next()).flatten().map(|(&page, _)| page) {
-            self.pages.remove(&page);
-            to.page(page, &[0; PAGE]);
-        }
     }
 }
 
@@ -109,56 +95,63 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// A piece with these entries; a page has the contents of its number, 0 is that of a block.
-    fn piece(of: &[(u64, u8)]) -> Vec<u8> {
-        let mut pieces = Pieces::default();
-        for &(address, contents) in of {
-            if contents == 0 { pieces.block(address) } else { pieces.page(address, &[contents; PAGE]) }
+    /// The piece that Stile saves with these pages, which have the contents of their number.
+    fn saved(of: &[(u64, u8)]) -> Vec<u8> {
+        let (mut builder, mut piece) = (Builder::new(), vec![0; WINDOW]);
+        for &(page, contents) in of {
+            if contents == 0 {
+                builder.zero(&mut piece[..], page);
+            } else {
+                let offset = builder.page(&mut piece[..], page);
+                piece[offset..offset + PAGE].fill(contents);
+            }
         }
-        pieces.finish().0.pop().unwrap_or_default()
+        let length = builder.finish(&mut piece[..]);
+        piece.truncate(length);
+        piece
     }
 
-    /// As [`piece`], of the answer; a page of zeros is 255.
-    fn reduce(sent: &mut Sent, range: (u64, u64), of: &[(u64, u8)]) -> Vec<(u64, u8)> {
-        let (pieces, pages) = sent.reduce(range, &piece(of));
+    /// What is written of it: addresses, with the page's contents, or none for the beginning of a block.
+    fn reduce(sent: &mut Sent, of: &[(u64, u8)]) -> Vec<(u64, Option<u8>)> {
+        let (pieces, pages) = sent.reduce(&saved(of));
         let all: Vec<_> = pieces
             .iter()
             .flat_map(|piece| {
                 entries(&piece[..], piece.len()).map(|entry| match entry {
-                    Entry::Block(block) => (block, 0),
-                    Entry::Page(page, offset) => (page, if piece[offset] == 0 { 255 } else { piece[offset] }),
+                    Entry::Block(block) => (block, None),
+                    Entry::Page(page, offset) => (page, Some(piece[offset])),
+                    Entry::Zero(page) => panic!("{page:#x} without contents, which files don't have"),
                 })
             })
             .collect();
-        assert_eq!(pages, all.iter().filter(|(_, contents)| *contents != 0).count() as u64);
+        assert_eq!(pages, all.iter().filter(|(_, contents)| contents.is_some()).count() as u64);
         all
     }
 
     const BASE: u64 = 0x4000_0000;
+    const OTHER: u64 = BASE + BLOCK_SIZE;
 
     #[test]
     fn only_changes_are_copied_again() {
         let mut sent = Sent::default();
-        let all = [(BASE, 0), (BASE, 1), (BASE + 0x3000, 2), (BASE + BLOCK_SIZE, 0), (BASE + BLOCK_SIZE, 3)];
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &all), all);
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &all), []);
-        // One changed, one became zero, one is new, and the other block was not accessed.
-        let now = [(BASE, 0), (BASE + 0x1000, 4), (BASE + 0x3000, 5)];
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &now), [(BASE, 255), (BASE + 0x1000, 4), (BASE + 0x3000, 5)]);
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &now), []);
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &all[3..]), []);
-        assert_eq!(reduce(&mut sent, (0, u64::MAX), &all[3..4]), [(BASE + BLOCK_SIZE, 255)]);
+        let all = [(BASE, 1), (BASE + 0x1000, 0), (BASE + 0x3000, 2), (OTHER + 0x1000, 0), (OTHER + 0x2000, 3)];
+        let first = [(BASE, None), (BASE, Some(1)), (BASE + 0x3000, Some(2)), (OTHER, None), (OTHER + 0x2000, Some(3))];
+        assert_eq!(reduce(&mut sent, &all), first);
+        assert_eq!(reduce(&mut sent, &all), []);
+        // One is as it was, one has become zero, one has changed, and one is new.
+        let now = [(BASE, 1), (BASE + 0x1000, 4), (BASE + 0x3000, 0), (OTHER + 0x2000, 5)];
+        let changed = [(BASE + 0x1000, Some(4)), (BASE + 0x3000, Some(0)), (OTHER + 0x2000, Some(5))];
+        assert_eq!(reduce(&mut sent, &now), changed);
+        assert_eq!(reduce(&mut sent, &now), []);
+        // Others are not spoken of.
+        assert_eq!(reduce(&mut sent, &[(OTHER + 0x2000, 0)]), [(OTHER + 0x2000, Some(0))]);
     }
 
     #[test]
-    fn a_piece_speaks_for_what_it_covers_only() {
+    fn a_block_of_zeros_begins_too() {
         let mut sent = Sent::default();
-        let all = [(BASE, 0), (BASE, 1), (BASE + 0x3000, 2), (BASE + 0x5000, 3), (BASE + BLOCK_SIZE, 0), (BASE + BLOCK_SIZE, 4)];
-        reduce(&mut sent, (0, u64::MAX), &all);
-        assert_eq!(reduce(&mut sent, (BASE, BASE + 0x3000), &[(BASE, 0)]), [(BASE, 255)]);
-        assert_eq!(reduce(&mut sent, (BASE + 0x3000, BASE + 0x5000), &[(BASE + 0x3000, 2)]), []);
-        assert_eq!(reduce(&mut sent, (BASE + 0x4000, u64::MAX), &[]), [(BASE + 0x5000, 255)]);
-        assert_eq!(reduce(&mut sent, (BASE + BLOCK_SIZE, u64::MAX), &[]), [], "it was skipped");
+        assert_eq!(reduce(&mut sent, &[(BASE, 0), (BASE + 0x1000, 0)]), [(BASE, None)]);
+        assert_eq!(reduce(&mut sent, &[(BASE, 0)]), []);
     }
 
     #[test]
@@ -166,10 +159,10 @@ mod tests {
         let mut sent = Sent::default();
         for first in [0, 8] {
             let part: Vec<_> = (first..first + 8).map(|page| (BASE + page * PAGE as u64, 1)).collect();
-            let from = BASE + first * PAGE as u64;
-            reduce(&mut sent, (from, from + 8 * PAGE as u64), &part);
+            reduce(&mut sent, &part);
         }
-        let (pieces, pages) = sent.reduce((BASE, u64::MAX), &piece(&[(BASE, 0)]));
+        let zeros: Vec<_> = (0..512).map(|page| (BASE + page * PAGE as u64, 0)).take(500).collect();
+        let (pieces, pages) = sent.reduce(&saved(&zeros));
         assert_eq!((pieces.len(), pages), (2, 16));
     }
 }

@@ -7,9 +7,8 @@
 //! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
 //! which skip these pages ([`EarlyPages`]). The block stays unmapped.
 //!
-//! First touch also tracks dirty blocks while a VM is copied. A collection ([`Block::collect`]) unmaps full blocks; the next
-//! access, which may be a write, maps the block again and makes it full. A block that is not full has not changed since the
-//! collection.
+//! While a VM is copied, its blocks are tracked: a collection ([`Block::collect`]) makes full blocks read-only, and
+//! [`Changes`](crate::changes::Changes) has their pages that are written since. A full block may have changed as a whole.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -30,12 +29,10 @@ const REFILL: u8 = 1 << 6;
 const EARLY: u8 = 1 << 5;
 /// The block will be filled from its first step on although it has contents: its early pages were reset.
 const STALE: u8 = 1 << 4;
-/// Number of completed steps, [`UNCHANGED`] or [`UNSENT`].
+/// Number of completed steps, or [`TRACKED`].
 const DONE: u8 = STALE - 1;
-/// The block is filled, but was unmapped by a collection and not accessed since.
-const UNCHANGED: u8 = STEPS + 1;
-/// As [`UNCHANGED`], and the block was not copied since.
-const UNSENT: u8 = STEPS + 2;
+/// The block is filled and mapped, and read-only but for pages that were written since it was collected.
+const TRACKED: u8 = STEPS + 1;
 
 /// Pages of one step: the bits of a word of [`EarlyPages`].
 const STEP_PAGES: u64 = STEP_SIZE / PAGE_SIZE;
@@ -92,7 +89,7 @@ pub struct Block(AtomicU8);
 /// The result of [`Block::claim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The block is filled and mapped.
+    /// The block is filled and mapped, perhaps read-only.
     Full,
     /// Another CPU holds the claim.
     Busy,
@@ -115,7 +112,7 @@ impl Block {
         Block(AtomicU8::new(0))
     }
 
-    /// Whether the block is filled and mapped.
+    /// Whether the block is filled, mapped and writable.
     #[inline(always)]
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -132,33 +129,32 @@ impl Block {
     #[must_use]
     pub fn claim(&self) -> Claim {
         let old = self.0.load(Ordering::Acquire);
-        if old == STEPS {
+        if old == STEPS || old == TRACKED {
             return Claim::Full;
         }
         // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // A block that was collected only has to be mapped.
-        let step = (old & DONE).min(STEPS);
-        if won { Claim::Fill { step, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
+        if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
     }
 
-    /// Collects a full block. Returns whether it was full; the caller must then unmap it. No vCPU of the VM runs.
+    /// Collects a full block, which is tracked from then on. Returns whether it was full; the caller must then make it
+    /// read-only. No vCPU of the VM runs.
     pub fn collect(&self) -> bool {
-        self.0.compare_exchange(STEPS, UNSENT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(STEPS, TRACKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the block was collected, and neither accessed nor copied since. It counts as copied from here on.
-    pub fn send(&self) -> bool {
-        self.0.compare_exchange(UNSENT, UNCHANGED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// Whether the block was collected and copied, and not accessed since.
+    /// Whether the block is tracked.
     #[must_use]
-    pub fn is_unchanged(&self) -> bool {
-        self.0.load(Ordering::Acquire) == UNCHANGED
+    pub fn is_tracked(&self) -> bool {
+        self.0.load(Ordering::Acquire) == TRACKED
     }
 
-    /// Whether all of the block is filled, mapped or not.
+    /// A tracked block is full again. The caller makes it writable.
+    pub fn untrack(&self) {
+        _ = self.0.compare_exchange(TRACKED, STEPS, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether all of the block is filled.
     #[must_use]
     pub fn is_filled(&self) -> bool {
         self.0.load(Ordering::Acquire) & DONE >= STEPS
@@ -191,23 +187,18 @@ impl Block {
         self.0.store(state | EARLY, Ordering::Release);
     }
 
-    /// Claims a full block for refilling from files. Returns whether it was full; the caller must then unmap it and
+    /// Claims a full or tracked block for refilling from files. Returns whether it was one; the caller must then unmap it and
     /// [`release`](Block::release) it with step 0: other VMs may touch it until it is unmapped there, too. A block that
     /// is not full and has early pages starts over with its first step. All vCPUs of the VM are off, and no other VM
     /// touches a VM's blocks that can have early pages.
     pub fn drain(&self, pages: &EarlyPages) -> bool {
         let state = self.0.load(Ordering::Acquire);
-        if state & DONE > STEPS {
-            // Collected: filled, but not mapped.
-            pages.clear();
-            self.0.store(REFILL, Ordering::Release);
-            return false;
-        }
         if state & EARLY != 0 {
             pages.clear();
             self.0.store(state & REFILL | STALE, Ordering::Release);
         }
-        self.0.compare_exchange(STEPS, REFILL | CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let drain = |from| self.0.compare_exchange(from, REFILL | CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        drain(STEPS) || drain(TRACKED)
     }
 }
 
@@ -260,54 +251,32 @@ mod tests {
     }
 
     #[test]
-    fn a_collected_block_is_mapped_again_by_any_access() {
+    fn a_collected_block_is_mapped_but_not_full() {
         let (block, pages) = (Block::new(), EarlyPages::new());
-        assert!(!block.collect() && !block.send(), "it is not full");
+        assert!(!block.collect(), "it is not full");
         assert!(matches!(block.claim(), Claim::Fill { .. }));
+        assert!(!block.collect(), "it is not full");
         block.complete(&pages);
         assert!(block.collect() && !block.collect());
-        assert!(!block.is_full() && block.is_filled() && !block.is_unchanged(), "it is still to be copied");
-        assert!(block.send() && !block.send());
-        assert!(block.is_unchanged());
-        assert_eq!(block.claim(), fill(STEPS, false, false));
-        assert!(!block.is_unchanged());
-        block.complete(&pages);
-        assert!(block.is_full() && !block.is_unchanged());
-        // The guest was faster than the copy.
-        assert!(block.collect());
-        assert_eq!(block.claim(), fill(STEPS, false, false));
-        block.complete(&pages);
-        assert!(!block.send() && block.is_full());
-    }
-
-    #[test]
-    fn a_collected_block_that_the_hypervisor_accesses_counts_as_changed() {
-        let (block, pages) = (Block::new(), EarlyPages::new());
-        assert!(matches!(block.claim(), Claim::Fill { .. }));
-        block.complete(&pages);
-        for sent in [false, true] {
-            assert!(block.collect());
-            assert!(!sent || block.send());
-            assert!(!fill_early(&block, &pages, 4096), "it has contents");
-            assert!(!block.is_unchanged() && !block.is_full() && !block.send() && block.is_filled());
-            assert_eq!(block.claim(), fill(STEPS, false, true));
-            block.complete(&pages);
-        }
+        assert!(block.is_tracked() && block.is_filled() && !block.is_full());
+        assert_eq!(block.claim(), Claim::Full, "it is mapped");
+        block.untrack();
+        assert!(block.is_full() && !block.is_tracked());
+        block.untrack();
+        assert!(block.is_full() && block.collect());
     }
 
     #[test]
     fn a_collected_block_is_refilled_from_files_after_a_reset() {
-        for early in [false, true] {
-            let (block, pages) = (Block::new(), EarlyPages::new());
-            assert!(matches!(block.claim(), Claim::Fill { .. }));
-            block.complete(&pages);
-            assert!(block.collect());
-            if early {
-                fill_early(&block, &pages, 0);
-            }
-            assert!(!block.drain(&pages), "it is not mapped");
-            assert_eq!(block.claim(), fill(0, true, false));
-        }
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(matches!(block.claim(), Claim::Fill { .. }));
+        block.complete(&pages);
+        assert!(block.collect());
+        assert!(block.drain(&pages), "it is mapped");
+        block.untrack();
+        assert!(!block.is_full(), "it is not tracked any more");
+        block.release(0);
+        assert_eq!(block.claim(), fill(0, true, false));
     }
 
     #[test]

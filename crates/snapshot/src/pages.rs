@@ -3,10 +3,11 @@
 //! | bytes | content |
 //! | --- | --- |
 //! | 0..4 | number of entries, little-endian |
-//! | 8 + 8 *n* | entry *n*: an address in the guest's RAM, a multiple of the page size, with [`BLOCK`] in bit 0 |
-//! | 4096 (1 + *k*) | contents of the page of the *k*th entry without [`BLOCK`] |
+//! | 8 + 8 *n* | entry *n*: an address in the guest's RAM, a multiple of the page size, with [`BLOCK`] in bit 0, [`ZERO`] in bit 1 |
+//! | 4096 (1 + *k*) | contents of the page of the *k*th entry with neither |
 //!
-//! An entry with [`BLOCK`] begins a block (2 MiB) that the guest has touched: the pages of it that follow have these
+//! While a guest runs, only pages are copied: there is no entry with [`BLOCK`], and pages of zeros have [`ZERO`].
+//! Otherwise an entry with [`BLOCK`] begins a block (2 MiB) that the guest has touched: the pages of it that follow have these
 //! contents, all others are zero. Blocks without an entry are untouched: they get files' contents, or zeros, when
 //! the guest first accesses them.
 
@@ -20,6 +21,8 @@ pub const PAGES: usize = WINDOW / PAGE - 1;
 pub const ENTRIES: usize = (PAGE - FIRST) / 8;
 /// In an entry: it begins a block.
 pub const BLOCK: u64 = 1;
+/// In an entry: the page is zero.
+pub const ZERO: u64 = 1 << 1;
 /// Size of a block in bytes.
 pub const BLOCK_SIZE: u64 = 2 << 20;
 
@@ -32,6 +35,8 @@ pub enum Entry {
     Block(u64),
     /// A page: its address, and its offset in the piece.
     Page(u64, usize),
+    /// A page of zeros: its address.
+    Zero(u64),
 }
 
 /// Tables are read and written through these, one word at a time: another program may have the window mapped.
@@ -85,6 +90,11 @@ impl Builder {
         self.pages * PAGE
     }
 
+    /// Adds a page of zeros.
+    pub fn zero(&mut self, words: &mut (impl Words + ?Sized), address: u64) {
+        self.entry(words, address | ZERO);
+    }
+
     fn entry(&mut self, words: &mut (impl Words + ?Sized), entry: u64) {
         words.set(FIRST + 8 * self.entries, entry);
         self.entries += 1;
@@ -109,6 +119,9 @@ pub fn entries<W: Words + ?Sized>(words: &W, length: usize) -> impl Iterator<Ite
         next += 1;
         if entry & BLOCK != 0 {
             return Some(Entry::Block(entry & !(BLOCK_SIZE - 1)));
+        }
+        if entry & ZERO != 0 {
+            return Some(Entry::Zero(entry & !(PAGE as u64 - 1)));
         }
         pages += 1;
         ((1 + pages) * PAGE <= length.min(WINDOW)).then_some(Entry::Page(entry & !(PAGE as u64 - 1), pages * PAGE))

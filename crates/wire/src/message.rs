@@ -330,12 +330,12 @@ pub enum Command {
         vm: u8,
         /// Guest-physical address. Untrusted input.
         from: u64,
-        /// The blocks of interest.
+        /// The pages of interest.
         scope: Scope,
     },
-    /// Unmap the blocks of a paused virtual machine's RAM that it accessed since the last of these commands, so that
-    /// [`Scope::Changed`] and [`Scope::Rest`] find those that it accesses from here on. A bounded part of it: answered by
-    /// [`Event::Saved`] with the number of blocks as length, or [`Event::Refused`].
+    /// Protect the pages of a paused virtual machine's RAM that it wrote since the last of these commands, so that
+    /// [`Scope::Changed`] finds these, and [`Scope::Rest`] those that it writes from here on. A bounded part of it: answered by
+    /// [`Event::Saved`] with the number of pages as length, or [`Event::Refused`]. [`Command::CloseWindow`] ends it.
     Collect {
         /// Returned with the answer.
         tag: u32,
@@ -393,16 +393,16 @@ pub enum Command {
     },
 }
 
-/// Blocks of RAM (2 MiB) that [`Command::SaveMemory`] saves.
+/// Pages of RAM that [`Command::SaveMemory`] saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// All, of a paused virtual machine.
     All,
-    /// All that are filled. The virtual machine may run: pages of blocks that it accesses meanwhile may be inconsistent.
+    /// All that [`Command::Collect`] protected. The virtual machine may run: pages that it writes meanwhile may be inconsistent.
     First,
-    /// Those that it accessed before the last [`Command::Collect`], and not since. It may run.
+    /// Those that it wrote before the last [`Command::Collect`], and that were not saved since. It may run.
     Changed,
-    /// Those that it accessed since the last [`Command::Collect`] or that were not saved since, of a paused virtual machine.
+    /// Those, and those that it wrote since the last [`Command::Collect`], of a paused virtual machine.
     Rest,
 }
 

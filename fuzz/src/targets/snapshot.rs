@@ -153,6 +153,7 @@ fn piece(bytes: &[u8]) {
     for entry in entries(&window[..], WINDOW) {
         match entry {
             Entry::Block(address) => assert!(address.is_multiple_of(stile_snapshot::pages::BLOCK_SIZE)),
+            Entry::Zero(page) => assert!(page.is_multiple_of(PAGE as u64)),
             Entry::Page(address, offset) => {
                 reach("page");
                 assert!(address.is_multiple_of(PAGE as u64) && offset + PAGE <= WINDOW && offset >= PAGE);

@@ -20,7 +20,7 @@ const DRAINED_AT_ONCE: usize = 64;
 const PASSED_AT_ONCE: usize = 4096;
 
 impl Vm {
-    /// Whether an address is in RAM, in a block that is filled and mapped.
+    /// Whether an address is in RAM, in a block that is filled, mapped and writable.
     #[inline]
     pub fn is_full(&self, gpa: u64) -> bool {
         self.ram.block(gpa).is_some_and(Block::is_full)
@@ -75,7 +75,7 @@ impl Vm {
             index => index,
         };
         let last = index.saturating_add(PASSED_AT_ONCE);
-        while index < last && self.ram.blocks.get(index).is_some_and(Block::is_full) {
+        while index < last && self.ram.blocks.get(index).is_some_and(Block::is_filled) {
             index += 1;
         }
         let all = index >= self.ram.blocks.len();
@@ -136,7 +136,7 @@ impl Vm {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return };
         loop {
             match block.claim() {
-                Claim::Full => return,
+                Claim::Full => return self.note_access(gpa),
                 // Another CPU holds the claim for one call of `touch` or of this function.
                 Claim::Busy => core::hint::spin_loop(),
                 Claim::Fill { step, again, .. } => {

@@ -16,6 +16,7 @@ pub mod retire;
 mod shut_down;
 pub mod snapshot;
 mod stolen;
+mod tracking;
 mod turns;
 
 use core::ptr;

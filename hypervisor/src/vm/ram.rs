@@ -5,11 +5,12 @@
 //! whatever its size, and each vCPU pays for the memory that it touches. A reset unmaps the blocks that files are
 //! loaded into; the next touch loads the files again.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use stile_blob::{Files, Load, MAX_LOADS, Source};
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
+use stile_paging::changes::Changes;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages};
 use stile_paging::frames::{MAX_PIECES, Piece};
 
@@ -43,6 +44,14 @@ pub struct Ram {
     pub(super) restored: AtomicU64,
     /// Pages that Stile filled for its own accesses, by block.
     early: &'static [EarlyPages],
+    /// Pages of tracked blocks that change.
+    changes: &'static [Changes],
+    /// Its blocks are tracked, or were.
+    pub(super) was_tracked: AtomicBool,
+    /// The VM is being copied.
+    pub(super) is_copied: AtomicBool,
+    /// Number of tables that were set aside to divide tracked blocks: at most one for each block.
+    pub(super) tables: AtomicU64,
 }
 
 /// Bytes of the states of `count` blocks, with `item` bytes each.
@@ -61,7 +70,7 @@ impl Ram {
     /// Bytes of the arena that [`Ram::new`] takes.
     pub fn memory(pieces: &[Piece]) -> u64 {
         let (_, count) = blocks(pieces);
-        table_size(count, size_of::<Block>()) + table_size(count, size_of::<EarlyPages>())
+        table_size(count, size_of::<Block>()) + table_size(count, size_of::<EarlyPages>()) + table_size(count, size_of::<Changes>())
     }
 
     /// Creates untouched RAM from pieces in ascending order of address.
@@ -77,12 +86,15 @@ impl Ram {
         let (base, count) = blocks(&pieces);
         let states = arena.allocate_pages(table_size(count, size_of::<Block>()))?;
         let pages = arena.allocate_pages(table_size(count, size_of::<EarlyPages>()))?;
+        let changed = arena.allocate_pages(table_size(count, size_of::<Changes>()))?;
         let count = count as usize;
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of unfilled blocks.
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without filled
         // pages.
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
+        // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without changes.
+        let changes = unsafe { core::slice::from_raw_parts(Arch::physical(changed).cast::<Changes>(), count) };
         Ok(Ram {
             pieces,
             files,
@@ -94,6 +106,10 @@ impl Ram {
             cleared: AtomicU64::new(base),
             restored: AtomicU64::new(0),
             early,
+            changes,
+            was_tracked: AtomicBool::new(false),
+            is_copied: AtomicBool::new(false),
+            tables: AtomicU64::new(0),
         })
     }
 
@@ -121,6 +137,12 @@ impl Ram {
     pub(super) fn block_and_pages(&self, gpa: u64) -> Option<(&'static Block, &'static EarlyPages)> {
         let index = self.index(gpa)?;
         self.blocks.get(index).zip(self.early.get(index))
+    }
+
+    /// The block that contains an address, and its changes.
+    pub(super) fn block_and_changes(&self, gpa: u64) -> Option<(&'static Block, &'static Changes)> {
+        let index = self.index(gpa)?;
+        self.blocks.get(index).zip(self.changes.get(index))
     }
 
     /// Whether an address is in RAM.

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use stile_paging::PAGE_SIZE;
+use stile_paging::changes::Pages;
 use stile_paging::first_touch::{BLOCK_SIZE, Block};
 use stile_paging::frames::Piece;
 use stile_snapshot::pages::{self, Builder, Entry};
@@ -12,16 +13,16 @@ use stile_wire::Scope;
 use super::Vm;
 use super::power_state::State;
 use crate::arch::Arch;
-use crate::arch::contract::{Counter, Host, Platform, Snapshots, VmPart};
+use crate::arch::contract::{Counter, Host, Platform, Snapshots};
 
-/// Number of pages that one call of [`Vm::save_memory`] reads at most, at a thousand instructions each.
-const READ_AT_ONCE: u64 = 128;
-/// Number of blocks that it passes over at most.
-const PASSED_AT_ONCE: u64 = 1024;
+/// Instructions, roughly, after which [`Vm::save_memory`] ends.
+const SAVED_AT_ONCE: usize = 110_000;
+/// Those to read a page.
+const READ: usize = 1_000;
+/// Those to pass over a block.
+const PASSED: usize = 120;
 /// Number of vCPUs that one call of [`Vm::save_state`] prepares at most.
 const PREPARED_AT_ONCE: usize = 8;
-/// Number of blocks that one call of [`Vm::collect`] unmaps at most.
-const COLLECTED_AT_ONCE: u32 = 64;
 
 const NOT_PAUSED: &str = "the VM is not paused";
 const NOT_RESTORED: &str = "the VM is not being restored";
@@ -90,33 +91,34 @@ impl Vm {
         }
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
         let mut at = from.max(self.ram.base) & !(PAGE_SIZE - 1);
-        let (mut builder, mut read, mut passed) = (Builder::new(), 0, 0);
-        while at < end && builder.has_room() && read < READ_AT_ONCE && passed < PASSED_AT_ONCE {
-            let Some(block) = self.ram.block(at) else { break };
-            let begins = at.is_multiple_of(BLOCK_SIZE);
-            // A block that the VM accesses from here on is not unchanged any more: its pages may be read before or after.
-            let is_sent = begins && matches!(scope, Scope::First | Scope::Changed) && block.send();
-            let is_wanted = match scope {
-                Scope::All | Scope::First => block.is_filled(),
-                Scope::Changed => is_sent || !begins && block.is_filled(),
-                Scope::Rest => block.is_filled() && !block.is_unchanged(),
-            };
-            if !is_wanted {
+        let (mut builder, mut work) = (Builder::new(), 0);
+        while at < end && builder.has_room() && work < SAVED_AT_ONCE {
+            let Some((block, changes)) = self.ram.block_and_changes(at) else { break };
+            let start = at & !(BLOCK_SIZE - 1);
+            let Some(offset) = wanted(block, scope).and_then(|pages| changes.next(at - start, pages)) else {
                 let is_part = matches!(scope, Scope::All | Scope::Rest) && !block.is_filled() && !block.is_untouched();
                 if is_part && self.touch(at) {
                     // Stile's own accesses, or a reset, left a block that is filled in part: fill the rest first.
                     break;
                 }
-                at = (at & !(BLOCK_SIZE - 1)) + BLOCK_SIZE;
-                passed += 1;
+                at = start + BLOCK_SIZE;
+                work += PASSED;
                 continue;
-            }
-            if begins {
+            };
+            at = start + offset;
+            if scope == Scope::All && offset == 0 {
                 builder.block(to, at);
+            }
+            if matches!(scope, Scope::First | Scope::Changed) {
+                // Before it is read: see `stile_paging::changes`.
+                changes.take(at);
             }
             for part in self.ram.parts(at, at + PAGE_SIZE) {
                 let page = Arch::physical(part.pa).cast_const();
                 if is_zero(page) {
+                    if scope != Scope::All {
+                        builder.zero(to, at);
+                    }
                     continue;
                 }
                 let offset = builder.page(to, at);
@@ -127,13 +129,13 @@ impl Vm {
                 }
             }
             at += PAGE_SIZE;
-            read += 1;
+            work += READ;
         }
         Ok((builder.finish(to), (at < end).then_some(at)))
     }
 
-    /// Unmaps blocks of RAM that the VM has accessed, from an address on, so that its next access to each of them is noticed.
-    /// Returns the number of blocks, and the address from which to go on.
+    /// Begins to track, from an address on, which pages of RAM the VM writes. Returns the number of pages that it wrote since the
+    /// last time, and the address from which to go on.
     ///
     /// # Errors
     /// The VM is not paused, or can't be saved.
@@ -141,19 +143,9 @@ impl Vm {
         let state = self.power.state.lock();
         let State::Paused(_) = *state else { return Err(NOT_PAUSED) };
         self.check_savable()?;
-        let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
-        let mut at = from.max(self.ram.base) & !(BLOCK_SIZE - 1);
-        let (mut collected, mut passed) = (0, 0);
-        while at < end && collected < COLLECTED_AT_ONCE && passed < PASSED_AT_ONCE {
-            if self.ram.block(at).is_some_and(Block::collect) {
-                self.arch.unmap_ram(at, BLOCK_SIZE);
-                collected += 1;
-            }
-            at += BLOCK_SIZE;
-            passed += 1;
-        }
+        let collected = self.track(from);
         Arch::forget_translations(self);
-        Ok((collected, (at < end).then_some(at)))
+        Ok(collected)
     }
 
     /// # Errors
@@ -228,18 +220,28 @@ impl Vm {
                     done += 1;
                 }
                 Entry::Page(address, offset) => {
-                    let mut parts = self.ram.parts(address, address.saturating_add(PAGE_SIZE));
-                    let Some(Piece { pa, size: PAGE_SIZE, .. }) = parts.next().filter(|_| self.is_full(address)) else {
-                        return Err(NO_RAM);
-                    };
+                    let to = self.page(address).ok_or(NO_RAM)?;
                     let page = piece.get(offset..offset + pages::PAGE).ok_or(NO_RAM)?;
                     // SAFETY: the page is in this VM's RAM, in the direct map, and no vCPU of the VM runs; the window is elsewhere.
-                    unsafe { Arch::copy(Arch::physical(pa), page.as_ptr(), pages::PAGE) };
+                    unsafe { Arch::copy(to, page.as_ptr(), pages::PAGE) };
+                    done += 1;
+                }
+                Entry::Zero(address) => {
+                    let to = self.page(address).ok_or(NO_RAM)?;
+                    // SAFETY: the page is in this VM's RAM, in the direct map, and no vCPU of the VM runs.
+                    unsafe { Arch::zero(to, pages::PAGE) };
                     done += 1;
                 }
             }
         }
         Ok((done, true))
+    }
+
+    /// A page of a full block.
+    fn page(&self, address: u64) -> Option<*mut u8> {
+        let mut parts = self.ram.parts(address, address.saturating_add(PAGE_SIZE));
+        let Piece { pa, .. } = parts.next().filter(|part| part.size == PAGE_SIZE && self.is_full(address))?;
+        Some(Arch::physical(pa))
     }
 
     /// Clears a bounded part of a block of a VM that is being restored, which is locked. Returns whether all of it is clear.
@@ -252,6 +254,17 @@ impl Vm {
         }
         self.ram.restored.store(end, Ordering::Relaxed);
         end == block + BLOCK_SIZE
+    }
+}
+
+/// The pages of a block that a scope has.
+fn wanted(block: &Block, scope: Scope) -> Option<Pages> {
+    match scope {
+        Scope::All => block.is_filled().then_some(Pages::All),
+        Scope::First => block.is_tracked().then_some(Pages::All),
+        Scope::Changed => block.is_tracked().then_some(Pages::Pending),
+        Scope::Rest if block.is_full() => Some(Pages::All),
+        Scope::Rest => block.is_tracked().then_some(Pages::Rest),
     }
 }
 

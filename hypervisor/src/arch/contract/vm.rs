@@ -60,6 +60,18 @@ pub trait VmPart: Sized {
     /// It is already mapped, or was not part of `pieces`.
     fn map_ram(&self, part: &Piece) -> Result<(), Error>;
 
+    /// Makes a part of one block of the VM's RAM, which is mapped, read-only. Returns whether it is mapped as a whole, so that
+    /// [`VmPart::permit_page`] needs a table ([`Arena::spare_table`]). No vCPU of the VM is loaded, and
+    /// [`Platform::forget_translations`](super::Platform::forget_translations) follows.
+    fn protect_ram(&self, part: &Piece) -> bool;
+
+    /// Makes a page of read-only RAM writable, which may be so already. Returns false if no table is left to divide its block.
+    /// A vCPU of the VM has taken a fault there on this CPU; others may run.
+    fn permit_page(&self, page: u64) -> bool;
+
+    /// [`VmPart::permit_page`] for a part of one block, which needs no table.
+    fn permit_ram(&self, part: &Piece);
+
     /// Unmaps a part of the VM's RAM. Either a vCPU of the VM is loaded on this CPU, and [`VmPart::complete_unmap`] follows;
     /// or none is loaded on any CPU, and [`Platform::forget_translations`](super::Platform::forget_translations) follows.
     fn unmap_ram(&self, gpa: u64, size: u64);

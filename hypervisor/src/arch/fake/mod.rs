@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_blob::{Mitigations, Mode, Techniques};
 use stile_ledger::{Row, RowId};
+use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
 use stile_sched::{State, VcpuId};
 use stile_trace::Recorder;
@@ -144,8 +145,21 @@ pub struct Vm {
     pub lives: AtomicU64,
     /// Mapped addresses, and their memory.
     pub mapped: Mutex<BTreeMap<u64, u64>>,
+    /// Pages that are read-only.
+    pub protected: Mutex<BTreeSet<u64>>,
+    /// Number of calls of [`VmPart::permit_page`], of which each fourth finds no table.
+    permits: AtomicU64,
     /// Memory allocated by the VM, as for a table: readable only while the VM exists.
     pub table: &'static u64,
+}
+
+impl Vm {
+    /// Whether the guest can write to an address.
+    pub fn can_write(&self, gpa: u64) -> bool {
+        const BLOCK: u64 = 2 << 20;
+        self.mapped.lock().unwrap().contains_key(&(gpa & !(BLOCK - 1)))
+            && !self.protected.lock().unwrap().contains(&(gpa & !(PAGE_SIZE - 1)))
+    }
 }
 
 impl VmPart for Vm {
@@ -170,7 +184,15 @@ impl VmPart for Vm {
         _arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         assert_eq!(reserved, pieces.iter().map(|piece| piece.size).sum::<u64>(), "bytes with reserved tables");
-        Ok(Vm { number: number as u8, on: Mutex::default(), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
+        Ok(Vm {
+            number: number as u8,
+            on: Mutex::default(),
+            lives: AtomicU64::new(0),
+            mapped: Mutex::default(),
+            protected: Mutex::default(),
+            permits: AtomicU64::new(0),
+            table,
+        })
     }
 
     fn reset(&self, _number: usize) {
@@ -185,9 +207,27 @@ impl VmPart for Vm {
         Ok(())
     }
 
-    fn unmap_ram(&self, gpa: u64, _size: u64) {
+    fn protect_ram(&self, part: &Piece) -> bool {
+        self.protected.lock().unwrap().extend((part.gpa..part.gpa + part.size).step_by(PAGE_SIZE as usize));
+        part.size > PAGE_SIZE
+    }
+
+    fn permit_page(&self, page: u64) -> bool {
+        let is_left = self.permits.fetch_add(1, Ordering::Relaxed) % 4 != 3;
+        if is_left {
+            self.protected.lock().unwrap().remove(&page);
+        }
+        is_left
+    }
+
+    fn permit_ram(&self, part: &Piece) {
+        self.protected.lock().unwrap().retain(|page| !(part.gpa..part.gpa + part.size).contains(page));
+    }
+
+    fn unmap_ram(&self, gpa: u64, size: u64) {
         let before = self.mapped.lock().unwrap().remove(&gpa);
         assert!(before.is_some(), "not mapped");
+        self.protected.lock().unwrap().retain(|page| !(gpa..gpa + size).contains(page));
     }
 
     fn complete_unmap(&self) {}

@@ -98,15 +98,17 @@ fn load_again(cpu: &mut Cpu, device: Device, row: RowId) -> Outcome {
     Outcome::leave(row)
 }
 
-/// Handles other faults. A store to read-only memory that belongs to a device is an access to the device. Cache
-/// maintenance of a device does nothing.
+/// Handles other faults. A store to read-only memory that belongs to a device is an access to the device; another one may be
+/// the first store to a page that is tracked. Cache maintenance of a device does nothing.
 #[cold]
 #[inline(never)]
 fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     /// ISS.DFSC of a permission fault differs from that of a translation fault by this.
     const PERMISSION: u64 = 1 << 3;
     let abort = Esr(esr).data_abort();
-    let is_store = abort.isv() && abort.wnr() && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
+    // RAM that is tracked is written by all kinds of instructions, devices by those with a syndrome.
+    let is_written = abort.isv() && abort.wnr() || cpu.vcpu().vm().was_tracked();
+    let is_store = is_written && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
     if abort.is_unmapped_maintenance() && cpu.vcpu().vm().devices.buses.memory.at(ipa).is_some() {
         // Nothing of a device is cached.
         skip_instruction();
@@ -119,16 +121,23 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     // since, the guest retries and takes its own fault.
     let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
     match cpu.vcpu().vm().devices.buses.memory.at(ipa) {
-        Some(_) => handle_access(cpu, esr & !PERMISSION, ipa),
-        None => refuse(cpu, Esr(esr), ipa),
+        Some(_) if abort.isv() && abort.wnr() => handle_access(cpu, esr & !PERMISSION, ipa),
+        _ => touch_or_refuse(cpu, Esr(esr), ipa),
     }
 }
 
-/// Translates an address by the guest's first stage, as for a read at EL1.
+/// Translates an address by the guest's first stage, as for a read at the exception level that the exit came from.
 fn translated(address: u64) -> Option<u64> {
+    /// SPSR_EL2.M, without the stack pointer's selection: zero at EL0.
+    const EL: u64 = 0b1100;
     let before = read_sysreg!(PAR_EL1);
-    // SAFETY: AT writes PAR_EL1 only, which is restored.
-    unsafe { core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+    if read_sysreg!(SPSR_EL2) & EL == 0 {
+        // SAFETY: AT writes PAR_EL1 only, which is restored.
+        unsafe { core::arch::asm!("at s1e0r, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+    } else {
+        // SAFETY: AT writes PAR_EL1 only, which is restored.
+        unsafe { core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+    }
     let par = read_sysreg!(PAR_EL1);
     write_sysreg!(PAR_EL1, before);
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | address & 0xfff)
@@ -147,13 +156,17 @@ pub fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     }
 }
 
-/// Fills a bounded part of RAM if the address is in RAM that the second stage does not map yet; the guest then
-/// retries. Returns the ledger's row.
+/// Fills a bounded part of RAM if the address is in RAM that the second stage does not map yet, or tracks a write to it; the
+/// guest then retries. Returns the ledger's row.
 pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let abort = esr.data_abort();
-    let misses = matches!(abort.fault().kind(), FaultKind::Translation(_));
     let vm = cpu.vcpu().vm();
-    if !misses || !(vm.touch(ipa) || served::touch(vm, ipa)) {
+    let is_ram = match abort.fault().kind() {
+        FaultKind::Translation(_) => vm.touch(ipa) || served::touch(vm, ipa),
+        FaultKind::Permission(_) => vm.written(ipa),
+        _ => false,
+    };
+    if !is_ram {
         return None;
     }
     Some(if abort.s1ptw() {

@@ -14,6 +14,7 @@ use stile_board::{MAX_CPUS, intid, is_last_redistributor, mpidr};
 use stile_device::psci::PowerTable;
 use stile_lock::TicketLock;
 use stile_nested_arm::forward::Masks;
+use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
 use stile_paging::registers::vttbr_el2;
 use stile_paging::table::{
@@ -40,7 +41,7 @@ use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
-use crate::arena::{self, Arena};
+use crate::arena::{self, Arena, Spare};
 use crate::cpu::SCHEDULE;
 use crate::memory::TableFrames;
 use crate::vm::Start;
@@ -117,6 +118,9 @@ const ROOT: u64 = 0xffff_ffff_fffe;
 static LAST_RAN: [[AtomicU16; stile_board::MAX_VMS]; MAX_CPUS] =
     [const { [const { AtomicU16::new(u16::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
 
+/// Permissions of RAM whose writes are tracked.
+const TRACKED: Stage2Permissions = Stage2Permissions::READ_EXECUTE;
+
 /// Mapping of a part of a VM's RAM.
 fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
@@ -188,6 +192,34 @@ impl Maintenance for AtOnce {
         // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks
         // its tables again.
         unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+}
+
+/// Invalidates on all CPUs when a block is divided (break-before-make), and nothing when a page gets a permission: a CPU with
+/// the page's old entry faults once more, and invalidates it then ([`invalidate_page`]).
+struct Division;
+
+impl Maintenance for Division {
+    fn invalidate(&mut self, invalidation: Invalidation) {
+        if invalidation.level != Level::L3 {
+            AtOnce.complete();
+        }
+    }
+
+    fn invalidate_all(&mut self) {
+        AtOnce.complete();
+    }
+
+    fn complete(&mut self) {}
+}
+
+/// Invalidates this CPU's translations by a page of the current VM's second stage, and the first-stage entries that depend on
+/// it, whose virtual addresses are unknown (the manual, "TLB maintenance instructions": by IPA, then all of stage 1).
+fn invalidate_page(ipa: u64) {
+    // SAFETY: TLBI drops cached translations of EL1 only, none that Stile uses; the guest's next access walks its tables
+    // again.
+    unsafe {
+        core::arch::asm!("dsb ishst", "tlbi ipas2e1, {}", "dsb nsh", "tlbi vmalle1", "dsb nsh", "isb", in(reg) ipa >> 12, options(nostack, preserves_flags));
     }
 }
 
@@ -312,6 +344,27 @@ impl VmPart for Vm {
         self.table.lock().map(&mut { self.arena }, mapping(part))?;
         dsb_ish();
         Ok(())
+    }
+
+    fn protect_ram(&self, part: &Piece) -> bool {
+        let mut table = self.table.lock();
+        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+        let done = table.protect(&mut { self.arena }, &mut Deferred, part.gpa, part.size, TRACKED);
+        debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be protected");
+        is_whole
+    }
+
+    fn permit_page(&self, page: u64) -> bool {
+        let done = self.table.lock().protect(&mut Spare(self.arena), &mut Division, page, PAGE_SIZE, Stage2Permissions::ALL);
+        // Also if the page was writable already: this CPU has the entry from before.
+        invalidate_page(page);
+        done.is_ok()
+    }
+
+    fn permit_ram(&self, part: &Piece) {
+        let done = self.table.lock().protect(&mut { self.arena }, &mut AtOnce, part.gpa, part.size, Stage2Permissions::ALL);
+        debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
+        invalidate_page(part.gpa);
     }
 
     fn unmap_ram(&self, gpa: u64, size: u64) {

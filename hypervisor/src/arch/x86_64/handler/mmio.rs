@@ -299,10 +299,13 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
     Outcome::again(rows::MMIO_PROTECTED)
 }
 
-/// Fills a bounded part of untouched RAM; the guest retries.
+/// Fills a bounded part of untouched RAM, or tracks a write to a page of RAM that is read-only for that; the guest retries.
 #[cold]
 fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
-    cpu.vcpu().vm().touch(address);
+    let vm = cpu.vcpu().vm();
+    if !vm.written(address) {
+        vm.touch(address);
+    }
     if inject::deliver_again() {
         return exception::resume_or_leave(cpu, rows::MMIO_FIRST_TOUCH);
     }

@@ -19,7 +19,7 @@ use stile_board::pc;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable};
+use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Level, Mapping, MemoryType, PageTable};
 use stile_sched::{VCPUS, VcpuId};
 use stile_snapshot::countdown;
 use stile_x86_decode::cache::Counters;
@@ -38,8 +38,9 @@ use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
-use crate::arena::{self, Arena};
+use crate::arena::{self, Arena, Spare};
 use crate::cpu::Loaded;
+use crate::memory::TableFrames;
 use crate::vm::Start;
 use access_page::AccessPage;
 use msr_bitmap::{msr_bitmap, msr_bitmaps};
@@ -117,6 +118,9 @@ fn io_bitmaps(arena: &Arena) -> Result<[u64; 2], &'static str> {
     unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
     Ok([pages, pages + PAGE_SIZE])
 }
+
+/// Permissions of RAM whose writes are tracked.
+const TRACKED: EptPermissions = EptPermissions { write: false, execute: true };
 
 /// Mapping of a part of a VM's RAM.
 fn mapping(part: &Piece) -> Mapping<EptPermissions> {
@@ -215,6 +219,41 @@ impl VmPart for Vm {
 
     fn map_ram(&self, part: &Piece) -> Result<(), Error> {
         self.table.lock().map(&mut { self.arena }, mapping(part))
+    }
+
+    fn protect_ram(&self, part: &Piece) -> bool {
+        let mut table = self.table.lock();
+        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+        let done = table.protect(&mut { self.arena }, &mut Deferred, part.gpa, part.size, TRACKED);
+        debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be protected");
+        is_whole
+    }
+
+    // Neither granting a right nor dividing a page needs an invalidation: the entries from before lead to the same memory, and a CPU
+    // that faults by one drops it (the manual, "Invalidating Cached Translation Information").
+
+    fn permit_page(&self, page: u64) -> bool {
+        let done = self.table.lock().protect(&mut Spare(self.arena), &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
+        if let Some(protected) = &self.protected {
+            protected.forget(page);
+        }
+        done.is_ok()
+    }
+
+    /// A table stays: other CPUs may have cached it. The next [`VmPart::protect_ram`] frees it.
+    fn permit_ram(&self, part: &Piece) {
+        let mut table = self.table.lock();
+        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+        // Half of a table is not merged.
+        let step = if is_whole { part.size } else { Level::L2.size() / 2 };
+        for (at, end) in (part.gpa..part.gpa + part.size).step_by(step as usize).map(|at| (at, part.gpa + part.size)) {
+            let done = table.protect(&mut { self.arena }, &mut Deferred, at, step.min(end - at), EptPermissions::ALL);
+            debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
+        }
+        drop(table);
+        if let Some(protected) = &self.protected {
+            protected.clear();
+        }
     }
 
     fn unmap_ram(&self, gpa: u64, size: u64) {

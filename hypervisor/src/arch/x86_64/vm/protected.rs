@@ -72,6 +72,11 @@ impl Protected {
         debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
     }
 
+    /// Drops the entries that depend on a page, which the guest may write to from now on.
+    pub fn forget(&self, page: u64) {
+        self.state.lock().cache.forget(page);
+    }
+
     /// Drops all entries: memory was written without [`Protected::written`].
     pub fn clear(&self) {
         self.state.lock().cache.clear();

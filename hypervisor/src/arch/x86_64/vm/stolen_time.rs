@@ -47,7 +47,7 @@ impl StolenTime {
     /// CPUs may hold its block.
     pub fn show(&self, vm: &'static Vm, nanoseconds: u64) {
         let register = self.register();
-        if register & ENABLED == 0 || !vm.is_full(register & ALIGNED) {
+        if register & ENABLED == 0 || !vm.is_mapped(register & ALIGNED) {
             return;
         }
         // Instructions that were decoded from the structure itself are not forgotten: the guest has no reason to run it.
