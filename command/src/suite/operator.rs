@@ -32,6 +32,8 @@ pub struct Step {
     pub broken: Option<Broken>,
     /// Output from before the end of the previous command does not count.
     pub fresh: bool,
+    /// Members of its JSON, and their largest values.
+    pub at_most: Vec<(&'static str, u64)>,
 }
 
 /// Checks the contents of a file.
@@ -50,7 +52,14 @@ impl Step {
             otherwise: Vec::new(),
             broken: None,
             fresh: false,
+            at_most: Vec::new(),
         }
+    }
+
+    /// Expects a number of at most this value as a member of its JSON.
+    pub fn at_most(mut self, member: &'static str, value: u64) -> Self {
+        self.at_most.push((member, value));
+        self
     }
 
     /// Waits for output that comes after the end of the previous command, for a trigger that also comes before.
@@ -108,12 +117,23 @@ impl Step {
         if let Some(text) = self.expected.iter().find(|text| !said.contains(**text)) {
             return Err(format!("`stile {what}` did not say {text:?}: {said}"));
         }
+        for (member, most) in &self.at_most {
+            let value = said.split_once(&format!("\"{member}\":")).and_then(|(_, after)| number_at(after));
+            if value.is_none_or(|value| value > *most) {
+                return Err(format!("`stile {what}` said {value:?} for {member}, expected {most} at most: {said}"));
+            }
+        }
         if let Some((file, check)) = self.writes {
             let bytes = std::fs::read(runtime.join(file)).map_err(|error| format!("{file}: {error}"))?;
             check(&bytes).map_err(|why| format!("{file} of `stile {what}`: {why}"))?;
         }
         Ok(said)
     }
+}
+
+/// The number at the beginning of a text.
+fn number_at(text: &str) -> Option<u64> {
+    text.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// The first number of exits in the JSON of `stile top`, or the sum in `stile metrics`.

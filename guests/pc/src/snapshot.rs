@@ -1,6 +1,7 @@
 //! Is saved, restored and paused while both CPUs take timer interrupts, and memory and registers hold patterns.
 //!
-//! Ends once its time-stamp counter has been held as often as `holds=N` (default 2) says. Command line: `x2apic`: in that mode.
+//! Ends once its time-stamp counter has been held as often as `holds=N` (default 2) says. Command line: `x2apic`: in that mode;
+//! `spread=N`: the pattern is in a page of each of N blocks of 2 MiB, instead of contiguous memory.
 #![no_std]
 #![no_main]
 
@@ -18,6 +19,9 @@ pc::program!();
 /// Where the memory begins, and its words.
 const MEMORY: u64 = 16 << 20;
 const WORDS: usize = 1 << 16;
+/// With `spread`: bytes of a block, and words of a page.
+const BLOCK: u64 = 2 << 20;
+const PAGE: usize = 4096 / 8;
 /// Timer interrupts that each CPU takes in a round.
 const SHOTS: u64 = 10;
 /// Vector of a CPU's timer, and of the 8254.
@@ -39,11 +43,12 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     console::setup();
     println!("suite snapshot");
     let line = machine::command_line(info);
-    let holds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("holds=")?.parse().ok()).unwrap_or(2);
+    let number = |name| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.parse().ok());
+    let (holds, spread) = (number("holds=").unwrap_or(2), number("spread=").unwrap_or(0));
     if line.split_ascii_whitespace().any(|word| word == "x2apic") {
         apic::set_base(apic::base() | apic::X2);
     }
-    let failed = match run(holds) {
+    let failed = match run(holds, spread) {
         Ok(()) => {
             println!("PASS snapshot");
             0
@@ -57,7 +62,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-fn run(wanted: u64) -> Outcome {
+fn run(wanted: u64, spread: u64) -> Outcome {
     apic::enable();
     others::start();
     check!(others::wait(|| others::UP.load(Ordering::SeqCst) == 1), "the other CPU does not start");
@@ -68,12 +73,14 @@ fn run(wanted: u64) -> Outcome {
             .for_each(|(port, value)| machine::out8(port, value));
     }
     apic::io_route(2, 0, PIT.into());
-    // SAFETY: RAM after the program, otherwise unused.
-    let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
+    // SAFETY: RAM after the program, otherwise unused. One is in use at a time, in a block of its own.
+    let memory = |block, words| unsafe { core::slice::from_raw_parts_mut((MEMORY + block * BLOCK) as *mut u64, words) };
+    let pattern = |block| memory(block, if spread == 0 { WORDS } else { PAGE });
+    let blocks = 0..spread.max(1);
     let (mut holds, mut held, mut round, mut last) = (0, Held::new(), 0, machine::ticks());
     while holds < wanted {
         round += 1;
-        canary::fill(memory, round);
+        blocks.clone().for_each(|block| canary::fill(pattern(block), round + block));
         registers::set(round);
         others::give(|| WRONG.store(WRONG.load(Ordering::SeqCst) + shots(false), Ordering::SeqCst));
         let wrong = shots(true);
@@ -82,7 +89,7 @@ fn run(wanted: u64) -> Outcome {
         exception::take(PIT);
         check!(others::wait(|| wait_for(PIT)), "round {round}: the 8254 does not interrupt");
         registers::check(round)?;
-        canary::check(memory, round)?;
+        blocks.clone().try_for_each(|block| canary::check(pattern(block), round + block))?;
         let now = machine::ticks();
         check!(now > last, "round {round}: the counter went back from {last} to {now}");
         last = now;

@@ -1,6 +1,7 @@
 //! Is saved, restored and paused while both CPUs take timer interrupts, and memory and registers hold patterns.
 //!
-//! Ends once its virtual counter has been held as often as the boot argument `holds=N` (default 2) says.
+//! Ends once its virtual counter has been held as often as the boot argument `holds=N` (default 2) says. `spread=N`: the pattern
+//! is in a page of each of N blocks of 2 MiB, instead of contiguous memory.
 #![no_std]
 #![no_main]
 
@@ -17,6 +18,10 @@ payload::program!(main);
 /// Memory with a pattern, in words.
 const WORDS: usize = (1 << 20) / 8;
 
+/// With `spread`: bytes of a block, and words of a page.
+const BLOCK: usize = 2 << 20;
+const PAGE: usize = 4096 / 8;
+
 /// Interrupts that each CPU takes in a round.
 const SHOTS: usize = 20;
 
@@ -30,18 +35,23 @@ fn run() -> Outcome {
     smp::need(2)?;
     gic::reset();
     let free = machine::free_ram();
-    // SAFETY: otherwise unused: it lies after the image and beside the device tree. Called once.
-    let words = unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, WORDS) };
+    let spread = machine::number("spread", 0) as usize;
+    check!(spread * BLOCK <= (free.end - free.start) as usize, "{spread} blocks are more than there are");
+    // SAFETY: otherwise unused: it lies after the image and beside the device tree. One is in use at a time, and each but the
+    // first is in a block of its own.
+    let words = |block: usize, words| unsafe { core::slice::from_raw_parts_mut((free.start as usize + block * BLOCK) as *mut u64, words) };
+    let pattern = |block| words(block, if spread == 0 { WORDS } else { PAGE });
+    let blocks = 0..spread.max(1);
     let wanted = machine::number("holds", 2);
     let (mut holds, mut held, mut round) = (0, Held::new(), 0);
     let mut last = (wait::now(), uart::pl031::DR.read());
     while holds < wanted {
         round += 1;
-        canary::fill(words, round);
+        blocks.clone().for_each(|block| canary::fill(pattern(block), round + block as u64));
         smp::give(1, shots);
         shots()?;
         smp::join(1)?;
-        canary::check(words, round)?;
+        blocks.clone().try_for_each(|block| canary::check(pattern(block), round + block as u64))?;
         let now = (wait::now(), uart::pl031::DR.read());
         check!(now.0 > last.0, "round {round}: the virtual counter went back from {} to {}", last.0, now.0);
         check!(now.1 >= last.1, "round {round}: the clock went back from {} to {}", last.1, now.1);
