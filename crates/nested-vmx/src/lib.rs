@@ -13,6 +13,7 @@
 //! - [`StringIo`]: elements of INS and OUTS
 //! - [`virtual_apic`]: the MSRs of a virtual APIC, and L2's TPR threshold
 //! - [`PreemptionTimer`]: the VMX-preemption timer across exits that L1 does not see
+//! - [`enlightened`], [`hyper_v`]: Hyper-V's VMCS in memory, and what L1 needs to find it
 //! - [`VmxResult`]: outcomes of VMX instructions
 //! - [`shadowed`]: fields that L1 accesses without exits
 //! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
@@ -28,10 +29,12 @@ extern crate std;
 pub mod capability;
 pub mod checks;
 pub mod controls;
+pub mod enlightened;
 pub mod ept;
 mod field;
 pub mod fields;
 mod group;
+pub mod hyper_v;
 pub mod intercepts;
 pub mod invalidate;
 #[cfg(feature = "model")]
