@@ -126,7 +126,7 @@ mod tests {
             ("doc", vec!["doctor"]),
             ("run --machine-op", vec!["--machine-option"]),
             ("run --arch ", vec!["aarch64", "x86_64"]),
-            ("run --nested=", vec!["--nested=nv2", "--nested=nv", "--nested=off"]),
+            ("run --nested=", vec!["--nested=nv2", "--nested=nv", "--nested=enlightened", "--nested=off"]),
             ("run --on-reset ", vec!["restart", "stop"]),
             ("run --exits=", vec!["--exits=vm", "--exits=vcpu", "--exits=all", "--exits=json"]),
             ("run --cpu neoverse-n2", vec!["neoverse-n2"]),

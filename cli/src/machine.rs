@@ -76,7 +76,7 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
 /// know the model, Stile itself checks at boot.
 fn check_nesting(config: &MachineConfig) -> Result<()> {
     let needs = |vm: &VmConfig| match vm.techniques.nested {
-        Nested::Off => None,
+        Nested::Off | Nested::Enlightened => None,
         Nested::Nv => Some("NV"),
         Nested::Nv2 => Some("NV2"),
     };

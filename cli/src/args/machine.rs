@@ -45,7 +45,7 @@ pub struct MachineArgs {
     /// Keep each vCPU on one physical CPU.
     #[arg(long)]
     pub pinned: bool,
-    /// Give the VM its own EL2 or VMX, for a hypervisor in it. The mode is for Arm: nv2 (default), nv or off.
+    /// Give the VM its own EL2 or VMX, for a hypervisor in it. The mode: nv2 (default), nv (Arm), enlightened (x86-64) or off.
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "nv2", value_parser = NESTED,
         hide_possible_values = true)]
     pub nested: Option<String>,

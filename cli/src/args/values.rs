@@ -11,7 +11,7 @@ use crate::emulator::{MODELS, bochs};
 /// Names of architectures.
 pub const ARCHITECTURES: Words = Words(&[&["aarch64", "x86_64"]]);
 /// Words for nesting.
-pub const NESTED: Words = Words(&[&["nv2", "nv", "off"]]);
+pub const NESTED: Words = Words(&[&["nv2", "nv", "enlightened", "off"]]);
 /// Consequences of a reset.
 pub const ON_RESET: Words = Words(&[&["restart", "stop"]]);
 /// Words for mitigations.

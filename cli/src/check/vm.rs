@@ -113,7 +113,8 @@ fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
         BinaryPoint::Auto => fact("ICC_BPR1_EL1", "on QEMU it follows ICC_BPR0_EL1, and ICC_CTLR, DIR, PMR and RPR trap"),
     }
     match vm.techniques.nested {
-        Nested::Off => {}
+        // The last is refused on Arm.
+        Nested::Off | Nested::Enlightened => {}
         Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),
         Nested::Nv2 => fact("EL2 of its own", "its registers are in memory or EL1's (FEAT_NV2)"),
     }
@@ -127,8 +128,12 @@ fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
         ApicVirtualization::Posted => "where the CPU can: it delivers interrupts, also those that other CPUs post",
     };
     fact("local APICs", apics);
-    if vm.techniques.nested != Nested::Off {
-        fact("VMX of its own", "its VMCSs are merged with Stile's, its EPT is shadowed");
+    match vm.techniques.nested {
+        Nested::Off => {}
+        Nested::Enlightened => {
+            fact("VMX of its own", "with Hyper-V's enlightened VMCSs, in memory: CPUID reports a Hyper-V; its EPT is shadowed")
+        }
+        Nested::Nv | Nested::Nv2 => fact("VMX of its own", "its VMCSs are merged with Stile's, its EPT is shadowed"),
     }
     let decoded = match vm.techniques.decode_cache {
         DecodeCache::Verify => "device accesses are remembered, and compared with the code at each use",

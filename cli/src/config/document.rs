@@ -149,7 +149,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         draft.apic_virtualization = techniques.string("apic_virtualization", levels, mistakes);
         draft.binary_point = techniques.string("binary_point", "\"auto\", \"common\" or \"own\"", mistakes);
         draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
-        draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
+        draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\", \"enlightened\" or \"off\"", mistakes);
         draft.interrupts = techniques.string("interrupts", "\"direct\" or \"virtual\"", mistakes);
         draft.timer = techniques.string("timer", "\"passthrough\" or \"trapped\"", mistakes);
         draft.ipi = techniques.string("ipi", "\"trapped\" or \"direct\"", mistakes);

@@ -39,7 +39,7 @@ pub struct Flags {
     pub cpus: Option<String>,
     /// `--pinned`: each vCPU is pinned to a CPU.
     pub pinned: bool,
-    /// `--nested`: the VM gets virtual EL2; `nv2`, `nv` or `off`.
+    /// `--nested`: the VM gets virtual EL2; `nv2`, `nv`, `enlightened` or `off`.
     pub nested: Option<String>,
     /// `--on-reset`: `restart`, `restart:N` or `stop`.
     pub on_reset: Option<String>,

@@ -60,6 +60,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
             nested_conflicts(&vm.techniques, place, mistakes);
         }
+        if let (Arch::Aarch64, Nested::Enlightened, Some(given)) = (arch, vm.techniques.nested, &vm_draft.nested_way) {
+            let what = "only VMX has enlightened VMCSs";
+            mistakes.push(Mistake::new(given.place.clone(), what).expected("arch = \"x86_64\" in [machine], or another mode"));
+        }
         if let (Arch::X86_64, Some(topology), Some(given)) = (arch, vm.topology, &vm_draft.topology)
             && !topology.fits_apic_ids()
         {

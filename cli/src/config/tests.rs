@@ -360,6 +360,10 @@ fn a_nesting_mode_requires_nested() {
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
     assert_eq!(nested("nested = true\n[machine]\narch = \"x86_64\"\n").unwrap(), Nested::Nv2);
+    let enlightened = "nested = true\n[vm.techniques]\nnested = \"enlightened\"\n";
+    assert_eq!(nested(&format!("{enlightened}[machine]\narch = \"x86_64\"\n")).unwrap(), Nested::Enlightened);
+    let refusal = nested(enlightened).unwrap_err().to_string();
+    assert!(refusal.contains("only VMX has enlightened VMCSs") && refusal.contains("arch = \"x86_64\""), "{refusal}");
     let protect = "nested = true\n[vm.techniques]\ndecode_cache = \"protect\"\n[machine]\narch = \"x86_64\"\n";
     let refusal = nested(protect).unwrap_err().to_string();
     assert!(refusal.contains("write-protected") && refusal.contains("decode_cache"), "{refusal}");

@@ -21,6 +21,8 @@ struct Host {
     /// VMs, or groups of them.
     vms: usize,
     grouping: Grouping,
+    /// Flag of `run`: VMX, or VMX with enlightened VMCSs.
+    nested: &'static str,
 }
 
 /// The small system of a PC loads Debian's KVM, of each kernel. As docs/nested.md states, it contains KVM's client and a VM.
@@ -82,7 +84,8 @@ fn under_stile(name: &str, cpus: u32, vm: &str) -> Result<Scenario> {
 /// Debian's KVM with several vCPUs or VMs.
 pub fn probes() -> Vec<Test> {
     let (two_vcpus, one_cpu) = ("--vcpus 2 --smp 2", "--vcpus 2 --smp 1");
-    let ipi = Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone };
+    let ipi =
+        Host { name: "", machine: two_vcpus, operation: "ipi", iterations: 16, vms: 1, grouping: Grouping::Alone, nested: "--nested" };
     let hosts = [
         Host { name: "long/two-vcpus-of-l2-pc", vms: 2, ..ipi },
         // One of these kernels also runs with several vCPUs and L2s. L1's vCPUs take turns on one CPU, and with them
@@ -92,6 +95,8 @@ pub fn probes() -> Vec<Test> {
         Host { name: "long/twenty-l2s-pc", machine: "", operation: "cpuid", iterations: 1, vms: 20, ..ipi },
         Host { name: "long/thousand-l2s-pc", machine: "", operation: "cpuid", iterations: 1, vms: 1000, ..ipi },
         Host { name: "pc/nested/two-l2s-of-two-vcpus", grouping: Grouping::Pairs, ..ipi },
+        // A vCPU enters with the VMCSs of two L2s in turn, and each moves between vCPUs.
+        Host { name: "pc/nested/enlightened", grouping: Grouping::Pairs, nested: "--nested=enlightened", ..ipi },
     ];
     let made = |name, make: fn(&str) -> Result<Scenario>| Test::made(name, Arch::X86_64, move || make(name));
     let several = [made("pc/nested/two-l1s", two_l1s), made("pc/nested/debian-as-l2", debian)];
@@ -107,7 +112,7 @@ impl Host {
 
     fn scenario(&self) -> Result<Scenario> {
         let [kernel, initrd, append] = self.files()?;
-        let scenario = Scenario::new(self.name, &format!("--arch x86_64 --nested --memory 512M --exits {}", self.machine))
+        let scenario = Scenario::new(self.name, &format!("--arch x86_64 {} --memory 512M --exits {}", self.nested, self.machine))
             .with("--kernel", kernel)
             .with("--initrd", initrd)
             .with("--append", append);
@@ -126,7 +131,8 @@ fn write(scenario: &str, archive: &[u8]) -> Result<String> {
 
 /// Two L1s side by side, which share a CPU.
 fn two_l1s(name: &str) -> Result<Scenario> {
-    let host = Host { name: "pc/nested/two-l1s", machine: "", operation: "cpuid", iterations: 64, vms: 2, grouping: Grouping::Alone };
+    let host =
+        Host { name: "pc/nested/two-l1s", machine: "", operation: "cpuid", iterations: 64, vms: 2, grouping: Grouping::Alone, nested: "" };
     let [kernel, initrd, append] = host.files()?;
     let vm = |name: &str| {
         format!(

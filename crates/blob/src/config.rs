@@ -265,11 +265,14 @@ pub enum Nested {
     Nv,
     /// Accesses to registers that merely hold a value go to memory or to EL1 registers (FEAT_NV2).
     Nv2,
+    /// VMX with Hyper-V's enlightened VMCS (x86-64).
+    Enlightened,
 }
 
 impl Nested {
     /// The configuration's words for the variants.
-    pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
+    pub const WORDS: [(&'static str, Nested); 4] =
+        [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2), ("enlightened", Nested::Enlightened)];
 }
 
 /// How cached decoded instructions are kept coherent with guest code.

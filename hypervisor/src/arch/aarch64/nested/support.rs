@@ -31,6 +31,7 @@ pub fn check(nv_mode: stile_blob::Nested) -> Result<(), &'static str> {
         _ if !have.vhe => Err("a VM with an EL2 of its own needs a CPU with VHE"),
         stile_blob::Nested::Nv2 if have.nv < 2 => Err("nested = \"nv2\" needs a CPU with FEAT_NV2"),
         stile_blob::Nested::Nv if have.nv < 1 => Err("nested = \"nv\" needs a CPU with FEAT_NV"),
+        stile_blob::Nested::Enlightened => Err("nested = \"enlightened\" is for x86-64"),
         stile_blob::Nested::Nv | stile_blob::Nested::Nv2 => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 
 use stile_board::pc::features;
 use stile_ledger::x86_64::reason;
+use stile_nested_vmx::hyper_v;
 
 use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
@@ -11,6 +12,8 @@ use crate::arch::x86_64::vm::cpuid::answer;
 
 /// In IA32_APIC_BASE.
 const ENABLED: u64 = 1 << 11;
+/// Bits 31:16 of hypervisors' leaves: Linux looks for known ones there.
+const HYPERVISOR: u32 = 0x4000;
 /// In ECX of leaf 1.
 const VMX: u32 = 1 << 5;
 
@@ -24,7 +27,14 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
         Some(direct) if leaf == features::LEAF => direct.feature(),
         _ => 0,
     };
-    let answer = if leaf == 1 && vcpu.vm().arch.nested.is_some() { CpuidResult { ecx: answer.ecx | VMX, ..answer } } else { answer };
+    let answer = match &vcpu.vm().arch.nested {
+        Some(_) if leaf == 1 => CpuidResult { ecx: answer.ecx | VMX, ..answer },
+        Some(offer) if leaf >> 16 == HYPERVISOR && offer.partition.is_some() => {
+            let [eax, ebx, ecx, edx] = hyper_v::leaf(leaf, vcpu.vm().arch.topology.vcpus() as u32);
+            CpuidResult { eax, ebx, ecx, edx }
+        }
+        _ => answer,
+    };
     let registers = &mut cpu.frame.registers;
     registers[gpr::RAX] = (answer.eax | features).into();
     registers[gpr::RBX] = answer.ebx.into();

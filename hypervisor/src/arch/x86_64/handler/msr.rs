@@ -126,7 +126,12 @@ fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
     } else if CONSTANT.iter().any(|(number, _)| *number == register) {
         skip_instruction();
     } else {
-        inject::general_protection();
+        match nested::write_msr(cpu, register, value) {
+            Ok(()) => {
+                skip_instruction();
+            }
+            Err(GeneralProtection) => inject::general_protection(),
+        }
     }
     Outcome::again(row)
 }

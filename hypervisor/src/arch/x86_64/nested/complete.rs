@@ -10,6 +10,7 @@ use crate::arch::x86_64::host::vmcs;
 pub fn complete(vmx: &mut GuestVmx, result: VmxResult) {
     if let Some(error) = result.error() {
         vmx.vmcs12.set_unchanged(Field::INSTRUCTION_ERROR, error.into());
+        vmx.store_enlightened_error(error);
     }
     let flags = skip_instruction();
     let new = result.rflags(vmcs::read(Field::GUEST_RFLAGS));

@@ -32,8 +32,8 @@ pub enum Abort {
 #[cold]
 pub fn abort(cpu: &mut Cpu, vmx: &GuestVmx, row: RowId, cause: Abort) -> Outcome {
     let indicator = cause as u64;
-    if let Some(page) = Page::at(cpu, vmx.current) {
+    if let Some(page) = Page::at(cpu, vmx.address()) {
         page.write(0, page.read(0) & 0xffff_ffff | indicator << (8 * ABORT_OFFSET));
     }
-    handler::crash(cpu, row, CrashReason::VmxAbort, indicator, vmx.current)
+    handler::crash(cpu, row, CrashReason::VmxAbort, indicator, vmx.address())
 }

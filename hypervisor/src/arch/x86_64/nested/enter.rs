@@ -14,6 +14,7 @@ use super::l0_exits;
 use super::lists;
 use super::merge::OfL1;
 use super::state::{Entering, GuestVmx, NMI_WAS_BLOCKED, Offer, to_vmcs01};
+use super::vmcs02::NONE;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::crash;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
@@ -40,17 +41,19 @@ const SLIGHTLY_MIXED: Groups = Groups::ALL.without(Groups::of(&[Group::Host, Gro
 /// Handles L1's VMLAUNCH or VMRESUME after the first checks. Returns the failure, or that L2 is to be entered. After a failure, L1's shadow
 /// VMCS is to be put.
 pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Result<Outcome, VmxResult> {
-    let fail = |error| Err(VmxResult::fail(error, vmx.has_current()));
-    if !vmx.has_current() {
-        return Err(VmxResult::FailInvalid);
-    }
+    let fail = |error| Err(VmxResult::fail(error, vmx.has_vmcs()));
     let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
     if blocking & MOV_SS != 0 {
         return fail(InstructionError::EntryMovSs);
     }
     if let Some(shadow) = &mut vmx.shadow {
+        if vmx.current == NONE {
+            return Err(VmxResult::FailInvalid);
+        }
         shadow.collect(&mut vmx.vmcs12);
         to_vmcs01(cpu);
+    } else if !vmx.load_enlightened(cpu, launch) {
+        return Err(VmxResult::FailInvalid);
     }
     let fail = |error| Err(VmxResult::fail(error, true));
     match (launch, vmx.vmcs12.is_launched()) {
@@ -179,7 +182,7 @@ pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
 fn check(cpu: &Cpu, vmx: &GuestVmx, changed: Groups) -> Result<(), EntryFailure> {
     let vm = cpu.vcpu().vm();
     let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
-    let processor = processor(offer, vmx.current);
+    let processor = processor(offer, vmx.address());
     let check = if vmx.unsaved.is_some() { checks::check_partly_loaded } else { checks::check };
     check(&vmx.vmcs12, &processor, &OfL1Memory(vm), changed).map_err(|(_, failure)| failure)
 }
@@ -251,7 +254,7 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     vmx.in_l2 = false;
     vmx.timer = None;
     vmx.save_rest(cpu);
-    vmx.drop_vmcs02(vmx.current);
+    vmx.drop_vmcs02(vmx.address());
     vmx.vmcs12.touch();
     cpu.launched = u64::from(vmx.l1_launched);
     vmx.choose_vmcs02();
@@ -259,6 +262,7 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     vmx.restore_nmi_blocking(cpu);
     // The entry may have changed the guest interrupt status.
     vmx.fill_shadow(cpu);
+    vmx.store_enlightened_information();
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))

@@ -138,6 +138,7 @@ pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u6
     vmx.vmcs12.set_unchanged(Field::GUEST_LINEAR, linear);
     vmx.vmcs12.set_unchanged(Field::GUEST_PHYSICAL, physical);
     vmx.fill_shadow(cpu);
+    vmx.store_enlightened_information();
     outcome
 }
 
@@ -161,6 +162,7 @@ pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, 
     if exit.delivering & TYPE >= SOFTWARE_INTERRUPT {
         vmx.vmcs12.set_unchanged(Field::EXIT_LENGTH, length);
         vmx.fill_shadow(cpu);
+        vmx.store_enlightened_information();
     }
     outcome
 }
@@ -192,6 +194,8 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     let (efer, pat) = (kept(exit::LOAD_EFER, Field::GUEST_EFER), kept(exit::LOAD_PAT, Field::GUEST_PAT));
     if let Some(shadow) = &mut vmx.shadow {
         shadow.fill_at_exit(&vmx.vmcs12);
+    } else {
+        vmx.store_enlightened_exit();
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;
@@ -343,6 +347,23 @@ impl GuestVmx {
         let (held, of_l1) = (vmcs::read(mask), self.vmcs12.get(mask));
         let value = vmcs::read(register) & !held | self.vmcs12.get(register) & of_l1 | vmcs::read(shadow) & held & !of_l1;
         self.vmcs12.set_unchanged(register, value);
+    }
+
+    /// Saves L2's CR0 and CR4. VMCS02 is current.
+    #[inline(always)]
+    pub fn save_control_registers(&mut self) {
+        self.save_control_register(Field::GUEST_CR0, Field::CR0_MASK, Field::CR0_SHADOW);
+        self.save_control_register(Field::GUEST_CR4, Field::CR4_MASK, Field::CR4_SHADOW);
+    }
+
+    /// Saves the registers of L2 that an exit with these VM-exit controls saves. VMCS02 is current.
+    #[inline(always)]
+    pub fn save_by_controls(&mut self, controls: u32) {
+        for field in [Field::GUEST_DEBUGCTL, Field::GUEST_DR7, Field::GUEST_PAT, Field::GUEST_EFER] {
+            if is_saved(field, controls) {
+                self.vmcs12.set_unchanged(field, vmcs::read(field));
+            }
+        }
     }
 
     /// Saves the remaining state of L2, which only VMCS02 has. VMCS01 is current, before and after.

@@ -121,7 +121,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
             block_init(cpu, false);
             return Ok(VmxResult::Succeed);
         }
-        number::VMXON if vmx.vmxon != NONE => return Ok(VmxResult::fail(InstructionError::OnInRoot, vmx.has_current())),
+        number::VMXON if vmx.vmxon != NONE => return Ok(VmxResult::fail(InstructionError::OnInRoot, vmx.has_vmcs())),
         // Checked before the operand is read.
         number::VMXON => check_fixed_bits(cpu, vmx)?,
         number::VMPTRST => {
@@ -132,7 +132,7 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
     }
     let address = operand::read_pointer(cpu, information)?;
     let is_valid = address & 0xfff == 0 && address >> (cpuid(0x8000_0008, 0).eax & 0x3f) == 0;
-    let fail = |error| Ok(VmxResult::fail(error, vmx.has_current()));
+    let fail = |error| Ok(VmxResult::fail(error, vmx.has_vmcs()));
     match reason {
         number::VMXON => on(cpu, vmx, address, is_valid),
         number::VMCLEAR if !is_valid => fail(InstructionError::ClearAddress),
@@ -266,14 +266,14 @@ fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: Inst
     let has_type = if is_ept { has_invept_type } else { has_invvpid_type };
     if !has_type(kind, &offer.capabilities) {
         // Without an access to the descriptor.
-        return Ok(VmxResult::fail(InstructionError::InvalidateOperand, vmx.has_current()));
+        return Ok(VmxResult::fail(InstructionError::InvalidateOperand, vmx.has_vmcs()));
     }
     let mut bytes = [0; 16];
     operand::read_memory(cpu, information, &mut bytes)?;
     let (first, second) = bytes.split_at(8);
     let word = |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let (first, second) = (word(first), word(second));
-    let processor = processor(offer, vmx.current);
+    let processor = processor(offer, vmx.address());
     let descriptor = [first, second];
     let done = if is_ept {
         invept(kind, descriptor, &processor).map(|what| match what {
@@ -289,7 +289,7 @@ fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: Inst
     };
     Ok(match done {
         Ok(()) => VmxResult::Succeed,
-        Err(error) => VmxResult::fail(error, vmx.has_current()),
+        Err(error) => VmxResult::fail(error, vmx.has_vmcs()),
     })
 }
 
@@ -299,8 +299,10 @@ impl GuestVmx {
     }
 
     /// Writes the current VMCS back to L1's memory, and makes none current.
-    fn flush(&mut self, cpu: &mut Cpu) {
+    pub fn flush(&mut self, cpu: &mut Cpu) {
         if !self.has_current() {
+            // Each exit has stored L2's state in an enlightened one.
+            self.enlightened = None;
             return;
         }
         self.collect_shadow(cpu);
@@ -319,6 +321,8 @@ impl GuestVmx {
             self.save_rest(cpu);
             self.vmcs12.set_launched(false);
             self.flush(cpu);
+        } else if self.is_enlightened(cpu, address) {
+            self.enlightened = self.enlightened.filter(|vmcs| vmcs.address != address);
         } else if let Some(page) = Page::at(cpu, address) {
             page.write(stile_nested_vmx::vmcs12::LAUNCH_WORD, 0);
         }

@@ -9,6 +9,7 @@ mod completion;
 mod control_registers;
 mod device;
 mod end;
+mod enlightened;
 mod enter;
 mod exit;
 mod forward;
@@ -35,5 +36,5 @@ mod vmcs02;
 
 pub use control_registers::{may_write_cr0, write as write_cr4};
 pub use enter::failed;
-pub use msrs::read as read_msr;
+pub use msrs::{read as read_msr, write as write_msr};
 pub use state::{GuestVmx, Offer, VCPU_MEMORY, load, new_vcpu, power_down, put};

@@ -2,7 +2,7 @@
 
 use stile_nested_vmx::operand::{AddressSize, InstructionInformation};
 use stile_paging::PAGE_SIZE;
-use stile_x86_decode::Fault;
+use stile_x86_decode::{Fault, Width};
 
 use crate::address_space;
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
@@ -103,6 +103,27 @@ impl Page {
     /// Returns the page with a physical address, which was that of a page of the loaded vCPU's RAM.
     pub fn in_machine(address: u64) -> Page {
         Page(address_space::physical(address).cast())
+    }
+
+    /// Reads a number at an offset.
+    #[inline(always)]
+    pub fn read_at(self, offset: usize, width: Width) -> u64 {
+        // SAFETY: guest RAM, to which no reference exists, and the number is within the page.
+        unsafe { shared::read(self.number(offset, width), width) }
+    }
+
+    /// Writes a number at an offset.
+    #[inline(always)]
+    pub fn write_at(self, offset: usize, width: Width, value: u64) {
+        // SAFETY: guest RAM, to which no reference exists, and the number is within the page.
+        unsafe { shared::write(self.number(offset, width), width, value) };
+    }
+
+    /// Location of a number that does not cross the page's end; at its start if it would.
+    #[inline(always)]
+    fn number(self, offset: usize, width: Width) -> *mut u8 {
+        let is_within = offset <= (PAGE_SIZE - width.bytes()) as usize;
+        self.0.cast::<u8>().wrapping_add(if is_within { offset } else { 0 })
     }
 
     /// Reads a word.

@@ -2,9 +2,10 @@
 
 use core::ops::Range;
 
+use stile_blob::Nested;
 use stile_ledger::RowId;
 use stile_nested_vmx::shadow::Shadows;
-use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12};
+use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12, enlightened};
 use stile_paging::PAGE_SIZE;
 
 use super::frames::Frames;
@@ -16,6 +17,7 @@ use crate::arch::x86_64::host::instructions::rdmsr;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::invalidate_vpid;
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
+use crate::arch::x86_64::vm::hyper_v::Partition;
 use crate::arena::Arena;
 
 /// Number of VMCS12s for which a VMCS02 is kept.
@@ -27,6 +29,8 @@ pub struct Offer {
     pub capabilities: Capabilities,
     /// Supported VMCS fields.
     pub existing: FieldSet,
+    /// Hyper-V's interface, if L1 may use enlightened VMCSs.
+    pub partition: Option<Partition>,
 }
 
 impl Offer {
@@ -35,7 +39,13 @@ impl Offer {
         // SAFETY: VMX is supported, with true and secondary controls (`vmx::detect`), and with them the MSRs that
         // `read` accesses.
         let capabilities = Capabilities::read(|register| unsafe { rdmsr(register) }).offered(CR4_OWNED);
-        Offer { existing: capabilities.existing_fields(), capabilities }
+        Offer { existing: capabilities.existing_fields(), capabilities, partition: None }
+    }
+
+    /// Derives the capabilities of an L1 that may use enlightened VMCSs.
+    pub fn enlightened() -> Offer {
+        let capabilities = enlightened::capabilities(Offer::new().capabilities);
+        Offer { existing: capabilities.existing_fields(), capabilities, partition: Some(Partition::new()) }
     }
 }
 
@@ -49,12 +59,23 @@ pub enum Entering {
 /// In [`GuestVmx::l1_flags`], a reserved bit of RFLAGS: NMIs were blocked in L1.
 pub const NMI_WAS_BLOCKED: u64 = 1 << 63;
 
+/// An active enlightened VMCS.
+#[derive(Clone, Copy)]
+pub struct Enlightened {
+    /// L1's address.
+    pub address: u64,
+    /// Physical address of the page, which is in RAM.
+    pub page: u64,
+}
+
 /// VMX operation of a vCPU.
 pub struct GuestVmx {
     /// Address of the VMXON region, or [`NONE`].
     pub vmxon: u64,
-    /// Address of the current VMCS, or [`NONE`].
+    /// Address of the current VMCS, or [`NONE`], also while an enlightened one is active.
     pub current: u64,
+    /// The enlightened VMCS whose contents [`vmcs12`](Self::vmcs12) has, if any.
+    pub enlightened: Option<Enlightened>,
     pub vmcs12: Vmcs12,
     /// That of the current VMCS is the first.
     pub vmcs02: [Vmcs02; VMCSS],
@@ -95,6 +116,7 @@ impl GuestVmx {
         GuestVmx {
             vmxon: NONE,
             current: NONE,
+            enlightened: None,
             vmcs12: Vmcs12::new(),
             vmcs02: core::array::from_fn(|index| Vmcs02::new(vmcss + index as u64 * Vmcs02::MEMORY)),
             in_l2: false,
@@ -121,6 +143,7 @@ impl GuestVmx {
         fill_spare(self.spare);
         self.vmxon = NONE;
         self.current = NONE;
+        self.enlightened = None;
         self.in_l2 = false;
         self.entering = None;
         self.traps = false;
@@ -146,23 +169,34 @@ impl GuestVmx {
         self.put_shadow();
     }
 
-    /// Whether a VMCS is current.
+    /// Whether a VMCS is current that is not enlightened.
     pub fn has_current(&self) -> bool {
         self.current != NONE
+    }
+
+    /// L1's address of the VMCS that is current or enlightened, or [`NONE`].
+    pub fn address(&self) -> u64 {
+        self.enlightened.map_or(self.current, |vmcs| vmcs.address)
+    }
+
+    /// Whether there is one, which an instruction's failure is reported in.
+    pub fn has_vmcs(&self) -> bool {
+        self.address() != NONE
     }
 }
 
 impl GuestVmx {
     /// Selects the VMCS02 of L1's current VMCS: the one that it had, or the least recently used one.
     pub fn choose_vmcs02(&mut self) {
+        let address = self.address();
         self.clock += 1;
         let oldest = || self.vmcs02.iter().enumerate().min_by_key(|(_, vmcs02)| (vmcs02.of != NONE, vmcs02.used)).map_or(0, |(at, _)| at);
-        let at = self.vmcs02.iter().position(|vmcs02| vmcs02.of == self.current).unwrap_or_else(oldest);
+        let at = self.vmcs02.iter().position(|vmcs02| vmcs02.of == address).unwrap_or_else(oldest);
         let vmcs02 = &mut self.vmcs02[at];
-        if vmcs02.of != self.current {
+        if vmcs02.of != address {
             vmcs02.clear();
             vmcs02.forget();
-            vmcs02.of = self.current;
+            vmcs02.of = address;
         }
         vmcs02.used = self.clock;
         self.vmcs02.swap(0, at);
@@ -228,10 +262,12 @@ pub const VCPU_MEMORY: u64 =
 ///
 /// # Errors
 /// No memory is left.
-pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
+pub fn new_vcpu(vpid: u16, nested: Nested, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
-    let shadow = ShadowVmcs::new(arena.allocate_pages(ShadowVmcs::MEMORY)?, &Offer::new().existing);
+    let shadow = arena.allocate_pages(ShadowVmcs::MEMORY)?;
+    // Each entry looks at the assist page where L1 has no shadow VMCS.
+    let shadow = if nested == Nested::Enlightened { None } else { ShadowVmcs::new(shadow, &Offer::new().existing) };
     let spare = spare_page(arena)?;
     let shadows = at..at + stile_board::SHADOW_MEMORY;
     Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, shadows, vmcss, spare, shadow)))

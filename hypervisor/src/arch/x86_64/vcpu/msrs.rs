@@ -9,6 +9,7 @@ use stile_speculation::x86_64::leaf_7;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
+use crate::arch::x86_64::vm::hyper_v::AssistPage;
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
 
 /// MSR_PLATFORM_INFO: TSC frequency in units of 100 MHz, in bits 15:8.
@@ -28,6 +29,8 @@ pub struct EmulatedMsrs {
     spec_ctrl: AtomicU64,
     /// MSR_KVM_STEAL_TIME.
     pub stolen_time: StolenTime,
+    /// HV_X64_MSR_VP_ASSIST_PAGE.
+    pub assist: AssistPage,
 }
 
 /// IA32_MISC_ENABLE: BTS and PEBS unavailable (read-only), fast strings enabled, as after reset.
@@ -83,6 +86,7 @@ impl EmulatedMsrs {
             tsc_offset: AtomicU64::new(0),
             spec_ctrl: AtomicU64::new(0),
             stolen_time: StolenTime::new(),
+            assist: AssistPage::new(),
         }
     }
 
@@ -97,6 +101,7 @@ impl EmulatedMsrs {
         self.tsc_offset.store(0, Ordering::Relaxed);
         self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
+        self.assist.reset();
     }
 
     /// Exports the registers.

@@ -4,6 +4,7 @@ pub mod access_page;
 pub mod cpuid;
 pub mod gate;
 pub mod guest_memory;
+pub mod hyper_v;
 pub mod msr_bitmap;
 pub mod protected;
 pub mod shared;
@@ -156,7 +157,11 @@ impl VmPart for Vm {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
         let vcpus = usize::from(config.vcpus);
-        let nested = (techniques.nested != Nested::Off).then(nested::Offer::new);
+        let nested = match techniques.nested {
+            Nested::Off => None,
+            Nested::Enlightened => Some(nested::Offer::enlightened()),
+            Nested::Nv | Nested::Nv2 => Some(nested::Offer::new()),
+        };
         if nested.is_some() && vcpus > pc::MAX_NESTED_VCPUS {
             return Err("a VM with VMs of its own has at most 255 vCPUs");
         }
@@ -212,6 +217,9 @@ impl VmPart for Vm {
             page.choose(|| !self.starts_in_x2apic_mode);
         }
         self.devices.reset();
+        if let Some(partition) = self.nested.as_ref().and_then(|offer| offer.partition.as_ref()) {
+            partition.reset();
+        }
         if let Some(protected) = &self.protected {
             protected.clear();
         }
@@ -336,7 +344,7 @@ impl VcpuPart for Vcpu {
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
         let vmx = match techniques.nested {
             Nested::Off => None,
-            _ => Some(UnsafeCell::new(nested::new_vcpu(vpid + VCPUS as u16, arena)?)),
+            _ => Some(UnsafeCell::new(nested::new_vcpu(vpid + VCPUS as u16, techniques.nested, arena)?)),
         };
         Ok(Vcpu {
             index,

@@ -1,0 +1,146 @@
+//! L1's enlightened VMCSs (crate `nested-vmx`, `enlightened`). L1 names the page in its VP assist page, and enters L2 without VMPTRLD. Both
+//! pages are RAM that other vCPUs and devices write at any time: what an entry uses is read once, and checked as a copy. Each vCPU has its
+//! own copy, also of a page that several use.
+
+use stile_nested_vmx::enlightened::{
+    self, CLEAN_OFFSET, ERROR_OFFSET, REVISION_OFFSET, Region, VERSION, assist, store_guest, store_information,
+};
+use stile_nested_vmx::fields::{COUNT, slot_of};
+use stile_nested_vmx::{Field, Width};
+use stile_x86_decode::Width as Access;
+
+use super::operand::Page;
+use super::state::{Enlightened, GuestVmx};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx::entry;
+
+impl Region for Page {
+    #[inline(always)]
+    fn read(&self, offset: usize, width: Width) -> u64 {
+        self.read_at(offset, access(width))
+    }
+
+    #[inline(always)]
+    fn write(&self, offset: usize, width: Width, value: u64) {
+        self.write_at(offset, access(width), value);
+    }
+}
+
+/// The width of an access to a field.
+#[inline(always)]
+const fn access(width: Width) -> Access {
+    match width {
+        Width::Bits16 => Access::Word,
+        Width::Bits32 => Access::Dword,
+        Width::Bits64 | Width::Natural => Access::Qword,
+    }
+}
+
+/// Reads a field of VMCS02, which is current, into VMCS12, as an exit stores it.
+macro_rules! save {
+    ($vmcs12:expr, $($field:ident)+) => {
+        $(vmcs::read_to::<{ slot_of(Field::$field) }, COUNT>(Field::$field, $vmcs12.values_mut());)+
+    };
+}
+
+impl GuestVmx {
+    /// Reads the VMCS of an entry that L1's assist page names, if it names one: what L1 has changed, if the VMCS is active. Returns false if
+    /// there is no VMCS to enter with: the page is not in RAM or not of version 1, or none is named and no VMCS is current. Cold: plain
+    /// entries have a shadow VMCS instead.
+    #[cold]
+    #[inline(never)]
+    pub fn load_enlightened(&mut self, cpu: &mut Cpu, launch: bool) -> bool {
+        let assist = cpu.vcpu().arch.msrs.assist.page().map(Page::in_machine);
+        let Some(assist) = assist.filter(|page| page.read_at(assist::ENLIGHTEN_ENTRY, Access::Byte) != 0) else {
+            self.enlightened = None;
+            return self.has_current();
+        };
+        let address = assist.read_at(assist::CURRENT_VMCS, Access::Qword);
+        if let Some(vmcs) = self.enlightened.filter(|vmcs| vmcs.address == address) {
+            let page = Page::in_machine(vmcs.page);
+            let clean = page.read_at(CLEAN_OFFSET, Access::Dword) as u32;
+            enlightened::load(&mut self.vmcs12, &page, clean);
+        } else if !self.activate_enlightened(cpu, address) {
+            return false;
+        }
+        // There is no launch state ("Enlightened VMCS"): either instruction enters.
+        self.vmcs12.set_launched(!launch);
+        true
+    }
+
+    /// Reads an enlightened VMCS that was not active here, if it can be.
+    #[cold]
+    fn activate_enlightened(&mut self, cpu: &mut Cpu, address: u64) -> bool {
+        let page = if address & 0xfff == 0 { Page::at(cpu, address) } else { None };
+        let is_known = |page: &Page| page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into();
+        let place = page.filter(is_known).and_then(|page| Some((page, cpu.vcpu().vm().arch.physical(address)?)));
+        let Some((page, machine)) = place else {
+            self.enlightened = None;
+            return false;
+        };
+        self.flush(cpu);
+        self.enlightened = Some(Enlightened { address, page: machine });
+        enlightened::activate(&mut self.vmcs12, &page);
+        self.choose_vmcs02();
+        true
+    }
+
+    /// Whether VMCLEAR of an address is that of an enlightened VMCS, which has no launch state: there L1 has other fields.
+    #[cold]
+    pub fn is_enlightened(&self, cpu: &Cpu, address: u64) -> bool {
+        let is_known = |page: Page| page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into();
+        self.enlightened.is_some_and(|vmcs| vmcs.address == address)
+            || cpu.vcpu().vm().arch.nested.as_ref().is_some_and(|offer| offer.partition.is_some())
+                && Page::at(cpu, address).is_some_and(is_known)
+    }
+
+    /// Stores an exit in the enlightened VMCS, if one is active: L1 reads its memory. VMCS02 is current, unless the entry failed.
+    #[cold]
+    #[inline(never)]
+    pub fn store_enlightened_exit(&mut self) {
+        let Some(Enlightened { page, .. }) = self.enlightened else { return };
+        let page = Page::in_machine(page);
+        store_information(&self.vmcs12, &page);
+        // A failed entry leaves L2's state alone.
+        if let Some(controls) = self.unsaved.take() {
+            self.save_all(controls);
+            store_guest(&self.vmcs12, &page);
+        }
+    }
+
+    /// Stores exit information again that was changed since.
+    #[cold]
+    pub fn store_enlightened_information(&self) {
+        if let Some(Enlightened { page, .. }) = self.enlightened {
+            store_information(&self.vmcs12, &Page::in_machine(page));
+        }
+    }
+
+    /// Stores the number of an instruction's failure.
+    #[cold]
+    pub fn store_enlightened_error(&self, error: u32) {
+        if let Some(Enlightened { page, .. }) = self.enlightened {
+            Page::in_machine(page).write_at(ERROR_OFFSET, Access::Dword, error.into());
+        }
+    }
+
+    /// Saves all state of L2 that an exit with these VM-exit controls saves and that only VMCS02 has, which is current.
+    #[inline(always)]
+    fn save_all(&mut self, controls: u32) {
+        self.save_control_registers();
+        save!(
+            self.vmcs12,
+            GUEST_CR3 GUEST_ES GUEST_CS GUEST_SS GUEST_DS GUEST_FS GUEST_GS GUEST_LDTR GUEST_TR GUEST_ES_LIMIT GUEST_CS_LIMIT
+            GUEST_SS_LIMIT GUEST_DS_LIMIT GUEST_FS_LIMIT GUEST_GS_LIMIT GUEST_LDTR_LIMIT GUEST_TR_LIMIT GUEST_GDTR_LIMIT GUEST_IDTR_LIMIT
+            GUEST_ES_RIGHTS GUEST_DS_RIGHTS GUEST_FS_RIGHTS GUEST_GS_RIGHTS GUEST_LDTR_RIGHTS GUEST_TR_RIGHTS GUEST_ES_BASE GUEST_CS_BASE
+            GUEST_SS_BASE GUEST_DS_BASE GUEST_FS_BASE GUEST_GS_BASE GUEST_LDTR_BASE GUEST_TR_BASE GUEST_GDTR_BASE GUEST_IDTR_BASE
+            GUEST_SYSENTER_CS GUEST_SYSENTER_ESP GUEST_SYSENTER_EIP GUEST_ACTIVITY GUEST_PENDING_DEBUG
+        );
+        // Used by PAE paging only.
+        if self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST == 0 {
+            save!(self.vmcs12, GUEST_PDPTE0 GUEST_PDPTE1 GUEST_PDPTE2 GUEST_PDPTE3);
+        }
+        self.save_by_controls(controls);
+    }
+}
