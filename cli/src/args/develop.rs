@@ -39,7 +39,8 @@ pub struct BenchArgs {
     /// kvm.
     #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
     pub nested: bool,
-    /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
+    /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; on x86-64 kvm (6.1), kvm-enlightened; all by
+    /// default.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "nested")]
     pub l1: Vec<String>,
     /// Measure Stile with each exit-path technique disabled in turn, to show its gain.

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::measure;
+use super::operations::KVM;
 use crate::number::number;
 
 /// Exits of a boot.
@@ -24,7 +25,7 @@ pub struct Boot {
 /// A file can't be built or fetched, the run fails, or the ledger misses exits.
 pub fn measure(cpu: &str) -> Result<Boot> {
     let mut boot_exits = BTreeMap::new();
-    for (row, count) in measure::run(cpu, &[], 0)?.exits()? {
+    for (row, count) in measure::run(KVM, cpu, &[], 0)?.exits()? {
         let reason = row.split_once(": ").map_or(row.as_str(), |(reason, _)| reason);
         *boot_exits.entry(reason.to_owned()).or_default() += count;
     }

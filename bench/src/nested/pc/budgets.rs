@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 
 use super::figure::Figure;
-use super::{boot, measure, operations};
+use super::operations::{self, KVM};
+use super::{boot, measure};
 use crate::budgets::{self, exceeded, missing};
 use crate::host;
 use crate::platform;
@@ -26,10 +27,11 @@ fn failures() -> Result<Vec<String>> {
     emulator::ensure(Arch::X86_64)?;
     let all = budgets::read()?;
     let mut failures = Vec::new();
-    for (cpu, budgets) in all.nested.iter().filter(|(of, _)| budgets::arch(of) == Arch::X86_64) {
+    for (of, budgets) in all.nested.iter().filter(|(of, _)| budgets::arch(of) == Arch::X86_64) {
+        let (cpu, l1) = of.split_once('/').unwrap_or((of, KVM));
         let names: Vec<_> = budgets.keys().cloned().collect();
-        let figures = measure::measure(cpu, &operations::choose(&names).map_err(anyhow::Error::msg)?)?;
-        let what = format!("{cpu}, under kvm");
+        let figures = measure::measure(l1, cpu, &operations::choose(&names).map_err(anyhow::Error::msg)?)?;
+        let what = format!("{cpu}, under {l1}");
         failures.extend(figures.iter().flat_map(|figure| exceeded(&what, &own(figure), budgets.get(&figure.operation))));
         failures.extend(missing(&what, figures.iter().map(|figure| figure.operation.as_str()), budgets));
     }
@@ -54,6 +56,7 @@ fn own(figure: &Figure) -> host::Figure {
 
 #[cfg(test)]
 mod tests {
+    use super::super::operations::ENLIGHTENED;
     use super::*;
 
     #[test]
@@ -63,5 +66,9 @@ mod tests {
         let budgets = &all.nested[cpu];
         assert_eq!(operations::choose(&budgets.keys().cloned().collect::<Vec<_>>()).unwrap(), operations::all());
         assert!(all.boot.contains_key(cpu));
+        let enlightened = &all.nested[&format!("{cpu}/{ENLIGHTENED}")];
+        assert_eq!(enlightened.len() + 1, budgets.len(), "all but the test guest's");
+        let others = all.nested.keys().filter(|of| budgets::arch(of) == Arch::X86_64).filter_map(|of| of.split_once('/'));
+        assert!(others.map(|(_, l1)| l1).all(|l1| l1 == ENLIGHTENED));
     }
 }

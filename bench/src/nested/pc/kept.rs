@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use super::boot::Boot;
 use super::figure::Figure;
-use super::{operations, table};
+use super::operations::{self, ENLIGHTENED};
+use super::table;
 use crate::json_lines;
 use crate::page::markdown;
 use crate::platform;
@@ -35,7 +36,7 @@ struct Kept {
 pub fn update(repository: &Path, new: Vec<Figure>, boot: Option<Boot>) -> Result<()> {
     let Kept { mut figures, mut boots } = read(repository)?;
     store::replace(&mut figures, new, Figure::is_of_same);
-    figures.sort_by_key(|figure| (figure.cpu.clone(), operations::place(&figure.operation)));
+    figures.sort_by_key(|figure| (figure.cpu.clone(), figure.l1 == ENLIGHTENED, operations::place(&figure.operation)));
     store::replace(&mut boots, boot.into_iter().collect(), |old, new| old.cpu == new.cpu);
     let kept = Kept { figures, boots };
     let files = [(FIGURES, json_lines::write(&kept.figures)?), (BOOTS, json_lines::write(&kept.boots)?), page(repository, &kept)?];
@@ -51,7 +52,14 @@ fn page(repository: &Path, kept: &Kept) -> Result<File> {
     let model = platform::of(Arch::X86_64).cpu();
     let figures: Vec<_> = kept.figures.iter().filter(|figure| figure.cpu == model).cloned().collect();
     let boot = kept.boots.iter().find(|boot| boot.cpu == model).map_or(String::new(), |boot| markdown(&boot.rows()));
-    let tables = [("costs", markdown(&table::costs(&figures))), ("exits", markdown(&table::exits(&figures))), ("boot of L1", boot)];
+    let [plain, enlightened] = table::by_l1(&figures);
+    let tables = [
+        ("costs", markdown(&table::costs(&plain))),
+        ("enlightened costs", markdown(&table::costs(&enlightened))),
+        ("exits", markdown(&table::exits(&plain))),
+        ("enlightened exits", markdown(&table::exits(&enlightened))),
+        ("boot of L1", boot),
+    ];
     store::page(repository, PAGE, COMMAND, tables.map(|(name, table)| (name.to_owned(), table)))
 }
 
@@ -72,7 +80,7 @@ mod tests {
 
     #[test]
     fn new_figures_replace_older_ones_and_others_stay() {
-        let tables = ["costs", "exits", "boot of L1"].map(str::to_owned).to_vec();
+        let tables = ["costs", "enlightened costs", "exits", "enlightened exits", "boot of L1"].map(str::to_owned).to_vec();
         let folder = store::tests::repository(COMMAND, &[(PAGE, tables)]);
         let model = platform::of(Arch::X86_64).cpu();
         let of_model = |operation: &str, instructions| Figure { cpu: model.to_owned(), instructions, ..figure(operation) };

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use stile_blob::Nested;
 
 use super::figure::Figure;
-use super::operations::{EPT_VIOLATION, KVM};
+use super::operations::{ENLIGHTENED, EPT_VIOLATION, KVM};
 use crate::host::{self, Grouping};
 use crate::operation::Operation;
 use crate::probe;
@@ -27,17 +27,18 @@ const GUEST_MEMORY: u64 = 64 << 20;
 /// The test guest.
 const GUEST: &str = "vmx";
 
-/// Measures operations: in a VM of KVM's, and an EPT violation in one of the test guest `vmx`, whose tables do not change.
+/// Measures operations: in a VM of this KVM's, and an EPT violation in one of the test guest `vmx`, whose tables do not change and which
+/// has no enlightened VMCS.
 ///
 /// # Errors
 /// Something can't be built, fetched or run; the probe fails.
-pub fn measure(cpu: &str, operations: &[Operation]) -> Result<Vec<Figure>> {
+pub fn measure(l1: &str, cpu: &str, operations: &[Operation]) -> Result<Vec<Figure>> {
     let (by_guest, by_kvm): (Vec<Operation>, Vec<_>) = operations.iter().partition(|operation| **operation == EPT_VIOLATION);
     let mut figures = Vec::new();
     if !by_kvm.is_empty() {
-        figures.extend(least(KVM, cpu, &by_kvm, &run(cpu, &by_kvm, ROUNDS)?)?);
+        figures.extend(least(l1, cpu, &by_kvm, &run(l1, cpu, &by_kvm, ROUNDS)?)?);
     }
-    if !by_guest.is_empty() {
+    if l1 == KVM && !by_guest.is_empty() {
         figures.extend(least(GUEST, cpu, &by_guest, &run_guest(cpu)?)?);
     }
     Ok(figures)
@@ -62,22 +63,23 @@ fn run_guest(cpu: &str) -> Result<Output> {
     let path = Programs::build(Arch::X86_64)?.path(GUEST)?;
     let program = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
     let files = VmFiles { kernel: &program, initrd: None, bootargs: "only=cost", domains: &[] };
-    under_stile(cpu, vm("l1", KernelSource::File(path.into()), GUEST_MEMORY, 1), &files)
+    under_stile(Nested::Nv2, cpu, vm("l1", KernelSource::File(path.into()), GUEST_MEMORY, 1), &files)
 }
 
 /// Boots L1, which runs the probe in a number of VMs, one after the other, and turns its machine off.
 ///
 /// # Errors
 /// Something can't be built, fetched or run; exits that are not in the ledger.
-pub fn run(cpu: &str, operations: &[Operation], rounds: usize) -> Result<Output> {
+pub fn run(l1: &str, cpu: &str, operations: &[Operation], rounds: usize) -> Result<Output> {
     let (kernel, initrd, bootargs) = host::pc_host(&probe::build(Arch::X86_64)?, operations, ITERATIONS, rounds, Grouping::Alone)?;
     let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
     let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
-    under_stile(cpu, vm("l1", KernelSource::Debian(DebianKernel::V6_1), MEMORY, 1), &files)
+    let nested = if l1 == ENLIGHTENED { Nested::Enlightened } else { Nested::Nv2 };
+    under_stile(nested, cpu, vm("l1", KernelSource::Debian(DebianKernel::V6_1), MEMORY, 1), &files)
 }
 
-fn under_stile(cpu: &str, mut l1: VmConfig, files: &VmFiles<'_>) -> Result<Output> {
-    l1.techniques.nested = Nested::Nv2;
+fn under_stile(nested: Nested, cpu: &str, mut l1: VmConfig, files: &VmFiles<'_>) -> Result<Output> {
+    l1.techniques.nested = nested;
     let config = under_stile::machine(Arch::X86_64, l1, 1, cpu);
     under_stile::run(&under_stile::hypervisor(Arch::X86_64)?, &config, files, Vec::new(), None)
 }

@@ -4,6 +4,10 @@ use crate::operation::{self, Needs, Operation, X86_64};
 
 /// The name of the L1 of most operations.
 pub const KVM: &str = "kvm";
+/// The same with enlightened VMCSs, in which it runs the operations that need no other L1.
+pub const ENLIGHTENED: &str = "kvm-enlightened";
+/// L1s that can be chosen.
+pub const L1S: [&str; 2] = [KVM, ENLIGHTENED];
 
 /// A read of a page that L1's EPT maps, and Stile's shadow of it does not.
 pub const EPT_VIOLATION: Operation = Operation { name: "ept_violation", needs: Needs::One, aim: Some(2000) };
