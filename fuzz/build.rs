@@ -24,7 +24,7 @@ const PARTS: [(&str, &str, &str, &str); 27] = [
     ("place_sending.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "fn sending<", "/// Makes a CPU on which"),
     ("place_confined.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "pub fn is_confined(", "/// Sends an SGI"),
     ("late.rs", "crates/vgic/src/late.rs", "use core::sync::atomic", "#[cfg(test)]"),
-    ("messages.rs", "hypervisor/src/arch/aarch64/served/function.rs", "    /// Messages of vectors that are not masked", "}"),
+    ("messages.rs", "hypervisor/src/arch/aarch64/served/function.rs", "    /// Returns the set of vectors that are not masked", "}"),
     ("held_messages.rs", "hypervisor/src/arch/aarch64/served/link.rs", "    /// Sends messages that could not be posted", "}"),
     ("epoch.rs", "hypervisor/src/vm/epoch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("trace_stop.rs", "hypervisor/src/trace.rs", "pub fn stop(", "/// Called when this CPU"),

@@ -68,8 +68,9 @@ impl Protected {
         cache.forget(page);
         // Granting a right needs no invalidation: a CPU with the stale entry faults once more, and looks it up again (the
         // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
-        let given = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
-        debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
+        // Without an entry of its own the page is in a block that is tracked (`vm/tracking.rs`). If memory for a table is missing, it
+        // stays read-only: the guest's next write is tracked.
+        let _ = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
     }
 
     /// Drops the entries that depend on a page, which the guest may write to from now on.
