@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 30] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -25,7 +25,9 @@ pub const NAMES: [&str; 28] = [
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
     "pc/gate/crash",
+    "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",
+    "pc/nested/stile-debian",
     "pc/switch/debian/gate",
     "pc/switch/debian/ipi-direct",
     "pc/switch/debian/timer-trapped",
