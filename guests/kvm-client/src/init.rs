@@ -13,8 +13,18 @@ pub const CHILD: &str = "vm";
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Runs the VMs with these names, those with a `+` between them at the same time, or measurements given as
-/// `WORD=ARGUMENT` (`syscalls=128`). A name or group that ends with `*COUNT` runs so many times. Returns only if the power-off fails.
+/// `WORD=ARGUMENT` (`syscalls=128`). A name or group that ends with `*COUNT` runs COUNT times. Then powers off; returns only if that
+/// fails.
 pub fn run(names: &[String]) -> Result<(), Error> {
+    if let Err(error) = run_all(names) {
+        println!("kvm-client: {error}");
+    }
+    // SAFETY: a system call without pointers; no output is pending.
+    unsafe { libc::reboot(libc::RB_POWER_OFF) };
+    Err(std::io::Error::last_os_error().into())
+}
+
+fn run_all(names: &[String]) -> Result<(), Error> {
     arch::prepare_host()?;
     std::thread::sleep(SETTLE);
     for name in names {
@@ -23,9 +33,7 @@ pub fn run(names: &[String]) -> Result<(), Error> {
             run_group(group)?;
         }
     }
-    // SAFETY: a system call without pointers; no output is pending.
-    unsafe { libc::reboot(libc::RB_POWER_OFF) };
-    Err(std::io::Error::last_os_error().into())
+    Ok(())
 }
 
 fn run_group(group: &str) -> Result<(), Error> {
