@@ -55,7 +55,7 @@ impl Platform for Arch {
     fn forget_translations(vm: &Vm) {
         if let Some(protected) = &vm.arch.protected {
             // Pages become writable when they are mapped again.
-            protected.clear();
+            protected.clear(|| ());
         }
         for vcpu in &vm.vcpus {
             // SAFETY: the VM is paused, with its power state locked, so that none of its vCPUs is loaded.

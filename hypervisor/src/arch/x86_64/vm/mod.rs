@@ -221,7 +221,7 @@ impl VmPart for Vm {
             partition.reset();
         }
         if let Some(protected) = &self.protected {
-            protected.clear();
+            protected.clear(|| ());
         }
     }
 
@@ -241,26 +241,28 @@ impl VmPart for Vm {
     // that faults by one drops it (the manual, "Invalidating Cached Translation Information").
 
     fn permit_page(&self, page: u64) -> bool {
-        let done = self.table.lock().protect(&mut Spare(self.arena), &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
-        if let Some(protected) = &self.protected {
-            protected.forget(page);
+        let permit = || self.table.lock().protect(&mut Spare(self.arena), &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL).is_ok();
+        match &self.protected {
+            Some(protected) => protected.forget(page, permit),
+            None => permit(),
         }
-        done.is_ok()
     }
 
     /// A table stays: other CPUs may have cached it. The next [`VmPart::protect_ram`] frees it.
     fn permit_ram(&self, part: &Piece) {
-        let mut table = self.table.lock();
-        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
-        // Half of a table is not merged.
-        let step = if is_whole { part.size } else { Level::L2.size() / 2 };
-        for (at, end) in (part.gpa..part.gpa + part.size).step_by(step as usize).map(|at| (at, part.gpa + part.size)) {
-            let done = table.protect(&mut { self.arena }, &mut Deferred, at, step.min(end - at), EptPermissions::ALL);
-            debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
-        }
-        drop(table);
-        if let Some(protected) = &self.protected {
-            protected.clear();
+        let permit = || {
+            let mut table = self.table.lock();
+            let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+            // Half of a table is not merged.
+            let step = if is_whole { part.size } else { Level::L2.size() / 2 };
+            for (at, end) in (part.gpa..part.gpa + part.size).step_by(step as usize).map(|at| (at, part.gpa + part.size)) {
+                let done = table.protect(&mut { self.arena }, &mut Deferred, at, step.min(end - at), EptPermissions::ALL);
+                debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
+            }
+        };
+        match &self.protected {
+            Some(protected) => protected.clear(permit),
+            None => permit(),
         }
     }
 

@@ -73,14 +73,19 @@ impl Protected {
         let _ = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
     }
 
-    /// Drops the entries that depend on a page, which the guest may write to from now on.
-    pub fn forget(&self, page: u64) {
-        self.state.lock().cache.forget(page);
+    /// Drops the entries that depend on a page, and makes it writable by `permit`, which may take the second stage's lock. No other
+    /// CPU finds an entry in between: it would be stale after a write.
+    pub fn forget<R>(&self, page: u64, permit: impl FnOnce() -> R) -> R {
+        let mut state = self.state.lock();
+        state.cache.forget(page);
+        permit()
     }
 
-    /// Drops all entries: memory was written without [`Protected::written`].
-    pub fn clear(&self) {
-        self.state.lock().cache.clear();
+    /// Drops all entries, and makes their pages writable by `permit`, as [`forget`](Self::forget) does.
+    pub fn clear<R>(&self, permit: impl FnOnce() -> R) -> R {
+        let mut state = self.state.lock();
+        state.cache.clear();
+        permit()
     }
 
     /// Returns the cache's counters.
