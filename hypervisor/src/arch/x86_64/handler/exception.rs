@@ -26,12 +26,7 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     }
     inject::block_nmis_if_iret(event);
     let interrupted = inject::was_delivering().then(|| vmcs::read(Field::VECTORING));
-    if is_debug(event) {
-        debug(vmcs::read(Field::EXIT_QUALIFICATION));
-    } else if event & TYPE == PRIVILEGED_SOFTWARE_EXCEPTION {
-        // INT1, which is injected as executed, ends the shadow before it: entry with a shadow and TF would need a pending step.
-        inject::end_shadow();
-    }
+    side_effects(event);
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
     // A benign exception replaces the event being delivered.
     if let Some(event) = interrupted {
@@ -44,6 +39,16 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
 /// Whether an intercepted exception has the side effects of a debug exception ([`debug`]): INT1 has its vector, but no cause.
 pub fn is_debug(event: u64) -> bool {
     event & (TYPE | 0xff) == HARDWARE_EXCEPTION | u64::from(vector::DEBUG)
+}
+
+/// Side effects of an intercepted exception that is about to be injected.
+pub fn side_effects(event: u64) {
+    if is_debug(event) {
+        debug(vmcs::read(Field::EXIT_QUALIFICATION));
+    } else if event & TYPE == PRIVILEGED_SOFTWARE_EXCEPTION {
+        // It has been executed: the shadow before it has ended. Entry with a shadow and TF would need a pending step.
+        inject::end_shadow();
+    }
 }
 
 /// Side effects of a debug exception: sets the cause in DR6, clears DR7.GD and the branch-step flag ("Debug

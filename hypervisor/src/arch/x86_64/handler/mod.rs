@@ -17,7 +17,7 @@ mod task;
 mod window;
 
 pub use entry::wrap;
-pub use exception::{debug, is_debug, resume_or_leave};
+pub use exception::{resume_or_leave, side_effects};
 pub use instruction::{NO_SUCH_CALL, SEND_IPI};
 pub use interrupt::{handle_interrupt, idle as idle_interrupt};
 pub use msr::{handle_rdmsr, handle_wrmsr};

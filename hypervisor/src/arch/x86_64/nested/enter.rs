@@ -262,7 +262,6 @@ pub fn failed(whole: &mut WholeCpu, error: u64) -> Option<Outcome> {
     vmx.restore_nmi_blocking(cpu);
     // The entry may have changed the guest interrupt status.
     vmx.fill_shadow(cpu);
-    vmx.store_enlightened_information();
     let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
     complete(vmx, VmxResult::fail(error, true));
     Some(Outcome::again(reason::VMX.other()))

@@ -301,9 +301,7 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
         return Outcome::again(row);
     }
     inject::block_nmis_if_iret(event);
-    if handler::is_debug(event) {
-        handler::debug(vmcs::read(Field::EXIT_QUALIFICATION));
-    }
+    handler::side_effects(event);
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
     resume_or_leave(cpu, vmx, row)
 }
