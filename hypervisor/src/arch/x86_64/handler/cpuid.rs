@@ -12,7 +12,7 @@ use crate::arch::x86_64::vm::cpuid::answer;
 
 /// In IA32_APIC_BASE.
 const ENABLED: u64 = 1 << 11;
-/// Bits 31:16 of hypervisors' leaves: Linux looks for known ones there.
+/// Bits 31:16 of hypervisor leaves. Linux searches this range for signatures, so all of it is Hyper-V's.
 const HYPERVISOR: u32 = 0x4000;
 /// In ECX of leaf 1.
 const VMX: u32 = 1 << 5;

@@ -37,6 +37,11 @@ const fn access(width: Width) -> Access {
     }
 }
 
+/// Whether a page has the revision of version 1.
+fn has_version(page: &Page) -> bool {
+    page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into()
+}
+
 /// Reads a field of VMCS02, which is current, into VMCS12, as an exit stores it.
 macro_rules! save {
     ($vmcs12:expr, $($field:ident)+) => {
@@ -45,9 +50,9 @@ macro_rules! save {
 }
 
 impl GuestVmx {
-    /// Reads the VMCS of an entry that L1's assist page names, if it names one: what L1 has changed, if the VMCS is active. Returns false if
-    /// there is no VMCS to enter with: the page is not in RAM or not of version 1, or none is named and no VMCS is current. Cold: plain
-    /// entries have a shadow VMCS instead.
+    /// Loads the VMCS of an entry: the enlightened one that the assist page names (changed groups only, if it is active), else the current
+    /// one. Returns false if there is none: its page is outside RAM or not of version 1, or no VMCS is current. Cold: plain entries have a
+    /// shadow VMCS instead.
     #[cold]
     #[inline(never)]
     pub fn load_enlightened(&mut self, cpu: &mut Cpu, launch: bool) -> bool {
@@ -73,8 +78,7 @@ impl GuestVmx {
     #[cold]
     fn activate_enlightened(&mut self, cpu: &mut Cpu, address: u64) -> bool {
         let page = if address & 0xfff == 0 { Page::at(cpu, address) } else { None };
-        let is_known = |page: &Page| page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into();
-        let place = page.filter(is_known).and_then(|page| Some((page, cpu.vcpu().vm().arch.physical(address)?)));
+        let place = page.filter(has_version).and_then(|page| Some((page, cpu.vcpu().vm().arch.physical(address)?)));
         let Some((page, machine)) = place else {
             self.enlightened = None;
             return false;
@@ -86,13 +90,12 @@ impl GuestVmx {
         true
     }
 
-    /// Whether VMCLEAR of an address is that of an enlightened VMCS, which has no launch state: there L1 has other fields.
+    /// Whether an address is that of an enlightened VMCS. VMCLEAR must not write a launch state there: the layout has other fields.
     #[cold]
     pub fn is_enlightened(&self, cpu: &Cpu, address: u64) -> bool {
-        let is_known = |page: Page| page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into();
         self.enlightened.is_some_and(|vmcs| vmcs.address == address)
             || cpu.vcpu().vm().arch.nested.as_ref().is_some_and(|offer| offer.partition.is_some())
-                && Page::at(cpu, address).is_some_and(is_known)
+                && Page::at(cpu, address).is_some_and(|page| has_version(&page))
     }
 
     /// Stores an exit in the enlightened VMCS, if one is active: L1 reads its memory. VMCS02 is current, unless the entry failed.
@@ -109,7 +112,7 @@ impl GuestVmx {
         }
     }
 
-    /// Stores exit information again that was changed since.
+    /// Stores exit information again, after a change.
     #[cold]
     pub fn store_enlightened_information(&self) {
         if let Some(Enlightened { page, .. }) = self.enlightened {

@@ -8,7 +8,7 @@ use crate::arch::x86_64::host::instructions::msr;
 /// IA32_FEATURE_CONTROL: locked, with VMX enabled outside SMX.
 const FEATURE_CONTROL: u64 = 1 << 0 | 1 << 2;
 
-/// Reads such an MSR.
+/// Reads a capability MSR, IA32_FEATURE_CONTROL or a synthetic MSR.
 #[cold]
 pub fn read(cpu: &Cpu, register: u32) -> Result<u64, GeneralProtection> {
     let vcpu = cpu.vcpu();
@@ -20,7 +20,7 @@ pub fn read(cpu: &Cpu, register: u32) -> Result<u64, GeneralProtection> {
     offer.capabilities.msr(register).or_else(synthetic).ok_or(GeneralProtection)
 }
 
-/// Writes one of those that are writable.
+/// Writes a synthetic MSR: all others are read-only.
 #[cold]
 pub fn write(cpu: &Cpu, register: u32, value: u64) -> Result<(), GeneralProtection> {
     let vcpu = cpu.vcpu();

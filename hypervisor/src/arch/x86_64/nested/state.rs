@@ -179,7 +179,7 @@ impl GuestVmx {
         self.enlightened.map_or(self.current, |vmcs| vmcs.address)
     }
 
-    /// Whether there is one, which an instruction's failure is reported in.
+    /// Whether a VMCS is current or enlightened: VMfailValid needs one.
     pub fn has_vmcs(&self) -> bool {
         self.address() != NONE
     }
@@ -266,7 +266,7 @@ pub fn new_vcpu(vpid: u16, nested: Nested, arena: &'static Arena) -> Result<&'st
     let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
     let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
     let shadow = arena.allocate_pages(ShadowVmcs::MEMORY)?;
-    // Each entry looks at the assist page where L1 has no shadow VMCS.
+    // Without a shadow VMCS, each entry reads the assist page.
     let shadow = if nested == Nested::Enlightened { None } else { ShadowVmcs::new(shadow, &Offer::new().existing) };
     let spare = spare_page(arena)?;
     let shadows = at..at + stile_board::SHADOW_MEMORY;
