@@ -69,14 +69,19 @@ pub fn next(cpu: usize) -> Option<u64> {
 /// Alarms that ring in one pass. VMs can set theirs to the same second, and make each interrupt take some 8,000 instructions.
 const AT_ONCE: usize = 4;
 
-/// Calls `ring` with the numbers of due alarms that `cpu`, the calling CPU, keeps time for: at most [`AT_ONCE`]. [`next`] stays
-/// in the past if more are due, so that this CPU's timer expires at once.
+/// Calls `ring` with the numbers of due alarms that `cpu`, the calling CPU, keeps time for: at most [`AT_ONCE`]. If more are due,
+/// [`next`] stays in the past, and the CPU's next reschedule, which is requested, is the next pass.
 #[cold]
 pub fn for_each_due(cpu: usize, now: u64, ring: impl Fn(usize)) {
     let kept = ALARMS.iter().zip(&KEEPERS).enumerate();
     let is_due = |alarm: &AtomicU64, keeper: &AtomicUsize| keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now;
     kept.filter(|(_, (alarm, keeper))| is_due(alarm, keeper)).take(AT_ONCE).for_each(|(number, _)| ring(number));
     update_next(cpu);
+    if next(cpu).is_some_and(|at| at <= now)
+        && let Some(cpu) = CpuId::new(cpu)
+    {
+        cpu::request_resched(cpu);
+    }
 }
 
 /// Turns the watch's alarm off.
@@ -126,7 +131,7 @@ mod tests {
             if next(CPU).is_none() {
                 break;
             }
-            assert_eq!(next(CPU), Some(100), "the timer expires at once");
+            assert_eq!(next(CPU), Some(100), "another pass is due");
         }
         assert_eq!(rung.into_inner(), Vec::from_iter(VMS));
     }
