@@ -364,7 +364,8 @@ impl VmPart for Vm {
     fn permit_ram(&self, part: &Piece) {
         let done = self.table.lock().protect(&mut { self.arena }, &mut AtOnce, part.gpa, part.size, Stage2Permissions::ALL);
         debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
-        invalidate_page(part.gpa);
+        // Also if all pages were writable already: other CPUs may have entries from before, which no later fault would drop.
+        AtOnce.complete();
     }
 
     fn unmap_ram(&self, gpa: u64, size: u64) {
