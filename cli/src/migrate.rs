@@ -1,6 +1,6 @@
 //! `stile migrate`: a VM moves to another machine on this computer.
 //!
-//! Its RAM is copied while it runs, in rounds: each copies what the VM accessed during the one before. Their number is
+//! Its RAM is copied while it runs, in rounds: each copies the pages that the VM wrote during the one before. Their number is
 //! bounded. Then the VM is paused, the rest is copied, and it continues in the other machine.
 
 use std::path::Path;
@@ -97,7 +97,7 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
         let Moved { rounds, pages, paused_pages, paused_pages_read, .. } = moved;
         out::note(format_args!(
             "stile: {} runs; {pages} pages were copied in {rounds} rounds while it ran, and {paused_pages} of {paused_pages_read} \
-             that it had accessed since while it was paused, which took {}",
+             that it had written since while it was paused, which took {}",
             target.name(),
             moved.downtime()
         ));

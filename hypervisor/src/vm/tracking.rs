@@ -1,7 +1,7 @@
 //! Tracking of the pages of RAM that a VM writes while it is copied (crate `paging`, `changes`).
 //!
-//! Blocks are read-only while they are tracked. A write faults, makes its page dirty, and the page writable: the block is divided
-//! then. Each collection sets a table aside for each new block, at most 1/512 of RAM. Where no memory was left for one, the block
+//! Blocks are read-only while they are tracked. The first write to a page faults: Stile divides the block, marks the page dirty and
+//! makes it writable. Each collection reserves a table for each new block, at most 1/512 of RAM. Without memory for one, the block
 //! becomes writable as a whole, and counts as changed as a whole.
 //!
 //! Once the copy has ended, the next write to a block makes all of it writable, and its table is freed.
@@ -17,13 +17,13 @@ use crate::arena;
 
 /// Instructions, roughly, after which [`Vm::track`] ends.
 const AT_ONCE: usize = 120_000;
-/// Those for a block that is passed over.
+/// Instructions to skip a block.
 const PASSED: usize = 100;
-/// Those to protect a block that is mapped as a whole, and to set a table aside.
+/// Instructions to protect a block that is mapped as a whole, and to reserve a table.
 const WHOLE: usize = 2_000;
-/// Those to protect a block that is mapped by pages.
+/// Instructions to protect a block that is mapped by pages.
 const DIVIDED: usize = 50_000;
-/// Those to protect a page.
+/// Instructions to protect a page.
 const PAGE: usize = 500;
 
 impl Vm {
