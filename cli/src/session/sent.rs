@@ -111,7 +111,7 @@ mod tests {
         piece
     }
 
-    /// What is written of it: addresses, with the page's contents, or none for the beginning of a block.
+    /// Entries written of it: addresses, with the page's contents, or none for the beginning of a block.
     fn reduce(sent: &mut Sent, of: &[(u64, u8)]) -> Vec<(u64, Option<u8>)> {
         let (pieces, pages) = sent.reduce(&saved(of));
         let all: Vec<_> = pieces

@@ -15,7 +15,7 @@ use stile::config::Arch;
 use stile::{debian, exit};
 use tempfile::TempDir;
 
-/// What is unpacked: the browser, its data, and a font.
+/// Packages to unpack: the browser, its data, and a font.
 const PACKAGES: [&str; 3] = ["chromium-headless-shell", "chromium-common", "fonts-dejavu-core"];
 
 /// Seconds after which the browser is ended.

@@ -25,9 +25,9 @@ const WORD_SIZE: u64 = WORD_PAGES * PAGE_SIZE;
 pub enum Pages {
     /// All pages.
     All,
-    /// Those that were dirty at the last collection, and were not copied since.
+    /// Pages that were dirty at the last collection, and were not copied since.
     Pending,
-    /// Those, and those that became dirty since.
+    /// Pending pages, and pages that became dirty since the last collection.
     Rest,
 }
 

@@ -17,9 +17,9 @@ use crate::arch::contract::{Counter, Host, Platform, Snapshots};
 
 /// Instructions, roughly, after which [`Vm::save_memory`] ends.
 const SAVED_AT_ONCE: usize = 110_000;
-/// Those to read a page.
+/// Instructions to read a page.
 const READ: usize = 1_000;
-/// Those to pass over a block.
+/// Instructions to skip a block.
 const PASSED: usize = 120;
 /// Number of vCPUs that one call of [`Vm::save_state`] prepares at most.
 const PREPARED_AT_ONCE: usize = 8;

@@ -4,7 +4,7 @@ use crate::operation::{self, Needs, Operation, X86_64};
 
 /// The name of the L1 of most operations.
 pub const KVM: &str = "kvm";
-/// The same with enlightened VMCSs, in which it runs the operations that need no other L1.
+/// KVM with enlightened VMCSs, which runs the operations that need no other L1.
 pub const ENLIGHTENED: &str = "kvm-enlightened";
 /// L1s that can be chosen.
 pub const L1S: [&str; 2] = [KVM, ENLIGHTENED];

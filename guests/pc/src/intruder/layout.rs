@@ -21,7 +21,7 @@ pub static mut TABLES: [Table; 9] = [const { Table([0; 512]) }; 9];
 #[repr(C, align(4096))]
 pub struct Table([u64; 512]);
 
-/// What LGDT and LIDT take.
+/// Operand of LGDT and LIDT.
 #[repr(C, packed)]
 pub struct Pointer {
     /// Of the table, which is a byte longer.
