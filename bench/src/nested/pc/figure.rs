@@ -1,5 +1,6 @@
 //! Cost of an operation of L2 on a PC, as a line of JSON.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,11 @@ impl Figure {
         self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
     }
 
+    /// Compares exits, then instructions.
+    pub fn cmp_cost(&self, other: &Self) -> Ordering {
+        self.exits().total_cmp(&other.exits()).then(self.instructions.total_cmp(&other.instructions))
+    }
+
     /// Whether both are figures of the same thing.
     pub fn is_of_same(&self, other: &Self) -> bool {
         (&self.l1, &self.cpu, &self.operation) == (&other.l1, &other.cpu, &other.operation)
@@ -86,6 +92,19 @@ pub mod tests {
         assert_eq!(figure.l1_exits.keys().collect::<Vec<_>>(), ["VMRESUME"]);
         assert_eq!((figure.instructions_outside, figure.vmx.vmcs_reads, figure.vmx.vmcs_writes), (800.0, 20.0, 10.0));
         assert!((figure.exits() - 2.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn fewer_exits_cost_less_whatever_the_instructions() {
+        let [cheap, tick] = [(64, 3000.0), (65, 2900.0)].map(|(resumes, instructions)| {
+            let counts = format!(
+                r#"{{"exits":{{"10":64,"24":{resumes}}},"marker_exits":{{"10":64}},"all_instructions":1,"instructions":1,"vmcs_reads":0,"vmcs_writes":0,"msr_writes":0}}"#
+            );
+            Figure::new(["kvm", "pc", "cpuid"], instructions, 64, &vmx::parse(&counts).unwrap()[0])
+        });
+        assert_eq!(cheap.cmp_cost(&tick), Ordering::Less);
+        let other = Figure { instructions: 3001.0, ..cheap.clone() };
+        assert_eq!(cheap.cmp_cost(&other), Ordering::Less);
     }
 
     #[test]
