@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::client::Broken;
 use super::operator::Step;
-use super::scenario::{Scenario, passed};
+use super::scenario::{Expect, Scenario, passed};
 use stile::config::Arch;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -21,8 +21,9 @@ const UPLOADS: usize = 24;
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let mut all = vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?, create_many_vcpus(programs)?];
-    if programs.arch == Arch::X86_64 {
-        all.push(uploads(programs)?);
+    match programs.arch {
+        Arch::Aarch64 => all.push(idle(programs)?),
+        Arch::X86_64 => all.push(uploads(programs)?),
     }
     Ok(all)
 }
@@ -64,6 +65,21 @@ fn pause(programs: &Programs) -> Result<Scenario> {
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/pause"), "--exits");
     Ok(Scenario { config: Some(config(programs, "pause", 1)?), steps, expect, ..scenario })
+}
+
+/// The only VM waits with timers that expired, so that no timer of the machine will fire, while virtual time counts instructions. The
+/// operator is heard nevertheless.
+fn idle(programs: &Programs) -> Result<Scenario> {
+    let kernel = programs.path("idle")?;
+    let config = format!("[machine]\ncpus = 1\n\n[[vm]]\nname = \"idle\"\nkernel = \"{kernel}\"\nappend = \"timers\"\nmemory = \"64M\"\n");
+    let steps = vec![
+        Step::new("idle: waiting", "ps", &["running"]),
+        Step::new("", "pause m/idle", &["m/idle is paused"]),
+        Step::new("", "resume m/idle", &["m/idle runs"]),
+        Step::new("", "stop m/idle --force", &["m/idle is off"]),
+    ];
+    let expect = Expect { output: vec!["idle: waiting".into()], ..Expect::default() };
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("operator/idle", "--icount --exits") })
 }
 
 /// Turns the VM `spin`, which writes `up` when it starts, off and on three times, resets and pauses it.
