@@ -12,13 +12,15 @@ use stile_lock::TicketLock;
 use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Text, Transmitter};
 
 use crate::arch::Arch;
-use crate::arch::contract::{Counter, Host, SerialLine};
+use crate::arch::contract::{Counter, SerialLine};
 use crate::screen;
 
 /// Capacity of a VM's output ring, in bytes.
 const RING: usize = 2048;
 /// Capacity of Stile's own output ring, in bytes.
 const OWN: usize = 4096;
+/// Number of bytes that a driver writes once its UART is ready, without another look: a 16550's FIFO, half of a PL011's.
+const BURST: usize = 16;
 /// Maximum number of bytes sent at once: bounds the time for which the console is locked. More than any UART's FIFO
 /// holds, so that output that remains implies a full FIFO or a pending transmit interrupt.
 const BATCH: usize = 256;
@@ -95,7 +97,7 @@ pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
     console.drain();
-    console.transmitter.has_room(vm, Arch::UART_ROOM)
+    console.transmitter.has_room(vm, BURST)
 }
 
 /// Handles a UART interrupt. Calls `input` for a bounded part of what arrived, after the console's lock was released.
@@ -138,7 +140,7 @@ pub fn listen() {
 
 /// Whether a VM's ring has room for all that its driver writes once the UART is ready.
 pub fn has_room(vm: usize) -> bool {
-    CONSOLE.lock().transmitter.has_room(vm, Arch::UART_ROOM)
+    CONSOLE.lock().transmitter.has_room(vm, BURST)
 }
 
 /// Waits until all output is sent.

@@ -47,8 +47,6 @@ pub mod models {
 impl Host for Arch {
     const ZEROED_AT_ONCE: u64 = bulk::ZEROED_AT_ONCE;
     const COPIED_AT_ONCE: u64 = bulk::COPIED_AT_ONCE;
-    /// Not the 16 bytes that Linux writes once a PL011 is ready: half of the runs of `nested/xen` did not end with them.
-    const UART_ROOM: usize = 1;
 
     fn level() -> Level {
         if features::get().vhe { Level::Vhe } else { Level::Nvhe }

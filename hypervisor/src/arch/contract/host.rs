@@ -10,8 +10,6 @@ pub trait Host {
     const ZEROED_AT_ONCE: u64;
     /// Maximum number of bytes of guest RAM that one exit copies from a file.
     const COPIED_AT_ONCE: u64;
-    /// Room, in bytes, that a VM's output needs for its UART to be ready.
-    const UART_ROOM: usize;
 
     /// Stile's mode of operation on this machine, for the operator.
     fn level() -> Level;

@@ -357,7 +357,6 @@ pub struct PoweredOff;
 impl Host for Arch {
     const ZEROED_AT_ONCE: u64 = 1 << 20;
     const COPIED_AT_ONCE: u64 = 1 << 20;
-    const UART_ROOM: usize = 16;
 
     fn level() -> Level {
         Level::Vhe

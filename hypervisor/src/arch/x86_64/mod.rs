@@ -47,8 +47,6 @@ impl Host for Arch {
     const ZEROED_AT_ONCE: u64 = 1 << 20;
     /// Likewise.
     const COPIED_AT_ONCE: u64 = 1 << 20;
-    /// A 16550's FIFO: drivers fill it without another look.
-    const UART_ROOM: usize = 16;
 
     fn level() -> Level {
         Level::Vmx
