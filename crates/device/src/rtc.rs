@@ -157,7 +157,7 @@ impl Rtc {
             index::HOURS => time.hour = self.decode_hour(value),
             index::DAY => time.day = self.decode(value),
             index::MONTH => time.month = self.decode(value),
-            index::YEAR => time.year = time.year / 100 * 100 + u16::from(self.decode(value)),
+            index::YEAR => time.year = time.year / 100 * 100 + u16::from(self.decode(value) % 100),
             index::CENTURY => time.year = time.year % 100 + u16::from(self.decode(value)) * 100,
             index::A => self.a = value & 0x7f,
             index::B => {

@@ -76,6 +76,22 @@ fn an_update_shows_unless_the_clock_is_being_set() {
 }
 
 #[test]
+fn a_year_that_no_clock_has_leaves_the_century_alone() {
+    let mut rtc = Rtc::new();
+    let mut write = |index, value| {
+        rtc.write(0, index, 0);
+        rtc.write(1, value, 0);
+        rtc.write(0, 0x32, 0);
+        rtc.read(1, 0, false)
+    };
+    // Stopped, in binary.
+    let century = write(0xb, 0x86);
+    for _ in 0..400 {
+        assert_eq!(write(0x9, 0xff), century);
+    }
+}
+
+#[test]
 fn a_copy_does_not_go_back() {
     let mut copy = Rtc::new();
     copy.restore(&Rtc::new().save(), 951_868_794, 951_868_799);
