@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +29,8 @@ struct Process {
     child: Child,
     /// Starts that ended before the device was online, since it was last online.
     failures: u32,
+    /// It has said that its device is online. Said again, it counts for nothing.
+    is_online: bool,
     /// The client is off. Kept when the process is started again.
     is_off: bool,
 }
@@ -46,14 +48,14 @@ pub fn run(arguments: &[String]) -> io::Result<()> {
     let (sender, receiver) = mpsc::sync_channel(LINES);
     let mut processes = Vec::new();
     for (number, argument) in arguments.iter().enumerate() {
-        processes.push(Process { child: start(number, argument, sender.clone())?, failures: 0, is_off: false });
+        processes.push(Process { child: start(number, argument, sender.clone())?, failures: 0, is_online: false, is_off: false });
     }
     for (number, news) in receiver {
         let process = &mut processes[number];
         match news {
             News::Line(line) => match &line[..] {
-                ONLINE => {
-                    process.failures = 0;
+                ONLINE if !process.is_online => {
+                    (process.failures, process.is_online) = (0, true);
                     announce(number, &arguments[number]);
                 }
                 OFF => process.is_off = true,
@@ -61,8 +63,8 @@ pub fn run(arguments: &[String]) -> io::Result<()> {
                 _ => {}
             },
             News::Ended => {
-                let status = process.child.wait()?;
-                process.failures += 1;
+                let status = end(&mut process.child)?;
+                (process.failures, process.is_online) = (process.failures + 1, false);
                 if process.failures == MAX_FAILURES {
                     return Err(io::Error::other(format!("{}: {status}", arguments[number])));
                 }
@@ -76,7 +78,13 @@ pub fn run(arguments: &[String]) -> io::Result<()> {
         }
     }
     // Their files are written back: each did so when its client was turned off.
-    processes.iter_mut().try_for_each(|Process { child, .. }| child.kill().and_then(|()| child.wait().map(drop)))
+    processes.iter_mut().try_for_each(|Process { child, .. }| end(child).map(drop))
+}
+
+/// Ends a process. One whose output has ended need not have: a client that has taken it over can close its output.
+fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    child.kill()?;
+    child.wait()
 }
 
 fn announce(number: usize, argument: &str) {
@@ -91,16 +99,38 @@ fn start(number: usize, argument: &str, sender: SyncSender<(usize, News)>) -> io
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     thread::spawn(move || {
         let mut output = BufReader::new(output);
-        loop {
-            // A client may have taken the process over: what it writes has a bound, here and in the channel.
-            let mut line = String::new();
-            match output.by_ref().take(LONGEST).read_line(&mut line) {
-                // The supervisor may have ended.
-                Ok(1..) => drop(sender.send((number, News::Line(line.trim_end().to_owned())))),
-                _ => break,
-            }
+        while let Some(line) = next_line(&mut output) {
+            // The supervisor may have ended.
+            let _ = sender.send((number, News::Line(line)));
         }
         let _ = sender.send((number, News::Ended));
     });
     Ok(child)
+}
+
+/// The next line of a process. A client may have taken it over: what it writes is of any bytes, and has a bound, here and in the channel.
+fn next_line(output: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    let read = output.take(LONGEST).read_until(b'\n', &mut line).ok()?;
+    (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_any_bytes_are_read_to_the_end() {
+        let mut output = &b"\xff\nonline\n0123456789abcdefg\noff"[..];
+        let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut output)).collect();
+        assert_eq!(lines, ["\u{fffd}", ONLINE, "0123456789abcdef", "g", OFF]);
+    }
+
+    #[test]
+    fn a_process_that_closed_its_output_does_not_hold_up_the_supervisor() {
+        let mut child = Command::new("sh").args(["-c", "exec >&-; exec sleep 1000"]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        assert_eq!(next_line(&mut output), None);
+        assert!(!end(&mut child).expect("a status").success());
+    }
 }
