@@ -8,7 +8,7 @@ use stile_blob::{Blob, Files, OnReset, Settings, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_sched::{CpuId, CpuSet};
-use stile_snapshot::pages::{Builder, WINDOW};
+use stile_snapshot::pages::{Builder, PAGES, WINDOW};
 use stile_trace::{Kind, Record};
 use stile_wire::{Answer, Channel, Command, Decoder, Event, Scope, VmState};
 
@@ -708,10 +708,17 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     builder.block(&mut window[..], RAM_BASE);
     let length = builder.finish(&mut window[..]);
     pieces.insert(0, window[..length].to_vec());
+    // More pages of zeros than one call may clear, in place of which the following pieces have others.
+    let mut builder = Builder::new();
+    (0..20).for_each(|page| builder.zero(&mut window[..], RAM_BASE + page * 4096));
+    let length = builder.finish(&mut window[..]);
+    pieces.insert(1, window[..length].to_vec());
     for piece in &pieces {
         let (mut done, mut all) = (0, false);
         while !all {
+            let before = done;
             (done, all) = vm.restore_memory(done, piece).unwrap();
+            assert!(done - before <= 1 + PAGES, "the work of a call is bounded");
         }
     }
     // A page where there is no RAM, and one in a block that was not begun.

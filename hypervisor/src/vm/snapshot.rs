@@ -192,16 +192,19 @@ impl Vm {
         Arch::restore(self, part, since, from)
     }
 
-    /// Imports entries of a piece of RAM, untrusted input, from the entry number `first` on. Returns the number of entries
-    /// that are restored, and whether these are all.
+    /// Imports entries of a piece of RAM, untrusted input, from the entry number `first` on: at most [`pages::PAGES`] pages.
+    /// Returns the number of entries that are restored, and whether these are all.
     ///
     /// # Errors
     /// The VM is not being restored, or has no RAM there.
     pub fn restore_memory(&self, first: usize, piece: &[u8]) -> Result<(usize, bool), &'static str> {
         let state = self.power.state.lock();
         let State::Restoring(_) = *state else { return Err(NOT_RESTORED) };
-        let mut done = first;
+        let (mut done, mut pages_done) = (first, 0);
         for entry in pages::entries(piece, piece.len()).skip(first) {
+            if pages_done == pages::PAGES {
+                return Ok((done, false));
+            }
             match entry {
                 Entry::Block(address) => {
                     if !self.ram.contains(address) {
@@ -224,13 +227,13 @@ impl Vm {
                     let page = piece.get(offset..offset + pages::PAGE).ok_or(NO_RAM)?;
                     // SAFETY: the page is in this VM's RAM, in the direct map, and no vCPU of the VM runs; the window is elsewhere.
                     unsafe { Arch::copy(to, page.as_ptr(), pages::PAGE) };
-                    done += 1;
+                    (done, pages_done) = (done + 1, pages_done + 1);
                 }
                 Entry::Zero(address) => {
                     let to = self.page(address).ok_or(NO_RAM)?;
                     // SAFETY: the page is in this VM's RAM, in the direct map, and no vCPU of the VM runs.
                     unsafe { Arch::zero(to, pages::PAGE) };
-                    done += 1;
+                    (done, pages_done) = (done + 1, pages_done + 1);
                 }
             }
         }
