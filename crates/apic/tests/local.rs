@@ -296,19 +296,19 @@ fn time_that_passed_at_once_moves_the_next_expiry() {
 #[test]
 fn a_directly_stored_deadline_equals_a_written_one() {
     let mut apic = enabled(0);
-    assert_eq!(apic.tsc_deadline_place(), None, "one-shot mode");
+    assert_eq!(apic.tsc_deadline_slot(), None, "one-shot mode");
     apic.write(LVT_TIMER, 0x5_0040, 0);
-    assert_eq!(apic.tsc_deadline_place(), None, "masked");
+    assert_eq!(apic.tsc_deadline_slot(), None, "masked");
     apic.write(LVT_TIMER, 0x4_0040, 0);
-    *apic.tsc_deadline_place().unwrap() = 500;
+    *apic.tsc_deadline_slot().unwrap() = 500;
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (500, Some(500)));
     assert_eq!((apic.fire_timer(499), apic.fire_timer(500), apic.fire_timer(501)), (None, Some(0x40), None));
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline(), apic.pending()), (0, None, None));
-    *apic.tsc_deadline_place().unwrap() = 600;
-    *apic.tsc_deadline_place().unwrap() = 0;
+    *apic.tsc_deadline_slot().unwrap() = 600;
+    *apic.tsc_deadline_slot().unwrap() = 0;
     assert_eq!(apic.fire_timer(u64::MAX), None, "zero disarms it");
     apic.write(SVR, 0xff, 0);
-    assert_eq!(apic.tsc_deadline_place(), None, "disabling the APIC masks it");
+    assert_eq!(apic.tsc_deadline_slot(), None, "disabling the APIC masks it");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::{Delivery, Message, Mode, Pages, Received, Vectors, lvt, offset};
 use timer::Timer;
 
 mod registers;
-pub use registers::is_kept;
+pub use registers::reads_from_page;
 mod saved;
 mod timer;
 

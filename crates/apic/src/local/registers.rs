@@ -12,7 +12,7 @@ pub(super) const ICR_LOW: u32 = 0xc_cfff;
 /// Whether the processor can answer RDMSR of an x2APIC register (`msr` 0x800 to 0x8ff) from the virtual-APIC
 /// page ("Virtualizing MSR-Based APIC Accesses"). PPR is valid there only with virtual-interrupt delivery
 /// (`delivers`).
-pub const fn is_kept(msr: u32, delivers: bool) -> bool {
+pub const fn reads_from_page(msr: u32, delivers: bool) -> bool {
     let offset = msr.wrapping_sub(offset::MSR_BASE) << 4;
     match offset {
         offset::ID | offset::VERSION | offset::TPR | offset::LDR | offset::SVR | offset::ESR | offset::ICR => true,
@@ -164,7 +164,7 @@ impl LocalApic<'_> {
     /// WRMSR of IA32_TSC_DEADLINE, in units of [`expire_timer`](LocalApic::expire_timer)'s `now`. Ignored unless the timer is
     /// in deadline mode.
     pub fn set_tsc_deadline(&mut self, value: u64) {
-        if let Some(register) = self.timer.deadline_place() {
+        if let Some(register) = self.timer.deadline_slot() {
             *register = value;
         }
     }
@@ -172,8 +172,8 @@ impl LocalApic<'_> {
     /// The storage of IA32_TSC_DEADLINE, while a write of it needs no more than storing the value and calling
     /// [`expire_timer`](LocalApic::expire_timer) at that time: in deadline mode, and not masked. Valid until
     /// the timer's local vector, SVR or IA32_APIC_BASE is written.
-    pub fn tsc_deadline_place(&mut self) -> Option<&mut u64> {
-        if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
+    pub fn tsc_deadline_slot(&mut self) -> Option<&mut u64> {
+        if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_slot() } else { None }
     }
 
     /// Delays the timer's next expiry by `by` units of `now`, the time for which the vCPU was paused. Must not be called
@@ -255,7 +255,7 @@ impl LocalApic<'_> {
                 self.pages.set(offset::SVR, value & SVR);
                 if value & SVR_ENABLE == 0 {
                     self.pages.lvt_mask_all();
-                    self.timer.hear(false, now);
+                    self.timer.set_unmasked(false, now);
                     return Effect::Timer;
                 }
             }
@@ -275,7 +275,7 @@ impl LocalApic<'_> {
             _ => match lvt::at(offset) {
                 Some(lvt::TIMER) => {
                     self.pages.lvt_write(lvt::TIMER, value, enabled);
-                    self.timer.hear(self.pages.lvt_enabled(lvt::TIMER), now);
+                    self.timer.set_unmasked(self.pages.lvt_enabled(lvt::TIMER), now);
                     self.timer.change_mode(self.pages.lvt_timer_mode());
                     // Some changes stop the timer.
                     self.pages.set(offset::INITIAL_COUNT, self.timer.initial());

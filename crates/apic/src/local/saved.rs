@@ -80,10 +80,10 @@ impl LocalApic<'_> {
         }
         self.pages.set_errors(from.errors & ERRORS);
         self.pages.set(offset::PPR, self.pages.processor_priority().into());
-        let heard = self.pages.lvt_enabled(lvt::TIMER);
+        let unmasked = self.pages.lvt_enabled(lvt::TIMER);
         let (initial, divide, mode) = (saved(offset::INITIAL_COUNT), saved(offset::DIVIDE), self.pages.lvt_timer_mode());
         let least = self.timer.least;
-        self.timer = Timer::restored(initial, divide, mode, heard, from.timer, now);
+        self.timer = Timer::restored(initial, divide, mode, unmasked, from.timer, now);
         self.timer.least = least;
         self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
         let mut levels = [0; 4];

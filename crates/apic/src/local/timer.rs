@@ -15,14 +15,15 @@ pub(super) struct Timer {
     next: u64,
     /// The minimum period.
     pub(super) least: u64,
-    /// The local vector is not masked. An expiry while masked is dropped.
-    heard: bool,
+    /// The local vector is not masked. An expiry while it is masked is dropped.
+    unmasked: bool,
     /// The vector of the deadline in the physical timer ([`crate::HostTimer`]); `next` is 0 while it is lent.
     lent: Option<u8>,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, least: 0, heard: false, lent: None };
+    pub(super) const STOPPED: Self =
+        Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, least: 0, unmasked: false, lent: None };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -64,7 +65,7 @@ impl Timer {
 
     /// The storage of IA32_TSC_DEADLINE, while it can be written directly.
     #[inline(always)]
-    pub(super) fn deadline_place(&mut self) -> Option<&mut u64> {
+    pub(super) fn deadline_slot(&mut self) -> Option<&mut u64> {
         self.has_deadlines().then_some(&mut self.next)
     }
 
@@ -119,14 +120,14 @@ impl Timer {
         }
     }
 
-    /// Records whether the local vector is masked. An expiry while masked is dropped.
+    /// Records whether the local vector is unmasked. An expiry while it was masked is dropped.
     #[cold]
     #[inline(never)]
-    pub(super) fn hear(&mut self, on: bool, now: u64) {
-        if !self.heard {
+    pub(super) fn set_unmasked(&mut self, unmasked: bool, now: u64) {
+        if !self.unmasked {
             self.expire(now);
         }
-        self.heard = on;
+        self.unmasked = unmasked;
     }
 
     /// Ticks from `now` until the next expiry, if it runs.
@@ -135,9 +136,9 @@ impl Timer {
     }
 
     /// A timer with these registers that expires in `left` ticks, if it runs. A period is not exceeded.
-    pub(super) fn restored(initial: u32, divide: u32, mode: TimerMode, heard: bool, left: Option<u64>, now: u64) -> Self {
+    pub(super) fn restored(initial: u32, divide: u32, mode: TimerMode, unmasked: bool, left: Option<u64>, now: u64) -> Self {
         let initial = if mode == TimerMode::Deadline { 0 } else { initial };
-        let mut timer = Self { initial, divide: divide & 0xb, mode, heard, ..Self::STOPPED };
+        let mut timer = Self { initial, divide: divide & 0xb, mode, unmasked, ..Self::STOPPED };
         let most = if mode == TimerMode::Deadline { u64::MAX } else { timer.span() };
         timer.next = left.filter(|_| most != 0).map_or(0, |left| now.saturating_add(left.min(most)).max(1));
         timer

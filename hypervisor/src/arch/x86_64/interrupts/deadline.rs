@@ -91,13 +91,13 @@ fn demand(vcpu: &Vcpu) -> Demand {
 /// Publishes to `exit.S` the timer's owner: the address of the loaded vCPU's IA32_TSC_DEADLINE, if it may be written
 /// together with this CPU's timer, and how to deliver the interrupts of a timer that is passed through.
 fn relay(cpu: &mut Cpu) {
-    let place = match cpu.timer.form() {
-        Form::Relayed => cpu.apic().tsc_deadline_place().map_or(ptr::null_mut(), ptr::from_mut),
+    let slot = match cpu.timer.form() {
+        Form::Relayed => cpu.apic().tsc_deadline_slot().map_or(ptr::null_mut(), ptr::from_mut),
         Form::Merged | Form::PassedThrough => ptr::null_mut(),
     };
     // SAFETY: null, or a field of the loaded vCPU, whose put resets it to null. References to its APIC end before
     // this, or with the handler that has them.
-    unsafe { Cpu::set_direct_deadline(place) };
+    unsafe { Cpu::set_direct_deadline(slot) };
     cpu.note_passed_timer();
 }
 

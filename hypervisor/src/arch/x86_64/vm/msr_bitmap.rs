@@ -1,6 +1,6 @@
 //! MSR bitmaps: which MSRs guests reach without an exit.
 
-use stile_apic::{is_kept, offset};
+use stile_apic::{offset, reads_from_page};
 use stile_blob::ApicVirtualization;
 use stile_paging::PAGE_SIZE;
 
@@ -68,7 +68,7 @@ fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
     const WRITES: usize = 2048;
     let delivers = level >= ApicVirtualization::Delivery;
     let mut open = |half: usize, register: u32| bitmap[half + register as usize / 8] &= !(1 << (register % 8));
-    for register in (msr::X2APIC..msr::X2APIC + 0x100).filter(|&register| is_kept(register, delivers)) {
+    for register in (msr::X2APIC..msr::X2APIC + 0x100).filter(|&register| reads_from_page(register, delivers)) {
         open(0, register);
     }
     let written = [offset::TPR, offset::EOI, offset::SELF_IPI];
