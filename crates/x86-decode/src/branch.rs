@@ -49,6 +49,6 @@ pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     let target = checked(decoded, vcpu, target)?;
     let dropped = if let Source::Immediate(bytes) = decoded.source { bytes as u16 } else { 0 };
     let pointer = stack::dropped(decoded, vcpu, pointer, dropped.into());
-    vcpu.set_register(stack::POINTER, pointer);
+    vcpu.set_register(stack::RSP, pointer);
     Ok(target)
 }

@@ -199,7 +199,7 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         Operation::PopSegment(name) => {
             let (selector, pointer) = stack::top(decoded, vcpu)?;
             selector::load(vcpu, name, selector as u16, decoded.is_long())?;
-            vcpu.set_register(stack::POINTER, pointer);
+            vcpu.set_register(stack::RSP, pointer);
             return Ok(shadowed_by(name));
         }
         Operation::LoadFar(name) => selector::load_far(decoded, name, vcpu, exit)?,

@@ -62,13 +62,13 @@ fn call(decoded: &Decoded, vcpu: &mut impl Vcpu, offset: u64, selector: u16) -> 
     let target = Target::checked(vcpu, offset, selector)?;
     let from = vcpu.selector(SelectorName::Segment(SegmentName::Cs));
     let next = decoded.code_size.advance(vcpu.rip(), decoded.length);
-    let pointer = vcpu.register(stack::POINTER);
+    let pointer = vcpu.register(stack::RSP);
     let below = stack::check_push(decoded, vcpu, pointer)?;
     stack::check_push(decoded, vcpu, below)?;
     target.mark_used(vcpu)?;
     let pointer = stack::push_at(decoded, vcpu, pointer, from.into())?;
     let pointer = stack::push_at(decoded, vcpu, pointer, next)?;
-    vcpu.set_register(stack::POINTER, pointer);
+    vcpu.set_register(stack::RSP, pointer);
     Ok(target.enter(vcpu))
 }
 
@@ -87,6 +87,6 @@ pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     target.mark_used(vcpu)?;
     let dropped = if let Source::Immediate(bytes) = decoded.source { bytes as u16 } else { 0 };
     let pointer = stack::dropped(decoded, vcpu, pointer, dropped.into());
-    vcpu.set_register(stack::POINTER, pointer);
+    vcpu.set_register(stack::RSP, pointer);
     Ok(target.enter(vcpu))
 }

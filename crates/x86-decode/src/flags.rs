@@ -58,6 +58,6 @@ pub(crate) fn pop(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     if virtualized {
         writable |= VIF;
     }
-    vcpu.set_register(stack::POINTER, pointer);
+    vcpu.set_register(stack::RSP, pointer);
     Ok(Outcome::Flags(old & !(writable | RF) | new & writable))
 }

@@ -5,10 +5,10 @@ use crate::operand::Place;
 use crate::operation::Source;
 use crate::{CodeSize, Fault, Intent, SegmentName, Vcpu, Width};
 
-/// RSP.
-pub(crate) const POINTER: u8 = 4;
-/// RBP.
-const FRAME: u8 = 5;
+/// Number of RSP in encodings of instructions, and in [`Vcpu::register`].
+pub(crate) const RSP: u8 = 4;
+/// Number of RBP.
+const RBP: u8 = 5;
 
 /// Returns the width of the stack pointer: RSP, ESP or SP.
 fn pointer_width(decoded: &Decoded, vcpu: &impl Vcpu) -> Width {
@@ -28,8 +28,8 @@ fn moved(pointer: u64, bytes: u64, width: Width) -> u64 {
 
 /// Pushes a value with the operand's width. RSP changes only if the store succeeds.
 pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Result<(), Fault> {
-    let pointer = push_at(decoded, vcpu, vcpu.register(POINTER), value)?;
-    vcpu.set_register(POINTER, pointer);
+    let pointer = push_at(decoded, vcpu, vcpu.register(RSP), value)?;
+    vcpu.set_register(RSP, pointer);
     Ok(())
 }
 
@@ -57,7 +57,7 @@ fn below(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64) -> Result<(u64, u64)
 
 /// Returns the value on top of the stack, and RSP after a pop.
 pub(crate) fn top(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(u64, u64), Fault> {
-    top_at(decoded, vcpu, vcpu.register(POINTER))
+    top_at(decoded, vcpu, vcpu.register(RSP))
 }
 
 /// Returns the value on top of the stack at `pointer`, a value of RSP, and RSP after a pop.
@@ -77,7 +77,7 @@ pub(crate) fn dropped(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64, bytes: 
 pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
     // RSP first: the popped register may be RSP itself.
-    vcpu.set_register(POINTER, pointer);
+    vcpu.set_register(RSP, pointer);
     decoded.set_source(vcpu, decoded.width, value);
     Ok(())
 }
@@ -86,7 +86,7 @@ pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result
 pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
     let mut offset = decoded.offset(vcpu);
-    if decoded.base == Base::Register(POINTER) {
+    if decoded.base == Base::Register(RSP) {
         // An operand address with base RSP uses RSP after the pop (SDM, POP).
         offset = offset.wrapping_add(decoded.width.bytes()) & decoded.address_width.mask();
     }
@@ -97,7 +97,7 @@ pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) 
         linear => linear,
     };
     decoded.write(vcpu, place, value)?;
-    vcpu.set_register(POINTER, pointer);
+    vcpu.set_register(RSP, pointer);
     Ok(())
 }
 
@@ -105,8 +105,8 @@ pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) 
 pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let Source::Both(level, size) = decoded.source else { return Err(Fault::InvalidOpcode) };
     let width = pointer_width(decoded, vcpu);
-    let mut older = vcpu.register(FRAME);
-    let frame = push_at(decoded, vcpu, vcpu.register(POINTER), older)?;
+    let mut older = vcpu.register(RBP);
+    let frame = push_at(decoded, vcpu, vcpu.register(RSP), older)?;
     let mut pointer = frame;
     let levels = level % 32;
     for _ in 1..levels {
@@ -121,17 +121,17 @@ pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault
     // A write at the final stack pointer must not fault, or ENTER does (SDM, ENTER).
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
     vcpu.check_store(linear, decoded.width.bytes())?;
-    vcpu.set_register(POINTER, pointer);
-    vcpu.set_register(FRAME, decoded.width.merge(vcpu.register(FRAME), frame));
+    vcpu.set_register(RSP, pointer);
+    vcpu.set_register(RBP, decoded.width.merge(vcpu.register(RBP), frame));
     Ok(())
 }
 
 /// LEAVE: restores the caller's frame.
 pub(crate) fn leave(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let width = pointer_width(decoded, vcpu);
-    let frame = width.merge(vcpu.register(POINTER), vcpu.register(FRAME));
+    let frame = width.merge(vcpu.register(RSP), vcpu.register(RBP));
     let (older, pointer) = top_at(decoded, vcpu, frame)?;
-    vcpu.set_register(POINTER, pointer);
-    vcpu.set_register(FRAME, decoded.width.merge(vcpu.register(FRAME), older));
+    vcpu.set_register(RSP, pointer);
+    vcpu.set_register(RBP, decoded.width.merge(vcpu.register(RBP), older));
     Ok(())
 }

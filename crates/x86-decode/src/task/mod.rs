@@ -237,19 +237,19 @@ pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault>
 
 /// Pushes the error code, and checks the first instruction's address. Returns whether the TSS's T flag requests a debug exception.
 pub fn begin(machine: &mut impl Tasks, task: &Task, request: &Request) -> Result<bool, Fault> {
-    const POINTER: u8 = 4;
+    const RSP: u8 = 4;
     if let Some(code) = request.error_code {
         let stack = machine.segment(SegmentName::Ss);
         let (width, pointer_width) =
             (if task.wide { Width::Dword } else { Width::Word }, if stack.big { Width::Dword } else { Width::Word });
-        let old = machine.register(POINTER);
+        let old = machine.register(RSP);
         let pointer = pointer_width.merge(old, old.wrapping_sub(width.bytes()));
         let offset = pointer & pointer_width.mask();
         if !stack.admits(offset, width.bytes(), true) {
             return Err(Fault::Stack);
         }
         machine.store(stack.base.wrapping_add(offset) & u64::from(u32::MAX), width, u64::from(code) & width.mask())?;
-        machine.set_register(POINTER, pointer);
+        machine.set_register(RSP, pointer);
     }
     if task.eip > machine.segment(SegmentName::Cs).limit {
         return Err(Fault::Protection);
