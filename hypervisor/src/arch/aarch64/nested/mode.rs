@@ -14,13 +14,13 @@ pub struct Mode {
     pub traps: u64,
     /// CNTHCTL_EL2 of the CPU at virtual EL2.
     pub cnthctl: u64,
-    /// Registers that a switch moves in addition to the table of [`registers`](super::registers): bits of [`also`].
+    /// Registers that a switch moves in addition to the table of [`registers`](super::registers): bits of [`extra`].
     /// One byte, so that a switch tests all with one load.
-    pub also: u8,
+    pub extra: u8,
 }
 
 /// Registers that only some vCPUs switch.
-pub mod also {
+pub mod extra {
     /// CNTKCTL_EL1, which virtual EL2 has for itself while E2H is set.
     pub const CNTKCTL: u8 = 1 << 0;
     /// ZCR_EL1, with FEAT_SVE.
@@ -32,7 +32,7 @@ pub mod also {
 impl Mode {
     /// E2H set.
     pub fn set(nv_mode: NvMode) -> Self {
-        Self { e2h: E2H, traps: virtual_el2(nv_mode), cnthctl: EL1_TIMERS, also: also::CNTKCTL | Self::also(nv_mode) }
+        Self { e2h: E2H, traps: virtual_el2(nv_mode), cnthctl: EL1_TIMERS, extra: extra::CNTKCTL | Self::extra(nv_mode) }
     }
 
     /// E2H clear.
@@ -42,12 +42,12 @@ impl Mode {
         /// EL1TVT, EL1TVCT: traps of the virtual timer, where CNTVOFF_EL2 would also apply to virtual EL2.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
-        Self { e2h: 0, traps: virtual_el2(NvMode::Redirect) | NV1, cnthctl, also: Self::also(NvMode::Redirect) }
+        Self { e2h: 0, traps: virtual_el2(NvMode::Redirect) | NV1, cnthctl, extra: Self::extra(NvMode::Redirect) }
     }
 
-    fn also(nv_mode: NvMode) -> u8 {
-        let zcr = if features::get().sve { also::ZCR } else { 0 };
-        zcr | if nv_mode.redirects() { also::MDSCR } else { 0 }
+    fn extra(nv_mode: NvMode) -> u8 {
+        let zcr = if features::get().sve { extra::ZCR } else { 0 };
+        zcr | if nv_mode.redirects() { extra::MDSCR } else { 0 }
     }
 
     /// Reset state: clear, if supported.

@@ -2,7 +2,7 @@
 
 use stile_nested_arm::vncr;
 
-use super::mode::also;
+use super::mode::extra;
 use super::registers::{Own, Switched, with_switched};
 use super::state::{Nested, UntilGuest};
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -48,7 +48,7 @@ macro_rules! moves {
                     }
                 )*
                 self.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
-                if self.mode.also & also::MDSCR != 0 {
+                if self.mode.extra & extra::MDSCR != 0 {
                     // FEAT_NV2 redirects L1's accesses to memory, so the register would keep the guest's value, which must not
                     // raise debug exceptions in L1. `load_mdscr` copies L1's own value.
                     write_sysreg!(MDSCR_EL1, 0);
@@ -82,10 +82,10 @@ impl Nested {
 
     /// Exchanges registers with their counterparts in memory, in either direction.
     fn switch_others(&mut self) {
-        if self.mode.also & also::CNTKCTL != 0 {
+        if self.mode.extra & extra::CNTKCTL != 0 {
             self.switch_cntkctl();
         }
-        if self.mode.also & also::ZCR != 0 {
+        if self.mode.extra & extra::ZCR != 0 {
             // ZCR_EL12: the page has the guest's value while virtual EL2 runs, and virtual EL2's while the guest
             // runs.
             let now = read_sysreg!(ZCR_EL12);

@@ -9,7 +9,7 @@ use stile_nested_arm::vncr;
 use stile_sysreg::SysReg;
 
 use super::registers::Switched;
-use super::shadows::{Below, Current, HardwareTlb, ReservedFrames};
+use super::shadows::{Current, HardwareTlb, HostTranslation, ReservedFrames};
 use super::state::{Nested, Regime};
 use super::tlbi;
 use crate::address_space;
@@ -32,7 +32,7 @@ impl<'a> Memory<'a> {
 
     /// Translates an L1 physical address by the VM's own second stage. `None` if nothing is mapped there, or if its RAM is not
     /// filled yet, which makes the walk [incomplete](Self::is_incomplete).
-    fn below(&self, address: u64) -> Option<Below> {
+    fn below(&self, address: u64) -> Option<HostTranslation> {
         // RAM is mapped only after it was filled, so that mapped RAM needs no first touch.
         self.vm.arch.translate(address).or_else(|| self.first_touch(address))
     }
@@ -40,7 +40,7 @@ impl<'a> Memory<'a> {
     /// Fills and maps a bounded part of the block around an L1 address that L1 has not touched yet, but its guest or
     /// its tables refer to.
     #[cold]
-    fn first_touch(&self, address: u64) -> Option<Below> {
+    fn first_touch(&self, address: u64) -> Option<HostTranslation> {
         if self.vm.touch(address) {
             self.incomplete.set(true);
         }

@@ -154,4 +154,4 @@ impl Maintenance for HardwareTlb {
 }
 
 /// A translation by the VM's own second stage.
-pub type Below = Translation<Stage2Permissions>;
+pub type HostTranslation = Translation<Stage2Permissions>;

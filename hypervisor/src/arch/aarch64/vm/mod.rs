@@ -542,7 +542,7 @@ impl Vm {
     }
 
     /// Physical address of a guest-physical address in RAM.
-    pub fn translate(&self, address: u64) -> Option<nested::shadows::Below> {
+    pub fn translate(&self, address: u64) -> Option<nested::shadows::HostTranslation> {
         let format = Stage2 { forced_write_back: false };
         PageTable::new(format, second_stage::geometry(), self.root).ok()?.translate(&TableFrames, address).ok()
     }
