@@ -134,7 +134,7 @@ fn use_memory(vm: &vm::Vm) {
             vm.fill_page(gpa);
         }
         while !vm.arch.can_write(gpa) {
-            assert!(vm.written(gpa) || vm.touch(gpa));
+            assert!(vm.handle_write_fault(gpa) || vm.touch(gpa));
         }
         assert!(vm.is_mapped(gpa));
         let start = *vm.arch.mapped.lock().unwrap().get(&RAM_BASE).expect("a block that is full is mapped");

@@ -136,7 +136,7 @@ impl Vm {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return };
         loop {
             match block.claim() {
-                Claim::Full => return self.note_access(gpa),
+                Claim::Full => return self.mark_dirty(gpa),
                 // Another CPU holds the claim for one call of `touch` or of this function.
                 Claim::Busy => core::hint::spin_loop(),
                 Claim::Fill { step, again, .. } => {

@@ -72,7 +72,7 @@ impl Vm {
 
     /// Handles a guest's write to read-only memory: its page is dirty and writable from here on. Returns false if the address is
     /// not in RAM that is or was tracked. The guest retries the access.
-    pub fn written(&self, gpa: u64) -> bool {
+    pub fn handle_write_fault(&self, gpa: u64) -> bool {
         if !self.was_tracked() || !self.ram.contains(gpa) {
             return false;
         }
@@ -100,8 +100,8 @@ impl Vm {
         self.ram.was_tracked.load(Ordering::Relaxed)
     }
 
-    /// Notes that Stile itself is about to access an address for the guest, and may write there.
-    pub(super) fn note_access(&self, gpa: u64) {
+    /// Marks the page of an address dirty, if its block is tracked: Stile is about to access it for the guest, and may write.
+    pub(super) fn mark_dirty(&self, gpa: u64) {
         if let Some((_, changes)) = self.ram.block_and_changes(gpa).filter(|(block, _)| block.is_tracked()) {
             changes.set_dirty(gpa);
         }

@@ -163,7 +163,7 @@ pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let vm = cpu.vcpu().vm();
     let is_ram = match abort.fault().kind() {
         FaultKind::Translation(_) => vm.touch(ipa) || served::touch(vm, ipa),
-        FaultKind::Permission(_) => vm.written(ipa),
+        FaultKind::Permission(_) => vm.handle_write_fault(ipa),
         _ => false,
     };
     if !is_ram {

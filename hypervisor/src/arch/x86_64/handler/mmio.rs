@@ -303,7 +303,7 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
 #[cold]
 fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
-    if !vm.written(address) {
+    if !vm.handle_write_fault(address) {
         vm.touch(address);
     }
     if inject::deliver_again() {
