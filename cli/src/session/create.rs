@@ -64,7 +64,7 @@ impl Session<'_> {
 
     /// Resends lost pieces.
     pub(super) fn upload_again(&mut self) {
-        let commands = self.upload.as_mut().map(|upload| upload.again(Instant::now())).unwrap_or_default();
+        let commands = self.upload.as_mut().map(|upload| upload.retry(Instant::now())).unwrap_or_default();
         self.send_all(&commands);
     }
 

@@ -44,8 +44,8 @@ pub struct Upload {
     has_room: bool,
     /// Bytes of the VM's RAM.
     memory: u64,
-    /// Maximum number of reports without progress that are due to pieces sent twice, not to a lost one.
-    expected: usize,
+    /// Maximum number of reports without progress that answer pieces sent twice, and do not mean a lost one.
+    duplicates: usize,
     /// Time at which an unanswered command is sent again.
     pub retry_at: Instant,
 }
@@ -58,7 +58,7 @@ impl Upload {
         checksum.update(&package);
         let crc = checksum.finish();
         let (reported, limit, retry_at) = (now, LIMIT, now + LIMIT);
-        let (arrived, sent, is_repeated, has_room, expected) = (0, 0, false, false, 0);
+        let (arrived, sent, is_repeated, has_room, duplicates) = (0, 0, false, false, 0);
         let upload = Self {
             client,
             guest,
@@ -73,7 +73,7 @@ impl Upload {
             is_repeated,
             has_room,
             memory,
-            expected,
+            duplicates,
             retry_at,
         };
         let first = upload.first();
@@ -95,8 +95,8 @@ impl Upload {
         let next = next.min(self.package.len() as u32);
         let is_whole = self.arrived == self.package.len() as u32;
         if next <= self.arrived && self.has_room && !is_whole {
-            if let Some(rest) = self.expected.checked_sub(1) {
-                self.expected = rest;
+            if let Some(rest) = self.duplicates.checked_sub(1) {
+                self.duplicates = rest;
                 return Vec::new();
             }
             // A piece came out of order: one before it was lost.
@@ -110,11 +110,11 @@ impl Upload {
         self.sent = self.sent.max(self.arrived);
         self.reported = now;
         self.retry_at = now + self.limit;
-        self.more()
+        self.next_commands()
     }
 
     /// Returns the commands to send again; none before [`retry_at`](Self::retry_at).
-    pub fn again(&mut self, now: Instant) -> Vec<Command> {
+    pub fn retry(&mut self, now: Instant) -> Vec<Command> {
         if now < self.retry_at {
             return Vec::new();
         }
@@ -129,13 +129,13 @@ impl Upload {
             return vec![self.first()];
         }
         self.sent = self.arrived;
-        let commands = self.more();
-        self.expected = commands.len();
+        let commands = self.next_commands();
+        self.duplicates = commands.len();
         commands
     }
 
     /// Returns the pieces that the window has room for; once Stile has all, the command that creates the VM.
-    fn more(&mut self) -> Vec<Command> {
+    fn next_commands(&mut self) -> Vec<Command> {
         let (tag, size) = (self.tag, self.package.len() as u32);
         if self.arrived == size {
             // Each of these commands makes Stile create a bounded piece of the VM, and report again.
@@ -182,8 +182,8 @@ mod tests {
         // The second half of the window follows the first.
         let (more, _) = offsets(&upload.arrived(10 * piece, now));
         assert_eq!(more.first(), Some(&(sent.len() as u32 * piece)));
-        assert!(upload.again(now).is_empty(), "Stile is not late");
-        let (again, _) = offsets(&upload.again(now + LIMIT));
+        assert!(upload.retry(now).is_empty(), "Stile is not late");
+        let (again, _) = offsets(&upload.retry(now + LIMIT));
         assert_eq!(again.first(), Some(&(10 * piece)));
         let (mut all, mut made) = (again, false);
         while let Some(last) = all.last().copied().filter(|_| !made) {
@@ -200,8 +200,8 @@ mod tests {
         let (mut upload, _) = Upload::begin(7, guest, 64 << 20, 2, 5, vec![1; 20_000], now);
         let late = now + 3 * LIMIT;
         upload.arrived(4_096, late);
-        assert!(upload.again(late + 5 * LIMIT).is_empty(), "a report took three times as long");
-        assert!(!upload.again(late + 6 * LIMIT).is_empty());
+        assert!(upload.retry(late + 5 * LIMIT).is_empty(), "a report took three times as long");
+        assert!(!upload.retry(late + 6 * LIMIT).is_empty());
         // It may be about the pieces that were sent first.
         upload.arrived(8_192, late + 8 * LIMIT);
         assert_eq!(upload.retry_at, late + 20 * LIMIT);
@@ -216,14 +216,14 @@ mod tests {
         let size = 100_000_u32;
         let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
         let (mut upload, first) = Upload::begin(7, guest, 64 << 20, 2, 5, vec![1; size as usize], now);
-        assert_eq!(upload.again(now + LIMIT), [first], "the first command was lost");
+        assert_eq!(upload.retry(now + LIMIT), [first], "the first command was lost");
         let (mut received, mut sent, mut timeouts, mut random) = (0, 0, 0, 7_u32);
         let mut line = std::collections::VecDeque::from(upload.arrived(0, now));
         while received < size {
             let Some(command) = line.pop_front() else {
                 timeouts += 1;
                 now += MAX_LIMIT;
-                line.extend(upload.again(now));
+                line.extend(upload.retry(now));
                 continue;
             };
             let Command::UploadData { offset, piece, .. } = command else { panic!("{command:?}") };
