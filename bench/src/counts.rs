@@ -127,12 +127,12 @@ pub struct Run {
     /// Counts at EL0 of a host whose kernel is at EL2.
     pub host_el0: Counts,
     /// Software at EL1 and EL0, by second stage.
-    pub worlds: Vec<World>,
+    pub regimes: Vec<Regime>,
 }
 
 /// Software at EL1 and EL0: a VM, or a host whose kernel is at EL1.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct World {
+pub struct Regime {
     /// Address of the second-stage table, if any.
     pub table: Option<u64>,
     /// Counts at EL1.
@@ -198,12 +198,12 @@ mod tests {
         let outside = NONE.replace("\"loads\":0", "\"loads\":8");
         let text = format!(
             "{{\"section\":{{\"guest\":{NONE},\"outside\":{outside},\"el2\":{NONE},\"exits\":4,\"other_exits\":0,\"reasons\":{{}},\"other_reasons\":{{}}}}}}\n\
-             {{\"run\":{{\"el2\":{NONE},\"host_el0\":{NONE},\"worlds\":[\
+             {{\"run\":{{\"el2\":{NONE},\"host_el0\":{NONE},\"regimes\":[\
              {{\"table\":4096,\"el1\":{NONE},\"el0\":{NONE},\"exits\":5,\"reasons\":{{\"HVC\":5}}}}]}}}}\n"
         );
         let output = parse(&text).unwrap();
         assert_eq!((output.sections[0].exits, output.sections[0].outside.loads), (4, 8));
-        assert_eq!(output.run.unwrap().worlds[0].reasons["HVC"], 5);
+        assert_eq!(output.run.unwrap().regimes[0].reasons["HVC"], 5);
     }
 
     #[test]

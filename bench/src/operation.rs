@@ -9,7 +9,7 @@ pub struct Operation {
     pub needs: Needs,
     /// Target for its instructions under Stile, shown in pictures and tables. Not enforced, unlike its budget
     /// (`bench/budgets.toml`).
-    pub aim: Option<u32>,
+    pub target: Option<u32>,
 }
 
 /// The CPUs that an operation needs.
@@ -41,8 +41,8 @@ impl Needs {
     }
 }
 
-const fn operation(name: &'static str, needs: Needs, aim: Option<u32>) -> Operation {
-    Operation { name, needs, aim }
+const fn operation(name: &'static str, needs: Needs, target: Option<u32>) -> Operation {
+    Operation { name, needs, target }
 }
 
 /// Arm's operations, in the order in which tables show them.

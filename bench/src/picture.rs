@@ -105,7 +105,7 @@ fn grid(scale: &Scale, left: f64, bottom: f64) -> Group {
     grid
 }
 
-fn group(scale: &Scale, aims: bool, operation: &Operation, bars: &[Bar<'_>], left: f64, top: f64) -> Group {
+fn group(scale: &Scale, targets: bool, operation: &Operation, bars: &[Bar<'_>], left: f64, top: f64) -> Group {
     let mut group = Group::new().add(text(operation.name, "operation", left, top + 12.0));
     for (n, bar) in bars.iter().enumerate() {
         let y = tenth(top + LABEL + n as f64 * BAR_STEP);
@@ -119,8 +119,8 @@ fn group(scale: &Scale, aims: bool, operation: &Operation, bars: &[Bar<'_>], lef
             .add(Title::new(format!("{}: {}", title(bar.host), short(bar.instructions))));
         group = group.add(shape);
         let mut end = left + length;
-        if let (true, Some(aim)) = (aims && bar.host.starts_with(host::STILE), operation.aim) {
-            let x = tenth(left + scale.length(aim.into()));
+        if let (true, Some(target)) = (targets && bar.host.starts_with(host::STILE), operation.target) {
+            let x = tenth(left + scale.length(target.into()));
             group = group.add(aim_mark(x, y - 2.0, y + BAR + 1.0));
             end = end.max(x);
         }
@@ -130,10 +130,10 @@ fn group(scale: &Scale, aims: bool, operation: &Operation, bars: &[Bar<'_>], lef
 }
 
 fn aim_mark(x: f64, from: f64, to: f64) -> Line {
-    Line::new().set("class", "aim").set("x1", x).set("x2", x).set("y1", tenth(from)).set("y2", tenth(to))
+    Line::new().set("class", "target").set("x1", x).set("x2", x).set("y1", tenth(from)).set("y2", tenth(to))
 }
 
-fn legend(hosts: &[&str], aims: bool) -> Group {
+fn legend(hosts: &[&str], targets: bool) -> Group {
     let mut legend = Group::new();
     let (mut x, y) = (MARGIN, 52.0);
     for host in hosts {
@@ -142,7 +142,7 @@ fn legend(hosts: &[&str], aims: bool) -> Group {
         legend = legend.add(text(title, "", x + 15.0, y + 9.0));
         x += 15.0 + title.len() as f64 * 6.2 + 18.0;
     }
-    if aims {
+    if targets {
         legend = legend.add(aim_mark(tenth(x + 5.0), y - 1.0, y + 11.0)).add(text("the most that Stile is to cost", "", x + 12.0, y + 9.0));
     }
     legend

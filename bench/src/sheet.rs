@@ -17,14 +17,14 @@ text { font: 11px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-seri
 .faint { fill: #59636e; }
 .page { fill: #ffffff; stroke: #d1d9e0; }
 .grid { stroke: #d1d9e0; }
-.aim { stroke: #1f2328; stroke-width: 2; }
+.target { stroke: #1f2328; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
 text { fill: #f0f6fc; }
 .number { stroke: #0d1117; }
 .faint { fill: #9198a1; }
 .page { fill: #0d1117; stroke: #3d444d; }
 .grid { stroke: #3d444d; }
-.aim { stroke: #f0f6fc; }
+.target { stroke: #f0f6fc; }
 }";
 
 /// Returns the distance between the left edges of columns that are `gutter` apart.

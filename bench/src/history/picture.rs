@@ -44,11 +44,11 @@ fn curve(versions: &[Version], series: &Series, left: f64, top: f64) -> Group {
         let (x, y) = (x(place(step)), y(step.instructions));
         path += &if path.is_empty() { format!("M{x},{y}") } else { format!("H{x}V{y}") };
         let what = format!("{} {}: {} ({})", step.commit.date, step.commit.id, short(step.instructions), step.commit.subject);
-        group = group.add(Circle::new().set("cx", x).set("cy", y).set("r", 2.5).set("class", "aim").add(Title::new(what)));
+        group = group.add(Circle::new().set("cx", x).set("cy", y).set("r", 2.5).set("class", "target").add(Title::new(what)));
     }
     path += &format!("H{}", tenth(left + room));
     let base = Path::new().set("class", "grid").set("d", format!("M{left},{0}H{1}", y(0.0), tenth(left + room)));
-    let line = Path::new().set("class", "aim").set("fill", "none").set("d", path);
+    let line = Path::new().set("class", "target").set("fill", "none").set("d", path);
     group = group.add(base).add(line);
     if let [first, .., last] = &series.steps[..] {
         let numbers = format!("{} to {}", short(first.instructions), short(last.instructions));

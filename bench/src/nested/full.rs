@@ -10,7 +10,7 @@ use stile_blob::Nested;
 
 use super::l0::Tools;
 use super::l1::{self, debian_kernel};
-use crate::counts::{self, World};
+use crate::counts::{self, Regime};
 use crate::emulate::REPEATABLE;
 use crate::host::client_boot_arguments;
 use crate::number::{number, ratio};
@@ -76,15 +76,15 @@ impl Boots {
     /// Returns the difference between a run with L2 and one without.
     fn of(cpu: &str, as_l1: &counts::Run, with: &counts::Run, without: &counts::Run) -> Self {
         // L1's own second stage is at the same place in both runs.
-        let is_l1 = |world: &World| without.worlds.iter().any(|other| other.table == world.table);
+        let is_l1 = |regime: &Regime| without.regimes.iter().any(|other| other.table == regime.table);
         let mut exits = BTreeMap::new();
-        for world in &with.worlds {
-            let level = if is_l1(world) { "L1" } else { "L2" };
-            for (reason, count) in &world.reasons {
+        for regime in &with.regimes {
+            let level = if is_l1(regime) { "L1" } else { "L2" };
+            for (reason, count) in &regime.reasons {
                 *exits.entry(format!("{level}: {}", named(reason))).or_default() += *count;
             }
         }
-        for (reason, count) in without.worlds.iter().flat_map(|world| &world.reasons) {
+        for (reason, count) in without.regimes.iter().flat_map(|regime| &regime.reasons) {
             let sum: &mut u64 = exits.entry(format!("L1: {}", named(reason))).or_default();
             *sum = sum.saturating_sub(*count);
         }
@@ -129,8 +129,8 @@ fn named(reason: &str) -> &str {
 
 /// All instructions of a run.
 fn instructions(run: &counts::Run) -> u64 {
-    let worlds = run.worlds.iter().map(|world| world.el1.instructions + world.el0.instructions);
-    run.el2.instructions + run.host_el0.instructions + worlds.sum::<u64>()
+    let regimes = run.regimes.iter().map(|regime| regime.el1.instructions + regime.el0.instructions);
+    run.el2.instructions + run.host_el0.instructions + regimes.sum::<u64>()
 }
 
 #[cfg(test)]
@@ -138,16 +138,16 @@ mod tests {
     use super::*;
     use crate::counts::{Counts, Run};
 
-    fn run(el2: u64, worlds: &[(u64, u64, u64)]) -> Run {
+    fn run(el2: u64, regimes: &[(u64, u64, u64)]) -> Run {
         let counts = |instructions| Counts { instructions, ..Counts::default() };
-        let world = |&(table, el1, faults): &(u64, u64, u64)| World {
+        let regime = |&(table, el1, faults): &(u64, u64, u64)| Regime {
             table: Some(table),
             el1: counts(el1),
             el0: Counts::default(),
             exits: faults,
             reasons: BTreeMap::from([("data abort 0x40000000".to_owned(), faults)]),
         };
-        Run { el2: counts(el2), host_el0: Counts::default(), worlds: worlds.iter().map(world).collect() }
+        Run { el2: counts(el2), host_el0: Counts::default(), regimes: regimes.iter().map(regime).collect() }
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn under_stile(tools: &Tools, cpu: &str, l1: VmConfig, files: &VmFiles<'_>, unti
     let counts = output.counts.context("the emulator's plugin counted nothing")?;
     let run = counts.run.as_ref().context("the emulator's plugin counted no run")?;
     // L1 and each of its VMs have separate second stages.
-    let counted: u64 = run.worlds.iter().map(|world| world.exits).sum();
+    let counted: u64 = run.regimes.iter().map(|regime| regime.exits).sum();
     let (taken, difference) = (output.account.taken, output.account.difference());
     ensure!(difference == 0, "{difference} exits are not in the ledger");
     ensure!(counted == taken, "{taken} exits by the ledger, and {counted} by the emulator");

@@ -3,7 +3,7 @@
 use crate::operation::{self, AARCH64, Needs, Operation};
 
 /// A system call of a program of L1's, which KVM's client makes: the return from it is an ERET that traps at virtual EL2.
-pub const SYSCALL: Operation = Operation { name: "l1_syscall", needs: Needs::One, aim: None };
+pub const SYSCALL: Operation = Operation { name: "l1_syscall", needs: Needs::One, target: None };
 
 /// Operations of L2 that are measured by default.
 const DEFAULT: [&str; 7] = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "ipi_self", "ipi", "timer", "eoi"];

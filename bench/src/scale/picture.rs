@@ -53,10 +53,10 @@ fn curve(cpus: &[u32], figures: &[Figure], left: f64, top: f64) -> Group {
             number(figure.shared),
             number(figure.spins)
         );
-        group = group.add(Circle::new().set("cx", x).set("cy", y).set("r", 2.5).set("class", "aim").add(Title::new(what)));
+        group = group.add(Circle::new().set("cx", x).set("cy", y).set("r", 2.5).set("class", "target").add(Title::new(what)));
     }
     let base = Path::new().set("class", "grid").set("d", format!("M{left},{0}H{1}", y(0.0), tenth(left + room + 12.0)));
-    group = group.add(base).add(Path::new().set("class", "aim").set("fill", "none").set("d", line));
+    group = group.add(base).add(Path::new().set("class", "target").set("fill", "none").set("d", line));
     for number in cpus {
         group = group.add(text(&number.to_string(), "number faint", x(*number) - 4.0, top + LABEL + CURVE + 12.0));
     }

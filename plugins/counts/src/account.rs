@@ -1,6 +1,6 @@
 //! Attribution of instructions and exits.
 //!
-//! Instructions at EL2, and at EL0 under EL2, belong to the hypervisor or host. Those at EL1 and EL0 belong to a world:
+//! Instructions at EL2, and at EL0 under EL2, belong to the hypervisor or host. Those at EL1 and EL0 belong to a regime:
 //! a second stage of translation, that is, a VM.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use stile_sysreg::syndrome::{Ec, Esr};
 
 use crate::counts::Counts;
 use crate::decode::KINDS;
+use crate::regime::Regime;
 use crate::sharing::{Part, Sharing};
-use crate::world::World;
 
 /// An Exception level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// Reason for leaving a world.
+/// Reason for leaving a regime.
 #[derive(Debug, Clone, Copy)]
 pub enum Reason {
     /// A synchronous exception: its syndrome, and the intermediate physical address of an abort.
@@ -105,13 +105,13 @@ impl Tally {
     }
 }
 
-/// Exception level and world of executed instructions.
+/// Exception level and regime of executed instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The Exception level.
     pub level: Level,
-    /// The world at EL1 and EL0; not meaningful for code above.
-    pub world: World,
+    /// The regime at EL1 and EL0; not meaningful for code above.
+    pub regime: Regime,
 }
 
 /// The account.
@@ -119,7 +119,7 @@ pub struct Place {
 pub struct Account {
     places: Vec<(Place, &'static Tally)>,
     /// Exits by reason.
-    exits: Vec<(World, BTreeMap<String, u64>)>,
+    exits: Vec<(Regime, BTreeMap<String, u64>)>,
     /// Memory shared by CPUs, if counted.
     pub sharing: Option<Sharing>,
     open: Option<Mark>,
@@ -128,7 +128,7 @@ pub struct Account {
 /// Counts at the beginning of a section.
 #[derive(Debug)]
 struct Mark {
-    guest: World,
+    guest: Regime,
     ran: Vec<[u64; KINDS]>,
     exits: Vec<BTreeMap<String, u64>>,
     sharing: Option<Sharing>,
@@ -157,11 +157,11 @@ pub struct Section {
     el2: Counts,
     /// Exits of the guest.
     exits: u64,
-    /// Exits of other worlds: of a host's kernel at EL1, of a hypervisor that is a guest.
+    /// Exits of other regimes: of a host's kernel at EL1, of a hypervisor that is a guest.
     other_exits: u64,
     /// The guest's exits by reason.
     reasons: BTreeMap<String, u64>,
-    /// Exits of other worlds by reason.
+    /// Exits of other regimes by reason.
     other_reasons: BTreeMap<String, u64>,
     /// Counts at EL2 on the CPUs that had the guest loaded, if they are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,10 +173,10 @@ pub struct Section {
 pub struct Run {
     el2: Counts,
     host_el0: Counts,
-    worlds: Vec<Summary>,
+    regimes: Vec<Summary>,
 }
 
-/// Counts of a world.
+/// Counts of a regime.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The address of its second-stage table, if it has one.
@@ -196,7 +196,7 @@ impl Account {
 
     /// The counts of a place.
     pub fn tally(&mut self, place: Place) -> &'static Tally {
-        let place = Place { world: if place.level.is_above() { World::BARE } else { place.world }, ..place };
+        let place = Place { regime: if place.level.is_above() { Regime::BARE } else { place.regime }, ..place };
         if let Some((_, tally)) = self.places.iter().find(|(other, _)| *other == place) {
             return tally;
         }
@@ -206,17 +206,17 @@ impl Account {
         tally
     }
 
-    /// Records an exception from a world to EL2.
-    pub fn exit(&mut self, world: World, reason: Reason) {
-        let index = self.exits.iter().position(|(other, _)| *other == world).unwrap_or_else(|| {
-            self.exits.push((world, BTreeMap::new()));
+    /// Records an exception from a regime to EL2.
+    pub fn exit(&mut self, regime: Regime, reason: Reason) {
+        let index = self.exits.iter().position(|(other, _)| *other == regime).unwrap_or_else(|| {
+            self.exits.push((regime, BTreeMap::new()));
             self.exits.len() - 1
         });
         *self.exits[index].1.entry(reason.name()).or_default() += 1;
     }
 
     /// Begins a section, at the mark of a guest.
-    pub fn begin(&mut self, guest: World) -> Result<(), String> {
+    pub fn begin(&mut self, guest: Regime) -> Result<(), String> {
         if self.open.is_some() {
             return Err("a section begins in another one".into());
         }
@@ -227,7 +227,7 @@ impl Account {
     }
 
     /// Ends the section, at the mark of a guest.
-    pub fn end(&mut self, guest: World) -> Result<Section, String> {
+    pub fn end(&mut self, guest: Regime) -> Result<Section, String> {
         let start = self.open.take().ok_or("a section ends that did not begin")?;
         if start.guest != guest {
             return Err("a section ends in another guest".into());
@@ -240,7 +240,7 @@ impl Account {
             }
             Counts::from(sum)
         };
-        let guests = |place: Place| !place.level.is_above() && place.world == guest;
+        let guests = |place: Place| !place.level.is_above() && place.regime == guest;
         let mut section = Section {
             guest: ran(&guests),
             outside: ran(&|place| !guests(place)),
@@ -251,11 +251,11 @@ impl Account {
             other_reasons: BTreeMap::new(),
             sharing: self.sharing.as_ref().zip(start.sharing.as_ref()).map(|(now, then)| now.since(then, guest)),
         };
-        for (index, (world, reasons)) in self.exits.iter().enumerate() {
+        for (index, (regime, reasons)) in self.exits.iter().enumerate() {
             let then = |reason| start.exits.get(index).and_then(|reasons| reasons.get(reason)).copied().unwrap_or(0);
             let more = reasons.iter().map(|(reason, now)| (reason.clone(), now - then(reason)));
             for (reason, count) in more.filter(|(_, count)| *count > 0) {
-                if *world == guest {
+                if *regime == guest {
                     section.exits += count;
                     section.reasons.insert(reason, count);
                 } else {
@@ -269,23 +269,23 @@ impl Account {
 
     /// Ends the run, and writes its counts.
     pub fn run(&self) -> Run {
-        let ran = |level, world| {
-            let found = self.places.iter().find(|(place, _)| *place == Place { level, world });
+        let ran = |level, regime| {
+            let found = self.places.iter().find(|(place, _)| *place == Place { level, regime });
             found.map_or_else(Counts::default, |(_, tally)| tally.get().into())
         };
-        let mut worlds: Vec<World> =
-            self.places.iter().filter(|(place, _)| !place.level.is_above()).map(|(place, _)| place.world).collect();
-        worlds.sort_unstable();
-        worlds.dedup();
-        let summary = |world: World| {
-            let reasons = self.exits.iter().find(|(other, _)| *other == world).map(|(_, reasons)| reasons.clone()).unwrap_or_default();
+        let mut regimes: Vec<Regime> =
+            self.places.iter().filter(|(place, _)| !place.level.is_above()).map(|(place, _)| place.regime).collect();
+        regimes.sort_unstable();
+        regimes.dedup();
+        let summary = |regime: Regime| {
+            let reasons = self.exits.iter().find(|(other, _)| *other == regime).map(|(_, reasons)| reasons.clone()).unwrap_or_default();
             let exits = reasons.values().sum();
-            Summary { table: world.table(), el1: ran(Level::El1, world), el0: ran(Level::El0, world), exits, reasons }
+            Summary { table: regime.table(), el1: ran(Level::El1, regime), el0: ran(Level::El0, regime), exits, reasons }
         };
         Run {
-            el2: ran(Level::El2, World::BARE),
-            host_el0: ran(Level::HostEl0, World::BARE),
-            worlds: worlds.into_iter().map(summary).collect(),
+            el2: ran(Level::El2, Regime::BARE),
+            host_el0: ran(Level::HostEl0, Regime::BARE),
+            regimes: regimes.into_iter().map(summary).collect(),
         }
     }
 }
@@ -294,12 +294,12 @@ impl Account {
 mod tests {
     use super::*;
 
-    const GUEST: World = World::new(1, 0x4_4001_0000);
-    const HOST: World = World::new(0, 0);
+    const GUEST: Regime = Regime::new(1, 0x4_4001_0000);
+    const HOST: Regime = Regime::new(0, 0);
     const HVC: u64 = 0x16 << 26 | 1 << 25;
 
-    fn run(account: &mut Account, level: Level, world: World, counts: [u32; KINDS]) {
-        account.tally(Place { level, world }).add(&counts);
+    fn run(account: &mut Account, level: Level, regime: Regime, counts: [u32; KINDS]) {
+        account.tally(Place { level, regime }).add(&counts);
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         let line = serde_json::to_string(&Line::Section(section)).unwrap();
         assert!(line.starts_with("{\"section\":{\"guest\":{\"instructions\":12,"), "{line}");
         let all = account.run();
-        assert_eq!(all.worlds.len(), 2);
+        assert_eq!(all.regimes.len(), 2);
         assert_eq!(all.el2.instructions, 1099);
         assert_eq!(all.host_el0.instructions, 2);
         assert!(serde_json::to_string(&Line::Run(all)).unwrap().starts_with("{\"run\":{\"el2\":"));
@@ -352,9 +352,9 @@ mod tests {
     #[test]
     fn a_world_is_its_second_stage() {
         // Another VMID and CnP: the same VM.
-        assert_eq!(World::new(1, 5 << 48 | 0x8000_0001), World::new(1 << 27 | 1, 6 << 48 | 0x8000_0000));
-        assert_ne!(World::new(1, 0x8000_0000), World::new(1, 0x9000_0000));
-        assert_eq!(World::new(0, 0x8000_0000), World::BARE);
+        assert_eq!(Regime::new(1, 5 << 48 | 0x8000_0001), Regime::new(1 << 27 | 1, 6 << 48 | 0x8000_0000));
+        assert_ne!(Regime::new(1, 0x8000_0000), Regime::new(1, 0x9000_0000));
+        assert_eq!(Regime::new(0, 0x8000_0000), Regime::BARE);
     }
 
     #[test]

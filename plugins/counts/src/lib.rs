@@ -18,8 +18,8 @@ mod decode;
 mod plugin;
 #[cfg(not(test))]
 mod qemu;
+mod regime;
 mod sharing;
-mod world;
 
 /// `HINT #126`: a section begins. Unallocated hints have no effect, and never trap.
 pub const BEGIN: u32 = hint(126);

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::account::{Account, Level, Line, Place, Reason, Tally};
 use crate::decode::{self, KINDS};
 use crate::qemu::{self, Block, Id, Info, Register};
+use crate::regime::Regime;
 use crate::sharing::Sharing;
-use crate::world::World;
 use crate::{BEGIN, END};
 
 /// Version of the interface that the plugin requires.
@@ -200,14 +200,14 @@ extern "C" fn on_status(_: c_uint, number: &'static usize) {
     }
 }
 
-/// Counts an event at EL2 for the world whose second stage is loaded.
-fn with_sharing(count: impl FnOnce(&mut Sharing, World)) {
+/// Counts an event at EL2 for the regime whose second stage is loaded.
+fn with_sharing(count: impl FnOnce(&mut Sharing, Regime)) {
     let Some(plugin) = PLUGIN.get() else { return };
     let vttbr = plugin.registers.get().and_then(|registers| registers.el2.as_ref()?.vttbr.read());
     let Some(vttbr) = vttbr else { return plugin.error(UNREADABLE) };
-    // At EL2 of a host with VHE, HCR_EL2.VM is clear; VTTBR_EL2 is still the loaded world's.
+    // At EL2 of a host with VHE, HCR_EL2.VM is clear; VTTBR_EL2 is still the loaded regime's.
     if let Some(sharing) = &mut plugin.state().account.sharing {
-        count(sharing, World::new(1, vttbr));
+        count(sharing, Regime::new(1, vttbr));
     }
 }
 
@@ -222,14 +222,14 @@ extern "C" fn on_vector(_: c_uint, vector: &'static u64) {
     let Some((hcr, vttbr, esr, hpfar)) = values() else { return plugin.error(UNREADABLE) };
     // From the host's own EL0, such as a system call.
     if hcr & HCR_TGE == 0 {
-        plugin.state().account.exit(World::new(hcr, vttbr), Reason::new(*vector, esr, hpfar));
+        plugin.state().account.exit(Regime::new(hcr, vttbr), Reason::new(*vector, esr, hpfar));
     }
 }
 
 extern "C" fn on_begin(_: c_uint, (): &'static ()) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
-    let result = plugin.state().account.begin(place.world);
+    let result = plugin.state().account.begin(place.regime);
     if let Err(sentence) = result {
         plugin.error(&sentence);
     }
@@ -238,7 +238,7 @@ extern "C" fn on_begin(_: c_uint, (): &'static ()) {
 extern "C" fn on_end(_: c_uint, (): &'static ()) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
-    let result = plugin.state().account.end(place.world);
+    let result = plugin.state().account.end(place.regime);
     match result {
         Ok(section) => plugin.write(&Line::Section(section)),
         Err(sentence) => plugin.error(&sentence),
@@ -272,7 +272,7 @@ const UNREADABLE: &str = "this emulator's registers can't be read";
 const HCR_TGE: u64 = 1 << 27;
 
 impl Plugin {
-    /// Exception level and world of the current CPU.
+    /// Exception level and regime of the current CPU.
     fn place(&self) -> Option<Place> {
         let registers = self.registers.get()?;
         let (hcr, vttbr) = match &registers.el2 {
@@ -286,8 +286,8 @@ impl Plugin {
             0b0_0000..=0b0_0011 | 0b1_0000 => Level::El0,
             _ => Level::El1,
         };
-        let world = if matches!(level, Level::El1 | Level::El0) { World::new(hcr, vttbr) } else { World::BARE };
-        Some(Place { level, world })
+        let regime = if matches!(level, Level::El1 | Level::El0) { Regime::new(hcr, vttbr) } else { Regime::BARE };
+        Some(Place { level, regime })
     }
 
     /// Offset of the vector at this address, if exceptions from lower Exception levels enter there.

@@ -2,15 +2,15 @@
 
 /// System at EL1 and EL0: the table of the second stage of translation, if that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct World(Option<u64>);
+pub struct Regime(Option<u64>);
 
-impl World {
+impl Regime {
     /// Address of the second-stage table, if there is one.
     pub const fn table(self) -> Option<u64> {
         self.0
     }
 
-    /// Returns the world without a hypervisor.
+    /// Returns the regime without a hypervisor.
     pub const BARE: Self = Self(None);
 
     /// Decodes `HCR_EL2` and `VTTBR_EL2`. (VMID and CnP are ignored: the VMID can change during the VM's life.)

@@ -1,5 +1,5 @@
-//! Sharing between CPUs: counts at EL2 while a world's second stage is loaded, and its atomic writes to cache lines
-//! that EL2 also writes atomically with another world loaded.
+//! Sharing between CPUs: counts at EL2 while a regime's second stage is loaded, and its atomic writes to cache lines
+//! that EL2 also writes atomically with another regime loaded.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use crate::counts::Counts;
 use crate::decode::KINDS;
-use crate::world::World;
+use crate::regime::Regime;
 
 /// Bytes of a cache line, as a power of two.
 const LINE_SHIFT: u32 = 6;
 
-/// Counts at EL2 by the world whose second stage is loaded. A world with dedicated CPUs identifies those CPUs. The
+/// Counts at EL2 by the regime whose second stage is loaded. A regime with dedicated CPUs identifies those CPUs. The
 /// emulator does not: if one thread runs all CPUs, callbacks get the number of the CPU for which a block was
 /// translated.
 #[derive(Debug, Default, Clone)]
-pub struct Sharing(HashMap<World, Loaded>);
+pub struct Sharing(HashMap<Regime, Loaded>);
 
-/// Counts at EL2 while a world is loaded.
+/// Counts at EL2 while a regime is loaded.
 #[derive(Debug, Default, Clone)]
 struct Loaded {
     counts: [u64; KINDS],
@@ -34,7 +34,7 @@ pub struct Part {
     el2: Counts,
     /// Atomic writes: stores-exclusive, and instructions that load and store.
     atomics: u64,
-    /// Those to cache lines that were also written atomically with another world loaded in the section.
+    /// Those to cache lines that were also written atomically with another regime loaded in the section.
     shared: u64,
     /// Stores-exclusive that did not store.
     failed: u64,
@@ -44,35 +44,35 @@ pub struct Part {
 
 impl Sharing {
     /// Counts instructions at EL2.
-    pub fn ran(&mut self, loaded: World, counts: &[u32; KINDS]) {
+    pub fn ran(&mut self, loaded: Regime, counts: &[u32; KINDS]) {
         let sums = &mut self.0.entry(loaded).or_default().counts;
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
     }
 
     /// Counts an atomic write.
-    pub fn wrote(&mut self, loaded: World, address: u64) {
+    pub fn wrote(&mut self, loaded: Regime, address: u64) {
         *self.0.entry(loaded).or_default().lines.entry(address >> LINE_SHIFT).or_default() += 1;
     }
 
     /// Counts a failed store-exclusive.
-    pub fn failed(&mut self, loaded: World) {
+    pub fn failed(&mut self, loaded: Regime) {
         self.0.entry(loaded).or_default().failed += 1;
     }
 
     /// Counts a poll of a CPU that waits for another one.
-    pub fn spun(&mut self, loaded: World) {
+    pub fn spun(&mut self, loaded: Regime) {
         self.0.entry(loaded).or_default().spins += 1;
     }
 
-    /// Difference to `before`, on the CPUs that have this world loaded.
-    pub fn since(&self, before: &Self, guest: World) -> Part {
+    /// Difference to `before`, on the CPUs that have this regime loaded.
+    pub fn since(&self, before: &Self, guest: Regime) -> Part {
         let none = Loaded::default();
-        let of = |sharing: &'_ Self, world| sharing.0.get(&world).cloned().unwrap_or_default();
+        let of = |sharing: &'_ Self, regime| sharing.0.get(&regime).cloned().unwrap_or_default();
         let (now, then) = (self.0.get(&guest).unwrap_or(&none), of(before, guest));
         let more = |of: &Loaded, than: &Loaded, line: &u64| of.lines.get(line).unwrap_or(&0) - than.lines.get(line).unwrap_or(&0);
         let is_shared = |line: &u64| {
-            let mut others = self.0.iter().filter(|(world, _)| **world != guest);
-            others.any(|(world, other)| more(other, before.0.get(world).unwrap_or(&none), line) > 0)
+            let mut others = self.0.iter().filter(|(regime, _)| **regime != guest);
+            others.any(|(regime, other)| more(other, before.0.get(regime).unwrap_or(&none), line) > 0)
         };
         let writes = || now.lines.keys().map(|line| (line, more(now, &then, line)));
         Part {
@@ -89,8 +89,8 @@ impl Sharing {
 mod tests {
     use super::*;
 
-    const GUEST: World = World::new(1, 0x1000);
-    const OTHER: World = World::new(1, 0x2000);
+    const GUEST: Regime = Regime::new(1, 0x1000);
+    const OTHER: Regime = Regime::new(1, 0x2000);
 
     #[test]
     fn a_line_is_shared_if_both_write_it_in_the_section() {

@@ -66,13 +66,13 @@ impl Counts {
         let mut exits: BTreeMap<String, u64> = BTreeMap::new();
         let mut hypervisor = run.el2.instructions + run.host_el0.instructions;
         let mut instructions = hypervisor;
-        for world in &run.worlds {
-            instructions += world.el1.instructions + world.el0.instructions;
-            if world.table.is_none() {
-                hypervisor += world.el1.instructions + world.el0.instructions;
+        for regime in &run.regimes {
+            instructions += regime.el1.instructions + regime.el0.instructions;
+            if regime.table.is_none() {
+                hypervisor += regime.el1.instructions + regime.el0.instructions;
                 continue;
             }
-            for (reason, count) in &world.reasons {
+            for (reason, count) in &regime.reasons {
                 *exits.entry(named(reason)).or_default() += count;
             }
         }

@@ -10,9 +10,9 @@ pub const ENLIGHTENED: &str = "kvm-enlightened";
 pub const L1S: [&str; 2] = [KVM, ENLIGHTENED];
 
 /// A read of a page that L1's EPT maps, and Stile's shadow of it does not.
-pub const EPT_VIOLATION: Operation = Operation { name: "ept_violation", needs: Needs::One, aim: Some(2000) };
+pub const EPT_VIOLATION: Operation = Operation { name: "ept_violation", needs: Needs::One, target: Some(2000) };
 /// L1's tick while L2 runs.
-const HOST_INTERRUPT: Operation = Operation { name: "host_interrupt", needs: Needs::One, aim: None };
+const HOST_INTERRUPT: Operation = Operation { name: "host_interrupt", needs: Needs::One, target: None };
 
 /// Operations of the probe that are measured in L2, with their maximum numbers of instructions, in the order of the
 /// tables.
@@ -29,7 +29,8 @@ const CHOSEN: [(&str, Option<u32>); 8] = [
 
 /// All of them, in the order of the tables.
 pub fn all() -> Vec<Operation> {
-    let find = |&(name, aim): &(&str, _)| X86_64.iter().find(|operation| operation.name == name).map(|found| Operation { aim, ..*found });
+    let find =
+        |&(name, target): &(&str, _)| X86_64.iter().find(|operation| operation.name == name).map(|found| Operation { target, ..*found });
     CHOSEN.iter().filter_map(find).chain([HOST_INTERRUPT, EPT_VIOLATION]).collect()
 }
 

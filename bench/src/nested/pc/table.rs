@@ -27,17 +27,17 @@ pub fn by_l1(figures: &[Figure]) -> [Vec<Figure>; 2] {
 }
 
 /// The most instructions that an operation should take.
-fn aim(figure: &Figure) -> Option<u32> {
+fn target(figure: &Figure) -> Option<u32> {
     match (figure.l1.as_str(), figure.operation.as_str()) {
         (ENLIGHTENED, "cpuid") => Some(2500),
         (ENLIGHTENED, _) => None,
-        (_, name) => operations::all().iter().find(|operation| operation.name == name)?.aim,
+        (_, name) => operations::all().iter().find(|operation| operation.name == name)?.target,
     }
 }
 
 /// A row for each operation.
 pub fn costs(figures: &[Figure]) -> Vec<Vec<String>> {
-    let heading = ["operation of L2", "instructions", "in Stile", "exits", "VMREAD", "VMWRITE", "WRMSR", "aim"].map(str::to_owned);
+    let heading = ["operation of L2", "instructions", "in Stile", "exits", "VMREAD", "VMWRITE", "WRMSR", "target"].map(str::to_owned);
     let row = |figure: &Figure| {
         vec![
             figure.operation.clone(),
@@ -47,7 +47,7 @@ pub fn costs(figures: &[Figure]) -> Vec<Vec<String>> {
             number(figure.vmx.vmcs_reads),
             number(figure.vmx.vmcs_writes),
             number(figure.vmx.msr_writes),
-            aim(figure).map_or(String::new(), |aim| number(aim.into())),
+            target(figure).map_or(String::new(), |target| number(target.into())),
         ]
     };
     [heading.to_vec()].into_iter().chain(figures.iter().map(row)).collect()
