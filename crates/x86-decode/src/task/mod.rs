@@ -13,6 +13,7 @@ mod tss;
 
 use crate::descriptor::{BUSY_ENTRY, Descriptor};
 use crate::selector;
+use crate::stack::RSP;
 use crate::{Control, Fault, SegmentName, SelectorName, SystemSegment, TableName, Vcpu, Width};
 use tss::{LARGEST, LINK, Layout, WORDS};
 
@@ -237,7 +238,6 @@ pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault>
 
 /// Pushes the error code, and checks the first instruction's address. Returns whether the TSS's T flag requests a debug exception.
 pub fn begin(machine: &mut impl Tasks, task: &Task, request: &Request) -> Result<bool, Fault> {
-    const RSP: u8 = 4;
     if let Some(code) = request.error_code {
         let stack = machine.segment(SegmentName::Ss);
         let (width, pointer_width) =
