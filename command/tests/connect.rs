@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Sandbox, end, line};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
-use stile_wire::{Channel, Decoder, Event, Item};
+use stile_wire::{Action, Answer, Channel, Command, Decoder, Encoder, Event, Item, VmState};
 
 /// Opens a pseudo-terminal. Returns the board's end, and the path of the command's end.
 fn board() -> (File, PathBuf) {
@@ -111,4 +111,56 @@ fn vms_that_a_board_may_not_have_are_not_mentioned() {
     assert!(notes.contains("time-out") && !notes.contains("vm100"), "{notes}");
     let output = sandbox.stile(&["connect", &path.to_string_lossy(), "--baud", "0"]).output().expect("it runs");
     assert_eq!(end(&output).0, 2);
+}
+
+/// A pause, an answer to it, and the message that it is complete are lost. Each is sent again, and the pause is carried out once.
+#[test]
+fn a_change_of_a_vms_state_survives_a_line_that_loses_messages() {
+    let sandbox = Sandbox::new(b"");
+    let (mut board, path) = board();
+    let device = File::open(&path).expect("a device");
+    fs::write(sandbox.path("machine.toml"), "[[vm]]\nname = \"web\"\nkernel = \"debian\"\n").expect("a file");
+    let words = ["connect", &path.to_string_lossy(), "machine.toml", "--name", "board", "--timeout", "120"];
+    let mut child = sandbox.stile(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for_raw(&device, &mut child);
+
+    let mut encoder = Encoder::new();
+    let mut say = |board: &mut File, event: &Event| {
+        let mut bytes = Vec::new();
+        encoder.event(event, &mut |byte| bytes.push(byte));
+        board.write_all(&bytes).expect("the command reads");
+    };
+    say(&mut board, &Event::Vm { vm: 0, state: VmState::Started });
+
+    let start = Instant::now();
+    while !sandbox.path("stile/board.sock").exists() && start.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pause = sandbox.stile(&["pause", "board/web"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let (mut decoder, mut asked, mut told) = (Decoder::new(), Vec::new(), false);
+    while !told {
+        let mut byte = [0];
+        board.read_exact(&mut byte).expect("the command writes");
+        match decoder.push(byte[0]).and_then(|item| item.command()) {
+            Some(Ok(Command::Control { tag, vm: 0, action: Action::Pause })) => {
+                asked.push(tag);
+                if asked.len() == 3 {
+                    say(&mut board, &Event::Answer { tag, answer: Answer::Done });
+                }
+            }
+            // Those before the pause are for the state that is known.
+            Some(Ok(Command::State { vm: 0 })) if asked.len() == 3 => {
+                told = true;
+                say(&mut board, &Event::Vm { vm: 0, state: VmState::Paused });
+            }
+            Some(Ok(Command::State { vm: 0 })) => say(&mut board, &Event::Vm { vm: 0, state: VmState::Started }),
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+    }
+    let output = pause.wait_with_output().expect("it ends");
+    assert_eq!(end(&output).0, 0, "{output:?}");
+    assert!(asked.len() == 3 && asked.iter().all(|tag| *tag == asked[0]), "{asked:?}");
+    say(&mut board, &Event::End { status: 0 });
+    child.wait_with_output().expect("it ends");
 }

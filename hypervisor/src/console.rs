@@ -168,6 +168,13 @@ pub fn event(event: &Event) {
     }
 }
 
+/// Sends the last [`Event::Vm`] of a VM again.
+pub fn repeat_state(vm: usize) {
+    let mut console = CONSOLE.lock();
+    console.transmitter.repeat_state(vm);
+    console.drain();
+}
+
 /// Sends the operator a line of text.
 struct Sentence(heapless::Vec<u8, { Text::MOST }>);
 

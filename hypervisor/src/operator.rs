@@ -1,6 +1,7 @@
 //! Input of the console: bytes for guests, and requests of the operator. The CPU that receives a request executes and answers it.
 
-use stile_wire::{Action, Answer, Command, Event};
+use stile_lock::TicketLock;
+use stile_wire::{Action, Answer, Answered, Command, Event};
 
 use crate::arch::Arch;
 use crate::arch::contract::Platform;
@@ -9,6 +10,9 @@ use crate::device::Line;
 use crate::vm::Vm;
 use crate::vm::power::{self, End};
 use crate::{console, report, sample, snapshot, trace, upload, vm, watch, window};
+
+/// The last changes of VMs' states that were asked for.
+static ANSWERED: TicketLock<Answered> = TicketLock::new(Answered::new());
 
 /// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
 pub fn console_interrupt() {
@@ -41,6 +45,7 @@ fn take(input: Input) {
             }
         }
         Input::Command(Command::Control { tag, vm, action }) => control(tag, vm, action),
+        Input::Command(Command::State { vm }) => console::repeat_state(vm.into()),
         Input::Command(Command::Sample { tag, vm, vcpu }) => sample::request(tag, vm, vcpu),
         Input::Command(Command::SampleRows { tag, from }) => sample::send_rows(tag, from),
         Input::Command(Command::Upload { tag, vm, size, memory }) => upload::begin(tag, vm, size, memory),
@@ -73,9 +78,19 @@ fn take(input: Input) {
     }
 }
 
-/// Changes the state of a VM, and answers the request.
+/// Changes the state of a VM, and answers the request. One that is repeated, because it or its answer may have been lost, gets the answer
+/// that it had.
 fn control(tag: u32, number: u8, action: Action) {
-    let answer = match vm::get(usize::from(number)) {
+    let known = ANSWERED.lock().answer_to(tag);
+    let answer = known.unwrap_or_else(|| change(number, action));
+    if known.is_none() {
+        ANSWERED.lock().add(tag, answer);
+    }
+    console::event(&Event::Answer { tag, answer });
+}
+
+fn change(number: u8, action: Action) -> Answer {
+    match vm::get(usize::from(number)) {
         None => Answer::NoVm,
         Some(vm) => match action {
             Action::PowerButton if vm.power.is_held() => Answer::WrongState,
@@ -88,6 +103,5 @@ fn control(tag: u32, number: u8, action: Action) {
             Action::Resume => power::resume(vm),
             Action::Destroy => power::destroy(vm),
         },
-    };
-    console::event(&Event::Answer { tag, answer });
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use stile_wire::{Action, Answer, Command};
+use stile_wire::{Action, Answer};
 
 use super::budgets::WATCHER;
 use super::clients::{Attached, Control, describe, state_of};
 use super::leaving::Leaving;
+use super::outcome::Fate;
 use super::sampler::Step;
 use super::{Session, line};
 use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
@@ -35,6 +36,7 @@ impl Session<'_> {
             Request::Status => {
                 let status = self.status();
                 self.reply_to(id, |_| Reply::Status(status));
+                self.ask_states();
             }
             Request::Attach { vm } => match self.console_of(vm.as_deref()) {
                 Ok(console) => {
@@ -85,6 +87,7 @@ impl Session<'_> {
             Some((line, number)) => {
                 let state = state_of(self.lines[line].story.fates[usize::from(number)]);
                 self.reply_to(id, |_| Reply::State { vm, state });
+                self.ask_state(line, number);
             }
             None => self.refuse(id, self.no_vm(&vm)),
         }
@@ -104,12 +107,39 @@ impl Session<'_> {
 
     /// Passes it on without further conditions. Returns its tag; `None` if it is refused.
     pub(super) fn pass_on_control(&mut self, id: ClientId, name: &str, (line, vm): (usize, u8), action: Action) -> Option<u32> {
-        let tag = self.control.as_mut()?.waiting().add(line, id, name);
-        match tag {
-            Some(tag) => self.command_to(line, &Command::Control { tag, vm, action }),
-            None => self.refuse(id, "Stile has not answered many requests: wait, or see its log"),
+        let Some((tag, command)) = self.control.as_mut()?.waiting().add(Some(id), (line, vm), name, action, Instant::now()) else {
+            self.refuse(id, "Stile has not answered many requests: wait, or see its log");
+            return None;
+        };
+        self.command_to(line, &command);
+        Some(tag)
+    }
+
+    /// Repeats changes of VMs' states whose answers are late.
+    pub(super) fn control_again(&mut self) {
+        let late = self.control.as_mut().map(|control| control.waiting().repeat(Instant::now())).unwrap_or_default();
+        late.iter().for_each(|(line, command)| self.command_to(*line, command));
+        let left: Vec<_> = self.holds.iter().filter(|hold| hold.client.is_none()).map(|hold| hold.vm.clone()).collect();
+        for (line, vm) in left.iter().filter_map(|name| line::find(&self.lines, &self.names, name)).collect::<Vec<_>>() {
+            self.ask_state(line, vm);
         }
-        tag
+    }
+
+    /// Asks for the states of all VMs of which a message may have been lost.
+    fn ask_states(&mut self) {
+        for line in 0..self.lines.len() {
+            (0..self.lines[line].vms.len()).for_each(|vm| self.ask_state(line, vm as u8));
+        }
+    }
+
+    /// Asks for the state of a VM of which a message may have been lost: somebody waits for it to change. A VM that was destroyed stays so.
+    pub(super) fn ask_state(&mut self, line: usize, vm: u8) {
+        if self.lines[line].story.fates.get(usize::from(vm)).is_none_or(|fate| *fate == Fate::Destroyed) {
+            return;
+        }
+        if let Some(command) = self.control.as_mut().and_then(|control| control.waiting().ask_state(line, vm, Instant::now())) {
+            self.command_to(line, &command);
+        }
     }
 
     /// Takes the next step to a sample.
@@ -137,7 +167,7 @@ impl Session<'_> {
     pub(super) fn answered(&mut self, line: usize, tag: u32, answer: Answer) {
         self.answered_hold(line, tag, answer);
         let Some(control) = &mut self.control else { return };
-        let Some((id, vm)) = control.waiting().take(line, tag) else { return };
+        let Some((Some(id), vm)) = control.waiting().take(line, tag) else { return };
         match answer {
             Answer::Done => control.reply(id, Reply::Done),
             Answer::NoVm => control.refuse(id, format!("Stile knows no VM called {vm}: the configuration is another machine's")),

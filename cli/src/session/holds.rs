@@ -1,6 +1,8 @@
 //! Pauses that last as long as a client is connected: a pause for a snapshot must not outlive the command.
 
-use stile_wire::{Action, Answer, Command};
+use std::time::Instant;
+
+use stile_wire::{Action, Answer};
 
 use super::hold::Hold;
 use super::outcome::Fate;
@@ -64,8 +66,9 @@ impl Session<'_> {
 
     /// Sends a change that no client waits for.
     pub(super) fn send_unasked(&mut self, line: usize, vm: u8, action: Action) {
-        if let Some(tag) = self.control.as_mut().map(|control| control.waiting().tag()) {
-            self.command_to(line, &Command::Control { tag, vm, action });
+        let now = Instant::now();
+        if let Some((_, command)) = self.control.as_mut().and_then(|control| control.waiting().add(None, (line, vm), "", action, now)) {
+            self.command_to(line, &command);
         }
     }
 }

@@ -93,6 +93,9 @@ const GRACE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(20);
 const ACCOUNT: Duration = Duration::from_secs(120);
 
+/// Interval at which the state of a VM is looked at whose pause ends with a client that is gone.
+const HOLD: Duration = Duration::from_secs(1);
+
 /// Delay after the last output before a prompt is shown, and time limit for the emulator's last output.
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -397,14 +400,17 @@ impl Session<'_> {
             let abandon_at = self.abandonment.as_ref().map(|abandonment| abandonment.retry_at);
             let watch_at = self.budgets_due(now);
             let trace_at = self.tracer.due();
-            let until =
-                [deadline, grace, idle, self.sampler.retry_at(), retry_at, abandon_at, watch_at, trace_at].into_iter().flatten().min();
+            let control_at = self.control.as_mut().and_then(|control| control.waiting().repeat_at());
+            let hold_at = self.holds.iter().any(|hold| hold.client.is_none()).then(|| now + HOLD);
+            let repeats = [control_at, hold_at, self.sampler.retry_at(), retry_at, abandon_at];
+            let until = [deadline, grace, idle, watch_at, trace_at].into_iter().chain(repeats).flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
             }
             let again = self.sampler.retry(Instant::now());
             self.sampled(again);
+            self.control_again();
             self.upload_again();
             self.abandon_again();
             self.look_at_trace();

@@ -48,6 +48,19 @@ pub enum Fate {
 }
 
 impl Fate {
+    /// After this change.
+    const fn after(state: VmState) -> Self {
+        match state {
+            VmState::PoweredOff => Self::Off,
+            VmState::Crashed(crash) => Self::Crashed(crash),
+            VmState::Exited(status) => Self::Exited(status),
+            VmState::Reset => Self::Reset,
+            VmState::Started | VmState::Restarted(_) | VmState::Resumed => Self::Running,
+            VmState::Paused => Self::Paused,
+            VmState::Destroyed => Self::Destroyed,
+        }
+    }
+
     /// Whether the VM has ended.
     pub const fn is_over(self) -> bool {
         !matches!(self, Self::Waiting | Self::Running | Self::Paused)
@@ -73,21 +86,21 @@ impl Story {
         Self { fates: vec![Fate::default(); vms], ..Self::default() }
     }
 
+    /// Whether a message is of a state that its VM is known to be in: one that was sent again.
+    pub fn knows(&self, event: &Event) -> bool {
+        let Event::Vm { vm, state } = *event else { return false };
+        let vm = usize::from(vm);
+        let is_counted = |count: u32| self.restarts.get(&vm) == Some(&count);
+        self.fates.get(vm) == Some(&Fate::after(state)) && !matches!(state, VmState::Restarted(count) if !is_counted(count))
+    }
+
     /// Processes a message, and returns the index of the VM concerned.
     pub fn tell(&mut self, event: &Event) -> Option<usize> {
         match *event {
             Event::Vm { vm, state } => {
                 let vm = usize::from(vm);
                 let fate = self.fates.get_mut(vm)?;
-                *fate = match state {
-                    VmState::PoweredOff => Fate::Off,
-                    VmState::Crashed(crash) => Fate::Crashed(crash),
-                    VmState::Exited(status) => Fate::Exited(status),
-                    VmState::Reset => Fate::Reset,
-                    VmState::Started | VmState::Restarted(_) | VmState::Resumed => Fate::Running,
-                    VmState::Paused => Fate::Paused,
-                    VmState::Destroyed => Fate::Destroyed,
-                };
+                *fate = Fate::after(state);
                 match state {
                     VmState::Restarted(count) => drop(self.restarts.insert(vm, count)),
                     VmState::Destroyed => drop(self.restarts.remove(&vm)),
@@ -287,6 +300,19 @@ mod tests {
         assert_eq!(story.restarts, [(0, 2)].into());
         story.tell(&Event::Vm { vm: 0, state: VmState::Destroyed });
         assert!(story.fates == [Fate::Destroyed] && story.restarts.is_empty(), "the next VM of that number is another");
+    }
+
+    #[test]
+    fn a_state_that_is_sent_again_is_known() {
+        let mut story = story(&[Fate::Waiting], None);
+        let event = |state| Event::Vm { vm: 0, state };
+        for state in [VmState::Started, VmState::Restarted(1), VmState::Restarted(2), VmState::Paused, VmState::Exited(3)] {
+            assert!(!story.knows(&event(state)), "{state:?}");
+            story.tell(&event(state));
+            assert!(story.knows(&event(state)), "{state:?}");
+        }
+        assert!(!story.knows(&event(VmState::Exited(4))) && !story.knows(&Event::LedgerEnd));
+        assert!(!story.knows(&Event::Vm { vm: 9, state: VmState::Paused }));
     }
 
     #[test]

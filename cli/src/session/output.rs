@@ -91,6 +91,9 @@ impl Session<'_> {
             self.transferred(line, event);
             return Ok(());
         }
+        if self.lines[line].story.knows(event) {
+            return Ok(());
+        }
         self.logs.event(&self.lines[line].name, event, &self.lines[line].exits);
         self.lines[line].exits.take(event);
         if matches!(event, Event::LedgerEnd) && line == 0 && self.asked == Asked::Account {

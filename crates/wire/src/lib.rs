@@ -21,6 +21,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod answered;
 mod channel;
 mod decode;
 mod encode;
@@ -32,6 +33,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
+pub use answered::Answered;
 pub use channel::{Channel, MAX_CHANNELS};
 pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};

@@ -219,7 +219,7 @@ pub enum Command {
     Panic,
     /// Change the state of a virtual machine: answered by [`Event::Answer`]. [`Event::Vm`] follows when the state has changed.
     Control {
-        /// Returned with the answer.
+        /// Returned with the answer. A request that is repeated has the same tag: it is carried out once, and answered each time.
         tag: u32,
         /// The virtual machine's number, from 0. Untrusted input.
         vm: u8,
@@ -390,6 +390,11 @@ pub enum Command {
         tag: u32,
         /// The tag of [`Command::Upload`].
         upload: u32,
+    },
+    /// Send the last [`Event::Vm`] of a virtual machine again, which may have been lost.
+    State {
+        /// Its number, from 0. Untrusted input.
+        vm: u8,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use heapless::Deque;
+use heapless::{Deque, Vec};
 
 use crate::{Channel, Encoder, Event, MAX_FRAME, VmState, frame};
 
@@ -45,6 +45,8 @@ pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     rings: [Deque<u8, RING>; VMS],
     /// Each VM's changes of state, oldest first.
     changes: [Deque<Change, CHANGES>; VMS],
+    /// The last of them of each VM, also once it is sent; empty before the first.
+    last: [Vec<VmState, 1>; VMS],
     /// VMs with bytes or changes of state to send: bit n is VM n.
     waiting: u128,
     /// Bytes that each VM has written, and those of them that were encoded. They wrap.
@@ -110,6 +112,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             begun: false,
             rings: [const { Deque::new() }; VMS],
             changes: [const { Deque::new() }; VMS],
+            last: [const { Vec::new() }; VMS],
             waiting: 0,
             written: [0; VMS],
             encoded_of: [0; VMS],
@@ -128,9 +131,19 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             && usize::from(vm) < VMS
         {
             self.change(usize::from(vm), state);
+            self.last[usize::from(vm)] = core::iter::once(state).collect();
             return Ok(());
         }
         self.message(event)
+    }
+
+    /// Sends the last change of a VM's state again, unless it is still to be sent.
+    pub fn repeat_state(&mut self, vm: usize) {
+        if let Some(&state) = self.last.get(vm).and_then(|last| last.first())
+            && self.changes[vm].is_empty()
+        {
+            self.change(vm, state);
+        }
     }
 
     fn message(&mut self, event: &Event) -> Result<(), Full> {

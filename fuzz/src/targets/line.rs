@@ -72,6 +72,7 @@ fn commands() -> Vec<Vec<u8>> {
         Command::Shutdown,
         Command::Panic,
         Command::Control { tag: 1, vm: 0, action: Action::Destroy },
+        Command::State { vm: 255 },
         Command::Sample { tag: 1, vm: 0, vcpu: 255 },
         Command::SampleRows { tag: 1, from: u16::MAX },
         Command::Upload { tag: 2, vm: 200, size: u32::MAX, memory: u64::MAX },

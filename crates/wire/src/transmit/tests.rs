@@ -221,6 +221,32 @@ fn the_last_state_of_a_vm_arrives() {
     assert_eq!(read(&line).events, arrived.map(|state| Event::Vm { vm: 0, state }));
 }
 
+/// A state that was lost is sent again: after the VM's bytes, and once if it is still to be sent.
+#[test]
+fn a_state_is_sent_again_on_request() {
+    let mut transmitter = Small::new();
+    let sent = |transmitter: &mut Small| {
+        let mut line = Vec::new();
+        transmitter.drain(usize::MAX, |byte| {
+            line.push(byte);
+            true
+        });
+        read(&line).events
+    };
+    transmitter.repeat_state(0);
+    transmitter.repeat_state(usize::MAX);
+    assert_eq!(sent(&mut transmitter), [], "it has no state yet");
+    let event = |state| Event::Vm { vm: 0, state };
+    for state in [VmState::Paused, VmState::Resumed] {
+        assert_eq!(transmitter.event(&event(state)), Ok(()));
+    }
+    transmitter.repeat_state(0);
+    transmitter.repeat_state(1);
+    assert_eq!(sent(&mut transmitter), [event(VmState::Paused), event(VmState::Resumed)]);
+    (0..2).for_each(|_| transmitter.repeat_state(0));
+    assert_eq!(sent(&mut transmitter), [event(VmState::Resumed)]);
+}
+
 #[test]
 fn a_turn_ends_with_a_line() {
     let mut transmitter = Transmitter::<2, 2048, 1600>::new();
