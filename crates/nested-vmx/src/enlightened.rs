@@ -12,7 +12,7 @@ pub use layout::{INFORMATION, LAYOUT, Place, load, store_guest, store_informatio
 pub use region::Region;
 
 use crate::capability::{Allowed, Capabilities};
-use crate::controls::{exit, pin, secondary};
+use crate::controls::{entry, exit, pin, secondary};
 use crate::field::Field;
 use crate::vmcs12::Vmcs12;
 
@@ -38,6 +38,21 @@ pub mod assist {
 pub fn activate(vmcs: &mut Vmcs12, region: &impl Region) {
     *vmcs = Vmcs12::new();
     load(vmcs, region, clean::NONE);
+}
+
+/// Loads the active enlightened VMCS again, with L1's clean fields.
+///
+/// An exit from IA-32e mode leaves the PDPTEs undefined (SDM, "Saving Non-Register State") and need not save them, so that
+/// the processor's VMCS may have others than `vmcs`. All four count as changed when L1 clears "IA-32e mode guest".
+#[inline(always)]
+pub fn reload(vmcs: &mut Vmcs12, region: &impl Region, clean: u32) {
+    const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
+    let is_long = |vmcs: &Vmcs12| vmcs.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST != 0;
+    let was_long = is_long(vmcs);
+    load(vmcs, region, clean);
+    if was_long && !is_long(vmcs) {
+        vmcs.touch_fields(&PDPTES);
+    }
 }
 
 /// The capabilities offered to an L1 whose VMCSs may be enlightened: without the controls whose fields the layout lacks.

@@ -205,6 +205,14 @@ impl Vmcs12 {
         self.groups = Groups::ALL;
     }
 
+    /// Marks some fields as changed: the VMCS that mirrored them may have other values.
+    pub fn touch_fields(&mut self, fields: &[Field]) {
+        for slot in fields.iter().filter_map(|field| field.slot()) {
+            self.changed.insert(slot);
+            self.groups = self.groups.union(FIELDS.get(slot).map_or(Groups::NONE, |row| row.group.alone()));
+        }
+    }
+
     /// A field and its value, by slot.
     #[inline(always)]
     pub fn by_slot(&self, slot: usize) -> Option<(Field, u64)> {

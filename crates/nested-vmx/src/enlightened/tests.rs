@@ -153,6 +153,28 @@ fn a_group_that_is_clean_is_not_read() {
     }
 }
 
+/// L1 makes L2 leave IA-32e mode, with PDPTEs equal to those of its last entry with PAE paging: L2 has had others since.
+#[test]
+fn pdptes_are_loaded_after_ia32e_mode() {
+    const IA32E_GUEST: u64 = 1 << 9;
+    let pdptes = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
+    let changed_by = |before: u64, after: u64| {
+        let mut vmcs = Vmcs12::new();
+        vmcs.set(Field::ENTRY_CONTROLS, before);
+        let page = Page::of(&vmcs);
+        vmcs.take_changes();
+        page.write(place(Field::ENTRY_CONTROLS).expect("of the layout").offset, Width::Bits32, after);
+        reload(&mut vmcs, &page, clean::ALL & !clean::ENTRY);
+        let has_group = vmcs.changed_groups().intersects(crate::Group::Pdptes.alone());
+        let changes: Vec<_> = vmcs.take_changes().slots().map(|slot| FIELDS[slot].field).collect();
+        let all = pdptes.iter().all(|field| changes.contains(field));
+        assert!(all == has_group && all == pdptes.iter().any(|field| changes.contains(field)));
+        all
+    };
+    assert!(changed_by(IA32E_GUEST, 0));
+    assert!(!changed_by(0, IA32E_GUEST) && !changed_by(IA32E_GUEST, IA32E_GUEST) && !changed_by(0, 0));
+}
+
 #[test]
 fn exits_store_what_l1_reads() {
     let mut vmcs = Vmcs12::new();

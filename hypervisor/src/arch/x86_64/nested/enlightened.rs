@@ -65,7 +65,7 @@ impl GuestVmx {
         if let Some(vmcs) = self.enlightened.filter(|vmcs| vmcs.address == address) {
             let page = Page::in_machine(vmcs.page);
             let clean = page.read_at(CLEAN_OFFSET, Access::Dword) as u32;
-            enlightened::load(&mut self.vmcs12, &page, clean);
+            enlightened::reload(&mut self.vmcs12, &page, clean);
         } else if !self.activate_enlightened(cpu, address) {
             return false;
         }
