@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::Mac;
+use crate::{Identity, Mac};
 
 /// The accepted forms.
-const EXPECTED: &str = "expected block=FILE, block=FILE,readonly or net=BRIDGE,mac=ADDRESS";
+const EXPECTED: &str = "expected block=FILE, block=FILE,readonly, net=BRIDGE,mac=ADDRESS or net=BRIDGE,mac=ADDRESS,ip=ADDRESS";
 
 /// A device to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub enum DeviceArgument {
     Net {
         /// The bridge that it is a port of.
         bridge: String,
-        /// The client's address.
-        mac: Mac,
+        /// The client's addresses.
+        identity: Identity,
     },
 }
 
-/// Reads an argument `block=FILE`, `block=FILE,readonly` or `net=BRIDGE,mac=ADDRESS`.
+/// Reads an argument `block=FILE`, `block=FILE,readonly`, `net=BRIDGE,mac=ADDRESS` or `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
@@ -45,8 +45,13 @@ fn block(file: &str) -> Option<DeviceArgument> {
 }
 
 fn net(card: &str) -> Option<DeviceArgument> {
-    let (bridge, mac) = card.split_once(",mac=")?;
-    (!bridge.is_empty()).then_some(DeviceArgument::Net { bridge: bridge.to_owned(), mac: address(mac)? })
+    let (bridge, addresses) = card.split_once(",mac=")?;
+    let (mac, ip) = match addresses.split_once(",ip=") {
+        Some((mac, ip)) => (mac, Some(ip.parse().ok()?)),
+        None => (addresses, None),
+    };
+    let identity = Identity { mac: address(mac)?, ip };
+    (!bridge.is_empty()).then(|| DeviceArgument::Net { bridge: bridge.to_owned(), identity })
 }
 
 /// Reads an individual Ethernet address: six bytes in hexadecimal digits.
@@ -66,10 +71,16 @@ mod tests {
         let disk = |file: &str, read_only| Ok(DeviceArgument::Block { file: file.into(), read_only });
         assert_eq!(parse("block=/dev/vda"), disk("/dev/vda", false));
         assert_eq!(parse("block=a,b,readonly"), disk("a,b", true));
-        let card = DeviceArgument::Net { bridge: "net0".into(), mac: [0x52, 0x54, 0, 0x73, 0x76, 0x0a] };
-        assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a"), Ok(card));
+        let card =
+            |ip| Ok(DeviceArgument::Net { bridge: "net0".into(), identity: Identity { mac: [0x52, 0x54, 0, 0x73, 0x76, 0x0a], ip } });
+        assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a"), card(None));
+        assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a,ip=10.0.2.15"), card(Some([10, 0, 2, 15].into())));
         let wrong = ["", "block=", "block=,readonly", "/dev/vda", "net=net0", "net=,mac=52:54:00:00:00:00", "net=a,mac=52:54:00:00:00"];
-        for wrong in wrong.into_iter().chain(["net=a,mac=01:00:5e:00:00:00", "net=a,mac=52:54:00:00:00:00:00"]) {
+        for wrong in wrong.into_iter().chain([
+            "net=a,mac=01:00:5e:00:00:00",
+            "net=a,mac=52:54:00:00:00:00,ip=10.0.2",
+            "net=a,mac=52:54:00:00:00:00:00",
+        ]) {
             assert!(parse(wrong).unwrap_err().contains("expected block=FILE"), "{wrong}");
         }
     }

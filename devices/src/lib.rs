@@ -7,11 +7,13 @@
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
 //! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver
-//! sends in nothing.
+//! sends, or in another client's name ([`Identity`]), in nothing.
 
 mod arguments;
 mod device;
 mod disk;
+mod frame;
+mod identity;
 mod network;
 pub mod sandbox;
 mod server;
@@ -21,6 +23,8 @@ mod tap;
 pub use arguments::{DeviceArgument, parse};
 pub use device::{Device, Page};
 pub use disk::{Disk, QUEUE_SIZE, SECTOR};
-pub use network::{HEADER, Mac, Network, Port};
+pub use frame::{HEADER, Mac};
+pub use identity::Identity;
+pub use network::{Network, Port};
 pub use server::{Backend, Progress, Registers, Server};
 pub use tap::Tap;

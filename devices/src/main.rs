@@ -46,9 +46,9 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
             let disk = Disk::open(&file, read_only).map_err(|error| format!("{}: {error}", file.display()))?;
             run(&device, supervisor, disk, |_| None).map_err(of_device)
         }
-        DeviceArgument::Net { bridge, mac } => {
+        DeviceArgument::Net { bridge, identity } => {
             let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
-            run(&device, supervisor, Network::new(tap, mac), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
+            run(&device, supervisor, Network::new(tap, identity), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
         }
     }
 }

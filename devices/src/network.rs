@@ -9,15 +9,10 @@ use virtio_bindings::virtio_net::{
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
+use crate::frame::{ETHERNET, HEADER};
+use crate::identity::Identity;
 use crate::server::{BATCH, Backend, Progress, use_buffers};
 
-/// An Ethernet address.
-pub type Mac = [u8; 6];
-
-/// Size of the header before each frame (section 5.1.6), in bytes.
-pub const HEADER: usize = 12;
-/// Destination, source and type of a frame.
-const ETHERNET: usize = 14;
 /// Maximum size of a frame with its header: a TCP segment of 64 KiB that the switch divides, with a VLAN tag.
 const MAX_FRAME: usize = HEADER + ETHERNET + 4 + (64 << 10);
 
@@ -39,7 +34,7 @@ pub trait Port {
 /// A network card.
 pub struct Network<P> {
     port: P,
-    mac: Mac,
+    identity: Identity,
     /// The driver accepts partial checksums.
     partial_checksums: bool,
     /// The driver offered a buffer for the next frame when the port had none.
@@ -49,9 +44,9 @@ pub struct Network<P> {
 }
 
 impl<P: Port> Network<P> {
-    /// A card with this address.
-    pub fn new(port: P, mac: Mac) -> Self {
-        Self { port, mac, partial_checksums: false, has_buffer: false, frame: vec![0; MAX_FRAME].into() }
+    /// A card of a client with these addresses.
+    pub fn new(port: P, identity: Identity) -> Self {
+        Self { port, identity, partial_checksums: false, has_buffer: false, frame: vec![0; MAX_FRAME].into() }
     }
 
     /// The port, if the next frame that it receives can be passed on. If not, the client's next interrupt comes first.
@@ -67,12 +62,10 @@ impl<P: Port> Network<P> {
         if io::Read::read_exact(&mut reader, frame).is_err() || length < HEADER + ETHERNET {
             return;
         }
-        let (header, ethernet) = frame.split_at_mut(HEADER);
         // Other bits are reserved (section 5.1.6.2).
-        header[0] &= VIRTIO_NET_HDR_F_NEEDS_CSUM as u8;
-        let is_known = [VIRTIO_NET_HDR_GSO_NONE, VIRTIO_NET_HDR_GSO_TCPV4, VIRTIO_NET_HDR_GSO_TCPV6].contains(&header[1].into());
-        // With another's address it would get the other's frames.
-        if is_known && ethernet[6..12] == self.mac {
+        frame[0] &= VIRTIO_NET_HDR_F_NEEDS_CSUM as u8;
+        let is_known = [VIRTIO_NET_HDR_GSO_NONE, VIRTIO_NET_HDR_GSO_TCPV4, VIRTIO_NET_HDR_GSO_TCPV6].contains(&frame[1].into());
+        if is_known && self.identity.may_send(frame) {
             self.port.send(frame);
         }
     }
@@ -136,7 +129,7 @@ impl<P: Port> Backend for Network<P> {
 
     /// The address, and the link's status (section 5.1.4).
     fn configuration(&self) -> Vec<(u64, u32)> {
-        let [a, b, c, d, e, f] = self.mac;
+        let [a, b, c, d, e, f] = self.identity.mac;
         vec![(0, u32::from_le_bytes([a, b, c, d])), (4, u32::from_le_bytes([e, f, VIRTIO_NET_S_LINK_UP as u8, 0]))]
     }
 

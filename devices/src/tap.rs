@@ -9,7 +9,8 @@ use rustix::fs::OFlags;
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use crate::network::{HEADER, Port};
+use crate::frame::HEADER;
+use crate::network::Port;
 
 /// Size of an interface's name, with the byte 0 at its end.
 const NAME: usize = 16;

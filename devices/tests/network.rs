@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use machine::{DATA, DESCRIPTORS, Machine, NEXT, RAM, RAM_SIZE, WRITABLE, available};
 use proptest::prelude::*;
-use stile_devices::{HEADER, Mac, Network, Port};
+use stile_devices::{HEADER, Identity, Mac, Network, Port};
 use stile_virtio::client;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -19,6 +19,7 @@ const SENT: usize = 1;
 const GUEST_CSUM: u32 = 1 << 1;
 
 const MAC: Mac = [0x52, 0x54, 0, 0x73, 0x76, 1];
+const CLIENT: Identity = Identity { mac: MAC, ip: None };
 const OTHER: Mac = [0x52, 0x54, 0, 0x73, 0x76, 2];
 
 /// A port of a switch whose other side is the test.
@@ -65,7 +66,7 @@ struct WithCard {
 impl WithCard {
     fn new(features: u32) -> Self {
         let wire = Wire::default();
-        Self { machine: Machine::new(NET, Network::new(wire.clone(), MAC), features), wire }
+        Self { machine: Machine::new(NET, Network::new(wire.clone(), CLIENT), features), wire }
     }
 
     /// Has the server take a frame, in two buffers, and returns it as the wire gets it.
@@ -181,7 +182,7 @@ fn the_next_server_goes_on() {
     let mut client = WithCard::new(0);
     assert!(client.works());
     client.offer(100);
-    client.machine.replace_server(Network::new(client.wire.clone(), MAC));
+    client.machine.replace_server(Network::new(client.wire.clone(), CLIENT));
     client.arrive(frame((0, 0), OTHER, b"again"));
     assert_eq!((client.machine.used(RECEIVED), &client.machine.bytes(DATA + 26, 5)[..]), (2, &b"again"[..]));
     assert!(client.works());

@@ -95,7 +95,11 @@ impl Devices {
                 let function = disks.next().unwrap_or_default();
                 format!(" block=/dev/$(ls /sys/bus/pci/devices/{function}/virtio*/block){option}")
             }
-            Device::Card { network } => format!(" net=net{network},mac={}", mac(number)),
+            Device::Card { network } => {
+                let place = self.cards(*network).position(|card| card == number).filter(|_| self.networks[*network].bridge.is_none());
+                let ip = place.map(|place| format!(",ip={}", address(place))).unwrap_or_default();
+                format!(" net=net{network},mac={}{ip}", mac(number))
+            }
         });
         format!("{uplinks}exec stile-devices{}", devices.collect::<String>())
     }
@@ -225,8 +229,9 @@ mod tests {
             Some(
                 "stile-uplink net0 0000:00:02.0 52:54:00:73:76:00 10.0.2.15 52:54:00:73:76:02 10.0.2.16 52:54:00:73:76:04 10.0.2.17; \
                  stile-uplink net1 0000:00:03.0; \
-                 exec stile-devices net=net0,mac=52:54:00:73:76:00 block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) \
-                 net=net0,mac=52:54:00:73:76:02 net=net1,mac=52:54:00:73:76:03 net=net0,mac=52:54:00:73:76:04"
+                 exec stile-devices net=net0,mac=52:54:00:73:76:00,ip=10.0.2.15 \
+                 block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) net=net0,mac=52:54:00:73:76:02,ip=10.0.2.16 \
+                 net=net1,mac=52:54:00:73:76:03 net=net0,mac=52:54:00:73:76:04,ip=10.0.2.17"
             )
         );
     }

@@ -85,12 +85,14 @@ fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, net: &str) -> Strin
     format!("[machine]\ncpus = 2\n\n{}{}", vm("a", up[0], &first), vm("b", up[1], &second))
 }
 
-/// Two VMs reach each other, and the emulator's network, by the service VM. Each has the address that is kept for it.
+/// Two VMs reach each other, and the emulator's network, by the service VM. Each has the address that is kept for it, and can't use the
+/// other's.
 fn network() -> Scenario {
-    let first = format!("{DHCP}; ping -c 2 10.0.2.2");
+    let other = "ip addr add 10.0.2.16/32 dev eth0; ping -c 3 -W 2 -I 10.0.2.16 10.0.2.2 || true; ip addr del 10.0.2.16/32 dev eth0";
+    let first = format!("{DHCP}; {other}; ping -c 2 10.0.2.2");
     let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "[[vm.net]]\nserved = true\n");
-    let output = ["2 packets received", "the same numbers", "the same numbers"].map(String::from).into();
-    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
+    let output = ["3 packets transmitted, 0 packets received", "2 packets received", "the same numbers", "the same numbers"];
+    let expect = Expect { output: output.map(String::from).into(), notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/network", "--exits") }
 }
 
