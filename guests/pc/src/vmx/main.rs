@@ -19,6 +19,7 @@ mod memory;
 mod nmis;
 mod pae;
 mod protected;
+mod replaced;
 mod reset;
 mod second;
 mod steps;
@@ -73,6 +74,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         strings::ALL,
         events::ALL,
         nmis::ALL,
+        replaced::ALL,
         steps::ALL,
         timer::ALL,
         memory::ALL,

@@ -19,7 +19,7 @@ const RESERVED: u64 = 1 << 1;
 const LARGE: u64 = 1 << 21;
 
 /// A VMCS of 32-bit code with PAE paging, which maps the first GiB where it is.
-fn fresh_with_pae(code: u64) {
+pub fn fresh_with_pae(code: u64) {
     const PRESENT_WRITABLE_LARGE: u64 = 0x83;
     clear(POINTERS);
     poke(POINTERS, 0, page(DIRECTORY) | PRESENT);
@@ -35,6 +35,12 @@ fn fresh_with_pae(code: u64) {
         (field::EXCEPTION_BITMAP, u32::MAX.into()),
     ];
     fields.into_iter().for_each(|(field, value)| set(field, value));
+}
+
+/// Gives user mode the memory that [`fresh_with_pae`] maps.
+pub fn let_user_in() {
+    const PRESENT_WRITABLE_USER_LARGE: u64 = 0x87;
+    (0..512).for_each(|word| poke(DIRECTORY, word, (word as u64) << 21 | PRESENT_WRITABLE_USER_LARGE));
 }
 
 /// Entries that load neither PAT nor debug registers, while exits save them: L2 inherits L1's. After one that fails, L1 reads what L2 had.

@@ -30,6 +30,8 @@ const WATCH: u32 = 1 << 4;
 const ACKNOWLEDGED: u32 = 1 << 5;
 const VECTOR: u32 = 0xff << VECTOR_SHIFT;
 const VECTOR_SHIFT: u32 = 8;
+/// The vCPU's VMX operation keeps an event of an L2 that an exception has replaced.
+const REPLACED: u32 = 1 << 6;
 /// INIT: powers off the vCPU, or resets the machine if it is the first one.
 const INIT: u32 = 1 << 3;
 
@@ -172,6 +174,16 @@ impl Events {
     fn take_acknowledged(&self) -> Option<u8> {
         let waiting = self.waiting.fetch_and(!(ACKNOWLEDGED | VECTOR), Ordering::AcqRel);
         (waiting & ACKNOWLEDGED != 0).then_some((waiting >> VECTOR_SHIFT) as u8)
+    }
+
+    /// Records whether the vCPU's VMX operation keeps an event of an L2 that an exception has replaced.
+    pub fn note_replaced(&self, is_kept: bool) {
+        if is_kept { self.raise(REPLACED) } else { self.clear(REPLACED) }
+    }
+
+    /// Whether the vCPU's VMX operation keeps an event of an L2 that an exception has replaced.
+    pub fn has_replaced(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) & REPLACED != 0
     }
 
     fn raise(&self, event: u32) {

@@ -118,7 +118,7 @@ fn resume(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if vmx.vmcs02().is_launched() { outcome } else { outcome.choosing_entry() }
 }
 
-/// Events that cause an exit from L2 to L1.
+/// Events that an entry to L2 must consider. Most cause an exit to L1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Init,
@@ -126,6 +126,8 @@ pub enum Event {
     /// Interrupt of its APIC, or of the 8259s.
     Interrupt,
     External,
+    /// One of L2's that an exception has replaced.
+    Replaced,
 }
 
 /// Pending event of L1, which is in L2, with VMCS01 current. `holds_nmis`: L2 blocks a pending NMI.
@@ -149,7 +151,10 @@ pub fn event_for_l1(cpu: &mut Cpu, holds_nmis: impl FnOnce(&mut Cpu) -> bool) ->
     } else {
         cpu.apic().pending().is_some()
     };
-    is_pending.then_some(Event::Interrupt)
+    if is_pending {
+        return Some(Event::Interrupt);
+    }
+    cpu.vcpu().arch.events.has_replaced().then_some(Event::Replaced)
 }
 
 /// Delivers L1's pending events, by an exit of L2 if L1 requested that; VMCS01 is current. Returns the outcome of
@@ -193,6 +198,10 @@ fn deliver(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) -> Taken {
     }
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {
+        Event::Replaced => {
+            vmx.deliver_replaced(cpu);
+            return Taken::Outcome(None);
+        }
         Event::Init => (true, basic::INIT),
         Event::Nmi => (pin & pin::NMIS != 0, basic::EXCEPTION),
         Event::Interrupt | Event::External => (pin & pin::EXTERNAL_INTERRUPTS != 0, EXTERNAL_INTERRUPT),
@@ -239,6 +248,7 @@ fn acknowledge(cpu: &mut Cpu, event: Event) -> u64 {
             vmcs::write(Field::ENTRY_INTERRUPTION, 0);
             VALID | NMI | 2
         }
+        Event::Replaced => 0,
         Event::External => VALID | u64::from(events::acknowledge_external(cpu)),
         Event::Interrupt => {
             let vector = if cpu.apic().is_pending() { cpu.apic().acknowledge() } else { None };
@@ -255,8 +265,8 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     vmx.enter_vmcs02(cpu);
     let free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let takes = match event {
-        // It always exits.
-        Event::Init => false,
+        // INIT always exits.
+        Event::Init | Event::Replaced => false,
         Event::Nmi => vmcs::read(Field::GUEST_INTERRUPTIBILITY) & BLOCKS_NMI == 0,
         Event::Interrupt | Event::External => window::can_interrupt(),
     };
@@ -272,14 +282,14 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     } else if event == Event::Nmi {
         // L1 has no NMI windows, which need NMI exiting.
         vmx.set_own_window(nmi_window(vmcs::read(Field::GUEST_INTERRUPTIBILITY), !free), true);
-    } else if event != Event::Init {
+    } else if !matches!(event, Event::Init | Event::Replaced) {
         vmx.set_own_window(primary::INTERRUPT_WINDOW, true);
     }
 }
 
 impl GuestVmx {
     /// Sets interrupt-window or NMI-window exiting of L2 for Stile. VMCS02 is current.
-    fn set_own_window(&mut self, window: u32, on: bool) {
+    pub fn set_own_window(&mut self, window: u32, on: bool) {
         let window = u64::from(window);
         let l1s = u64::from(self.primary12()) & window;
         let controls = vmcs::read(Field::PRIMARY_CONTROLS) & !window | l1s | if on { window } else { 0 };
@@ -301,8 +311,12 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
         return Outcome::again(row);
     }
     inject::block_nmis_if_iret(event);
+    let interrupted = inject::was_delivering().then(|| vmcs::read(Field::VECTORING));
     handler::side_effects(event);
     inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
+    if let Some(event) = interrupted {
+        vmx.put_back(cpu, event);
+    }
     resume_or_leave(cpu, vmx, row)
 }
 

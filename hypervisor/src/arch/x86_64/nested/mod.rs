@@ -25,6 +25,7 @@ mod msrs;
 mod operand;
 mod posted;
 mod raise;
+mod replaced;
 mod rows;
 mod second_stage;
 mod shadow_vmcs;

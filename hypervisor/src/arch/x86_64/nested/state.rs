@@ -68,6 +68,15 @@ pub struct Enlightened {
     pub page: u64,
 }
 
+/// An event that L1 has injected.
+#[derive(Clone, Copy)]
+pub struct Replaced {
+    /// L1's address of the VMCS.
+    pub vmcs: u64,
+    /// In the format of interruption-information fields.
+    pub event: u64,
+}
+
 /// VMX operation of a vCPU.
 pub struct GuestVmx {
     /// Address of the VMXON region, or [`NONE`].
@@ -88,6 +97,8 @@ pub struct GuestVmx {
     pub may_inject: bool,
     /// An exit of the monitor trap flag is pending, after an instruction that the exit being handled has completed.
     pub traps: bool,
+    /// Event of an L2 that an exception has replaced.
+    pub replaced: Option<Replaced>,
     /// L1's RFLAGS at the entry to L2, and [`NMI_WAS_BLOCKED`], for an entry that fails.
     pub l1_flags: u64,
     /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
@@ -124,6 +135,7 @@ impl GuestVmx {
             entering: None,
             may_inject: false,
             traps: false,
+            replaced: None,
             l1_flags: 0,
             unsaved: None,
             timer: None,
@@ -147,6 +159,7 @@ impl GuestVmx {
         self.in_l2 = false;
         self.entering = None;
         self.traps = false;
+        self.replaced = None;
         self.unsaved = None;
         self.timer = None;
         self.shadows.reset(&mut Frames);
@@ -208,6 +221,7 @@ impl GuestVmx {
             vmcs02.clear();
             vmcs02.forget();
         }
+        self.replaced.take_if(|replaced| replaced.vmcs == address);
     }
 
     /// The VMCS02 of the current VMCS.
