@@ -271,6 +271,15 @@ pub fn set_test_line(line: u8, high: bool) {
     unsafe { out8(0x2000 + u16::from(line), u8::from(high)) };
 }
 
+/// Raises and lowers a test's interrupt line by one instruction, which a hypervisor may complete before another CPU runs.
+pub fn pulse_test_line(line: u8) {
+    let levels = [1u8, 0];
+    // SAFETY: the lines are for tests, and the levels are read only.
+    unsafe {
+        asm!("rep outsb", in("dx") 0x2000 + u16::from(line), inout("rcx") levels.len() => _, inout("rsi") levels.as_ptr() => _, options(nostack))
+    };
+}
+
 pub fn timer_by_the_io_apic(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x51;
     mask_8259(0xff);

@@ -98,6 +98,7 @@ pub const ALL: &[Test] = &[
     ("others_send_nmis", On::Stile, smp::nmis_at_once),
     ("others_interrupt_exits", On::Any, smp::amid_exits),
     ("others_set_the_timer", On::Any, smp::timer_of_another),
+    ("others_lower_a_line", On::Stile, smp::fallen_line),
     ("others_disable_their_apics", On::Stile, smp::lowest_priority),
     ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
     ("aps_alternate", On::Stile, smp::turns),

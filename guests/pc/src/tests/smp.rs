@@ -396,6 +396,65 @@ pub fn timer_of_another(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A line of the 8259s that another CPU raises and lowers again does not end the HLT of the first one without an interrupt.
+pub fn fallen_line(_: u64) -> Result<(), &'static str> {
+    const LINE: u8 = 3;
+    const BASE: u8 = 0x50;
+    const VECTOR: u8 = BASE + LINE;
+    /// What the 8259 supplies if the line has fallen before the acknowledgement.
+    const SPURIOUS: u8 = BASE + 7;
+    const RESCUE: u8 = 0x5f;
+    const EXTERNAL: u32 = 7 << 8;
+    static MAIN: AtomicU32 = AtomicU32::new(0);
+    static WOKEN: AtomicU32 = AtomicU32::new(0);
+    static TOO_EARLY: AtomicU32 = AtomicU32::new(0);
+    let count = |vector: u8| COUNTS[usize::from(vector)].load(Ordering::SeqCst);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    super::deadline::stop_pit();
+    apic::enable();
+    apic::write(register::TIMER, apic::IO_MASKED);
+    apic::write(register::LINT0, EXTERNAL);
+    MAIN.store(apic::id(), Ordering::SeqCst);
+    WOKEN.store(0, Ordering::SeqCst);
+    TOO_EARLY.store(0, Ordering::SeqCst);
+    firmware::start_8259s(BASE);
+    firmware::mask_8259(!(1 << LINE));
+    // SAFETY: an end of interrupt, to the first 8259.
+    exception::handle(VECTOR, Some(|_| unsafe { out8(0x20, 0x20) }));
+    exception::handle(SPURIOUS, Some(|_| {}));
+    exception::handle(RESCUE, None);
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        for _ in 0..4 {
+            // The first CPU is in HLT by then.
+            pass(WHILE);
+            firmware::pulse_test_line(LINE);
+        }
+        pass(WHILE);
+        TOO_EARLY.store(WOKEN.load(Ordering::SeqCst), Ordering::SeqCst);
+        apic::send(MAIN.load(Ordering::SeqCst), command::ASSERT | u32::from(RESCUE));
+    });
+    // SAFETY: one of the interrupts ends the wait.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+    WOKEN.store(1, Ordering::SeqCst);
+    let ended = wait(|| DONE.load(Ordering::SeqCst) == cpus() - 1);
+    crate::machine::sti();
+    crate::machine::cli();
+    firmware::mask_8259(0xff);
+    apic::write(register::LINT0, apic::IO_MASKED);
+    let interrupts = count(VECTOR) + count(SPURIOUS);
+    exception::handle(VECTOR, None);
+    exception::handle(SPURIOUS, None);
+    check!(ended, "they do not end");
+    check!(exception::take(RESCUE) == 1, "the interrupt at the end does not come");
+    check!(TOO_EARLY.load(Ordering::SeqCst) == 0 || interrupts != 0, "HLT ends without an interrupt");
+    Ok(())
+}
+
 /// Lowest-priority delivery passes over an APIC that software has disabled.
 pub fn lowest_priority(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x55;

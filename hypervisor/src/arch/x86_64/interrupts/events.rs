@@ -372,16 +372,26 @@ fn pull_external(cpu: &mut Cpu) {
     if has_external(cpu) && window::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(acknowledge_external(cpu)));
     }
-    if has_external(cpu) {
+    if still_has_external(cpu) {
         window::exit_when_it_can(true);
-    } else if cpu.apic().passes_external() {
-        cpu.vcpu().arch.events.clear(EXTERNAL);
-        // Another CPU may have raised a line, and signalled that, since the check.
-        if has_external(cpu) {
-            cpu.vcpu().arch.events.raise(EXTERNAL);
-            window::exit_when_it_can(true);
-        }
     }
+}
+
+/// [`has_external`], which also ends the 8259s' signal if its line has fallen. While the local APIC masks it, the signal stays.
+fn still_has_external(cpu: &mut Cpu) -> bool {
+    if has_external(cpu) {
+        return true;
+    }
+    if !cpu.apic().passes_external() {
+        return false;
+    }
+    cpu.vcpu().arch.events.clear(EXTERNAL);
+    // Another CPU may have raised a line, and signalled that, since the check.
+    let has_again = has_external(cpu);
+    if has_again {
+        cpu.vcpu().arch.events.raise(EXTERNAL);
+    }
+    has_again
 }
 
 /// Whether the loaded vCPU, a VM's first one, has an interrupt of the 8259s to take.
@@ -408,20 +418,37 @@ pub fn blocks_nmis() -> bool {
     vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED != 0
 }
 
-/// Whether an event ends the HLT of a vCPU with this APIC, whose VMCS is current. An NMI does not while another one
-/// blocks it.
+/// Whether an event may end the HLT of a vCPU with this APIC, whose VMCS is current. An NMI does not while another one
+/// blocks it. The 8259s' line may have fallen since its signal: [`end_loaded_wait`] checks it.
 pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
     let waiting = events.waiting.load(Ordering::Acquire);
     let has_external = waiting & EXTERNAL != 0 && apic.passes_external() || waiting & ACKNOWLEDGED != 0;
-    waiting & NMIS != 0 && !blocks_nmis() || events.init() || has_external && interrupts_on
+    ends_any_wait(events) || has_external && interrupts_on
 }
 
-/// Whether an event ends the HLT of the loaded vCPU. A device's deadline that has changed is this CPU's from now on: it
-/// may be the only one.
+/// Whether an event ends a HLT with interrupts disabled, too.
+fn ends_any_wait(events: &Events) -> bool {
+    events.waiting.load(Ordering::Acquire) & NMIS != 0 && !blocks_nmis() || events.init()
+}
+
+/// Whether an event ends the HLT of the loaded vCPU. An interrupt of the 8259s that does is acknowledged: its line may fall
+/// before the entry. A device's deadline that has changed is this CPU's from now on: it may be the only one.
 #[cold]
 pub fn end_loaded_wait(cpu: &mut Cpu, interrupts_on: bool) -> bool {
     check_watch(cpu);
-    let vcpu = cpu.vcpu();
-    let apic = cpu.apic();
-    interrupts_on && apic.is_pending() || end_wait(&vcpu.arch.events, apic, interrupts_on)
+    let events = &cpu.vcpu().arch.events;
+    ends_any_wait(events) || interrupts_on && (cpu.apic().is_pending() || acknowledge_at_hlt(cpu))
+}
+
+/// Whether the loaded vCPU, in HLT with interrupts enabled, has an interrupt of the 8259s, which is acknowledged then.
+fn acknowledge_at_hlt(cpu: &mut Cpu) -> bool {
+    let events = &cpu.vcpu().arch.events;
+    let waiting = events.waiting.load(Ordering::Acquire);
+    if waiting & ACKNOWLEDGED == 0 {
+        if waiting & EXTERNAL == 0 || !still_has_external(cpu) {
+            return false;
+        }
+        events.put_back_external(acknowledge_external(cpu));
+    }
+    true
 }
