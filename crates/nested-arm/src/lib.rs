@@ -11,6 +11,7 @@
 //! - [`tlbi`]: L1's TLB maintenance
 //! - [`vgic`]: L1's list registers, loaded on the processor while L2 runs
 //! - [`at`]: L1's address translation instructions
+//! - [`serror`]: virtual SErrors of L1 and L2
 //!
 //! "Virtual" means as L1 sees it: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture
 //! Reference Manual for A-profile architecture*, DDI 0487; sections are cited by name.
@@ -25,6 +26,7 @@ pub mod forward;
 pub mod inject;
 pub mod layout;
 pub mod pauth;
+pub mod serror;
 pub mod shadow;
 pub mod tlbi;
 pub mod vgic;

@@ -7,8 +7,8 @@ use stile_sysreg::syndrome::Esr;
 
 use super::data_abort;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vcpu::loaded::Parts;
-use crate::arch::aarch64::vcpu::{inject, serror, traps};
 use crate::cpu::Outcome;
 
 /// Handles exception classes without a stub of their own (Arm ARM, ESR_EL2, EC).
@@ -53,16 +53,6 @@ fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
 pub(super) fn grant_keys(cpu: &mut Cpu) -> bool {
     let Parts { context, keys_trapped, .. } = cpu.parts();
     context.keys.grant(keys_trapped)
-}
-
-/// Handles a physical SError that was taken from a guest. It is this vCPU's: errors of earlier vCPUs were attributed
-/// when those were put ([`serror::put`]).
-#[unsafe(no_mangle)]
-extern "C" fn handle_serror(_cpu: &mut Cpu, esr: u64) -> Outcome {
-    if serror::needs_virtual_serror(esr) {
-        traps::inject_serror();
-    }
-    Outcome::again(reason::SERROR.other())
 }
 
 /// All physical interrupts are in group 1: an FIQ is spurious.

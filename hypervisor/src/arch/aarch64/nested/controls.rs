@@ -30,10 +30,10 @@ pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
 pub const EL1_TIMERS: u64 = 0b11 << 10;
 
-/// Stile's controls of every vCPU: constant, so that a switch does not recompute them.
+/// Stile's controls of every vCPU: constant but for VSE, so that a switch does not recompute them.
 #[derive(Clone, Copy)]
 pub struct Base {
-    /// HCR_EL2.
+    /// HCR_EL2, with VSE if a virtual SError of L1's own is pending.
     pub hcr: u64,
     /// CPTR_EL2.
     pub cptr: u64,

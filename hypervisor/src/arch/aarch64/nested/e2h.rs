@@ -70,6 +70,7 @@ impl Nested {
             self.write_plain(Plain::Ttbr0, Live::Ttbr0.read());
         }
         self.until_guest.may_adopt = false;
+        traps::note_serror(self);
         traps::load(self);
         write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
         isb();

@@ -7,7 +7,7 @@ use stile_nested_arm::pauth::Authenticated;
 use stile_sysreg::syndrome::Esr;
 
 use super::state::Nested;
-use super::{authenticate, debug, exception, switch};
+use super::{authenticate, debug, exception, serror, switch};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -45,6 +45,8 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
         Context::Guest => {
             if switch::enter_guest(cpu, nested) {
                 exception::take(cpu, nested, Kind::Irq, None, None);
+            } else if nested.has_own_serror() {
+                serror::take(cpu, nested);
             }
             rows::NESTED_ERET_GUEST
         }

@@ -10,7 +10,7 @@ use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
 
 use super::shadow::Unresolved;
 use super::state::{Nested, Regime};
-use super::{answer, exception, gic as guest_gic, timer_interrupts, timers};
+use super::{answer, exception, gic as guest_gic, serror, timer_interrupts, timers};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
@@ -91,6 +91,9 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
         exception::take(cpu, nested, Kind::Irq, None, None);
     } else {
         nested.stand_in_for_el2();
+        if nested.has_own_serror() {
+            serror::take(cpu, nested);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub mod nv_mode;
 pub mod regime;
 mod registers;
 mod restore;
+mod serror;
 mod shadow;
 pub mod shadows;
 pub mod state;

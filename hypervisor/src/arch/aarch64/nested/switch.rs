@@ -9,6 +9,9 @@ use crate::arch::aarch64::host::sysreg::isb;
 /// caller must inject before the guest's first instruction.
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     let vcpu = cpu.vcpu();
+    if nested.has_own_serror() {
+        traps::note_serror(nested);
+    }
     nested.restore_guest();
     nested.lazy_traps.update(&nested.page, || vcpu.vm().arch.masks());
     nested.regime = Regime::Guest;

@@ -1,6 +1,7 @@
 //! Trap controls of a vCPU with an EL2, in both of its regimes.
 
 use stile_nested_arm::forward::Virtual;
+use stile_nested_arm::serror::{Pending, VSE};
 use stile_nested_arm::vncr;
 
 use super::controls::{AT, E2H, EL1_TIMERS};
@@ -19,8 +20,6 @@ const ADDED: u64 = 1 << 2 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 <<
 const ALLOWED: u64 = 0b11 << 40;
 /// HCR_EL2.VF, VI, VSE: each takes effect if L1 has set FMO, IMO or AMO, three bits lower. Stile always sets them.
 const VIRTUAL: u64 = 0b111 << 6;
-/// HCR_EL2.VSE.
-const VSE: u64 = 1 << 8;
 
 /// CPTR_EL2 with E2H: ZEN, FPEN, SMEN, which disable traps when set.
 const CPTR_ENABLES: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24;
@@ -74,12 +73,20 @@ pub fn load(nested: &mut Nested) {
     }
 }
 
-/// Clears L1's HCR_EL2.VSE, the virtual SError for its guest, if the guest has taken it: the CPU's HCR_EL2 shows that. Called before
-/// that register is written.
-pub fn note_serror(nested: &Nested) {
-    let theirs = nested.page.get(vncr::HCR_EL2);
-    if nested.regime == Regime::Guest && theirs & theirs << 3 & VSE != 0 {
-        nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!(HCR_EL2) | !VSE));
+impl Nested {
+    /// Pending virtual SErrors. L1's own is in the base of HCR_EL2, so that a switch keeps it.
+    pub fn serrors(&self) -> Pending {
+        Pending { own: self.base.hcr & VSE, hcr: self.page.get(vncr::HCR_EL2) }
+    }
+}
+
+/// Ends pending virtual SErrors that were taken: the CPU's HCR_EL2 shows that. Called before that register is written.
+pub fn note_serror(nested: &mut Nested) {
+    let (pending, in_l2) = (nested.serrors(), nested.regime == Regime::Guest);
+    if pending.is_shown(in_l2) {
+        let Pending { own, hcr } = pending.remaining(in_l2, read_sysreg!(HCR_EL2));
+        nested.base.hcr = nested.base.hcr & !VSE | own;
+        nested.page.set(vncr::HCR_EL2, hcr);
     }
 }
 
@@ -99,7 +106,7 @@ pub fn clear_offset() {
     write_sysreg!(CNTVOFF_EL2, 0);
 }
 
-/// Restores the controls of other vCPUs, at put.
+/// Restores the controls of other vCPUs, at put. L1's own virtual SError stays in HCR_EL2.
 pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest {
         release(nested);
@@ -113,5 +120,5 @@ pub fn put(nested: &Nested) {
     }
     // The scheduler's traps of WFI and WFE belong to the CPU.
     let waiting = if nested.waiting_traps { traps::WAITING } else { 0 };
-    write_sysreg!(HCR_EL2, nested.base.hcr | waiting | read_sysreg!(HCR_EL2) & VSE);
+    write_sysreg!(HCR_EL2, nested.base.hcr | waiting);
 }

@@ -67,6 +67,9 @@ impl VcpuContext {
         write_sysreg!(VMPIDR_EL2, self.mpidr);
         if self.serror {
             traps::inject_serror();
+            if let Some(nested) = &mut self.nested {
+                nested.set_own_serror();
+            }
         }
         registers::load(&self.el1);
         self.keys.load(keys_trapped);
