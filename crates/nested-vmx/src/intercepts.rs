@@ -8,6 +8,7 @@ pub use bitmaps::{MSR_BITMAP_WORDS, intercepts_msr, intercepts_port, msr_bit};
 pub use control_registers::intercepts_control_register;
 pub use table::{Condition, condition, is_absent_instruction};
 
+use crate::controls::primary;
 use crate::field::Field;
 use crate::vmcs12::Vmcs12;
 
@@ -73,9 +74,17 @@ pub fn verdict(exit: &Exit, vmcs: &Vmcs12, operands: &impl Operands) -> Verdict 
         Condition::ControlRegister => intercepts_control_register(vmcs, exit.qualification, |number| operands.register(number)),
         Condition::Port => intercepts_port(vmcs, exit.qualification, |address| operands.word(address)),
         Condition::Msr { is_write } => intercepts_msr(vmcs, operands.register(RCX) as u32, is_write, |address| operands.word(address)),
+        Condition::MonitorTrap => has(Field::PRIMARY_CONTROLS, primary::MONITOR_TRAP) || injects_trap(vmcs),
         Condition::SecondStage => return Verdict::SecondStage,
     };
     if is_forwarded { Verdict::Forward } else { Verdict::Keep }
+}
+
+/// Whether L1's entry injects an exit of the monitor trap flag ("Injection of Pending MTF VM Exits"). It is the first exit after that entry.
+fn injects_trap(vmcs: &Vmcs12) -> bool {
+    const VALID_TYPE: u32 = 1 << 31 | 7 << 8;
+    const OTHER: u32 = 1 << 31 | 7 << 8;
+    vmcs.get32(Field::ENTRY_INTERRUPTION) & VALID_TYPE == OTHER
 }
 
 /// Whether L1 intercepts an exception ("Exception Bitmap"). Physical NMIs are L0's.

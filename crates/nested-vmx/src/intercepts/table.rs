@@ -32,9 +32,11 @@ pub enum Condition {
     },
     /// By L1's extended page tables.
     SecondStage,
+    /// If L1 has set the monitor trap flag, or injects its exit: L0 sets the flag for itself, too.
+    MonitorTrap,
 }
 
-use Condition::{Always, Both, ControlRegister, Either, Exception, Msr, Never, Pin, Port, Primary, SecondStage, Secondary};
+use Condition::{Always, Both, ControlRegister, Either, Exception, MonitorTrap, Msr, Never, Pin, Port, Primary, SecondStage, Secondary};
 
 /// Exit reasons (SDM, appendix "VMX Basic Exit Reasons").
 const ROWS: &[(u16, &str, Condition)] = &[
@@ -76,7 +78,7 @@ const ROWS: &[(u16, &str, Condition)] = &[
     (33, "invalid guest state", Always),
     (34, "MSR loading", Never),
     (36, "MWAIT", Primary(primary::MWAIT)),
-    (37, "monitor trap flag", Always),
+    (37, "monitor trap flag", MonitorTrap),
     (39, "MONITOR", Primary(primary::MONITOR)),
     (40, "PAUSE", Either(primary::PAUSE, secondary::PAUSE_LOOPS)),
     (41, "machine check during entry", Never),

@@ -97,13 +97,25 @@ fn controls_decide() {
     ]);
     assert_eq!([51, 58].map(|reason| of(reason, &both)), [Verdict::Forward; 2]);
     assert_eq!([51, 58].map(|reason| of(reason, &none)), [Verdict::Keep; 2]);
-    for reason in [2, 9, 10, 11, 13, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 33, 37, 50, 53, 55, 59] {
+    for reason in [2, 9, 10, 11, 13, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 33, 50, 53, 55, 59] {
         assert_eq!(of(reason, &none), Verdict::Forward, "{reason}");
     }
     for reason in [1, 3, 4, 5, 6, 34, 41, 62, 63, 64, 1000] {
         assert_eq!(of(reason, &none), Verdict::Keep, "{reason}");
     }
     assert_eq!([48, 49].map(|reason| of(reason, &none)), [Verdict::SecondStage; 2]);
+}
+
+/// L0 steps L2, too: the exit is L1's if L1 has set the flag, or injects the exit.
+#[test]
+fn monitor_trap_flag() {
+    const TRAP: u16 = 37;
+    let injects = |information: u64| vmcs(&[(Field::ENTRY_INTERRUPTION, information)]);
+    assert_eq!(of(TRAP, &Vmcs12::new()), Verdict::Keep);
+    assert_eq!(of(TRAP, &vmcs(&[(Field::PRIMARY_CONTROLS, primary::MONITOR_TRAP.into())])), Verdict::Forward);
+    assert_eq!(of(TRAP, &injects(1 << 31 | 7 << 8)), Verdict::Forward);
+    assert_eq!(of(TRAP, &injects(7 << 8)), Verdict::Keep, "an exit has ended it");
+    assert_eq!(of(TRAP, &injects(1 << 31 | 0x41)), Verdict::Keep);
 }
 
 /// L1 sees no exit of an instruction that it does not have, and what is no instruction raises no #UD.

@@ -17,6 +17,7 @@ pub const ALL: &[Test] = &[
     ("nmis_that_exit_from_blocked_code", nmi_exits_while_blocked),
     ("nmis_of_l2_that_iret_unblocks", nmi_unblocked),
     ("nmis_that_iret_of_l2_leaves_blocked", nmi_left_blocked),
+    ("nmi_behind_sti_and_cli", nmi_behind_sti),
     ("nmis_that_l2_blocks_hide_no_interrupt", interrupt_beside_blocked_nmi),
 ];
 
@@ -156,6 +157,30 @@ fn nmi_left_blocked() -> Outcome {
         check!(catch!("ud2").is_some(), "UD2");
         same!(exception::take(2), 1, "the number of NMIs after IRET of L1");
     }
+    Outcome::Pass
+}
+
+/// An NMI that STI blocks at the entry to L2 comes after the next instruction, even if that disables interrupts.
+fn nmi_behind_sti() -> Outcome {
+    const STI: u64 = 1 << 0;
+    const IF: u64 = 1 << 9;
+    // L1 is left with NMIs blocked, and one pending.
+    let start = code!("mov [rsi + 0x310], edx", "lea rbx, [rip + 3f]", "mov [rsi + 0x300], eax", "3: nop", "nop");
+    lapic::enable();
+    exception::take(2);
+    fresh(start);
+    check!(enable(field::PIN_CONTROLS, pin::NMIS), "exits by NMIs");
+    same!(send_nmi(false, start), NMI_EXIT, "the exit, and RIP");
+    check!(!takes_nmi(), "an NMI is not blocked after the exit of another");
+    // Code that does not exit, for a while.
+    let start = code!("cli", "4: loop 4b");
+    fresh(start);
+    set(field::GUEST_RFLAGS, 2 | IF);
+    set(field::GUEST_INTERRUPTIBILITY, STI);
+    same!(run(&mut [0, 10_000, 0, 0, 0, 0, 0, 0], false), VMCALL, "the exit");
+    same!(exception::take(2), 1, "the number of NMIs");
+    let place = PLACES[2].load(Ordering::SeqCst);
+    check!((start..start + 3).contains(&place), "L2's end comes first");
     Outcome::Pass
 }
 

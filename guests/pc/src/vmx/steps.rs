@@ -71,7 +71,7 @@ fn steps() -> Outcome {
     let expired = Setup { timer: Some(0), ..PLAIN };
     // Bochs 3.0 takes a single step in HLT only once something else ends that.
     let halted = Setup { timer: Some(100_000), ..stepping };
-    let rows: [(u64, Setup, Exit); 32] = [
+    let rows: [(u64, Setup, Exit); 34] = [
         (input, stepping, [EXCEPTION, 2, TF, 0, 0, BS, STEP]),
         (input, Setup { flags: TF, ..trapping }, [TRAP, 2, TF, 0, BS, 0, 0]),
         (input, Setup { windows: window.windows | trapping.windows, ..window }, [INTERRUPT_WINDOW, 0, IF, 0, 0, 0, 0]),
@@ -98,6 +98,8 @@ fn steps() -> Outcome {
         (int1, behind_ss, [EXCEPTION, 0, TF | IF, MOV_SS, 0, 0, INT1]),
         (debug_register, Setup { dr7: 0x2400, ..PLAIN }, [EXCEPTION, 0, 0, 0, 0, BD, STEP]),
         (halt, halted, [EXCEPTION, 1, TF, 0, 0, BS, STEP]),
+        (halt, Setup { timer: Some(100_000), ..trapping }, [TRAP, 1, 0, 0, 0, 0, 0]),
+        (halt, Setup { timer: Some(100_000), flags: TF, ..trapping }, [TRAP, 1, TF, 0, BS, 0, 0]),
         (nothing, Setup { activity: HALTED, pending: BS, ..halted }, [EXCEPTION, 0, TF, 0, 0, BS, STEP]),
         (nothing, Setup { pending: BS, timer: Some(0), ..stepping }, [EXCEPTION, 0, TF, 0, 0, BS, STEP]),
         (nothing, Setup { timer: Some(0), ..window }, [TIMER, 0, IF, 0, 0, 0, 0]),

@@ -44,7 +44,7 @@ fn complete(cpu: &mut Cpu) {
 fn interrupts_guest() -> bool {
     const INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
     match vmcs::read(Field::EXIT_REASON) & 0xffff {
-        INTERRUPT | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::PREEMPTION_TIMER => true,
+        INTERRUPT | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::MONITOR_TRAP | basic::PREEMPTION_TIMER => true,
         basic::EXCEPTION => {
             let event = vmcs::read(Field::EXIT_INTERRUPTION);
             event & TYPE == NMI || exception::is_debug(event)

@@ -37,6 +37,7 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
         }
         basic::INTERRUPT_WINDOW => window::interrupt(cpu),
         basic::NMI_WINDOW => window::nmi(cpu),
+        basic::MONITOR_TRAP => window::stepped(cpu),
         basic::APIC_ACCESS => apic::access(cpu),
         basic::APIC_WRITE => apic::written(cpu),
         basic::EOI => apic::ended(cpu),

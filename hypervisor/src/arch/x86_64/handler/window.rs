@@ -9,12 +9,19 @@ use super::exception;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx::primary;
 use crate::arch::x86_64::interrupts::{delivery, events, window};
 use crate::arch::x86_64::vcpu::inject::VALID;
 
 /// NMI window: the guest can take a pending NMI.
 pub fn nmi(cpu: &mut Cpu) -> Outcome {
-    events::exit_when_nmis_can(false);
+    events::exit_by(primary::NMI_WINDOW, false);
+    deliver(cpu, reason::NMI_WINDOW.other())
+}
+
+/// The instruction behind STI, which blocked an NMI, is over.
+pub fn stepped(cpu: &mut Cpu) -> Outcome {
+    events::exit_by(primary::MONITOR_TRAP, false);
     deliver(cpu, reason::NMI_WINDOW.other())
 }
 

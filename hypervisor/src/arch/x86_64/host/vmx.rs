@@ -24,6 +24,8 @@ pub struct Features {
     pub primary: u32,
     /// Secondary processor-based controls.
     pub secondary: u32,
+    /// Whether the monitor trap flag is supported. The control is set for single instructions only.
+    pub steps: bool,
     /// Whether PAUSE-loop exiting is supported. The control is switched: see [`crate::arch::x86_64::vcpu::pauses`].
     pub pause_loops: bool,
     /// Whether VMCS shadowing is supported, with writable read-only fields.
@@ -143,6 +145,7 @@ pub fn detect() -> Result<Features, &'static str> {
     };
     let revision = basic as u32 & 0x7fff_ffff;
     let apic = apic_virtualization();
+    let steps = controls(TRUE_PRIMARY, primary::MONITOR_TRAP, 0).is_some();
     let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
     /// IA32_VMX_MISC: VMWRITE can write any field.
     const WRITE_ANY: u64 = 1 << 29;
@@ -163,6 +166,7 @@ pub fn detect() -> Result<Features, &'static str> {
         pin,
         primary,
         secondary,
+        steps,
         pause_loops,
         shadowing,
         gate,

@@ -361,9 +361,9 @@ fn pull_nmi(events: &Events) {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | NMI);
     }
     if left.is_ok_and(|before| !free || before & NMIS > 1) {
-        match nmi_window(blocked, free || injects) {
+        match nmi_window(blocked, free || injects, vmx::features().steps) {
             vmx::primary::INTERRUPT_WINDOW => window::exit_when_it_can(true),
-            _ => exit_when_nmis_can(true),
+            control => exit_by(control, true),
         }
     }
 }
@@ -406,11 +406,11 @@ pub fn acknowledge_external(cpu: &Cpu) -> u8 {
     vcpu.arch.events.take_acknowledged().unwrap_or_else(|| vcpu.vm().arch.devices.pic.acknowledge())
 }
 
-/// Sets NMI-window exiting for the loaded vCPU.
-pub fn exit_when_nmis_can(on: bool) {
+/// Sets NMI-window exiting, or the monitor trap flag, for the loaded vCPU.
+pub fn exit_by(control: u32, on: bool) {
     let controls = vmcs::read(Field::PRIMARY_CONTROLS);
-    let window = u64::from(vmx::primary::NMI_WINDOW);
-    vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | window } else { controls & !window });
+    let control = u64::from(control);
+    vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | control } else { controls & !control });
 }
 
 /// Whether the guest handles an NMI, which blocks others. Its VMCS is current.

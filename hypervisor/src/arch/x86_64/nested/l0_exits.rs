@@ -21,7 +21,7 @@ use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
-use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
+use crate::arch::x86_64::host::vmx::{self, exit, pin, primary, secondary};
 use crate::arch::x86_64::host::{apic, instructions, vmcs};
 use crate::arch::x86_64::interrupts::events::{self, BLOCKS_NMI};
 use crate::arch::x86_64::interrupts::{delivery, window};
@@ -64,6 +64,11 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         }
         basic::NMI_WINDOW => {
             vmx.set_own_window(primary::NMI_WINDOW, false);
+            to_vmcs01(cpu);
+            return resume(cpu, vmx, Outcome::again(row));
+        }
+        basic::MONITOR_TRAP => {
+            vmx.set_own_window(primary::MONITOR_TRAP, false);
             to_vmcs01(cpu);
             return resume(cpu, vmx, Outcome::again(row));
         }
@@ -281,14 +286,14 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
         }
     } else if event == Event::Nmi {
         // L1 has no NMI windows, which need NMI exiting.
-        vmx.set_own_window(nmi_window(vmcs::read(Field::GUEST_INTERRUPTIBILITY), !free), true);
+        vmx.set_own_window(nmi_window(vmcs::read(Field::GUEST_INTERRUPTIBILITY), !free, vmx::features().steps), true);
     } else if !matches!(event, Event::Init | Event::Replaced) {
         vmx.set_own_window(primary::INTERRUPT_WINDOW, true);
     }
 }
 
 impl GuestVmx {
-    /// Sets interrupt-window or NMI-window exiting of L2 for Stile. VMCS02 is current.
+    /// Sets interrupt-window or NMI-window exiting, or the monitor trap flag, of L2 for Stile. VMCS02 is current.
     pub fn set_own_window(&mut self, window: u32, on: bool) {
         let window = u64::from(window);
         let l1s = u64::from(self.primary12()) & window;

@@ -5,7 +5,7 @@ use stile_nested_vmx::{Field, nmi_window};
 use super::state::{GuestVmx, Replaced};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::host::vmx::{pin, primary};
+use crate::arch::x86_64::host::vmx::{self, pin, primary};
 use crate::arch::x86_64::interrupts::events::{self, BLOCKS_NMI};
 use crate::arch::x86_64::interrupts::window;
 use crate::arch::x86_64::vcpu::inject::{self, EXTERNAL, NMI, TYPE, VALID};
@@ -46,7 +46,10 @@ impl GuestVmx {
             self.replaced = None;
             cpu.vcpu().arch.events.note_replaced(false);
         } else {
-            self.set_own_window(if is_nmi { nmi_window(blocking, !is_free) } else { primary::INTERRUPT_WINDOW }, true);
+            self.set_own_window(
+                if is_nmi { nmi_window(blocking, !is_free, vmx::features().steps) } else { primary::INTERRUPT_WINDOW },
+                true,
+            );
         }
     }
 }
