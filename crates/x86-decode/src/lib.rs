@@ -83,7 +83,7 @@ pub use fast_path::FastAccess;
 pub use fault::Fault;
 pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
 pub use names::{Control, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
-pub use operand::device_parts;
+pub use operand::{alignment_fault, device_parts};
 pub use outcome::Outcome;
 pub use registers::{Extent, OtherRegisters};
 pub use segment::Segment;

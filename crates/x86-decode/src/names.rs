@@ -17,7 +17,7 @@ pub enum SegmentName {
 
 impl SegmentName {
     /// Returns the fault of an access outside of the segment.
-    pub(crate) const fn fault(self) -> Fault {
+    pub const fn fault(self) -> Fault {
         match self {
             Self::Ss => Fault::Stack,
             _ => Fault::Protection,

@@ -174,8 +174,12 @@ impl Decoded {
     }
 }
 
+/// Raises #AC if user mode has enabled alignment checks (SDM, "Alignment Check Exception (#AC)").
+///
+/// # Errors
+/// #AC.
 #[cold]
-fn alignment_fault(vcpu: &impl Vcpu) -> Result<(), Fault> {
+pub fn alignment_fault(vcpu: &impl Vcpu) -> Result<(), Fault> {
     /// CR0.AM and RFLAGS.AC, which have the same position.
     const ON: u64 = 1 << 18;
     let checked = vcpu.flags() & ON != 0 && vcpu.privilege() == 3 && vcpu.control(Control::Cr0) & ON != 0;

@@ -36,7 +36,7 @@ impl Segment {
     }
 
     /// Whether an access of `bytes` bytes at `offset` is within limit and rights.
-    pub(crate) const fn admits(&self, offset: u64, bytes: u64, write: bool) -> bool {
+    pub const fn admits(&self, offset: u64, bytes: u64, write: bool) -> bool {
         let last = offset.wrapping_add(bytes - 1);
         let limit = self.limit as u64;
         let inside = if self.expand_down {

@@ -59,6 +59,7 @@ pub const VECTORING: u64 = 0x4408;
 pub const EXIT_LENGTH: u64 = 0x440c;
 pub const EXIT_INSTRUCTION: u64 = 0x440e;
 pub const GUEST_ES_LIMIT: u64 = 0x4800;
+pub const GUEST_DS_LIMIT: u64 = 0x4806;
 pub const GUEST_GDTR_LIMIT: u64 = 0x4810;
 pub const GUEST_IDTR_LIMIT: u64 = 0x4812;
 pub const GUEST_ES_RIGHTS: u64 = 0x4814;

@@ -22,6 +22,7 @@ mod protected;
 mod replaced;
 mod reset;
 mod second;
+mod segments;
 mod steps;
 mod strings;
 mod sweeps;
@@ -72,6 +73,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         exits::ALL,
         intercepts::ALL,
         strings::ALL,
+        segments::ALL,
         events::ALL,
         nmis::ALL,
         replaced::ALL,

@@ -1,8 +1,8 @@
 //! Operands of L1's VMX instructions, and its memory.
 
-use stile_nested_vmx::operand::{AddressSize, InstructionInformation};
+use stile_nested_vmx::operand::InstructionInformation;
 use stile_paging::PAGE_SIZE;
-use stile_x86_decode::{Fault, Width};
+use stile_x86_decode::{Fault, SegmentName, Vcpu, Width};
 
 use crate::address_space;
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
@@ -29,46 +29,31 @@ pub fn set_register(cpu: &mut Cpu, number: usize, value: u64) {
 }
 
 /// Linear address of a memory operand of `bytes` bytes.
-fn linear(cpu: &Cpu, information: InstructionInformation, bytes: u64, write: bool) -> Result<u64, Fault> {
-    let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(cpu, number));
-    linear_at(information.segment(), offset, information.address_size(), bytes, write)
+fn linear(processor: &Processor, information: InstructionInformation, bytes: u64, write: bool) -> Result<u64, Fault> {
+    let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(processor.cpu, number));
+    linear_at(processor, information.segment(), offset, bytes, write)
 }
 
 /// Linear address of an access at an offset in a segment (the manual, "Limit Checking in 64-bit Mode", "Segment
 /// Limit").
-#[inline(always)]
-pub fn linear_at(segment: usize, offset: u64, size: AddressSize, bytes: u64, write: bool) -> Result<u64, Fault> {
-    const SS: usize = 2;
-    const FS: usize = 4;
-    const UNUSABLE: u64 = 1 << 16;
-    let segment = segment.min(5);
-    let fault = if segment == SS { Fault::Stack } else { Fault::Protection };
-    let part = |first: Field| vmcs::read(Field(first.0 + 2 * segment as u32));
-    let base = part(Field::GUEST_ES_BASE);
+pub fn linear_at(processor: &Processor, segment: usize, offset: u64, bytes: u64, write: bool) -> Result<u64, Fault> {
+    use SegmentName::{Cs, Ds, Es, Fs, Gs, Ss};
+    let name = [Es, Cs, Ss, Ds, Fs, Gs].get(segment).copied().unwrap_or(Gs);
     if cr0::runs_64_bit_code() {
-        let linear = offset.wrapping_add(if segment >= FS { base } else { 0 });
-        let last = linear.wrapping_add(bytes - 1);
-        let canonical = |address: u64| (address as i64) << 16 >> 16 == address as i64;
-        return if canonical(linear) && canonical(last) { Ok(linear) } else { Err(fault) };
+        let base = if name >= Fs { processor.segment_base(name) } else { 0 };
+        let linear = offset.wrapping_add(base);
+        let is_canonical = processor.canonical(linear) && processor.canonical(linear.wrapping_add(bytes - 1));
+        return if is_canonical { Ok(linear) } else { Err(name.fault()) };
     }
-    let (rights, limit) = (part(Field::GUEST_ES_RIGHTS), part(Field::GUEST_ES_LIMIT));
-    let is_code = rights & 1 << 3 != 0;
-    let denied = if write { is_code || rights & 1 << 1 == 0 } else { is_code && rights & 1 << 1 == 0 };
-    let expands_down = !is_code && rights & 1 << 2 != 0;
-    let end = offset + (bytes - 1);
-    let top = if rights & 1 << 14 != 0 || size != AddressSize::Bits16 { 0xffff_ffff } else { 0xffff };
-    let outside = if expands_down { offset <= limit || end > top } else { end > limit };
-    if rights & UNUSABLE != 0 || denied || outside {
-        return Err(fault);
-    }
-    Ok(base.wrapping_add(offset) & 0xffff_ffff)
+    let segment = processor.segment(name);
+    if segment.admits(offset, bytes, write) { Ok(segment.base.wrapping_add(offset) & 0xffff_ffff) } else { Err(name.fault()) }
 }
 
 /// Reads a memory operand.
 pub fn read_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &mut [u8]) -> Result<(), Fault> {
-    let linear = linear(cpu, information, bytes.len() as u64, false)?;
     let context = context(cpu);
     let mut processor = Processor::new(cpu, &context);
+    let linear = linear(&processor, information, bytes.len() as u64, false)?;
     let pieces = processor.pieces(linear, bytes.len() as u64, false, By::Instruction)?;
     processor.move_pieces(pieces, bytes, false);
     Ok(())
@@ -76,9 +61,10 @@ pub fn read_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &m
 
 /// Writes a memory operand.
 pub fn write_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &[u8]) -> Result<(), Fault> {
-    let linear = linear(cpu, information, bytes.len() as u64, true)?;
     let context = context(cpu);
-    Processor::new(cpu, &context).store_by(linear, bytes, By::Instruction)
+    let mut processor = Processor::new(cpu, &context);
+    let linear = linear(&processor, information, bytes.len() as u64, true)?;
+    processor.store_by(linear, bytes, By::Instruction)
 }
 
 /// Reads the operand of VMXON, VMPTRLD and VMCLEAR: a physical address.

@@ -4,7 +4,7 @@
 use stile_ledger::RowId;
 use stile_nested_vmx::StringIo;
 use stile_nested_vmx::operand::InstructionInformation;
-use stile_x86_decode::{Context, Vcpu, Width};
+use stile_x86_decode::{Context, Fault, Vcpu, Width, alignment_fault};
 
 use super::forward;
 use super::l2_memory::{L2Memory, Refusal};
@@ -31,7 +31,7 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
         return Err(Outcome::again(row));
     }
     let context = context(cpu);
-    let pieces = linear_at(string.segment, string.offset(index), string.address_size, string.bytes, string.is_in)
+    let pieces = linear(&Processor::new(cpu, &context), &string, index)
         .map_err(Refusal::Fault)
         .and_then(|linear| pieces(&L2Memory::new(cpu, vmx), &context, linear, &string));
     let pieces = match pieces {
@@ -66,6 +66,15 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
     }
     to_vmcs01(cpu);
     Ok(())
+}
+
+/// Linear address of an element, by the index register.
+fn linear(processor: &Processor, string: &StringIo, index: u64) -> Result<u64, Fault> {
+    let linear = linear_at(processor, string.segment, string.offset(index), string.bytes, string.is_in)?;
+    if linear & (string.bytes - 1) != 0 {
+        alignment_fault(processor)?;
+    }
+    Ok(linear)
 }
 
 /// Splits an element into one or two pieces: L1's addresses, and lengths. VMCS02 is current.
