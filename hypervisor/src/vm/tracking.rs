@@ -95,6 +95,12 @@ impl Vm {
         true
     }
 
+    /// Whether an address is in RAM.
+    #[allow(dead_code, reason = "not every architecture's faults need it")]
+    pub fn is_ram(&self, gpa: u64) -> bool {
+        self.ram.contains(gpa)
+    }
+
     /// Whether writes to its RAM are tracked, or were.
     pub fn was_tracked(&self) -> bool {
         self.ram.was_tracked.load(Ordering::Relaxed)

@@ -117,10 +117,19 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     if !is_store {
         return touch_or_refuse(cpu, Esr(esr), ipa);
     }
-    // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). If another vCPU has changed the first stage
-    // since, the guest retries and takes its own fault.
+    // HPFAR_EL2 is unknown after a permission fault (Arm ARM, HPFAR_EL2). Another vCPU may have changed the first stage since,
+    // which is no fault of this access: it is retried unless the second stage denies it at the address that is found.
     let Some(ipa) = translated(read_sysreg!(FAR_EL2)) else { return Outcome::again(rows::FAULT_WALK) };
-    match cpu.vcpu().vm().devices.buses.memory.at(ipa) {
+    let vm = cpu.vcpu().vm();
+    if vm.is_ram(ipa) {
+        // Read-only only where it is tracked. RAM that is not mapped faults again, by a translation fault.
+        vm.handle_write_fault(ipa);
+        return Outcome::again(rows::FAULT_WRITE);
+    }
+    if !vm.arch.is_read_only(ipa) {
+        return Outcome::again(rows::FAULT_WALK);
+    }
+    match vm.devices.buses.memory.at(ipa) {
         Some(_) if abort.isv() && abort.wnr() => handle_access(cpu, esr & !PERMISSION, ipa),
         _ => touch_or_refuse(cpu, Esr(esr), ipa),
     }
@@ -163,7 +172,8 @@ pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let vm = cpu.vcpu().vm();
     let is_ram = match abort.fault().kind() {
         FaultKind::Translation(_) => vm.touch(ipa) || served::touch(vm, ipa),
-        FaultKind::Permission(_) => vm.handle_write_fault(ipa),
+        // HPFAR_EL2 has the address of a table only, which a walk updates; a fetch itself is not denied by tracking.
+        FaultKind::Permission(_) if abort.s1ptw() || esr.ec() != Ec::INSTRUCTION_ABORT_LOWER => vm.handle_write_fault(ipa),
         _ => false,
     };
     if !is_ram {

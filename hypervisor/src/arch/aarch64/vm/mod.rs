@@ -547,6 +547,11 @@ impl Vm {
         PageTable::new(format, second_stage::geometry(), self.root).ok()?.translate(&TableFrames, address).ok()
     }
 
+    /// Whether the second stage maps an address read-only.
+    pub fn is_read_only(&self, address: u64) -> bool {
+        self.table.lock().translate(&TableFrames, address).is_ok_and(|found| !found.attributes.permissions.write)
+    }
+
     /// PARange of the guest's view, in bits.
     pub fn pa_bits(&self) -> u8 {
         id_registers::PA_BITS
