@@ -185,11 +185,11 @@ fn request_budget(programs: &Programs) -> Result<Scenario> {
     ];
     let all = REQUESTS + OTHERS;
     let rows = vec![
-        ("kick of a server", all..=all, 0.25),
+        ("kick of a server", all..=all, 0.17),
         // Of the client: the interrupt by which its CPU learns of a completion.
         ("IRQ", all..=all + 10, 0.12),
         ("served device", all..=all + 100, 0.23),
-        ("completion for a client", all..=all, 0.29),
+        ("completion for a client", all..=all, 0.21),
     ];
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], rows, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("budgets/served", "--exits --icount") })

@@ -57,14 +57,14 @@ impl Shortcuts {
         if requests.is_behind_changes() {
             return requests;
         }
-        let mut rest = requests;
+        let mut raised = 0;
         for intid in requests.posted() {
             if let Some(slot) = self.slot_of_spi(intid) {
                 // It may be active.
                 lrs.update(slot, |lr| lr.with(ListRegister::PENDING));
-                rest = rest.without_spi(intid);
+                raised |= PendingRequests::spi(intid);
             }
         }
-        rest
+        requests.without(raised)
     }
 }

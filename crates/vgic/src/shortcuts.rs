@@ -125,7 +125,7 @@ impl PendingRequests {
 
     /// The bit of an SPI; 0 if it can't be posted.
     #[inline(always)]
-    const fn spi(intid: u32) -> u64 {
+    pub(crate) const fn spi(intid: u32) -> u64 {
         match intid.checked_sub(Self::POSTED.start) {
             Some(n) if n < Self::POSTED.end - Self::POSTED.start => 1 << (Self::FIRST_POSTED + n),
             _ => 0,
@@ -251,10 +251,10 @@ impl Requests {
         })
     }
 
-    /// The requests without a posted SPI.
+    /// The requests without posted SPIs, by their bits.
     #[inline(always)]
-    pub(crate) const fn without_spi(self, intid: u32) -> Self {
-        Self(self.0 & !PendingRequests::spi(intid)).settled()
+    pub(crate) const fn without(self, posted: u64) -> Self {
+        Self(self.0 & !posted).settled()
     }
 
     /// The requests without that to sync with the distributor, if it has not changed and no posted SPI is left.

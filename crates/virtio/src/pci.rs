@@ -205,11 +205,11 @@ impl Transport {
     /// The MSI-X vectors of [`Effect::SignalClient`], a bit each.
     #[inline]
     pub fn vectors(&self, causes: u32) -> u32 {
-        let bit = |vector: u16| 1u32.checked_shl(vector.into()).unwrap_or(0);
-        let mut vectors = if causes & server::CONFIG_CHANGED != 0 { bit(self.vectors[QUEUES]) } else { 0 };
-        let mut rest = causes & server::QUEUES_MASK;
+        let (mut rest, mut vectors) = (causes & (server::QUEUES_MASK | server::CONFIG_CHANGED), 0);
         while rest != 0 {
-            vectors |= bit(self.vectors[rest.trailing_zeros() as usize % VECTORS]);
+            // The bit above those of queues is CONFIG_CHANGED.
+            let vector = self.vectors[(rest.trailing_zeros() as usize).min(QUEUES)];
+            vectors |= 1u32.checked_shl(vector.into()).unwrap_or(0);
             rest &= rest - 1;
         }
         vectors

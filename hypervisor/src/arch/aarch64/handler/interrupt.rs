@@ -80,7 +80,6 @@ fn resched(cpu: &mut Cpu) -> Outcome {
     Outcome::leave(rows::IRQ_KICK)
 }
 
-#[cold]
 #[inline(never)]
 fn accept(cpu: &mut Cpu, requests: Requests) -> Outcome {
     delivery::accept(cpu.vcpu(), cpu.index, requests);

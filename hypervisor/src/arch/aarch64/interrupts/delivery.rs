@@ -50,7 +50,7 @@ pub fn take_requests(cpu: &Cpu) -> Requests {
 }
 
 /// Handles requests taken for a vCPU that is loaded here.
-#[cold]
+#[inline]
 pub fn accept(vcpu: &Vcpu, cpu: usize, requests: Requests) {
     let requests = vcpu.arch.shortcuts.raise_posted(requests, &mut Interface::new(cpu, vcpu));
     if !requests.is_empty() {

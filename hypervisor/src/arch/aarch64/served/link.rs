@@ -26,27 +26,37 @@ pub struct Link {
     pub transport: TicketLock<Transport>,
 }
 
-/// Links by server and slot; null for unused slots. Written when a client is created.
-static LINKS: [[AtomicPtr<Link>; MAX_SERVED]; MAX_VMS] = [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_SERVED] }; MAX_VMS];
+/// The links of a server by slot; null for unused slots. Written when a client is created.
+pub struct Slots([AtomicPtr<Link>; MAX_SERVED]);
+
+static SLOTS: [Slots; MAX_VMS] = [const { Slots([const { AtomicPtr::new(ptr::null_mut()) }; MAX_SERVED]) }; MAX_VMS];
 
 fn link_at(place: &AtomicPtr<Link>) -> Option<&'static Link> {
     // SAFETY: the pointer is null, or of a complete link, which is never freed: VMs with links are never destroyed.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
-/// The link of a server's slot, if there is one.
-pub fn of_slot(server: usize, slot: usize) -> Option<&'static Link> {
-    LINKS.get(server)?.get(slot).and_then(link_at)
+impl Slots {
+    /// The link of a slot, if there is one.
+    #[inline]
+    pub fn get(&self, slot: usize) -> Option<&'static Link> {
+        self.0.get(slot).and_then(link_at)
+    }
+
+    /// All links.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Link> {
+        self.0.iter().filter_map(link_at)
+    }
 }
 
-/// The links of a server.
-pub fn of_server(server: usize) -> impl Iterator<Item = &'static Link> {
-    LINKS.get(server).into_iter().flatten().filter_map(link_at)
+/// The slots of server number `server`; `None` if there can be no such VM.
+pub fn of_server(server: usize) -> Option<&'static Slots> {
+    SLOTS.get(server)
 }
 
 /// Makes a link known to its server. Returns `None` if the server has no such slot.
 pub fn publish(link: &'static mut Link) -> Option<&'static Link> {
-    let place = LINKS.get(link.server)?.get(link.slot as usize)?;
+    let place = SLOTS.get(link.server)?.0.get(link.slot as usize)?;
     place.store(link, Ordering::Release);
     link_at(place)
 }

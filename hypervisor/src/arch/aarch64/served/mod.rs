@@ -20,16 +20,21 @@ use crate::arena::Arena;
 use crate::image;
 use crate::vm::{Vm, get};
 use function::Function;
-use link::Link;
-pub use registers::{ServerPages, Transports};
+use link::{Link, Slots};
+pub use registers::{ServerPages, Transports, ring};
 use window::Window;
 
 /// The devices that a VM serves, or is served.
 pub enum Served {
     /// Devices that other VMs serve it.
     Client(Vec<&'static Link, MAX_SERVED>),
-    /// Windows on the RAM of the VMs that it serves.
-    Server(&'static Vec<Window, MAX_SERVED>),
+    /// Its side of the devices that it serves.
+    Server {
+        /// The devices.
+        slots: &'static Slots,
+        /// Windows on the RAM of the VMs that it serves.
+        windows: &'static Vec<Window, MAX_SERVED>,
+    },
 }
 
 impl Served {
@@ -51,7 +56,8 @@ impl Served {
         let slots = |server: usize| image::vms().served_by(server).ok_or(UNKNOWN);
         if config.serves != 0 {
             let windows = arena.allocate()?.write(window::create(&slots(number)?, reserve)?);
-            return Ok(Some(arena.allocate()?.write(Served::Server(windows))));
+            let slots = link::of_server(number).ok_or(UNKNOWN)?;
+            return Ok(Some(arena.allocate()?.write(Served::Server { slots, windows })));
         }
         let mut links = Vec::new();
         for (index, served) in config.served.iter().enumerate() {
@@ -75,7 +81,16 @@ impl Served {
     pub fn links(&self) -> &[&'static Link] {
         match self {
             Served::Client(links) => links,
-            Served::Server(_) => &[],
+            Served::Server { .. } => &[],
+        }
+    }
+
+    /// The link of a device that a server serves.
+    #[inline]
+    fn slot(&self, slot: u64) -> Option<&'static Link> {
+        match self {
+            Served::Client(_) => None,
+            Served::Server { slots, .. } => slots.get(slot as usize),
         }
     }
 
@@ -122,7 +137,7 @@ impl Served {
 /// The windows of a VM.
 fn windows_of(vm: &Vm) -> &'static [Window] {
     match vm.arch.served {
-        Some(Served::Server(windows)) => windows,
+        Some(Served::Server { windows, .. }) => windows,
         _ => &[],
     }
 }
@@ -142,5 +157,5 @@ pub fn touch(vm: &Vm, ipa: u64) -> bool {
 
 /// VM `number`, whose vCPUs are off, serves no device any more until it does so again.
 pub fn server_ended(number: usize) {
-    link::of_server(number).for_each(|link| link.transport.lock().server_ended());
+    link::of_server(number).into_iter().flat_map(Slots::iter).for_each(|link| link.transport.lock().server_ended());
 }

@@ -1,13 +1,35 @@
 //! Registers of served devices on the memory buses of both sides.
 
 use stile_board::map;
-use stile_virtio::pci;
+use stile_ledger::RowId;
+use stile_ledger::aarch64 as rows;
+use stile_virtio::{pci, server};
 
 use super::Served;
-use super::link::{self, Link};
+use super::link::Link;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm::power::End;
+
+/// Handles a store of `bytes` bytes to an address at which it kicks a server or signals a completion, without a search of
+/// the VM's bus. Returns the ledger's row; `None` without effect for all other addresses, and for accesses that the bus
+/// refuses.
+#[inline(always)]
+pub fn ring(served: &'static Served, ipa: u64, bytes: u64, value: u64) -> Option<RowId> {
+    match served {
+        Served::Client(links) if ipa % pci::SIZE == pci::NOTIFY => {
+            let link = links.iter().find(|link| link.function.bar() == ipa - pci::NOTIFY)?;
+            link.change(|transport| transport.pci_write(pci::NOTIFY, bytes, value as u32));
+            Some(rows::MMIO_VIRTIO_KICK)
+        }
+        Served::Server { slots, .. } if ipa % map::SERVER_STRIDE == server::INTERRUPT && bytes == 4 => {
+            let link = slots.get((ipa.checked_sub(map::SERVER_BASE)? / map::SERVER_STRIDE) as usize)?;
+            link.change(|transport| transport.server_write(server::INTERRUPT, value as u32));
+            Some(rows::MMIO_SERVER_COMPLETION)
+        }
+        _ => None,
+    }
+}
 
 /// The PCI host bridge of a client's devices: configuration space, and behind it the window for BARs.
 pub struct Transports;
@@ -103,7 +125,7 @@ impl ServerPages {
     }
 
     fn link(cpu: &Cpu, offset: u64) -> Option<&'static Link> {
-        link::of_slot(cpu.vcpu().vm().number, (offset / map::SERVER_STRIDE) as usize)
+        cpu.vcpu().vm().arch.served?.slot(offset / map::SERVER_STRIDE)
     }
 }
 
