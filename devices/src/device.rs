@@ -1,4 +1,4 @@
-//! A device of the module `stile-served`: its file, register page and window.
+//! A device of the module `stile-served`: its file, register page, page of events and window.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -10,14 +10,15 @@ use std::sync::atomic::{Ordering, fence};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use stile_virtio::server;
+use stile_virtio::{EventPage, server};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
 use crate::server::{Registers, read_pair};
 
-/// Offset of the window in the device's file; the register page is at 0.
-const WINDOW_OFFSET: u64 = server::SIZE;
+/// Offsets of the page of events and of the window in the device's file; the register page is at 0.
+const EVENTS_OFFSET: u64 = server::SIZE;
+const WINDOW_OFFSET: u64 = 2 * server::SIZE;
 
 /// An open device. While it is open, no other process can open it.
 pub struct Device {
@@ -33,12 +34,13 @@ impl Device {
         Ok(Self { file: OpenOptions::new().read(true).write(true).open(path)? })
     }
 
-    /// Maps the registers, and the client's RAM at the client's addresses. Both stay mapped until the process ends.
+    /// Maps the registers with the page of events, and the client's RAM at the client's addresses. All stay mapped until the process ends.
     ///
     /// # Errors
     /// The kernel refuses; the window's addresses wrap.
     pub fn map(&self) -> io::Result<(Page, GuestMemoryMmap)> {
-        let page = Page(self.map_part(server::SIZE as usize, 0)?.cast());
+        let registers = self.map_part(server::SIZE as usize, 0)?.cast();
+        let page = Page { registers, events: self.map_part(server::SIZE as usize, EVENTS_OFFSET)?.cast() };
         let size = usize::try_from(read_pair(&page, server::WINDOW_SIZE)).map_err(io::Error::other)?;
         let base = GuestAddress(read_pair(&page, server::CLIENT_BASE));
         let window = self.map_part(size, WINDOW_OFFSET)?;
@@ -84,13 +86,16 @@ impl Device {
     }
 }
 
-/// A mapped register page.
-pub struct Page(NonNull<u32>);
+/// A mapped register page, and the page of events.
+pub struct Page {
+    registers: NonNull<u32>,
+    events: NonNull<EventPage>,
+}
 
 impl Page {
     fn register(&self, offset: u64) -> *mut u32 {
         assert!(offset.is_multiple_of(4) && offset < server::SIZE, "there is no register at {offset:#x}");
-        self.0.as_ptr().wrapping_byte_add(offset as usize)
+        self.registers.as_ptr().wrapping_byte_add(offset as usize)
     }
 }
 
@@ -108,6 +113,11 @@ impl Registers for Page {
         fence(Ordering::SeqCst);
         // SAFETY: see `read`.
         unsafe { store(self.register(offset), value) }
+    }
+
+    fn events(&self) -> &EventPage {
+        // SAFETY: the page is larger than its content and stays mapped; Stile and this process access its words atomically only.
+        unsafe { self.events.as_ref() }
     }
 }
 

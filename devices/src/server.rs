@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use stile_virtio::{server, status};
+use stile_virtio::{EventPage, server, status};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
@@ -20,6 +20,8 @@ pub trait Registers {
     fn read(&self, offset: u64) -> u32;
     /// Stores to a register.
     fn write(&self, offset: u64, value: u32);
+    /// The page with the device's events.
+    fn events(&self) -> &EventPage;
 }
 
 /// A register of two halves.
@@ -96,6 +98,10 @@ pub struct Server<R, B> {
     /// The queues of a running driver, or none.
     queues: Vec<Queue>,
     client_is_off: bool,
+    /// Number of the last change of the state that was followed.
+    state: Option<u32>,
+    /// Number of the last event that was acknowledged.
+    acknowledged: Option<u32>,
     /// Number of times that the queues could not be used.
     complaints: u32,
 }
@@ -103,7 +109,7 @@ pub struct Server<R, B> {
 impl<R: Registers, B: Backend> Server<R, B> {
     /// A server, which is offline. `memory` is the client's RAM at the client's addresses.
     pub const fn new(registers: R, memory: GuestMemoryMmap, backend: B) -> Self {
-        Self { registers, memory, backend, queues: Vec::new(), client_is_off: false, complaints: 0 }
+        Self { registers, memory, backend, queues: Vec::new(), client_is_off: false, state: None, acknowledged: None, complaints: 0 }
     }
 
     /// Offers the device. A driver that ran with an earlier server goes on.
@@ -130,13 +136,19 @@ impl<R: Registers, B: Backend> Server<R, B> {
         }
     }
 
-    /// Handles events and uses buffers until there are none: an interrupt comes when there are again.
+    /// Handles events and uses buffers until there are none: an interrupt comes when there are again. None comes while there is
+    /// work: events are acknowledged when it is done.
     pub fn attend(&mut self) {
         loop {
-            if self.registers.read(server::EVENTS) & server::EVENT_STATE != 0 {
+            let state = self.registers.events().state();
+            if self.state.replace(state) != Some(state) {
                 self.follow_state();
             }
-            if !self.serve() {
+            if self.serve() {
+                continue;
+            }
+            let acknowledged = self.registers.events().acknowledge();
+            if self.acknowledged.replace(acknowledged) == Some(acknowledged) {
                 return;
             }
         }

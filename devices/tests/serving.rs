@@ -7,7 +7,7 @@ use std::io::Write;
 use machine::{DATA, Machine, NEXT, RAM, RAM_SIZE, WRITABLE, available};
 use proptest::prelude::*;
 use stile_devices::{Disk, QUEUE_SIZE, SECTOR};
-use stile_virtio::{Effect, client};
+use stile_virtio::{Transport, client};
 use tempfile::NamedTempFile;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -141,10 +141,10 @@ fn the_next_server_interrupts_for_the_one_before() {
 #[test]
 fn a_client_that_is_off_is_noticed() {
     let mut client = WithDisk::new(false);
-    let _: Effect = client.machine.transport().client_ended();
+    client.machine.change(Transport::client_ended);
     client.machine.server.attend();
     assert!(client.machine.server.client_is_off());
-    let _: Effect = client.machine.transport().client_starts();
+    client.machine.change(Transport::client_starts);
     client.machine.server.attend();
     assert!(!client.machine.server.client_is_off());
     client.machine.start_driver();

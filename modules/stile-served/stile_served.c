@@ -5,7 +5,8 @@
  * Device N, in the order of the configuration, is the file /dev/stile-servedN, which one program at a time can open:
  *
  *	mmap at offset 0		a page of registers, as device memory
- *	mmap at offset 4096	the window on the client's RAM, as normal cached memory
+ *	mmap at offset 4096	the page of events, as normal cached memory
+ *	mmap at offset 8192	the window on the client's RAM, as normal cached memory
  *	read, 4 bytes		the number of interrupts so far; waits for one since the last read, or since open
  *	poll			readable if read would not wait
  *
@@ -40,6 +41,7 @@ struct served {
 	struct miscdevice misc;
 	void __iomem *registers;
 	phys_addr_t registers_at;
+	phys_addr_t events_at;
 	phys_addr_t window;
 	u64 window_size;
 	unsigned long flags;
@@ -128,9 +130,14 @@ static int served_mmap(struct file *file, struct vm_area_struct *vma)
 		vma->vm_page_prot = pgprot_device(vma->vm_page_prot);
 		return io_remap_pfn_range(vma, vma->vm_start, served->registers_at >> PAGE_SHIFT, size, vma->vm_page_prot);
 	}
-	if (vma->vm_pgoff != 1 || size > served->window_size)
+	/* Cached, as Stile and the client map them: the attributes of vm_page_prot are those of RAM. */
+	if (vma->vm_pgoff == 1) {
+		if (size != PAGE_SIZE)
+			return -EINVAL;
+		return remap_pfn_range(vma, vma->vm_start, served->events_at >> PAGE_SHIFT, size, vma->vm_page_prot);
+	}
+	if (vma->vm_pgoff != 2 || size > served->window_size)
 		return -EINVAL;
-	/* Cached, as the client maps it: the attributes of vm_page_prot are those of RAM. */
 	return remap_pfn_range(vma, vma->vm_start, served->window >> PAGE_SHIFT, size, vma->vm_page_prot);
 }
 
@@ -170,7 +177,7 @@ static void deregister(void *misc)
 static int served_probe(struct platform_device *platform)
 {
 	struct device *device = &platform->dev;
-	struct resource *resource;
+	struct resource *resource, *events;
 	struct served *served;
 	int irq, error;
 
@@ -181,12 +188,16 @@ static int served_probe(struct platform_device *platform)
 	served->registers = devm_platform_get_and_ioremap_resource(platform, 0, &resource);
 	if (IS_ERR(served->registers))
 		return PTR_ERR(served->registers);
-	/* With larger pages a mapping would hold the next device's registers, too. */
-	if (!PAGE_ALIGNED(resource->start) || !PAGE_ALIGNED(resource_size(resource)))
+	if (readl(served->registers + MAGIC_VALUE) != MAGIC || readl(served->registers + VERSION) != 3)
+		return dev_err_probe(device, -ENODEV, "no served device of version 3\n");
+	events = platform_get_resource(platform, IORESOURCE_MEM, 1);
+	if (!events)
+		return dev_err_probe(device, -ENODEV, "no page of events\n");
+	/* With larger pages a mapping would hold the next device's registers or events, too. */
+	if (!PAGE_ALIGNED(resource->start | events->start) || !PAGE_ALIGNED(resource_size(resource) | resource_size(events)))
 		return dev_err_probe(device, -ENODEV, "the kernel's pages are too large\n");
-	if (readl(served->registers + MAGIC_VALUE) != MAGIC || readl(served->registers + VERSION) != 2)
-		return dev_err_probe(device, -ENODEV, "no served device of version 2\n");
 	served->registers_at = resource->start;
+	served->events_at = events->start;
 	served->window = read_pair(served, WINDOW_BASE);
 	served->window_size = read_pair(served, WINDOW_SIZE);
 

@@ -58,6 +58,8 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
         ]);
     }
     rows.extend(serves(vm).map(|start| place(start..start + map::SERVER_STRIDE, "registers of a device that it serves")));
+    let events = (0..u64::from(vm.serves)).map(|number| map::EVENTS_BASE + number * map::EVENTS_STRIDE);
+    rows.extend(events.map(|start| place(start..start + map::EVENTS_STRIDE, "events of a device that it serves")));
     rows.sort();
     rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
     rows

@@ -22,6 +22,13 @@ pub const fn stolen_time_size(vcpus: usize) -> u64 {
     (vcpus as u64 * STOLEN_TIME_EACH).next_multiple_of(0x1000)
 }
 
+/// Events of the first device that a VM serves, in VMs that serve any; pages of the others follow.
+pub const EVENTS_BASE: u64 = 0x0701_0000;
+/// The page with the events of such a device.
+pub const EVENTS_STRIDE: u64 = 0x1000;
+/// Size of the pages of all devices.
+pub const EVENTS_SIZE: u64 = EVENTS_STRIDE * crate::MAX_SERVED as u64;
+
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
@@ -125,6 +132,7 @@ mod tests {
             (FIRMWARE_BASE, FIRMWARE_MAX),
             (FLASH_BASE, FLASH_SIZE),
             (STOLEN_TIME_BASE, STOLEN_TIME_SIZE),
+            (EVENTS_BASE, EVENTS_SIZE),
             (GICD_BASE, GICD_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),

@@ -2,7 +2,7 @@
 //!
 //! [`Transport`] has two register files. The client's is that of a PCI function ([`pci`]), whose registers are translated
 //! to those of Virtio 1.2, section 4.2.2, MMIO version 2 ([`client`]). By the other one ([`server`]) the server offers
-//! features, learns where the queues are, and signals completions. Queues themselves are in the client's memory, which
+//! features, learns where the queues are, and signals completions; a page ([`EventPage`]) tells it of events. Queues themselves are in the client's memory, which
 //! neither side's registers access.
 //!
 //! Both sides are untrusted: any access has a defined effect, which is bounded and confined to this transport.
@@ -17,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod events;
 mod features;
 pub mod pci;
 mod queue;
 pub mod server;
 mod transport;
 
+pub use events::{Event, EventPage};
 pub use queue::Queue;
 pub use transport::{Effect, Transport};
 

@@ -2,7 +2,7 @@
 
 /// [`MAGIC`]. Read-only.
 pub const MAGIC_VALUE: u64 = 0x00;
-/// [`VERSION_2`]. Read-only.
+/// [`VERSION_3`]. Read-only.
 pub const VERSION: u64 = 0x04;
 /// Type of the device, by the client's configuration. Read-only.
 pub const DEVICE_ID: u64 = 0x08;
@@ -43,8 +43,6 @@ pub const QUEUE_DESC: u64 = 0x60;
 pub const QUEUE_DRIVER: u64 = 0x68;
 /// Address of the device area, two halves.
 pub const QUEUE_DEVICE: u64 = 0x70;
-/// Events since the last load, which clears them: a bit for each queue that was kicked, and [`EVENT_STATE`].
-pub const EVENTS: u64 = 0x80;
 /// Any write makes the configuration space that was written visible to the client.
 pub const CONFIG_COMMIT: u64 = 0x84;
 /// First word of configuration space. Written while offline, or before a [`CONFIG_COMMIT`].
@@ -53,7 +51,7 @@ pub const CONFIG: u64 = 0x100;
 /// Value of [`MAGIC_VALUE`]: "StSv".
 pub const MAGIC: u32 = 0x7653_7453;
 /// Value of [`VERSION`].
-pub const VERSION_2: u32 = 2;
+pub const VERSION_3: u32 = 3;
 /// [`CONTROL`]: the server serves the device.
 pub const CONTROL_ONLINE: u32 = 1;
 /// [`STATE`]: the client was reset, and waits for [`RESET_DONE`].
@@ -64,8 +62,6 @@ pub const STATE_OFF: u32 = 1 << 30;
 pub const QUEUES_MASK: u32 = (1 << crate::QUEUES) - 1;
 /// [`INTERRUPT`]: the configuration has changed.
 pub const CONFIG_CHANGED: u32 = 1 << 31;
-/// [`EVENTS`]: DRIVER_OK was set, or the client was reset, turned off or on again.
-pub const EVENT_STATE: u32 = 1 << 31;
 
 /// Size of the register file, in bytes.
 pub const SIZE: u64 = 0x1000;

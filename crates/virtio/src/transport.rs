@@ -1,5 +1,6 @@
 //! The state behind both register files.
 
+use crate::events::{Event, EventPage};
 use crate::features::{Features, half};
 use crate::queue::{Queue, set_high, set_low};
 use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client, server, status};
@@ -10,8 +11,8 @@ use crate::{CONFIG_SIZE, NO_VECTOR, QUEUES, VECTORS, client, server, status};
 pub enum Effect {
     /// None.
     Nothing,
-    /// The server must be interrupted: it has events, and had none before.
-    SignalServer,
+    /// The server must learn of an event: [`Transport::publish`].
+    Event(Event),
     /// The client must be interrupted, for these causes: bits of [`server::INTERRUPT`].
     SignalClient(u32),
 }
@@ -38,7 +39,7 @@ pub struct Transport {
     pub(crate) client_queue: u32,
     server_queue: u32,
     pub(crate) interrupts: u32,
-    /// See [`server::EVENTS`].
+    /// Number of the last event.
     events: u32,
     generation: u32,
     config: [u8; CONFIG_SIZE],
@@ -141,7 +142,7 @@ impl Transport {
     #[inline]
     pub(crate) fn kick(&mut self, number: u32) -> Effect {
         let is_ready = self.queues.get(number as usize).is_some_and(|queue| queue.ready);
-        if is_ready && self.is_running() { self.announce(1 << number) } else { Effect::Nothing }
+        if is_ready && self.is_running() { Effect::Event(Event::Kick) } else { Effect::Nothing }
     }
 
     /// Whether the server may access the queues.
@@ -149,11 +150,13 @@ impl Transport {
         self.status & status::DRIVER_OK != 0
     }
 
-    /// Records events for the server. They stay until it loads them, whether online or not.
-    fn announce(&mut self, events: u32) -> Effect {
-        let had_some = self.events != 0;
-        self.events |= events;
-        if had_some { Effect::Nothing } else { Effect::SignalServer }
+    /// Tells the server of an event, whether it is online or not. Returns whether it must be interrupted: by its own account, it
+    /// has seen all earlier events.
+    #[inline]
+    pub fn publish(&mut self, page: &EventPage, event: Event) -> bool {
+        let before = self.events;
+        self.events = before.wrapping_add(1);
+        page.publish(self.events, event) == before
     }
 
     /// The driver sets bits of the status. It can't clear any but by a reset.
@@ -169,7 +172,7 @@ impl Transport {
         }
         if value & DRIVER_OK != 0 && self.status & (FEATURES_OK | DRIVER_OK) == FEATURES_OK {
             self.status |= DRIVER_OK;
-            return self.announce(server::EVENT_STATE);
+            return Effect::Event(Event::State);
         }
         Effect::Nothing
     }
@@ -201,11 +204,9 @@ impl Transport {
         self.client_queue = 0;
         self.features.reset();
         self.queues.iter_mut().for_each(Queue::reset);
-        // Kicks were for queues that are no more.
-        self.events &= server::EVENT_STATE;
         if was_running && self.online {
             self.resetting = true;
-            return self.announce(server::EVENT_STATE);
+            return Effect::Event(Event::State);
         }
         Effect::Nothing
     }
@@ -213,21 +214,19 @@ impl Transport {
     /// Handles power-off of the client's VM.
     pub fn client_ended(&mut self) -> Effect {
         self.off = true;
-        self.announce(server::EVENT_STATE)
+        Effect::Event(Event::State)
     }
 
     /// Handles reset or power-on of the client's VM.
     pub fn client_starts(&mut self) -> Effect {
         let was_off = core::mem::take(&mut self.off);
         let effect = self.reset();
-        // A reset that signals has announced the state already.
-        if was_off && effect == Effect::Nothing { self.announce(server::EVENT_STATE) } else { effect }
+        if was_off { Effect::Event(Event::State) } else { effect }
     }
 
     /// The server's VM has ended: it accesses nothing. The driver's state is kept for the next server.
     pub fn server_ended(&mut self) {
         let _ = self.set_online(false);
-        self.events = 0;
     }
 
     /// A driver that runs is told that its new server has another configuration than the one before.
@@ -272,7 +271,7 @@ impl Transport {
     }
 
     /// Loads a word for the server.
-    pub fn server_read(&mut self, offset: u64) -> u32 {
+    pub fn server_read(&self, offset: u64) -> u32 {
         let queue = self.queues.get(self.server_queue as usize).copied().unwrap_or_default();
         let halves = |value: u64, base: u64| half(value, ((offset - base) / 4) as u32);
         if !offset.is_multiple_of(4) {
@@ -280,7 +279,7 @@ impl Transport {
         }
         match offset {
             server::MAGIC_VALUE => server::MAGIC,
-            server::VERSION => server::VERSION_2,
+            server::VERSION => server::VERSION_3,
             server::DEVICE_ID => self.device,
             server::WINDOW_BASE..server::WINDOW_SIZE => halves(self.window[0], server::WINDOW_BASE),
             server::WINDOW_SIZE..server::CLIENT_BASE => halves(self.window[1], server::WINDOW_SIZE),
@@ -300,7 +299,6 @@ impl Transport {
             server::QUEUE_DESC..server::QUEUE_DRIVER => halves(queue.descriptors, server::QUEUE_DESC),
             server::QUEUE_DRIVER..server::QUEUE_DEVICE => halves(queue.driver, server::QUEUE_DRIVER),
             server::QUEUE_DEVICE..0x78 => halves(queue.device, server::QUEUE_DEVICE),
-            server::EVENTS => core::mem::take(&mut self.events),
             server::CONFIG.. => load(&self.staged, offset - server::CONFIG, 4),
             _ => 0,
         }

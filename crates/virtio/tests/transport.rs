@@ -1,10 +1,14 @@
 //! Examples of both sides' use, and properties that hold after any accesses.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use proptest::prelude::*;
 use stile_virtio::pci::{self, common};
-use stile_virtio::{Effect, Transport, client, server, status};
+use stile_virtio::{Effect, Event, EventPage, Transport, client, server, status};
 
 const BLOCK: u32 = 2;
+const KICK: Effect = Effect::Event(Event::Kick);
+const STATE: Effect = Effect::Event(Event::State);
 const DRIVER_OK: u32 = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
 
 fn transport() -> Transport {
@@ -61,8 +65,7 @@ fn drive(transport: &mut Transport) -> Effect {
 fn running() -> Transport {
     let mut transport = transport();
     serve(&mut transport);
-    assert_eq!(drive(&mut transport), Effect::SignalServer);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(drive(&mut transport), STATE);
     transport
 }
 
@@ -103,15 +106,26 @@ fn the_server_finds_the_queue() {
 }
 
 #[test]
-fn kicks_signal_once_until_they_are_seen() {
+fn kicks_are_of_enabled_queues() {
     let mut transport = running();
     assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 1), Effect::Nothing);
     assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, u32::MAX), Effect::Nothing);
-    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
-    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::Nothing);
-    assert_eq!(transport.server_read(server::EVENTS), 1);
-    assert_eq!(transport.server_read(server::EVENTS), 0);
-    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), KICK);
+}
+
+#[test]
+fn events_interrupt_once_until_they_are_seen() {
+    let (mut transport, page) = (transport(), EventPage::new());
+    assert!(transport.publish(&page, Event::State));
+    assert!(!transport.publish(&page, Event::Kick));
+    let (last, state) = (page.acknowledge(), page.state());
+    assert_eq!(page.acknowledge(), last);
+    assert!(transport.publish(&page, Event::Kick));
+    assert!(!transport.publish(&page, Event::Kick));
+    assert_ne!(page.acknowledge(), last);
+    assert_eq!(page.state(), state, "kicks do not change the state");
+    assert!(transport.publish(&page, Event::State));
+    assert_ne!(page.state(), state);
 }
 
 #[test]
@@ -167,13 +181,11 @@ fn a_driver_of_the_pci_function() {
     // A queue whose size is not chosen has the maximum.
     write(&mut transport, common::QUEUE_ENABLE, 2, 1);
     assert_eq!(transport.pci_read(common::QUEUE_ENABLE, 2), Some(1));
-    assert_eq!(transport.pci_write(common::DEVICE_STATUS, 1, 15), Effect::SignalServer);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(transport.pci_write(common::DEVICE_STATUS, 1, 15), STATE);
     assert_eq!([server::QUEUE_SIZE, server::QUEUE_READY].map(|offset| transport.server_read(offset)), [128, 1]);
     let words = |transport: &mut Transport, at: u64| [transport.server_read(at), transport.server_read(at + 4)];
     assert_eq!(words(&mut transport, server::QUEUE_DEVICE), [0x4000_3000, 1]);
-    assert_eq!(transport.pci_write(pci::NOTIFY, 2, 0), Effect::SignalServer);
-    assert_eq!(transport.server_read(server::EVENTS), 1);
+    assert_eq!(transport.pci_write(pci::NOTIFY, 2, 0), KICK);
     assert_eq!(transport.pci_read(pci::CONFIG, 2), Some(0x3344));
     let before = transport.pci_read(common::CONFIG_GENERATION, 1);
     let _ = transport.server_write(server::CONFIG_COMMIT, 1);
@@ -198,12 +210,11 @@ fn features_must_be_offered_and_modern() {
 fn a_reset_waits_for_the_server() {
     let mut transport = running();
     assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient(1));
-    assert_eq!(transport.write(client::STATUS, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.write(client::STATUS, 4, 0), STATE);
     assert!(!transport.is_quiet());
     assert_eq!(transport.read(client::STATUS, 4), None);
     assert_eq!(transport.read(client::INTERRUPT_STATUS, 4), Some(0));
     assert_eq!(transport.write(client::STATUS, 4, status::ACKNOWLEDGE), Effect::Nothing);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
     assert_eq!(transport.server_read(server::STATE), server::STATE_RESET);
     // Nobody waits for completions of a previous life.
     assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
@@ -211,7 +222,7 @@ fn a_reset_waits_for_the_server() {
     assert!(transport.is_quiet());
     assert_eq!(transport.read(client::STATUS, 4), Some(0));
     assert_eq!(transport.server_read(server::QUEUE_READY), 0);
-    assert_eq!(drive(&mut transport), Effect::SignalServer);
+    assert_eq!(drive(&mut transport), STATE);
 }
 
 #[test]
@@ -227,16 +238,15 @@ fn an_unused_device_is_reset_at_once() {
 #[test]
 fn a_server_comes_back_to_a_running_driver() {
     let mut transport = running();
-    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.write(client::QUEUE_NOTIFY, 4, 0), KICK);
     transport.server_ended();
     assert_eq!(transport.read(client::CONFIG, 4), None);
     assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
     serve(&mut transport);
     assert_eq!(transport.server_read(server::STATE), DRIVER_OK);
-    assert_eq!(transport.server_read(server::EVENTS), 0);
     assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::SignalClient(1));
     // A reset that a server does not live to acknowledge is complete.
-    assert_eq!(transport.reset(), Effect::SignalServer);
+    assert_eq!(transport.reset(), STATE);
     transport.server_ended();
     assert!(transport.is_quiet());
 }
@@ -244,19 +254,16 @@ fn a_server_comes_back_to_a_running_driver() {
 #[test]
 fn a_server_learns_whether_its_client_is_off() {
     let mut transport = running();
-    assert_eq!(transport.client_ended(), Effect::SignalServer);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
+    assert_eq!(transport.client_ended(), STATE);
     assert_eq!(transport.server_read(server::STATE), DRIVER_OK | server::STATE_OFF);
     // The reset of a client that comes back is acknowledged as any other.
-    assert_eq!(transport.client_starts(), Effect::SignalServer);
+    assert_eq!(transport.client_starts(), STATE);
     assert!(!transport.is_quiet());
     assert_eq!(transport.server_read(server::STATE), server::STATE_RESET);
     assert_eq!(transport.server_write(server::RESET_DONE, 1), Effect::Nothing);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
     // One that had no driver is announced, too.
-    assert_eq!(transport.client_ended(), Effect::SignalServer);
-    assert_eq!(transport.server_read(server::EVENTS), server::EVENT_STATE);
-    assert_eq!(transport.client_starts(), Effect::SignalServer);
+    assert_eq!(transport.client_ended(), STATE);
+    assert_eq!(transport.client_starts(), STATE);
     assert_eq!(transport.server_read(server::STATE), 0);
     assert_eq!(transport.client_starts(), Effect::Nothing);
 }
@@ -300,7 +307,7 @@ fn messages_wait_for_their_vectors() {
     assert_eq!(transport.pending(), 5, "vectors that exist");
     assert_eq!([transport.take_pending(6), transport.take_pending(6)], [4, 0]);
     assert_eq!(transport.pending(), 1);
-    assert_eq!(transport.write(client::STATUS, 4, 0), Effect::SignalServer);
+    assert_eq!(transport.write(client::STATUS, 4, 0), STATE);
     assert_eq!(transport.pending(), 0);
     // Of a completion that the reset overtook.
     transport.hold(1);
@@ -320,7 +327,7 @@ fn offers_are_constant_while_online() {
 }
 
 proptest! {
-    /// For any accesses of both sides: nothing panics, enabled queues have a size, and each signal follows a change from no events to some.
+    /// For any accesses of both sides: nothing panics, enabled queues have a size, and each side signals only the other one.
     #[test]
     fn any_accesses(accesses in prop::collection::vec((0..6u8, 0..0x240u64, prop_oneof![0..16u32, any::<u32>()]), 0..200)) {
         let mut transport = transport();
@@ -340,7 +347,7 @@ proptest! {
                 2 => drop(transport.server_read(offset)),
                 _ => {
                     let effect = transport.server_write(offset & !3, value);
-                    prop_assert_ne!(effect, Effect::SignalServer);
+                    prop_assert!(!matches!(effect, Effect::Event(_)));
                 }
             }
             for queue in 0..10 {
@@ -348,6 +355,31 @@ proptest! {
                 let (size, ready) = (transport.server_read(server::QUEUE_SIZE), transport.server_read(server::QUEUE_READY));
                 prop_assert!(ready <= 1 && (ready == 0 || size != 0));
             }
+        }
+    }
+
+    /// Stile's account of events is its own: whatever a server stores in the page, each event has the next number, and interrupts
+    /// exactly the server that names the last one.
+    #[test]
+    fn any_page(stores in prop::collection::vec((prop_oneof![Just(None), (0..3u32).prop_map(Some), any::<u32>().prop_map(Some)], any::<bool>()), 0..100)) {
+        let (mut transport, page) = (transport(), EventPage::new());
+        // SAFETY: the page consists of words of any value. `seen` is at 0x80.
+        let words = unsafe { &*(&raw const page).cast::<[AtomicU32; 33]>() };
+        for (last, (store, is_state)) in (0..).zip(stores) {
+            if let Some(value) = store {
+                // Stile's own words, too: it never loads them.
+                words.iter().for_each(|word| word.store(value, Ordering::Relaxed));
+            } else {
+                let written = words[0].load(Ordering::Relaxed);
+                prop_assert_eq!(page.acknowledge(), written);
+            }
+            let seen = words[32].load(Ordering::Relaxed);
+            let event = if is_state { Event::State } else { Event::Kick };
+            prop_assert_eq!(transport.publish(&page, event), seen == last);
+            if is_state {
+                prop_assert_eq!(words[1].load(Ordering::Relaxed), last + 1);
+            }
+            prop_assert_eq!(words[0].load(Ordering::Relaxed), last + 1);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use stile_devices::{Backend, Registers, Server};
-use stile_virtio::{Effect, Transport, client, server};
+use stile_virtio::{Effect, EventPage, Transport, client, server};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 /// The client's RAM.
@@ -32,7 +32,7 @@ pub const fn used_ring(queue: usize) -> u64 {
 }
 
 #[derive(Clone)]
-pub struct Shared(Rc<RefCell<Transport>>);
+pub struct Shared(Rc<RefCell<Transport>>, Rc<EventPage>);
 
 impl Registers for Shared {
     fn read(&self, offset: u64) -> u32 {
@@ -41,6 +41,10 @@ impl Registers for Shared {
 
     fn write(&self, offset: u64, value: u32) {
         let _: Effect = self.0.borrow_mut().server_write(offset, value);
+    }
+
+    fn events(&self) -> &EventPage {
+        &self.1
     }
 }
 
@@ -58,7 +62,7 @@ pub struct Machine<B: Backend> {
 impl<B: Backend> Machine<B> {
     /// A machine whose driver has negotiated features and has queues. `device` is the type of the device.
     pub fn new(device: u32, backend: B, features: u32) -> Self {
-        let registers = Shared(Rc::new(RefCell::new(Transport::new(device, 1 << 32, RAM_SIZE as u64, RAM))));
+        let registers = Shared(Rc::new(RefCell::new(Transport::new(device, 1 << 32, RAM_SIZE as u64, RAM))), Rc::new(EventPage::new()));
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(RAM), RAM_SIZE)]).expect("memory");
         let server = Server::new(registers.clone(), memory.clone(), backend);
         let mut machine = Self { registers, memory, server, offered: Vec::new(), features };
@@ -73,7 +77,15 @@ impl<B: Backend> Machine<B> {
 
     /// The client's accesses.
     pub fn store(&self, offset: u64, value: u32) {
-        let _: Effect = self.transport().write(offset, 4, value);
+        self.change(|transport| transport.write(offset, 4, value));
+    }
+
+    /// A change of the client's, of which the server learns.
+    pub fn change(&self, change: impl FnOnce(&mut Transport) -> Effect) {
+        let mut transport = self.transport();
+        if let Effect::Event(event) = change(&mut transport) {
+            let _: bool = transport.publish(self.registers.events(), event);
+        }
     }
 
     pub fn load(&self, offset: u64) -> u32 {

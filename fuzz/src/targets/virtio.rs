@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stile_virtio::{Effect, Transport, client, server};
+use stile_virtio::{Effect, Event, Transport, client, server};
 
 use crate::input::Input;
 use crate::marks::reach;
@@ -33,7 +33,6 @@ struct Plain {
     selects: BTreeMap<&'static str, u32>,
     queues: BTreeMap<(u32, &'static str), u32>,
     interrupts: u32,
-    events: u32,
     generation: u32,
     staged: BTreeMap<u64, u8>,
     config: BTreeMap<u64, u8>,
@@ -94,22 +93,15 @@ impl Plain {
         Some(value)
     }
 
-    fn announce(&mut self, events: u32) -> Effect {
-        let before = self.events;
-        self.events |= events;
-        if before == 0 { Effect::SignalServer } else { Effect::Nothing }
-    }
-
     fn reset(&mut self) -> Effect {
         let was_running = self.status & 4 != 0;
         (self.status, self.interrupts, self.accepted) = (0, 0, 0);
-        self.events &= 1 << 31;
         self.selects.retain(|name, _| name.starts_with("server"));
         self.queues.retain(|(_, name), _| *name == "maximum");
         if was_running && self.online {
             reach("reset");
             self.resetting = true;
-            return self.announce(1 << 31);
+            return Effect::Event(Event::State);
         }
         Effect::Nothing
     }
@@ -122,7 +114,7 @@ impl Plain {
             0x30 => drop(self.selects.insert("client", value)),
             0x50 if self.status & 4 != 0 && self.queues.get(&(value, "ready")) == Some(&1) => {
                 reach("kick");
-                return self.announce(1 << value);
+                return Effect::Event(Event::Kick);
             }
             0x64 => self.interrupts &= !value,
             0x70 if value == 0 => return self.reset(),
@@ -137,7 +129,7 @@ impl Plain {
                 if value & 4 != 0 && self.status & 0xc == 8 {
                     reach("driver ok");
                     self.status |= 4;
-                    return self.announce(1 << 31);
+                    return Effect::Event(Event::State);
                 }
             }
             _ if self.status & 4 == 0 && self.select("client") < 8 => {
@@ -162,7 +154,7 @@ impl Plain {
         let address = ADDRESSES.iter().find(|(_, at, _)| *at == offset).map(|(.., name)| self.queue("server", name));
         match offset {
             0 => 0x7653_7453,
-            4 => 2,
+            4 => 3,
             8 => 2,
             0x10 | 0x14 | 0x18 | 0x1c | 0x20 | 0x24 => half(WINDOW[(offset as usize - 0x10) / 8], u32::from(!offset.is_multiple_of(8))),
             0x28 => self.online.into(),
@@ -175,7 +167,6 @@ impl Plain {
             0x54 => self.queue("server", "maximum"),
             0x58 => self.queue("server", "size"),
             0x5c => self.queue("server", "ready"),
-            0x80 => std::mem::take(&mut self.events),
             0x100.. if offset.is_multiple_of(4) => {
                 (0..4).map(|n| u32::from(*self.staged.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum()
             }
@@ -356,14 +347,14 @@ fn accesses(bytes: &[u8]) {
             }
             _ if kind & 24 == 24 => {
                 plain.off = true;
-                assert_eq!(transport.client_ended(), plain.announce(1 << 31));
+                assert_eq!(transport.client_ended(), Effect::Event(Event::State));
             }
             _ if kind & 8 != 0 => {
                 let was_off = std::mem::take(&mut plain.off);
                 let expected = match plain.reset() {
                     Effect::Nothing if was_off => {
                         reach("on again");
-                        plain.announce(1 << 31)
+                        Effect::Event(Event::State)
                     }
                     effect => effect,
                 };
@@ -371,7 +362,7 @@ fn accesses(bytes: &[u8]) {
             }
             _ => {
                 transport.server_ended();
-                (plain.online, plain.resetting, plain.events) = (false, false, 0);
+                (plain.online, plain.resetting) = (false, false);
             }
         }
         assert_eq!(transport.is_quiet(), !plain.resetting);

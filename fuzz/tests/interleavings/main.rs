@@ -4,6 +4,7 @@
 #![allow(unused_doc_comments, reason = "statics become invocations of a macro")]
 
 mod deadlines;
+mod events;
 mod fills;
 mod idle;
 mod late;

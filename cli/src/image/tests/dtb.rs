@@ -119,7 +119,7 @@ fn served_devices_have_nodes_on_both_sides() {
     assert_eq!(cells("/pcie@3f100000", "ranges"), [0x0200_0000, 0, 0x3f20_0000, 0, 0x3f20_0000, 0, 0x1_0000]);
     assert_eq!(cells("/pcie@3f100000", "linux,pci-domain"), [1]);
     assert_eq!(cells("/pcie@3f100000", "msi-map")[1], cells("/intc/v2m", "phandle")[0]);
-    assert_eq!(cells("/served-device@a010000", "reg"), [0, 0xa01_0000, 0, 0x1000]);
+    assert_eq!(cells("/served-device@a010000", "reg"), [0, 0xa01_0000, 0, 0x1000, 0, 0x701_0000, 0, 0x1000]);
     assert_eq!(cells("/served-device@a010000", "interrupts"), [0, 24, 1]);
 }
 

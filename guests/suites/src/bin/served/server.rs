@@ -1,6 +1,7 @@
 //! The server: a disk of its RAM, for each of its clients. Clients are hostile.
 
 use payload::gic::Bits;
+use payload::mmu::{self, Memory};
 use payload::prelude::*;
 use payload::uart::Reg32;
 use payload::{harness, instruction, psci};
@@ -9,6 +10,7 @@ use crate::disk::{SECTOR, SECTORS, SIZE, kind};
 use crate::memory::{self, NEXT, WRITE, barrier, read8, read16, read32, read64, write8, write16, write32};
 
 const BASE: u64 = 0x0A01_0000;
+const EVENTS: u64 = 0x0701_0000;
 const FIRST_INTID: u32 = 56;
 /// Clients at most.
 const MOST: usize = 8;
@@ -24,6 +26,10 @@ struct Slot {
     ram: (u64, u64),
     window: u64,
     queue: Option<Queue>,
+    /// The page with its events, the last change of the state that was followed, and the last event that was acknowledged.
+    events: u64,
+    state: Option<u32>,
+    acknowledged: Option<u32>,
     /// Whether the client has said that it ends: a byte that a reset of this machine keeps.
     ended: u64,
 }
@@ -51,7 +57,10 @@ impl Slot {
 
     fn new(number: u64) -> Self {
         let disk = memory::page(16 + 16 * (number + 1));
-        let slot = Slot { base: BASE + 0x1000 * number, disk, ram: (0, 0), window: 0, queue: None, ended: memory::page(1) + number };
+        // In Stile's memory, which it maps as normal.
+        let events = mmu::window(EVENTS + 0x1000 * number, Memory::Normal, false);
+        let (base, ended) = (BASE + 0x1000 * number, memory::page(1) + number);
+        let slot = Slot { base, disk, ram: (0, 0), window: 0, queue: None, events, state: None, acknowledged: None, ended };
         Slot { ram: (slot.pair(0x20), slot.pair(0x18)), window: slot.pair(0x10), ..slot }
     }
 
@@ -70,6 +79,19 @@ impl Slot {
     fn find(&self, address: u64, length: u64) -> Result<u64, Broken> {
         let into = address.checked_sub(self.ram.0).ok_or(Broken)?;
         if into > self.ram.1 || length > self.ram.1 - into { Err(Broken) } else { Ok(self.window + into) }
+    }
+
+    /// Acknowledges all events. Returns the number of the last one.
+    fn acknowledge(&self) -> u32 {
+        loop {
+            let last = read32(self.events);
+            write32(self.events + 0x80, last);
+            barrier();
+            if read32(self.events) == last {
+                barrier();
+                return last;
+            }
+        }
     }
 
     /// Acknowledges a reset, and finds the queue of a running driver.
@@ -170,20 +192,27 @@ impl Slot {
         Ok(if kind == kind::READ { SECTOR as u32 + 1 } else { 1 })
     }
 
-    /// Handles events: returns after a bounded number of requests, all of which are answered or belong to a broken queue.
+    /// Handles events: returns when there are none, and all requests are answered or belong to a broken queue.
     fn attend(&mut self) {
-        let events = self.register(0x80).read();
-        if events >> 31 != 0 {
-            self.follow_state();
-        }
         loop {
+            let state = read32(self.events + 4);
+            if self.state.replace(state) != Some(state) {
+                self.follow_state();
+            }
             match self.serve() {
-                Ok(true) => self.register(0x34).write(1),
-                Ok(false) => return,
+                Ok(true) => {
+                    self.register(0x34).write(1);
+                    continue;
+                }
+                Ok(false) => {}
                 Err(Broken) => {
                     self.queue = None;
-                    return self.register(0x48).write(1);
+                    self.register(0x48).write(1);
                 }
+            }
+            let acknowledged = self.acknowledge();
+            if self.acknowledged.replace(acknowledged) == Some(acknowledged) {
+                return;
             }
         }
     }

@@ -4,12 +4,16 @@ use core::iter;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use stile_board::{MAX_SERVED, MAX_VMS, intid};
+use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
 use stile_lock::TicketLock;
-use stile_virtio::{Effect, Transport};
+use stile_paging::frames::Piece;
+use stile_virtio::{Effect, EventPage, Transport};
 
 use super::function::Function;
+use crate::address_space;
+use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::interrupts::delivery;
+use crate::arena::Arena;
 use crate::vm;
 
 /// A served device.
@@ -22,6 +26,8 @@ pub struct Link {
     pub server: usize,
     /// Index among the server's devices.
     pub slot: u32,
+    /// Memory of the client's arena that the server has mapped: see [`Link::event_piece`].
+    pub events: &'static EventPage,
     /// Registers of both sides.
     pub transport: TicketLock<Transport>,
 }
@@ -61,6 +67,19 @@ pub fn publish(link: &'static mut Link) -> Option<&'static Link> {
     link_at(place)
 }
 
+/// Allocates a page of events.
+///
+/// # Errors
+/// No memory is left.
+pub fn event_page(arena: &'static Arena) -> Result<&'static EventPage, &'static str> {
+    let memory = address_space::physical(arena.allocate_pages(map::EVENTS_STRIDE)?);
+    // A server with caches off must not read what memory held before the zeros, which may be another VM's.
+    bulk::flush(memory as u64, map::EVENTS_STRIDE as usize);
+    // SAFETY: the page is in the direct map, larger than its content and aligned, and belongs to the link, which is never freed. The
+    // content consists of words that are read and written atomically, as the server changes them at any time; all values are valid.
+    Ok(unsafe { &*memory.cast::<EventPage>() })
+}
+
 impl Link {
     /// Accesses the registers, and carries out the effect with the transport unlocked.
     #[inline]
@@ -68,9 +87,12 @@ impl Link {
         let mut transport = self.transport.lock();
         match access(&mut transport) {
             Effect::Nothing => {}
-            Effect::SignalServer => {
+            Effect::Event(event) => {
+                let interrupts = transport.publish(self.events, event);
                 drop(transport);
-                self.signal_server();
+                if interrupts {
+                    self.signal_server();
+                }
             }
             Effect::SignalClient(causes) => {
                 let vectors = transport.vectors(causes);
@@ -81,6 +103,12 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// The page with the server's events: server-physical and physical address.
+    pub fn event_piece(&self) -> Piece {
+        let (gpa, size) = (map::EVENTS_BASE + u64::from(self.slot) * map::EVENTS_STRIDE, map::EVENTS_STRIDE);
+        Piece { gpa, pa: address_space::to_physical(self.events), size }
     }
 
     #[inline]

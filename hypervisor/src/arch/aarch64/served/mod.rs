@@ -71,8 +71,13 @@ impl Served {
             }
             let transport = TicketLock::new(Transport::new(served.device, slots[at].window, slots[at].size, slots[at].base));
             let function = Function::new(served.device)?;
-            let link = arena.allocate()?.write(Link { client: number, function, server, slot: at as u32, transport });
-            links.push(link::publish(link).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?;
+            let events = link::event_page(arena)?;
+            let link = Link { client: number, function, server, slot: at as u32, events, transport };
+            let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
+            if let Some(server) = get(server) {
+                server.arch.map_events(&link.event_piece());
+            }
+            links.push(link).map_err(|_| UNKNOWN)?;
         }
         Ok(if links.is_empty() { None } else { Some(arena.allocate()?.write(Served::Client(links))) })
     }
@@ -92,6 +97,15 @@ impl Served {
             Served::Client(_) => None,
             Served::Server { slots, .. } => slots.get(slot as usize),
         }
+    }
+
+    /// The pages with events of the devices that a server serves, of those clients that exist.
+    pub fn event_pieces(&self) -> impl Iterator<Item = Piece> {
+        let slots = match self {
+            Served::Client(_) => None,
+            Served::Server { slots, .. } => Some(slots),
+        };
+        slots.into_iter().flat_map(|slots| slots.iter()).map(Link::event_piece)
     }
 
     /// Resets a client's devices. Its vCPUs are off.

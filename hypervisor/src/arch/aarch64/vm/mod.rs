@@ -149,6 +149,23 @@ fn reserve_window(table: &mut PageTable<Stage2>, arena: &'static Arena, part: &P
     reserved.map_err(|_| "the RAM of a VM's clients can't be mapped: too large for this CPU's second stage, or no memory for tables")
 }
 
+/// Mapping of a page with events for a server.
+fn events(page: &Piece) -> Mapping<Stage2Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::READ_WRITE };
+    Mapping { attributes, ..mapping(page) }
+}
+
+/// Maps pages with events into the tables of a new server. Those of clients to come need no more tables.
+fn map_events(table: &mut PageTable<Stage2>, arena: &'static Arena, served: &Served) -> Result<(), &'static str> {
+    let all = Piece { gpa: map::EVENTS_BASE, pa: 0, size: map::EVENTS_SIZE };
+    let mut mapped = table.reserve(&mut { arena }, events(&all));
+    for page in served.event_pieces() {
+        mapped = mapped.and_then(|()| table.map(&mut { arena }, events(&page)));
+    }
+    dsb_ish();
+    mapped.map_err(|_| "there is no memory for the tables of a VM's served devices")
+}
+
 /// [`Vm::complete_unmap`] invalidates, once for several parts.
 struct Deferred;
 
@@ -280,6 +297,9 @@ impl VmPart for Vm {
             _ => Some(new_functions(number, config, &table, arena)?),
         };
         let served = Served::new(number, config, pieces, arena, |part| reserve_window(&mut table, arena, part))?;
+        if let Some(served) = served.filter(|_| config.serves != 0) {
+            map_events(&mut table, arena, served)?;
+        }
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
                 let online = SCHEDULE.online();
@@ -441,6 +461,13 @@ impl Vm {
     pub fn map_window(&self, part: &Piece) {
         let done = self.table.lock().map(&mut { self.arena }, mapping(part));
         debug_assert!(matches!(done, Ok(()) | Err(Error::AlreadyMapped(_))), "the tables were made when the VM was");
+        dsb_ish();
+    }
+
+    /// Maps the page with the events of a device that it serves.
+    pub fn map_events(&self, page: &Piece) {
+        let done = self.table.lock().map(&mut { self.arena }, events(page));
+        debug_assert!(done.is_ok(), "the tables were made when the VM was");
         dsb_ish();
     }
 
