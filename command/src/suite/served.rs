@@ -185,12 +185,12 @@ fn request_budget(programs: &Programs) -> Result<Scenario> {
     ];
     let all = REQUESTS + OTHERS;
     let rows = vec![
-        ("kick of a server", all..=all, 0.17),
+        ("kick of a server", all..=all, 0.16),
         // Of the client: the interrupt by which its CPU learns of a completion.
-        ("IRQ", all..=all + 10, 0.12),
+        ("IRQ", all..=all + 10, 0.11),
         // None of a request: the server finds its events in memory.
         ("served device", 0..=80, 0.23),
-        ("completion for a client", all..=all, 0.21),
+        ("completion for a client", all..=all, 0.19),
     ];
     let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], rows, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("budgets/served", "--exits --icount") })

@@ -57,6 +57,11 @@ impl Shortcuts {
         if requests.is_behind_changes() {
             return requests;
         }
+        // The common case.
+        if let Some(slot) = requests.only_posted().and_then(|intid| self.slot_of_spi(intid)) {
+            lrs.update(slot, |lr| lr.with(ListRegister::PENDING));
+            return Requests(0);
+        }
         let mut raised = 0;
         for intid in requests.posted() {
             if let Some(slot) = self.slot_of_spi(intid) {

@@ -251,6 +251,18 @@ impl Requests {
         })
     }
 
+    /// The posted SPI, if it is all that is requested.
+    #[inline(always)]
+    pub(crate) const fn only_posted(self) -> Option<u32> {
+        let posted = self.0 >> PendingRequests::FIRST_POSTED;
+        let is_alone = self.0 & ((1 << PendingRequests::FIRST_POSTED) - 1) == PendingRequests::SPIS;
+        if is_alone && posted & posted.wrapping_sub(1) == 0 && posted != 0 {
+            Some(PendingRequests::POSTED.start + posted.trailing_zeros())
+        } else {
+            None
+        }
+    }
+
     /// The requests without posted SPIs, by their bits.
     #[inline(always)]
     pub(crate) const fn without(self, posted: u64) -> Self {

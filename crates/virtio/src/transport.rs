@@ -41,6 +41,8 @@ pub struct Transport {
     pub(crate) interrupts: u32,
     /// Number of the last event.
     events: u32,
+    /// Queues that can be kicked, a bit each: the enabled ones of a running driver.
+    kickable: u32,
     generation: u32,
     config: [u8; CONFIG_SIZE],
     /// Configuration space as the server has written it.
@@ -66,6 +68,7 @@ impl Transport {
             server_queue: 0,
             interrupts: 0,
             events: 0,
+            kickable: 0,
             generation: 0,
             config: [0; CONFIG_SIZE],
             staged: [0; CONFIG_SIZE],
@@ -141,8 +144,8 @@ impl Transport {
 
     #[inline]
     pub(crate) fn kick(&mut self, number: u32) -> Effect {
-        let is_ready = self.queues.get(number as usize).is_some_and(|queue| queue.ready);
-        if is_ready && self.is_running() { Effect::Event(Event::Kick) } else { Effect::Nothing }
+        let is_kickable = self.kickable.checked_shr(number).is_some_and(|queues| queues & 1 != 0);
+        if is_kickable { Effect::Event(Event::Kick) } else { Effect::Nothing }
     }
 
     /// Whether the server may access the queues.
@@ -172,6 +175,8 @@ impl Transport {
         }
         if value & DRIVER_OK != 0 && self.status & (FEATURES_OK | DRIVER_OK) == FEATURES_OK {
             self.status |= DRIVER_OK;
+            // The queues are not configured any more.
+            self.kickable = (0..).zip(&self.queues).fold(0, |queues, (number, queue)| queues | u32::from(queue.ready) << number);
             return Effect::Event(Event::State);
         }
         Effect::Nothing
@@ -197,6 +202,7 @@ impl Transport {
     pub fn reset(&mut self) -> Effect {
         let was_running = self.is_running();
         self.status = 0;
+        self.kickable = 0;
         self.interrupts = 0;
         self.vectors = [NO_VECTOR; VECTORS];
         // Reset devices send no notifications (Virtio 1.2, section 2.4.1).

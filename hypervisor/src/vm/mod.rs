@@ -197,10 +197,28 @@ pub fn all() -> impl Iterator<Item = &'static Vm> {
 /// Looks up a VM by number.
 #[inline]
 pub fn get(number: usize) -> Option<&'static Vm> {
-    let vm = VMS.get(number)?.load(Ordering::Acquire);
-    // SAFETY: a VM is complete when its pointer is stored, and freed only after its pointer was removed and each CPU
-    // has passed a point at which it held no reference (`retire`).
-    unsafe { vm.as_ref() }
+    place(number)?.get()
+}
+
+/// The place of a VM, of a number below [`MAX_VMS`].
+#[derive(Clone, Copy)]
+pub struct Place(&'static AtomicPtr<Vm>);
+
+/// The place of VM `number`, which need not exist; `None` if there can be no such VM.
+#[inline]
+pub fn place(number: usize) -> Option<Place> {
+    VMS.get(number).map(Place)
+}
+
+impl Place {
+    /// The VM, if it exists.
+    #[inline]
+    pub fn get(self) -> Option<&'static Vm> {
+        let vm = self.0.load(Ordering::Acquire);
+        // SAFETY: a VM is complete when its pointer is stored, and freed only after its pointer was removed and each CPU
+        // has passed a point at which it held no reference (`retire`).
+        unsafe { vm.as_ref() }
+    }
 }
 
 /// Makes a complete VM visible to lookups.

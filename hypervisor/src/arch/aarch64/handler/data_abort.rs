@@ -24,17 +24,14 @@ pub fn faulting_ipa() -> u64 {
     (read_sysreg!(HPFAR_EL2) & 0x0fff_ffff_fff0) << 8 | read_sysreg!(FAR_EL2) & 0xfff
 }
 
-/// Syndrome bits compared with [`LOAD`] and [`STORE`]: ISV, SSE, S1PTW, CM, WnR, and DFSC without its level.
-const KIND: u64 = 1 << 24 | 1 << 21 | 1 << 8 | 1 << 7 | 1 << 6 | 0b111100;
-/// A zero-extended load that took a translation fault.
-const LOAD: u64 = 1 << 24 | 0b000100;
-/// A store that did.
-const STORE: u64 = LOAD | 1 << 6;
-
 /// Handles EC 0x24.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
-    if esr & KIND == LOAD {
+    /// Syndrome bits compared with [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC without its level.
+    const LOAD_MASK: u64 = 1 << 24 | 1 << 21 | 1 << 8 | 1 << 7 | 1 << 6 | 0b111100;
+    /// A zero-extended load that took a translation fault.
+    const LOAD: u64 = 1 << 24 | 0b000100;
+    if esr & LOAD_MASK == LOAD {
         let abort = Esr(esr).data_abort();
         if let Some((row, value)) = read_shadow(cpu, abort.sas()) {
             cpu.frame.set(usize::from(abort.srt()), value);
@@ -48,13 +45,15 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
 /// a search of the bus.
 #[inline(never)]
 fn handle_other(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
-    // WnR alone decides for most: loads.
-    if esr & STORE & !LOAD != 0
-        && esr & KIND == STORE
+    const ISV: u64 = 1 << 24;
+    /// CM, S1PTW, WnR, and DFSC without its level, of a store that took a translation fault: neighbouring bits.
+    const STORE: u64 = 1 << 6 | 0b000100;
+    if esr & 0x1fc == STORE
+        && esr & ISV != 0
         && let Some(served) = cpu.vcpu().vm().arch.served
     {
         let abort = Esr(esr).data_abort();
-        let value = abort.store_value(cpu.frame.get(usize::from(abort.srt())));
+        let value = cpu.frame.get(usize::from(abort.srt()));
         if let Some(row) = served::ring(served, ipa, 1 << abort.sas(), value) {
             return Outcome::done(row);
         }

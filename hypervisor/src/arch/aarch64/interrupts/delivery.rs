@@ -1,6 +1,7 @@
 //! Delivery of virtual interrupts: into list registers of the vCPU loaded here, by request and kick to others.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stile_vgic::{Delivery, Kick, PendingRequests, Requests};
 
@@ -92,30 +93,40 @@ pub fn synchronize_posted(vcpu: &Vcpu, cpu: usize, requests: Requests) {
 /// Makes an edge-triggered SPI pending in the distributor. Returns the vCPUs to synchronize.
 fn pulse(vm: &Vm, spi: u32) -> Kick {
     let kick = vm.arch.distributor.lock().pulse(spi);
-    if let Some(target) = kick.first() {
-        vm.arch.targets.set(spi, target);
+    if let Some(targets) = vm.arch.targets
+        && let Some(target) = kick.first().and_then(|target| vm.vcpus.get(target))
+    {
+        targets.set(spi, target);
     }
     kick
 }
 
-/// The last target vCPU of each SPI that can be posted: a hint, as the distributor has the route.
-pub struct Targets([AtomicU8; Targets::COUNT]);
+/// The last target vCPU of each SPI that can be posted: a hint, as the distributor has the route. Null before the first one.
+/// For VMs that are never destroyed.
+pub struct Targets([AtomicPtr<Vcpu>; Targets::COUNT]);
 
 impl Targets {
     const COUNT: usize = (PendingRequests::POSTED.end - PendingRequests::POSTED.start) as usize;
 
-    /// The first vCPU, for all of them.
+    /// No targets.
     pub const fn new() -> Self {
-        Self([const { AtomicU8::new(0) }; Targets::COUNT])
+        Self([const { AtomicPtr::new(ptr::null_mut()) }; Targets::COUNT])
     }
 
-    fn of(&self, spi: u32) -> Option<&AtomicU8> {
+    fn place(&self, spi: u32) -> Option<&AtomicPtr<Vcpu>> {
         self.0.get(spi.wrapping_sub(PendingRequests::POSTED.start) as usize)
     }
 
-    fn set(&self, spi: u32, vcpu: usize) {
-        if let Some(place) = self.of(spi) {
-            place.store(vcpu as u8, Ordering::Relaxed);
+    #[inline]
+    fn of(&self, spi: u32) -> Option<&'static Vcpu> {
+        // SAFETY: the pointer is null, or of a complete vCPU of a VM that is never destroyed (`set`).
+        unsafe { self.place(spi)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Sets the target of an SPI: a vCPU of a VM that is never destroyed.
+    fn set(&self, spi: u32, vcpu: &'static Vcpu) {
+        if let Some(place) = self.place(spi) {
+            place.store(ptr::from_ref(vcpu).cast_mut(), Ordering::Release);
         }
     }
 }
@@ -124,8 +135,7 @@ impl Targets {
 /// it pending in a list register. Returns false if it needs [`send_spis`].
 #[inline]
 pub fn post_spi(vm: &Vm, spi: u32) -> bool {
-    let target = vm.arch.targets.of(spi).map_or(0, |place| place.load(Ordering::Relaxed));
-    let Some(vcpu) = vm.vcpus.get(usize::from(target)) else { return false };
+    let Some(vcpu) = vm.arch.targets.and_then(|targets| targets.of(spi)) else { return false };
     vcpu.arch.requests.post_spi(spi) && (cpu::kick_if_running(vcpu) || !vcpu.arch.requests.withdraw_spi(spi))
 }
 

@@ -18,12 +18,14 @@ use crate::vm;
 
 /// A served device.
 pub struct Link {
-    /// The client's number.
+    /// The client's number, and its place.
     pub client: usize,
+    pub client_place: vm::Place,
     /// The client's side.
     pub function: Function,
-    /// The server's number.
+    /// The server's number, and its place.
     pub server: usize,
+    pub server_place: vm::Place,
     /// Index among the server's devices.
     pub slot: u32,
     /// Memory of the client's arena that the server has mapped: see [`Link::event_piece`].
@@ -97,7 +99,7 @@ impl Link {
             Effect::SignalClient(causes) => {
                 let vectors = transport.vectors(causes);
                 drop(transport);
-                let left = self.function.signal(vectors, |spi| post(self.client, spi));
+                let left = self.function.signal(vectors, |spi| post(self.client_place, spi));
                 if left != 0 {
                     self.hold(left);
                 }
@@ -114,7 +116,7 @@ impl Link {
     #[inline]
     fn signal_server(&self) {
         let spi = intid::SERVER + self.slot;
-        if !post(self.server, spi) {
+        if !post(self.server_place, spi) {
             send(self.server, iter::once(spi));
         }
     }
@@ -140,10 +142,10 @@ impl Link {
     }
 }
 
-/// Posts an SPI to VM `number`. Returns false if it needs [`send`].
+/// Posts an SPI to a VM. Returns false if it needs [`send`].
 #[inline]
-fn post(number: usize, spi: u32) -> bool {
-    vm::get(number).is_some_and(|vm| delivery::post_spi(vm, spi))
+fn post(place: vm::Place, spi: u32) -> bool {
+    place.get().is_some_and(|vm| delivery::post_spi(vm, spi))
 }
 
 /// Sends SPIs to VM `number` by its distributor.

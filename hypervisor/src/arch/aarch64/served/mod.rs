@@ -18,7 +18,7 @@ use stile_virtio::Transport;
 
 use crate::arena::Arena;
 use crate::image;
-use crate::vm::{Vm, get};
+use crate::vm::{Vm, get, place};
 use function::Function;
 use link::{Link, Slots};
 pub use registers::{ServerPages, Transports, ring};
@@ -72,7 +72,8 @@ impl Served {
             let transport = TicketLock::new(Transport::new(served.device, slots[at].window, slots[at].size, slots[at].base));
             let function = Function::new(served.device)?;
             let events = link::event_page(arena)?;
-            let link = Link { client: number, function, server, slot: at as u32, events, transport };
+            let (client_place, server_place) = (place(number).ok_or(UNKNOWN)?, place(server).ok_or(UNKNOWN)?);
+            let link = Link { client: number, client_place, function, server, server_place, slot: at as u32, events, transport };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
                 server.arch.map_events(&link.event_piece());

@@ -12,14 +12,15 @@ use crate::device::bus::Device;
 use crate::vm::power::End;
 
 /// Handles a store of `bytes` bytes to an address at which it kicks a server or signals a completion, without a search of
-/// the VM's bus. Returns the ledger's row; `None` without effect for all other addresses, and for accesses that the bus
-/// refuses.
+/// the VM's bus. Bits of `value` above are ignored. Returns the ledger's row; `None` without effect for all other addresses,
+/// and for accesses that the bus refuses.
 #[inline(always)]
 pub fn ring(served: &'static Served, ipa: u64, bytes: u64, value: u64) -> Option<RowId> {
     match served {
         Served::Client(links) if ipa % pci::SIZE == pci::NOTIFY => {
             let link = links.iter().find(|link| link.function.bar() == ipa - pci::NOTIFY)?;
-            link.change(|transport| transport.pci_write(pci::NOTIFY, bytes, value as u32));
+            let value = if bytes == 1 { value as u8 as u32 } else { value as u32 };
+            link.change(|transport| transport.pci_write(pci::NOTIFY, bytes, value));
             Some(rows::MMIO_VIRTIO_KICK)
         }
         Served::Server { slots, .. } if ipa % map::SERVER_STRIDE == server::INTERRUPT && bytes == 4 => {

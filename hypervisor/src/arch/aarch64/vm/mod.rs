@@ -79,8 +79,8 @@ pub struct Vm {
     pub trust: Option<Trust>,
     /// Distributor.
     pub distributor: TicketLock<Distributor>,
-    /// vCPUs to which other VMs send SPIs.
-    pub targets: Targets,
+    /// vCPUs to which other VMs send SPIs, if it serves devices or others serve it: it is never destroyed then.
+    pub targets: Option<&'static Targets>,
     /// Registers of the distributor that are read without its lock.
     pub read_shadow: ReadShadow,
     /// PSCI power states of its vCPUs.
@@ -300,6 +300,10 @@ impl VmPart for Vm {
         if let Some(served) = served.filter(|_| config.serves != 0) {
             map_events(&mut table, arena, served)?;
         }
+        let targets = match served {
+            Some(_) => Some(&*arena.allocate()?.write(Targets::new())),
+            None => None,
+        };
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
                 let online = SCHEDULE.online();
@@ -329,7 +333,7 @@ impl VmPart for Vm {
             held_time: AtomicU64::new(0),
             read_shadow: ReadShadow::new(&distributor),
             distributor: TicketLock::new(distributor),
-            targets: Targets::new(),
+            targets,
             power: TicketLock::new(PowerTable::new(vcpus)),
         })
     }
