@@ -56,6 +56,7 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
 /// Serves a device for ever, in a sandbox. `source` is the file from which the backend awaits input.
 fn run<B: Backend>(device: &Device, supervisor: Option<Pid>, backend: B, source: impl Fn(&B) -> Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (registers, memory) = device.map()?;
+    sandbox::limit_memory()?;
     sandbox::drop_privileges()?;
     // A device without a supervisor would never be served again.
     set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -1,5 +1,5 @@
-//! The sandbox of a device's process, which begins once its files are open and mapped: an empty root directory, an unprivileged user, and
-//! few system calls.
+//! The sandbox of a device's process, which begins once its files are open and mapped: little memory, an empty root directory, an
+//! unprivileged user, and few system calls.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::io;
 
 use libc::c_long;
 use rustix::fs::{Gid, Uid};
-use rustix::process::{chroot, fchdir};
+use rustix::process::{Resource, Rlimit, chroot, fchdir, setrlimit};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter};
 
@@ -15,6 +15,10 @@ use crate::tap;
 
 /// User and group without rights of their own: `nobody`, `nogroup`.
 const NOBODY: u32 = 65534;
+
+/// Memory that a process may have for its data, and address space that it may add to what it has mapped before. Back ends need less than
+/// half: a buffer of 128 KiB, and lists of the parts of a request, of which there are 65,535 at most.
+const MEMORY: u64 = 16 << 20;
 
 /// System calls that are allowed with any arguments: those that use open files, memory, and the end of the process.
 const ALLOWED: &[c_long] = &[
@@ -45,6 +49,29 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
+
+/// Limits the process's memory, so that a client that takes it over takes none from other devices' processes. An allocation beyond the limit
+/// ends the process. The files that it serves are mapped before.
+///
+/// The limit is one of data (getrlimit(2)), which private writable mappings are. [`filter_system_calls`] allows no others; unmapping the
+/// window gains a process address space only.
+///
+/// # Errors
+/// The kernel does not say how large the process is.
+pub fn limit_memory() -> io::Result<()> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    // proc(5): a name, and a size in kB.
+    let size = |name| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
+        value.parse::<u64>().ok()?.checked_mul(1 << 10)
+    };
+    for (resource, name) in [(Resource::Data, "VmData:"), (Resource::As, "VmSize:")] {
+        let used = size(name).ok_or(io::ErrorKind::InvalidData)?;
+        let limit = Some(used.saturating_add(MEMORY));
+        setrlimit(resource, Rlimit { current: limit, maximum: limit })?;
+    }
+    Ok(())
+}
 
 /// Gives up the process's rights: no file can be opened, and root's rights are gone. Only open files remain. For processes with one thread.
 ///
@@ -81,10 +108,13 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
         Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(vec![condition])?])
     };
-    let not_executable = || when(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
+    let not_executable = || SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
+    // Other mappings are no data, whose size is limited.
+    let kind = (libc::MAP_TYPE | libc::MAP_GROWSDOWN) as u64;
+    let private = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(kind), libc::MAP_PRIVATE as u64)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|number| (*number, Vec::new())).collect();
-    rules.insert(libc::SYS_mmap, not_executable()?);
-    rules.insert(libc::SYS_mprotect, not_executable()?);
+    rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![not_executable()?, private])?]);
+    rules.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![not_executable()?])?]);
     // The standard library's check before a file is closed, in builds for debugging.
     rules.insert(libc::SYS_fcntl, when(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)?);
     rules.insert(libc::SYS_ioctl, when(1, SeccompCmpOp::Eq, tap::TUNSETOFFLOAD.into())?);

@@ -8,11 +8,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
+use std::ptr;
 
 use machine::{DATA, Machine, NEXT, RAM, WRITABLE};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Signal, geteuid};
-use stile_devices::{Disk, SECTOR, sandbox};
-use vm_memory::{Bytes, GuestAddress};
+use stile_devices::{Backend, Disk, Progress, SECTOR, sandbox};
+use virtio_queue::{Error, Queue};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 /// Names a test in the process that executes it.
 const INSIDE: &str = "STILE_SANDBOX_TEST";
@@ -32,10 +35,44 @@ fn inside(name: &str, test: impl FnOnce() -> bool) -> Option<ExitStatus> {
         return None;
     }
     let program = std::env::current_exe().expect("this program");
-    Some(Command::new(program).args(["--exact", name, "--nocapture"]).env(INSIDE, name).status().expect("a process"))
+    Some(
+        Command::new(program)
+            .args(["--exact", name, "--nocapture"])
+            .env(INSIDE, name)
+            .env("RUST_BACKTRACE", "0")
+            .status()
+            .expect("a process"),
+    )
+}
+
+/// A back end that allocates without end.
+#[derive(Default)]
+struct Endless(Vec<Vec<u8>>);
+
+impl Backend for Endless {
+    const QUEUE_SIZES: &'static [u16] = &[8];
+
+    fn features(&self) -> u64 {
+        0
+    }
+
+    fn configuration(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn negotiated(&mut self, _: u64) {}
+
+    fn serve(&mut self, _: &GuestMemoryMmap, _: &mut [Queue]) -> Result<Progress, Error> {
+        // Enough, if there is no limit.
+        while self.0.len() < 256 {
+            self.0.push(vec![1; 1 << 20]);
+        }
+        Ok(Progress::default())
+    }
 }
 
 fn enter() {
+    sandbox::limit_memory().expect("a limit");
     sandbox::drop_privileges().expect("fewer rights");
     sandbox::filter_system_calls().expect("a filter");
 }
@@ -64,10 +101,33 @@ fn a_disk_is_served() {
         }
         println!("served");
         // More than what the allocator has at hand.
-        drop(std::hint::black_box(vec![1; 64 << 20]));
+        drop(std::hint::black_box(vec![1u8; 8 << 20]));
         true
     });
     assert!(status.is_none_or(|status| status.success()), "{status:?}");
+}
+
+#[test]
+fn memory_is_limited() {
+    let status = inside("memory_is_limited", || {
+        enter();
+        let machine = Machine::new(BLOCK, Endless::default(), 0);
+        !machine.server.backend().0.is_empty()
+    });
+    // As the allocator ends a process that gets no memory.
+    let ends = |status: ExitStatus| status.signal() == Some(Signal::ABORT.as_raw());
+    assert!(status.is_none_or(ends), "{status:?}");
+}
+
+#[test]
+fn memory_beside_the_limit_is_refused() {
+    let status = inside("memory_beside_the_limit_is_refused", || {
+        enter();
+        // SAFETY: without MAP_FIXED, the kernel chooses an address at which nothing else is.
+        unsafe { mmap_anonymous(ptr::null_mut(), 1 << 20, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED).is_ok() }
+    });
+    let ends = |status: ExitStatus| status.signal() == Some(Signal::SYS.as_raw());
+    assert!(status.is_none_or(ends), "{status:?}");
 }
 
 #[test]
