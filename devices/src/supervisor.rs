@@ -26,7 +26,8 @@ pub const ON: &str = "on";
 
 /// A device's process.
 struct Process {
-    child: Child,
+    /// `None` once the supervisor has given the device up.
+    child: Option<Child>,
     /// Starts that ended before the device was online, since it was last online.
     failures: u32,
     /// It has said that its device is online. Said again, it counts for nothing.
@@ -35,50 +36,79 @@ struct Process {
     is_off: bool,
 }
 
+impl Process {
+    /// Whether it serves a client that is not off.
+    const fn is_needed(&self) -> bool {
+        self.child.is_some() && !self.is_off
+    }
+}
+
 enum News {
     Line(String),
     Ended,
 }
 
-/// Serves a device for each of the `arguments`, in their order, until all clients are off.
+/// Serves a device for each of the `arguments`, in their order, until all clients are off. A device whose process can't be started
+/// again, or ends several times before it is online, is given up: its client waits for ever, and others are served on.
 ///
 /// # Errors
-/// A process can't be started, or ends several times before its device is online.
+/// A process can't be started at first; all devices are given up.
 pub fn run(arguments: &[String]) -> io::Result<()> {
+    supervise(arguments, start)
+}
+
+/// A line, or the end, of a device's process, by the device's number.
+type Sender = SyncSender<(usize, News)>;
+
+fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Sender) -> io::Result<Child>) -> io::Result<()> {
     let (sender, receiver) = mpsc::sync_channel(LINES);
     let mut processes = Vec::new();
     for (number, argument) in arguments.iter().enumerate() {
-        processes.push(Process { child: start(number, argument, sender.clone())?, failures: 0, is_online: false, is_off: false });
+        let child = Some(start(number, argument, sender.clone())?);
+        processes.push(Process { child, failures: 0, is_online: false, is_off: false });
     }
     for (number, news) in receiver {
-        let process = &mut processes[number];
+        let (process, argument) = (&mut processes[number], &arguments[number]);
         match news {
             News::Line(line) => match &line[..] {
                 ONLINE if !process.is_online => {
                     (process.failures, process.is_online) = (0, true);
-                    announce(number, &arguments[number]);
+                    announce(number, argument);
                 }
                 OFF => process.is_off = true,
                 ON => process.is_off = false,
                 _ => {}
             },
             News::Ended => {
-                let status = end(&mut process.child)?;
+                let Some(mut child) = process.child.take() else { continue };
                 (process.failures, process.is_online) = (process.failures + 1, false);
-                if process.failures == MAX_FAILURES {
-                    return Err(io::Error::other(format!("{}: {status}", arguments[number])));
+                let restarted = restart(&mut child, process.failures, argument, || start(number, argument, sender.clone()));
+                match restarted {
+                    Ok(child) => process.child = Some(child),
+                    Err(error) if processes.iter().all(|process| process.child.is_none()) => {
+                        return Err(io::Error::new(error.kind(), format!("{argument}: {error}")));
+                    }
+                    Err(error) => eprintln!("stile-devices: {argument} is not served any more: {error}"),
                 }
-                eprintln!("stile-devices: {} ended ({status}), and is started again", arguments[number]);
-                thread::sleep(PAUSE);
-                process.child = start(number, &arguments[number], sender.clone())?;
             }
         }
-        if processes.iter().all(|process| process.is_off) {
+        if !processes.iter().any(Process::is_needed) {
             break;
         }
     }
     // Their files are written back: each did so when its client was turned off.
-    processes.iter_mut().try_for_each(|Process { child, .. }| end(child).map(drop))
+    processes.iter_mut().filter_map(|process| process.child.as_mut()).try_for_each(|child| end(child).map(drop))
+}
+
+/// Starts the process of a device again that has ended `failures` times since it was last online.
+fn restart(child: &mut Child, failures: u32, argument: &str, start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    let status = end(child)?;
+    if failures == MAX_FAILURES {
+        return Err(io::Error::other(status.to_string()));
+    }
+    eprintln!("stile-devices: {argument} ended ({status}), and is started again");
+    thread::sleep(PAUSE);
+    start()
 }
 
 /// Ends a process. One whose output has ended need not have: a client that has taken it over can close its output.
@@ -92,10 +122,15 @@ fn announce(number: usize, argument: &str) {
     let _ = writeln!(io::stdout(), "stile-devices: serves device {number}: {argument}");
 }
 
-fn start(number: usize, argument: &str, sender: SyncSender<(usize, News)>) -> io::Result<Child> {
+fn start(number: usize, argument: &str, sender: Sender) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--device", &number.to_string(), argument]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn()?;
+    command.args(["--device", &number.to_string(), argument]);
+    spawn(command, number, sender)
+}
+
+/// Starts a process, and reports its lines and its end.
+fn spawn(mut command: Command, number: usize, sender: Sender) -> io::Result<Child> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     thread::spawn(move || {
         let mut output = BufReader::new(output);
@@ -124,6 +159,40 @@ mod tests {
         let mut output = &b"\xff\nonline\n0123456789abcdefg\noff"[..];
         let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut output)).collect();
         assert_eq!(lines, ["\u{fffd}", ONLINE, "0123456789abcdef", "g", OFF]);
+    }
+
+    /// Processes of shell commands: of each device the first one, and those that are started again; no more than that can be started.
+    fn supervise_shells(devices: &[&[&str]]) -> io::Result<()> {
+        let arguments: Vec<String> = (0..devices.len()).map(|number| format!("device {number}")).collect();
+        let mut started = vec![0; devices.len()];
+        supervise(&arguments, |number, _, sender| {
+            let script = devices[number].get(started[number]).ok_or_else(|| io::Error::other("no process can be started"))?;
+            started[number] += 1;
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            spawn(command, number, sender)
+        })
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_started_again_ends_alone() {
+        // The second device ends later, and is served once more.
+        let second = ["echo online; sleep 1", "echo online; echo off; exec sleep 1000"];
+        let result = supervise_shells(&[&["echo online; echo on"], &second]);
+        assert!(result.is_ok(), "{result:?}");
+    }
+
+    #[test]
+    fn a_device_that_never_comes_online_ends_alone() {
+        let second = "echo online; sleep 3; echo off; exec sleep 1000";
+        let result = supervise_shells(&[&["exit 3"; MAX_FAILURES as usize], &[second]]);
+        assert!(result.is_ok(), "{result:?}");
+    }
+
+    #[test]
+    fn the_supervisor_ends_when_all_devices_are_given_up() {
+        let error = supervise_shells(&[&["echo online"], &["exit 3"]]).expect_err("nothing is served");
+        assert!(error.to_string().contains("no process can be started"), "{error}");
     }
 
     #[test]
