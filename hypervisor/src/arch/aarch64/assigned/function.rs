@@ -6,8 +6,8 @@ use stile_board::map;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::Error;
 use stile_pci::{
-    Address, BARS, Bar, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, is_virtio, probe_bars, register,
-    virtio_common,
+    Address, BARS, Bar, ConfigSpace, MAX_VECTORS, Msix, Place, Reset, Table, Unmapped, VirtualFunction, Window, find_reset, is_virtio,
+    probe_bars, register, virtio_common,
 };
 
 use super::{failure, interrupts};
@@ -227,25 +227,29 @@ impl Function {
         self.registers(msix.bar).at(msix.offset as usize + (vector % MAX_VECTORS) * 16)
     }
 
-    /// Applies a guest's write to the command register or a BAR.
-    pub fn update_decoding(&mut self, memory: &impl SecondStage) {
-        for index in 0..BARS {
-            let wanted = self.wanted(index);
-            if self.mapped[index] == wanted {
-                continue;
-            }
-            self.unmap(memory, index);
-            let Some(address) = wanted else { continue };
-            match self.map(memory, index, address) {
-                Ok(()) => self.mapped[index] = wanted,
-                // Logged once: a guest can move a BAR over another one repeatedly.
-                Err(error) if !self.has_logged => {
-                    self.has_logged = true;
-                    log!("PCI function {}: BAR {index} is not mapped at {address:#x}: {error:?}", self.address);
-                }
-                Err(_) => {}
-            }
+    /// Places of its BARs. Absent ones are wanted nowhere.
+    pub fn places(&self) -> [Place; BARS] {
+        core::array::from_fn(|index| {
+            let size = self.model.bars()[index].map_or(1, |bar| bar.mapped_size());
+            Place { size, wanted: self.wanted(index), mapped: self.mapped[index] }
+        })
+    }
+
+    /// Records where BAR `index` is mapped.
+    pub fn set_mapped(&mut self, index: usize, address: Option<u64>) {
+        self.mapped[index] = address;
+    }
+
+    /// Logs that BAR `index` is not mapped at an address. Once: a guest can move a BAR over another one repeatedly.
+    pub fn log_unmapped(&mut self, index: usize, address: u64, reason: Unmapped<Error>) {
+        if !self.has_logged {
+            self.has_logged = true;
+            log!("PCI function {}: BAR {index} is not mapped at {address:#x}: {reason:?}", self.address);
         }
+    }
+
+    /// Applies a guest's write to the command register: bus mastering.
+    pub fn update_mastering(&mut self) {
         let mastering = if self.model.masters_bus() && !failure::are_stopped() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
         if mastering != 0 {
@@ -281,7 +285,7 @@ impl Function {
     ///
     /// # Errors
     /// Another BAR is mapped there, or there is no memory for tables: nothing is mapped then.
-    fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> Result<(), Error> {
+    pub fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> Result<(), Error> {
         let mut done = 0;
         for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
             let (gpa, size) = (address + part.start, part.end - part.start);
@@ -296,8 +300,8 @@ impl Function {
         Ok(())
     }
 
-    fn unmap(&mut self, memory: &impl SecondStage, index: usize) {
-        let Some(address) = self.mapped[index].take() else { return };
+    /// Unmaps BAR `index`, which [`Function::map`] mapped.
+    pub fn unmap(&self, memory: &impl SecondStage, index: usize, address: u64) {
         for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
             memory.unmap_device(address + part.start, part.end - part.start);
         }
@@ -305,7 +309,11 @@ impl Function {
 
     /// Unmaps all BARs.
     pub fn unmap_all(&mut self, memory: &impl SecondStage) {
-        (0..BARS).for_each(|index| self.unmap(memory, index));
+        for index in 0..BARS {
+            if let Some(address) = self.mapped[index].take() {
+                self.unmap(memory, index, address);
+            }
+        }
     }
 
     /// Applies a guest's write to the MSI-X control register.

@@ -13,8 +13,8 @@ pub mod interrupts;
 use heapless::Vec;
 use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
 use stile_lock::TicketLock;
-use stile_paging::table::{PageTable, Stage2};
-use stile_pci::{Address, Effect, Window};
+use stile_paging::table::{Error, PageTable, Stage2};
+use stile_pci::{Address, BARS, Effect, Place, Space, Window, place};
 
 use super::host::{board, gic, its, smmu, timer};
 use crate::arch::Cpu;
@@ -117,10 +117,13 @@ impl Functions {
     /// Writes configuration space.
     pub fn write_config(&self, memory: &impl SecondStage, offset: u64, bytes: u64, value: u64) {
         let mut list = self.list.lock();
-        let Some(function) = position(offset).and_then(|index| list.get_mut(index)) else { return };
+        let Some((index, function)) = position(offset).and_then(|index| Some((index, list.get_mut(index)?))) else { return };
         match function.model.write(offset & 0xfff, bytes, value) {
             Effect::Nothing => {}
-            Effect::Decoding => function.update_decoding(memory),
+            Effect::Decoding => {
+                place_bars(&mut list, memory);
+                list[index].update_mastering();
+            }
             Effect::Msix => function.update_msix(),
         }
     }
@@ -137,6 +140,40 @@ impl Functions {
         let mut list = self.list.lock();
         let address = map::PCI_WINDOW_BASE + offset;
         let _ = list.iter_mut().any(|function| function.write_memory(address, bytes, value));
+    }
+}
+
+/// BARs of a VM's functions, by number: of each function [`BARS`].
+struct Bars<'list, M> {
+    list: &'list [Function],
+    memory: &'list M,
+}
+
+impl<M: SecondStage> Space for Bars<'_, M> {
+    type Error = Error;
+
+    fn map(&mut self, bar: usize, address: u64) -> Result<(), Error> {
+        self.list[bar / BARS].map(self.memory, bar % BARS, address)
+    }
+
+    fn unmap(&mut self, bar: usize, address: u64) {
+        self.list[bar / BARS].unmap(self.memory, bar % BARS, address);
+    }
+}
+
+/// Maps the BARs of all functions where the guest wants them: one that moves may uncover another function's.
+fn place_bars(list: &mut [Function], memory: &impl SecondStage) {
+    let mut places: Vec<Place, { MAX_FUNCTIONS * BARS }> = list.iter().flat_map(Function::places).collect();
+    let mut failures: Vec<_, { MAX_FUNCTIONS * BARS }> = Vec::new();
+    place(&mut places, &mut Bars { list, memory }, |bar, address, reason| {
+        // Each BAR fails once at most.
+        let _ = failures.push((bar, address, reason));
+    });
+    for (bar, place) in places.iter().enumerate() {
+        list[bar / BARS].set_mapped(bar % BARS, place.mapped);
+    }
+    for (bar, address, reason) in failures {
+        list[bar / BARS].log_unmapped(bar % BARS, address, reason);
     }
 }
 
