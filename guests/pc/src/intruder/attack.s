@@ -4,12 +4,7 @@
 // attack(registers): general registers by number, RFLAGS, CS, RIP, SS.
 .global attack
 attack:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     pushfq
     mov     [ATTACK_STACK], rsp
     push    [rdi + 8 * 19]
@@ -41,12 +36,7 @@ attacked:
     mov     ds, eax
     mov     es, eax
     popfq
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
 
 // Any exception or interrupt during an attack, on a stack of its own.

@@ -9,7 +9,7 @@ use pc::gate::VMFUNC;
 
 use crate::layout::{CODE_16, CODE_32, DATA, LOW, NMIS, Pointer, TABLES, USER_16, USER_32, USER_DATA, middle};
 
-core::arch::global_asm!(include_str!("legacy.s"));
+pc::assembly!("intruder/legacy.s");
 
 unsafe extern "C" {
     fn attack_legacy();

@@ -16,12 +16,7 @@
 // attack_legacy(): enters the mode of LEGACY_* with the registers of BLOCK, or of the block in real mode's page. All addresses are below 4 GiB.
 .global attack_legacy
 attack_legacy:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     pushfq
     cli
     mov     [LEGACY_STACK], rsp
@@ -128,12 +123,7 @@ inside:
 unblocked:
     mov     dword ptr [SENDING], 0
     popfq
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
 
 // Real mode: copied to a page below 1 MiB. DS keeps the limit of protected mode.

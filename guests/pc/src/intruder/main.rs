@@ -29,7 +29,7 @@ mod layout;
 mod legacy;
 
 pc::program!();
-core::arch::global_asm!(include_str!("attack.s"));
+pc::assembly!("intruder/attack.s");
 
 #[unsafe(no_mangle)]
 static ATTACK_STACK: AtomicU64 = AtomicU64::new(0);
