@@ -22,6 +22,7 @@ pub enum PowerState {
 #[derive(Clone, Debug)]
 pub struct PowerTable {
     states: [PowerState; Self::MAX_VCPUS],
+    /// At most [`Self::MAX_VCPUS`]: [`Self::new`] clamps it, and nothing changes it.
     vcpus: usize,
 }
 
@@ -140,11 +141,10 @@ impl PowerTable {
 
     #[inline]
     fn present(&self) -> &[PowerState] {
-        self.states.get(..self.vcpus).unwrap_or(&self.states)
+        &self.states[..self.vcpus]
     }
 
     fn present_mut(&mut self) -> &mut [PowerState] {
-        let vcpus = self.vcpus.min(Self::MAX_VCPUS);
-        &mut self.states[..vcpus]
+        &mut self.states[..self.vcpus]
     }
 }
