@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::exits;
 use super::operations::SYSCALL;
 use crate::counts::Section;
 use crate::host::Outside;
 use crate::operation::Operation;
-
-/// Minimum number of exits of a reason per operation: fewer are the timer tick's, and left out.
-const FEW: f64 = 0.1;
 
 /// Cost of one operation of L2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,9 +26,9 @@ pub struct Figure {
     /// The part in L0.
     #[serde(flatten)]
     pub l0: Outside,
-    /// Exits of L2 to L0, by reason.
+    /// Exits of L2 to L0 per operation, by reason.
     pub l2_exits: BTreeMap<String, f64>,
-    /// Exits of L1 to L0, by reason.
+    /// Exits of L1 to L0 per operation, by reason.
     pub l1_exits: BTreeMap<String, f64>,
     /// Number of operations that were measured.
     pub iterations: u64,
@@ -39,9 +37,9 @@ pub struct Figure {
 impl Figure {
     /// Returns the figure for `iterations` operations of L2, from the plugin's counts between the marks.
     pub fn new([host, l1]: [&str; 2], cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
-        let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
-            let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
-            each.filter(|(_, each)| *each >= FEW).collect()
+        let each = |reasons: &BTreeMap<String, u64>| {
+            let counts = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count));
+            exits::per_operation(counts, iterations)
         };
         let (marker, others) = (each(&section.reasons), each(&section.other_reasons));
         // It is L1 that marks its own system calls.
@@ -59,9 +57,9 @@ impl Figure {
         }
     }
 
-    /// All exits.
+    /// Exits of L2 and L1 per operation.
     pub fn exits(&self) -> f64 {
-        self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
+        exits::total([&self.l2_exits, &self.l1_exits])
     }
 
     /// Whether both are figures of the same operation, L0, L1 and CPU model.

@@ -2,6 +2,7 @@
 //! under KVM. [`pc`] has x86-64.
 
 pub mod budgets;
+mod exits;
 mod figure;
 mod full;
 mod kept;

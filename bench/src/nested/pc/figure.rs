@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use stile_ledger::x86_64::key;
 
+use crate::nested::exits;
 use crate::vmx::{Section, Vmx};
-
-/// Minimum number of exits of a reason per operation: fewer are those of timer ticks.
-const FEW: f64 = 0.1;
 
 /// Cost of one operation of L2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,9 +25,9 @@ pub struct Figure {
     /// VMX instructions of Stile.
     #[serde(flatten)]
     pub vmx: Vmx,
-    /// Exits of L2 to Stile, by reason.
+    /// Exits of L2 to Stile per operation, by reason.
     pub l2_exits: BTreeMap<String, f64>,
-    /// Exits of L1 to Stile, by reason.
+    /// Exits of L1 to Stile per operation, by reason.
     pub l1_exits: BTreeMap<String, f64>,
     /// Number of measured operations.
     pub iterations: u64,
@@ -40,9 +38,8 @@ impl Figure {
     pub fn new([l1, cpu, operation]: [&str; 3], instructions: f64, iterations: u64, section: &Section) -> Self {
         let [l2_exits, l1_exits] = section.by_level();
         let each = |exits: BTreeMap<u16, u64>| {
-            let each =
-                exits.into_iter().map(|(reason, count)| (key::exit_reason(reason.into()).to_string(), count as f64 / iterations as f64));
-            each.filter(|(_, each)| *each >= FEW).collect()
+            let counts = exits.into_iter().map(|(reason, count)| (key::exit_reason(reason.into()).to_string(), count));
+            exits::per_operation(counts, iterations)
         };
         Self {
             l1: l1.to_owned(),
@@ -57,9 +54,9 @@ impl Figure {
         }
     }
 
-    /// All exits.
+    /// Exits of L2 and L1 per operation.
     pub fn exits(&self) -> f64 {
-        self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
+        exits::total([&self.l2_exits, &self.l1_exits])
     }
 
     /// Compares exits, then instructions.
@@ -67,7 +64,7 @@ impl Figure {
         self.exits().total_cmp(&other.exits()).then(self.instructions.total_cmp(&other.instructions))
     }
 
-    /// Whether both are figures of the same thing.
+    /// Whether both are figures of the same operation, L1 and CPU model.
     pub fn is_of_same(&self, other: &Self) -> bool {
         (&self.l1, &self.cpu, &self.operation) == (&other.l1, &other.cpu, &other.operation)
     }
