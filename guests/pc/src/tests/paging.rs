@@ -145,7 +145,8 @@ pub fn fetch_through_no_memory(_: u64) -> Result<(), &'static str> {
 
 /// Each bit of CR4 whose feature CPUID does not enumerate is reserved.
 pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
-    let (leaf_1, leaf_7) = (cpuid(1, 0).ecx, cpuid(7, 0));
+    let (leaf_1, leaf_7, leaf_7_1) = (cpuid(1, 0).ecx, cpuid(7, 0), cpuid(7, 1));
+    let leaf_7_1 = if leaf_7.eax >= 1 { leaf_7_1.eax } else { 0 };
     let has = |word: u32, bit: u32| word >> bit & 1 != 0;
     let bits = [
         (11, has(leaf_7.ecx, 2)),  // UMIP
@@ -162,8 +163,17 @@ pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
         (22, has(leaf_7.ecx, 3)),                        // PKE
         (23, has(leaf_7.ecx, 7) || has(leaf_7.edx, 20)), // CET
         (24, has(leaf_7.ecx, 31)),                       // PKS
+        (25, has(leaf_7.edx, 5)),                        // UINTR
         (26, false),
+        (27, has(leaf_7_1, 6)),  // LASS
+        (28, has(leaf_7_1, 26)), // LAM_SUP
+        (29, false),
+        (30, false),
+        (31, false),
+        (32, has(leaf_7_1, 17)), // FRED
+        (33, false),
         (40, false),
+        (63, false),
     ];
     let now = cr(4);
     for (bit, _) in bits.iter().filter(|(_, there)| !there) {
