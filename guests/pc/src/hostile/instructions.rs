@@ -1,4 +1,4 @@
-//! Instructions that exit, that guests may not have, or that wait: by the kernel, and in user mode in code of 64 and of 32 bits.
+//! Instructions that exit, wait, or belong to features that guests lack: in the kernel, and in user mode in 64-bit and 32-bit code.
 
 use common::fail::Outcome;
 use common::random::Random;
@@ -8,7 +8,7 @@ use crate::odd::odd;
 use crate::{layout, phase_machine};
 
 /// Single instructions; RSI holds an address of the guest's own.
-const LIST: [&[u8]; 45] = [
+const INSTRUCTIONS: [&[u8]; 45] = [
     &[0x0f, 0x01, 0xc1],             // vmcall
     &[0x0f, 0x01, 0xc2],             // vmlaunch
     &[0x0f, 0x01, 0xc3],             // vmresume
@@ -53,7 +53,7 @@ const LIST: [&[u8]; 45] = [
     &[0xcd, 0x0e],                   // int 14
     &[0x0f, 0x0b],                   // ud2
     &[0x0f, 0x01, 0x3e],             // invlpg [rsi]
-    &[0x0f, 0x04],                   // nothing that there is
+    &[0x0f, 0x04],                   // undefined
 ];
 
 const PAUSES: [u8; 8] = [0xf3, 0x90, 0xf3, 0x90, 0xf3, 0x90, 0xf3, 0x90];
@@ -63,7 +63,7 @@ pub fn run() -> Outcome {
     cpu::on_all(|| {
         let mut random = phase_machine::random();
         for _ in phase_machine::share(6) {
-            for code in LIST {
+            for code in INSTRUCTIONS {
                 try_one(&mut random, code);
             }
             for _ in 0..50 {
@@ -75,19 +75,21 @@ pub fn run() -> Outcome {
     })
 }
 
-/// Tries one by the kernel, and in user mode in both kinds of code.
+/// Executes an instruction in the kernel, and in user mode in 64-bit and 32-bit code.
 fn try_one(random: &mut Random, code: &[u8]) {
     let mut registers = odd(random);
     registers[1] = random.below(4);
     registers[6] = layout::user_data(cpu::this());
-    // Single steps, after the shadow of STI, MOV SS or none.
+    // In the kernel it may follow MOV SS or STI, whose interrupt shadow covers it.
     let mut stream = [0x90u8; 16];
     let before: &[u8] = [&[][..], &[0x8e, 0xd0], &[0xfb]][random.below(3) as usize];
     stream[..before.len()].copy_from_slice(before);
     stream[before.len()..before.len() + code.len()].copy_from_slice(code);
     registers[0] = if before.len() == 2 { selector::DATA } else { registers[0] };
     let stream = &stream[..before.len() + code.len()];
-    let step = random.below(2) << 8;
+    /// Position of RFLAGS.TF: a single step.
+    const TF: u64 = 8;
+    let step = random.below(2) << TF;
     let mut frame = cpu::kernel(stream, registers);
     frame.flags |= step;
     cpu::enter(&frame);
@@ -98,9 +100,9 @@ fn try_one(random: &mut Random, code: &[u8]) {
     cpu::enter(&frame);
 }
 
-/// Any of them.
+/// Executes a random instruction. Returns the number of entries to code that it makes.
 pub fn once(random: &mut Random) -> u64 {
-    let code = random.pick(&LIST);
+    let code = random.pick(&INSTRUCTIONS);
     try_one(random, code);
     3
 }
