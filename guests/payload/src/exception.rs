@@ -127,8 +127,8 @@ pub fn caught() -> u64 {
 
 extern "C" fn exception(frame: &mut Frame, vector: u64) {
     match vector {
-        // Synchronous, from EL1 with SP_EL0 or SP_EL1, or from EL0.
-        0 | 4 | 8 if expected(frame) => {}
+        // Synchronous, from EL1 with SP_EL0 or SP_EL1, or from EL0 in AArch64 or AArch32 state.
+        0 | 4 | 8 | 12 if expected(frame) => {}
         // IRQ.
         1 | 5 | 9 => irq::handle(),
         _ => unexpected(frame, vector),

@@ -26,6 +26,11 @@ impl Table {
         self as *const Self as u64
     }
 
+    /// Returns an entry.
+    pub fn get(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+
     /// Replaces an entry; the caller does the TLB maintenance.
     pub fn set(&self, index: usize, entry: u64) {
         self.0[index].store(entry, Ordering::Release);

@@ -3,10 +3,11 @@
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 
-use stile_sysreg::syndrome::Esr;
+use stile_sysreg::syndrome::{Esr, aarch32};
 
 use super::data_abort;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::cpu::Outcome;
@@ -20,7 +21,13 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x20 => {
             return data_abort::touch_or_refuse(cpu, Esr(esr), data_abort::faulting_ipa());
         }
-        0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => cpu.loaded().ledger().row_for(reason::AARCH32, class),
+        0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => {
+            let row = cpu.loaded().ledger().row_for(reason::AARCH32, class);
+            if aarch32::condition_fails(Esr(esr), read_sysreg!(SPSR_EL2)) {
+                return Outcome::done(row);
+            }
+            row
+        }
         // Access to FP, SIMD and SVE registers by a vCPU that shares its CPU.
         0x07 => return grant_fp(cpu, esr, reason::FP.other()),
         0x19 => return grant_fp(cpu, esr, reason::SVE.other()),
