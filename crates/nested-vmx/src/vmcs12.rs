@@ -114,7 +114,8 @@ impl Vmcs12 {
         &self.values
     }
 
-    /// All fields, by slot, for those that VM exits store: as [`set_unchanged`](Self::set_unchanged), with values that fit their widths.
+    /// All fields, by slot, for VM exits to store theirs. As with [`set_from_exit`](Self::set_from_exit) they do not count as changed; the
+    /// caller stores values that fit the fields' widths.
     #[inline(always)]
     pub const fn values_mut(&mut self) -> &mut [u64; COUNT] {
         &mut self.values
@@ -153,9 +154,10 @@ impl Vmcs12 {
         }
     }
 
-    /// Sets a field that VM exits store: the processor's VMCS has the value already, so that it does not count as changed.
+    /// Sets a field that the processor stores at VM exits and failing VMX instructions, truncated to its width. It does not count as
+    /// changed: VMCS02 has the value already, or entries do not read it.
     #[inline(always)]
-    pub fn set_unchanged(&mut self, field: Field, value: u64) {
+    pub fn set_from_exit(&mut self, field: Field, value: u64) {
         if let Some(old) = field.slot().and_then(|slot| self.values.get_mut(slot)) {
             *old = value & field.width().mask();
         }

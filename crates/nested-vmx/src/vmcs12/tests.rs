@@ -41,7 +41,7 @@ fn only_changes_count() {
     vmcs.set(Field::GUEST_RIP, 0);
     assert!(vmcs.take_changes().is_empty());
     vmcs.set(Field::GUEST_RIP, 1);
-    vmcs.set_unchanged(Field::GUEST_RSP, 2);
+    vmcs.set_from_exit(Field::GUEST_RSP, 2);
     assert_eq!(vmcs.changed_groups(), Group::Pointers.alone());
     let changes: Vec<_> = vmcs.take_changes().slots().filter_map(|slot| vmcs.by_slot(slot)).collect();
     assert_eq!(changes, [(Field::GUEST_RIP, 1)]);

@@ -9,7 +9,7 @@ use crate::arch::x86_64::host::vmcs;
 /// Completes the instruction with this outcome.
 pub fn complete(vmx: &mut GuestVmx, result: VmxResult) {
     if let Some(error) = result.error() {
-        vmx.vmcs12.set_unchanged(Field::INSTRUCTION_ERROR, error.into());
+        vmx.vmcs12.set_from_exit(Field::INSTRUCTION_ERROR, error.into());
         vmx.store_enlightened_error(error);
     }
     let flags = skip_instruction();

@@ -99,30 +99,30 @@ pub fn forward_at_once(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcom
         (Field::EXIT_LENGTH, vmcs::read(Field::EXIT_LENGTH)),
     ];
     for (field, value) in information {
-        vmcs12.set_unchanged(field, value);
+        vmcs12.set_from_exit(field, value);
     }
     // Other exits leave these undefined.
     if has_instruction_information(exit.reason) {
-        vmcs12.set_unchanged(Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION));
+        vmcs12.set_from_exit(Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION));
     }
     if has_addresses(exit.reason) {
-        vmcs12.set_unchanged(Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR));
-        vmcs12.set_unchanged(Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL));
+        vmcs12.set_from_exit(Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR));
+        vmcs12.set_from_exit(Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL));
     }
     save_frequent(vmcs12);
     if vmx.secondary12() & secondary::INTERRUPT_DELIVERY != 0 {
-        vmx.vmcs12.set_unchanged(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
+        vmx.vmcs12.set_from_exit(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
     }
     vmx.stop_timer(cpu, exit.reason);
     let vmcs12 = &mut vmx.vmcs12;
     let event = vmcs12.get(Field::ENTRY_INTERRUPTION);
-    vmcs12.set_unchanged(Field::ENTRY_INTERRUPTION, event & !VALID);
+    vmcs12.set_from_exit(Field::ENTRY_INTERRUPTION, event & !VALID);
     if vmx.secondary12() & secondary::UNRESTRICTED_GUEST != 0 {
         // The processor stores EFER.LMA there.
         let ia32e = u64::from(entry::IA32E_GUEST);
         let stored = vmcs::read(Field::ENTRY_CONTROLS);
         let controls = vmx.vmcs12.get(Field::ENTRY_CONTROLS) & !ia32e | stored & ia32e;
-        vmx.vmcs12.set_unchanged(Field::ENTRY_CONTROLS, controls);
+        vmx.vmcs12.set_from_exit(Field::ENTRY_CONTROLS, controls);
         vmx.vmcs02().note_entry_controls(stored);
     }
     vmx.unsaved = Some(vmx.vmcs12.get32(Field::EXIT_CONTROLS));
@@ -135,8 +135,8 @@ pub fn forward_at_once(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcom
 #[cold]
 pub fn forward_access(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, linear: u64, physical: u64) -> Outcome {
     let outcome = forward(cpu, vmx, exit);
-    vmx.vmcs12.set_unchanged(Field::GUEST_LINEAR, linear);
-    vmx.vmcs12.set_unchanged(Field::GUEST_PHYSICAL, physical);
+    vmx.vmcs12.set_from_exit(Field::GUEST_LINEAR, linear);
+    vmx.vmcs12.set_from_exit(Field::GUEST_PHYSICAL, physical);
     vmx.fill_shadow(cpu);
     vmx.store_enlightened_information();
     outcome
@@ -160,7 +160,7 @@ pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, 
     }
     let outcome = forward(cpu, vmx, &exit);
     if exit.delivering & TYPE >= SOFTWARE_INTERRUPT {
-        vmx.vmcs12.set_unchanged(Field::EXIT_LENGTH, length);
+        vmx.vmcs12.set_from_exit(Field::EXIT_LENGTH, length);
         vmx.fill_shadow(cpu);
         vmx.store_enlightened_information();
     }
@@ -169,8 +169,8 @@ pub fn forward_instead_of_entry(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64, 
 
 /// A failed entry to L2: L1's guest state is unchanged. VMCS02 or VMCS01 is current.
 pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
-    vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);
-    vmx.vmcs12.set_unchanged(Field::EXIT_QUALIFICATION, exit.qualification);
+    vmx.vmcs12.set_from_exit(Field::EXIT_REASON, exit.reason);
+    vmx.vmcs12.set_from_exit(Field::EXIT_QUALIFICATION, exit.qualification);
     vmx.timer = None;
     if vmx.entering.take() == Some(Entering::Launch) {
         vmx.vmcs12.set_launched(false);
@@ -346,7 +346,7 @@ impl GuestVmx {
     fn save_control_register(&mut self, register: Field, mask: Field, shadow: Field) {
         let (held, of_l1) = (vmcs::read(mask), self.vmcs12.get(mask));
         let value = vmcs::read(register) & !held | self.vmcs12.get(register) & of_l1 | vmcs::read(shadow) & held & !of_l1;
-        self.vmcs12.set_unchanged(register, value);
+        self.vmcs12.set_from_exit(register, value);
     }
 
     /// Saves L2's CR0 and CR4. VMCS02 is current.
@@ -361,7 +361,7 @@ impl GuestVmx {
     pub fn save_by_controls(&mut self, controls: u32) {
         for field in [Field::GUEST_DEBUGCTL, Field::GUEST_DR7, Field::GUEST_PAT, Field::GUEST_EFER] {
             if is_saved(field, controls) {
-                self.vmcs12.set_unchanged(field, vmcs::read(field));
+                self.vmcs12.set_from_exit(field, vmcs::read(field));
             }
         }
     }
@@ -389,7 +389,7 @@ impl GuestVmx {
             match field {
                 Field::GUEST_CR0 => self.save_control_register(field, Field::CR0_MASK, Field::CR0_SHADOW),
                 Field::GUEST_CR4 => self.save_control_register(field, Field::CR4_MASK, Field::CR4_SHADOW),
-                _ if is_saved(field, controls) => self.vmcs12.set_unchanged(field, vmcs::read(field)),
+                _ if is_saved(field, controls) => self.vmcs12.set_from_exit(field, vmcs::read(field)),
                 _ => {}
             }
         }

@@ -294,7 +294,7 @@ impl GuestVmx {
     #[cold]
     fn keep(&mut self, save: u32, fields: &[Field]) {
         if let Some(controls) = self.unsaved.filter(|controls| controls & save != 0) {
-            fields.iter().for_each(|&field| self.vmcs12.set_unchanged(field, vmcs::read(field)));
+            fields.iter().for_each(|&field| self.vmcs12.set_from_exit(field, vmcs::read(field)));
             self.unsaved = Some(controls & !save);
         }
     }

@@ -41,7 +41,7 @@ impl GuestVmx {
         if let Some(vector) = descriptor.and_then(|descriptor| post(descriptor, page)) {
             request(vector);
             // The entry may fail, and then VMCS12's value is the one that is left.
-            self.vmcs12.set_unchanged(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
+            self.vmcs12.set_from_exit(Field::GUEST_INTERRUPT_STATUS, vmcs::read(Field::GUEST_INTERRUPT_STATUS));
         }
     }
 }

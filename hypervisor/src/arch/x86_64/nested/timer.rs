@@ -35,7 +35,7 @@ impl GuestVmx {
         let Some(timer) = self.timer.take() else { return };
         if self.vmcs12.get32(Field::EXIT_CONTROLS) & exit::SAVE_PREEMPTION_TIMER != 0 {
             let value = if reason == basic::PREEMPTION_TIMER { 0 } else { left(cpu, timer) };
-            self.vmcs12.set_unchanged(Field::PREEMPTION_TIMER, value.into());
+            self.vmcs12.set_from_exit(Field::PREEMPTION_TIMER, value.into());
         }
     }
 
