@@ -8,7 +8,7 @@ pub mod clean;
 mod layout;
 mod region;
 
-pub use layout::{INFORMATION, LAYOUT, Place, load, store_guest, store_information};
+pub use layout::{INFORMATION, LAYOUT, Place, STORED_GUEST, STORED_INFORMATION, load, store_guest, store_information};
 pub use region::Region;
 
 use crate::capability::{Allowed, Capabilities};

@@ -74,8 +74,11 @@ macro_rules! layout {
 }
 
 macro_rules! stored {
-    ($($(#[$comment:meta])* $function:ident { $($name:ident)+ })+) => {
-        $($(#[$comment])*
+    ($($(#[$comment:meta])* $function:ident, $list:ident { $($name:ident)+ })+) => {
+        $(#[doc = concat!("Fields that [`", stringify!($function), "`] copies.")]
+        pub const $list: &[Field] = &[$(Field::$name),+];
+
+        $(#[$comment])*
         #[inline(always)]
         pub fn $function(vmcs: &Vmcs12, region: &impl Region) {
             $(store_field::<{ slot_of(Field::$name) }, { offset_of(Field::$name) }>(vmcs, region);)+
@@ -260,13 +263,13 @@ information! {
 
 stored! {
     /// Copies exit information to the page. Exits leave the fields of I/O in SMM undefined: these are not copied.
-    store_information {
+    store_information, STORED_INFORMATION {
         EXIT_REASON EXIT_QUALIFICATION EXIT_INTERRUPTION EXIT_INTERRUPTION_CODE VECTORING VECTORING_CODE EXIT_LENGTH EXIT_INSTRUCTION
         GUEST_LINEAR GUEST_PHYSICAL
     }
 
     /// Copies the state that an exit of L2 saves to the page, and the controls that it changes.
-    store_guest {
+    store_guest, STORED_GUEST {
         ENTRY_INTERRUPTION ENTRY_CONTROLS
         GUEST_RIP GUEST_CR0 GUEST_CR3 GUEST_CR4 GUEST_DR7 GUEST_RSP GUEST_RFLAGS GUEST_INTERRUPTIBILITY GUEST_DEBUGCTL GUEST_PAT
         GUEST_EFER GUEST_PDPTE0 GUEST_PDPTE1 GUEST_PDPTE2 GUEST_PDPTE3 GUEST_PENDING_DEBUG GUEST_SYSENTER_ESP GUEST_SYSENTER_EIP

@@ -191,6 +191,7 @@ fn exits_store_what_l1_reads() {
         let expected = is_guest || is_information || [Field::ENTRY_INTERRUPTION, Field::ENTRY_CONTROLS].contains(&field);
         let stored = page.read(place.offset, field.width());
         assert_eq!(stored, if expected { vmcs.get(field) } else { 0 }, "{field:?}");
+        assert_eq!(expected, STORED_GUEST.contains(&field) || STORED_INFORMATION.contains(&field), "{field:?}");
     }
 }
 

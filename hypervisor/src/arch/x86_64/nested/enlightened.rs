@@ -3,12 +3,13 @@
 //! own copy, also of a page that several use.
 
 use stile_nested_vmx::enlightened::{
-    self, CLEAN_OFFSET, ERROR_OFFSET, REVISION_OFFSET, Region, VERSION, assist, store_guest, store_information,
+    self, CLEAN_OFFSET, ERROR_OFFSET, REVISION_OFFSET, Region, STORED_GUEST, VERSION, assist, store_guest, store_information,
 };
 use stile_nested_vmx::fields::{COUNT, slot_of};
-use stile_nested_vmx::{Field, Width};
+use stile_nested_vmx::{Field, Vmcs12, Width};
 use stile_x86_decode::Width as Access;
 
+use super::forward::{BY_CONTROLS, FREQUENT};
 use super::operand::Page;
 use super::state::{Enlightened, GuestVmx};
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -42,11 +43,57 @@ fn has_version(page: &Page) -> bool {
     page.read_at(REVISION_OFFSET, Access::Dword) == VERSION.into()
 }
 
-/// Reads a field of VMCS02, which is current, into VMCS12, as an exit stores it.
-macro_rules! save {
-    ($vmcs12:expr, $($field:ident)+) => {
-        $(vmcs::read_to::<{ slot_of(Field::$field) }, COUNT>(Field::$field, $vmcs12.values_mut());)+
+/// Defines a list of fields, and a function that reads them from VMCS02, which is current, into VMCS12, as an exit stores them.
+macro_rules! saved {
+    ($($(#[$comment:meta])* $list:ident, $function:ident { $($field:ident)+ })+) => {
+        $($(#[$comment])*
+        const $list: &[Field] = &[$(Field::$field),+];
+
+        #[inline(always)]
+        fn $function(vmcs12: &mut Vmcs12) {
+            $(vmcs::read_to::<{ slot_of(Field::$field) }, COUNT>(Field::$field, vmcs12.values_mut());)+
+        })+
     };
+}
+
+saved! {
+    /// State of L2 that every exit saves, and whose value in VMCS02 is L2's.
+    AT_EACH_EXIT, save_at_each_exit {
+        GUEST_CR3 GUEST_ES GUEST_CS GUEST_SS GUEST_DS GUEST_FS GUEST_GS GUEST_LDTR GUEST_TR GUEST_ES_LIMIT GUEST_CS_LIMIT
+        GUEST_SS_LIMIT GUEST_DS_LIMIT GUEST_FS_LIMIT GUEST_GS_LIMIT GUEST_LDTR_LIMIT GUEST_TR_LIMIT GUEST_GDTR_LIMIT GUEST_IDTR_LIMIT
+        GUEST_ES_RIGHTS GUEST_DS_RIGHTS GUEST_FS_RIGHTS GUEST_GS_RIGHTS GUEST_LDTR_RIGHTS GUEST_TR_RIGHTS GUEST_ES_BASE GUEST_CS_BASE
+        GUEST_SS_BASE GUEST_DS_BASE GUEST_FS_BASE GUEST_GS_BASE GUEST_LDTR_BASE GUEST_TR_BASE GUEST_GDTR_BASE GUEST_IDTR_BASE
+        GUEST_SYSENTER_CS GUEST_SYSENTER_ESP GUEST_SYSENTER_EIP GUEST_ACTIVITY GUEST_PENDING_DEBUG
+    }
+    /// Used by PAE paging only.
+    PDPTES, save_pdptes { GUEST_PDPTE0 GUEST_PDPTE1 GUEST_PDPTE2 GUEST_PDPTE3 }
+}
+
+/// Fields that [`forward`](super::forward::forward) and `save_control_registers` compose.
+const COMPOSED: [Field; 4] = [Field::GUEST_CR0, Field::GUEST_CR4, Field::ENTRY_INTERRUPTION, Field::ENTRY_CONTROLS];
+
+// An exit saves each field that it then stores in the page, and no other: a missing one would be the last entry's.
+const _: () = {
+    const SAVED: [&[Field]; 5] = [AT_EACH_EXIT, PDPTES, &FREQUENT, &BY_CONTROLS, &COMPOSED];
+    let (mut list, mut count) = (0, 0);
+    while list < SAVED.len() {
+        let mut at = 0;
+        while at < SAVED[list].len() {
+            assert!(has(STORED_GUEST, SAVED[list][at]), "a saved field is not stored");
+            at += 1;
+        }
+        count += SAVED[list].len();
+        list += 1;
+    }
+    assert!(count == STORED_GUEST.len(), "a stored field is not saved");
+};
+
+const fn has(fields: &[Field], field: Field) -> bool {
+    let mut at = 0;
+    while at < fields.len() && fields[at].0 != field.0 {
+        at += 1;
+    }
+    at < fields.len()
 }
 
 impl GuestVmx {
@@ -132,17 +179,9 @@ impl GuestVmx {
     #[inline(always)]
     fn save_all(&mut self, controls: u32) {
         self.save_control_registers();
-        save!(
-            self.vmcs12,
-            GUEST_CR3 GUEST_ES GUEST_CS GUEST_SS GUEST_DS GUEST_FS GUEST_GS GUEST_LDTR GUEST_TR GUEST_ES_LIMIT GUEST_CS_LIMIT
-            GUEST_SS_LIMIT GUEST_DS_LIMIT GUEST_FS_LIMIT GUEST_GS_LIMIT GUEST_LDTR_LIMIT GUEST_TR_LIMIT GUEST_GDTR_LIMIT GUEST_IDTR_LIMIT
-            GUEST_ES_RIGHTS GUEST_DS_RIGHTS GUEST_FS_RIGHTS GUEST_GS_RIGHTS GUEST_LDTR_RIGHTS GUEST_TR_RIGHTS GUEST_ES_BASE GUEST_CS_BASE
-            GUEST_SS_BASE GUEST_DS_BASE GUEST_FS_BASE GUEST_GS_BASE GUEST_LDTR_BASE GUEST_TR_BASE GUEST_GDTR_BASE GUEST_IDTR_BASE
-            GUEST_SYSENTER_CS GUEST_SYSENTER_ESP GUEST_SYSENTER_EIP GUEST_ACTIVITY GUEST_PENDING_DEBUG
-        );
-        // Used by PAE paging only.
+        save_at_each_exit(&mut self.vmcs12);
         if self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST == 0 {
-            save!(self.vmcs12, GUEST_PDPTE0 GUEST_PDPTE1 GUEST_PDPTE2 GUEST_PDPTE3);
+            save_pdptes(&mut self.vmcs12);
         }
         self.save_by_controls(controls);
     }

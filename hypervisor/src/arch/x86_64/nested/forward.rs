@@ -356,10 +356,10 @@ impl GuestVmx {
         self.save_control_register(Field::GUEST_CR4, Field::CR4_MASK, Field::CR4_SHADOW);
     }
 
-    /// Saves the registers of L2 that an exit with these VM-exit controls saves. VMCS02 is current.
+    /// Saves those of [`BY_CONTROLS`] that an exit with these VM-exit controls saves. VMCS02 is current.
     #[inline(always)]
     pub fn save_by_controls(&mut self, controls: u32) {
-        for field in [Field::GUEST_DEBUGCTL, Field::GUEST_DR7, Field::GUEST_PAT, Field::GUEST_EFER] {
+        for field in BY_CONTROLS {
             if is_saved(field, controls) {
                 self.vmcs12.set_from_exit(field, vmcs::read(field));
             }
@@ -402,6 +402,9 @@ impl GuestVmx {
         self.unsaved.is_some_and(|controls| is_saved(field, controls))
     }
 }
+
+/// Registers of L2 that an exit saves only if VM-exit controls request it.
+pub const BY_CONTROLS: [Field; 4] = [Field::GUEST_DEBUGCTL, Field::GUEST_DR7, Field::GUEST_PAT, Field::GUEST_EFER];
 
 /// Whether an exit with these VM-exit controls saves a field, other than those that [`forward`] saves at once.
 fn is_saved(field: Field, controls: u32) -> bool {
