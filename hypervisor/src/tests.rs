@@ -654,7 +654,7 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
             vm.end_copy();
             let touches = TOUCHES[number].load(Ordering::Relaxed);
             machine.run_until(|| TOUCHES[number].load(Ordering::Relaxed) > touches);
-            assert!(vm.is_full(RAM_BASE) && vm.arch.protected.lock().unwrap().is_empty(), "its block is whole again");
+            assert!(vm.is_writable(RAM_BASE) && vm.arch.protected.lock().unwrap().is_empty(), "its block is whole again");
         }
         pause(machine, &mut window);
         let (mut collected, mut from) = (0, Some(0));

@@ -7,8 +7,9 @@
 //! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
 //! which skip these pages ([`EarlyPages`]). The block stays unmapped.
 //!
-//! While a VM is copied, its blocks are tracked: a collection ([`Block::collect`]) makes full blocks read-only, and
-//! [`Changes`](crate::changes::Changes) has their pages that are written since. A full block may have changed as a whole.
+//! While a VM is copied, its blocks are tracked: a collection ([`Block::collect`]) makes a filled block read-only, and
+//! [`Changes`](crate::changes::Changes) records the pages that are written since. Once the block is writable again
+//! ([`Block::untrack`]), all of its pages count as changed.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -23,9 +24,9 @@ pub const STEP_SIZE: u64 = BLOCK_SIZE / STEPS as u64;
 
 /// A CPU holds the block's claim.
 const CLAIMED: u8 = 1 << 7;
-/// The block was full before a reset: only file contents are written again, other memory is preserved.
+/// The block was filled before a reset: only file contents are written again, other memory is preserved.
 const REFILL: u8 = 1 << 6;
-/// The hypervisor has accessed pages of the block, which is not full.
+/// The hypervisor has accessed pages of the block, which is not filled.
 const EARLY: u8 = 1 << 5;
 /// The block will be filled from its first step on although it has contents: its early pages were reset.
 const STALE: u8 = 1 << 4;
@@ -98,7 +99,7 @@ pub enum Claim {
     Fill {
         /// The first step to do.
         step: u8,
-        /// Write only the file contents: the block was full before a reset.
+        /// Write only the file contents: the block was filled before a reset.
         again: bool,
         /// Write only the [`EarlyPages::gaps`]: the block may have early pages.
         early: bool,
@@ -115,7 +116,7 @@ impl Block {
     /// Whether the block is filled, mapped and writable.
     #[inline(always)]
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub fn is_writable(&self) -> bool {
         self.0.load(Ordering::Acquire) == STEPS
     }
 
@@ -137,8 +138,8 @@ impl Block {
         if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
     }
 
-    /// Collects a full block, which is tracked from then on. Returns whether it was full; the caller must then make it
-    /// read-only. No vCPU of the VM runs.
+    /// Collects a writable block, which is tracked from then on. Returns whether it was writable; the caller must then make
+    /// it read-only. No vCPU of the VM runs.
     pub fn collect(&self) -> bool {
         self.0.compare_exchange(STEPS, TRACKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -149,7 +150,7 @@ impl Block {
         self.0.load(Ordering::Acquire) == TRACKED
     }
 
-    /// A tracked block is full again. The caller makes it writable.
+    /// Ends the tracking of a block. The caller has made it writable.
     pub fn untrack(&self) {
         _ = self.0.compare_exchange(TRACKED, STEPS, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -187,9 +188,9 @@ impl Block {
         self.0.store(state | EARLY, Ordering::Release);
     }
 
-    /// Claims a full or tracked block for refilling from files. Returns whether it was one; the caller must then unmap it and
+    /// Claims a writable or tracked block for refilling from files. Returns whether it was one; the caller must then unmap it and
     /// [`release`](Block::release) it with step 0: other VMs may touch it until it is unmapped there, too. A block that
-    /// is not full and has early pages starts over with its first step. All vCPUs of the VM are off, and no other VM
+    /// is not filled and has early pages starts over with its first step. All vCPUs of the VM are off, and no other VM
     /// touches a VM's blocks that can have early pages.
     pub fn drain(&self, pages: &EarlyPages) -> bool {
         let state = self.0.load(Ordering::Acquire);
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_block_is_filled_in_steps() {
         let (block, pages) = (Block::new(), EarlyPages::new());
-        assert!(!block.is_full() && block.is_untouched());
+        assert!(!block.is_writable() && block.is_untouched());
         assert_eq!(block.claim(), fill(0, false, false));
         assert!(!block.is_untouched());
         assert_eq!(block.claim(), Claim::Busy);
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(block.claim(), fill(3, false, false));
         assert!(!block.drain(&pages), "drain must not discard the progress of a partly filled block");
         block.complete(&pages);
-        assert!(block.is_full());
+        assert!(block.is_writable());
         assert_eq!(block.claim(), Claim::Full);
     }
 
@@ -239,7 +240,7 @@ mod tests {
         assert!(matches!(block.claim(), Claim::Fill { .. }));
         block.complete(&pages);
         assert!(block.drain(&pages));
-        assert!(!block.is_full());
+        assert!(!block.is_writable());
         assert!(!block.drain(&pages));
         assert_eq!(block.claim(), Claim::Busy, "the block is still mapped");
         block.release(0);
@@ -251,19 +252,19 @@ mod tests {
     }
 
     #[test]
-    fn a_collected_block_is_mapped_but_not_full() {
+    fn a_collected_block_is_mapped_but_not_writable() {
         let (block, pages) = (Block::new(), EarlyPages::new());
-        assert!(!block.collect(), "it is not full");
+        assert!(!block.collect(), "it is not writable");
         assert!(matches!(block.claim(), Claim::Fill { .. }));
-        assert!(!block.collect(), "it is not full");
+        assert!(!block.collect(), "it is not writable");
         block.complete(&pages);
         assert!(block.collect() && !block.collect());
-        assert!(block.is_tracked() && block.is_filled() && !block.is_full());
+        assert!(block.is_tracked() && block.is_filled() && !block.is_writable());
         assert_eq!(block.claim(), Claim::Full, "it is mapped");
         block.untrack();
-        assert!(block.is_full() && !block.is_tracked());
+        assert!(block.is_writable() && !block.is_tracked());
         block.untrack();
-        assert!(block.is_full() && block.collect());
+        assert!(block.is_writable() && block.collect());
     }
 
     #[test]
@@ -274,7 +275,7 @@ mod tests {
         assert!(block.collect());
         assert!(block.drain(&pages), "it is mapped");
         block.untrack();
-        assert!(!block.is_full(), "it is not tracked any more");
+        assert!(!block.is_writable(), "it is not tracked any more");
         block.release(0);
         assert_eq!(block.claim(), fill(0, true, false));
     }

@@ -28,7 +28,7 @@ impl State {
     fn touch(&self) {
         self.fill();
         let mut window = self.window.lock().unwrap();
-        *window |= self.block.is_full();
+        *window |= self.block.is_writable();
     }
 
     /// As `Vm::drain_files`.
@@ -42,7 +42,7 @@ impl State {
 }
 
 #[test]
-fn a_block_that_is_drained_while_its_server_touches_it_is_mapped_where_it_is_full() {
+fn a_block_that_is_drained_while_its_server_touches_it_is_mapped_where_it_is_writable() {
     loom::model(|| {
         let new = || State { block: Block::new(), pages: EarlyPages::new(), client: Mutex::new(false), window: Mutex::new(false) };
         let state = Arc::new(new());
@@ -52,8 +52,8 @@ fn a_block_that_is_drained_while_its_server_touches_it_is_mapped_where_it_is_ful
         state.drain();
         server.join().unwrap();
         let (client, window) = (*state.client.lock().unwrap(), *state.window.lock().unwrap());
-        assert_eq!(client, state.block.is_full(), "a full block that is not mapped faults for ever");
-        assert!(!window || state.block.is_full(), "a server sees a block before its files are loaded again");
+        assert_eq!(client, state.block.is_writable(), "a writable block that is not mapped faults for ever");
+        assert!(!window || state.block.is_writable(), "a server sees a block before its files are loaded again");
         assert!(matches!(state.block.claim(), Claim::Full | Claim::Fill { step: 0..STEPS, .. }), "the claim is released");
     });
 }

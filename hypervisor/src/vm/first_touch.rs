@@ -22,8 +22,8 @@ const PASSED_AT_ONCE: usize = 4096;
 impl Vm {
     /// Whether an address is in RAM, in a block that is filled, mapped and writable.
     #[inline]
-    pub fn is_full(&self, gpa: u64) -> bool {
-        self.ram.block(gpa).is_some_and(Block::is_full)
+    pub fn is_writable(&self, gpa: u64) -> bool {
+        self.ram.block(gpa).is_some_and(Block::is_writable)
     }
 
     /// Handles a guest access to an unmapped address: does a bounded part of filling and mapping its block. Returns
@@ -60,11 +60,11 @@ impl Vm {
         self.ram.parts(start, end)
     }
 
-    /// The parts of RAM in the block that contains an address, if the block is filled.
+    /// The parts of RAM in the block that contains an address, if the block is writable.
     #[allow(dead_code, reason = "not every architecture has VMs that access others' RAM")]
     pub fn filled_parts(&self, gpa: u64) -> impl Iterator<Item = Piece> {
         let start = gpa & !(BLOCK_SIZE - 1);
-        let end = if self.is_full(gpa) { start + BLOCK_SIZE } else { start };
+        let end = if self.is_writable(gpa) { start + BLOCK_SIZE } else { start };
         self.ram_parts(start, end)
     }
 
@@ -126,7 +126,7 @@ impl Vm {
     #[inline]
     #[allow(dead_code, reason = "not every architecture has such accesses")]
     pub fn fill_page(&self, gpa: u64) {
-        if !self.is_full(gpa) {
+        if !self.is_writable(gpa) {
             self.fill_page_now(gpa);
         }
     }

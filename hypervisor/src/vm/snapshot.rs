@@ -210,7 +210,7 @@ impl Vm {
                     if !self.ram.contains(address) {
                         return Err(NO_RAM);
                     }
-                    if !self.is_full(address) {
+                    if !self.is_writable(address) {
                         // One step.
                         self.touch(address);
                         return Ok((done, false));
@@ -240,10 +240,10 @@ impl Vm {
         Ok((done, true))
     }
 
-    /// A page of a full block.
+    /// A page of a writable block.
     fn page(&self, address: u64) -> Option<*mut u8> {
         let mut parts = self.ram.parts(address, address.saturating_add(PAGE_SIZE));
-        let Piece { pa, .. } = parts.next().filter(|part| part.size == PAGE_SIZE && self.is_full(address))?;
+        let Piece { pa, .. } = parts.next().filter(|part| part.size == PAGE_SIZE && self.is_writable(address))?;
         Some(Arch::physical(pa))
     }
 
@@ -266,7 +266,7 @@ fn wanted(block: &Block, scope: Scope) -> Option<Pages> {
         Scope::All => block.is_filled().then_some(Pages::All),
         Scope::First => block.is_tracked().then_some(Pages::All),
         Scope::Changed => block.is_tracked().then_some(Pages::Pending),
-        Scope::Rest if block.is_full() => Some(Pages::All),
+        Scope::Rest if block.is_writable() => Some(Pages::All),
         Scope::Rest => block.is_tracked().then_some(Pages::Rest),
     }
 }

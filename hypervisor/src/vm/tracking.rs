@@ -27,7 +27,7 @@ const DIVIDED: usize = 50_000;
 const PAGE: usize = 500;
 
 impl Vm {
-    /// Makes full blocks read-only from an address on, and pages that were written since the last call: these are pending then.
+    /// Makes writable blocks read-only from an address on, and pages that were written since the last call: these are pending then.
     /// Returns their number, and the address from which to go on. No vCPU of the VM is loaded, and
     /// [`Platform::forget_translations`](crate::arch::contract::Platform::forget_translations) follows.
     pub(super) fn track(&self, from: u64) -> (u32, Option<u64>) {
@@ -79,7 +79,7 @@ impl Vm {
         let Some((block, changes)) = self.ram.block_and_changes(gpa) else { return false };
         if !block.is_tracked() {
             // Another vCPU was faster.
-            return block.is_full();
+            return block.is_writable();
         }
         // The page is dirty before any vCPU can write to it: the copy is either later than the write, or repeated.
         if self.ram.is_copied.load(Ordering::Relaxed) {
@@ -90,7 +90,7 @@ impl Vm {
         }
         let start = gpa & !(BLOCK_SIZE - 1);
         self.ram.parts(start, start + BLOCK_SIZE).for_each(|part| self.arch.permit_ram(&part));
-        // Afterwards: in a full block no vCPU finds a page read-only, except by a translation from before.
+        // Afterwards: in a writable block no vCPU finds a page read-only, except by a translation from before.
         block.untrack();
         true
     }
@@ -116,7 +116,7 @@ impl Vm {
     /// Whether an address is in RAM, in a block that is filled and mapped.
     #[allow(dead_code, reason = "not every architecture has accesses that need it")]
     pub fn is_mapped(&self, gpa: u64) -> bool {
-        self.ram.block(gpa).is_some_and(|block| block.is_full() || block.is_tracked())
+        self.ram.block(gpa).is_some_and(|block| block.is_writable() || block.is_tracked())
     }
 
     /// The copy has ended, or was abandoned.

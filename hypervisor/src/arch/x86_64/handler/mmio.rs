@@ -165,7 +165,7 @@ extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     if cpu.vcpu().vm().arch.physical(address).is_some() {
         inject::block_nmis_if_iret(qualification);
-        return if cpu.vcpu().vm().is_full(address) { protected(cpu, address) } else { first_touch(cpu, address) };
+        return if cpu.vcpu().vm().is_writable(address) { protected(cpu, address) } else { first_touch(cpu, address) };
     }
     let kind = if qualification & (LINEAR | NOT_WALK) == LINEAR {
         Access::Walk(vmcs::read(Field::GUEST_LINEAR))

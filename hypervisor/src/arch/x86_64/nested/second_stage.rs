@@ -104,10 +104,10 @@ impl GuestVmx {
         }
         let Some(machine) = vm.arch.physical(l1) else { return self.outside_ram(address, l1, leaf.rights, qualification) };
         // L2 retries, and faults again until the block is filled.
-        if !vm.is_full(l1) {
+        if !vm.is_writable(l1) {
             vm.touch(l1);
         }
-        if vm.is_full(l1) {
+        if vm.is_writable(l1) {
             let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) && !is_beside_apic_page { 21 } else { 12 };
             let allowed = if is_in_apic_page { NO_FETCHES } else { Rights::ALL };
             let rights = Rights(leaf.rights.0 & allowed.0);
