@@ -111,6 +111,8 @@ fn foreign_tables() {
     let table = PageTable::new(STAGE2, geometry, 0x8000).unwrap();
     let found = table.translate(&memory, (1 << 40) - 1).unwrap();
     assert_eq!((found.output, found.level), (0xffff_ffff, Level::L1));
+    assert!(table.has_block(&memory, (1 << 40) - 1));
+    assert!(!table.has_block(&memory, 0xabc) && !table.has_block(&memory, 0x1000), "a page, and nothing");
 }
 
 /// A table of self-references or random descriptors: the walk terminates, and stays within the physical

@@ -39,6 +39,11 @@ pub struct Fault<E> {
 }
 
 impl<F: Format> PageTable<F> {
+    /// Whether a block maps `address`, so that a change of one of its pages splits it.
+    pub fn has_block<R: TableRead>(&self, memory: &R, address: u64) -> bool {
+        self.translate(memory, address).is_ok_and(|found| found.level != Level::L3)
+    }
+
     /// Translates `address` (any alignment) like a hardware table walk.
     ///
     /// Safe on guest-made tables: every descriptor has a defined result, and the walk takes at most four

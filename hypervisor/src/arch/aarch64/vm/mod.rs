@@ -372,7 +372,7 @@ impl VmPart for Vm {
 
     fn protect_ram(&self, part: &Piece) -> bool {
         let mut table = self.table.lock();
-        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+        let is_whole = table.has_block(&TableFrames, part.gpa);
         let done = table.protect(&mut { self.arena }, &mut Deferred, part.gpa, part.size, TRACKED);
         debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be protected");
         is_whole

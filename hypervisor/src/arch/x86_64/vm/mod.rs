@@ -231,7 +231,7 @@ impl VmPart for Vm {
 
     fn protect_ram(&self, part: &Piece) -> bool {
         let mut table = self.table.lock();
-        let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+        let is_whole = table.has_block(&TableFrames, part.gpa);
         let done = table.protect(&mut { self.arena }, &mut Deferred, part.gpa, part.size, TRACKED);
         debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be protected");
         is_whole
@@ -252,7 +252,7 @@ impl VmPart for Vm {
     fn permit_ram(&self, part: &Piece) {
         let permit = || {
             let mut table = self.table.lock();
-            let is_whole = table.translate(&TableFrames, part.gpa).is_ok_and(|found| found.level != Level::L3);
+            let is_whole = table.has_block(&TableFrames, part.gpa);
             // Half of a table is not merged.
             let step = if is_whole { part.size } else { Level::L2.size() / 2 };
             for (at, end) in (part.gpa..part.gpa + part.size).step_by(step as usize).map(|at| (at, part.gpa + part.size)) {
