@@ -21,7 +21,9 @@ macro_rules! moves {
                 self.until_guest = UntilGuest::NOTHING;
             }
 
-            /// Moves the page's values under EL1's names to virtual EL2's registers. A value of 0 counts as not written.
+            /// Moves the page's values under EL1's names to virtual EL2's registers. A value of 0 counts as not written:
+            /// FEAT_NV2 records no writes, and the page was zero at reset. So a 0 that L1 wrote has no effect if L1 had set
+            /// the register to another value by its EL2 name; L1 then sees its earlier value.
             fn adopt_all(&mut self) {
                 $(
                     let value = self.page.get(vncr::$slot);
