@@ -241,7 +241,7 @@ impl Locked<'_> {
             // Those of its vCPUs that may use other CPUs may use the same.
             let to = self.lightest(&window.and(&self.shared().affinity(vm).usable.get()), cpu, weights);
             let Some(to) = to.filter(|&to| lighter(vm, to)) else { continue };
-            let is_free = |vcpu: &VcpuId| self[*vcpu].only.is_none() && !self[*vcpu].sent;
+            let is_free = |vcpu: &VcpuId| self[*vcpu].only.is_none() && !self[*vcpu].migrated;
             if let Some(vcpu) = queue.iter_vm_back(&self.held, vm).find(is_free) {
                 return Some((vcpu, to));
             }
@@ -269,7 +269,7 @@ impl Locked<'_> {
         let from = self.home(vcpu);
         let is_loaded = self[from].loaded == Some(vcpu);
         self.unqueue(from, vcpu, now);
-        self[vcpu].sent = true;
+        self[vcpu].migrated = true;
         let kick = self.enqueue(to, vcpu, now).then_some(to);
         if !is_loaded {
             self.held.keep(keep);

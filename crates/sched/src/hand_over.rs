@@ -38,7 +38,7 @@ impl Locked<'_> {
         new.since = now;
         new.state = State::Running(cpu);
         new.woken = false;
-        new.sent = false;
+        new.migrated = false;
         new.link = Link::NONE;
         let has_deadline = node.is_set();
         if policed {

@@ -254,7 +254,7 @@ impl Locked<'_> {
         self.enter(vcpu, State::Running(cpu), now);
         let it = &mut self[vcpu];
         it.woken = false;
-        it.sent = false;
+        it.migrated = false;
         it.last = Some(cpu);
         let it = &mut self[cpu];
         it.current = Some(vcpu);

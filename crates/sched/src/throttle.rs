@@ -45,6 +45,7 @@ impl Locked<'_> {
         ended
     }
 
+    /// Whether a VM has CPU time left in this period; true without a cap.
     pub(crate) fn has_time(&self, vm: usize, now: u64) -> bool {
         self.vm(vm).with_cap(|cap| cap.has_time(now)).unwrap_or(true)
     }

@@ -20,24 +20,24 @@ pub(crate) trait LinksMut {
 // In this order, fields that are read or written together are next to each other.
 #[repr(C, align(64))]
 pub struct Vcpu {
-    /// When it entered its state.
+    /// Time at which it entered its state, in ticks.
     pub(crate) since: u64,
     pub(crate) times: Times,
-    /// The number of its arrival, by its CPU's count, when it arrived at its CPU.
+    /// Its CPU's count of arrivals when it arrived there.
     pub(crate) arrived: u32,
     pub(crate) link: Link,
     pub(crate) state: State,
     /// The CPU on which it last ran.
     pub(crate) last: Option<CpuId>,
-    /// The only CPU that it may use; `None`: those of its VM ([`Affinity`](crate::shared::Affinity)).
+    /// The only CPU that it may use; `None`: any in its VM's [`Affinity`](crate::shared::Affinity).
     pub(crate) only: Option<CpuId>,
     /// Whether it exists: it has an affinity.
     pub(crate) exists: bool,
     /// Whether it was woken while running.
     pub(crate) woken: bool,
     /// Whether it was migrated since it last ran.
-    pub(crate) sent: bool,
-    /// Requested state at its next exit.
+    pub(crate) migrated: bool,
+    /// State that another CPU requests for its next exit.
     pub(crate) leave: Option<Leave>,
 }
 
@@ -84,7 +84,7 @@ impl Vcpu {
         only: None,
         exists: false,
         arrived: 0,
-        sent: false,
+        migrated: false,
         woken: false,
         leave: None,
         since: 0,
@@ -92,6 +92,7 @@ impl Vcpu {
         link: Link::NONE,
     };
 
+    /// Its times, including the current state's until `now`.
     pub(crate) fn times_at(&self, now: u64) -> Times {
         let spent = now.saturating_sub(self.since);
         let mut times = self.times;
