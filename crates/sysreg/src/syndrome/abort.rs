@@ -129,7 +129,8 @@ pub struct Fault(u8);
 /// the translation table walk, -1 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// An address in a table, or the input address, has too many bits.
+    /// An address in a descriptor or table base register, or an input address that is not translated, exceeds the
+    /// physical address size.
     AddressSize(i8),
     /// Nothing is mapped.
     Translation(i8),
@@ -167,8 +168,8 @@ impl Fault {
         self.0
     }
 
-    /// Whether this is a translation fault at level 0 to 3: what an access to a device that a
-    /// hypervisor models, or to memory that it maps on demand, gives.
+    /// Whether this is a translation fault at level 0 to 3. Accesses to emulated devices and to
+    /// memory that is mapped on demand take it.
     #[inline]
     pub const fn is_translation(self) -> bool {
         self.0 & !3 == 0b00_0100
