@@ -11,7 +11,7 @@ use crate::vm::Vm;
 use crate::vm::power::{self, End};
 use crate::{console, report, sample, snapshot, trace, upload, vm, watch, window};
 
-/// The last changes of VMs' states that were asked for.
+/// Answers to the last requests to change a VM's state.
 static ANSWERED: TicketLock<Answered> = TicketLock::new(Answered::new());
 
 /// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
@@ -78,8 +78,8 @@ fn take(input: Input) {
     }
 }
 
-/// Changes the state of a VM, and answers the request. One that is repeated, because it or its answer may have been lost, gets the answer
-/// that it had.
+/// Changes the state of a VM, and answers the request. The operator repeats a request with its tag if the answer does not arrive: a known
+/// tag gets its first answer, and changes nothing.
 fn control(tag: u32, number: u8, action: Action) {
     let known = ANSWERED.lock().answer_to(tag);
     let answer = known.unwrap_or_else(|| change(number, action));
@@ -89,6 +89,7 @@ fn control(tag: u32, number: u8, action: Action) {
     console::event(&Event::Answer { tag, answer });
 }
 
+/// Changes the state of VM `number`.
 fn change(number: u8, action: Action) -> Answer {
     match vm::get(usize::from(number)) {
         None => Answer::NoVm,

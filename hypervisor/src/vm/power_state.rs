@@ -6,7 +6,7 @@ use stile_lock::TicketLock;
 
 use super::end::End;
 
-/// State of a VM between on and off.
+/// Power state of a VM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// All its vCPUs are off.
@@ -60,9 +60,10 @@ pub struct Power {
     pub(super) reload: AtomicBool,
     /// Time of the last start, in ticks of the counter.
     pub(super) started: AtomicU64,
-    /// Time of day of the snapshot that is being restored, in nanoseconds since 1970. Untrusted.
+    /// Time of day of the snapshot that is being restored, in nanoseconds since 1970; `u64::MAX` without one. Untrusted.
     pub(super) saved_at: AtomicU64,
-    /// When the pause began in which the first part of the last snapshot was saved. Accessed with the state locked.
+    /// Start of the pause in which the first part of the last snapshot was saved, in ticks of the counter; 0 without one.
+    /// Accessed with the state locked.
     pub(super) saved_pause: AtomicU64,
     /// Number of vCPUs that are prepared for that snapshot. Accessed with the state locked.
     pub(super) prepared: AtomicUsize,
@@ -130,9 +131,9 @@ impl Power {
         self.errand.load(Ordering::Relaxed)
     }
 
-    /// Calls `act` with the state locked if the VM is on, which excludes a concurrent end or restart. Unused on some
-    /// architectures.
-    #[allow(dead_code)]
+    /// Calls `act` with the state locked, which excludes a concurrent end or restart, if the VM is on: it runs, or can after a
+    /// pause.
+    #[allow(dead_code, reason = "not every architecture needs it")]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();
         if matches!(*state, State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_)) {
