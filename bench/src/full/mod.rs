@@ -58,7 +58,7 @@ pub fn measure(
 
 /// Selects the hosts under which real work is measured: only the first of KVM's modes, unless more were requested; never Xen, which has no
 /// guest with suitable devices. On a PC, Stile also with each technique against exits of timers and IPIs, and with neither.
-pub fn hosts(arch: Arch, hosts: &[Host], asked: &[String]) -> Vec<Host> {
+pub fn hosts(arch: Arch, hosts: &[Host], requested: &[String]) -> Vec<Host> {
     if arch == Arch::X86_64 {
         let more = [Technique::PassthroughTimer, Technique::IpisAlone, Technique::TrappedIpis].map(Host::Without);
         let peers = hosts.iter().filter(|host| matches!(host, Host::Native | Host::Kvm(_)));
@@ -66,7 +66,7 @@ pub fn hosts(arch: Arch, hosts: &[Host], asked: &[String]) -> Vec<Host> {
     }
     let wanted = |host: &&Host| match host {
         Host::Stile | Host::Without(Technique::VirtualInterrupts | Technique::TrappedIpis) | Host::Native | Host::Kvm(Kvm::Vhe) => true,
-        Host::Kvm(_) => !asked.is_empty(),
+        Host::Kvm(_) => !requested.is_empty(),
         Host::Xen | Host::Without(_) => false,
     };
     hosts.iter().filter(wanted).copied().collect()

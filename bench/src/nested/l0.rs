@@ -31,7 +31,7 @@ pub enum L0 {
     Kvm,
 }
 
-/// Programs that measurements need.
+/// Programs that measurements use.
 pub struct Tools {
     /// The probe's flat image.
     pub probe: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Builds them.
+    /// Builds the programs.
     ///
     /// # Errors
     /// A compilation fails, or the emulator is missing.
@@ -52,7 +52,7 @@ impl Tools {
     }
 }
 
-/// A measurement to make.
+/// A requested measurement.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Programs for it.
@@ -74,7 +74,7 @@ pub struct Output {
 }
 
 impl L0 {
-    /// All of them, in the order of the tables.
+    /// All hosts, in the order of the tables.
     pub const ALL: [Self; 3] = [Self::Nv2, Self::Nv, Self::Kvm];
 
     /// Its name in tables and in figures.
@@ -96,7 +96,7 @@ impl L0 {
     }
 
     /// Its emulation of a VM's EL2.
-    const fn way(self) -> Nested {
+    const fn nested(self) -> Nested {
         match self {
             Self::Nv2 | Self::Kvm => Nested::Nv2,
             Self::Nv => Nested::Nv,
@@ -108,7 +108,7 @@ impl L0 {
     /// # Errors
     /// Something can't be built, fetched or run; the account of Stile and that of the emulator differ.
     pub fn run(self, tools: &Tools, cpu: &str, mut l1: VmConfig, files: &VmFiles<'_>, until: Until<'_>) -> Result<Output> {
-        l1.techniques.nested = self.way();
+        l1.techniques.nested = self.nested();
         match self {
             Self::Nv2 | Self::Nv => under_stile(tools, cpu, l1, files, until),
             Self::Kvm => under_kvm(&tools.plugin, cpu, &l1, files),

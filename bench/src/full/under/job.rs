@@ -37,11 +37,11 @@ pub struct Counts {
     pub exits: BTreeMap<String, u64>,
     /// Instructions of all CPUs, the hypervisor's included.
     pub instructions: u64,
-    /// The hypervisor's.
+    /// Instructions of the hypervisor.
     pub hypervisor: u64,
 }
 
-/// Names the plugin's reason; an abort with the device at its address.
+/// Returns the name of a reason of the plugin: for an abort, the device at its address.
 fn named(reason: &str) -> String {
     let address = reason.split_once(" abort 0x").and_then(|(_, address)| u64::from_str_radix(address, 16).ok());
     let name = match address {
@@ -78,9 +78,7 @@ impl Counts {
         }
         Ok(Self { exits, instructions, hypervisor })
     }
-}
 
-impl Counts {
     /// Returns the counts of the emulated PC between the guest's two marks.
     pub(super) fn of_section(sections: &[vmx::Section]) -> Result<Self> {
         let [section] = sections else { bail!("the guest marked {} measurements instead of one", sections.len()) };

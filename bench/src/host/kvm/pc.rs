@@ -1,4 +1,4 @@
-//! The probe in a VM of KVM's on a PC.
+//! The probe in a KVM guest on a PC.
 
 use anyhow::Result;
 use stile_blob::Techniques;
@@ -11,7 +11,10 @@ use stile::debian::{self, Freshness};
 use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
 
-/// The host's file system, and the names of the VMs to start. Their memory has the same contents as under Stile.
+/// Builds the host's file system, and returns it with the names of the VMs to start. Their memory has the same contents as under Stile.
+///
+/// # Errors
+/// A VM can't be planned; KVM's modules can't be fetched.
 pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let vm = |(needs, operations): (Needs, Vec<Operation>)| -> Result<Planned> {
         let bootargs = probe::arguments(&operations, iterations);
