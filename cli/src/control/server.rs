@@ -96,7 +96,7 @@ fn accept(listener: &UnixListener, peer_uid: PeerUid, report: &(impl Fn(Message)
     for id in 0.. {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            Err(error) if passes(&error) => {
+            Err(error) if is_transient(&error) => {
                 thread::sleep(PAUSE);
                 continue;
             }
@@ -113,8 +113,8 @@ fn accept(listener: &UnixListener, peer_uid: PeerUid, report: &(impl Fn(Message)
     }
 }
 
-/// Whether connections can be accepted again soon: a client left, or this process or computer has too many open files.
-fn passes(error: &io::Error) -> bool {
+/// Whether an error of `accept` passes by itself: a client left, or this process or computer has too many open files.
+fn is_transient(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::CONNABORTED | Errno::INTR))
 }
 

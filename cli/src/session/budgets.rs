@@ -21,7 +21,7 @@ pub struct Budgets {
     of: Vec<(String, Budget)>,
     watch: Watch,
     /// Time of the last request of a sample.
-    asked: Option<Instant>,
+    last_request: Option<Instant>,
 }
 
 impl Budgets {
@@ -51,16 +51,16 @@ impl Budgets {
 
     /// Time of the next sample; `None` without a budget.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        (!self.of.is_empty()).then(|| self.asked.map_or(now, |asked| asked + INTERVAL))
+        (!self.of.is_empty()).then(|| self.last_request.map_or(now, |last| last + INTERVAL))
     }
 
     /// Records the request of a sample.
-    pub fn ask(&mut self, now: Instant) {
-        self.asked = Some(now);
+    pub fn note_request(&mut self, now: Instant) {
+        self.last_request = Some(now);
     }
 
-    /// Holds the sample against the budgets. Returns the limits that began to be exceeded, or are kept again.
-    pub fn hold(&mut self, sample: &Sample) -> Vec<Usage> {
+    /// Compares a sample with the budgets. Returns the limits whose state changed: exceeded now, or kept again.
+    pub fn check(&mut self, sample: &Sample) -> Vec<Usage> {
         self.watch.take(sample, &self.of)
     }
 

@@ -46,7 +46,7 @@ impl Session<'_> {
         u8::try_from(number).ok().filter(|_| number < MAX_VMS)
     }
 
-    /// The VM that is being created, if a message is about it.
+    /// Returns the upload in progress, if a message from `line` with this tag is about it. VMs are created by the first line's Stile only.
     fn upload(&mut self, line: usize, tag: u32) -> Option<&mut Upload> {
         self.upload.as_mut().filter(|upload| line == 0 && upload.tag == tag)
     }
@@ -105,7 +105,7 @@ impl Session<'_> {
         self.names.push(guest.name);
     }
 
-    /// Stile does not make the VM.
+    /// Handles Stile's refusal to create the VM.
     pub(super) fn not_created(&mut self, line: usize, tag: u32, why: &[u8]) {
         if self.upload(line, tag).is_none() {
             return;

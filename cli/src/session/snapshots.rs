@@ -14,7 +14,7 @@ use super::line::Vm;
 use super::next::Next;
 use super::outcome::Fate;
 use super::transfer::{Restoring, Saving, Steps, Transfer};
-use super::work::Clocked;
+use super::work::WorkMeter;
 use super::{Session, line};
 use crate::config::Arch;
 use crate::control::protocol::{Clock, CopyStep, Reply};
@@ -47,7 +47,7 @@ impl Session<'_> {
     fn begin(&mut self, client: ClientId, file: Option<&Path>, begun: Result<(u32, Steps), String>) {
         match begun {
             Ok((tag, steps)) => {
-                let (file, work) = (file.map(Path::to_owned), Clocked::new(self.counting));
+                let (file, work) = (file.map(Path::to_owned), WorkMeter::new(self.counting));
                 self.transfer = Some(Transfer { client, tag, file, abandoned: false, work, steps });
                 self.open_window(client, tag);
             }

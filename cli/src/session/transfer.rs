@@ -8,7 +8,7 @@ use stile_wire::{Action, Command, Scope};
 
 use super::copying::Copying;
 use super::next::{Next, Window};
-use super::work::Clocked;
+use super::work::WorkMeter;
 use crate::control::protocol::{Clock, Reply, Work};
 use crate::control::server::ClientId;
 use crate::guest::Guest;
@@ -29,7 +29,7 @@ pub struct Transfer {
     /// The client has disconnected.
     pub abandoned: bool,
     /// Stile's work for the request at hand.
-    pub work: Clocked,
+    pub work: WorkMeter,
     /// Its direction and progress.
     pub steps: Steps,
 }

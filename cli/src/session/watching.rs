@@ -19,7 +19,7 @@ impl Session<'_> {
     /// Asks for a sample if one is due.
     pub(super) fn watch_budgets(&mut self, now: Instant) {
         if self.budgets_due(now).is_some_and(|due| now >= due) {
-            self.budgets.ask(now);
+            self.budgets.note_request(now);
             let names = self.vm_names(0);
             let step = self.sampler.ask(WATCHER, now, &names);
             self.sampled(step);
@@ -28,7 +28,7 @@ impl Session<'_> {
 
     /// Holds a sample against the budgets.
     pub(super) fn hold(&mut self, sample: &Sample) {
-        for usage in self.budgets.hold(sample) {
+        for usage in self.budgets.check(sample) {
             self.view.note(&usage.to_string());
             self.logs.budget(&usage);
         }

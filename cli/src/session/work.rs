@@ -3,26 +3,27 @@
 use crate::control::protocol::{Copied, Reply, Work};
 use crate::emulator::Counting;
 
-/// Work for a request.
+/// Measures Stile's work for a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Clocked {
+pub struct WorkMeter {
     counting: Counting,
+    /// Frequency of the machine's counter; 0 until it is known.
     hz: u64,
     ticks: u64,
 }
 
-impl Clocked {
-    /// No work.
+impl WorkMeter {
+    /// A meter at zero.
     pub const fn new(counting: Counting) -> Self {
         Self { counting, hz: 0, ticks: 0 }
     }
 
-    /// Sets the counter's frequency.
+    /// Sets the counter's frequency, in Hz.
     pub const fn set_frequency(&mut self, hz: u64) {
         self.hz = hz;
     }
 
-    /// A command took so many ticks.
+    /// Adds the ticks of the counter that a command took.
     pub const fn add(&mut self, ticks: u64) {
         self.ticks = self.ticks.saturating_add(ticks);
     }
@@ -58,14 +59,14 @@ mod tests {
     fn each_request_has_its_own_work() {
         let counts = [(Counting::Time, None), (Counting::PerTick, Some(500)), (Counting::PerNanosecond, Some(2_000))];
         for (counting, instructions) in counts {
-            let mut clocked = Clocked::new(counting);
-            clocked.set_frequency(250_000_000);
-            clocked.add(200);
-            clocked.add(300);
-            assert_eq!(clocked.report(Reply::Loaded(Work::default())), Reply::Loaded(Work { nanoseconds: 2_000, instructions }));
-            let Reply::Loaded(work) = clocked.report(Reply::Loaded(Work::default())) else { panic!("another answer") };
+            let mut meter = WorkMeter::new(counting);
+            meter.set_frequency(250_000_000);
+            meter.add(200);
+            meter.add(300);
+            assert_eq!(meter.report(Reply::Loaded(Work::default())), Reply::Loaded(Work { nanoseconds: 2_000, instructions }));
+            let Reply::Loaded(work) = meter.report(Reply::Loaded(Work::default())) else { panic!("another answer") };
             assert_eq!(work.nanoseconds, 0);
-            assert_eq!(clocked.report(Reply::Done), Reply::Done);
+            assert_eq!(meter.report(Reply::Done), Reply::Done);
         }
     }
 }
