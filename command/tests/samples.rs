@@ -1,4 +1,4 @@
-//! Every sample of a configuration in the pages, and every example, is one that `stile check` takes.
+//! `stile check` accepts every sample of a configuration in the pages, and every example.
 
 mod common;
 
@@ -82,7 +82,9 @@ fn the_samples_in_the_pages_pass() {
 
 #[test]
 fn the_examples_pass() {
-    for example in files(&repository().join("examples"), "toml") {
+    let examples = files(&repository().join("examples"), "toml");
+    assert!(examples.len() >= 3, "only {} examples were found", examples.len());
+    for example in examples {
         let text = fs::read_to_string(&example).expect("an example");
         // In an isolated environment, because an example may name files that its reader supplies.
         let sandbox = Sandbox::new(b"");
