@@ -33,6 +33,7 @@ pub fn this() -> usize {
     mrs!("MPIDR_EL1") as usize & (MAX_CPUS - 1)
 }
 
+/// Records this CPU's entry at the start code.
 pub(crate) fn arrived(entry: &Entry) {
     let cpu = &CPUS[this()];
     *cpu.entry.lock() = Some(*entry);
@@ -59,7 +60,7 @@ pub(crate) extern "C" fn secondary(entry: &Entry) -> ! {
             instruction!("wfe");
             continue;
         }
-        // SAFETY: only `give` stores here, with this type.
+        // SAFETY: not null, and `give` alone stores anything else, with this type.
         let work: fn() -> Outcome = unsafe { core::mem::transmute(work) };
         *cpu.outcome.lock() = work();
         cpu.work.store(core::ptr::null_mut(), Release);

@@ -30,7 +30,7 @@ core::arch::global_asm!(
 );
 
 unsafe extern "Rust" {
-    /// The suite, defined by `suite!` or `program!`.
+    /// The suite, defined by `program!`.
     safe fn guest_main(entry: &Entry) -> !;
 }
 

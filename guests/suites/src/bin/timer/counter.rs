@@ -12,7 +12,7 @@ pub const TESTS: &[Test] = tests![frequency, counters_advance, counters_agree, c
 fn frequency() -> Outcome {
     let hertz = wait::frequency();
     check!((1_000_000..=10_000_000_000).contains(&hertz), "CNTFRQ_EL0 is {hertz}");
-    // Another of the same on every CPU.
+    // Equal on all CPUs.
     smp::on_all(|| {
         static FIRST: AtomicU64 = AtomicU64::new(0);
         let mine = wait::frequency();
