@@ -51,9 +51,9 @@ pub struct RowSample {
     pub count: u64,
     /// Their ticks.
     pub ticks: u64,
-    /// The fewest ticks of one.
+    /// The fewest ticks of an exit.
     pub min: u64,
-    /// The most ticks of one.
+    /// The most ticks of an exit.
     pub max: u64,
 }
 
@@ -73,7 +73,7 @@ impl VcpuSample {
         self.rows.iter().fold(0, |sum, row| sum.saturating_add(row.ticks))
     }
 
-    /// Difference to an earlier sample. Rows without an exit are left out; least and most ticks stay those since the start.
+    /// Difference to an earlier sample. Rows without an exit are left out; `min` and `max` stay those since the start.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |row: &RowSample| earlier.rows.iter().find(|other| other.reason == row.reason && other.sub == row.sub);
         let rows = self.rows.iter().map(|row| {
@@ -89,7 +89,7 @@ impl VcpuSample {
         }
     }
 
-    /// Adds another vCPU's.
+    /// Adds the ledger of another vCPU.
     pub fn add(&mut self, other: &Self) {
         self.now = self.now.max(other.now);
         self.exits_taken = self.exits_taken.saturating_add(other.exits_taken);

@@ -18,7 +18,7 @@ impl Session<'_> {
         self.postponed.retain(|(client, _)| *client != id);
         let Some(upload) = self.upload.take_if(|upload| upload.client == id) else { return };
         let Ok(tag) = self.new_tag() else { return };
-        self.begin_abandonment(Abandonment::of(tag, upload, Instant::now()));
+        self.begin_abandonment(Abandonment::of_upload(tag, upload, Instant::now()));
     }
 
     /// Drops what Stile has of the package of a VM that is not restored after all.
@@ -35,7 +35,7 @@ impl Session<'_> {
 
     /// Sends the command again if it may be lost.
     pub(super) fn abandon_again(&mut self) {
-        if let Some(command) = self.abandonment.as_mut().and_then(|abandonment| abandonment.again(Instant::now())) {
+        if let Some(command) = self.abandonment.as_mut().and_then(|abandonment| abandonment.retry(Instant::now())) {
             self.command_to(0, &command);
         }
     }

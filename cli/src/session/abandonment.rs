@@ -9,7 +9,7 @@ use crate::control::server::ClientId;
 use crate::guest::Guest;
 
 /// Interval at which an unanswered command is sent again: the line may lose it.
-const LIMIT: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An upload that Stile was asked to drop.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub struct Abandonment {
 impl Abandonment {
     /// Drops the upload with the tag `upload`.
     pub fn new(tag: u32, upload: u32, now: Instant) -> Self {
-        Self { tag, upload, vm: None, retry_at: now + LIMIT }
+        Self { tag, upload, vm: None, retry_at: now + INTERVAL }
     }
 
-    /// Drops an upload that may be complete.
-    pub fn of(tag: u32, upload: Upload, now: Instant) -> Self {
+    /// Drops an upload that may be complete, so that Stile may have created its VM.
+    pub fn of_upload(tag: u32, upload: Upload, now: Instant) -> Self {
         let Upload { client, guest, vm, tag: old, package, .. } = upload;
         Self { vm: Some((client, guest, vm, package)), ..Self::new(tag, old, now) }
     }
@@ -41,10 +41,10 @@ impl Abandonment {
         Command::Abandon { tag: self.tag, upload: self.upload }
     }
 
-    /// The command, if Stile has not answered it for so long that it may be lost.
-    pub fn again(&mut self, now: Instant) -> Option<Command> {
+    /// Returns the command if it is time to send it again.
+    pub fn retry(&mut self, now: Instant) -> Option<Command> {
         (now >= self.retry_at).then(|| {
-            self.retry_at = now + LIMIT;
+            self.retry_at = now + INTERVAL;
             self.command()
         })
     }
@@ -60,9 +60,9 @@ mod tests {
         let mut abandonment = Abandonment::new(9, 5, now);
         let command = Command::Abandon { tag: 9, upload: 5 };
         assert_eq!(abandonment.command(), command);
-        assert_eq!(abandonment.again(now), None);
-        assert_eq!(abandonment.again(now + LIMIT), Some(command));
-        assert_eq!(abandonment.again(now + LIMIT), None);
-        assert_eq!(abandonment.again(now + 2 * LIMIT), Some(command));
+        assert_eq!(abandonment.retry(now), None);
+        assert_eq!(abandonment.retry(now + INTERVAL), Some(command));
+        assert_eq!(abandonment.retry(now + INTERVAL), None);
+        assert_eq!(abandonment.retry(now + 2 * INTERVAL), Some(command));
     }
 }

@@ -151,7 +151,7 @@ impl Session<'_> {
                 // Clients that have disconnected.
                 sample.vms.retain(|vm| !vm.name.is_empty());
                 if clients.contains(&WATCHER) {
-                    self.hold(&sample);
+                    self.check_budgets(&sample);
                     clients.retain(|id| *id != WATCHER);
                 }
                 sample.budgets = self.budgets.usage();

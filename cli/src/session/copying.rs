@@ -15,7 +15,9 @@ use crate::snapshot::Writer;
 pub struct Copying<W> {
     tag: u32,
     vm: u8,
+    /// Address of the window, from Stile.
     window: u64,
+    /// None once the file is complete.
     writer: Option<Writer<W>>,
     phase: Phase,
     /// Pages of the next round.
@@ -28,15 +30,20 @@ pub struct Copying<W> {
     sent: Sent,
 }
 
-/// The command that was not answered yet.
+/// The kind of the outstanding command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// None: a step has ended.
+    /// No command: a step has ended.
     Idle,
+    /// The window is being opened.
     Opening,
+    /// Pages that were written are being collected.
     Collecting,
+    /// A round of pages is being saved while the VM runs.
     Round,
+    /// The state of the paused VM is being saved.
     State,
+    /// The remaining pages of the paused VM are being saved.
     Rest,
 }
 
@@ -62,13 +69,13 @@ impl<W: Write> Copying<W> {
         self.phase == Phase::Idle
     }
 
-    /// Stile has opened the window.
+    /// Handles Stile's answer that the window is open at `address`.
     pub fn opened(&mut self, address: u64) -> Next {
         self.window = address;
         self.begin(CopyStep::Collect)
     }
 
-    /// Begins a step. None is at work.
+    /// Begins a step; no command may be outstanding.
     pub fn begin(&mut self, step: CopyStep) -> Next {
         let (tag, vm) = (self.tag, self.vm);
         (self.pages, self.read, self.at) = (0, 0, 0);
@@ -93,8 +100,8 @@ impl<W: Write> Copying<W> {
         })
     }
 
-    /// Stile has answered: with what is in the window, and where the next command begins. Calls `complete` with the file
-    /// after the last.
+    /// Handles Stile's answer to a command: the bytes in the window, and where the next command begins. Calls `complete`
+    /// with the file after the last one.
     ///
     /// # Errors
     /// The file can't be written.

@@ -9,10 +9,10 @@ use stile_wire::{Action, Command};
 use crate::control::server::ClientId;
 
 /// Maximum number of pending requests: those without an answer must not accumulate.
-const MOST: usize = 256;
+const MAX_PENDING: usize = 256;
 
 /// Time without an answer after which a request is repeated, and between requests for a VM's state.
-const LIMIT: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of repetitions: a client has given up by then.
 const ATTEMPTS: u8 = 30;
@@ -20,7 +20,7 @@ const ATTEMPTS: u8 = 30;
 /// A request without an answer.
 #[derive(Debug)]
 struct Pending {
-    /// Who asked; `None` if nobody waits for the answer.
+    /// Client that waits for the answer, if any.
     client: Option<ClientId>,
     /// Name of the VM.
     vm: String,
@@ -36,7 +36,7 @@ struct Pending {
 pub struct Waiting {
     next: u32,
     requests: BTreeMap<(usize, u32), Pending>,
-    /// When Stile was last asked for the state of a VM, by the index of its line and its number.
+    /// Time of the last request for a VM's state, by the index of its line and its number.
     states: BTreeMap<(usize, u8), Instant>,
 }
 
@@ -65,22 +65,22 @@ impl Waiting {
         action: Action,
         now: Instant,
     ) -> Option<(u32, Command)> {
-        if self.requests.len() >= MOST {
+        if self.requests.len() >= MAX_PENDING {
             return None;
         }
         let tag = self.tag();
         let command = Command::Control { tag, vm, action };
-        let pending = Pending { client, vm: name.to_owned(), command, repeat_at: now + LIMIT, attempts: 0 };
+        let pending = Pending { client, vm: name.to_owned(), command, repeat_at: now + INTERVAL, attempts: 0 };
         self.requests.insert((line, tag), pending);
         Some((tag, command))
     }
 
-    /// Takes the request out that was answered on a line: its client, if that still waits, and VM.
+    /// Removes the request that was answered on a line. Returns its client, if that still waits, and the name of its VM.
     pub fn take(&mut self, line: usize, tag: u32) -> Option<(Option<ClientId>, String)> {
         self.requests.remove(&(line, tag)).map(|pending| (pending.client, pending.vm))
     }
 
-    /// Nobody waits for the answers to the requests of a disconnected client. Stile may have carried them out, or not: they are repeated.
+    /// Detaches the requests of a disconnected client. They are still repeated, because Stile may not have received them.
     pub fn forget(&mut self, client: ClientId) {
         for pending in self.requests.values_mut().filter(|pending| pending.client == Some(client)) {
             pending.client = None;
@@ -98,7 +98,7 @@ impl Waiting {
         let late = self.requests.iter_mut().filter(|(_, pending)| now >= pending.repeat_at);
         late.map(|(&(line, _), pending)| {
             pending.attempts += 1;
-            pending.repeat_at = now + LIMIT;
+            pending.repeat_at = now + INTERVAL;
             (line, pending.command)
         })
         .collect()
@@ -107,7 +107,7 @@ impl Waiting {
     /// The command that asks for the state of a VM, if it is time to ask.
     pub fn ask_state(&mut self, line: usize, vm: u8, now: Instant) -> Option<Command> {
         let last = self.states.get(&(line, vm));
-        if last.is_some_and(|&last| now < last + LIMIT) {
+        if last.is_some_and(|&last| now < last + INTERVAL) {
             return None;
         }
         self.states.insert((line, vm), now);
@@ -136,15 +136,16 @@ mod tests {
 
     #[test]
     fn two_processes_have_different_tags() {
-        // Equal with a probability of 2^-32.
-        assert_ne!((Waiting::default().tag(), Waiting::default().tag()), (Waiting::default().tag(), Waiting::default().tag()));
+        // In pairs, which are equal with a probability of 2^-64.
+        let pair = || (Waiting::default().tag(), Waiting::default().tag());
+        assert_ne!(pair(), pair());
     }
 
     #[test]
     fn requests_without_an_answer_do_not_pile_up() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let tags: Vec<u32> = std::iter::from_fn(|| add(&mut waiting, 1, 0, now)).take(10_000).collect();
-        assert_eq!(tags.len(), MOST);
+        assert_eq!(tags.len(), MAX_PENDING);
         waiting.take(0, tags[3]);
         assert!(add(&mut waiting, 1, 0, now).is_some());
     }
@@ -159,14 +160,14 @@ mod tests {
         let later = waiting.repeat_at().unwrap();
         assert_eq!((waiting.repeat(later), waiting.repeat(later)), (vec![(2, command)], vec![]));
         waiting.take(2, tag).unwrap();
-        assert_eq!((waiting.repeat(later + LIMIT), waiting.repeat_at()), (vec![], None));
+        assert_eq!((waiting.repeat(later + INTERVAL), waiting.repeat_at()), (vec![], None));
     }
 
     #[test]
     fn a_request_that_is_never_answered_is_dropped() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         add(&mut waiting, 1, 0, start).unwrap();
-        let repeated = (0..1000).flat_map(|second| waiting.repeat(start + second * LIMIT)).count();
+        let repeated = (0..1000).flat_map(|second| waiting.repeat(start + second * INTERVAL)).count();
         assert_eq!((repeated, waiting.repeat_at()), (usize::from(ATTEMPTS), None));
     }
 
@@ -175,6 +176,6 @@ mod tests {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let mut asked = |line, vm, now| waiting.ask_state(line, vm, now).is_some();
         assert_eq!([asked(0, 1, start), asked(0, 1, start), asked(1, 1, start), asked(0, 2, start)], [true, false, true, true]);
-        assert!(asked(0, 1, start + LIMIT));
+        assert!(asked(0, 1, start + INTERVAL));
     }
 }

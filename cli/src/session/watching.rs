@@ -1,4 +1,4 @@
-//! Samples that the session itself wants: for the VMs' budgets, and of VMs that are about to be destroyed.
+//! Samples that the session itself requests: for the VMs' budgets, and of VMs that are about to be destroyed.
 
 use std::time::Instant;
 
@@ -26,8 +26,8 @@ impl Session<'_> {
         }
     }
 
-    /// Holds a sample against the budgets.
-    pub(super) fn hold(&mut self, sample: &Sample) {
+    /// Compares a sample with the budgets, and reports limits that are exceeded or kept again.
+    pub(super) fn check_budgets(&mut self, sample: &Sample) {
         for usage in self.budgets.check(sample) {
             self.view.note(&usage.to_string());
             self.logs.budget(&usage);
@@ -51,7 +51,7 @@ impl Session<'_> {
         self.sampled(step);
     }
 
-    /// A sample is complete: VMs that are in it can go.
+    /// Handles a complete sample: destroys the VMs whose ledgers it has.
     pub(super) fn let_leave(&mut self) {
         let (ready, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.leaving).into_iter().partition(|leaving| leaving.is_sampled);
         self.leaving = rest;
