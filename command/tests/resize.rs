@@ -32,7 +32,7 @@ fn prompt() -> Vec<u8> {
     line
 }
 
-/// Waits until the file of what the machine was sent has this text for its console in it.
+/// Waits until the bytes that were sent to the machine's console contain `text`.
 fn wait_for(sandbox: &Sandbox, child: &mut Child, text: &str) {
     loop {
         assert_eq!(child.try_wait().expect("a child"), None, "it ended");
