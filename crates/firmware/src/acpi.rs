@@ -57,7 +57,21 @@ impl Tables {
     /// # Errors
     /// A message for the operator: there is no root table, it can't be read, or it names no MADT.
     pub fn read(memory: &impl Memory) -> Result<Self, &'static str> {
-        let (root, wide) = root(memory).ok_or("the firmware has no ACPI tables")?;
+        Self::from_root(memory, root(memory))
+    }
+
+    /// Parses the tables whose root pointer (RSDP) is at an address: UEFI firmware names it.
+    ///
+    /// # Errors
+    /// See [`read`](Self::read).
+    pub fn read_at(memory: &impl Memory, rsdp: u64) -> Result<Self, &'static str> {
+        // Version 1 is 20 bytes long.
+        let rsdp = memory.bytes(rsdp, 36).or_else(|| memory.bytes(rsdp, 20)).filter(|bytes| is_rsdp(bytes));
+        Self::from_root(memory, rsdp.and_then(tables_of))
+    }
+
+    fn from_root(memory: &impl Memory, root: Option<(u64, bool)>) -> Result<Self, &'static str> {
+        let (root, wide) = root.ok_or("the firmware has no ACPI tables")?;
         let root = table(memory, root).ok_or("the ACPI tables' root can't be read")?;
         let size = if wide { 8 } else { 4 };
         let mut tables = Self::default();
@@ -134,7 +148,12 @@ fn root(memory: &impl Memory) -> Option<(u64, bool)> {
         let area = memory.bytes(start, len)?;
         (0..len).step_by(16).filter_map(|at| area.get(at..)).find(|bytes| is_rsdp(bytes))
     })?;
-    let extended = u8_at(rsdp, 15)? >= 2 && sum(rsdp.get(..36)?) == 0;
+    tables_of(rsdp)
+}
+
+/// Returns the address of the root table that a root pointer names, and whether its entries have 64 bits.
+fn tables_of(rsdp: &[u8]) -> Option<(u64, bool)> {
+    let extended = u8_at(rsdp, 15)? >= 2 && rsdp.get(..36).is_some_and(|all| sum(all) == 0);
     match u64_at(rsdp, 24).filter(|&xsdt| extended && xsdt != 0) {
         Some(xsdt) => Some((xsdt, true)),
         None => Some((u32_at(rsdp, 16)?.into(), false)),
@@ -251,6 +270,9 @@ mod tests {
         assert_eq!((tables.isa(0), tables.isa(4)), ((2, 0), (4, 0)));
         let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
         assert_eq!(tables.power_off, Some(PowerOff { writes }));
+        assert_eq!(Tables::read_at(&machine(), 0xf_1230).unwrap(), tables);
+        assert!(Tables::read_at(&machine(), 0xf_1231).is_err(), "no root pointer");
+        assert!(Tables::read_at(&machine(), u64::MAX - 8).is_err(), "no memory");
     }
 
     #[test]

@@ -16,6 +16,15 @@ const DEVICES: [u32; 2] = [11, 12];
 /// EFI_MEMORY_TYPE of memory that is neither free nor faulty: runtime services' code and data, ACPI tables and their storage.
 const KEPT: [u32; 4] = [5, 6, 9, 10];
 
+/// Memory that is free when boot services have ended. Neighbours are one range; an overlong one ends at the end of addresses.
+pub fn free(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
+    joined(map, descriptor, is_free)
+}
+
+fn is_free(kind: u32, attributes: u64) -> bool {
+    FREE.contains(&kind) && attributes & RUNTIME == 0
+}
+
 /// All memory that the machine has, firmware's included. Neighbours are one range.
 pub fn memory(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
     joined(map, descriptor, |kind, _| FREE.contains(&kind) || KEPT.contains(&kind))
@@ -41,7 +50,7 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
 /// Memory that firmware occupies permanently, from a map whose descriptors have `descriptor` bytes. Adjacent ranges are merged; an overlong
 /// one ends at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
-    joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || FREE.contains(&kind) && attributes & RUNTIME == 0))
+    joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || is_free(kind, attributes)))
 }
 
 /// The ranges of descriptors whose type and attributes satisfy a condition.
@@ -97,6 +106,8 @@ mod tests {
         assert_eq!(found[..4], expected);
         let all: Vec<_> = memory(&map, 48).collect();
         assert_eq!(all, [0x4000_0000..0x4001_b000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000]);
+        let unused: Vec<_> = free(&map, 48).collect();
+        assert_eq!(unused, [0x4000_0000..0x4001_0000, 0x4001_3000..0x4001_b000]);
         assert_eq!((found.len(), &found[4]), (5, &(u64::MAX - 4095..u64::MAX)));
     }
 

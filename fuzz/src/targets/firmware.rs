@@ -17,7 +17,7 @@ pub const ACPI: Target = Target {
     run: acpi,
     seeds: tables,
     mutations: 3000,
-    marks: &["no tables", "tables", "cpu", "i/o apic", "override", "power-off"],
+    marks: &["no tables", "tables", "named", "cpu", "i/o apic", "override", "power-off"],
 };
 
 /// A board's device tree.
@@ -123,7 +123,14 @@ pub fn pages(input: &mut Input<'_>) -> Pages {
 }
 
 fn acpi(bytes: &[u8]) {
-    let Ok(tables) = Tables::read(&pages(&mut Input::new(bytes))) else { return reach("no tables") };
+    let memory = pages(&mut Input::new(bytes));
+    let found = Tables::read(&memory);
+    // The search for a root pointer begins here.
+    if let Ok(named) = Tables::read_at(&memory, ROOT) {
+        reach("named");
+        assert_eq!(found.as_ref(), Ok(&named));
+    }
+    let Ok(tables) = found else { return reach("no tables") };
     reach("tables");
     assert!(tables.cpus.len() <= MAX_CPUS);
     let marks = [
