@@ -78,11 +78,17 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::work(cpu)
 }
 
-/// Reports why Stile cannot run here, and powers the machine off.
+/// Reports why Stile cannot run here, and powers the machine off, unless a screen shows the report.
 fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");
     console::event(&Event::End { status: Event::REFUSED });
-    Arch::power_off()
+    if !screen::is_on() {
+        Arch::power_off()
+    }
+    screen::write(format_args!("The machine stays on, so that this can be read. It can be turned off now.\n"));
+    loop {
+        Arch::wait_for_interrupt();
+    }
 }
 
 fn version() -> Version {

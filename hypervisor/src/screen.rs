@@ -49,6 +49,11 @@ pub fn setup(frame: Frame) {
     *SCREEN.lock() = Screen::new(frame);
 }
 
+/// Whether there is a screen.
+pub fn is_on() -> bool {
+    SCREEN.lock().is_some()
+}
+
 /// Writes text, if there is a screen.
 pub fn write(text: fmt::Arguments<'_>) {
     if let Some(screen) = SCREEN.lock().as_mut() {

@@ -9,6 +9,9 @@ use stile::programs::Programs;
 /// Commands of UEFI's shell at each start: variables outlast a reset, also one in the middle of a command to the flash (Read Status).
 const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %stile%\n  reset -s\nendif\nset stile kept\nmm 4000000 700070 -w 4 -MMIO -n\nreset\n";
 
+/// Lines on the screen of a machine whose VMs run.
+const SCREEN: [&str; 2] = ["Stile ", "The VMs start."];
+
 /// All of them.
 ///
 /// # Errors
@@ -16,7 +19,7 @@ const SCRIPT: &str = "if \"%stile%\" eq \"kept\" then\n  echo the variable is %s
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let cpus = stick("starts-stile", "off", "psci", "stile", programs)?;
     let screen = stick("starts-stile-by-acpi", "on", "uart", "stile rx", programs)?;
-    let screen = Scenario { input: Some(("send a line", "hello, world\n")), screen: Some("send a line"), ..screen };
+    let screen = Scenario { input: Some(("send a line", "hello, world\n")), screen: Some(("send a line", &SCREEN)), ..screen };
     Ok(vec![variables(), cpus, screen])
 }
 

@@ -53,8 +53,8 @@ pub struct Scenario {
     pub files: Vec<(&'static str, Vec<u8>)>,
     /// An operator's steps during the run, in this order.
     pub steps: Vec<Step>,
-    /// The machine has a screen, which must show text when standard output has this.
-    pub screen: Option<&'static str>,
+    /// The machine has a screen, which must show these lines when standard output has this.
+    pub screen: Option<(&'static str, &'static [&'static str])>,
     /// The run's `--timeout`, in seconds.
     pub timeout: u32,
     /// The expected result.
@@ -173,9 +173,9 @@ impl Scenario {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if screen.is_some_and(|text| out.text().contains(text)) {
+            if let Some((_, lines)) = screen.filter(|(text, _)| out.text().contains(text)) {
                 screen = None;
-                screen_problem = screen::check(dir.path()).err();
+                screen_problem = screen::check(dir.path(), lines).err();
             }
             if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard)
                 && out.text().contains(prompt)
@@ -197,7 +197,7 @@ impl Scenario {
         let (out, err) = (out.text(), plain(&err));
         let mut problems = operator.conclude(&err);
         problems.extend(screen_problem);
-        problems.extend(screen.map(|text| format!("the screen was never looked at: standard output has no {text:?}")));
+        problems.extend(screen.map(|(text, _)| format!("the screen was never looked at: standard output has no {text:?}")));
         problems.extend(self.expect.problems(status.code(), out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));

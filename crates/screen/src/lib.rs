@@ -53,6 +53,11 @@ impl<P: Pixels> Screen<P> {
         Some(Screen { canvas, columns, rows, column: 0, row: 0 })
     }
 
+    /// Returns the pixels.
+    pub fn into_pixels(self) -> P {
+        self.canvas.0
+    }
+
     fn put(&mut self, character: char) {
         if character == '\n' {
             return self.feed();
