@@ -46,7 +46,7 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
         Arch::X86_64 => {
             let (mut image, _cleanup) = cleanup::removing(tempfile::NamedTempFile::new).context("making the image's file")?;
             image.write_all(&machine.image.bytes).context("writing the image")?;
-            bochs::write_iso(image.path(), &bochs::Boot::default(), &args.output)?;
+            bochs::write_iso(image.path(), &bochs::Boot::default(), None, &args.output)?;
         }
     }
     out::line(format_args!(

@@ -12,10 +12,19 @@ use gpt::{GptConfig, partition_types};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
+use crate::emulator::bochs;
 use crate::{build, exit, out, replaced};
 
-/// The program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
-const PROGRAM: [&str; 3] = ["EFI", "BOOT", "BOOTAA64.EFI"];
+/// The folder of the program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
+const FOLDER: [&str; 2] = ["EFI", "BOOT"];
+
+/// The program's name in it.
+fn program_name(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "BOOTAA64.EFI",
+        Arch::X86_64 => "BOOTX64.EFI",
+    }
+}
 
 const SECTOR: u64 = 512;
 /// Partitions begin and end at multiples of this.
@@ -32,9 +41,7 @@ const NETBOOT: &str = "stile.efi";
 /// A mistake in the configuration; a failed fetch, build or write; for a CD-ROM, xorriso is missing.
 pub fn image(args: &ImageArgs) -> Result<u8> {
     let config = build::configure(&args.machine)?;
-    if config.arch != Arch::Aarch64 {
-        return Err(exit::usage("media for UEFI firmware can be made for aarch64 only; `stile build` writes a CD-ROM for x86_64"));
-    }
+    let arch = config.arch;
     if let Some(output) = &args.output {
         replaced::check(output)?;
         // No device.
@@ -48,6 +55,11 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
             let path = folder.join(NETBOOT);
             replaced::replace(&path, |file| Ok(file.write_all(program)?))?;
             (path, program.len() as u64, "offer it as the boot file of your DHCP server, by TFTP or HTTP")
+        }
+        // One image is a CD-ROM and a disk, for UEFI firmware and a BIOS.
+        (None, Some(output)) if arch == Arch::X86_64 => {
+            let size = replaced::replace(output, |file| write_pc(file, program))?;
+            (output.clone(), size, "write it to a disk with dd, or to a CD-ROM; it starts from a BIOS, too")
         }
         (None, Some(output)) if args.iso => {
             let size = replaced::replace(output, |file| write_iso(file, program))?;
@@ -75,7 +87,7 @@ pub fn write_iso(file: &mut File, program: &[u8]) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [disk, iso] = ["disk/efi.img", "stick.iso"].map(|name| files.path().join(name));
     fs::create_dir(files.path().join("disk"))?;
-    std::io::copy(&mut volume(partition(program), program)?, &mut File::create(disk)?)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program)?, &mut File::create(disk)?)?;
     // A length of one block stands for the rest of the medium: the field is too short for kernels.
     let output = Command::new("xorriso")
         .args(["-as", "mkisofs", "-quiet", "-V", "STILE", "-e", "efi.img", "-no-emul-boot", "-boot-load-size", "1", "-o"])
@@ -88,6 +100,19 @@ pub fn write_iso(file: &mut File, program: &[u8]) -> Result<u64> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(exit::lacking(format!("xorriso fails: {}", said.lines().last().unwrap_or("it does not say why"))));
     }
+    Ok(std::io::copy(&mut File::open(iso)?, file)?)
+}
+
+/// Writes an image for a PC, which a BIOS (by GRUB) and UEFI firmware start from a CD-ROM and from a disk. Returns its size in bytes.
+///
+/// # Errors
+/// GRUB's tools or xorriso are missing or fail; the file can't be written.
+pub fn write_pc(file: &mut File, program: &[u8]) -> Result<u64> {
+    let files = tempfile::tempdir().context("making a temporary directory")?;
+    let [efi, image, iso] = ["efi.img", "image", "stick.iso"].map(|name| files.path().join(name));
+    std::io::copy(&mut volume(Arch::X86_64, partition(program), program)?, &mut File::create(&efi)?)?;
+    fs::write(&image, program)?;
+    bochs::write_iso(&image, &bochs::Boot::default(), Some(&efi), &iso)?;
     Ok(std::io::copy(&mut File::open(iso)?, file)?)
 }
 
@@ -113,19 +138,19 @@ pub fn write(file: &mut File, program: &[u8]) -> Result<u64> {
     let start = entry.bytes_start(LogicalBlockSize::Lb512)?;
     disk.write()?;
     file.seek(SeekFrom::Start(start))?;
-    std::io::copy(&mut volume(partition, program)?, file)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition, program)?, file)?;
     file.flush()?;
     Ok(size)
 }
 
 /// Creates a FAT file system of `size` bytes at the start of the region.
-fn volume(size: u64, program: &[u8]) -> Result<File> {
+fn volume(arch: Arch, size: u64, program: &[u8]) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.set_len(size)?;
     fatfs::format_volume(&mut file, FormatVolumeOptions::new().volume_label(*b"STILE      "))?;
     let volume = FileSystem::new(&mut file, FsOptions::new())?;
-    let [efi, boot, name] = PROGRAM;
-    volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(name)?.write_all(program)?;
+    let [efi, boot] = FOLDER;
+    volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(program_name(arch))?.write_all(program)?;
     volume.unmount()?;
     file.rewind()?;
     Ok(file)

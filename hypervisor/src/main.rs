@@ -17,6 +17,8 @@ mod cpu;
 mod device;
 mod direct_map;
 #[cfg(target_os = "none")]
+mod efi;
+#[cfg(target_os = "none")]
 mod footprint;
 mod image;
 mod memory;

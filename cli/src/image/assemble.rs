@@ -231,7 +231,7 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
     let hypervisor_len = bytes.len();
     bytes.extend_from_slice(&blob);
     if let Some(entry) = hypervisor.efi_entry {
-        efi::write_header(&mut bytes, entry).ok_or(Error::Efi)?;
+        efi::write_header(config.arch, &mut bytes, entry).ok_or(Error::Efi)?;
     }
     // The boot loader keeps its own data (the machine's device tree) out of the memory that the header claims
     // for the image.

@@ -1,18 +1,19 @@
-//! The header that makes an arm64 Image an EFI program ("PE Format", Microsoft; UEFI Specification, 2.1.1 UEFI Images).
+//! The header that makes an arm64 Image or a Multiboot program an EFI program ("PE Format", Microsoft; UEFI Specification, 2.1.1 UEFI Images).
 
 use object::LittleEndian as Le;
 use object::pe::{
     IMAGE_DIRECTORY_ENTRY_BASERELOC, IMAGE_DLLCHARACTERISTICS_NX_COMPAT, IMAGE_FILE_EXECUTABLE_IMAGE, IMAGE_FILE_LARGE_ADDRESS_AWARE,
-    IMAGE_FILE_LINE_NUMS_STRIPPED, IMAGE_FILE_MACHINE_ARM64, IMAGE_NT_OPTIONAL_HDR64_MAGIC, IMAGE_NT_SIGNATURE, IMAGE_SCN_CNT_CODE,
-    IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ, IMAGE_SUBSYSTEM_EFI_APPLICATION, ImageDataDirectory, ImageFileHeader, ImageOptionalHeader64,
-    ImageSectionHeader,
+    IMAGE_FILE_LINE_NUMS_STRIPPED, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64, IMAGE_NT_OPTIONAL_HDR64_MAGIC, IMAGE_NT_SIGNATURE,
+    IMAGE_SCN_CNT_CODE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ, IMAGE_SUBSYSTEM_EFI_APPLICATION, ImageDataDirectory, ImageFileHeader,
+    ImageOptionalHeader64, ImageSectionHeader,
 };
 use object::pod::bytes_of;
 use object::{U16, U32, U64};
 
 use super::bytes::word;
+use crate::config::Arch;
 
-/// Offset of the Image's field with the PE header's offset.
+/// Offset of the field with the PE header's offset.
 const HEADER_AT: usize = 0x3c;
 /// Bytes that boot.S reserves for the PE header.
 const ROOM: usize = 256;
@@ -23,12 +24,18 @@ const DIRECTORIES: usize = IMAGE_DIRECTORY_ENTRY_BASERELOC + 1;
 
 /// Writes the PE header of an image whose UEFI entry point is at offset `entry`: the first page holds the headers, one section the rest.
 /// The image is padded to whole pages. Returns `None` if the image has no space for the header.
-pub fn write_header(image: &mut Vec<u8>, entry: u32) -> Option<()> {
+pub fn write_header(arch: Arch, image: &mut Vec<u8>, entry: u32) -> Option<()> {
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let size = u32::try_from(image.len()).ok()?;
     let section_size = size.checked_sub(PAGE as u32)?;
     let file = ImageFileHeader {
-        machine: U16::new(Le, IMAGE_FILE_MACHINE_ARM64),
+        machine: U16::new(
+            Le,
+            match arch {
+                Arch::Aarch64 => IMAGE_FILE_MACHINE_ARM64,
+                Arch::X86_64 => IMAGE_FILE_MACHINE_AMD64,
+            },
+        ),
         number_of_sections: U16::new(Le, 1),
         time_date_stamp: U32::new(Le, 0),
         pointer_to_symbol_table: U32::new(Le, 0),
@@ -98,16 +105,21 @@ mod tests {
 
     #[test]
     fn an_image_is_an_efi_program() {
+        is_an_efi_program(Arch::Aarch64, object::Architecture::Aarch64);
+        is_an_efi_program(Arch::X86_64, object::Architecture::X86_64);
+    }
+
+    fn is_an_efi_program(arch: Arch, architecture: object::Architecture) {
         let mut image = vec![0x55; 3 * PAGE + 5];
         image[..2].copy_from_slice(b"MZ");
         image[HEADER_AT..HEADER_AT + 4].copy_from_slice(&64_u32.to_le_bytes());
-        write_header(&mut image, 0x1040).unwrap();
+        write_header(arch, &mut image, 0x1040).unwrap();
         assert_eq!(image.len(), 4 * PAGE);
         let program = PeFile64::parse(&image[..]).unwrap();
-        assert_eq!((program.entry(), program.architecture()), (0x1040, object::Architecture::Aarch64));
+        assert_eq!((program.entry(), program.architecture()), (0x1040, architecture));
         let sections: Vec<_> = program.sections().map(|section| (section.address(), section.size(), section.file_range())).collect();
         assert_eq!(sections, [(0x1000, 3 * PAGE as u64, Some((0x1000, 3 * PAGE as u64)))]);
         assert_eq!(super::super::pe::end(&image), Some(4 * PAGE as u64));
-        assert_eq!(write_header(&mut Vec::new(), 0), None);
+        assert_eq!(write_header(arch, &mut Vec::new(), 0), None);
     }
 }

@@ -75,7 +75,7 @@ impl Hypervisor {
         }
         image.resize(image.len().next_multiple_of(PAGE), 0);
         let header: (std::ops::Range<usize>, &[u8], _) = match header.e_machine(endian) {
-            EM_X86_64 => (0..4, &pc::MULTIBOOT_MAGIC, "it does not begin with a Multiboot header"),
+            EM_X86_64 => (64..68, &pc::MULTIBOOT_MAGIC, "it has no Multiboot header where one is expected"),
             _ => (56..60, b"ARM\x64", "it does not begin with an arm64 Image header"),
         };
         let (place, magic, missing) = header;

@@ -12,6 +12,7 @@ mod direct;
 mod disk;
 mod figure;
 mod firmware;
+mod firmware_pc;
 mod guests;
 mod host_tests;
 mod ipi;
@@ -72,6 +73,8 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(budgets::TESTS.map(|(name, arch)| Test::new(name, arch, move || budgets::test(arch))));
     tests.extend(nested_bench::budgets::TESTS.map(|(name, l1)| Test::new(name, Arch::Aarch64, move || nested_bench::budgets::test(l1))));
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
+    let in_words = |test: firmware_pc::Run| move || test().map_err(|error| format!("{error:#}"));
+    tests.extend(firmware_pc::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));
     tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
     tests.extend(table::all(arm, pc)?);

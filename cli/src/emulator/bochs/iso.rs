@@ -1,5 +1,6 @@
 //! A CD-ROM that boots Stile, or another kernel, with GRUB.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -38,11 +39,22 @@ impl Boot {
     }
 }
 
-/// Creates the CD-ROM `iso` of an image.
+/// Type of an EFI system partition (UEFI Specification, 5.2.2 OS Types).
+const EFI_SYSTEM: &str = "0xef";
+
+/// xorriso's arguments for a file system that is a partition of a GPT, and a boot image of the CD-ROM for UEFI firmware.
+fn efi_arguments(efi: &Path) -> impl Iterator<Item = &OsStr> {
+    let partition = ["-append_partition", "2", EFI_SYSTEM].into_iter().map(OsStr::new).chain([efi.as_os_str()]);
+    let boot = ["-appended_part_as_gpt", "-eltorito-alt-boot", "-e", "--interval:appended_partition_2:all::", "-no-emul-boot"];
+    partition.chain(boot.map(OsStr::new))
+}
+
+/// Creates the CD-ROM `iso` of an image, which also works as a disk. UEFI firmware starts the program on the FAT file system `efi`, which
+/// becomes a partition.
 ///
 /// # Errors
 /// A tool is missing or fails.
-pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
+pub fn write(image: &Path, how: &Boot, efi: Option<&Path>, iso: &Path) -> Result<()> {
     let (files, _cleanup) = cleanup::removing(tempfile::tempdir).context("making a temporary directory")?;
     let boot = files.path().join("boot");
     fs::create_dir_all(boot.join("grub"))?;
@@ -59,6 +71,7 @@ pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
         .args(["--fonts=", "--locales=", "--themes=", "-o"])
         .arg(iso)
         .arg(files.path())
+        .args(efi.into_iter().flat_map(efi_arguments))
         .stdin(Stdio::null())
         // As for the emulator: Ctrl-C on the terminal is for this program alone.
         .process_group(0)

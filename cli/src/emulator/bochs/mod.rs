@@ -117,7 +117,7 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     let bochs = ensure()?;
     let files = tempfile::Builder::new().prefix("stile-").tempdir().context("making a temporary directory")?;
     let iso = files.path().join("stile.iso");
-    iso::write(image, &pc.boot, &iso)?;
+    iso::write(image, &pc.boot, None, &iso)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening for the serial line")?;
     let configuration = files.path().join("bochsrc");
     let text = pc.configuration(quotable(&iso, "TMPDIR")?, quotable(&bochs.dir, "STILE_CACHE")?, listener.local_addr()?.port());

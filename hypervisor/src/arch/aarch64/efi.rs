@@ -8,9 +8,7 @@
 use core::slice;
 
 use stile_firmware::arm_tables::ArmTables;
-use stile_firmware::frame_buffer::FrameBuffer;
-use stile_firmware::{Memory, described, device_tree, efi};
-use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
+use stile_firmware::{described, device_tree, efi};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::time::Time;
@@ -18,26 +16,20 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::efi::{ACPI, Identity, MAP, PAGE, exit, fail, find, frame_buffer};
 
 core::arch::global_asm!(include_str!("efi.S"));
 
 /// Device tree in the configuration table (Embedded Base Boot Requirements, Devicetree).
 const DEVICE_TREE: Guid = guid!("b1b621d5-f19c-41a5-830b-d9152c69aae0");
 
-/// The root pointer of ACPI tables, from version 2.0 on (UEFI Specification, 4.6 EFI Configuration Table).
-const ACPI: Guid = guid!("8868e871-e4f1-11d3-bc22-0080c73c8881");
-
 /// Alignment of the image, which boot.S maps by blocks.
 const BLOCK: u64 = 2 << 20;
-/// Page size of UEFI.
-const PAGE: u64 = 4096;
 /// Size reserved for the device tree: the boot protocol's maximum.
 const TREE: u64 = 2 << 20;
 /// Maximum size of firmware's device tree: leaves space for a reservation per descriptor of the memory map, and a
 /// frame buffer.
 const FIRMWARE_TREE: usize = TREE as usize - MAP;
-/// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
-const MAP: usize = 64 << 10;
 
 /// Memory allocated from firmware.
 struct Room {
@@ -47,17 +39,6 @@ struct Room {
     tree: u64,
     /// Address of the memory map.
     map: u64,
-}
-
-/// Identity mapping, as set up by firmware.
-struct Identity;
-
-impl Memory for Identity {
-    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
-        // handler, which reports it.
-        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
-    }
 }
 
 unsafe extern "C" {
@@ -116,13 +97,6 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     unsafe { efi_leave(room.tree, room.image) }
 }
 
-/// Looks up a table in the configuration table.
-fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
-    // SAFETY: the system table has the number of entries.
-    let tables = unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) };
-    tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
-}
-
 /// Returns the device tree at an address, if it is well-formed.
 fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
     // SAFETY: a device tree starts with a header of ten words.
@@ -142,31 +116,6 @@ fn time(system: &SystemTable) -> Option<u64> {
     if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
 }
 
-/// The frame buffer of the firmware's screen, if it has one (UEFI Specification, 12.9 Graphics Output Protocol).
-fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
-    let mut found = core::ptr::null_mut();
-    // SAFETY: this runs before boot services are exited, so that the table is valid.
-    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
-    let protocol = found.cast::<GraphicsOutputProtocol>();
-    if status != Status::SUCCESS || protocol.is_null() {
-        return None;
-    }
-    // SAFETY: firmware returned the protocol, whose mode and its information stay valid until boot services end.
-    let (mode, info) = unsafe { (*(*protocol).mode, *(*(*protocol).mode).info) };
-    let is_known = matches!(
-        info.pixel_format,
-        GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR
-            | GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR
-    );
-    let buffer = FrameBuffer {
-        address: mode.frame_buffer_base,
-        width: info.horizontal_resolution,
-        height: info.vertical_resolution,
-        stride: info.pixels_per_scan_line.checked_mul(4)?,
-    };
-    buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
-}
-
 /// Allocates memory for an image of `size` bytes, the device tree and the memory map.
 fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
@@ -176,36 +125,4 @@ fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, (all / PAGE) as usize, &mut start) };
     let at = start.next_multiple_of(BLOCK);
     (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })
-}
-
-/// Exits boot services. Returns the last memory map, and the size of its descriptors.
-fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], usize)> {
-    // The map may change while it is fetched; the second attempt then succeeds (UEFI Specification,
-    // EFI_BOOT_SERVICES.ExitBootServices).
-    for _ in 0..2 {
-        let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
-        // SAFETY: boot services have not ended, and the buffer has `MAP` bytes.
-        let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
-        // SAFETY: boot services have not ended, and the key belongs to the map just read.
-        if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
-            // SAFETY: firmware wrote `size` bytes of the buffer.
-            return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));
-        }
-    }
-    None
-}
-
-/// Reports on firmware's console why Stile cannot start, and returns to firmware.
-fn fail(system: &SystemTable, why: &str) -> Status {
-    let out: *mut SimpleTextOutputProtocol = system.stdout;
-    for part in [why, "\r\n"] {
-        for byte in part.bytes() {
-            let text = [u16::from(byte), 0];
-            if !out.is_null() {
-                // SAFETY: the console is firmware's, and the text is NUL-terminated.
-                let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
-            }
-        }
-    }
-    Status::UNSUPPORTED
 }

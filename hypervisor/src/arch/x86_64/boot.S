@@ -9,8 +9,10 @@
 .set CODE_32, 0x08
 .set DATA, 0x10
 .set CODE_64, 0x18
-.set TRAMPOLINE, {TRAMPOLINE}
-.set TRAMPOLINE_GDTR, 0x30
+// Offsets in the trampoline: operands of LGDT and of a far jump, and the image's displacement.
+.set TRAMPOLINE_GDTR, {TRAMPOLINE_GDTR}
+.set TRAMPOLINE_TARGET, {TRAMPOLINE_TARGET}
+.set TRAMPOLINE_DISPLACEMENT, {TRAMPOLINE_DISPLACEMENT}
 .set FIRST_TABLES, {FIRST_TABLES}
 .set COM1, 0x3f8
 .set LINE_CONTROL, COM1 + 3
@@ -18,7 +20,11 @@
 .set TRANSMIT_EMPTY, 1 << 5
 
 .section .text.head, "ax"
-.balign 4
+.balign 8
+image_head:
+    .ascii  "MZ"                    // an EFI program, too
+    .space  58
+    .long   efi_header - image_head
 // Multiboot Specification 0.6.96, "The layout of Multiboot header".
 .global multiboot_header
 multiboot_header:
@@ -26,21 +32,27 @@ multiboot_header:
     .long MULTIBOOT_FLAGS
     .long -(MULTIBOOT_MAGIC + MULTIBOOT_FLAGS)
     .long multiboot_header_pa
-    .long multiboot_header_pa       // load_addr: the header is the image's first bytes
+    .long image_pa                  // load_addr
     .long 0                         // load_end_addr: the whole file
     .long 0                         // bss_end_addr: zeroed data is in the file
     .long start_pa
+.global efi_header
+efi_header:                         // the PE header, which cli writes
+    .space  256
 
 .section .text.boot, "ax"
 .code32
-// EAX and EBX are the loader's. Protected mode, no paging, flat segments.
+// EAX and EBX are the loader's. Protected mode, no paging, flat segments. The image is at its link address.
 .global _start
 _start:
-    cli
-    cld
-    mov     esp, offset boot_stack_top_pa
     mov     edi, eax
     mov     esi, ebx
+    xor     ebp, ebp
+// EDI and ESI are for `boot`. EBP = displacement of the image: its physical address less the one that it is linked for.
+start_displaced:
+    cli
+    cld
+    lea     esp, [ebp + boot_stack_top_pa]
     // Is there 64-bit mode?
     mov     eax, 0x80000000
     cpuid
@@ -50,23 +62,32 @@ _start:
     cpuid
     bt      edx, 29                 // 64-bit mode
     jc      2f
-1:  mov     esi, offset no_long_mode_pa
+1:  lea     esi, [ebp + no_long_mode_pa]
     jmp     refuse
 
-    // The first tables: physical memory from 0 and from the middle of the address space on, and the first GiB where the image is linked,
-    // all of it writable and executable. mmu.rs makes better ones.
-2:  mov     ebp, edx
-    mov     ebx, offset tables_pa
+    // The first tables: physical memory from 0 and from the middle of the address space on, and the image where it is linked, all of it
+    // writable and executable. mmu.rs makes better ones.
+2:  push    edx
+    lea     ebx, [ebp + tables_pa]
     lea     eax, [ebx + KIB_4 + PRESENT_WRITABLE]
     mov     [ebx], eax
     mov     [ebx + 8 * 256], eax
     lea     eax, [ebx + 2 * KIB_4 + PRESENT_WRITABLE]
     mov     [ebx + 8 * 511], eax
+    lea     edx, [ebx + 3 * KIB_4]
+    lea     eax, [edx + PRESENT_WRITABLE]
+    mov     [ebx + 2 * KIB_4 + 8 * 510], eax
+    lea     eax, [ebp + image_pa + LARGE + PRESENT_WRITABLE]
+    mov     ecx, 1
+8:  mov     [edx + 8 * ecx], eax
+    add     eax, 1 << 21
+    inc     ecx
+    cmp     ecx, offset image_blocks
+    jb      8b
     lea     edx, [ebx + KIB_4]
     xor     ecx, ecx
-    bt      ebp, 26                 // pages of 1 GiB
-    jnc     5f
-    mov     dword ptr [ebx + 2 * KIB_4 + 8 * 510], LARGE | PRESENT_WRITABLE
+    bt      dword ptr [esp], 26     // pages of 1 GiB
+    jnc     6f
     // 512 GiB.
 3:  mov     eax, ecx
     shl     eax, 30
@@ -78,21 +99,22 @@ _start:
     inc     ecx
     cmp     ecx, 512
     jb      3b
-4:  lgdt    [boot_gdtr_pa]
+4:  lea     eax, [ebp + boot_gdt_pa]
+    mov     [ebp + boot_gdtr_pa + 2], eax
+    lgdt    [ebp + boot_gdtr_pa]
     call    enter_long
     push    CODE_64
-    mov     eax, offset start_long_pa
+    lea     eax, [ebp + start_long_pa]
     push    eax
     retf
 
     // FIRST_TABLES GiB: a table for each, and in these 2 MiB for each entry.
-5:  lea     eax, [ebx + 4 * KIB_4 + PRESENT_WRITABLE]
-    mov     [ebx + 2 * KIB_4 + 8 * 510], eax
-6:  mov     [edx + 8 * ecx], eax
+6:  lea     eax, [ebx + 4 * KIB_4 + PRESENT_WRITABLE]
+5:  mov     [edx + 8 * ecx], eax
     add     eax, KIB_4
     inc     ecx
     cmp     ecx, FIRST_TABLES
-    jb      6b
+    jb      5b
     lea     edx, [ebx + 4 * KIB_4]
     xor     ecx, ecx
 7:  mov     eax, ecx
@@ -130,12 +152,12 @@ refuse:
 no_long_mode:
     .asciz "Stile can't run here: the CPU has no 64-bit mode\r\n"
 
-// Turns 64-bit mode on (the manual, "Initializing IA-32e Mode"): the caller's far jump enters it. Changes EAX, ECX and EDX.
+// Turns 64-bit mode on (the manual, "Initializing IA-32e Mode"): the caller's far jump enters it. EBP = displacement of the image. Changes EAX, ECX and EDX.
 enter_long:
     mov     eax, cr4
     or      eax, 1 << 5             // PAE
     mov     cr4, eax
-    mov     eax, offset tables_pa
+    lea     eax, [ebp + tables_pa]
     mov     cr3, eax
     mov     ecx, 0xc0000080         // IA32_EFER
     rdmsr
@@ -156,6 +178,7 @@ start_high:
     mov     ds, eax
     mov     es, eax
     mov     rsp, offset __boot_stack_top
+    mov     edx, ebp
     xor     ebp, ebp
     mov     edi, edi
     mov     esi, esi
@@ -173,26 +196,34 @@ boot_gdt:
 boot_gdtr:
     .word 4 * 8 - 1
     .long boot_gdt_pa
+    .long 0                         // efi.S loads it in 64-bit mode
 
-// A SIPI starts a CPU in real mode at a page below 1 MiB, to which this is copied.
+// A SIPI starts a CPU in real mode at a page below 1 MiB, to which boot.rs copies this and adds the image's displacement to its data.
 .code16
 .global trampoline
 trampoline:
     cli
     cld
-    xor     eax, eax
+    mov     ax, cs
     mov     ds, ax
-    lgdt    [TRAMPOLINE + TRAMPOLINE_GDTR]
+    movzx   ebx, ax
+    shl     ebx, 4                  // address of the page
+    mov     ebp, [TRAMPOLINE_DISPLACEMENT]
+    .byte   0x66                    // all 32 bits of the base
+    lgdt    [TRAMPOLINE_GDTR]
     mov     eax, cr0
     or      al, 1
     mov     cr0, eax
-    .byte   0x66, 0xea              // a far jump with an offset of 32 bits
-    .long   secondary_protected_pa
-    .word   CODE_32
-// Where the code above says that it is.
+    .byte   0x66, 0xff, 0x2e        // a far jump to the offset of 32 bits and the segment at this address
+    .word   TRAMPOLINE_TARGET
 .org trampoline + TRAMPOLINE_GDTR
     .word 4 * 8 - 1
     .long boot_gdt_pa
+.org trampoline + TRAMPOLINE_TARGET
+    .long   secondary_protected_pa
+    .word   CODE_32
+.org trampoline + TRAMPOLINE_DISPLACEMENT
+    .long   0
 .global trampoline_end
 trampoline_end:
 
@@ -203,10 +234,10 @@ secondary_protected:
     mov     ss, eax
     mov     ds, eax
     mov     es, eax
-    mov     esp, TRAMPOLINE + KIB_4
+    lea     esp, [ebx + KIB_4]
     call    enter_long
     push    CODE_64
-    mov     eax, offset secondary_long_pa
+    lea     eax, [ebp + secondary_long_pa]
     push    eax
     retf
 .code64

@@ -5,6 +5,7 @@ use core::convert::Infallible;
 use stile_blob::{ApicVirtualization, Blob, IpiAccess};
 
 use crate::address_space::Span;
+use crate::arch::x86_64::efi;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx, xapic};
@@ -12,38 +13,50 @@ use crate::arch::x86_64::vm::gate;
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
+use crate::screen::{self, Frame};
 use crate::{address_space, memory, nodes, wall_clock};
 
-/// Start-up address of secondary CPUs: a page below 1 MiB that firmware leaves free after loading the boot sector.
-const TRAMPOLINE: u64 = 0x8000;
+/// Offsets of the trampoline's data: its operand of LGDT (a limit and an address), the target of its far jump, and the
+/// image's displacement.
+const TRAMPOLINE_GDTR: usize = 0x30;
+const TRAMPOLINE_TARGET: usize = 0x38;
+const TRAMPOLINE_DISPLACEMENT: usize = 0x40;
 
-core::arch::global_asm!(include_str!("boot.S"), TRAMPOLINE = const TRAMPOLINE, FIRST_TABLES = const mmu::FIRST_TABLES);
+core::arch::global_asm!(
+    include_str!("boot.S"),
+    TRAMPOLINE_GDTR = const TRAMPOLINE_GDTR,
+    TRAMPOLINE_TARGET = const TRAMPOLINE_TARGET,
+    TRAMPOLINE_DISPLACEMENT = const TRAMPOLINE_DISPLACEMENT,
+    FIRST_TABLES = const mmu::FIRST_TABLES,
+);
 
 static BOARD: Once<Board> = Once::new();
 
-/// Entry of the boot CPU, on the linker script's stack, with the boot tables.
+/// Entry of the boot CPU, on the linker script's stack, with the boot tables. `magic` and `info` are a Multiboot loader's;
+/// `displacement` is the image's distance from the physical address that it is linked for.
 #[unsafe(no_mangle)]
-extern "C" fn boot(magic: u32, info: u32) -> ! {
+extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
+    mmu::set_displacement(displacement.into());
     uart::setup();
-    log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));
-    let board = match Board::new(magic, info.into()) {
-        Ok(board) => board,
-        Err(what) => crate::refuse(what),
-    };
+    let board = board(magic, info);
     firmware::setup(board.tables.power_off);
-    BOARD.set(board);
-    let board = BOARD.get();
+    let image = mmu::image();
+    let blob = address_space::blob(&board.ram, &image);
+    let used = image.start..blob.end;
+    memory::setup(&board.ram, [&(0..LOW), &used]);
+    mmu::setup(&board.ram, &blob);
+    if let Some(buffer) = &board.frame_buffer {
+        let registers = buffer.address..buffer.address + buffer.len();
+        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`efi_main`).
+        screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
+    }
+    log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));
     let features = match vmx::detect() {
         Ok(features) => features,
         Err(what) => crate::refuse(what),
     };
     vmx::set_features(features);
     speculation::setup_first();
-    let image = mmu::image();
-    let blob = address_space::blob(&board.ram, &image);
-    let used = image.start..blob.end;
-    memory::setup(&board.ram, [&(0..LOW), &used]);
-    mmu::setup(&board.ram, &blob);
     idt::setup();
     let cpu = start::first();
     if wants_gate(board, &blob) {
@@ -61,6 +74,17 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
     crate::start(cpu, &blob)
+}
+
+/// The board, which UEFI firmware described, or a loader and firmware do.
+fn board(magic: u32, info: u32) -> &'static Board {
+    efi::board().unwrap_or_else(|| {
+        match Board::new(magic, info.into()) {
+            Ok(board) => BOARD.set(board),
+            Err(what) => crate::refuse(what),
+        }
+        BOARD.get()
+    })
 }
 
 /// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and will get one.
@@ -98,10 +122,20 @@ fn start_others(board: &'static Board) {
         static trampoline_end: u8;
     }
     let (code, end) = (&raw const trampoline, &raw const trampoline_end);
+    let page = address_space::physical(board.trampoline);
     // SAFETY: the trampoline's page is below `LOW`, where Stile allocates nothing; the code is shorter than a page.
-    unsafe { address_space::physical(TRAMPOLINE).copy_from_nonoverlapping(code, end as usize - code as usize) };
+    unsafe { page.copy_from_nonoverlapping(code, end as usize - code as usize) };
+    // The displacement is below 4 GiB, as the image's place is.
+    let displacement = mmu::displacement() as u32;
+    for at in [TRAMPOLINE_GDTR + 2, TRAMPOLINE_TARGET, TRAMPOLINE_DISPLACEMENT] {
+        // SAFETY: the code's data is in the page.
+        unsafe {
+            let word = page.add(at).cast::<u32>();
+            word.write_unaligned(word.read_unaligned() + displacement);
+        }
+    }
     start::others(cpus(board).skip(1), |apic| {
-        apic::start(apic as u32, (TRAMPOLINE >> 12) as u8);
+        apic::start(apic as u32, (board.trampoline >> 12) as u8);
         Ok::<(), Infallible>(())
     });
 }

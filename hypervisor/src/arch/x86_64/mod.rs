@@ -1,6 +1,7 @@
 //! x86-64 in VMX root operation.
 
 mod boot;
+mod efi;
 mod emulation;
 mod exit;
 mod handler;

@@ -1,7 +1,8 @@
-//! The board, as described by boot loader (Multiboot) and firmware (ACPI).
+//! The board, as described by boot loader (Multiboot) and firmware (ACPI), or by UEFI firmware alone.
 
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
+use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::{Memory, multiboot};
 
 use super::mmu;
@@ -10,12 +11,23 @@ use crate::address_space::{self, Span};
 /// Memory below belongs to firmware and the trampoline; Stile allocates none of it.
 pub const LOW: u64 = 1 << 20;
 
+/// The page of the trampoline after a boot by Multiboot: below 1 MiB, and left free by firmware after loading the boot
+/// sector.
+const TRAMPOLINE: u64 = 0x8000;
+
+/// Maximum number of ranges of RAM. EDK2's memory map has some 20.
+pub const MOST_RANGES: usize = 96;
+
 /// Description of the board.
 pub struct Board {
-    /// RAM.
-    pub ram: Vec<Span, 32>,
+    /// RAM that firmware does not use.
+    pub ram: Vec<Span, MOST_RANGES>,
     /// CPUs, interrupt controllers, and the power-off register.
     pub tables: Tables,
+    /// Start-up address of secondary CPUs: a page below 1 MiB.
+    pub trampoline: u64,
+    /// The firmware's screen.
+    pub frame_buffer: Option<FrameBuffer>,
 }
 
 /// Physical memory that the boot tables map.
@@ -40,7 +52,7 @@ impl Board {
     /// A description of what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
         if magic != multiboot::MAGIC {
-            return Err("it was not started by a Multiboot loader, such as GRUB");
+            return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB");
         }
         let mut ram = Vec::new();
         multiboot::ram(&Mapped, info, |span| {
@@ -50,6 +62,6 @@ impl Board {
                 let _ = ram.push(span);
             }
         })?;
-        Ok(Board { ram, tables: Tables::read(&Mapped)? })
+        Ok(Board { ram, tables: Tables::read(&Mapped)?, trampoline: TRAMPOLINE, frame_buffer: None })
     }
 }

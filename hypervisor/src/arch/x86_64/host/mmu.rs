@@ -1,5 +1,7 @@
 //! Page tables of Stile's own address space ([`crate::address_space`]).
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use stile_paging::registers::PaRange;
 use stile_paging::table::{Geometry, Ia32e, Ia32ePermissions, Level, PageTable, TableMemory};
 
@@ -44,9 +46,23 @@ pub fn first_mapped() -> u64 {
     if has_pages_of_1_gib() { Level::L0.size() } else { FIRST_TABLES * Level::L1.size() }
 }
 
-/// Physical extent of Stile without the blob: the loader uses the linker script's addresses.
+/// Distance of the image from the physical address that it is linked for, in bytes.
+static DISPLACEMENT: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the distance of the image from the physical address that it is linked for.
+pub fn set_displacement(displacement: u64) {
+    DISPLACEMENT.store(displacement, Ordering::Relaxed);
+}
+
+/// Distance of the image from the physical address that it is linked for: a multiple of 2 MiB, below 4 GiB.
+pub fn displacement() -> u64 {
+    DISPLACEMENT.load(Ordering::Relaxed)
+}
+
+/// Physical extent of Stile without the blob.
 pub fn image() -> Span {
-    address_space::image_at(address_space::image_start().wrapping_sub(&raw const IMAGE_OFFSET as u64))
+    let linked = address_space::image_start().wrapping_sub(&raw const IMAGE_OFFSET as u64);
+    address_space::image_at(linked + displacement())
 }
 
 /// Builds Stile's address space and switches to it. `blob` is the possible extent of the blob: from the image's end

@@ -1,0 +1,171 @@
+//! UEFI firmware (OVMF) starts Stile on a PC, from a disk and a CD-ROM; so does a BIOS.
+//!
+//! QEMU's emulated processors have no VMX: the way ends where Stile says so, on the serial line and on the screen.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use super::screen;
+use stile::child::end_with_parent;
+use stile::config::Arch;
+use stile::debian;
+use stile::programs::Programs;
+
+/// A test: the error is for people.
+pub type Run = fn() -> Result<()>;
+
+/// The tests' names, and the tests.
+pub const TESTS: [(&str, Run); 1] = [("firmware/pc", starts)];
+
+/// The emulator.
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Where it ends.
+const NO_VMX: &str = "Stile can't run here: the CPU has no VMX";
+
+/// Time limit of a run: firmware takes ten seconds on an idle machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A machine's firmware.
+struct Firmware {
+    /// Code and variables in the folder of Debian's package; `None` for the emulator's BIOS.
+    files: Option<[&'static str; 2]>,
+    /// Further arguments of the emulator.
+    arguments: &'static [&'static str],
+}
+
+const PLAIN: Firmware = Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"] };
+
+const BIOS: Firmware = Firmware { files: None, arguments: &["-M", "q35"] };
+
+/// Media, as the emulator's arguments, which `FILE` in them follows.
+const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
+const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
+
+/// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, without a
+/// screen.
+fn starts() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = image(dir.path())?;
+    for (media, name) in [(DISK, "disk"), (CD, "cd")] {
+        let dir = dir.path().join(name);
+        fs::create_dir(&dir)?;
+        let mut machine = Machine::start(&dir, &PLAIN, media, &image, &["-device", "VGA,romfile="])?;
+        machine.wait_for(NO_VMX).with_context(|| format!("from a {name}"))?;
+        let lines = ["Stile ", NO_VMX, "The machine stays on, so that this can be read."];
+        machine.retry(|| screen::check(&dir, &lines))?;
+    }
+    for (media, name) in [(DISK, "bios-disk"), (CD, "bios-cd")] {
+        let dir = dir.path().join(name);
+        fs::create_dir(&dir)?;
+        let mut machine = Machine::start(&dir, &BIOS, media, &image, &[])?;
+        machine.wait_for(NO_VMX).with_context(|| format!("from a {name}"))?;
+        machine.wait_for_end()?;
+    }
+    Ok(())
+}
+
+/// Makes an image by `stile image`.
+fn image(dir: &Path) -> Result<PathBuf> {
+    let kernel = Programs::build(Arch::X86_64)?.path("vmx")?;
+    let image = dir.join("stick.img");
+    let output = Command::new(std::env::current_exe()?)
+        .args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel, "-o"])
+        .arg(&image)
+        .output()?;
+    ensure!(output.status.success(), "stile image: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(image)
+}
+
+/// Debian's package with the firmware.
+fn tree() -> Result<PathBuf> {
+    debian::tree(Arch::X86_64, &["ovmf"])
+}
+
+/// An emulated PC.
+struct Machine {
+    child: Child,
+    log: PathBuf,
+    until: Instant,
+}
+
+impl Machine {
+    fn start(dir: &Path, firmware: &Firmware, media: [&str; 4], image: &Path, more: &[&str]) -> Result<Machine> {
+        let log = dir.join("serial.log");
+        let [option, device, drive, file] = media;
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(firmware.arguments)
+            .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-no-reboot", drive, &format!("{file}{}", image.display()), option, device])
+            .args(["-serial", &format!("file:{}", log.display())])
+            .args(more)
+            .args(screen::control(dir))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit());
+        if let Some(names) = firmware.files {
+            let [code, original] = names.map(|name| tree().map(|tree| tree.join("usr/share/OVMF").join(name)));
+            let (code, variables) = (code?, dir.join("variables.fd"));
+            fs::copy(original?, &variables).context("copying the firmware's variables")?;
+            command
+                .args(["-drive", &format!("if=pflash,format=raw,readonly=on,file={}", code.display())])
+                .args(["-drive", &format!("if=pflash,format=raw,file={}", variables.display())]);
+        }
+        let child = end_with_parent(&mut command, Signal::KILL)
+            .spawn()
+            .with_context(|| format!("{PROGRAM} can't be run: install the package qemu-system-x86"))?;
+        Ok(Machine { child, log, until: Instant::now() + LIMIT })
+    }
+
+    /// Waits until the serial line has a text.
+    fn wait_for(&mut self, text: &str) -> Result<()> {
+        while !self.serial().contains(text) {
+            if self.child.try_wait()?.is_some() && !self.serial().contains(text) {
+                bail!("the machine ended without {text:?} on its serial line:\n{}", self.serial());
+            }
+            self.pause().with_context(|| format!("no {text:?} on the serial line"))?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_end(&mut self) -> Result<()> {
+        while self.child.try_wait()?.is_none() {
+            self.pause().context("the machine does not turn off")?;
+        }
+        Ok(())
+    }
+
+    /// Repeats a check until it passes.
+    fn retry(&self, check: impl Fn() -> Result<(), String>) -> Result<()> {
+        while let Err(why) = check() {
+            self.pause().context(why)?;
+        }
+        Ok(())
+    }
+
+    fn pause(&self) -> Result<()> {
+        ensure!(Instant::now() < self.until, "{} s have passed; the end of the serial line:\n{}", LIMIT.as_secs(), self.serial());
+        thread::sleep(Duration::from_millis(200));
+        Ok(())
+    }
+
+    /// Text of the serial line.
+    fn serial(&self) -> String {
+        // The emulator creates it.
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,86 @@
+//! Entry from UEFI firmware: the image is also an EFI application. `efi.S` copies it to a multiple of 2 MiB and maps the
+//! copy at the link address beside firmware's own mappings; from here it continues in `boot.S`.
+
+use heapless::Vec;
+use stile_firmware::acpi::Tables;
+use stile_firmware::efi;
+use stile_firmware::frame_buffer::FrameBuffer;
+use stile_paging::PAGE_SIZE;
+use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
+use uefi_raw::table::system::SystemTable;
+use uefi_raw::{Handle, Status};
+
+use super::host::board::{Board, LOW, MOST_RANGES};
+use super::host::mmu;
+use crate::address_space::Span;
+use crate::efi::{ACPI, Identity, MAP, PAGE, exit, fail, find, frame_buffer};
+use crate::once::Once;
+
+core::arch::global_asm!(include_str!("efi.S"));
+
+/// The board, as firmware describes it.
+static BOARD: Once<Board> = Once::new();
+
+unsafe extern "C" {
+    fn efi_leave(image: u64) -> !;
+}
+
+/// Returns the board, if firmware started the image.
+pub fn board() -> Option<&'static Board> {
+    BOARD.try_get()
+}
+
+/// Continues from `efi_entry`, which returns to firmware with the result. `image` is the image's physical address.
+///
+/// # Safety
+/// Called by `efi_entry` with firmware's arguments: boot services have not ended.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) -> Status {
+    // SAFETY: firmware passes its system table, and boot services have not ended.
+    let boot = unsafe { &*system.boot_services };
+    let Some(root) = find(system, ACPI) else { return fail(system, "Stile: the firmware has no ACPI tables") };
+    let tables = match Tables::read_at(&Identity, root as u64) {
+        Ok(tables) => tables,
+        Err(what) => return fail(system, what),
+    };
+    let Some(trampoline) = allocate(boot, LOW - 1, PAGE) else {
+        return fail(system, "Stile: the firmware has no memory below 1 MiB, where other CPUs start");
+    };
+    let Some(map) = allocate(boot, u64::MAX, MAP as u64) else { return fail(system, "Stile: the firmware has no memory left") };
+    let frame_buffer = frame_buffer(boot);
+    let Some((map, descriptor)) = exit(boot, handle, map) else {
+        return fail(system, "Stile: the firmware did not end its boot services");
+    };
+    let ram = ram(efi::free(map, descriptor));
+    let is_memory = |buffer: &FrameBuffer| ram.iter().any(|ram| buffer.address < ram.end && ram.start < buffer.address + buffer.len());
+    let frame_buffer = frame_buffer.filter(|buffer| !is_memory(buffer));
+    BOARD.set(Board { ram, tables, trampoline, frame_buffer });
+    // SAFETY: boot services have ended, and the image is at this address.
+    unsafe { efi_leave(image) }
+}
+
+/// Allocates memory that ends at or below an address.
+fn allocate(boot: &BootServices, last: u64, size: u64) -> Option<u64> {
+    let mut start = last;
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.allocate_pages)(AllocateType::MAX_ADDRESS, MemoryType::LOADER_DATA, (size / PAGE) as usize, &mut start) };
+    (status == Status::SUCCESS).then_some(start)
+}
+
+/// The ranges that the boot tables map. Of too many, the largest remain.
+fn ram(free: impl Iterator<Item = Span>) -> Vec<Span, MOST_RANGES> {
+    let mut ram: Vec<Span, MOST_RANGES> = Vec::new();
+    for span in free {
+        let span = span.start.next_multiple_of(PAGE_SIZE)..(span.end & !(PAGE_SIZE - 1)).min(mmu::first_mapped());
+        if span.is_empty() {
+            continue;
+        }
+        if let Err(span) = ram.push(span)
+            && let Some(least) = ram.iter_mut().min_by_key(|span| span.end - span.start)
+            && least.end - least.start < span.end - span.start
+        {
+            *least = span;
+        }
+    }
+    ram
+}

@@ -1,0 +1,97 @@
+//! UEFI firmware's services until they end: tables, the screen, the memory map, messages.
+//!
+//! A back end may call this code before the image is at its link address. References relative to the program counter
+//! work then; pointers in constant data (trait objects, formatting, arrays of strings) do not, and must not be used
+//! here.
+
+use core::slice;
+
+use stile_firmware::Memory;
+use stile_firmware::frame_buffer::FrameBuffer;
+use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
+use uefi_raw::table::boot::BootServices;
+use uefi_raw::table::system::SystemTable;
+use uefi_raw::{Guid, Handle, Status, guid};
+
+/// The root pointer of ACPI tables, from version 2.0 on (UEFI Specification, 4.6 EFI Configuration Table).
+pub const ACPI: Guid = guid!("8868e871-e4f1-11d3-bc22-0080c73c8881");
+
+/// Page size of UEFI.
+pub const PAGE: u64 = 4096;
+/// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
+pub const MAP: usize = 64 << 10;
+
+/// Identity mapping, as set up by firmware.
+pub struct Identity;
+
+impl Memory for Identity {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
+        // handler, which reports it.
+        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
+    }
+}
+
+/// Looks up a table in the configuration table.
+pub fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
+    // SAFETY: the system table has the number of entries.
+    let tables = unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) };
+    tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
+}
+
+/// The frame buffer of the firmware's screen, if it has one (UEFI Specification, 12.9 Graphics Output Protocol).
+pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
+    let mut found = core::ptr::null_mut();
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
+    let protocol = found.cast::<GraphicsOutputProtocol>();
+    if status != Status::SUCCESS || protocol.is_null() {
+        return None;
+    }
+    // SAFETY: firmware returned the protocol, whose mode and its information stay valid until boot services end.
+    let (mode, info) = unsafe { (*(*protocol).mode, *(*(*protocol).mode).info) };
+    let is_known = matches!(
+        info.pixel_format,
+        GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR
+            | GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR
+    );
+    let buffer = FrameBuffer {
+        address: mode.frame_buffer_base,
+        width: info.horizontal_resolution,
+        height: info.vertical_resolution,
+        stride: info.pixels_per_scan_line.checked_mul(4)?,
+    };
+    buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
+}
+
+/// Exits boot services. Returns the last memory map, and the size of its descriptors.
+pub fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u8], usize)> {
+    // The map may change while it is fetched; the second attempt then succeeds (UEFI Specification,
+    // EFI_BOOT_SERVICES.ExitBootServices).
+    for _ in 0..2 {
+        let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
+        // SAFETY: boot services have not ended, and the buffer has `MAP` bytes.
+        let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
+        // SAFETY: boot services have not ended, and the key belongs to the map just read.
+        if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
+            // SAFETY: firmware wrote `size` bytes of the buffer.
+            return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));
+        }
+    }
+    None
+}
+
+/// Reports on firmware's console why Stile cannot start, and returns to firmware.
+pub fn fail(system: &SystemTable, why: &str) -> Status {
+    let out: *mut SimpleTextOutputProtocol = system.stdout;
+    for part in [why, "\r\n"] {
+        for byte in part.bytes() {
+            let text = [u16::from(byte), 0];
+            if !out.is_null() {
+                // SAFETY: the console is firmware's, and the text is NUL-terminated.
+                let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
+            }
+        }
+    }
+    Status::UNSUPPORTED
+}
