@@ -46,6 +46,7 @@ pub mod restore;
 pub mod run;
 pub mod save;
 pub mod scratch;
+pub mod secure_boot;
 pub mod serial;
 pub mod session;
 pub mod snapshot;

@@ -13,7 +13,7 @@ use gpt::{GptConfig, partition_types};
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
 use crate::emulator::bochs;
-use crate::{build, exit, out, replaced};
+use crate::{build, exit, out, replaced, secure_boot};
 
 /// The folder of the program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
 const FOLDER: [&str; 2] = ["EFI", "BOOT"];
@@ -47,8 +47,9 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         // No device.
         replaced::target(output)?;
     }
-    let machine = build::machine(config)?;
-    let program = &machine.image.bytes;
+    secure_boot::check(&args.signature)?;
+    let mut machine = build::machine(config)?;
+    let program = &secure_boot::sign(&args.signature, std::mem::take(&mut machine.image.bytes))?;
     let (path, size, use_it) = match (&args.netboot, &args.output) {
         (Some(folder), _) => {
             fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;

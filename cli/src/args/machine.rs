@@ -171,4 +171,18 @@ pub struct ImageArgs {
     /// Write the program stile.efi for network boot (PXE or HTTP) into this directory, which is created if it doesn't exist.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "iso"])]
     pub netboot: Option<PathBuf>,
+    /// Signature for Secure Boot.
+    #[command(flatten)]
+    pub signature: SignArgs,
+}
+
+/// Signature for Secure Boot.
+#[derive(Debug, Default, Args)]
+pub struct SignArgs {
+    /// Sign the program for Secure Boot with this private key (PEM), whose certificate the machine's firmware trusts; needs sbsign.
+    #[arg(long, value_name = "KEY", requires = "cert")]
+    pub sign: Option<PathBuf>,
+    /// The key's certificate (PEM).
+    #[arg(long, value_name = "CERT", requires = "sign")]
+    pub cert: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE};
 pub use develop::{BenchArgs, CompletionsArgs, FuzzArgs, ManArgs, SoakArgs, TestArgs};
 pub use disk::{DiskArgs, DiskCommand, DiskCreateArgs};
-pub use machine::{BuildArgs, CheckArgs, FetchArgs, ImageArgs, MachineArgs};
+pub use machine::{BuildArgs, CheckArgs, FetchArgs, ImageArgs, MachineArgs, SignArgs};
 pub use operate::{CreateArgs, DestroyArgs, MigrateArgs, RestoreArgs, SaveArgs, StopArgs, VmArgs};
 pub use session::{AttachArgs, ConnectArgs, PsArgs, RunArgs, SessionArgs};
 pub use watch::{MetricsArgs, ReportArgs, TopArgs, TraceArgs};

@@ -1,4 +1,4 @@
-//! UEFI firmware (OVMF) starts Stile on a PC, from a disk and a CD-ROM; so does a BIOS.
+//! UEFI firmware (OVMF) starts Stile on a PC, from a disk and a CD-ROM, and with Secure Boot; so does a BIOS.
 //!
 //! QEMU's emulated processors have no VMX: the way ends where Stile says so, on the serial line and on the screen.
 
@@ -21,7 +21,7 @@ use stile::programs::Programs;
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 1] = [("firmware/pc", starts)];
+pub const TESTS: [(&str, Run); 2] = [("firmware/pc", starts), ("firmware/pc-secure-boot", checks_signatures)];
 
 /// The emulator.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -31,6 +31,9 @@ const NO_VMX: &str = "Stile can't run here: the CPU has no VMX";
 
 /// Time limit of a run: firmware takes ten seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Passphrase of the key that Debian's firmware for tests trusts (README.Debian of package ovmf).
+const PASSPHRASE: &str = "snakeoil";
 
 /// A machine's firmware.
 struct Firmware {
@@ -44,6 +47,12 @@ const PLAIN: Firmware = Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M
 
 const BIOS: Firmware = Firmware { files: None, arguments: &["-M", "q35"] };
 
+/// Firmware with Secure Boot on, which keeps its variables from others by system management mode.
+const SECURE: Firmware = Firmware {
+    files: Some(["OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"]),
+    arguments: &["-M", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"],
+};
+
 /// Media, as the emulator's arguments, which `FILE` in them follows.
 const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
 const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
@@ -52,7 +61,7 @@ const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=st
 /// screen.
 fn starts() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let image = image(dir.path())?;
+    let image = image(dir.path(), &[])?;
     for (media, name) in [(DISK, "disk"), (CD, "cd")] {
         let dir = dir.path().join(name);
         fs::create_dir(&dir)?;
@@ -71,13 +80,42 @@ fn starts() -> Result<()> {
     Ok(())
 }
 
+/// With Secure Boot, firmware starts a signed program only. Without a screen the machine turns off.
+fn checks_signatures() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let keys = tree()?.join("usr/share/ovmf");
+    let key = dir.path().join("key.pem");
+    let status = Command::new("openssl")
+        .args(["pkey", "-passin", &format!("pass:{PASSPHRASE}"), "-in"])
+        .arg(keys.join("PkKek-1-snakeoil.key"))
+        .arg("-out")
+        .arg(&key)
+        .status()
+        .context("running openssl")?;
+    ensure!(status.success(), "openssl can't read the key of Debian's firmware");
+    let certificate = keys.join("PkKek-1-snakeoil.pem").display().to_string();
+    let key = key.display().to_string();
+    for (signature, message) in [(&[][..], "Access Denied"), (&["--sign", &key, "--cert", &certificate][..], NO_VMX)] {
+        let dir = dir.path().join(signature.len().to_string());
+        fs::create_dir(&dir)?;
+        let image = image(&dir, signature)?;
+        let mut machine = Machine::start(&dir, &SECURE, DISK, &image, &[])?;
+        machine.wait_for(message)?;
+        if message == NO_VMX {
+            machine.wait_for_end()?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes an image by `stile image`.
-fn image(dir: &Path) -> Result<PathBuf> {
+fn image(dir: &Path, arguments: &[&str]) -> Result<PathBuf> {
     let kernel = Programs::build(Arch::X86_64)?.path("vmx")?;
     let image = dir.join("stick.img");
     let output = Command::new(std::env::current_exe()?)
         .args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel, "-o"])
         .arg(&image)
+        .args(arguments)
         .output()?;
     ensure!(output.status.success(), "stile image: {}", String::from_utf8_lossy(&output.stderr));
     Ok(image)
