@@ -17,6 +17,7 @@ pub mod described;
 pub mod device_tree;
 pub mod efi;
 pub mod frame_buffer;
+pub mod gicv2;
 pub mod multiboot;
 pub mod nodes;
 pub mod numa;
