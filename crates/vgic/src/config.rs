@@ -21,6 +21,8 @@ pub struct Config {
     pub behind: [u8; 16],
     /// ICC_CTLR_EL1.CBPR is fixed to one: group 1 uses group 0's binary point. The hypervisor enforces it.
     pub common_binary_point: bool,
+    /// It is a GICv2's: group 0 at reset, and signalled as IRQ then.
+    pub gicv2: bool,
 }
 
 /// [`Config::behind`] with equal virtual and physical INTIDs.

@@ -27,6 +27,10 @@ pub struct Distributor {
     /// The vCPU on which an SPI is resident or active.
     home: [[u16; BLOCK]; SPI_BLOCKS],
     online: Kick,
+    /// A GICv2's.
+    pub(crate) gicv2: bool,
+    /// GICD_ITARGETSR of a GICv2: vCPUs as bits.
+    pub(crate) targets: [[u8; BLOCK]; SPI_BLOCKS],
     pub(crate) vcpus: u16,
     /// The implemented priority bits.
     pub(crate) priority_mask: u8,
@@ -35,6 +39,8 @@ pub struct Distributor {
 impl Distributor {
     /// Interrupt_Routing_Mode in `routes`: 1-of-N.
     pub(crate) const ANY: u32 = 1 << 31;
+    /// In `routes`: an affinity that no vCPU has.
+    pub(crate) const NOWHERE: u32 = 0x00ff_ffff;
 
     /// A distributor in reset state for `vcpus` vCPUs (1 to [`MAX_VCPUS`]), with `priority_bits` (4 to 8),
     /// and with the INTIDs below `intids` (64 to [`INTID_END`], a multiple of 32). Guests initialize every
@@ -49,6 +55,8 @@ impl Distributor {
             routes: [[0; BLOCK]; SPI_BLOCKS],
             home: [[NOBODY; BLOCK]; SPI_BLOCKS],
             online: Kick::one(0),
+            gicv2: false,
+            targets: [[0; BLOCK]; SPI_BLOCKS],
             vcpus: vcpus.clamp(1, MAX_VCPUS) as u16,
             priority_mask: priority_mask(priority_bits),
         }
@@ -79,7 +87,11 @@ impl Distributor {
     /// with it.
     pub fn reset(&mut self) {
         let priority_bits = self.priority_mask.count_ones() as u8;
+        let gicv2 = self.gicv2;
         *self = Self::new(self.vcpus.into(), priority_bits, self.intid_end());
+        if gicv2 {
+            *self = self.clone().into_gicv2();
+        }
     }
 
     /// Sets the line of SPI `intid`; ignores other INTIDs. A rising edge makes an edge-triggered one pending.

@@ -39,7 +39,8 @@ impl Vmcr {
     pub const VENG0: u64 = 1 << 0;
     /// Virtual group 1 enable (ICC_IGRPEN1_EL1).
     pub const VENG1: u64 = 1 << 1;
-    /// Group 0 is signalled as FIQ: RAO where system registers are the only interface.
+    /// Group 0 is signalled as FIQ: RAO where system registers are the only interface. With a GICv2 the guest decides
+    /// (GICC_CTLR.FIQEn).
     pub const VFIQEN: u64 = 1 << 3;
     /// ICC_BPR0 applies to both groups (ICC_CTLR.CBPR).
     pub const VCBPR: u64 = 1 << 4;
@@ -214,9 +215,11 @@ pub struct CpuInterface {
 impl CpuInterface {
     /// The reset state.
     pub(crate) const fn new(config: &Config) -> Self {
-        let Config { preemption_bits, common_binary_point, .. } = *config;
+        let Config { preemption_bits, common_binary_point, gicv2, .. } = *config;
+        let fixed = if common_binary_point { Vmcr::VCBPR } else { 0 };
+        let clear = if gicv2 { Vmcr::VFIQEN } else { 0 };
         Self {
-            vmcr: Vmcr(Vmcr::reset(preemption_bits).0 | if common_binary_point { Vmcr::VCBPR } else { 0 }),
+            vmcr: Vmcr((Vmcr::reset(preemption_bits).0 | fixed) & !clear),
             ap0r: [0; 4],
             ap1r: [0; 4],
             lr: [ListRegister::INVALID; MAX_LIST_REGISTERS],

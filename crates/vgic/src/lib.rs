@@ -57,6 +57,11 @@
 //! [`Redistributor::deactivate`]). Without overflow, the only maintenance interrupt is for a level-sensitive
 //! line still high at its end of interrupt.
 //!
+//! # GICv2
+//! Module [`gicv2`] has the registers of a GICv2's distributor, whose banked words are the redistributor's. The rest is the
+//! same: GICH has the fields of ICH_*_EL2, and [`Config::gicv2`] what its reset state differs in. An SGI has no sender:
+//! it is vCPU 0's, and those of several vCPUs are one, as in a GICv3.
+//!
 //! # Limits
 //! With EOImode 1, a write of ICC_DIR_EL1 deactivates interrupts active on the writing vCPU. An SPI active on
 //! another is deactivated only while ICC_DIR_EL1 is trapped, or by GICD_ICACTIVER.
@@ -102,7 +107,7 @@ pub use interface::{CpuInterface, ListRegisters, Maintenance, Vmcr, record_activ
 pub use kick::{Delivery, Kick};
 pub use late::{LateSgis, Owner};
 pub use lr::{ListRegister, MAX_LIST_REGISTERS};
-pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
+pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size, gicv2};
 pub use redistributor::{Loaded, Redistributor};
 pub use sgi::{Sgi, SgiRegister};
 pub use shortcuts::{PendingRequests, Requests, Shortcuts};

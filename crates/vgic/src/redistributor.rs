@@ -70,7 +70,7 @@ impl Redistributor {
     /// The reset state, for a vCPU that is not loaded.
     pub fn new(config: Config) -> Self {
         let hw_ppis = config.hw_ppis & !EDGE;
-        Self {
+        let mut new = Self {
             block: Block::new(0, EDGE),
             slots: Slots::new(config.list_registers, hw_ppis, config.behind),
             maintenance: Maintenance::default(),
@@ -81,7 +81,11 @@ impl Redistributor {
             direct: false,
             config: Config { hw_ppis, ..config },
             interface: CpuInterface::new(&config),
+        };
+        if config.gicv2 {
+            new.set_gicv2_groups();
         }
+        new
     }
 
     /// Resets the redistributor and CPU interface. The vCPU must not be loaded, and the distributor must be

@@ -198,6 +198,7 @@ mod tests {
         hw_ppis: 1 << 27 | 1 << 30,
         behind: SAME_PPIS,
         common_binary_point: false,
+        gicv2: false,
     };
 
     fn machine() -> (Distributor, [Redistributor; 2]) {

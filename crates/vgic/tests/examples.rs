@@ -89,6 +89,7 @@ fn a_common_binary_point_is_preserved_by_resets() {
         hw_ppis: 0,
         behind: stile_vgic::SAME_PPIS,
         common_binary_point: true,
+        gicv2: false,
     };
     let mut redistributor = Redistributor::new(config);
     let is_fixed = |it: &mut Redistributor| it.interface().vmcr.0 & Vmcr::VCBPR != 0;

@@ -221,6 +221,7 @@ fn interrupts(kind: u8, bytes: &[u8]) {
         hw_ppis: 1 << 27 | 1 << 30,
         behind: SAME_PPIS,
         common_binary_point: false,
+        gicv2: false,
     });
     distributor.restore_enables(3);
     if kind == 3 {

@@ -75,8 +75,10 @@ impl Distributor {
     }
 
     /// ITLinesNumber: (n + 1) * 32 INTIDs.
-    fn typer(&self) -> u32 {
-        TYPER_FIXED | self.spi_blocks as u32
+    pub(super) fn typer(&self) -> u32 {
+        // CPUNumber in a GICv2.
+        let fixed = if self.gicv2 { u32::from(self.vcpus.clamp(1, 8) - 1) << 5 } else { TYPER_FIXED };
+        fixed | self.spi_blocks as u32
     }
 
     fn read_word(&self, offset: u32) -> u32 {

@@ -2,6 +2,7 @@
 
 mod bank;
 mod distributor;
+pub mod gicv2;
 mod redistributor;
 
 use crate::kick::Kick;

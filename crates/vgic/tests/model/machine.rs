@@ -68,6 +68,7 @@ impl Machine {
             hw_ppis: HW_PPI_MASK,
             behind: stile_vgic::SAME_PPIS,
             common_binary_point: false,
+            gicv2: false,
         };
         let mut machine = Self {
             distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),

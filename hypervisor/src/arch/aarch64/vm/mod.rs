@@ -655,6 +655,7 @@ impl VcpuPart for Vcpu {
                 hw_ppis: interrupts::linked(has_el2),
                 behind: interrupts::BEHIND,
                 common_binary_point,
+                gicv2: false,
             })),
             requests: PendingRequests::new(),
             special: has_el2 || techniques.interrupts == Interrupts::Direct,
