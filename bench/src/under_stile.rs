@@ -33,7 +33,8 @@ pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
 /// A machine with `cpus` CPUs of a model.
 pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
     let mitigations = stile_blob::Mitigations::default();
-    MachineConfig { arch, cpus, nodes: 1, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, vms: vec![vm] }
+    let gic = stile_blob::Gic::default();
+    MachineConfig { arch, cpus, nodes: 1, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, gic, vms: vec![vm] }
 }
 
 /// Output of a run.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
+use stile_blob::Gic;
 
 use crate::args::RunArgs;
 use crate::config::{Arch, DebianKernel};
@@ -66,7 +67,9 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
-            let (machine, extra) = (args.machine_option.clone(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
+            let gic = (config.gic == Gic::V2).then(|| "gic-version=2".to_owned());
+            let (machine, extra) =
+                (gic.into_iter().chain(args.machine_option.clone()).collect(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
             emulator::Machine::Arm(Board { cpu, cpus, nodes, memory, machine, icount: args.icount, smmu, firmware, extra })
         }
         // It counts instructions in any case.

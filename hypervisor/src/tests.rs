@@ -108,6 +108,7 @@ fn blob() -> &'static [u8] {
             functions: heapless::Vec::new(),
             served: heapless::Vec::new(),
             serves: 0,
+            gic: stile_blob::Gic::default(),
         };
         machine.vms.push(vm);
     }

@@ -209,6 +209,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             flash: false,
             served: 0,
             serves: 0,
+            gic: stile_blob::Gic::V3,
             domains: Vec::new(),
         })?;
         vms.push((format!("probe-{}", needs.vcpus()), needs.vcpus(), tree));

@@ -58,6 +58,9 @@ pub struct MachineArgs {
     /// Mitigations of speculative-execution attacks: those that the CPU needs, none, or all that it can execute.
     #[arg(long, value_name = "auto|off|all", value_parser = MITIGATIONS, hide_possible_values = true)]
     pub mitigations: Option<String>,
+    /// The Arm machine's interrupt controller, which the VMs have, too: 3 (GICv3, the default) or 2 (GICv2).
+    #[arg(long, value_name = "2|3", value_parser = whole_number)]
+    pub gic: Option<i64>,
     /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
     #[arg(long, value_name = "MODEL", value_parser = CPU_MODELS, hide_possible_values = true)]
     pub cpu: Option<String>,
@@ -109,6 +112,7 @@ impl MachineArgs {
             cpu: self.cpu.clone(),
             slice: self.slice.clone(),
             mitigations: self.mitigations.clone(),
+            gic: self.gic,
             kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| debian.word().to_owned())),
             initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile && !from_disk)),
             append: self.append.clone(),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use stile_blob::Gic;
 use stile_board::pc::{self, port};
 use stile_board::{intid, map, redistributors};
 
@@ -20,19 +21,28 @@ fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
     vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into()]
 }
 
+/// Rows of the redistributors.
+fn redistributor_places(vcpus: usize) -> impl Iterator<Item = Vec<String>> {
+    let regions = redistributors(vcpus).into_iter().filter(|(_, of)| !of.is_empty());
+    regions.map(|(base, of)| place(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor")))
+}
+
 /// An Arm guest's devices, RAM and loaded files, by address.
 pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let vcpus = usize::from(vm.vcpus);
     let stolen_time = map::stolen_time_size(vcpus);
     let mut rows = vec![
         place(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs"),
-        place(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor"),
         place(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console"),
         place(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock"),
         place(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM"),
     ];
-    for (base, of) in redistributors(vcpus).into_iter().filter(|(_, of)| !of.is_empty()) {
-        rows.push(place(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor")));
+    if vm.gic == Gic::V2 {
+        rows.push(place(map::GICD_BASE..map::GICD_BASE + map::GICV2_GICD_SIZE, "GICv2 distributor"));
+        rows.push(place(map::GICC_BASE..map::GICC_BASE + map::GICC_SIZE, "GICv2 CPU interface, virtualized by hardware"));
+    } else {
+        rows.push(place(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor"));
+        rows.extend(redistributor_places(vcpus));
     }
     let firmware = plan.map_or(0, |plan| plan.kernel.firmware_size());
     if firmware != 0 {

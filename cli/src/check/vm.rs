@@ -1,6 +1,6 @@
 //! Explanation of a virtual machine.
 
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset, Topology};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Gic, Interrupts, IpiAccess, Nested, OnReset, Topology};
 
 use super::affinity;
 use super::devices;
@@ -104,6 +104,7 @@ fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
     let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
     fact("WFI", wfi);
     match vm.techniques.binary_point {
+        _ if vm.gic == Gic::V2 => {}
         BinaryPoint::Own => fact("ICC_BPR1_EL1", "the guest's; on QEMU it can end the machine with it"),
         BinaryPoint::Common => fact("ICC_BPR1_EL1", "follows ICC_BPR0_EL1; ICC_CTLR, DIR, PMR and RPR trap"),
         BinaryPoint::Auto if vm.techniques.nested != Nested::Off => {}

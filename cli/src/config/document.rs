@@ -14,7 +14,7 @@ use super::{
 const SYNTAX_ERRORS_SHOWN: usize = 3;
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
-const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "nodes", "slice"];
+const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "gic", "memory", "mitigations", "nodes", "slice"];
 const VM_KEYS: &[&str] = &[
     "append",
     "budget",
@@ -67,6 +67,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
         draft.nodes = machine.integer("nodes", mistakes);
         draft.memory = machine.size("memory", "a string such as \"2G\"", mistakes);
         draft.slice = machine.string("slice", "a string such as \"5ms\"", mistakes);
+        draft.gic = machine.integer("gic", mistakes);
         draft.mitigations = machine.string("mitigations", "\"auto\", \"off\" or \"all\"", mistakes);
     }
     for (vm, span) in vms(&mut top, document.span(), mistakes)? {

@@ -35,6 +35,7 @@ pub struct Draft {
     pub cpu: Option<Given<String>>,
     pub slice: Option<Given<String>>,
     pub mitigations: Option<Given<String>>,
+    pub gic: Option<Given<i64>>,
     pub vms: Vec<VmDraft>,
 }
 

@@ -25,6 +25,8 @@ pub struct Flags {
     pub slice: Option<String>,
     /// `--mitigations`: `auto`, `off` or `all`.
     pub mitigations: Option<String>,
+    /// `--gic`: architecture of an Arm machine's interrupt controller: 2 or 3.
+    pub gic: Option<i64>,
     /// `--kernel`: a file, or one of [`super::DebianKernel::WORDS`].
     pub kernel: Option<String>,
     /// `--initrd`: a file, `busybox` or `none`.
@@ -61,7 +63,8 @@ impl Flags {
     /// Overrides the settings of `draft` with the flags.
     pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
         if self.vms_only {
-            *draft = Draft { vms: std::mem::take(&mut draft.vms), ..Draft::default() };
+            // VMs have the machine's.
+            *draft = Draft { vms: std::mem::take(&mut draft.vms), gic: draft.gic.take(), ..Draft::default() };
         }
         over(&mut draft.arch, &self.arch, "--arch");
         over(&mut draft.cpus, &self.machine_cpus, "--smp");
@@ -69,6 +72,7 @@ impl Flags {
         over(&mut draft.cpu, &self.cpu, "--cpu");
         over(&mut draft.slice, &self.slice, "--slice");
         over(&mut draft.mitigations, &self.mitigations, "--mitigations");
+        over(&mut draft.gic, &self.gic, "--gic");
         if let (Some(arch), None) = (self.inside, &draft.arch) {
             draft.arch = Some(Given { value: arch.name().to_owned(), place: Place::Nowhere });
         }

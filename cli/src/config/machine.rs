@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{Mitigations, OnReset, Served, Share, Techniques, Topology};
+use stile_blob::{Gic, Mitigations, OnReset, Served, Share, Techniques, Topology};
 use stile_board::{CpuSet, map};
 use stile_pci::Address;
 
@@ -44,6 +44,8 @@ pub struct MachineConfig {
     pub slice: Duration,
     /// Mitigations of speculative-execution attacks.
     pub mitigations: Mitigations,
+    /// Architecture of an Arm machine's interrupt controller.
+    pub gic: Gic,
     /// 1 to [`stile_board::MAX_VMS`] of them.
     pub vms: Vec<VmConfig>,
 }
@@ -96,6 +98,8 @@ pub struct VmConfig {
     pub served_networks: Vec<Network>,
     /// How many devices it serves: at most [`stile_board::MAX_SERVED`].
     pub serves: u8,
+    /// Its interrupt controller: [`MachineConfig::gic`].
+    pub gic: Gic,
 }
 
 impl VmConfig {

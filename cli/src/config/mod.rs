@@ -14,6 +14,7 @@ mod document;
 mod draft;
 mod flags;
 mod folders;
+mod gic;
 mod machine;
 mod mistake;
 mod resolve;

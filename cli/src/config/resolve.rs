@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques, Topology};
+use stile_blob::{DecodeCache, Gic, IpiAccess, Nested, Share, Techniques, Topology};
 use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS, pc};
 use stile_pci::Address;
 
@@ -10,7 +10,7 @@ use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
     devices,
     draft::{Draft, Given, VmDraft},
-    served,
+    gic, served,
     service::{self, Service},
     topology, units, value,
 };
@@ -29,6 +29,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
     let slice = draft.slice.as_ref().and_then(|given| value::slice(given, mistakes));
     let mitigations = draft.mitigations.as_ref().and_then(|given| value::mitigations(given, mistakes));
+    let gic = draft.gic.as_ref().and_then(|given| gic::version(given, arch, mistakes)).unwrap_or_default();
     let memory = draft.memory.as_ref().and_then(|given| value::machine_memory(given, mistakes));
     let given_cpus = draft.cpus.as_ref().and_then(|given| {
         let cpus = value::number(given, "physical CPUs", 1, MAX_CPUS, mistakes)?;
@@ -82,6 +83,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         devices::resolve(vm_draft, &mut vm, arch, folder, mistakes);
+        vm.gic = gic;
+        if gic == Gic::V2 {
+            gic::check(vm_draft, &vm, mistakes);
+        }
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
@@ -113,6 +118,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         cpu_model: cpu_model.unwrap_or_else(|| arch.default_cpu_model().to_owned()),
         slice: slice.unwrap_or(DEFAULT_SLICE),
         mitigations: mitigations.unwrap_or_default(),
+        gic,
         vms,
     };
     // Sums of wrong values would be wrong.
@@ -230,6 +236,7 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
         served: Vec::new(),
         served_networks: Vec::new(),
         serves: 0,
+        gic: Gic::default(),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess};
+use stile_blob::{
+    ApicVirtualization, BinaryPoint, DecodeCache, Gic, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess,
+};
 use stile_board::CpuSet;
 
 use super::*;
@@ -482,4 +484,24 @@ fn suggestions_make_sense() {
     assert!(said.contains("\"0\" is not a size") && !said.contains("did you mean"), "{said}");
     // Megabytes took minutes.
     assert_eq!((similar(&"a".repeat(5 << 20), ["debian"]), similar("debain", ["debian"])), (None, Some("debian")));
+}
+
+#[test]
+fn a_gicv2_excludes_what_takes_a_gicv3() {
+    let with = |machine: &str, vm: &str| read(&format!("[machine]\n{machine}\n[[vm]]\nkernel = \"Image\"\n{vm}\n"));
+    let config = with("gic = 2", "vcpus = 8").expect("valid");
+    assert_eq!((config.gic, config.vms[0].gic), (Gic::V2, Gic::V2));
+    assert_eq!(with("gic = 3", "vcpus = 9").expect("valid").gic, Gic::V3);
+    let wrong = [
+        ("gic = 4", "", "no GIC of version 4"),
+        ("gic = 2\narch = \"x86_64\"", "", "x86_64 has no GIC"),
+        ("gic = 2", "vcpus = 9", "at most 8 vCPUs"),
+        ("gic = 2", "nested = true", "nested = false"),
+        ("gic = 2", "[vm.techniques]\ninterrupts = \"direct\"", "interrupts = \"virtual\""),
+        ("gic = 2", "[[vm.pci]]\nfunction = \"00:02.0\"", "no functions"),
+    ];
+    for (machine, vm, why) in wrong {
+        let mistakes = with(machine, vm).expect_err(why).to_string();
+        assert!(mistakes.contains(why), "{mistakes}");
+    }
 }

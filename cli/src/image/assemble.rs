@@ -146,6 +146,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         flash: kernel.format == Format::Firmware,
         served: vm.served.len(),
         serves: usize::from(vm.serves),
+        gic: vm.gic,
         domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
@@ -277,6 +278,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         functions: vm.functions.iter().map(|function| function.routing_id()).take(stile_board::MAX_FUNCTIONS).collect(),
         served: vm.served.iter().copied().take(stile_board::MAX_SERVED).collect(),
         serves: vm.serves,
+        gic: vm.gic,
     }
 }
 

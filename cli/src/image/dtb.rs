@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stile_blob::Topology;
+use stile_blob::{Gic, Topology};
 use stile_board::{MAX_VCPUS, intid, map, mpidr, redistributors};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
@@ -36,6 +36,8 @@ pub struct Description<'a> {
     pub served: usize,
     /// Devices that it serves.
     pub serves: usize,
+    /// The interrupt controller.
+    pub gic: Gic,
     /// The domains that it starts, if it is Xen.
     pub domains: Vec<Domain<'a>>,
 }
@@ -227,18 +229,22 @@ pub fn timer(fdt: &mut FdtWriter, el2: bool) -> FdtWriterResult<()> {
 fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
     let vcpus = usize::from(description.vcpus).min(MAX_VCPUS);
     let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
-    fdt.property_string("compatible", "arm,gic-v3")?;
+    fdt.property_string("compatible", if description.gic == Gic::V2 { "arm,cortex-a15-gic" } else { "arm,gic-v3" })?;
     fdt.property_null("interrupt-controller")?;
     fdt.property_u32("#interrupt-cells", 3)?;
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_null("ranges")?;
-    let mut registers = vec![map::GICD_BASE, map::GICD_SIZE];
-    for (base, vcpus) in redistributors(vcpus).into_iter().filter(|(_, vcpus)| !vcpus.is_empty()) {
-        registers.extend([base, vcpus.len() as u64 * map::GICR_STRIDE]);
+    if description.gic == Gic::V2 {
+        fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICV2_GICD_SIZE, map::GICC_BASE, map::GICC_SIZE])?;
+    } else {
+        let mut registers = vec![map::GICD_BASE, map::GICD_SIZE];
+        for (base, vcpus) in redistributors(vcpus).into_iter().filter(|(_, vcpus)| !vcpus.is_empty()) {
+            registers.extend([base, vcpus.len() as u64 * map::GICR_STRIDE]);
+        }
+        fdt.property_u32("#redistributor-regions", registers.len() as u32 / 2 - 1)?;
+        fdt.property_array_u64("reg", &registers)?;
     }
-    fdt.property_u32("#redistributor-regions", registers.len() as u32 / 2 - 1)?;
-    fdt.property_array_u64("reg", &registers)?;
     if description.el2 {
         fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
     }

@@ -29,6 +29,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         served: Vec::new(),
         served_networks: Vec::new(),
         serves: 0,
+        gic: stile_blob::Gic::V3,
         techniques: Techniques::default(),
     }
 }

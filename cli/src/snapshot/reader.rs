@@ -231,6 +231,7 @@ mod tests {
             functions: heapless::Vec::new(),
             served: heapless::Vec::new(),
             serves: 0,
+            gic: stile_blob::Gic::default(),
         }
     }
 

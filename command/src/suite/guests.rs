@@ -6,7 +6,9 @@ use stile_board::MAX_VCPUS;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
-use super::{devices, direct, firmware, ipi, long, nested, operated, pc, served, share, snapshots, start_up, switches, traced, waits};
+use super::{
+    devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, snapshots, start_up, switches, traced, waits,
+};
 use stile::config::{Arch, ablation};
 use stile::exit;
 use stile::programs::{PASSED, Programs};
@@ -86,6 +88,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(snapshots::all(programs)?);
     scenarios.extend(traced::all(programs)?);
     scenarios.extend(direct::all(programs)?);
+    scenarios.extend(gicv2::all(programs)?);
     scenarios.extend(switches::on_arm(programs)?);
     Ok(scenarios)
 }

@@ -13,6 +13,7 @@ mod disk;
 mod figure;
 mod firmware;
 mod firmware_pc;
+mod gicv2;
 mod guests;
 mod host_tests;
 mod ipi;

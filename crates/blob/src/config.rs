@@ -84,6 +84,8 @@ pub struct Vm<'a> {
     pub served: Vec<Served, MAX_SERVED>,
     /// How many devices it serves: see [`crate::Vms::served_by`].
     pub serves: u8,
+    /// The interrupt controller of an Arm guest, which must be the machine's.
+    pub gic: Gic,
 }
 
 impl Vm<'_> {
@@ -121,6 +123,29 @@ pub fn cpus_of(cpus: &CpuSet, pinned: bool, vcpu: usize, present: &CpuSet) -> Cp
         return cpus;
     }
     cpus.iter().nth(vcpu % count).into_iter().collect()
+}
+
+/// The architecture of an Arm machine's interrupt controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gic {
+    /// GICv2, with at most [`MAX_GICV2_VCPUS`] vCPUs.
+    V2,
+    /// GICv3.
+    #[default]
+    V3,
+}
+
+/// Most vCPUs of a virtual machine with a GICv2.
+pub const MAX_GICV2_VCPUS: u16 = 8;
+
+impl Gic {
+    /// The number of the architecture.
+    pub const fn version(self) -> u8 {
+        match self {
+            Gic::V2 => 2,
+            Gic::V3 => 3,
+        }
+    }
 }
 
 /// A virtual machine's share of CPU time.

@@ -27,6 +27,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         functions: heapless::Vec::new(),
         served: heapless::Vec::new(),
         serves: 0,
+        gic: Gic::default(),
     }
 }
 

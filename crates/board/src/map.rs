@@ -34,6 +34,13 @@ pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
 pub const GICD_SIZE: u64 = 0x1_0000;
 
+/// Size of a GICv2's distributor.
+pub const GICV2_GICD_SIZE: u64 = 0x1000;
+/// A GICv2's CPU interface.
+pub const GICC_BASE: u64 = 0x0801_0000;
+/// Size of that: two pages, of which the second has GICC_DIR.
+pub const GICC_SIZE: u64 = 0x2000;
+
 /// The frame through which messages become interrupts, as GICv2m's: in VMs that have PCI functions or served devices.
 pub const MSI_FRAME_BASE: u64 = 0x0802_0000;
 /// Size of that frame.
@@ -134,6 +141,7 @@ mod tests {
             (STOLEN_TIME_BASE, STOLEN_TIME_SIZE),
             (EVENTS_BASE, EVENTS_SIZE),
             (GICD_BASE, GICD_SIZE),
+            (GICC_BASE, GICC_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),

@@ -42,6 +42,7 @@ pub fn vm(name: &'static str, mode: Mode) -> Vm<'static> {
         functions: heapless::Vec::new(),
         served: heapless::Vec::new(),
         serves: 0,
+        gic: stile_blob::Gic::default(),
     }
 }
 

@@ -6,6 +6,8 @@
 pub const RAM: u64 = 0x4000_0000;
 /// GICv3 distributor, 64 KiB.
 pub const GICD: u64 = 0x0800_0000;
+/// GICv2 CPU interface, 8 KiB.
+pub const GICC: u64 = 0x0801_0000;
 /// GICv3 redistributors, 128 KiB per CPU, contiguous.
 pub const GICR: u64 = 0x080A_0000;
 /// Distance between two CPUs' redistributors in bytes.

@@ -2,7 +2,7 @@
 
 use crate::board::{GICD, GICR, GICR_STRIDE};
 use crate::uart::Reg32;
-use crate::{icc, instruction, irq, smp};
+use crate::{gicc, icc, instruction, irq, machine, smp};
 
 /// A set of registers with one bit per interrupt. The value is the offset of the first.
 #[derive(Clone, Copy)]
@@ -56,9 +56,9 @@ pub fn redistributor(cpu: usize) -> u64 {
 }
 
 /// The frame with an interrupt's registers: the SGI_base frame of this CPU's redistributor, or the
-/// distributor.
+/// distributor. A GICv2's has this CPU's SGIs and PPIs.
 fn frame(cpu: usize, intid: u32) -> u64 {
-    if intid < 32 { redistributor(cpu) + 0x1_0000 } else { GICD }
+    if intid < 32 && !machine::is_gicv2() { redistributor(cpu) + 0x1_0000 } else { GICD }
 }
 
 /// The exclusive end of SPIs.
@@ -101,6 +101,9 @@ pub fn clear_on(cpu: usize, bits: Bits, intid: u32) {
 /// Waits for the effect of a write (RWP).
 fn settle(intid: u32) {
     instruction!("dsb sy");
+    if machine::is_gicv2() {
+        return;
+    }
     if intid < 32 { while gicr(smp::this(), 0).read() & 1 << 3 != 0 {} } else { while GICD_CTLR.read() & CTLR_RWP != 0 {} }
 }
 
@@ -139,9 +142,43 @@ pub fn set_edge(intid: u32, edge: bool) {
 
 /// Routes an SPI to one CPU.
 pub fn route(intid: u32, cpu: usize) {
+    if machine::is_gicv2() {
+        return set_targets(intid, 1 << cpu);
+    }
     let address = GICD + 0x6000 + 8 * u64::from(intid);
     // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("str {}, [{}]", in(reg) cpu as u64, in(reg) address, options(nostack)) };
+}
+
+/// Writes the target list of a GICv2's SPI, a byte.
+pub fn set_targets(intid: u32, cpus: u8) {
+    let address = GICD + 0x800 + u64::from(intid);
+    // SAFETY: device memory, without Rust objects.
+    unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) u32::from(cpus), in(reg) address, options(nostack)) };
+}
+
+/// Reads the target list of a GICv2's interrupt, a byte.
+pub fn targets(intid: u32) -> u8 {
+    let address = GICD + 0x800 + u64::from(intid);
+    let value: u32;
+    // SAFETY: device memory, without Rust objects.
+    unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
+    value as u8
+}
+
+/// GICD_CTLR with no group enabled.
+pub fn control_off() -> u32 {
+    if machine::is_gicv2() { 0 } else { CTLR_ARE | CTLR_DS }
+}
+
+/// GICD_CTLR with the group of the tests enabled: group 1, or a GICv2's group 0.
+pub fn control_on() -> u32 {
+    if machine::is_gicv2() { 1 } else { CTLR_ARE | CTLR_DS | CTLR_GROUP1 }
+}
+
+/// IGROUPR with all interrupts in that group.
+fn all_in_group() -> u32 {
+    if machine::is_gicv2() { 0 } else { !0 }
 }
 
 /// Reads an SPI's route.
@@ -165,15 +202,17 @@ pub fn spare_spis() -> core::ops::Range<u32> {
 /// Resets the distributor to a known state: all SPIs disabled, inactive, edge-triggered, group 1, routed to
 /// this CPU.
 pub fn reset_distributor() {
-    GICD_CTLR.write(CTLR_ARE | CTLR_DS);
+    GICD_CTLR.write(control_off());
     settle(32);
     let limit = u64::from(limit());
     for word in 1..limit / 32 {
         gicd(Bits::Enable as u64 + 0x80 + 4 * word).write(!0);
         gicd(Bits::Pending as u64 + 0x80 + 4 * word).write(!0);
         gicd(Bits::Active as u64 + 0x80 + 4 * word).write(!0);
-        gicd(Bits::Group as u64 + 4 * word).write(!0);
-        gicd(NMI + 4 * word).write(0);
+        gicd(Bits::Group as u64 + 4 * word).write(all_in_group());
+        if !machine::is_gicv2() {
+            gicd(NMI + 4 * word).write(0);
+        }
     }
     settle(32);
     for word in 8..limit / 4 {
@@ -183,7 +222,7 @@ pub fn reset_distributor() {
         set_edge(intid, true);
         route(intid, smp::this());
     }
-    GICD_CTLR.write(CTLR_ARE | CTLR_DS | CTLR_GROUP1);
+    GICD_CTLR.write(control_on());
     settle(32);
 }
 
@@ -197,18 +236,23 @@ pub fn reset_cpu() {
     icc::set_ctlr(0);
     icc::set_group1(false);
     icc::set_group0(false);
-    let waker = gicr(cpu, 0x14);
-    waker.write(0);
-    // Another CPU may write it, too.
-    while waker.read() & 1 << 2 != 0 {
+    if !machine::is_gicv2() {
+        let waker = gicr(cpu, 0x14);
         waker.write(0);
+        // Another CPU may write it, too.
+        while waker.read() & 1 << 2 != 0 {
+            waker.write(0);
+        }
     }
-    let frame = gicr(cpu, 0x1_0000).0;
+    let frame = frame(cpu, 0);
     Reg32(frame + Bits::Enable as u64 + 0x80).write(!0);
     Reg32(frame + Bits::Pending as u64 + 0x80).write(!0);
+    clear_pending_sgis();
     Reg32(frame + Bits::Active as u64 + 0x80).write(!0);
-    Reg32(frame + Bits::Group as u64).write(!0);
-    Reg32(frame + NMI).write(0);
+    Reg32(frame + Bits::Group as u64).write(all_in_group());
+    if !machine::is_gicv2() {
+        Reg32(frame + NMI).write(0);
+    }
     for word in 0..8 {
         Reg32(frame + 0x400 + 4 * word).write(u32::from_ne_bytes([PRIORITY; 4]));
     }
@@ -220,8 +264,29 @@ pub fn reset_cpu() {
     irq::clear();
 }
 
+/// Makes an SGI or PPI of this CPU pending by register.
+pub fn pend_private(intid: u32) {
+    if machine::is_gicv2() && intid < 16 {
+        gicd(0xF20 + u64::from(intid / 4 * 4)).write(1 << (intid % 4 * 8));
+    } else {
+        set(Bits::Pending, intid);
+    }
+}
+
+/// A GICv2 has other registers for that.
+fn clear_pending_sgis() {
+    if machine::is_gicv2() {
+        for word in 0..4 {
+            gicd(0xF10 + 4 * word).write(!0);
+        }
+    }
+}
+
 /// Drops the running priority of interrupts left acknowledged by a test.
 fn clear_active_priorities() {
+    if machine::is_gicv2() {
+        return gicc::clear_active_priorities();
+    }
     // ICC_AP1R0_EL1; the others exist only with more priority bits.
     crate::msr!("S3_0_C12_C9_0", 0);
 }

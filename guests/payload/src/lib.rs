@@ -12,6 +12,7 @@ pub mod encode;
 pub mod entry;
 pub mod exception;
 pub mod gic;
+pub mod gicc;
 pub mod harness;
 pub mod icc;
 pub mod irq;

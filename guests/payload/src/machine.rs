@@ -16,6 +16,7 @@ static TREE: AtomicUsize = AtomicUsize::new(0);
 static CPUS: AtomicUsize = AtomicUsize::new(1);
 static RAM_SIZE: AtomicU64 = AtomicU64::new(0x20_0000);
 static STILE: AtomicBool = AtomicBool::new(false);
+static GICV2: AtomicBool = AtomicBool::new(false);
 
 /// Locates the device tree. `address` is the entry value; if a loader of ELF files passes none, the tree is
 /// expected at the start of RAM.
@@ -35,6 +36,9 @@ pub(crate) fn init(address: u64) {
         RAM_SIZE.store(size, Ordering::Release);
     }
     STILE.store(has("stile"), Ordering::Release);
+    let gic = tree.find_node("/intc@8000000");
+    let has_name = |name: &str| gic.is_some_and(|gic| gic.compatible().is_some_and(|mut names| names.any(|other| other == name)));
+    GICV2.store(has_name("arm,cortex-a15-gic") || has_name("arm,gic-400"), Ordering::Release);
 }
 
 fn in_ram(address: u64) -> bool {
@@ -98,6 +102,11 @@ pub fn at_el2() -> bool {
 /// Whether a word is among the boot arguments.
 pub fn has(word: &str) -> bool {
     arguments().any(|argument| argument == word)
+}
+
+/// Whether the interrupt controller is a GICv2.
+pub fn is_gicv2() -> bool {
+    GICV2.load(Ordering::Acquire)
 }
 
 /// Whether this is a VM of Stile, according to the boot argument `stile`. Tests of features that Stile hides,

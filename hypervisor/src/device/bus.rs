@@ -77,6 +77,8 @@ pub struct Optional {
     pub flash: bool,
     /// Virtio devices that other VMs serve.
     pub served: bool,
+    /// A GICv2 instead of a GICv3.
+    pub gicv2: bool,
     /// Registers for serving devices to other VMs.
     pub serves: bool,
 }

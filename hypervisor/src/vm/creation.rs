@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use stile_blob::{Files, Share, Techniques};
+use stile_blob::{Files, Gic, Share, Techniques};
 use stile_board::MAX_VCPUS;
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
@@ -141,8 +141,13 @@ fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, 
     let arch = arch::Vm::new(number, config, pieces, tables, techniques, arena)?;
     let has_functions = !config.functions.is_empty();
     let ram = Ram::new(pieces.clone(), *files, config.loads.clone(), arena)?;
-    let optional =
-        Optional { pci: has_functions, flash: config.firmware != 0, served: !config.served.is_empty(), serves: config.serves != 0 };
+    let optional = Optional {
+        pci: has_functions,
+        flash: config.firmware != 0,
+        served: !config.served.is_empty(),
+        gicv2: config.gic == Gic::V2,
+        serves: config.serves != 0,
+    };
     let devices = Devices::new(number, usize::from(config.vcpus), optional)?;
     let place = ptr::from_mut(place.write(Vm {
         number,

@@ -51,6 +51,7 @@ fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
         flash: false,
         served: 0,
         serves: 0,
+        gic: stile_blob::Gic::V3,
         domains: Vec::new(),
     })?;
     let (tree, initrd) = (file(&tree)?, file(&job.system.initrd)?);

@@ -21,6 +21,7 @@ fn description(vcpus: u16) -> Description<'static> {
         flash: false,
         served: 0,
         serves: 0,
+        gic: stile_blob::Gic::V3,
         domains: Vec::new(),
     }
 }
@@ -138,4 +139,14 @@ fn a_vm_with_an_el2_uses_smc_and_has_el2s_interrupts() {
     assert_eq!(method, Some("smc"));
     assert_eq!(cells("/timer", "interrupts"), 5 * 3);
     assert_eq!(cells("/intc@8000000", "interrupts"), 3);
+}
+
+#[test]
+fn a_gicv2_has_a_distributor_and_a_cpu_interface() {
+    let bytes = build(&Description { gic: stile_blob::Gic::V2, ..description(4) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("valid");
+    let gic = tree.find_node("/intc@8000000").expect("an interrupt controller");
+    assert_eq!(gic.compatible().expect("names").next(), Some("arm,cortex-a15-gic"));
+    let regions: Vec<_> = gic.reg().expect("valid").expect("regions").map(|region| (region.address(), region.size())).collect();
+    assert_eq!(regions, [(Ok(0x0800_0000_u64), Ok(0x1000_u64)), (Ok(0x0801_0000), Ok(0x2000))]);
 }

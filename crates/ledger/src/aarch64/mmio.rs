@@ -99,6 +99,8 @@ named_rows! {
     MMIO_SERVER = "served device",
     /// A completion that the VM signals to a client.
     MMIO_SERVER_COMPLETION = "completion for a client",
+    /// The second page of a GICv2's CPU interface: GICC_DIR.
+    MMIO_CPU_INTERFACE = "GICC_DIR",
 }
 
 /// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register

@@ -4,11 +4,11 @@ use stile_firmware::device_tree;
 use stile_speculation::aarch64::has_speculative_at;
 
 use crate::arch::aarch64::exit::vectors;
-use crate::arch::aarch64::host::board::{self, Board};
+use crate::arch::aarch64::host::board::{self, Board, Gic};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{bulk, features, firmware, gic, mmu, speculation, timer, uart, wait_for_interrupt};
+use crate::arch::aarch64::host::{bulk, features, firmware, gic, gicv2, mmu, speculation, timer, uart, wait_for_interrupt};
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vcpu::{debug, registers, serror, traps};
 use crate::arch::aarch64::vm::second_stage;
@@ -35,6 +35,10 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
     let blob = address_space::blob(&board.ram, &image);
+    if let Some(Gic::V2(_)) = board.gic {
+        // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
+        unsafe { gicv2::adopt() };
+    }
     mmu::setup(&board, &image, &blob);
     if let Some(device) = &board.uart {
         uart::setup(Mmio::new(address_space::device(device.registers.clone())));
@@ -79,7 +83,7 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
         wall_clock::set(time);
     }
     interrupts::setup(board)?;
-    gic::setup_distributor(board.gicd.as_ref().ok_or("the device tree has no GICv3 (QEMU: -M virt,gic-version=3)")?);
+    gic::setup_distributor(board.gic.as_ref().ok_or(board.gic_obstacle)?);
     setup_cpu(board, cpu)?;
     interface::setup(board);
     second_stage::setup()?;

@@ -79,3 +79,11 @@ pub fn deafen() -> Outcome {
         Ok(())
     })
 }
+
+/// Skips a test of what a GICv2 does not have.
+pub fn gicv3() -> Outcome {
+    if machine::is_gicv2() {
+        skip!("the machine has a GICv2");
+    }
+    Ok(())
+}

@@ -28,13 +28,13 @@ fn group_off_at_cpu() -> Outcome {
 }
 
 fn group_off_at_distributor() -> Outcome {
-    GICD_CTLR.write(gic::CTLR_ARE | gic::CTLR_DS);
+    GICD_CTLR.write(gic::control_off());
     pend();
     gic::set(Bits::Enable, 2);
     icc::sgi(2, 1 << smp::this());
     expect::nothing()?;
     check!(gic::get(Bits::Pending, spi()), "the SPI is not pending");
-    GICD_CTLR.write(gic::CTLR_ARE | gic::CTLR_DS | gic::CTLR_GROUP1);
+    GICD_CTLR.write(gic::control_on());
     gic::set_priority(2, 0x20);
     wait::until(|| {
         irq::take();
@@ -48,14 +48,15 @@ fn group_off_while_pending() -> Outcome {
     pend();
     wait::until(irq::is_pending);
     check!(irq::is_pending(), "ISR_EL1.I is 0 with an interrupt pending");
-    GICD_CTLR.write(gic::CTLR_ARE | gic::CTLR_DS);
+    GICD_CTLR.write(gic::control_off());
     expect::nothing()?;
-    GICD_CTLR.write(gic::CTLR_ARE | gic::CTLR_DS | gic::CTLR_GROUP1);
+    GICD_CTLR.write(gic::control_on());
     expect::all(&[spi()])
 }
 
 /// Puts the SPI in group 0, or skips the test if group 0 doesn't exist.
 fn use_group_0() -> Outcome {
+    expect::gicv3()?;
     gic::set_group1(spi(), false);
     if gic::get(Bits::Group, spi()) {
         skip!("IGROUPR can't be written");

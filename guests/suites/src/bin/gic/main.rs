@@ -1,9 +1,10 @@
-//! GICv3 conformance, for a guest with a single security state.
+//! GICv3 and GICv2 conformance, for a guest with a single security state.
 #![no_std]
 #![no_main]
 
 mod active;
 mod expect;
+mod gicv2;
 mod group;
 mod many;
 mod priority;
@@ -21,6 +22,7 @@ payload::program!(main);
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("gic", entry);
     harness.run(gic::reset, registers::TESTS);
+    harness.run(gic::reset, gicv2::TESTS);
     harness.run(gic::reset, sgi::TESTS);
     harness.run(gic::reset, spi::TESTS);
     harness.run(gic::reset, priority::TESTS);

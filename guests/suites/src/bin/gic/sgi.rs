@@ -137,6 +137,7 @@ fn sgi_all_but_self() -> Outcome {
 }
 
 fn sgi_to_nobody() -> Outcome {
+    expect::gicv3()?;
     smp::start_all()?;
     listen_for_sgis()?;
     // Another Aff1, Aff2, Aff3: no such CPU exists.
@@ -149,6 +150,7 @@ fn sgi_to_nobody() -> Outcome {
 }
 
 fn sgi_by_pending_register() -> Outcome {
+    expect::gicv3()?;
     listen_for_sgis()?;
     for cpu in 0..machine::cpus() {
         gic::set_on(cpu, Bits::Pending, 12);
@@ -182,6 +184,7 @@ fn sgi_from_all_to_one() -> Outcome {
 
 /// ICC_SGI1R_EL1 is written from each general register, to this CPU and to another one; the others hold other values.
 fn sgi_from_every_register() -> Outcome {
+    expect::gicv3()?;
     /// ICC_SGI1R_EL1.
     const SGI1R: Sysreg = Sysreg::new(3, 0, 12, 11, 5);
     smp::need(2)?;

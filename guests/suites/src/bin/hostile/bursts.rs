@@ -1,7 +1,7 @@
 //! Operations for a soak, hundreds at a time: code that is written once and executed with new operands each time. The other
 //! operations of a soak write their instructions for each attempt, which takes an emulator longer than all else.
 
-use payload::board::{GICD, GICR, GICR_STRIDE, RTC};
+use payload::board::{GICC, GICD, GICR, GICR_STRIDE, RTC};
 use payload::encode::{NOP, SMC, hvc, load, store};
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
@@ -65,13 +65,15 @@ pub fn accesses(random: &mut Random) -> u64 {
 /// An aligned address of a device other than the UART, whose output others see.
 fn place(random: &mut Random, size: u32, is_store: bool) -> u64 {
     loop {
-        let (base, length) = random.pick(&[
+        let of_gicv3 = [
             (GICD, 0x1000),
             (GICD + 0x6000, 0x2000),
             (GICR, GICR_STRIDE * machine::cpus() as u64),
             (GICR + GICR_STRIDE / 2, 0x1000),
             (RTC, 0x1000),
-        ]);
+        ];
+        let of_gicv2 = [(GICD, 0x1000), (GICD + 0xF00, 0x100), (GICC, 0x1000), (GICC + 0x1000, 0x1000), (RTC, 0x1000)];
+        let (base, length) = random.pick(if machine::is_gicv2() { &of_gicv2 } else { &of_gicv3 });
         let address = (base + random.below(length)) & !((1 << size) - 1);
         if !is_store || !devices::spares(address, size) {
             return address;

@@ -1,6 +1,6 @@
 //! The devices' registers, each at any offset, by any size, with any value.
 
-use payload::board::{GICD, GICR, GICR_STRIDE, RTC, UART};
+use payload::board::{GICC, GICD, GICR, GICR_STRIDE, RTC, UART};
 use payload::encode::{UNDECODABLE, load, store};
 use payload::prelude::*;
 use payload::random::Random;
@@ -34,7 +34,9 @@ pub fn run() -> Outcome {
 /// One access. One to the UART is made with exclusive access to the console, and restores the UART.
 pub fn once(random: &mut Random) -> u64 {
     let redistributors = GICR_STRIDE * machine::cpus() as u64;
-    let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), (GICR, redistributors), (UART, 0x1000), (RTC, 0x1000)]);
+    // What the machine does not have is unmapped.
+    let gic = if machine::is_gicv2() { (GICC, 0x2000) } else { (GICR, redistributors) };
+    let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), gic, (UART, 0x1000), (RTC, 0x1000)]);
     let offset = match random.below(4) {
         0 => random.below(0x100),
         1 => length - 0x30 + random.below(0x30),

@@ -12,7 +12,7 @@ pub const TESTS: &[Test] = tests![loads_from_nowhere, stores_to_nowhere, fetch_f
 /// Addresses unassigned on Stile's board and on QEMU's.
 const NOWHERE: [u64; 4] = [0x0B00_0000, 0x0B12_3458, 1 << 37, (1 << 37) + 0xFF_FFF8];
 /// Addresses assigned on QEMU's board, but not on Stile's.
-const NOWHERE_ON_STILE: [u64; 8] = [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_0000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
+const NOWHERE_ON_STILE: [u64; 8] = [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_2000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
 
 /// Returns unmapped physical addresses, the first one above RAM among them.
 fn nowhere() -> impl Iterator<Item = u64> {

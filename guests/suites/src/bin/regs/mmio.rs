@@ -101,7 +101,9 @@ fn load_sizes() -> Outcome {
     check_eq!(loaded(|t, n| load(0, t, n), address + 3)?, 0xD0, "LDRB at offset 3");
     check_eq!(loaded(|t, n| load(2, t, n), address)?, 0xD0C0_B0A0, "LDR of a word");
     gic::route(gic::spare_spis().start, 0);
-    check_eq!(loaded(|t, n| load(3, t, n), router())?, 0, "LDR of a doubleword");
+    if !machine::is_gicv2() {
+        check_eq!(loaded(|t, n| load(3, t, n), router())?, 0, "LDR of a doubleword");
+    }
     check_eq!(loaded(|t, n| load(0, t, n), pl011::PERIPH_ID)?, 0x11, "LDRB of UARTPeriphID0");
     check_eq!(loaded(|t, n| load(1, t, n), pl011::PERIPH_ID)?, 0x11, "LDRH of UARTPeriphID0");
     Ok(())

@@ -51,6 +51,9 @@ fn write_from_each() -> Outcome {
 
 /// ICC_SGI1R_EL1, which a hypervisor traps: the interrupt must be the one that the register asks for.
 fn sgi_from_each() -> Outcome {
+    if machine::is_gicv2() {
+        skip!("the machine has a GICv2");
+    }
     for t in 0..31_u32 {
         let intid = t % 16;
         let mut registers = probe::pattern(u64::from(t));

@@ -7,6 +7,7 @@ use stile_ledger::aarch64 as rows;
 
 use super::flash::FlashWindow;
 use super::gic::{DistributorFrame, RedistributorFrames};
+use super::gicv2::{self, DeactivationFrame};
 use super::pci::{HostBridge, MsiFrame};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::served::{ServerPages, Transports};
@@ -16,6 +17,10 @@ devices! {
     vm:
     /// GICv3 distributor.
     Distributor => &DistributorFrame,
+    /// GICv2 distributor.
+    DistributorV2 => &gicv2::DistributorFrame,
+    /// Second page of a GICv2's CPU interface.
+    Deactivation => &DeactivationFrame,
     /// Redistributors of the first vCPUs, or of all.
     Redistributors => &RedistributorFrames { first: 0 },
     /// Redistributors for which there is no room among the first.
@@ -41,7 +46,8 @@ impl Device {
     pub fn row(self, offset: u64, write: bool) -> RowId {
         let offset = offset as u32;
         match self {
-            Device::Distributor => rows::gicd(offset, write),
+            Device::Distributor | Device::DistributorV2 => rows::gicd(offset, write),
+            Device::Deactivation => rows::MMIO_CPU_INTERFACE,
             Device::Redistributors | Device::HighRedistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
             Device::Uart => rows::pl011(offset, write),
             Device::Clock => rows::pl031(offset, write),
@@ -67,11 +73,20 @@ impl Device {
 pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
     let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
     let always = [
-        region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor),
         region(map::PL011_BASE, map::PL011_SIZE, Widths::ALL, Device::Uart),
         region(map::PL031_BASE, map::PL031_SIZE, Widths::ALL, Device::Clock),
     ];
     let devices = [Device::Redistributors, Device::HighRedistributors];
+    let (distributor, deactivation) = match optional.gicv2 {
+        false => (region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor), None),
+        true => (
+            region(map::GICD_BASE, map::GICV2_GICD_SIZE, Widths::ALL, Device::DistributorV2),
+            // The first page is GICV's.
+            Some(region(map::GICC_BASE + 0x1000, 0x1000, Widths::ALL, Device::Deactivation)),
+        ),
+    };
+    let gic = [distributor].into_iter().chain(deactivation);
+    let vcpus = if optional.gicv2 { 0 } else { vcpus };
     let redistributors = redistributors(vcpus).into_iter().zip(devices).filter(|((_, vcpus), _)| !vcpus.is_empty());
     let redistributors =
         redistributors.map(move |((base, vcpus), device)| region(base, map::GICR_STRIDE * vcpus.len() as u64, Widths::ALL, device));
@@ -83,7 +98,7 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     let pages = region(map::SERVER_BASE, map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
     let served = optional.served.then_some(transports).or(optional.serves.then_some(pages));
     let functions = optional.pci.then_some(bridge).into_iter().chain((optional.pci || optional.served).then_some(frame));
-    always.into_iter().chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
+    always.into_iter().chain(gic).chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
 }
 
 /// Arm has no I/O ports.

@@ -3,7 +3,7 @@
 use stile_board::{VCPU_WORDS, map};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, HotRegister};
-use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
+use stile_vgic::{Delivery, Distributor, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
@@ -123,6 +123,19 @@ fn settle_some(vm: &Vm, unsettled: Kick) {
     deliver(vm, some.fold(Kick::NONE, |kick, index| kick | Kick::one(index)));
 }
 
+/// Waits until all vCPUs have observed a write of the distributor's registers: a GICv2 has no RWP for which a guest could.
+#[cold]
+pub fn settle(cpu: &Cpu) {
+    let vm = cpu.vcpu().vm();
+    wait_for(cpu.vcpu(), cpu.index, || {
+        let unsettled = vm.arch.distributor.lock().unsettled();
+        if !unsettled.is_empty() {
+            settle_some(vm, unsettled);
+        }
+        unsettled.is_empty()
+    });
+}
+
 /// GICD's frame on the memory bus.
 pub struct DistributorFrame;
 
@@ -132,44 +145,60 @@ impl Device for DistributorFrame {
     }
 
     fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
-        let vm = cpu.vcpu().vm();
         let (offset, size) = (offset as u32, size(bytes));
-        let mut distributor = vm.arch.distributor.lock();
-        let read = distributor.read(offset, size);
-        let unsettled = if offset == GICD_CTLR { distributor.unsettled() } else { Kick::NONE };
-        drop(distributor);
-        if !unsettled.is_empty() {
-            settle_some(vm, unsettled);
-        }
-        match read {
-            Read::Value(value) => Some(value),
-            Read::Stale(holders) => {
-                direct::leave_for_handler(cpu);
-                deliver(vm, holders);
-                let is_known = wait_for(cpu.vcpu(), cpu.index, || {
-                    let left = vm.arch.distributor.lock().unpublished().and(holders);
-                    // A vCPU that was put since the request publishes its state from memory.
-                    let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
-                    // One at a time, as interrupts of this CPU end the wait.
-                    if let Some(index) = left.into_iter().find(put) {
-                        deliver(vm, Kick::one(index));
-                    }
-                    left.is_empty()
-                });
-                is_known.then(|| vm.arch.distributor.lock().read_published(offset, size))
+        if offset == GICD_CTLR {
+            let vm = cpu.vcpu().vm();
+            let unsettled = vm.arch.distributor.lock().unsettled();
+            if !unsettled.is_empty() {
+                settle_some(vm, unsettled);
             }
         }
+        read_distributor(cpu, |distributor| distributor.read(offset, size), |distributor| distributor.read_published(offset, size))
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
-        let vm = cpu.vcpu().vm();
-        let mut distributor = vm.arch.distributor.lock();
-        let kick = distributor.write(offset as u32, size(bytes), value);
-        vm.arch.read_shadow.update(&distributor, offset as u32);
-        drop(distributor);
-        deliver(vm, kick);
+        write_distributor(cpu, offset as u32, |distributor| distributor.write(offset as u32, size(bytes), value));
         None
     }
+}
+
+/// Reads a register of the distributor by `read`, and by `published` once the vCPUs that hold a part of it have published
+/// that. Returns `None` as [`Device::try_read`].
+pub fn read_distributor(
+    cpu: &mut Cpu,
+    read: impl FnOnce(&mut Distributor) -> Read,
+    published: impl FnOnce(&Distributor) -> u64,
+) -> Option<u64> {
+    let vm = cpu.vcpu().vm();
+    // The guard is dropped before the match.
+    let read = read(&mut vm.arch.distributor.lock());
+    let holders = match read {
+        Read::Value(value) => return Some(value),
+        Read::Stale(holders) => holders,
+    };
+    direct::leave_for_handler(cpu);
+    deliver(vm, holders);
+    let is_known = wait_for(cpu.vcpu(), cpu.index, || {
+        let left = vm.arch.distributor.lock().unpublished().and(holders);
+        // A vCPU that was put since the request publishes its state from memory.
+        let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
+        // One at a time, as interrupts of this CPU end the wait.
+        if let Some(index) = left.into_iter().find(put) {
+            deliver(vm, Kick::one(index));
+        }
+        left.is_empty()
+    });
+    is_known.then(|| published(&vm.arch.distributor.lock()))
+}
+
+/// Writes the register of the distributor at an offset by `write`.
+pub fn write_distributor(cpu: &Cpu, offset: u32, write: impl FnOnce(&mut Distributor) -> Kick) {
+    let vm = cpu.vcpu().vm();
+    let mut distributor = vm.arch.distributor.lock();
+    let kick = write(&mut distributor);
+    vm.arch.read_shadow.update(&distributor, offset);
+    drop(distributor);
+    deliver(vm, kick);
 }
 
 fn size(bytes: u64) -> Size {

@@ -3,4 +3,5 @@
 pub mod devices;
 pub mod flash;
 pub mod gic;
+pub mod gicv2;
 pub mod pci;

@@ -10,6 +10,7 @@ use stile_blob::Ablation;
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::gicv2::{read_gic, write_gic};
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::interface::{self, Interface, Lists};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE};
@@ -114,7 +115,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     let count = interface::shape().list_registers;
     let mut lists: Lists = [const { MaybeUninit::uninit() }; 16];
     interface::take_lists(&mut lists, count);
-    let mut others = (read_sysreg!(ICH_HCR_EL2), interface.read_state());
+    let mut others = (read_gic!(ICH_HCR_EL2), interface.read_state());
     interface.disable();
     isb();
     between(&mut lists);
@@ -123,7 +124,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     interface.write_state(vmcr, &ap0r, &ap1r);
     // SAFETY: `take_lists` filled the first `count` list registers' values above.
     unsafe { interface::restore_lists(&lists, count) };
-    write_sysreg!(ICH_HCR_EL2, control);
+    write_gic!(ICH_HCR_EL2, control);
 }
 
 /// Disables guest traps and the second stage in HCR_EL2, CPTR_EL2 and MDCR_EL2, as for a host at EL1, and restores

@@ -7,9 +7,9 @@ use stile_vgic::Requests;
 
 use crate::arch::aarch64::assigned::{faults, interrupts as messages};
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::its::FIRST_LPI;
-use crate::arch::aarch64::interrupts::{self, delivery, trusted};
+use crate::arch::aarch64::host::{gic, gicv2};
+use crate::arch::aarch64::interrupts::{self, delivery, interface, trusted};
 use crate::cpu::{self, Leave, Outcome};
 
 /// Handles a physical IRQ that was taken from a guest.
@@ -122,7 +122,9 @@ pub(super) fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
         (rows::IRQ_SLICE, true)
     } else if intid == interrupts::maintenance() {
         // A maintenance interrupt: the engine inspects all list registers.
-        if let Some(vcpu) = cpu.vcpu {
+        if let Some(vcpu) = cpu.vcpu
+            && (!gicv2::is_present() || interface::end_linked())
+        {
             delivery::maintain(vcpu, cpu.index);
         }
         (rows::IRQ_MAINTENANCE, false)

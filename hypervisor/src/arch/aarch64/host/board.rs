@@ -11,8 +11,11 @@ use crate::address_space::Span;
 use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
+use stile_firmware::gicv2::Gicv2;
 use stile_firmware::nodes::{affinity, bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
 use stile_firmware::numa::Numa;
+
+const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
 
 static BOARD: Once<Board> = Once::new();
 
@@ -45,6 +48,19 @@ pub struct Device {
     pub intid: Option<u32>,
 }
 
+/// An interrupt controller.
+pub enum Gic {
+    /// GICv3.
+    V3 {
+        /// Distributor.
+        gicd: Span,
+        /// Redistributors.
+        gicr: Vec<Span, 8>,
+    },
+    /// GICv2.
+    V2(Gicv2),
+}
+
 /// Description of the board.
 pub struct Board {
     /// Name, for the log.
@@ -69,10 +85,10 @@ pub struct Board {
     pub frame_buffer: Option<FrameBuffer>,
     /// Unix time at boot, if the device tree was generated from ACPI tables (crate `firmware`, `described`).
     pub time: Option<u64>,
-    /// GICv3 distributor.
-    pub gicd: Option<Span>,
-    /// GICv3 redistributors.
-    pub gicr: Vec<Span, 8>,
+    /// The interrupt controller.
+    pub gic: Option<Gic>,
+    /// Why there is none, if there is none.
+    pub gic_obstacle: &'static str,
     /// The GIC's ITS.
     pub its: Option<Span>,
     /// The PCI host bridge.
@@ -108,8 +124,8 @@ impl Board {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
                 _ => None,
             }),
-            gicd: None,
-            gicr: Vec::new(),
+            gic: None,
+            gic_obstacle: NO_GIC,
             its: find(tree, "arm,gic-v3-its").and_then(|its| spans::<1>(its).pop()),
             pci: find(tree, "pci-host-ecam-generic").and_then(HostBridge::new),
             // The first interrupt is the event queue's (binding `arm,smmu-v3`).
@@ -171,9 +187,14 @@ impl Board {
 
         if let Some(gic) = find(tree, "arm,gic-v3") {
             let mut registers = spans::<9>(gic).into_iter();
-            board.gicd = registers.next();
             let regions = cells(&gic, "#redistributor-regions").first().copied().unwrap_or(1) as usize;
-            board.gicr = registers.take(regions.min(8)).collect();
+            board.gic = registers.next().map(|gicd| Gic::V3 { gicd, gicr: registers.take(regions.min(8)).collect() });
+            board.maintenance = intid(&cells(&gic, "interrupts"));
+        } else if let Some(gic) = Gicv2::find(tree) {
+            match Gicv2::read(gic) {
+                Ok(registers) => board.gic = Some(Gic::V2(registers)),
+                Err(why) => board.gic_obstacle = why,
+            }
             board.maintenance = intid(&cells(&gic, "interrupts"));
         }
         if let Some(timer) = find(tree, "arm,armv8-timer") {

@@ -1,5 +1,6 @@
 //! Block of a physical CPU: SP_EL2 points to it, and the CPU's stack grows down from it.
 
+use core::cell::UnsafeCell;
 use core::mem::offset_of;
 
 use stile_ledger::Row;
@@ -46,12 +47,14 @@ struct Emergency {
 pub struct Local {
     /// CPU number.
     pub index: usize,
+    /// GICC_IAR of the last acknowledged interrupt, for `gicv2.S`, which alone accesses it.
+    pub acknowledged: UnsafeCell<u64>,
 }
 
 impl Local {
     /// Words of CPU `index`.
     pub const fn new(index: usize) -> Local {
-        Local { index }
+        Local { index, acknowledged: UnsafeCell::new(0) }
     }
 }
 

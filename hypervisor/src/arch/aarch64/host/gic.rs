@@ -1,12 +1,13 @@
 //! The physical GICv3: distributor, this CPU's redistributor, and the CPU interface at EL2. Arm GIC Architecture
-//! Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
+//! Specification (IHI 0069), chapters Programmers' model and The GIC system registers. [`gicv2`] has what differs with GICv2.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
 use stile_vgic::HostPriorities;
 
-use super::board::Board;
+use super::board::{Board, Gic};
+use super::gicv2::{self, read_gic, write_gic};
 use super::mmio::Mmio;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, Span};
@@ -67,7 +68,15 @@ static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX
 static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 /// Initializes the distributor: all SPIs in group 1, disabled, routed to the boot CPU.
-pub fn setup_distributor(gicd: &Span) {
+pub fn setup_distributor(gic: &Gic) {
+    let gicd = match gic {
+        Gic::V3 { gicd, .. } => setup_distributor_v3(gicd),
+        Gic::V2(gic) => gicv2::setup_distributor(gic, PRIORITY),
+    };
+    DISTRIBUTOR.set(gicd);
+}
+
+fn setup_distributor_v3(gicd: &Span) -> Mmio {
     let gicd = Mmio::new(address_space::device(gicd.clone()));
     gicd.write32(GICD_CTLR, 0);
     wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
@@ -83,7 +92,7 @@ pub fn setup_distributor(gicd: &Span) {
     gicd.write32(GICD_CTLR, GICD_CTLR_ON);
     wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
     TWO_STATES.store(gicd.read32(GICD_CTLR) & GICD_CTLR_DS == 0, Ordering::Relaxed);
-    DISTRIBUTOR.set(gicd);
+    gicd
 }
 
 pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
@@ -98,8 +107,17 @@ pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
 /// # Errors
 /// A description, if the redistributor or the system registers are missing.
 pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32) -> Result<(), &'static str> {
+    let mut enable = 1 << KICK;
+    for &ppi in ppis {
+        enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
+    }
+    OWN.store(enable, Ordering::Relaxed);
+    let Some(Gic::V3 { gicr, .. }) = &board.gic else {
+        setup_cpu_v2(cpu, enable, timer);
+        return Ok(());
+    };
     let affinity = mpidr >> 32 << 24 & 0xff00_0000 | mpidr & 0xff_ffff;
-    let gicr = board.gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
+    let gicr = gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
     KICKS[cpu].store(sgi1r(mpidr, KICK), Ordering::Relaxed);
 
@@ -117,13 +135,8 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     for word in 0..8 {
         gicr.write32(frame + GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
     }
-    let mut enable = 1 << KICK;
-    for &ppi in ppis {
-        enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
-    }
     set_priority(&gicr, frame, timer, OWN_PRIORITY);
     gicr.write32(frame + GICD_ISENABLER, enable);
-    OWN.store(enable, Ordering::Relaxed);
 
     // ICC_SRE_EL2: SRE, DFB, DIB, Enable.
     write_sysreg!(ICC_SRE_EL2, 0xf);
@@ -136,6 +149,22 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     let kept_by_interface = read_sysreg!(ICC_PMR_EL1) as u8;
     KEPT_PRIORITY.fetch_and(kept_by_redistributor & kept_by_interface, Ordering::Relaxed);
     Ok(())
+}
+
+/// [`setup_cpu`] on a machine with GICv2.
+fn setup_cpu_v2(cpu: usize, enable: u32, timer: u32) {
+    let gicd = DISTRIBUTOR.get();
+    // Its first registers are banked, and have the layout of a redistributor's second frame.
+    let gicr = Mmio::new(gicd.base() - GICR_SGI);
+    REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
+    let (kept, sgir) = gicv2::setup_private(gicd);
+    KICKS[cpu].store((sgir | KICK).into(), Ordering::Relaxed);
+    for word in 0..8 {
+        gicd.write32(GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
+    }
+    set_priority(gicd, 0, timer, OWN_PRIORITY);
+    gicv2::enable_private(gicd, enable);
+    KEPT_PRIORITY.fetch_and(kept & gicv2::open_interface(), Ordering::Relaxed);
 }
 
 /// Priorities of Stile's and guests' interrupts; `None` if there are too few to keep guests' below Stile's.
@@ -221,6 +250,10 @@ pub fn set_pending_spi(intid: u32) {
 }
 
 fn route_spi(gicd: &Mmio, n: usize, mpidr: u64) {
+    if gicv2::is_present() {
+        // Only the boot CPU enables one, for itself.
+        return gicv2::route_here(gicd, n);
+    }
     gicd.write64(GICD_IROUTER + n * 8, mpidr & 0xff_00ff_ffff);
 }
 
@@ -244,7 +277,7 @@ fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
 /// Sends an SGI to a CPU, under the conditions of [`kick`].
 #[inline(always)]
 pub fn send_sgi(cpu: usize, intid: u32) {
-    write_sysreg!(ICC_SGI1R_EL1, to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
+    write_gic!(ICC_SGI1R_EL1, to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
 }
 
 /// Replaces the INTID in an ICC_SGI1R_EL1 value.
@@ -265,13 +298,13 @@ pub fn complete_stores() {
 /// sent by the next exception return or [`isb`] at the latest.
 #[inline(always)]
 pub fn kick(cpu: usize) {
-    write_sysreg!(ICC_SGI1R_EL1, KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
+    write_gic!(ICC_SGI1R_EL1, KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
 }
 
 /// Acknowledges the highest-priority pending interrupt (ICC_IAR1_EL1).
 #[inline(always)]
 pub fn acknowledge() -> u32 {
-    read_sysreg!(ICC_IAR1_EL1) as u32 & 0xff_ffff
+    read_gic!(ICC_IAR1_EL1) as u32 & 0xff_ffff
 }
 
 /// Orders the acknowledgement of a kick before reads of the requests that it announced: a request added in between
@@ -291,13 +324,13 @@ pub const FIRST_SPECIAL: u32 = 1020;
 /// guest.
 #[inline(always)]
 pub fn drop_priority(intid: u32) {
-    write_sysreg!(ICC_EOIR1_EL1, u64::from(intid));
+    write_gic!(ICC_EOIR1_EL1, u64::from(intid));
 }
 
 /// Deactivates an interrupt (ICC_DIR_EL1).
 #[inline(always)]
 pub fn deactivate(intid: u32) {
-    write_sysreg!(ICC_DIR_EL1, u64::from(intid));
+    write_gic!(ICC_DIR_EL1, u64::from(intid));
 }
 
 /// Sets or clears the active state of a private interrupt of this CPU.

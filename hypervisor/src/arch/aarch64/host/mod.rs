@@ -7,6 +7,7 @@ pub mod features;
 pub mod firmware;
 mod general_registers;
 pub mod gic;
+pub mod gicv2;
 pub mod its;
 pub mod mmio;
 pub mod mmu;

@@ -9,6 +9,7 @@ use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcu
 use super::behind;
 use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::gicv2::{read_gic, write_gic};
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::nested::regime::at_virtual_el2;
 use crate::arch::aarch64::vcpu::traps;
@@ -48,7 +49,7 @@ static SHAPE: Once<Shape> = Once::new();
 
 /// Reads the implementation of the virtual CPU interface, on the boot CPU.
 pub fn setup(board: &Board) {
-    let vtr = read_sysreg!(ICH_VTR_EL2);
+    let vtr = read_gic!(ICH_VTR_EL2);
     let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
     SHAPE.set(Shape {
         list_registers,
@@ -99,17 +100,17 @@ impl<'vcpu> Interface<'vcpu> {
     /// Loads the registers that the engine does not handle: enables, priority mask, active priorities.
     pub fn load(&mut self, from: &CpuInterface) {
         // ICC_SRE_EL1: where its bits are writable, the previous vCPU may have cleared them.
-        write_sysreg!(ICC_SRE_EL1, 0x7);
+        write_gic!(ICC_SRE_EL1, 0x7);
         self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
-        write_sysreg!(ICH_HCR_EL2, self.kind.control);
+        write_gic!(ICH_HCR_EL2, self.kind.control);
     }
 
     /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
     pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
-        write_sysreg!(ICH_VMCR_EL2, vmcr);
+        write_gic!(ICH_VMCR_EL2, vmcr);
         let preemption_bits = shape().preemption_bits;
-        write_sysreg!(ICH_AP0R0_EL2, u64::from(ap0r[0]));
-        write_sysreg!(ICH_AP1R0_EL2, u64::from(ap1r[0]));
+        write_gic!(ICH_AP0R0_EL2, u64::from(ap0r[0]));
+        write_gic!(ICH_AP1R0_EL2, u64::from(ap1r[0]));
         if preemption_bits >= 6 {
             write_sysreg!(ICH_AP0R1_EL2, u64::from(ap0r[1]));
             write_sysreg!(ICH_AP1R1_EL2, u64::from(ap1r[1]));
@@ -132,7 +133,7 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn is_empty() -> bool {
         let all = shape().all;
         // ICH_HCR_EL2, ICH_ELRSR_EL2.
-        read_sysreg!(ICH_HCR_EL2) & !TC == ENABLE && read_sysreg!(ICH_ELRSR_EL2) & all == all
+        read_gic!(ICH_HCR_EL2) & !TC == ENABLE && read_gic!(ICH_ELRSR_EL2) & all == all
     }
 
     /// Disables maintenance causes that the engine has handled and that remain asserted (ICH_MISR_EL2), until the
@@ -140,9 +141,9 @@ impl<'vcpu> Interface<'vcpu> {
     /// the guest for any implementation of the request, since the cause can't change while the vCPU does not run. No
     /// list register is left with a maintenance request of its own.
     pub fn withdraw_asserted(&mut self) {
-        let asserted = read_sysreg!(ICH_MISR_EL2) & MAINTENANCE_ENABLES;
+        let asserted = read_gic!(ICH_MISR_EL2) & MAINTENANCE_ENABLES;
         if asserted != 0 {
-            write_sysreg!(ICH_HCR_EL2, read_sysreg!(ICH_HCR_EL2) & !asserted);
+            write_gic!(ICH_HCR_EL2, read_gic!(ICH_HCR_EL2) & !asserted);
         }
     }
 
@@ -154,12 +155,12 @@ impl<'vcpu> Interface<'vcpu> {
     /// Writes ICC_PMR_EL1, of which only the upper bits are implemented.
     pub fn set_priority_mask(&mut self, value: u64) {
         let mask = 0xff << (8 - shape().priority_bits) & 0xff;
-        write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
+        write_gic!(ICH_VMCR_EL2, self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
     }
 
     /// Reads ICC_CTLR_EL1: fields of ICH_VTR_EL2 in other positions, CBPR and EOImode.
     pub fn control(&self) -> u64 {
-        let (vtr, vmcr) = (read_sysreg!(ICH_VTR_EL2), self.vmcr().0);
+        let (vtr, vmcr) = (read_gic!(ICH_VTR_EL2), self.vmcr().0);
         // PRIbits, IDbits, SEIS, A3V.
         let fixed = (vtr >> 29 & 7) << 8 | (vtr >> 23 & 7) << 11 | (vtr >> 22 & 1) << 14 | (vtr >> 21 & 1) << 15;
         fixed | u64::from(vmcr & Vmcr::VCBPR != 0) | u64::from(vmcr & Vmcr::VEOIM != 0) << 1
@@ -169,7 +170,7 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn set_control(&mut self, value: u64) {
         let bit = |n: u32, field: u64| if value >> n & 1 != 0 { field } else { 0 };
         let chosen = bit(0, Vmcr::VCBPR) | bit(1, Vmcr::VEOIM) | self.kind.fixed;
-        write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
+        write_gic!(ICH_VMCR_EL2, self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
     }
 
     /// Whether ICC_CTLR_EL1.CBPR is fixed at one.
@@ -187,31 +188,31 @@ impl<'vcpu> Interface<'vcpu> {
             traps::CpuInterface::Group1 => TC,
             traps::CpuInterface::Physical => TALL0,
         };
-        write_sysreg!(ICH_HCR_EL2, self.kind.control | traps);
+        write_gic!(ICH_HCR_EL2, self.kind.control | traps);
     }
 
     /// Writes the enable of group 0.
     pub fn set_group0(&mut self, enabled: bool) {
         let rest = self.vmcr().0 & !Vmcr::VENG0;
-        write_sysreg!(ICH_VMCR_EL2, if enabled { rest | Vmcr::VENG0 } else { rest });
+        write_gic!(ICH_VMCR_EL2, if enabled { rest | Vmcr::VENG0 } else { rest });
     }
 
     /// Writes the enable of group 1.
     pub fn set_group1(&mut self, enabled: bool) {
-        write_sysreg!(ICH_VMCR_EL2, self.vmcr().with_group1(enabled).0);
+        write_gic!(ICH_VMCR_EL2, self.vmcr().with_group1(enabled).0);
     }
 
     /// Disables the interface.
     pub fn disable(&mut self) {
-        write_sysreg!(ICH_HCR_EL2, 0);
+        write_gic!(ICH_HCR_EL2, 0);
     }
 
     /// Undoes [`Interface::load`].
     pub fn put(&mut self, to: &mut CpuInterface) {
         to.vmcr = self.vmcr();
         let preemption_bits = shape().preemption_bits;
-        to.ap0r[0] = read_sysreg!(ICH_AP0R0_EL2) as u32;
-        to.ap1r[0] = read_sysreg!(ICH_AP1R0_EL2) as u32;
+        to.ap0r[0] = read_gic!(ICH_AP0R0_EL2) as u32;
+        to.ap1r[0] = read_gic!(ICH_AP1R0_EL2) as u32;
         if preemption_bits >= 6 {
             // Those that are not implemented stay zero.
             (to.ap0r, to.ap1r) = active_priorities();
@@ -223,8 +224,8 @@ impl<'vcpu> Interface<'vcpu> {
 fn active_priorities() -> ([u32; 4], [u32; 4]) {
     let (mut ap0r, mut ap1r) = ([0; 4], [0; 4]);
     let preemption_bits = shape().preemption_bits;
-    ap0r[0] = read_sysreg!(ICH_AP0R0_EL2) as u32;
-    ap1r[0] = read_sysreg!(ICH_AP1R0_EL2) as u32;
+    ap0r[0] = read_gic!(ICH_AP0R0_EL2) as u32;
+    ap1r[0] = read_gic!(ICH_AP1R0_EL2) as u32;
     if preemption_bits >= 6 {
         ap0r[1] = read_sysreg!(ICH_AP0R1_EL2) as u32;
         ap1r[1] = read_sysreg!(ICH_AP1R1_EL2) as u32;
@@ -246,12 +247,12 @@ macro_rules! list_registers {
     ($($n:literal $name:ident)*) => {
         #[inline(always)]
         fn read_list_register(n: usize) -> u64 {
-            match n { $($n => read_sysreg!($name),)* _ => 0 }
+            match n { $($n => read_gic!($name),)* _ => 0 }
         }
 
         #[inline(always)]
         fn write_list_register(n: usize, value: u64) {
-            match n { $($n => write_sysreg!($name, value),)* _ => {} }
+            match n { $($n => write_gic!($name, value),)* _ => {} }
         }
 
         /// Moves the first `count` list registers to memory, which empties them.
@@ -260,8 +261,8 @@ macro_rules! list_registers {
                 if $n == count {
                     return;
                 }
-                to[$n].write(read_sysreg!($name));
-                write_sysreg!($name, 0);
+                to[$n].write(read_gic!($name));
+                write_gic!($name, 0);
             )*
         }
 
@@ -275,7 +276,7 @@ macro_rules! list_registers {
                     return;
                 }
                 // SAFETY: the caller guarantees that the values were stored by `take_lists`.
-                write_sysreg!($name, unsafe { from[$n].assume_init() });
+                write_gic!($name, unsafe { from[$n].assume_init() });
             )*
         }
     };
@@ -287,10 +288,19 @@ list_registers! {
     12 ICH_LR12_EL2 13 ICH_LR13_EL2 14 ICH_LR14_EL2 15 ICH_LR15_EL2
 }
 
+/// Handles the part of a GICv2's maintenance interrupt that concerns ends of linked interrupts (`gicv2.S`): a read of the
+/// list register deactivates the physical one. Returns whether another cause is left.
+#[cold]
+pub fn end_linked() -> bool {
+    let ended = read_gic!(ICH_EISR_EL2) & shape().all;
+    (0..shape().list_registers).filter(|n| ended >> n & 1 != 0).for_each(|n| _ = read_list_register(n));
+    read_gic!(ICH_MISR_EL2) != 0
+}
+
 /// Calls `each` for interrupts in list registers that were empty before, by the earlier ICH_ELRSR_EL2 `before`.
 pub fn each_new(before: u64, mut each: impl FnMut(u32)) {
     let shape = shape();
-    let new = before & shape.all & !read_sysreg!(ICH_ELRSR_EL2);
+    let new = before & shape.all & !read_gic!(ICH_ELRSR_EL2);
     (0..shape.list_registers).filter(|n| new >> n & 1 != 0).for_each(|n| each(ListRegister(read_list_register(n)).intid()));
 }
 
@@ -313,7 +323,7 @@ impl ListRegisters for Interface<'_> {
     #[inline(always)]
     fn invalid(&self) -> u16 {
         // ICH_ELRSR_EL2, ICH_EISR_EL2.
-        (read_sysreg!(ICH_ELRSR_EL2) | read_sysreg!(ICH_EISR_EL2)) as u16
+        (read_gic!(ICH_ELRSR_EL2) | read_gic!(ICH_EISR_EL2)) as u16
     }
 
     fn set_maintenance(&mut self, enables: Maintenance) {
@@ -321,21 +331,21 @@ impl ListRegisters for Interface<'_> {
         if enables.0 & Maintenance::TDIR != 0 && !shape().trap_dir {
             value = value & !u64::from(Maintenance::TDIR) | TC;
         }
-        let count = read_sysreg!(ICH_HCR_EL2) & EOI_COUNT;
-        write_sysreg!(ICH_HCR_EL2, value | count);
+        let count = read_gic!(ICH_HCR_EL2) & EOI_COUNT;
+        write_gic!(ICH_HCR_EL2, value | count);
     }
 
     fn take_eoi_count(&mut self) -> u32 {
-        let value = read_sysreg!(ICH_HCR_EL2);
+        let value = read_gic!(ICH_HCR_EL2);
         if value & EOI_COUNT != 0 {
-            write_sysreg!(ICH_HCR_EL2, value & !EOI_COUNT);
+            write_gic!(ICH_HCR_EL2, value & !EOI_COUNT);
         }
         (value >> 27) as u32 & 0x1f
     }
 
     #[inline(always)]
     fn vmcr(&self) -> Vmcr {
-        Vmcr(read_sysreg!(ICH_VMCR_EL2))
+        Vmcr(read_gic!(ICH_VMCR_EL2))
     }
 
     fn running_priority(&self) -> u8 {

@@ -14,6 +14,9 @@ const END: u32 = 0x200;
 const ARRAYS: u32 = 0x080;
 const ARRAY: u32 = 0x080;
 
+/// No row: not shadowed.
+const NOT_SHADOWED: u64 = (u16::MAX as u64) << 32;
+
 /// Copies of a distributor's first registers, written under its lock.
 pub struct ReadShadow {
     /// Value in the lower half, the ledger's row in the upper.
@@ -55,6 +58,10 @@ impl ReadShadow {
     fn copy(&self, distributor: &Distributor, offset: u32) {
         let offset = offset & !3;
         if let Some(word) = self.words.get(offset as usize / 4) {
+            if distributor.is_gicv2() && offset >= ARRAYS && offset.is_multiple_of(ARRAY) {
+                // Banked: in redistributors.
+                return word.store(NOT_SHADOWED, Ordering::Relaxed);
+            }
             let value = distributor.read_published(offset, Size::Word) & 0xffff_ffff;
             word.store(u64::from(rows::gicd(offset, false).raw()) << 32 | value, Ordering::Relaxed);
         }

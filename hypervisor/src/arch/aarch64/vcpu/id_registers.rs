@@ -15,6 +15,14 @@ pub fn for_guests(nested: bool, e2h0: bool) -> [u64; 64] {
     guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, e2h0, hcrx: have.hcx, sve: have.sve })
 }
 
+/// Removes the system registers of a GIC's CPU interface: ID_AA64PFR0_EL1.GIC, and ID_PFR1_EL1.GIC for AArch32.
+pub fn hide_gic(view: &mut [u64; 64]) {
+    const PFR0: usize = 4 << 3;
+    const PFR1_32: usize = 1 << 3 | 1;
+    view[PFR0] &= !(0xf << 24);
+    view[PFR1_32] &= !(0xf << 28);
+}
+
 macro_rules! registers {
     ($($crm:literal: $($op2:literal)*;)*) => {
         /// The host's identification registers: op0 = 3, op1 = 0, CRn = 0.

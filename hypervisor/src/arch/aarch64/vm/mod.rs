@@ -12,6 +12,7 @@ use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::map::{self, RAM_BASE};
 use stile_board::{MAX_CPUS, intid, is_last_redistributor, mpidr};
 use stile_device::psci::PowerTable;
+use stile_firmware::gicv2::Gicv2;
 use stile_lock::TicketLock;
 use stile_nested_arm::forward::Masks;
 use stile_paging::PAGE_SIZE;
@@ -29,6 +30,8 @@ use flash::Flash;
 use stolen_time::StolenTime;
 
 use crate::arch::aarch64::assigned::{self, Functions};
+use crate::arch::aarch64::host::board::{self, Gic};
+use crate::arch::aarch64::host::gicv2;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
@@ -138,6 +141,36 @@ fn map_read_only(table: &mut PageTable<Stage2>, arena: &'static Arena, piece: &P
     let mapped = table.reserve(&mut { arena }, read_only(piece)).and_then(|()| table.map(&mut { arena }, read_only(piece)));
     dsb_ish();
     mapped.map_err(|_| "there is no memory for the tables of a VM's read-only memory")
+}
+
+/// Maps a GICv2's virtual CPU interface as that of a new VM's guest, except its second page: writes of GICC_DIR trap.
+fn map_interface(table: &mut PageTable<Stage2>, arena: &'static Arena, gic: &Gicv2) -> Result<(), &'static str> {
+    let attributes = Attributes { memory: MemoryType::Device, permissions: Stage2Permissions::READ_WRITE };
+    let page = Mapping { address: map::GICC_BASE, output: gic.gicv.start, size: PAGE_SIZE, attributes };
+    let mapped = table.reserve(&mut { arena }, page).and_then(|()| table.map(&mut { arena }, page));
+    dsb_ish();
+    mapped.map_err(|_| "there is no memory for the tables of a VM's interrupt controller")
+}
+
+/// Checks that a VM can have the machine's interrupt controller.
+///
+/// # Errors
+/// A description: the VM was made for another one, or has something that a GICv2 can't provide.
+fn check_gic(config: &stile_blob::Vm<'_>) -> Result<(), &'static str> {
+    match (config.gic == stile_blob::Gic::V2, gicv2::is_present()) {
+        (false, false) => Ok(()),
+        (true, false) => Err("a VM was made for a GICv2, and the machine has a GICv3: without `gic = 2` in [machine], or --gic 2"),
+        (false, true) => Err("a VM was made for a GICv3, and the machine has a GICv2: `gic = 2` in [machine], or --gic 2"),
+        (true, true) if config.vcpus > stile_blob::MAX_GICV2_VCPUS => Err("a VM with a GICv2 has at most 8 vCPUs"),
+        (true, true) if config.techniques.nested != Nested::Off => {
+            Err("a VM with an EL2 of its own takes a GICv3, and the machine has a GICv2")
+        }
+        (true, true) if config.techniques.interrupts == Interrupts::Direct => {
+            Err("direct interrupts take a GICv3, and the machine has a GICv2")
+        }
+        (true, true) if !config.functions.is_empty() => Err("messages of PCI functions take an ITS, and the machine has a GICv2"),
+        (true, true) => Ok(()),
+    }
 }
 
 /// Reserves tables for a part of a server's window on another VM's RAM.
@@ -271,6 +304,7 @@ impl VmPart for Vm {
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let vcpus = usize::from(config.vcpus);
+        check_gic(config)?;
         nested::support::check(techniques.nested)?;
         let (geometry, root) = (table.geometry(), table.root());
         let end = pieces.iter().fold(RAM_BASE, |end, piece| end.max(piece.gpa + piece.size));
@@ -286,7 +320,13 @@ impl VmPart for Vm {
         }
         let stolen_time = StolenTime::new(vcpus, arena)?;
         map_read_only(&mut table, arena, &stolen_time.piece())?;
-        let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
+        if let Some(Gic::V2(gic)) = &board::get().gic {
+            map_interface(&mut table, arena, gic)?;
+        }
+        let mut id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
+        if config.gic == stile_blob::Gic::V2 {
+            id_registers::hide_gic(&mut id_registers);
+        }
         let nested = match has_el2 {
             true => Some(new_nested(geometry, vcpus, &id_registers, arena)?),
             false => None,
@@ -315,6 +355,7 @@ impl VmPart for Vm {
         };
         let intids = if functions.is_some() || !config.served.is_empty() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
+        let distributor = if config.gic == stile_blob::Gic::V2 { distributor.into_gicv2() } else { distributor };
         Ok(Vm {
             id_registers,
             arena,
@@ -655,7 +696,7 @@ impl VcpuPart for Vcpu {
                 hw_ppis: interrupts::linked(has_el2),
                 behind: interrupts::BEHIND,
                 common_binary_point,
-                gicv2: false,
+                gicv2: gicv2::is_present(),
             })),
             requests: PendingRequests::new(),
             special: has_el2 || techniques.interrupts == Interrupts::Direct,

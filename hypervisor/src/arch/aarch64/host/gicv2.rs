@@ -1,0 +1,215 @@
+//! GICv2: the physical distributor and CPU interface, and the virtual interface control (GICH), all in memory. Arm GIC
+//! Architecture Specification (IHI 0048), Programmers' Model and GIC support for virtualization.
+//!
+//! Stile accesses GICv3's system registers. Each access that may happen on a machine with a GICv2 is a *site*
+//! ([`read_gic`], [`write_gic`]), one instruction, and on such a machine [`adopt`] replaces it with a branch to code that
+//! accesses the register's equivalent in memory (`gicv2.S`). So the exit path of GICv3 has no instruction for GICv2.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use core::mem::offset_of;
+
+use super::cpu::Local;
+use super::mmio::Mmio;
+use stile_firmware::gicv2::Gicv2;
+
+use crate::address_space;
+use crate::cpu::Block;
+
+core::arch::global_asm!(
+    include_str!("gicv2.S"),
+    ACKNOWLEDGED = const offset_of!(Block, local) + offset_of!(Local, acknowledged),
+);
+
+/// Reads a register of the CPU interface or of the virtual interface control.
+macro_rules! read_gic {
+    ($name:ident) => {{
+        let value: u64;
+        // SAFETY: on a machine with GICv3, reading its register does not affect memory. On one with GICv2 the instruction at
+        // 661 is replaced: the code at 662 keeps all registers but the output, and the memory above the stack pointer.
+        unsafe {
+            core::arch::asm!(
+                concat!("661: mrs {value}, ", stile_sysreg::operand!($name)),
+                ".pushsection .gic_sites, \"a\"",
+                ".balign 4",
+                ".word 661b - ., 662f - .",
+                ".popsection",
+                ".pushsection .text.gicv2, \"ax\"",
+                "662: stp x0, x30, [sp, #-32]!",
+                concat!("bl gicv2_read_", stringify!($name)),
+                "str x0, [sp, #16]",
+                "ldp x0, x30, [sp]",
+                "ldr {value}, [sp, #16]",
+                "add sp, sp, #32",
+                "b 663f",
+                ".popsection",
+                "663:",
+                value = out(reg) value,
+                options(nostack, preserves_flags)
+            )
+        };
+        value
+    }};
+}
+
+/// Writes such a register.
+macro_rules! write_gic {
+    ($name:ident, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: as `read_gic`; no register of the interrupt controller affects Rust's memory.
+        unsafe {
+            core::arch::asm!(
+                concat!("661: msr ", stile_sysreg::operand!($name), ", {value}"),
+                ".pushsection .gic_sites, \"a\"",
+                ".balign 4",
+                ".word 661b - ., 662f - .",
+                ".popsection",
+                ".pushsection .text.gicv2, \"ax\"",
+                "662: stp x0, x30, [sp, #-16]!",
+                "mov x0, {value}",
+                concat!("bl gicv2_write_", stringify!($name)),
+                "ldp x0, x30, [sp], #16",
+                "b 663f",
+                ".popsection",
+                "663:",
+                value = in(reg) value,
+                options(nostack, preserves_flags)
+            )
+        };
+    }};
+}
+
+pub(crate) use {read_gic, write_gic};
+
+/// A site: distances to its instruction and to its replacement, from the word itself.
+#[repr(C)]
+struct Site {
+    instruction: i32,
+    replacement: i32,
+}
+
+unsafe extern "C" {
+    static __gic_sites_start: Site;
+    static __gic_sites_end: Site;
+}
+
+/// Virtual addresses of GICD, GICC, GICC's second page and GICH; and [`ENDS`].
+#[unsafe(no_mangle)]
+static GICV2_BASES: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+
+/// Index of a word that is 1 if the guest's end of an interrupt that is linked to a physical one needs a maintenance
+/// interrupt. QEMU (10.0, `gic_complete_irq`) deactivates the physical one, but does not signal it again though its line
+/// is still high; another access to the GIC does.
+const ENDS: usize = 4;
+
+static PRESENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the machine has a GICv2.
+pub fn is_present() -> bool {
+    PRESENT.load(Ordering::Relaxed)
+}
+
+/// Replaces the sites.
+///
+/// # Safety
+/// The boot tables are in use, in which code is writable, and no other CPU runs.
+pub unsafe fn adopt() {
+    PRESENT.store(true, Ordering::Relaxed);
+    let (start, end) = (&raw const __gic_sites_start, &raw const __gic_sites_end);
+    // SAFETY: the linker script places the array between the two symbols, and nothing changes it.
+    let sites = unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
+    for site in sites {
+        let at = |word: &i32| (&raw const *word as u64).wrapping_add_signed((*word).into());
+        let (instruction, replacement) = (at(&site.instruction), at(&site.replacement));
+        // B: the image is shorter than its range, 128 MiB.
+        let branch = 0b101 << 26 | (replacement.wrapping_sub(instruction) >> 2) as u32 & 0x3ff_ffff;
+        // SAFETY: a site is an instruction of Stile's, writable by this function's contract. The cache maintenance (Arm ARM,
+        // Self-modifying code) is complete before the instruction is executed next.
+        unsafe {
+            (instruction as *mut u32).write_volatile(branch);
+            core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", in(reg) instruction, options(nostack, preserves_flags));
+        }
+    }
+    // SAFETY: barriers.
+    unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+const GICD_CTLR: usize = 0x0;
+const GICD_TYPER: usize = 0x4;
+const GICD_IIDR: usize = 0x8;
+/// GICD_IIDR of QEMU: Arm, without a product. A GIC-400 has product 2.
+const IIDR_OF_QEMU: u32 = 0x43b;
+const GICD_ISENABLER: usize = 0x100;
+const GICD_ICENABLER: usize = 0x180;
+const GICD_ICACTIVER: usize = 0x380;
+const GICD_IPRIORITYR: usize = 0x400;
+const GICD_ITARGETSR: usize = 0x800;
+const GICC_CTLR: usize = 0x0;
+const GICC_PMR: usize = 0x4;
+/// GICD_CTLR, GICC_CTLR: enables the interrupts of the security state that Stile runs in.
+const ENABLE: u32 = 1 << 0;
+/// GICC_CTLR.EOImode, or EOImodeNS of a GIC with two security states.
+const EOI_MODE: u32 = 1 << 9;
+
+/// Maps the registers, and initializes the distributor: all SPIs disabled, sent to the boot CPU, at `priority`. Returns
+/// the distributor.
+pub fn setup_distributor(gic: &Gicv2, priority: u8) -> Mmio {
+    let [gicd, gicc, gich] = [&gic.gicd, &gic.gicc, &gic.gich].map(|span| address_space::device(span.clone()));
+    let first = gicc + gic.interface_offset() as usize;
+    for (base, at) in GICV2_BASES.iter().zip([gicd, first, first + 0x1000, gich]) {
+        base.store(at as u64, Ordering::Relaxed);
+    }
+    let gicd = Mmio::new(gicd);
+    GICV2_BASES[ENDS].store(u64::from(gicd.read32(GICD_IIDR) == IIDR_OF_QEMU), Ordering::Relaxed);
+    gicd.write32(GICD_CTLR, 0);
+    let lines = 32 * ((gicd.read32(GICD_TYPER) & 0x1f) as usize + 1);
+    let boot_cpu = interface_mask(&gicd);
+    for n in (32..lines.min(1020)).step_by(32) {
+        gicd.write32(GICD_ICENABLER + n / 8, u32::MAX);
+        gicd.write32(GICD_ICACTIVER + n / 8, u32::MAX);
+        for word in 0..8 {
+            gicd.write32(GICD_IPRIORITYR + n + word * 4, u32::from_ne_bytes([priority; 4]));
+            gicd.write32(GICD_ITARGETSR + n + word * 4, u32::from_ne_bytes([boot_cpu; 4]));
+        }
+    }
+    gicd.write32(GICD_CTLR, ENABLE);
+    gicd
+}
+
+/// Disables the private interrupts of the calling CPU. Returns the priority bits that the distributor keeps, and the value
+/// of GICD_SGIR that sends SGI 0 to this CPU.
+pub fn setup_private(gicd: &Mmio) -> (u8, u32) {
+    gicd.write32(GICD_ICENABLER, u32::MAX);
+    gicd.write32(GICD_ICACTIVER, u32::MAX);
+    gicd.write32(GICD_IPRIORITYR, u32::MAX);
+    (gicd.read32(GICD_IPRIORITYR) as u8, u32::from(interface_mask(gicd)) << 16)
+}
+
+/// Enables private interrupts of the calling CPU.
+pub fn enable_private(gicd: &Mmio, ppis: u32) {
+    gicd.write32(GICD_ISENABLER, ppis);
+}
+
+/// Initializes this CPU's interface. Returns the priority bits that it keeps.
+pub fn open_interface() -> u8 {
+    let gicc = Mmio::new(GICV2_BASES[1].load(Ordering::Relaxed) as usize);
+    gicc.write32(GICC_PMR, 0xff);
+    gicc.write32(GICC_CTLR, EOI_MODE | ENABLE);
+    gicc.read32(GICC_PMR) as u8
+}
+
+/// The calling CPU as a bit of GICD_ITARGETSR: its banked first registers have it in each field that is implemented. With
+/// a single CPU they read as zero.
+fn interface_mask(gicd: &Mmio) -> u8 {
+    let words = (0..8).map(|word| gicd.read32(GICD_ITARGETSR + word * 4));
+    let mask = words.flat_map(u32::to_le_bytes).find(|&mask| mask != 0);
+    mask.unwrap_or(1)
+}
+
+/// Sends SPI `n` to the calling CPU.
+pub fn route_here(gicd: &Mmio, n: usize) {
+    let word = GICD_ITARGETSR + (n & !3);
+    let mut targets = gicd.read32(word).to_le_bytes();
+    targets[n & 3] = interface_mask(gicd);
+    gicd.write32(word, u32::from_le_bytes(targets));
+}
