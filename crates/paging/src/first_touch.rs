@@ -5,13 +5,14 @@
 //! some steps and releases it: an exit does a bounded part of the work.
 //!
 //! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
-//! which skip these pages ([`EarlyPages`]). The block stays unmapped.
+//! which skip these pages ([`EarlyPages`]). The block stays unmapped. Such an access waits for a claim, and a CPU that does
+//! steps releases its claim after a piece of [`PIECE_SIZE`] if one waits.
 //!
 //! While a VM is copied, its blocks are tracked: a collection ([`Block::collect`]) makes a filled block read-only, and
 //! [`Changes`](crate::changes::Changes) records the pages that are written since. Once the block is writable again
 //! ([`Block::untrack`]), all of its pages count as changed.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crate::PAGE_SIZE;
 
@@ -21,26 +22,32 @@ pub const BLOCK_SIZE: u64 = 2 << 20;
 pub const STEPS: u8 = 8;
 /// Bytes that one step fills.
 pub const STEP_SIZE: u64 = BLOCK_SIZE / STEPS as u64;
+/// Bytes after which a CPU that fills looks for one that waits.
+pub const PIECE_SIZE: u64 = 64 << 10;
 
+/// A CPU waits for the claim, which another one holds.
+const WAITED: u16 = 1 << 8;
 /// A CPU holds the block's claim.
-const CLAIMED: u8 = 1 << 7;
+const CLAIMED: u16 = 1 << 7;
 /// The block was filled before a reset: only file contents are written again, other memory is preserved.
-const REFILL: u8 = 1 << 6;
+const REFILL: u16 = 1 << 6;
 /// The hypervisor has accessed pages of the block, which is not filled.
-const EARLY: u8 = 1 << 5;
+const EARLY: u16 = 1 << 5;
 /// The block will be filled from its first step on although it has contents: its early pages were reset.
-const STALE: u8 = 1 << 4;
+const STALE: u16 = 1 << 4;
 /// Number of completed steps, or [`TRACKED`].
-const DONE: u8 = STALE - 1;
+const DONE: u16 = STALE - 1;
 /// The block is filled and mapped, and read-only but for pages that were written since it was collected.
-const TRACKED: u8 = STEPS + 1;
+const TRACKED: u16 = FULL + 1;
+/// The block is filled, mapped and writable.
+const FULL: u16 = STEPS as u16;
 
 /// Pages of one step: the bits of a word of [`EarlyPages`].
 const STEP_PAGES: u64 = STEP_SIZE / PAGE_SIZE;
 const _: () = assert!(STEP_PAGES == u64::BITS as u64);
 
 /// Bitmap of the pages of a block that were filled ahead of its steps. All zeros is the empty set. Only the CPU that
-/// holds the block's claim accesses it, so the claim orders its accesses.
+/// holds the block's claim changes it. Others find pages that are in it filled.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct EarlyPages([AtomicU64; STEPS as usize]);
@@ -59,7 +66,13 @@ impl EarlyPages {
 
     fn has(&self, offset: u64) -> bool {
         let (word, bit) = self.place(offset);
-        word.load(Ordering::Relaxed) & bit != 0
+        word.load(Ordering::Acquire) & bit != 0
+    }
+
+    /// Adds the page at an offset, which was filled before.
+    fn add(&self, offset: u64) {
+        let (word, bit) = self.place(offset);
+        word.fetch_or(bit, Ordering::Release);
     }
 
     fn clear(&self) {
@@ -85,7 +98,7 @@ impl EarlyPages {
 /// Fill progress of a block. All zeros is an empty block.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct Block(AtomicU8);
+pub struct Block(AtomicU16);
 
 /// The result of [`Block::claim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,14 +123,14 @@ impl Block {
     /// An empty block.
     #[must_use]
     pub const fn new() -> Block {
-        Block(AtomicU8::new(0))
+        Block(AtomicU16::new(0))
     }
 
     /// Whether the block is filled, mapped and writable.
     #[inline(always)]
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.0.load(Ordering::Acquire) == STEPS
+        self.0.load(Ordering::Acquire) == FULL
     }
 
     /// Whether nothing was ever written to the block.
@@ -130,18 +143,18 @@ impl Block {
     #[must_use]
     pub fn claim(&self) -> Claim {
         let old = self.0.load(Ordering::Acquire);
-        if old == STEPS || old == TRACKED {
+        if old == FULL || old == TRACKED {
             return Claim::Full;
         }
         // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
+        if won { Claim::Fill { step: (old & DONE) as u8, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
     }
 
     /// Collects a writable block, which is tracked from then on. Returns whether it was writable; the caller must then make
     /// it read-only. No vCPU of the VM runs.
     pub fn collect(&self) -> bool {
-        self.0.compare_exchange(STEPS, TRACKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(FULL, TRACKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the block is tracked.
@@ -152,19 +165,48 @@ impl Block {
 
     /// Ends the tracking of a block. The caller has made it writable.
     pub fn untrack(&self) {
-        _ = self.0.compare_exchange(TRACKED, STEPS, Ordering::AcqRel, Ordering::Relaxed);
+        _ = self.0.compare_exchange(TRACKED, FULL, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Whether all of the block is filled.
     #[must_use]
     pub fn is_filled(&self) -> bool {
-        self.0.load(Ordering::Acquire) & DONE >= STEPS
+        self.0.load(Ordering::Acquire) & DONE >= FULL
     }
 
     /// Releases the claim, with the steps before `step` done.
     pub fn release(&self, step: u8) {
         let kept = self.0.load(Ordering::Relaxed) & (REFILL | EARLY | STALE);
-        self.0.store(kept | step.min(STEPS - 1), Ordering::Release);
+        self.0.store(kept | u16::from(step.min(STEPS - 1)), Ordering::Release);
+    }
+
+    /// Registers that a CPU waits for the claim, if another one holds it. Returns whether one does.
+    pub fn wait(&self) -> bool {
+        let old = self.0.load(Ordering::Relaxed);
+        let waits = |old| old & CLAIMED != 0 && self.0.compare_exchange(old, old | WAITED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        old & WAITED != 0 || waits(old)
+    }
+
+    /// Whether a CPU waits for the claim, which the caller holds.
+    #[must_use]
+    pub fn is_waited(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & WAITED != 0
+    }
+
+    /// Releases the claim to a CPU that waits, with all pages before the offset `filled` done, within a step.
+    pub fn release_between(&self, pages: &EarlyPages, filled: u64) {
+        let step = filled / STEP_SIZE;
+        (step * STEP_SIZE..filled).step_by(PAGE_SIZE as usize).for_each(|offset| pages.add(offset));
+        let kept = self.0.load(Ordering::Relaxed) & (REFILL | STALE);
+        self.0.store(kept | EARLY | (step as u16).min(FULL - 1), Ordering::Release);
+    }
+
+    /// Whether the page at `offset` was filled ahead of its step or in one, and a reset fills it again.
+    #[must_use]
+    pub fn has_page(&self, pages: &EarlyPages, offset: u64) -> bool {
+        let state = self.0.load(Ordering::Acquire);
+        let step = offset % BLOCK_SIZE / STEP_SIZE;
+        state & EARLY != 0 && (step < u64::from(state & DONE) || pages.has(offset))
     }
 
     /// Releases the claim of a block that is now filled and mapped.
@@ -172,17 +214,16 @@ impl Block {
         if self.0.load(Ordering::Relaxed) & EARLY != 0 {
             pages.clear();
         }
-        self.0.store(STEPS, Ordering::Release);
+        self.0.store(FULL, Ordering::Release);
     }
 
     /// Calls `fill` to fill the page at `offset` in the claimed block ahead of its steps, unless the page is filled already,
     /// and releases the claim. `step` is the first step to do, from [`Claim::Fill`].
     pub fn fill_early(&self, pages: &EarlyPages, step: u8, offset: u64, fill: impl FnOnce()) {
-        let state = self.0.load(Ordering::Relaxed) & !CLAIMED;
+        let state = self.0.load(Ordering::Relaxed) & !(CLAIMED | WAITED);
         if offset % BLOCK_SIZE / STEP_SIZE >= step.into() && !pages.has(offset) {
             fill();
-            let (word, bit) = pages.place(offset);
-            word.fetch_or(bit, Ordering::Relaxed);
+            pages.add(offset);
         }
         // Also for a page that a step has filled: the caller may change it, and then a reset must fill it again.
         self.0.store(state | EARLY, Ordering::Release);
@@ -199,7 +240,7 @@ impl Block {
             self.0.store(state & REFILL | STALE, Ordering::Release);
         }
         let drain = |from| self.0.compare_exchange(from, REFILL | CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        drain(STEPS) || drain(TRACKED)
+        drain(FULL) || drain(TRACKED)
     }
 }
 
@@ -326,12 +367,46 @@ mod tests {
         assert_eq!(block.claim(), fill(0, false, false));
     }
 
+    #[test]
+    fn a_cpu_that_waits_gets_the_claim_between_pieces() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(!block.wait(), "nobody holds the claim");
+        assert_eq!(block.claim(), fill(0, false, false));
+        assert!(!block.is_waited());
+        assert_eq!(block.claim(), Claim::Busy);
+        assert!(block.wait() && block.wait() && block.is_waited());
+        let filled = STEP_SIZE + PIECE_SIZE;
+        block.release_between(&pages, filled);
+        assert!(!block.is_waited() && !block.wait());
+        assert!(block.has_page(&pages, 0) && block.has_page(&pages, filled - 1) && !block.has_page(&pages, filled));
+        assert!(!fill_early(&block, &pages, filled - PAGE_SIZE), "the page is filled already");
+        assert!(fill_early(&block, &pages, filled));
+        assert!(block.has_page(&pages, filled));
+        assert_eq!(block.claim(), fill(1, false, true));
+        let gaps = pages.gaps(STEP_SIZE, 2 * STEP_SIZE).collect::<std::vec::Vec<_>>();
+        assert_eq!(gaps, [(filled + PAGE_SIZE, 2 * STEP_SIZE)]);
+        assert!(block.wait());
+        block.complete(&pages);
+        assert!(block.is_writable() && !block.wait() && !block.has_page(&pages, 0));
+    }
+
+    #[test]
+    fn a_page_of_a_step_is_filled_again_only_once_it_is_noted() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(matches!(block.claim(), Claim::Fill { .. }));
+        block.release(1);
+        assert!(!block.has_page(&pages, 0), "the hypervisor's access to it must be noted");
+        assert!(!fill_early(&block, &pages, 0));
+        assert!(block.has_page(&pages, 0) && !block.has_page(&pages, STEP_SIZE));
+        assert!(!block.drain(&pages) && !block.has_page(&pages, 0));
+    }
+
     /// CPUs that fill the same block concurrently, by steps and by pages, fill each page exactly once.
     #[test]
     fn concurrent_cpus_fill_each_page_once() {
         const PAGES: usize = (BLOCK_SIZE / PAGE_SIZE) as usize;
         let (block, pages) = (Block::new(), EarlyPages::new());
-        let done: std::vec::Vec<_> = (0..PAGES).map(|_| AtomicU8::new(0)).collect();
+        let done: std::vec::Vec<_> = (0..PAGES).map(|_| AtomicU16::new(0)).collect();
         let fill = |start: u64, end: u64| {
             (start / PAGE_SIZE..end / PAGE_SIZE).for_each(|page| {
                 done[page as usize].fetch_add(1, Ordering::Relaxed);
@@ -344,16 +419,26 @@ mod tests {
                     for number in 0.. {
                         match block.claim() {
                             Claim::Full => break,
-                            Claim::Busy => std::thread::yield_now(),
+                            Claim::Busy => {
+                                _ = block.wait();
+                                std::thread::yield_now();
+                            }
                             Claim::Fill { step, .. } if thread < 2 && number % 64 != 0 => {
                                 let page = (number * 37 + thread * 11) % PAGES as u64 * PAGE_SIZE;
                                 block.fill_early(pages, step, page, || fill(page, page + PAGE_SIZE));
                                 assert_eq!(done[(page / PAGE_SIZE) as usize].load(Ordering::Relaxed), 1);
                             }
                             Claim::Fill { step, .. } => {
-                                let start = u64::from(step) * STEP_SIZE;
-                                pages.gaps(start, start + STEP_SIZE).for_each(|(start, end)| fill(start, end));
-                                if step + 1 == STEPS { block.complete(pages) } else { block.release(step + 1) }
+                                let (mut at, end) = (u64::from(step) * STEP_SIZE, (u64::from(step) + 1) * STEP_SIZE);
+                                while at < end && (at % STEP_SIZE == 0 || !block.is_waited()) {
+                                    pages.gaps(at, at + PIECE_SIZE).for_each(|(start, end)| fill(start, end));
+                                    at += PIECE_SIZE;
+                                }
+                                match step + 1 {
+                                    _ if at < end => block.release_between(pages, at),
+                                    STEPS => block.complete(pages),
+                                    next => block.release(next),
+                                }
                             }
                         }
                     }

@@ -26,8 +26,9 @@ impl Vm {
         self.ram.block(gpa).is_some_and(Block::is_writable)
     }
 
-    /// Handles a guest access to an unmapped address: does a bounded part of filling and mapping its block. Returns
-    /// false if the address is not in RAM; otherwise the guest retries the access, which may fault again.
+    /// Handles a guest access to an unmapped address: does a bounded part of filling and mapping its block, less if another
+    /// CPU waits for it. Returns false if the address is not in RAM; otherwise the guest retries the access, which may fault
+    /// again.
     pub fn touch(&self, gpa: u64) -> bool {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
         let start = gpa & !(BLOCK_SIZE - 1);
@@ -35,10 +36,21 @@ impl Vm {
         let bytes = if self.ram.has_files(start) { Arch::COPIED_AT_ONCE } else { Arch::ZEROED_AT_ONCE };
         let next = STEPS.min(step + (bytes / STEP_SIZE) as u8);
         let (from, to) = (u64::from(step) * STEP_SIZE, u64::from(next) * STEP_SIZE);
-        if early {
-            pages.gaps(from, to).for_each(|(from, to)| self.ram.write(start + from, start + to, again));
+        let filled = if early {
+            pages.gaps(from, to).try_fold(to, |_, (gap, end)| {
+                if gap != from && block.is_waited() {
+                    return Err(gap);
+                }
+                let at = self.ram.write(start + gap, start + end, again, || block.is_waited()) - start;
+                if at < end { Err(at) } else { Ok(to) }
+            })
         } else {
-            self.ram.write(start + from, start + to, again);
+            Ok(self.ram.write(start + from, start + to, again, || block.is_waited()) - start)
+        };
+        let filled = filled.unwrap_or_else(|at| at);
+        if filled < to {
+            block.release_between(pages, filled);
+            return true;
         }
         if next < STEPS {
             block.release(next);
@@ -134,14 +146,18 @@ impl Vm {
     #[cold]
     fn fill_page_now(&self, gpa: u64) {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return };
-        loop {
+        // A claim for a page ends with that page filled, and others then need none for it: a block has a bounded number of claims.
+        while !block.has_page(pages, gpa) {
             match block.claim() {
                 Claim::Full => return self.mark_dirty(gpa),
-                // Another CPU holds the claim for one call of `touch` or of this function.
-                Claim::Busy => core::hint::spin_loop(),
+                // Another CPU holds the claim for a piece of `touch`, or for one call of this function.
+                Claim::Busy => {
+                    _ = block.wait();
+                    core::hint::spin_loop();
+                }
                 Claim::Fill { step, again, .. } => {
                     let page = gpa & !(PAGE_SIZE - 1);
-                    return block.fill_early(pages, step, page, || self.ram.write(page, page + PAGE_SIZE, again));
+                    return block.fill_early(pages, step, page, || _ = self.ram.write(page, page + PAGE_SIZE, again, || false));
                 }
             }
         }

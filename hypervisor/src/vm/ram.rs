@@ -11,7 +11,7 @@ use stile_blob::{Files, Load, MAX_LOADS, Source};
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::changes::Changes;
-use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages};
+use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages, PIECE_SIZE};
 use stile_paging::frames::{MAX_PIECES, Piece};
 
 use crate::arch::Arch;
@@ -164,25 +164,34 @@ impl Ram {
     }
 
     /// Fills a range of one block, which the caller has claimed. `again`: fills only the parts that files are loaded
-    /// into.
-    pub(super) fn write(&self, start: u64, end: u64, again: bool) {
+    /// into. `stops` is called between pieces of [`PIECE_SIZE`]. Returns the address before which all is filled.
+    pub(super) fn write(&self, start: u64, end: u64, again: bool, stops: impl Fn() -> bool) -> u64 {
         for part in self.parts(start, end) {
             let (mut at, end) = (part.gpa, part.gpa + part.size);
             while at < end {
                 let run = self.files.contents(&self.loads, at, end);
-                let to = Arch::physical(part.pa + (at - part.gpa));
-                let length = run.len as usize;
-                match run.source {
-                    // SAFETY: the run is in this VM's RAM, in the direct map, in a block that no vCPU can access
-                    // before it is mapped; the file is elsewhere, and as long as the run.
-                    Source::File(bytes) => unsafe { Arch::copy(to, bytes.as_ptr(), length) },
-                    Source::Nothing if again => {}
-                    // SAFETY: the run is in this VM's RAM, in the direct map, in a block that no vCPU can access
-                    // before it is mapped.
-                    Source::Zeros | Source::Nothing => unsafe { Arch::zero(to, length) },
+                let mut done = 0;
+                while done < run.len {
+                    let from = at + done;
+                    if from != start && from.is_multiple_of(PIECE_SIZE) && stops() {
+                        return from;
+                    }
+                    let to = Arch::physical(part.pa + (from - part.gpa));
+                    let length = (run.len - done).min(PIECE_SIZE - from % PIECE_SIZE);
+                    match run.source {
+                        // SAFETY: the piece is in this VM's RAM, in the direct map, in a block that no vCPU can access
+                        // before it is mapped; the file is elsewhere, and as long as the run.
+                        Source::File(bytes) => unsafe { Arch::copy(to, bytes.as_ptr().add(done as usize), length as usize) },
+                        Source::Nothing if again => {}
+                        // SAFETY: the piece is in this VM's RAM, in the direct map, in a block that no vCPU can access
+                        // before it is mapped.
+                        Source::Zeros | Source::Nothing => unsafe { Arch::zero(to, length as usize) },
+                    }
+                    done += length;
                 }
                 at += run.len;
             }
         }
+        end
     }
 }
