@@ -1,5 +1,7 @@
 //! `stile run --detach`: runs the machine in a separate process without a terminal.
 
+use std::fs::File;
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,11 +26,11 @@ pub fn detached() -> Option<String> {
     Some(name)
 }
 
-/// Re-executes this command in a new session, and waits until the machine can be reached. Prints the machine's name.
+/// Re-executes this command in a new session, and waits until the machine can be reached. Shows its messages meanwhile: a build may take
+/// minutes. Prints the machine's name.
 ///
 /// # Errors
-/// A machine of this name runs; the process can't be started. If it ends before it can be reached, its status is the result, and its
-/// messages are shown.
+/// A machine of this name runs; the process can't be started. If it ends before it can be reached, its status is the result.
 pub fn detach(name: Option<&str>) -> Result<u8> {
     let directory = Directory::open()?;
     // Released at once: the new process claims the name itself. It fails there if another one was faster.
@@ -42,10 +44,11 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages);
     // A signal before the machine can be reached ends the start.
     let (mut child, _end) = cleanup::ending(|| command.spawn()).context("starting the machine's process")?;
+    let mut shown = Follower::new(log.reopen().context("reading the machine's log")?);
     loop {
-        if let Some(status) = child.try_wait().context("waiting for the machine's process")? {
-            let text = std::fs::read_to_string(log.path()).unwrap_or_default();
-            text.lines().for_each(out::note);
+        let ended = child.try_wait().context("waiting for the machine's process")?;
+        shown.lines(ended.is_some()).iter().for_each(out::note);
+        if let Some(status) = ended {
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILURE));
         }
         if directory.machines()?.contains(&name)
@@ -57,5 +60,46 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
             return Ok(exit::OK);
         }
         std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Reads a file that grows.
+struct Follower {
+    file: File,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+}
+
+impl Follower {
+    const fn new(file: File) -> Self {
+        Self { file, rest: Vec::new() }
+    }
+
+    /// Returns the lines that are new: complete ones, or with `all` also the rest. A file that can't be read has no more.
+    fn lines(&mut self, all: bool) -> Vec<String> {
+        let _ = self.file.read_to_end(&mut self.rest);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let lines: Vec<u8> = self.rest.drain(..if all { self.rest.len() } else { end }).collect();
+        String::from_utf8_lossy(&lines).lines().map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_read_once_when_they_are_complete() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        let mut follower = Follower::new(log.reopen().unwrap());
+        assert!(follower.lines(false).is_empty());
+        log.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(follower.lines(false), ["one", "two"]);
+        log.write_all(b"ee\nfour").unwrap();
+        assert_eq!(follower.lines(false), ["three"]);
+        assert_eq!(follower.lines(true), ["four"]);
+        assert!(follower.lines(true).is_empty());
     }
 }

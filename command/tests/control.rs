@@ -187,6 +187,33 @@ fn a_detached_machine_goes_on_without_the_command() {
 }
 
 #[test]
+fn a_detached_machine_shows_its_messages_while_it_starts() {
+    let sandbox = Sandbox::new(b"");
+    Machine::start(&sandbox, "web").end();
+    // It builds the hypervisor until the message was seen, at most for a minute.
+    let dir = sandbox.path("").display().to_string();
+    fs::rename(sandbox.path("cargo"), sandbox.path("build")).expect("a script");
+    let wait = format!("n=0; while [ ! -e {dir}/go ] && [ $n != 600 ]; do n=$((n+1)); sleep 0.1; done");
+    sandbox.script(
+        "cargo",
+        &format!("if [ -n \"$STILE_DETACHED\" ]; then echo \"   Compiling stile\" >&2; {wait}; touch {dir}/built; fi\nexec {dir}/build\n"),
+    );
+    let mut detach = sandbox.run(&["--detach", "--name", "back"]);
+    let mut detach = detach.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut messages = BufReader::new(detach.stderr.take().expect("its messages")).lines();
+    let first = messages.next().expect("a message").expect("text");
+    assert!(first.contains("building the hypervisor"), "{first}");
+    assert!(!sandbox.path("built").exists());
+    fs::write(sandbox.path("go"), "").expect("a file");
+    let output = detach.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "back\n"), "{output:?}");
+    let list: serde_json::Value =
+        serde_json::from_slice(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
+    let pid = list[0]["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+}
+
+#[test]
 fn a_detached_machine_leaves_another_one_with_its_name_alone() {
     let sandbox = Sandbox::new(b"");
     let log = sandbox.path("stile/web.log");
