@@ -110,6 +110,7 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(pc::all(programs)?);
     scenarios.extend(ipi::all(programs)?);
     scenarios.extend(switches::on_pc(programs)?);
+    scenarios.extend(long::scenarios_on_pc(programs)?);
     Ok(scenarios)
 }
 

@@ -10,6 +10,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use super::disk::{Contents, Disk};
+use super::operated::come_and_go;
 use super::report_in_browser;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::share::many_vms;
@@ -40,7 +41,16 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let many = many_vms("long/24-vms-on-4", 4, 24, programs)?;
     let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
     let report = report_in_browser::scenario(programs)?;
-    Ok(most.into_iter().chain([many, report]).map(Test::scenario).chain([gigabyte]).collect())
+    let visits = come_and_go("long/come-and-go", programs)?;
+    Ok(most.into_iter().chain([many, report, visits]).map(Test::scenario).chain([gigabyte]).collect())
+}
+
+/// Those on a PC.
+///
+/// # Errors
+/// A guest is missing.
+pub fn scenarios_on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![come_and_go("long/come-and-go-pc", programs)?])
 }
 
 /// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::client::Broken;
 use super::operator::Step;
-use super::scenario::{Expect, Scenario, passed};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use stile::config::Arch;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -14,6 +14,9 @@ const ROUND: &str = "checksum: round";
 
 /// Number of uploads of [`uploads`], of 13 KiB each: enough for Bochs to take an interrupt between STI and HLT.
 const UPLOADS: usize = 24;
+
+/// Number of VMs of [`come_and_go`], one after the other.
+const VISITS: usize = 1_000;
 
 /// All of an architecture.
 ///
@@ -197,6 +200,31 @@ fn create(programs: &Programs) -> Result<Scenario> {
     let scenario = Scenario::new(programs.scenario("operator/create"), "--exits");
     let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1);
     Ok(Scenario { config: Some(config), files, steps, expect, ..scenario })
+}
+
+/// VMs are created and destroyed [`VISITS`] times beside one that computes. Afterwards as much memory is free as before, and in as large parts:
+/// a VM that needs most of it can be created again.
+pub(super) fn come_and_go(name: &str, programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, memory: u32, append: &str| -> Result<String> {
+        let kernel = programs.path(program)?;
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"{append}\"\nmemory = \"{memory}M\"\n"))
+    };
+    // The image has the kernels of both.
+    let first = vm("neighbour", "checksum", 64, "rounds=1000000000")? + &vm("visitor", "spin", 16, "")?;
+    let config = format!("[machine]\narch = \"{}\"\ncpus = 2\nmemory = \"512M\"\n\n{first}", programs.arch.name());
+    let files = vec![("visitor.toml", vm("visitor", "spin", 16, "")?.into()), ("large.toml", vm("large", "spin", 288, "")?.into())];
+    let large = [Step::new(ROUND, "create m large.toml", &["m/large runs"]), Step::new("", "destroy m/large --force", &[])];
+    let mut steps = vec![Step::new("spin: ", "destroy m/visitor --force", &["m/visitor is destroyed"])];
+    steps.extend(large.clone());
+    for _ in 0..VISITS {
+        steps.push(Step::new("", "create m visitor.toml", &["m/visitor runs"]));
+        // It has started.
+        steps.push(Step::new("spin: ", "destroy m/visitor --force", &["m/visitor is destroyed"]));
+    }
+    steps.extend(large);
+    steps.push(Step::new(ROUND, "stop m/neighbour --force", &[]));
+    let expect = Expect { output: vec![ROUND.into()], notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()], ..passed() };
+    Ok(Scenario { config: Some(config), files, steps, timeout: 20_000, expect, ..Scenario::new(name, "--exits") })
 }
 
 /// A VM of many vCPUs is created, saved, destroyed and restored in pieces that are short exits of its neighbour.
