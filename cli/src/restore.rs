@@ -71,9 +71,8 @@ fn restore(connection: Connection, summary: &Summary, path: &Path, args: &Restor
     let mut target = Target { connection, vm: summary.guest.name.clone() };
     let task = Task::start(format!("restoring {}", target.name()));
     target.connection.set_patience(Some(PATIENCE))?;
-    let size = std::fs::metadata(path).map_or(0, |file| file.len()).max(summary.pages * 4096);
     let request = Request::Restore { file: path.to_owned(), clock: args.clock, sections: None, trusted: args.trusted };
-    load(&mut target, &request, |done| task.percent(done as f64 * 100.0 / size.max(1) as f64))?;
+    load(&mut target, &request, |done| task.percent(done as f64 * 100.0 / summary.size.max(1) as f64))?;
     Ok(target)
 }
 

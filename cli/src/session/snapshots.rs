@@ -369,9 +369,6 @@ fn progress(steps: &Steps) -> Reply {
         }
         // The client shows the steps, and waits for an answer for a limited time.
         Steps::Copying(_) => Reply::Progress { done: 0, all: 0 },
-        Steps::Restoring(restoring) => {
-            let (bytes, pieces) = restoring.progress;
-            Reply::Progress { done: u64::from(bytes) + (u64::from(pieces) << 16), all: 0 }
-        }
+        Steps::Restoring(restoring) => Reply::Progress { done: restoring.progress(), all: 0 },
     }
 }

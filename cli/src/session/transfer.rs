@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::mem;
 use std::path::PathBuf;
 
 use stile_wire::{Action, Command, Scope};
@@ -155,15 +156,22 @@ pub struct Restoring<R> {
     length: u32,
     /// Checksum of the package.
     crc: u32,
-    /// Bytes of the package that Stile has, and pieces that it has.
-    pub progress: (u32, u32),
+    /// Bytes of the package that Stile has.
+    uploaded: u32,
+    /// Pieces of the memory that Stile has.
+    pieces: u32,
 }
 
 impl<R: Read> Restoring<R> {
     /// A snapshot that becomes VM number `vm`.
     pub fn new(tag: u32, vm: u8, reader: Reader<R>, clock: Clock, sections: Option<u32>) -> Self {
         let crc = stile_snapshot::section::package_checksum(&reader.package);
-        Self { vm, tag, window: 0, reader, clock, sections, phase: Phase::Opening, part: 0, length: 0, crc, progress: (0, 0) }
+        Self { vm, tag, window: 0, reader, clock, sections, phase: Phase::Opening, part: 0, length: 0, crc, uploaded: 0, pieces: 0 }
+    }
+
+    /// Bytes that the machine has taken, of [`snapshot::Summary::size`].
+    pub fn progress(&self) -> u64 {
+        snapshot::size(self.uploaded as usize, self.pieces)
     }
 
     /// Whether it waits for more sections.
@@ -205,7 +213,7 @@ impl<R: Read> Restoring<R> {
     /// The window can't be written.
     pub fn uploaded(&mut self, next: u32, window: &impl Window) -> io::Result<Next> {
         let tag = self.tag;
-        self.progress.0 = next;
+        self.uploaded = next;
         let rest = self.reader.package.get(next as usize..).unwrap_or(&[]);
         if rest.is_empty() {
             self.phase = Phase::Creating;
@@ -248,7 +256,8 @@ impl<R: Read> Restoring<R> {
             return Ok(Next::Send(Command::Control { tag: self.tag, vm: self.vm, action: Action::Resume }));
         }
         if all {
-            self.progress.1 += 1;
+            // A part of the state has no length.
+            self.pieces += u32::from(mem::take(&mut self.length) != 0);
             return self.load(window);
         }
         let Self { tag, vm, length, .. } = *self;
@@ -280,5 +289,45 @@ impl<R: Read> Restoring<R> {
             }
         };
         Ok(Next::Send(command))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what is written.
+    struct Sink;
+
+    impl Window for Sink {
+        fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_restoration_progresses_to_the_size_of_the_snapshot() {
+        let bytes = snapshot::example("web", 4);
+        let size = snapshot::verify(&bytes[..]).unwrap().size;
+        let mut restoring = Restoring::new(1, 0, Reader::new(&bytes[..]).unwrap(), Clock::Real, None);
+        let mut next = restoring.opened(0x4000);
+        loop {
+            assert!(restoring.progress() <= size, "{} of {size}", restoring.progress());
+            next = match next {
+                Next::Send(Command::Upload { .. }) => restoring.uploaded(0, &Sink).unwrap(),
+                Next::Send(Command::UploadWindow { offset, length, .. }) => restoring.uploaded(offset + length, &Sink).unwrap(),
+                Next::Send(Command::Restore { .. }) => restoring.done(&Sink).unwrap(),
+                Next::Send(Command::RestoreEnd { .. }) => break,
+                // Parts of the state, and a piece that is taken in two steps.
+                Next::Send(Command::RestoreMemory { from: 0, .. }) => restoring.restored(1, false, &Sink).unwrap(),
+                Next::Send(_) => restoring.restored(0, true, &Sink).unwrap(),
+                other => panic!("{other:?}"),
+            };
+        }
+        assert_eq!(restoring.progress(), size);
     }
 }

@@ -3,5 +3,7 @@
 mod reader;
 mod writer;
 
-pub use reader::{Error, Reader, Section, Summary, verify};
+#[cfg(test)]
+pub(crate) use reader::tests::snapshot as example;
+pub use reader::{Error, Reader, Section, Summary, size, verify};
 pub use writer::{Writer, whole_package};

@@ -63,8 +63,8 @@ pub struct Summary {
     pub arch: config::Arch,
     /// Its RAM in bytes.
     pub memory: u64,
-    /// Number of pages in the file.
-    pub pages: u64,
+    /// Bytes that a machine takes to restore it: the package, and a window for each piece of its memory.
+    pub size: u64,
 }
 
 impl<R: Read> Reader<R> {
@@ -151,14 +151,17 @@ impl<R: Read> Reader<R> {
 /// It is none, or damaged.
 pub fn verify(from: impl Read) -> Result<Summary, Error> {
     let mut reader = Reader::new(from)?;
-    let mut pages = 0;
+    let mut pieces = 0;
     while let Some(section) = reader.next_section()? {
-        if let Section::Piece(piece) = section {
-            pages += piece.len() as u64 / PAGE as u64 - 1;
-        }
+        pieces += u32::from(matches!(section, Section::Piece(_)));
     }
-    let arch = reader.arch();
-    Ok(Summary { guest: reader.guest, arch, memory: reader.header.memory, pages })
+    let (arch, size) = (reader.arch(), size(reader.package.len(), pieces));
+    Ok(Summary { guest: reader.guest, arch, memory: reader.header.memory, size })
+}
+
+/// Bytes of a package and of as many pieces, of a window each.
+pub fn size(package: usize, pieces: u32) -> u64 {
+    package as u64 + u64::from(pieces) * WINDOW as u64
 }
 
 fn read_section(from: &mut impl Read, checker: &mut Checker) -> Result<(Kind, Vec<u8>), Error> {
@@ -197,7 +200,7 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use stile_blob::{Interrupts, Mode, OnReset, Share, Techniques, Vm};
     use stile_snapshot::pages::{BLOCK_SIZE, Builder};
 
@@ -249,7 +252,8 @@ mod tests {
         piece
     }
 
-    fn snapshot(name: &str, states: usize) -> Vec<u8> {
+    /// A snapshot with a piece of memory.
+    pub(crate) fn snapshot(name: &str, states: usize) -> Vec<u8> {
         snapshot_of(&guest(name), states)
     }
 
@@ -271,7 +275,8 @@ mod tests {
         let states = (0..4).map(|part| Section::State(vec![part; 10]));
         assert!(sections.into_iter().eq(states.chain([Section::Piece(piece())])));
         let summary = verify(&bytes[..]).unwrap();
-        assert_eq!((summary.memory, summary.pages, summary.guest), (64 << 20, 2, guest("web")));
+        assert_eq!((summary.memory, summary.guest), (64 << 20, guest("web")));
+        assert_eq!(summary.size, (reader.package.len() + WINDOW) as u64);
     }
 
     #[test]
