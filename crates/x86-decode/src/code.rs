@@ -1,6 +1,6 @@
 //! Locating and fetching instructions.
 
-use crate::lower::{MAX_LENGTH, Undecoded, decode};
+use crate::lower::{Intercepted, MAX_LENGTH, Undecoded, decode, intercepted};
 use crate::{CodeSize, Decoded, Fault};
 use stile_x86_walk::{GuestMemory, PAGE, PageFault, Paging, Trail, trail};
 
@@ -110,6 +110,25 @@ impl<M: GuestMemory> Code<'_, M> {
         let next = self.next_page(fetched.count)?;
         self.fetch(&mut fetched, next, MAX_LENGTH)?;
         self.decode_fetched(&fetched).map(|decoded| (decoded, fetched)).map_err(refusal)
+    }
+
+    /// Fetches and decodes an instruction that exited by an intercept. Accesses the following page only if the instruction
+    /// continues there.
+    ///
+    /// # Errors
+    /// The instruction can't be fetched, or is of no such kind.
+    #[cold]
+    pub fn intercepted(&self) -> Result<Intercepted, Refusal> {
+        let mut fetched = Fetched { bytes: [0; 16], count: 0 };
+        self.fetch(&mut fetched, self.trail()?.address(), MAX_LENGTH)?;
+        let decoded = |fetched: &Fetched| intercepted(fetched.bytes.get(..fetched.count).unwrap_or(&[]), self.context.size);
+        match decoded(&fetched) {
+            Err(Undecoded::Truncated) => {}
+            other => return other.map_err(refusal),
+        }
+        let next = self.next_page(fetched.count)?;
+        self.fetch(&mut fetched, next, MAX_LENGTH)?;
+        decoded(&fetched).map_err(refusal)
     }
 
     /// Translates the address after the `done` bytes that end the first page.

@@ -81,7 +81,7 @@ pub use event::{Event, Exception, follow};
 pub use execute::execute;
 pub use fast_path::FastAccess;
 pub use fault::Fault;
-pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
+pub use lower::{Intercepted, Kind, MAX_LENGTH, Undecoded, decode, prepare};
 pub use names::{Control, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 pub use operand::{alignment_fault, device_parts};
 pub use outcome::Outcome;

@@ -85,6 +85,15 @@ impl CodeSize {
         }
     }
 
+    /// Bits of the default address size.
+    pub(crate) const fn bits(self) -> u32 {
+        match self {
+            Self::Bits16 => 16,
+            Self::Bits32 => 32,
+            Self::Bits64 => 64,
+        }
+    }
+
     /// Returns `rip` advanced by `length` bytes, truncated to the code size.
     #[inline]
     pub const fn advance(self, rip: u64, length: u8) -> u64 {

@@ -2,7 +2,7 @@
 //! hypervisor's own first stage.
 //!
 //! [`PageTable`] walks and changes tables through [`TableMemory`], and reports the required TLB invalidations
-//! to [`Maintenance`]. A [`Format`] encodes the descriptors: [`Stage2`], [`El2`], [`Ept`] or [`Ia32e`].
+//! to [`Maintenance`]. A [`Format`] encodes the descriptors: [`Stage2`], [`El2`], [`Ept`], [`Npt`] or [`Ia32e`].
 //! Levels have Arm's numbers: level 0 is Intel's PML4, level 3 its page table.
 //! Break-before-make follows Arm's rules, which are stricter.
 //!
@@ -21,6 +21,7 @@ mod level;
 mod maintenance;
 mod map;
 mod memory;
+mod npt;
 mod stage2;
 mod translate;
 mod vmsa;
@@ -34,6 +35,7 @@ pub use level::{ENTRIES, Level};
 pub use maintenance::{EntryKind, Invalidation, Maintenance, Pending};
 pub use map::Mapping;
 pub use memory::{TableMemory, TableRead};
+pub use npt::Npt;
 pub use stage2::{Stage2, Stage2Permissions};
 pub use translate::{Fault, FaultReason, Translation};
 pub use vmsa::Vmsa;

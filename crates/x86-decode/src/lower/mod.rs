@@ -1,6 +1,7 @@
 //! Decoding of bytes into [`Decoded`].
 
 mod combine;
+mod intercepted;
 mod kind;
 mod operation;
 mod reach;
@@ -13,6 +14,9 @@ use crate::operation::Repeat;
 use crate::operation::{Operation, Source};
 use crate::{CodeSize, Width};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, OpKind, Register};
+
+pub(crate) use intercepted::intercepted;
+pub use intercepted::{Intercepted, Kind};
 
 /// Maximum length of an instruction in bytes.
 pub const MAX_LENGTH: usize = 15;
@@ -39,13 +43,9 @@ pub fn prepare() {
 
 /// Decodes the instruction at the start of `bytes`.
 pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
-    let bits = match code_size {
-        CodeSize::Bits16 => 16,
-        CodeSize::Bits32 => 32,
-        CodeSize::Bits64 => 64,
-    };
+    let bits = code_size.bits();
     let bytes = bytes.get(..MAX_LENGTH).unwrap_or(bytes);
-    let (instruction, error) = disassemble(bytes, bits)?;
+    let (instruction, error) = disassemble(bytes, bits, DecoderOptions::NONE)?;
     match error {
         DecoderError::None => {
             let why = if reach::reaches(&instruction) { Undecoded::Unsupported } else { Undecoded::NoAccess };
@@ -53,15 +53,15 @@ pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
         }
         DecoderError::NoMoreBytes => Err(Undecoded::Truncated),
         // The decoder reports an overlong instruction as invalid. It is overlong if 14 bytes are still incomplete.
-        _ => match bytes.get(..MAX_LENGTH - 1).map(|shorter| disassemble(shorter, bits)) {
+        _ => match bytes.get(..MAX_LENGTH - 1).map(|shorter| disassemble(shorter, bits, DecoderOptions::NONE)) {
             Some(Ok((_, DecoderError::NoMoreBytes))) => Err(Undecoded::TooLong),
             _ => Err(Undecoded::Invalid),
         },
     }
 }
 
-fn disassemble(bytes: &[u8], bits: u32) -> Result<(Instruction, DecoderError), Undecoded> {
-    let mut decoder = Decoder::try_with_ip(bits, bytes, 0, DecoderOptions::NONE).map_err(|_| Undecoded::Unsupported)?;
+fn disassemble(bytes: &[u8], bits: u32, options: u32) -> Result<(Instruction, DecoderError), Undecoded> {
+    let mut decoder = Decoder::try_with_ip(bits, bytes, 0, options).map_err(|_| Undecoded::Unsupported)?;
     let instruction = decoder.decode();
     Ok((instruction, decoder.last_error()))
 }
