@@ -508,6 +508,8 @@ pub enum Level {
     Nvhe,
     /// In VMX root operation.
     Vmx,
+    /// On AMD-V.
+    Svm,
 }
 
 /// The state of a virtual machine.

@@ -24,7 +24,7 @@ fn events() -> Vec<Event> {
     let rows = [Row::Static(1023), Row::Dynamic { kind: 3, key: 0x1010_1010 }];
     let mut events: Vec<_> = states.map(|state| Event::Vm { vm: DLE, state }).collect();
     events.extend(rows.map(|row| Event::LedgerRow(LedgerRow { vm: 1, vcpu: 7, row, count: DLE.into(), ticks: u64::MAX, min: 0, max: 1 })));
-    events.extend([Level::Vhe, Level::Nvhe, Level::Vmx].map(|level| Event::Hello {
+    events.extend([Level::Vhe, Level::Nvhe, Level::Vmx, Level::Svm].map(|level| Event::Hello {
         version: Version { major: 0, minor: 16, patch: 0x1010 },
         cpus: 8,
         level,

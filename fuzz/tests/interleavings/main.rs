@@ -116,8 +116,8 @@ mod invalidations {
         pub fn invalidate(_cpu: usize) {}
     }
 
-    mod vmx {
-        pub fn invalidate_ept(_: u64) {
+    mod second_stage {
+        pub fn invalidate(_: u64) {
             super::TLB.with(|tlb| tlb.set(None));
         }
     }

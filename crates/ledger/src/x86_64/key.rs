@@ -117,7 +117,7 @@ fn named(names: &[(u32, &str)], number: u32, f: &mut fmt::Formatter<'_>) -> fmt:
 }
 
 /// Model-specific registers that have a name here.
-const MSRS: [(u32, &str); 14] = [
+const MSRS: [(u32, &str); 15] = [
     (0x10, "IA32_TIME_STAMP_COUNTER"),
     (0x1b, "IA32_APIC_BASE"),
     (0x3a, "IA32_FEATURE_CONTROL"),
@@ -132,6 +132,7 @@ const MSRS: [(u32, &str); 14] = [
     (0x808, "x2APIC TPR"),
     (0x80b, "x2APIC EOI"),
     (0x830, "x2APIC ICR"),
+    (0xc000_0080, "IA32_EFER"),
 ];
 
 /// Writes the name of a dynamic sub-reason.

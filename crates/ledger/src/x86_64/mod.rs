@@ -6,6 +6,7 @@
 pub mod key;
 pub mod reason;
 mod rows;
+mod svm;
 
 use crate::catalogue::{Catalogue, RowTable, TableBuilder};
 
@@ -24,5 +25,8 @@ static ROWS: RowTable = TableBuilder::new()
     .block(rows::HALT, reason::HLT, "", rows::HALT_NAMES)
     .finish(rows::HALT);
 
-/// The names of the reasons and rows of x86-64.
+/// The names of the reasons and rows of x86-64 with VMX.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };
+
+/// The names of the reasons and rows of x86-64 with AMD-V.
+pub static CATALOGUE_SVM: Catalogue = Catalogue { architecture: "x86_64", reasons: &svm::NAMES, rows: &ROWS, key: svm::write };

@@ -2,14 +2,17 @@
 
 use core::convert::Infallible;
 
+#[cfg(not(feature = "svm"))]
 use stile_blob::{ApicVirtualization, Blob, IpiAccess};
 
+#[cfg(not(feature = "svm"))]
 use crate::address_space::Span;
 use crate::arch::x86_64::efi;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx, xapic};
-use crate::arch::x86_64::vm::gate;
+use crate::arch::x86_64::host::{apic, extension, firmware, idt, mmu, rtc, speculation, timer, uart};
+#[cfg(not(feature = "svm"))]
+use crate::arch::x86_64::{host::xapic, vm::gate};
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -51,14 +54,15 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
         screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
     }
     log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));
-    let features = match vmx::detect() {
+    let features = match extension::detect() {
         Ok(features) => features,
         Err(what) => crate::refuse(what),
     };
-    vmx::set_features(features);
+    extension::set_features(features);
     speculation::setup_first();
     idt::setup();
     let cpu = start::first();
+    #[cfg(not(feature = "svm"))]
     if wants_gate(board, &blob) {
         xapic::choose();
     }
@@ -87,13 +91,14 @@ fn board(magic: u32, info: u32) -> &'static Board {
     })
 }
 
+#[cfg(not(feature = "svm"))]
 /// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and will get one.
 fn wants_gate(board: &Board, blob: &Span) -> bool {
     // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes to it.
     let bytes = unsafe { core::slice::from_raw_parts(address_space::physical(blob.start), (blob.end - blob.start) as usize) };
     // APIC ID 255 is all CPUs.
     let gets_one = |blob: Blob<'_>| {
-        let level = vmx::features().apic;
+        let level = extension::features().apic;
         let mut vms = blob.vms.clone().map(|vm| vm.techniques);
         !speculation::needs_at_exits(blob.settings.mitigations)
             && vms.any(|vm| vm.ipi == IpiAccess::Gate && vm.apic_virtualization.min(level) == ApicVirtualization::Posted)
@@ -103,7 +108,7 @@ fn wants_gate(board: &Board, blob: &Span) -> bool {
 
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
     apic::setup_cpu(cpu.index);
-    vmx::turn_on(vmx::features())?;
+    extension::turn_on(extension::features(), cpu)?;
     crate::cpu::online(cpu);
     Ok(())
 }
@@ -145,9 +150,10 @@ fn start_others(board: &'static Board) {
 /// # Errors
 /// A description of why it cannot be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
-    if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
-        return Err("its VMX features or mitigations differ from those of the first CPU");
+    if extension::detect()? != *extension::features() || !speculation::is_like_first() {
+        return Err("its features of virtualization, or its mitigations, differ from those of the first CPU");
     }
+    #[cfg(not(feature = "svm"))]
     if xapic::is_on()
         && let Some(why) = gate::refusal_of_cpu()
     {

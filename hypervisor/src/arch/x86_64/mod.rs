@@ -1,17 +1,24 @@
-//! x86-64 in VMX root operation.
+//! x86-64 with VMX, or as `svm/` has it, with AMD-V (feature `svm`). One of both is compiled: what differs is in modules that
+//! have the same face.
+
+#![cfg_attr(feature = "svm", allow(dead_code, reason = "modules of both back ends have parts that only VMX uses"))]
 
 mod boot;
 mod efi;
 mod emulation;
+#[cfg(not(feature = "svm"))]
 mod exit;
 mod handler;
 mod host;
 mod interrupts;
+#[cfg(not(feature = "svm"))]
 mod nested;
 mod panic;
 mod physical_cpu;
 mod platform;
 mod snapshot;
+#[cfg(feature = "svm")]
+mod svm;
 mod vcpu;
 mod vm;
 
@@ -19,14 +26,16 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use stile_blob::Mitigations;
-use stile_board::footprint::{self, Footprint};
+use stile_board::footprint::Footprint;
 use stile_paging::PAGE_SIZE;
 use stile_wire::Level;
 
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
 use crate::address_space;
 use crate::stacks::Stacks;
-use host::{firmware, mmu, speculation, timer, uart};
+use host::{extension, firmware, mmu, speculation, timer, uart};
+#[cfg(feature = "svm")]
+use svm::{exit, nested};
 
 pub use emulation::devices;
 pub use host::cpu::{Cpu, Local};
@@ -50,7 +59,7 @@ impl Host for Arch {
     const COPIED_AT_ONCE: u64 = 1 << 20;
 
     fn level() -> Level {
-        Level::Vmx
+        extension::LEVEL
     }
 
     #[inline]
@@ -134,9 +143,8 @@ impl Layout for Arch {
     const PHYSMAP: u64 = mmu::PHYSMAP;
     const DEVICES: u64 = mmu::DEVICES;
     const STACKS: Stacks = mmu::STACKS;
-    // The VMXON region.
-    const CPU_MEMORY: u64 = PAGE_SIZE;
-    const FOOTPRINT: Footprint = footprint::X86_64;
+    const CPU_MEMORY: u64 = extension::CPU_PAGES * PAGE_SIZE;
+    const FOOTPRINT: Footprint = extension::FOOTPRINT;
 
     fn complete_map() {
         mmu::complete_map();

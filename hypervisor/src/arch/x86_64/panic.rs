@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{msr, rdmsr, read_cr};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::backtrace::Backtrace;
 
 /// Names of the general registers, by number.
@@ -74,7 +74,7 @@ fn write_registers(out: &mut dyn Write, registers: &[u64; 16]) -> fmt::Result {
 
 /// Writes the guest's state at the exit being handled.
 pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
-    let field = vmcs::read;
+    let field = state::read;
     writeln!(
         out,
         "  guest rip {:#018x}  rflags {:#x}  exit reason {:#x}  qualification {:#x}  physical {:#x}",

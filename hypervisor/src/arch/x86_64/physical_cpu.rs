@@ -6,7 +6,7 @@ use stile_ledger::RowId;
 
 use crate::arch::contract::PhysicalCpu;
 use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
-use crate::arch::x86_64::host::{apic, speculation};
+use crate::arch::x86_64::host::{apic, speculation, state};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, record};
 use crate::arch::x86_64::{boot, exit, handler, nested};
 use crate::cpu::Loaded;
@@ -44,8 +44,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn poll_interrupts(&mut self) {
-        // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts until after the NOP.
-        unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
+        state::take_interrupts();
         handler::idle_interrupt(self);
     }
 

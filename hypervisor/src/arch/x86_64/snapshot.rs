@@ -24,6 +24,9 @@ impl Snapshots for Arch {
     const PREPARES: bool = false;
 
     fn obstacle(vm: &Vm) -> Option<&'static str> {
+        if cfg!(feature = "svm") {
+            return Some("a VM can't be saved or restored with AMD-V yet: stop it instead");
+        }
         let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
         // A snapshot must not make its VM a trusted one.
         let trusted = vm.arch.direct.as_ref().map(|_| "a VM with `ipi = \"direct\"` can't be saved or restored: stop it instead");
@@ -58,9 +61,7 @@ impl Snapshots for Arch {
     }
 
     fn complete(vm: &'static Vm) {
-        if let Some(page) = &vm.arch.place.apic_access {
-            page.choose(|| vm.vcpus.iter().all(|vcpu| vcpu.arch.pages.is_at(pc::LOCAL_APIC)));
-        }
+        vm.arch.place.choose_access_page(|| vm.vcpus.iter().all(|vcpu| vcpu.arch.pages.is_at(pc::LOCAL_APIC)));
         devices::restore_lines(vm);
     }
 

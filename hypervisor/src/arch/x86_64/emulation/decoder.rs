@@ -6,7 +6,7 @@ use stile_x86_decode::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_x86_walk::{Features, Paging, Registers};
 
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arena::{self, Arena};
@@ -72,7 +72,7 @@ impl Decoder {
     /// instruction.
     #[inline(always)]
     pub fn hit(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Option<&Decoded> {
-        if !(0..DECISIVE).all(|n| vmcs::read(REGISTERS[n]) == self.decisive[n]) {
+        if !(0..DECISIVE).all(|n| state::read(REGISTERS[n]) == self.decisive[n]) {
             return None;
         }
         match &mut self.scheme {
@@ -87,14 +87,14 @@ impl Decoder {
 
     /// Returns the loaded vCPU's instruction at `rip`, and its execution context.
     pub fn find(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Result<(&Decoded, &Context), Refusal> {
-        let registers = REGISTERS.map(vmcs::read);
+        let registers = REGISTERS.map(state::read);
         let differing = registers.iter().zip(&self.registers).fold(0, |all, (new, old)| all | new ^ old);
         if differing != 0 {
-            self.renew(registers);
+            self.renew(registers, vm);
         }
         let context = &self.context;
         let memory = Ram(vm);
-        let code = Code { memory: &memory, context, linear: context.size().linear(rip, || vmcs::read(Field::GUEST_CS_BASE)) };
+        let code = Code { memory: &memory, context, linear: context.size().linear(rip, || state::read(Field::GUEST_CS_BASE)) };
         self.passing = match &mut self.scheme {
             Scheme::Verify(cache) => return Ok((cache.find(&code, counters)?, context)),
             Scheme::Protect => match &vm.arch.protected {
@@ -110,19 +110,19 @@ impl Decoder {
     }
 
     /// Execution context of the loaded vCPU.
-    pub fn context(&mut self) -> &Context {
-        let registers = REGISTERS.map(vmcs::read);
+    pub fn context(&mut self, vm: &'static Vm) -> &Context {
+        let registers = REGISTERS.map(state::read);
         if registers != self.registers {
-            self.renew(registers);
+            self.renew(registers, vm);
         }
         &self.context
     }
 
     #[cold]
-    fn renew(&mut self, registers: [u64; REGISTERS.len()]) {
+    fn renew(&mut self, registers: [u64; REGISTERS.len()], vm: &'static Vm) {
         let [cr3, efer, code, cr4, cr0, stack] = registers;
         self.registers = registers;
-        let pdpte = cr0::PDPTES.map(vmcs::read);
+        let pdpte = state::pdptes(|| cr0::pdptes(vm, cr0::table()).unwrap_or_default());
         let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
         let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
         if matches!(paging.tables(), stile_x86_walk::Tables::Pae(_)) {

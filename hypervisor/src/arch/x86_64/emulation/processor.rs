@@ -6,7 +6,7 @@ use stile_x86_walk::{Access, Kind, translate};
 
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arch::x86_64::vm::shared;
 use crate::vm::power::End;
@@ -62,7 +62,8 @@ pub struct Processor<'a, S = Own> {
 
 /// Execution context and memory access of the loaded vCPU.
 pub fn context(cpu: &mut Cpu) -> Context {
-    *cpu.loaded().decoder().context()
+    let vm = cpu.vcpu().vm();
+    *cpu.loaded().decoder().context(vm)
 }
 
 /// Origin of a memory access.
@@ -82,7 +83,7 @@ impl By {
         Access {
             kind: if write { Kind::Write } else { Kind::Read },
             user: self == By::Instruction && context.user(),
-            smap_override: self == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & AC != 0,
+            smap_override: self == By::Instruction && state::read(Field::GUEST_RFLAGS) & AC != 0,
         }
     }
 }
@@ -167,7 +168,7 @@ impl<S: Space> Vcpu for Processor<'_, S> {
     #[inline]
     fn register(&self, index: u8) -> u64 {
         match usize::from(index & 0xf) {
-            gpr::RSP => vmcs::read(Field::GUEST_RSP),
+            gpr::RSP => state::read(Field::GUEST_RSP),
             index => self.cpu.frame.registers[index],
         }
     }
@@ -175,31 +176,31 @@ impl<S: Space> Vcpu for Processor<'_, S> {
     #[inline]
     fn set_register(&mut self, index: u8, value: u64) {
         match usize::from(index & 0xf) {
-            gpr::RSP => vmcs::write(Field::GUEST_RSP, value),
+            gpr::RSP => state::write(Field::GUEST_RSP, value),
             index => self.cpu.frame.registers[index] = value,
         }
     }
 
     fn rip(&self) -> u64 {
-        vmcs::read(Field::GUEST_RIP)
+        state::read(Field::GUEST_RIP)
     }
 
     fn flags(&self) -> u64 {
-        vmcs::read(Field::GUEST_RFLAGS)
+        state::read(Field::GUEST_RFLAGS)
     }
 
     fn set_flags(&mut self, flags: u64) {
-        vmcs::write(Field::GUEST_RFLAGS, flags);
+        state::write(Field::GUEST_RFLAGS, flags);
     }
 
     fn segment_base(&self, name: SegmentName) -> u64 {
-        vmcs::read(part(Field::GUEST_ES_BASE, name))
+        state::read(part(Field::GUEST_ES_BASE, name))
     }
 
     fn segment(&self, name: SegmentName) -> Segment {
-        let limit = vmcs::read(part(Field::GUEST_ES_LIMIT, name)) as u32;
-        let rights = vmcs::read(part(Field::GUEST_ES_RIGHTS, name)) as u32;
-        let protected = vmcs::read(Field::GUEST_CR0) & 1 != 0 && vmcs::read(Field::GUEST_RFLAGS) & 1 << 17 == 0;
+        let limit = state::read(part(Field::GUEST_ES_LIMIT, name)) as u32;
+        let rights = state::read(part(Field::GUEST_ES_RIGHTS, name)) as u32;
+        let protected = state::read(Field::GUEST_CR0) & 1 != 0 && state::read(Field::GUEST_RFLAGS) & 1 << 17 == 0;
         Segment::from_vmcs(self.segment_base(name), limit, rights, protected)
     }
 
@@ -224,7 +225,7 @@ impl<S: Space> Vcpu for Processor<'_, S> {
             return false;
         }
         // The guest may have changed the instruction since: the processor has checked the I/O bitmap for the access that exited.
-        let exit = vmcs::read(Field::EXIT_QUALIFICATION);
+        let exit = state::read(Field::EXIT_QUALIFICATION);
         (exit >> 16) as u16 == port && (exit & 0b111) + 1 == width.bytes() && (exit & INPUT != 0) == is_input
     }
 
@@ -252,7 +253,7 @@ impl<S: Space> Vcpu for Processor<'_, S> {
     }
 }
 
-/// VMCS field of a segment register: fields are in the order of the registers' encoding, two apart.
+/// Field of a segment register. `first`: that of ES.
 pub fn part(first: Field, name: SegmentName) -> Field {
-    Field(first.0 + 2 * name as u32)
+    state::of_segment(first, name as u32)
 }

@@ -5,7 +5,7 @@ use stile_x86_decode::{
 };
 
 use super::processor::{By, Processor, Space, part};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::{cr0, simd};
 
 /// Base, limit, access rights and selector of LDTR or TR.
@@ -17,10 +17,10 @@ pub fn fields(name: SystemSegment) -> [Field; 4] {
 }
 
 fn write_segment([base, limit, rights, selector]: [Field; 4], value: u16, descriptor: &Descriptor) {
-    vmcs::write(base, descriptor.base);
-    vmcs::write(limit, descriptor.limit.into());
-    vmcs::write(rights, descriptor.rights.into());
-    vmcs::write(selector, value.into());
+    state::write(base, descriptor.base);
+    state::write(limit, descriptor.limit.into());
+    state::write(rights, descriptor.rights.into());
+    state::write(selector, value.into());
 }
 
 const fn table(name: TableName) -> (Field, Field) {
@@ -32,14 +32,14 @@ const fn table(name: TableName) -> (Field, Field) {
 
 impl<S: Space> OtherRegisters for Processor<'_, S> {
     fn privilege(&self) -> u8 {
-        (vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11) as u8
+        (state::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11) as u8
     }
 
     fn control(&self, register: Control) -> u64 {
         match register {
             Control::Cr0 => cr0::read(),
-            Control::Cr4 => vmcs::read(Field::GUEST_CR4),
-            Control::Efer => vmcs::read(Field::GUEST_EFER),
+            Control::Cr4 => state::read(Field::GUEST_CR4),
+            Control::Efer => state::read(Field::GUEST_EFER),
             Control::Xcr0 => simd::xcr0(),
         }
     }
@@ -50,19 +50,19 @@ impl<S: Space> OtherRegisters for Processor<'_, S> {
 
     fn table(&self, name: TableName) -> (u64, u16) {
         let (base, limit) = table(name);
-        (vmcs::read(base), vmcs::read(limit) as u16)
+        (state::read(base), state::read(limit) as u16)
     }
 
     fn set_table(&mut self, name: TableName, new: u64, bytes: u16) {
         let (base, limit) = table(name);
-        vmcs::write(base, new);
-        vmcs::write(limit, bytes.into());
+        state::write(base, new);
+        state::write(limit, bytes.into());
     }
 
     fn local_table(&self) -> Option<(u64, u32)> {
         const UNUSABLE: u64 = 1 << 16;
         let [base, limit, rights, _] = fields(SystemSegment::Ldtr);
-        (vmcs::read(rights) & UNUSABLE == 0).then(|| (vmcs::read(base), vmcs::read(limit) as u32))
+        (state::read(rights) & UNUSABLE == 0).then(|| (state::read(base), state::read(limit) as u32))
     }
 
     fn load_descriptor(&mut self, linear: u64) -> Result<u64, Fault> {
@@ -79,7 +79,7 @@ impl<S: Space> OtherRegisters for Processor<'_, S> {
     }
 
     fn selector(&self, name: SelectorName) -> u16 {
-        vmcs::read(match name {
+        state::read(match name {
             SelectorName::Segment(name) => part(Field::GUEST_ES, name),
             SelectorName::Ldtr => Field::GUEST_LDTR,
             SelectorName::Tr => Field::GUEST_TR,
@@ -92,8 +92,8 @@ impl<S: Space> OtherRegisters for Processor<'_, S> {
         match descriptor {
             Some(descriptor) => write_segment([base, limit, rights, field], selector, descriptor),
             None => {
-                vmcs::write(base, u64::from(selector) << 4);
-                vmcs::write(field, selector.into());
+                state::write(base, u64::from(selector) << 4);
+                state::write(field, selector.into());
             }
         }
     }

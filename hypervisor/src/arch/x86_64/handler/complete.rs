@@ -3,8 +3,7 @@
 use stile_x86_decode::Outcome as Done;
 
 use super::{TF, advance_to};
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
 
 /// Completes an instruction, which need not continue at `next`.
@@ -26,7 +25,7 @@ pub fn finish(done: Done, next: u64) {
         }
         Done::Flags(flags) => {
             advance_to(next);
-            vmcs::write(Field::GUEST_RFLAGS, flags);
+            state::write(Field::GUEST_RFLAGS, flags);
         }
         Done::Partial => inject::pause(),
     }
@@ -36,5 +35,5 @@ pub fn finish(done: Done, next: u64) {
 /// Invalidates that, and continues with the code in memory.
 #[cold]
 pub fn refetch() {
-    vmx::invalidate_vpid(vmcs::read(Field::VPID));
+    state::invalidate_translations();
 }

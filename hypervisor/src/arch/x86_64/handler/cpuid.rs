@@ -2,23 +2,17 @@
 
 use stile_board::pc::features;
 use stile_ledger::x86_64::reason;
-use stile_nested_vmx::hyper_v;
 
 use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::instructions::CpuidResult;
 use crate::arch::x86_64::vm::cpuid::answer;
 
 /// In IA32_APIC_BASE.
 const ENABLED: u64 = 1 << 11;
-/// Bits 31:16 of hypervisor leaves. Linux searches this range for signatures, so all of it is Hyper-V's.
-const HYPERVISOR: u32 = 0x4000;
-/// In ECX of leaf 1.
-const VMX: u32 = 1 << 5;
 
 #[unsafe(no_mangle)]
-extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let registers = &mut cpu.frame.registers;
     let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
     let vcpu = cpu.vcpu();
@@ -28,12 +22,8 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
         _ => 0,
     };
     let answer = match &vcpu.vm().arch.nested {
-        Some(_) if leaf == 1 => CpuidResult { ecx: answer.ecx | VMX, ..answer },
-        Some(offer) if leaf >> 16 == HYPERVISOR && offer.partition.is_some() => {
-            let [eax, ebx, ecx, edx] = hyper_v::leaf(leaf, vcpu.vm().arch.topology.vcpus() as u32);
-            CpuidResult { eax, ebx, ecx, edx }
-        }
-        _ => answer,
+        Some(offer) => offer.cpuid(leaf, answer, vcpu.vm().arch.topology.vcpus() as u32),
+        None => answer,
     };
     let registers = &mut cpu.frame.registers;
     registers[gpr::RAX] = (answer.eax | features).into();

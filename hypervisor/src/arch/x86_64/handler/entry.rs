@@ -17,7 +17,7 @@ use crate::cpu::Leave;
 pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     if wrap() {
         // Whether the VMCS counts as launched depends on the failed entry: cleared, it certainly does not.
-        cpu.loaded().context().clear_vmcs();
+        cpu.loaded().context().attach_again();
         cpu.launched = Launch::CLEAR;
         cpu.leave = Leave::Resched;
         return Outcome::leave(reason::ENTRY.other());

@@ -3,7 +3,7 @@
 use stile_gate::page::{self, ENTRY, JUMP, LEAVE, RETURN, SEND, SENT, SLOT, VMFUNC};
 use stile_ledger::x86_64::{key, reason};
 
-use super::exception;
+use super::intercepted;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -20,7 +20,7 @@ extern "C" fn leave_gate(cpu: &mut Cpu) -> bool {
     if !interrupts_guest() {
         return true;
     }
-    if vmcs::read(Field::EXIT_REASON) & 0xffff == basic::EXCEPTION && exception::is_debug(vmcs::read(Field::EXIT_INTERRUPTION)) {
+    if vmcs::read(Field::EXIT_REASON) & 0xffff == basic::EXCEPTION && intercepted::is_debug(vmcs::read(Field::EXIT_INTERRUPTION)) {
         complete(cpu);
     }
     restart();
@@ -47,7 +47,7 @@ fn interrupts_guest() -> bool {
         INTERRUPT | basic::INIT | basic::INTERRUPT_WINDOW | basic::NMI_WINDOW | basic::MONITOR_TRAP | basic::PREEMPTION_TIMER => true,
         basic::EXCEPTION => {
             let event = vmcs::read(Field::EXIT_INTERRUPTION);
-            event & TYPE == NMI || exception::is_debug(event)
+            event & TYPE == NMI || intercepted::is_debug(event)
         }
         _ => false,
     }

@@ -6,7 +6,7 @@ use stile_ledger::x86_64::{HLT_AT_ONCE, HLT_WAIT, reason};
 use super::{TF, skip_instruction};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
@@ -19,8 +19,8 @@ pub const SEND_IPI: u32 = 10;
 
 /// Handles a VMCALL that `exit.S` does not answer, with all general registers in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
-    let kernel = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0;
+pub extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
+    let kernel = state::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0;
     let sends = cpu.frame.registers[gpr::RAX] as u32 == SEND_IPI && kernel && cr0::runs_64_bit_code();
     cpu.frame.registers[gpr::RAX] = if sends { send_ipis(cpu) } else { NO_SUCH_CALL as u64 };
     skip_instruction();
@@ -47,7 +47,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     let flags = skip_instruction();
     // A pending single-step trap or interrupt comes before the wait.
     if flags & TF != 0 || flags & window::IF != 0 && delivery::end_hlt_at_once(cpu) {

@@ -6,10 +6,12 @@ use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
+#[cfg(not(feature = "svm"))]
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, events, window};
 use crate::cpu::{self, Leave};
 
+#[cfg(not(feature = "svm"))]
 /// Handles an interrupt for the exit path of `mitigated.S`, which reads only the exit reason.
 #[unsafe(no_mangle)]
 extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
@@ -52,6 +54,8 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
                 if let Some(vector) = cpu.apic().fire_timer(timer::now()) {
                     let takes = window::can_interrupt();
                     delivery::interrupt_self(cpu, vector, takes.into());
+                } else if timer::MAY_BE_EARLY {
+                    deadline::update(cpu);
                 }
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }

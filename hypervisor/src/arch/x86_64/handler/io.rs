@@ -8,7 +8,7 @@ use super::{mmio, skip_instruction};
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
@@ -49,9 +49,9 @@ impl Access {
 /// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX; other accesses go to
 /// [`any`].
 #[unsafe(no_mangle)]
-extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
     const STATUS: u64 = (port::COM1_STATUS as u64) << 16 | 1 << 3;
-    let access = Access(vmcs::read(Field::EXIT_QUALIFICATION));
+    let access = Access(state::read(Field::EXIT_QUALIFICATION));
     if access.0 != STATUS {
         return any(cpu, access);
     }

@@ -15,8 +15,8 @@ use crate::arch::x86_64::emulation::devices::Device;
 use crate::arch::x86_64::emulation::processor::{By, Own, Processor, Space, context};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::timer;
-use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::vm::guest_memory::Ram;
@@ -111,14 +111,14 @@ fn hit(cpu: &mut Cpu, address: u64, width: Width) -> Option<Hit<Device>> {
 
 /// Fast path of frequent EPT violations, which needs only the caller-saved registers.
 #[unsafe(no_mangle)]
-extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
-    let address = vmcs::read(Field::GUEST_PHYSICAL);
+pub extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
+    let address = state::read(Field::GUEST_PHYSICAL);
     if !is_local_apic(cpu, address) {
         return Outcome::with_all_registers();
     }
     let offset = apic_offset(address);
     let vcpu = cpu.vcpu();
-    let rip = vmcs::read(Field::GUEST_RIP);
+    let rip = state::read(Field::GUEST_RIP);
     let (cpu, decoder) = cpu.with_decoder();
     let Some(decoded) = decoder.hit(vcpu.vm(), rip, &vcpu.arch.decoded) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
@@ -154,21 +154,21 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
 
 /// Slow path, with all general registers in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     /// Bits of the exit qualification ("Exit Qualification for EPT Violations"): kind of access, whether the linear
     /// address is valid, and whether the access was to the operand rather than to a table.
     const WRITE: u64 = 1 << 1;
     const FETCH: u64 = 1 << 2;
     const LINEAR: u64 = 1 << 7;
     const NOT_WALK: u64 = 1 << 8;
-    let address = vmcs::read(Field::GUEST_PHYSICAL);
-    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+    let address = state::read(Field::GUEST_PHYSICAL);
+    let qualification = state::read(Field::EXIT_QUALIFICATION);
     if cpu.vcpu().vm().arch.physical(address).is_some() {
         inject::block_nmis_if_iret(qualification);
         return if cpu.vcpu().vm().is_writable(address) { protected(cpu, address) } else { first_touch(cpu, address) };
     }
     let kind = if qualification & (LINEAR | NOT_WALK) == LINEAR {
-        Access::Walk(vmcs::read(Field::GUEST_LINEAR))
+        Access::Walk(state::read(Field::GUEST_LINEAR))
     } else if qualification & FETCH != 0 {
         Access::Fetch
     } else {
@@ -241,14 +241,14 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
 
 /// Linear address of the vCPU's instruction.
 fn instruction_address() -> u64 {
-    let rip = vmcs::read(Field::GUEST_RIP);
-    if cr0::runs_64_bit_code() { rip } else { vmcs::read(Field::GUEST_CS_BASE).wrapping_add(rip) & 0xffff_ffff }
+    let rip = state::read(Field::GUEST_RIP);
+    if cr0::runs_64_bit_code() { rip } else { state::read(Field::GUEST_CS_BASE).wrapping_add(rip) & 0xffff_ffff }
 }
 
 /// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or a port by a string
 /// operation. The registers that it names are in the frame.
 pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
-    let rip = vmcs::read(Field::GUEST_RIP);
+    let rip = state::read(Field::GUEST_RIP);
     let (cpu, decoder) = cpu.with_decoder();
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip, &cpu.vcpu().arch.decoded) {
         Ok(found) => found,

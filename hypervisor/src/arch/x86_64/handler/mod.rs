@@ -1,30 +1,51 @@
 //! Exit handlers, one file for each kind of exit. `exit.S` calls them with the CPU's block; the returned
 //! [`crate::arch::x86_64::exit::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
+#[cfg(not(feature = "svm"))]
 mod apic;
 pub mod complete;
 mod cpuid;
+#[cfg(not(feature = "svm"))]
 mod entry;
 mod exception;
+#[cfg(not(feature = "svm"))]
 mod gate;
 mod instruction;
+#[cfg(not(feature = "svm"))]
+mod intercepted;
 mod interrupt;
 pub mod io;
 pub mod mmio;
 mod msr;
+#[cfg(not(feature = "svm"))]
 mod other;
 mod task;
 mod window;
+mod xsetbv;
 
+#[cfg(not(feature = "svm"))]
 pub use entry::wrap;
-pub use exception::{resume_or_leave, side_effects};
+pub use exception::resume_or_leave;
+#[cfg(not(feature = "svm"))]
 pub use instruction::{NO_SUCH_CALL, SEND_IPI};
+#[cfg(not(feature = "svm"))]
+pub use intercepted::side_effects;
 pub use interrupt::{handle_interrupt, idle as idle_interrupt};
 pub use msr::{handle_rdmsr, handle_wrmsr};
+#[cfg(feature = "svm")]
+pub use {
+    cpuid::handle_cpuid,
+    instruction::{handle_hlt, handle_vmcall},
+    io::handle_io,
+    mmio::{handle_ept_violation, handle_ept_violation_full},
+    task::switch as switch_task,
+    window::interrupt as interrupt_window,
+    xsetbv::set as set_xcr0,
+};
 
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject::{self, TF};
 use crate::vm::power::End;
 use stile_ledger::RowId;
@@ -33,7 +54,7 @@ use stile_wire::{Crash, CrashReason};
 /// Skips the instruction. Returns RFLAGS.
 #[inline(always)]
 pub fn skip_instruction() -> u64 {
-    advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)))
+    advance_to(state::read(Field::GUEST_RIP).wrapping_add(state::read(Field::EXIT_LENGTH)))
 }
 
 /// Completes the instruction before `next`: ends blocking of interrupts, and makes a single step pending. Returns
@@ -54,9 +75,9 @@ fn advance_from_apic(next: u64) -> u64 {
 /// Continues at `next`. If one of the flags in `special` is set, there is more to do.
 #[inline(always)]
 fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
-    vmcs::write(Field::GUEST_RIP, next);
+    state::write(Field::GUEST_RIP, next);
     inject::end_shadow();
-    let flags = vmcs::read(Field::GUEST_RFLAGS);
+    let flags = state::read(Field::GUEST_RFLAGS);
     if flags & special != 0 {
         more(flags);
     }
@@ -66,6 +87,6 @@ fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
 /// Ends the VM: the guest cannot continue.
 pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
     let vcpu = cpu.vcpu().id.vcpu();
-    let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));
+    let pc = state::read(Field::GUEST_CS_BASE).wrapping_add(state::read(Field::GUEST_RIP));
     cpu.end_vm(row, End::Crash(Crash { reason, vcpu, pc, syndrome: exit_reason, address }))
 }

@@ -11,7 +11,7 @@ use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic, window};
 use crate::arch::x86_64::nested;
@@ -172,7 +172,7 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         msr::TSC => Ok(timer::now().wrapping_add(vcpu.msrs.tsc_offset())),
         msr::TSC_ADJUST => Ok(vcpu.msrs.tsc_adjust.load(Ordering::Relaxed)),
         msr::MISC_ENABLE => Ok(vcpu.msrs.misc_enable.load(Ordering::Relaxed)),
-        msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
+        msr::DEBUGCTL => Ok(state::read(Field::GUEST_DEBUGCTL)),
         // No machine-check banks.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
         msr::MTRR_CAP => Ok(MTRR_HAS_FIXED),
@@ -226,7 +226,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         msr::MISC_ENABLE => accept(value & !(MISC_WRITABLE | MISC_READ_ONLY) == 0).map(|()| {
             msrs.misc_enable.store(value & MISC_WRITABLE | MISC_READ_ONLY, Ordering::Relaxed);
         }),
-        msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| vmcs::write(Field::GUEST_DEBUGCTL, value & BTF)),
+        msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| state::write(Field::GUEST_DEBUGCTL, value & BTF)),
         msr::MCG_STATUS => accept(value == 0),
         msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| msrs.mtrr_def_type.store(value, Ordering::Relaxed)),
         msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),

@@ -5,14 +5,14 @@ use stile_nested_vmx::intercepts::is_absent_instruction;
 use stile_wire::CrashReason;
 
 use super::task;
-use super::{apic, crash, entry, exception, skip_instruction, window};
+use super::{apic, crash, entry, intercepted, skip_instruction, window, xsetbv};
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::cpu::gpr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, direct};
 use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::arch::x86_64::vcpu::{cr0, extended, inject};
+use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::cpu::Leave;
 
 /// Handles exit reasons without a stub of their own.
@@ -25,11 +25,11 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
     }
     match reason {
         basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
-        basic::EXCEPTION => exception::exit(cpu),
+        basic::EXCEPTION => intercepted::exit(cpu),
         // From a guest that sends IPIs itself, whatever target it meant.
         basic::INIT if direct::any() => Outcome::again(rows::INTERRUPT_SPURIOUS),
         basic::CONTROL_REGISTER => control_register(whole),
-        basic::XSETBV => xsetbv(cpu),
+        basic::XSETBV => xsetbv::set(cpu),
         // WBINVD and INVD: no effect, since caches are coherent and shared with other guests.
         basic::INVD | basic::WBINVD => {
             skip_instruction();
@@ -135,28 +135,4 @@ fn control_register(whole: &mut WholeCpu) -> Outcome {
 fn write_cr0(whole: &mut WholeCpu, value: u64) -> bool {
     let (cpu, vmx) = whole.split();
     nested::may_write_cr0(vmx, value) && cr0::write(cpu.vcpu().vm(), value, 0)
-}
-
-/// Sets the guest's state components (the manual, "XSETBV—Set Extended Control Register").
-fn xsetbv(cpu: &mut Cpu) -> Outcome {
-    let registers = &cpu.frame.registers;
-    let value = registers[gpr::RDX] << 32 | registers[gpr::RAX] & 0xffff_ffff;
-    let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
-    if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
-        cpu.loaded().context().extended.xcr0 = value;
-        // SAFETY: the guest executed XSETBV, so that XSAVE is supported; the value was checked.
-        unsafe { extended::write_xcr0(value) };
-        skip_instruction();
-    } else {
-        inject::general_protection();
-    }
-    Outcome::again(reason::XSETBV.other())
-}
-
-/// x87 is mandatory, AVX requires SSE, and the AVX-512 components come together, and require AVX.
-fn is_xcr0(value: u64) -> bool {
-    const AVX: u64 = 0b100;
-    const AVX_512: u64 = 0b1110_0000;
-    let together = |bits: u64, needs: u64| value & bits == 0 || value & (bits | needs) == bits | needs;
-    value & !extended::supported() == 0 && value & 1 != 0 && together(AVX, 0b10) && together(AVX_512, AVX | 0b10)
 }

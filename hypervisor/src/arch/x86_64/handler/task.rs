@@ -11,17 +11,16 @@ use crate::arch::x86_64::emulation::processor::{By, MOST, Processor, context};
 use crate::arch::x86_64::emulation::registers::fields;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 
 /// Handles a task switch. All general registers are in the frame.
 pub fn switch(cpu: &mut Cpu) -> Outcome {
     let row = reason::TASK_SWITCH.other();
-    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+    let qualification = state::read(Field::EXIT_QUALIFICATION);
     let cause = Cause::from_qualification(qualification);
-    let event = Event::new(vmcs::read(Field::VECTORING)).filter(|_| cause == Cause::Gate);
+    let event = Event::new(state::read(Field::VECTORING)).filter(|_| cause == Cause::Gate);
     if cause == Cause::Return {
         // Also if the rest faults.
         inject::unblock_nmis();
@@ -57,15 +56,15 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
 
 /// Resume point of the old task: after the instruction that switches, or where an interrupt or exception was taken.
 fn next(cpu: &mut Cpu, cause: Cause, event: Option<Event>) -> u64 {
-    let rip = vmcs::read(Field::GUEST_RIP);
+    let rip = state::read(Field::GUEST_RIP);
     match cause == Cause::Gate && !event.is_some_and(Event::is_software) {
         true => rip,
-        false => context(cpu).size().advance(rip, vmcs::read(Field::EXIT_LENGTH) as u8),
+        false => context(cpu).size().advance(rip, state::read(Field::EXIT_LENGTH) as u8),
     }
 }
 
 fn error_code(event: Option<Event>) -> Option<u32> {
-    event.filter(|event| event.has_code()).map(|_| vmcs::read(Field::VECTORING_CODE) as u32)
+    event.filter(|event| event.has_code()).map(|_| state::read(Field::VECTORING_CODE) as u32)
 }
 
 /// Executes the switch. Returns whether a debug exception precedes the new task's first instruction, or the fault in
@@ -87,12 +86,12 @@ fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'
 
 impl Tasks for Processor<'_> {
     fn task(&self) -> (u64, u32, u32) {
-        let [base, limit, rights, _] = fields(SystemSegment::Tr).map(vmcs::read);
+        let [base, limit, rights, _] = fields(SystemSegment::Tr).map(state::read);
         (base, limit as u32, rights as u32)
     }
 
     fn set_rip(&mut self, rip: u64) {
-        vmcs::write(Field::GUEST_RIP, rip);
+        state::write(Field::GUEST_RIP, rip);
     }
 
     fn load_system(&mut self, linear: u64, bytes: &mut [u8]) -> Result<(), Fault> {
@@ -110,11 +109,11 @@ impl Tasks for Processor<'_> {
     }
 
     fn set_cr3(&mut self, cr3: u32) -> Result<(), Fault> {
-        if vmcs::read(Field::GUEST_CR3) == cr3.into() {
+        if state::read(Field::GUEST_CR3) == cr3.into() {
             return Ok(());
         }
-        vmcs::write(Field::GUEST_CR3, cr3.into());
-        vmx::invalidate_vpid(vmcs::read(Field::VPID));
+        state::write(Field::GUEST_CR3, cr3.into());
+        state::invalidate_translations();
         if cr0::load_cr3(self.cpu.vcpu().vm()) { Ok(()) } else { Err(Fault::InvalidTask(0)) }
     }
 
@@ -122,8 +121,8 @@ impl Tasks for Processor<'_> {
         const TS: u64 = 1 << 3;
         /// L0 to L3, and LE.
         const LOCAL: u64 = 0b1_0101_0101;
-        vmcs::write(Field::GUEST_CR0, vmcs::read(Field::GUEST_CR0) | TS);
-        vmcs::write(Field::GUEST_DR7, vmcs::read(Field::GUEST_DR7) & !LOCAL);
+        state::write(Field::GUEST_CR0, state::read(Field::GUEST_CR0) | TS);
+        state::write(Field::GUEST_DR7, state::read(Field::GUEST_DR7) & !LOCAL);
         inject::end_shadow();
         inject::end_step();
     }

@@ -8,20 +8,19 @@ use stile_ledger::x86_64::reason;
 use super::exception;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx::primary;
-use crate::arch::x86_64::interrupts::{delivery, events, window};
+use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject::VALID;
 
 /// NMI window: the guest can take a pending NMI.
 pub fn nmi(cpu: &mut Cpu) -> Outcome {
-    events::exit_by(primary::NMI_WINDOW, false);
+    state::end_nmi_window();
     deliver(cpu, reason::NMI_WINDOW.other())
 }
 
 /// The instruction behind STI, which blocked an NMI, is over.
 pub fn stepped(cpu: &mut Cpu) -> Outcome {
-    events::exit_by(primary::MONITOR_TRAP, false);
+    state::end_step_of_nmi();
     deliver(cpu, reason::NMI_WINDOW.other())
 }
 
@@ -33,7 +32,7 @@ pub fn interrupt(cpu: &mut Cpu) -> Outcome {
 
 fn deliver(cpu: &mut Cpu, row: RowId) -> Outcome {
     delivery::pull(cpu);
-    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+    if state::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
         return exception::resume_or_leave(cpu, row);
     }
     Outcome::again(row)

@@ -46,7 +46,6 @@ const IRR: u32 = msr::X2APIC + 0x20;
 const LVT_LINT0: u32 = msr::X2APIC + 0x35;
 const LVT_LINT1: u32 = msr::X2APIC + 0x36;
 const MASKED: u64 = 1 << 16;
-const TSC_DEADLINE: u64 = 0b10 << 17;
 
 /// APIC IDs by CPU number.
 static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
@@ -70,8 +69,8 @@ pub fn setup_cpu(cpu: usize) {
     write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
     write(LVT_LINT0, MASKED);
     write(LVT_LINT1, MASKED);
-    write(LVT_TIMER, TSC_DEADLINE | u64::from(vector::TIMER));
-    timer::check_expiry(|| is_pending(vector::TIMER));
+    write(LVT_TIMER, timer::MODE | u64::from(vector::TIMER));
+    timer::setup(timer::frequency(), || is_pending(vector::TIMER));
     IDS[cpu & (MAX_CPUS - 1)].store(id(), Ordering::Relaxed);
 }
 

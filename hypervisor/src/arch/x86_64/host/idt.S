@@ -30,9 +30,24 @@ skip_halt:
 .balign 16
 .global wait_for_interrupt
 wait_for_interrupt:
+    .if {WITH_SVM}
+    cmp     byte ptr [rip + {GLOBAL_FLAG}], 0
+    je      1f
+    cli
+    stgi
+1:
+    .endif
     sti
 halt:
     hlt
+    .if {WITH_SVM}
+    // From the first entry on the global interrupt flag masks interrupts, and RFLAGS.IF is set (svm/state.rs).
+    cmp     byte ptr [rip + {GLOBAL_FLAG}], 0
+    je      1f
+    clgi
+    ret
+1:
+    .endif
     cli
     ret
 
@@ -70,6 +85,10 @@ return_foreign:
 .balign 16
 .global nmi
 nmi:
+    .if {WITH_SVM}
+    // One that made a guest exit is delivered here, once STGI permits it ("NMI Intercept").
+    iretq
+    .endif
     cmp     byte ptr [rip + {MAY_BE_FOREIGN}], 0
     je      1f
     iretq

@@ -12,6 +12,8 @@ core::arch::global_asm!(
     ISR = const apic::ISR,
     EOI = const apic::EOI,
     XAPIC = sym xapic::REGISTERS,
+    WITH_SVM = const cfg!(feature = "svm") as u8,
+    GLOBAL_FLAG = sym GLOBAL_FLAG,
     CODE = const cpu::CODE,
     DATA = const cpu::DATA,
     TASK = const cpu::TASK,
@@ -20,6 +22,9 @@ core::arch::global_asm!(
 /// Whether a VM may send IPIs itself: unexpected interrupts and NMIs may then come from its guest, and are not
 /// faults.
 pub static FOREIGN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the CPUs' global interrupt flag masks interrupts, which only AMD-V has: see [`super::state`].
+pub static GLOBAL_FLAG: AtomicBool = AtomicBool::new(false);
 
 /// Distance between stubs of `exceptions` in `idt.S`.
 const STUB: u64 = 16;

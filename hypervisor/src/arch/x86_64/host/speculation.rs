@@ -71,6 +71,9 @@ pub fn needs_at_exits(mode: Mitigations) -> bool {
 
 /// Applies mitigations before the first guest runs, and logs them. CPUs that differ from the boot CPU are not used.
 pub fn apply(mode: Mitigations) {
+    if cfg!(feature = "svm") {
+        return log!("speculation: there are no mitigations with AMD-V yet");
+    }
     let plan = plan(mode);
     if mode == Mitigations::Off {
         return log!("speculation: mitigations are off; needed: {plan}");

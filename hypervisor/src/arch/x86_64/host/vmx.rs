@@ -1,13 +1,22 @@
 //! VMX operation, and the controls that decide what exits (the manual, "VM-Execution Control Fields").
 
 use stile_blob::ApicVirtualization;
+use stile_board::footprint::{self, Footprint};
 pub use stile_nested_vmx::controls::{entry, exit, pin, primary, secondary};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::Level;
 
+use super::cpu::Cpu;
 use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use crate::memory;
 use crate::once::Once;
+
+/// Mode of operation, for the operator.
+pub const LEVEL: stile_wire::Level = stile_wire::Level::Vmx;
+/// Pages of each CPU: the VMXON region.
+pub const CPU_PAGES: u64 = 1;
+/// Memory that the back end takes.
+pub const FOOTPRINT: Footprint = footprint::X86_64;
 
 /// Features of VMX operation. CPUs that differ from the boot CPU are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -181,7 +190,7 @@ pub fn detect() -> Result<Features, &'static str> {
 ///
 /// # Errors
 /// A description, if firmware has disabled VMX.
-pub fn turn_on(features: &Features) -> Result<(), &'static str> {
+pub fn turn_on(features: &Features, _cpu: &mut Cpu) -> Result<(), &'static str> {
     const LOCKED: u64 = 1 << 0;
     const ALLOWED: u64 = 1 << 2;
     // SAFETY: VMX is supported; the register is writable while unlocked.

@@ -82,7 +82,7 @@ pub fn release(cpu: &mut Cpu, loaded: Loaded<'_>) {
 
 fn demand(vcpu: &Vcpu) -> Demand {
     Demand {
-        passthrough: vcpu.vm().techniques.timer == TimerAccess::Passthrough,
+        passthrough: timer::PASSES_THROUGH && vcpu.vm().techniques.timer == TimerAccess::Passthrough,
         same_tsc: vcpu.arch.msrs.tsc_offset() == 0,
         watch: vcpu.arch.watch.next(),
     }

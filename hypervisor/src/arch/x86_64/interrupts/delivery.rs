@@ -6,7 +6,7 @@ use stile_blob::ApicVirtualization;
 use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
 use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{apic, timer};
 use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
 use crate::cpu::{self, Loaded};
@@ -212,7 +212,7 @@ pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     if alone && delivers && cpu.apic().request_at_once(vector) {
         virtual_apic::request(vector);
     } else if alone && !delivers && takes != 0 && cpu.apic().take_at_once(vector) {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+        state::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
     } else {
         post_self(cpu, vector);
     }
@@ -233,7 +233,7 @@ fn post_self(cpu: &mut Cpu, vector: u8) {
 #[inline(never)]
 fn inject(cpu: &mut Cpu) {
     let Some(vector) = cpu.apic().pending() else { return note_priority(cpu) };
-    let takes = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && can_interrupt();
+    let takes = state::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && can_interrupt();
     let waits = if takes { take_interrupt(cpu, vector) } else { true };
     note_priority(cpu);
     if waits {
@@ -245,7 +245,7 @@ fn inject(cpu: &mut Cpu) {
 #[inline(always)]
 fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
     cpu.apic().take(vector);
-    vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    state::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
     cpu.apic().pending().is_some()
 }
 
@@ -273,7 +273,7 @@ pub fn put_back(cpu: &mut Cpu, event: u64) {
 /// spurious.
 pub fn take(cpu: &mut Cpu) -> bool {
     // An event injected at entry ends HLT as well.
-    if cpu.loaded().context().halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+    if cpu.loaded().context().halted && state::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
         return false;
     }
     cpu.loaded().context().halted = false;
@@ -289,7 +289,7 @@ pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
         return false;
     }
     if cpu.apic_level >= ApicVirtualization::Delivery {
-        let requested = vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u8;
+        let requested = state::read(Field::GUEST_INTERRUPT_STATUS) as u8;
         return cpu.apic().will_deliver(requested);
     }
     let Some(vector) = cpu.apic().pending() else { return false };
@@ -352,7 +352,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     } else {
         cpu.apic_level = vcpu.arch.apic_level_now();
         if cpu.apic_level == ApicVirtualization::Registers {
-            cpu.threshold = vmcs::read(Field::TPR_THRESHOLD) as u8;
+            cpu.threshold = state::read(Field::TPR_THRESHOLD) as u8;
         }
     }
     expire_timer(cpu);

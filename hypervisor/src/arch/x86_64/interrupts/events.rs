@@ -5,15 +5,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
-use stile_nested_vmx::nmi_window;
 
 use super::deadline;
 use super::deadlock::DeadlockCheck;
 use super::window;
 use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::host::apic;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::{apic, vmx};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
 use crate::cpu::{self, Leave};
 use crate::vm::Vcpu;
@@ -342,8 +341,8 @@ fn check_watch(cpu: &mut Cpu) {
 }
 
 fn pull_nmi(events: &Events) {
-    let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-    let injects = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0;
+    let blocked = state::read(Field::GUEST_INTERRUPTIBILITY);
+    let injects = state::read(Field::ENTRY_INTERRUPTION) & VALID != 0;
     let free = blocked & BLOCKS_NMI == 0 && !injects;
     let left = events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |waiting| {
         let nmis = waiting & NMIS;
@@ -358,19 +357,17 @@ fn pull_nmi(events: &Events) {
         Some(waiting & !NMIS | nmis)
     });
     if free {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | NMI);
+        state::inject(VALID | NMI);
     }
-    if left.is_ok_and(|before| !free || before & NMIS > 1) {
-        match nmi_window(blocked, free || injects, vmx::features().steps) {
-            vmx::primary::INTERRUPT_WINDOW => window::exit_when_it_can(true),
-            control => exit_by(control, true),
-        }
+    let some_wait = left.is_ok_and(|before| !free || before & NMIS > 1);
+    if some_wait && !state::exit_when_nmis_can(blocked, free || injects) {
+        window::exit_when_it_can(true);
     }
 }
 
 fn pull_external(cpu: &mut Cpu) {
-    if has_external(cpu) && window::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(acknowledge_external(cpu)));
+    if has_external(cpu) && window::can_interrupt() && state::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
+        state::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(acknowledge_external(cpu)));
     }
     if still_has_external(cpu) {
         window::exit_when_it_can(true);
@@ -406,16 +403,9 @@ pub fn acknowledge_external(cpu: &Cpu) -> u8 {
     vcpu.arch.events.take_acknowledged().unwrap_or_else(|| vcpu.vm().arch.devices.pic.acknowledge())
 }
 
-/// Sets NMI-window exiting, or the monitor trap flag, for the loaded vCPU.
-pub fn exit_by(control: u32, on: bool) {
-    let controls = vmcs::read(Field::PRIMARY_CONTROLS);
-    let control = u64::from(control);
-    vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | control } else { controls & !control });
-}
-
 /// Whether the guest handles an NMI, which blocks others. Its VMCS is current.
 pub fn blocks_nmis() -> bool {
-    vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED != 0
+    state::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED != 0
 }
 
 /// Whether an event may end the HLT of a vCPU with this APIC, whose VMCS is current. An NMI does not while another one

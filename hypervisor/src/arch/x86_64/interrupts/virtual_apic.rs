@@ -13,9 +13,14 @@ use crate::arch::x86_64::host::vmx::{self, pin, primary, secondary};
 use crate::console::log;
 use crate::vm::Vcpu;
 
+/// Returns the highest supported level of APIC virtualization.
+pub fn supported() -> ApicVirtualization {
+    vmx::features().apic
+}
+
 /// Returns the requested level of APIC virtualization, or the highest supported one, which is logged.
 pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
-    let level = asked.min(vmx::features().apic);
+    let level = asked.min(supported());
     if level < asked {
         let what = match level {
             ApicVirtualization::Off => "virtual-APIC page",

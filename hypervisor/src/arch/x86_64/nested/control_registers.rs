@@ -4,6 +4,7 @@ use stile_nested_vmx::Field;
 
 use super::state::GuestVmx;
 use super::vmcs02::NONE;
+use crate::arch::x86_64::host::state::invalidate_translations;
 use crate::arch::x86_64::host::{vmcs, vmx};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
@@ -37,7 +38,7 @@ pub fn write(vm: &'static Vm, vmx: Option<&mut GuestVmx>, value: u64) -> bool {
         return false;
     }
     vmcs::write(Field::CR4_SHADOW, value);
-    cr0::invalidate_translations();
+    invalidate_translations();
     true
 }
 

@@ -38,4 +38,4 @@ mod vmcs02;
 pub use control_registers::{may_write_cr0, write as write_cr4};
 pub use enter::failed;
 pub use msrs::{read as read_msr, write as write_msr};
-pub use state::{GuestVmx, Offer, VCPU_MEMORY, load, new_vcpu, power_down, put};
+pub use state::{GuestVmx, Offer, VCPU_MEMORY, load, new_vcpu, offer, power_down, put};

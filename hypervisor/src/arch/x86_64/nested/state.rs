@@ -5,7 +5,7 @@ use core::ops::Range;
 use stile_blob::Nested;
 use stile_ledger::RowId;
 use stile_nested_vmx::shadow::Shadows;
-use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12, enlightened};
+use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12, enlightened, hyper_v};
 use stile_paging::PAGE_SIZE;
 
 use super::frames::Frames;
@@ -13,7 +13,7 @@ use super::shadow_vmcs::ShadowVmcs;
 use super::vmcs02::{NONE, Vmcs02};
 use crate::address_space;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
-use crate::arch::x86_64::host::instructions::rdmsr;
+use crate::arch::x86_64::host::instructions::{CpuidResult, rdmsr};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::invalidate_vpid;
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
@@ -46,6 +46,43 @@ impl Offer {
     pub fn enlightened() -> Offer {
         let capabilities = enlightened::capabilities(Offer::new().capabilities);
         Offer { existing: capabilities.existing_fields(), capabilities, partition: Some(Partition::new()) }
+    }
+}
+
+/// Returns the capabilities for a VM, if it is nested.
+///
+/// # Errors
+/// None: with VMX each mode is supported.
+pub fn offer(nested: Nested) -> Result<Option<Offer>, &'static str> {
+    Ok(match nested {
+        Nested::Off => None,
+        Nested::Enlightened => Some(Offer::enlightened()),
+        Nested::Nv | Nested::Nv2 => Some(Offer::new()),
+    })
+}
+
+impl Offer {
+    /// Resets what the VM's vCPUs share.
+    pub fn reset(&self) {
+        if let Some(partition) = &self.partition {
+            partition.reset();
+        }
+    }
+
+    /// CPUID of a leaf as an L1 reads it. `answer`: that of other guests.
+    pub fn cpuid(&self, leaf: u32, answer: CpuidResult, vcpus: u32) -> CpuidResult {
+        /// Bits 31:16 of hypervisor leaves. Linux searches this range for signatures, so all of it is Hyper-V's.
+        const HYPERVISOR: u32 = 0x4000;
+        /// In ECX of leaf 1.
+        const VMX: u32 = 1 << 5;
+        if leaf == 1 {
+            CpuidResult { ecx: answer.ecx | VMX, ..answer }
+        } else if leaf >> 16 == HYPERVISOR && self.partition.is_some() {
+            let [eax, ebx, ecx, edx] = hyper_v::leaf(leaf, vcpus);
+            CpuidResult { eax, ebx, ecx, edx }
+        } else {
+            answer
+        }
     }
 }
 

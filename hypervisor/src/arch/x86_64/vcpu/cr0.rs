@@ -4,13 +4,12 @@
 use stile_x86_walk::GuestMemory;
 
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
 
-/// Guest/host mask: NE is fixed to 1; CD and NW belong to the machine.
-pub const HELD: u64 = NE | NW | CD;
+/// Bits that guests do not change.
+pub const HELD: u64 = state::CR0_HELD;
 /// Bits of CR0.
 pub const PE: u64 = 1;
 /// CR0.ET.
@@ -28,25 +27,25 @@ const PAE: u64 = 1 << 5;
 /// EFER bits.
 const LMA: u64 = 1 << 10;
 
-/// CR0 of the VMCS for a value that a guest has written: caches stay enabled, and NE set.
+/// CR0 in force for a value that a guest has written: with VMX caches stay enabled, and NE set.
 pub const fn allowed(value: u64) -> u64 {
-    value & !(NW | CD) | NE | ET
+    value & !state::CR0_CLEAR | state::CR0_SET | ET
 }
 
 /// Whether the loaded vCPU runs 64-bit code: EFER.LMA and CS.L.
 pub fn runs_64_bit_code() -> bool {
-    vmcs::read(Field::GUEST_EFER) & LMA != 0 && has_l()
+    state::read(Field::GUEST_EFER) & LMA != 0 && has_l()
 }
 
 /// CS.L of the loaded vCPU, which legacy code may set as well, without effect.
 fn has_l() -> bool {
     const L: u64 = 1 << 13;
-    vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
+    state::read(Field::GUEST_CS_RIGHTS) & L != 0
 }
 
 /// CR0 as the loaded guest reads it.
 pub fn read() -> u64 {
-    vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
+    state::read(Field::GUEST_CR0) & !HELD | state::read(Field::CR0_SHADOW) & HELD
 }
 
 /// Writes CR0 for the loaded guest, whose PDPTEs are in its VM's RAM: see [`write_with`].
@@ -64,14 +63,14 @@ pub fn write_with(written: u64, kept: u64, pdptes: impl FnOnce(u64) -> Option<[u
     const PCIDE: u64 = 1 << 17;
     /// Type of TR: a TSS of 32 or 64 bits.
     const WIDE: u64 = 1 << 3;
-    let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
-    let (old, old_shadow) = (vmcs::read(Field::GUEST_CR0), vmcs::read(Field::CR0_SHADOW));
+    let (efer, cr4) = (state::read(Field::GUEST_EFER), state::read(Field::GUEST_CR4));
+    let (old, old_shadow) = (state::read(Field::GUEST_CR0), state::read(Field::CR0_SHADOW));
     let kept = kept & !HELD;
     let value = written & !kept | old & kept;
     let (opens, closes) = (value & !old & PG != 0, old & !value & PG != 0);
     let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
     if wrong
-        || opens && efer & LME != 0 && (cr4 & PAE == 0 || has_l() || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
+        || opens && efer & LME != 0 && (cr4 & PAE == 0 || has_l() || state::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
         || closes && (runs_64_bit_code() || cr4 & PCIDE != 0)
     {
         return false;
@@ -79,63 +78,45 @@ pub fn write_with(written: u64, kept: u64, pdptes: impl FnOnce(u64) -> Option<[u
     if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {
         // PAE paging is enabled, or its pointers are reloaded ("PDPTE Registers").
         let Some(pointers) = pdptes(table()) else { return false };
-        write_pdptes(pointers);
+        state::set_pdptes(pointers);
     }
     // Enabling or disabling paging with EFER.LME set changes EFER.LMA.
     if (opens || closes) && efer & LME != 0 {
-        let controls = vmcs::read(Field::ENTRY_CONTROLS);
-        let ia32e = u64::from(vmx::entry::IA32E_GUEST);
-        let (efer, controls) = if opens { (efer | LMA, controls | ia32e) } else { (efer & !LMA, controls & !ia32e) };
-        vmcs::write(Field::GUEST_EFER, efer);
-        vmcs::write(Field::ENTRY_CONTROLS, controls);
+        state::set_long_mode(efer, opens);
     }
     if closes {
         // "Operations that Invalidate TLBs and Paging-Structure Caches".
-        invalidate_translations();
+        state::invalidate_translations();
     }
-    vmcs::write(Field::CR0_SHADOW, written);
-    vmcs::write(Field::GUEST_CR0, allowed(value));
+    state::write(Field::CR0_SHADOW, written);
+    state::write(Field::GUEST_CR0, allowed(value));
     true
-}
-
-/// Invalidates this CPU's linear translations of the vCPU.
-pub fn invalidate_translations() {
-    vmx::invalidate_vpid(vmcs::read(Field::VPID));
-}
-
-/// PDPTEs of PAE paging, while in use.
-pub const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
-
-fn write_pdptes(pointers: [u64; 4]) {
-    for (field, pointer) in PDPTES.into_iter().zip(pointers) {
-        vmcs::write(field, pointer);
-    }
 }
 
 /// Loads the PDPTEs after a change of CR3 under PAE paging outside IA-32e mode. Returns false, with none loaded, if
 /// one has reserved bits set.
 pub fn load_cr3(vm: &'static Vm) -> bool {
-    if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
+    if state::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
     }
     let pointers = pdptes(vm, table());
-    write_pdptes(pointers.unwrap_or_default());
+    state::set_pdptes(pointers.unwrap_or_default());
     pointers.is_some()
 }
 
 /// Reloads the PDPTEs after a change of CR4, where PAE paging outside IA-32e mode uses them ("PDPTE Registers"). Returns false, with none
 /// loaded, if one has reserved bits set.
 pub fn reload_pdptes(vm: &'static Vm) -> bool {
-    let has_paging = vmcs::read(Field::GUEST_CR0) & PG != 0 && vmcs::read(Field::GUEST_EFER) & LMA == 0;
-    if !has_paging || vmcs::read(Field::GUEST_CR4) & PAE == 0 {
+    let has_paging = state::read(Field::GUEST_CR0) & PG != 0 && state::read(Field::GUEST_EFER) & LMA == 0;
+    if !has_paging || state::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
     }
-    pdptes(vm, table()).map(write_pdptes).is_some()
+    pdptes(vm, table()).map(state::set_pdptes).is_some()
 }
 
 /// Address of the PDPTEs.
-fn table() -> u64 {
-    vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0
+pub fn table() -> u64 {
+    state::read(Field::GUEST_CR3) & 0xffff_ffe0
 }
 
 /// Reads the PDPTEs at an address in a VM's RAM; `None` if a present one has reserved bits set.

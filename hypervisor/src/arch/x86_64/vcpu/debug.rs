@@ -1,7 +1,9 @@
-//! CR2 and the debug registers outside the VMCS stay those of the loaded vCPU while Stile runs. DR7, which enables
-//! the others, is in the VMCS.
+//! CR2 and the debug registers stay those of the loaded vCPU while Stile runs. DR7, which enables the others, is in the
+//! control structure.
 
 use core::arch::asm;
+
+use crate::arch::x86_64::host::state;
 
 /// Values of a vCPU that is not loaded.
 #[repr(C)]
@@ -36,11 +38,12 @@ impl Debug {
         // SAFETY: the registers hold guest values, without effect on Stile: after an exit DR7 enables no breakpoint.
         unsafe {
             asm!(
-                "mov cr2, {cr2}", "mov dr0, {a}", "mov dr1, {b}", "mov dr2, {c}", "mov dr3, {d}", "mov dr6, {dr6}",
-                cr2 = in(reg) self.cr2, a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d, dr6 = in(reg) self.dr6,
-                options(nostack, preserves_flags)
+                "mov dr0, {a}", "mov dr1, {b}", "mov dr2, {c}", "mov dr3, {d}",
+                a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d, options(nostack, preserves_flags)
             );
         }
+        state::set_fault_address(self.cr2);
+        state::set_dr6(self.dr6);
     }
 
     /// Puts the registers.
@@ -49,11 +52,12 @@ impl Debug {
         // SAFETY: reads of debug registers have no side effects, since a VM exit clears DR7.GD ("Loading Host Control Registers").
         unsafe {
             asm!(
-                "mov {cr2}, cr2", "mov {a}, dr0", "mov {b}, dr1", "mov {c}, dr2", "mov {d}, dr3", "mov {dr6}, dr6",
-                cr2 = out(reg) self.cr2, a = out(reg) a, b = out(reg) b, c = out(reg) c, d = out(reg) d, dr6 = out(reg) self.dr6,
-                options(nostack, preserves_flags)
+                "mov {a}, dr0", "mov {b}, dr1", "mov {c}, dr2", "mov {d}, dr3",
+                a = out(reg) a, b = out(reg) b, c = out(reg) c, d = out(reg) d, options(nostack, preserves_flags)
             );
         }
+        self.cr2 = state::fault_address();
+        self.dr6 = state::dr6();
         self.addresses = [a, b, c, d];
     }
 }

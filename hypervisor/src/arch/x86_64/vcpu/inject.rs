@@ -1,7 +1,7 @@
 //! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx::pin;
+use crate::arch::x86_64::host::state::{self, Field};
+pub use crate::arch::x86_64::host::state::{end_step, pend_step, set_fault_address};
 
 /// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
 /// Event Injection").
@@ -35,9 +35,9 @@ pub const INTERCEPTED: u64 = 1 << vector::DEBUG | 1 << vector::ALIGNMENT;
 /// Ends blocking by STI and MOV SS after the following instruction.
 #[inline(always)]
 pub fn end_shadow() {
-    let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+    let blocked = state::read(Field::GUEST_INTERRUPTIBILITY);
     if blocked & 0b11 != 0 {
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+        state::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
     }
 }
 
@@ -49,7 +49,7 @@ pub const fn is_nmi(information: u64) -> bool {
 
 /// Whether an event was being delivered when the exit occurred.
 pub fn was_delivering() -> bool {
-    vmcs::read(Field::VECTORING) & VALID != 0
+    state::read(Field::VECTORING) & VALID != 0
 }
 
 /// Re-injects the event of an IDT-vectoring field, with its error code and instruction length.
@@ -58,10 +58,10 @@ pub fn event(event: u64, code: u64) {
         // An NMI was taken already: blocking by NMI is cleared, and set again by the injection.
         unblock_nmis();
     }
-    vmcs::write(Field::ENTRY_ERROR_CODE, code);
+    state::write(Field::ENTRY_ERROR_CODE, code);
     // Instruction length of a software interrupt or exception.
-    vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
-    vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
+    state::write(Field::ENTRY_LENGTH, state::read(Field::EXIT_LENGTH));
+    state::inject(event & !UNDEFINED);
 }
 
 /// Re-injects an event whose delivery caused this exit (the manual, "Information for VM Exits That Occur During Event
@@ -69,7 +69,7 @@ pub fn event(event: u64, code: u64) {
 pub fn deliver_again() -> bool {
     let delivering = was_delivering();
     if delivering {
-        event(vmcs::read(Field::VECTORING), vmcs::read(Field::VECTORING_CODE));
+        event(state::read(Field::VECTORING), state::read(Field::VECTORING_CODE));
     }
     delivering
 }
@@ -77,7 +77,7 @@ pub fn deliver_again() -> bool {
 /// Replaces an event whose delivery caused this exit by a double fault. Returns false if it was a double fault
 /// itself: a triple fault.
 pub fn double_fault() -> bool {
-    let event = vmcs::read(Field::VECTORING);
+    let event = state::read(Field::VECTORING);
     if event & (TYPE | 0xff) == HARDWARE_EXCEPTION | u64::from(vector::DOUBLE_FAULT) {
         return false;
     }
@@ -87,20 +87,19 @@ pub fn double_fault() -> bool {
 
 /// Sets blocking by NMI.
 pub fn block_nmis() {
-    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
+    state::write(Field::GUEST_INTERRUPTIBILITY, state::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
 }
 
 /// Clears blocking by NMI, as IRET does.
 pub fn unblock_nmis() {
-    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
+    state::write(Field::GUEST_INTERRUPTIBILITY, state::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
 }
 
 /// Restores blocking by NMI if an interrupted IRET had cleared it and will be executed again: bit 12 of the
 /// interruption `information` of the exit. The bit is undefined with NMI exiting and without virtual NMIs, where IRET does
 /// not end the blocking ("Information for VM Exits Due to Vectored Events").
 pub fn block_nmis_if_iret(information: u64) {
-    let has_virtual_nmis = || vmcs::read(Field::PIN_CONTROLS) & u64::from(pin::VIRTUAL_NMIS) != 0;
-    if information & 1 << 12 != 0 && !was_delivering() && has_virtual_nmis() {
+    if information & 1 << 12 != 0 && !was_delivering() && state::has_virtual_nmis() {
         block_nmis();
     }
 }
@@ -115,7 +114,7 @@ pub const RF: u64 = 1 << 16;
 #[inline(always)]
 pub fn finish(flags: u64) {
     if flags & RF != 0 {
-        vmcs::write(Field::GUEST_RFLAGS, flags & !RF);
+        state::write(Field::GUEST_RFLAGS, flags & !RF);
     }
     if flags & TF != 0 {
         step();
@@ -127,8 +126,8 @@ pub fn finish(flags: u64) {
 #[cold]
 pub fn pause() {
     end_shadow();
-    let flags = vmcs::read(Field::GUEST_RFLAGS);
-    vmcs::write(Field::GUEST_RFLAGS, flags | RF);
+    let flags = state::read(Field::GUEST_RFLAGS);
+    state::write(Field::GUEST_RFLAGS, flags | RF);
     if flags & TF != 0 {
         step();
     }
@@ -139,22 +138,9 @@ pub fn pause() {
 #[cold]
 pub fn step() {
     const BTF: u64 = 1 << 1;
-    if vmcs::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
+    if state::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
         pend_step();
     }
-}
-
-/// BS in "pending debug exceptions".
-const BS: u64 = 1 << 14;
-
-/// Clears a pending single step.
-pub fn end_step() {
-    vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) & !BS);
-}
-
-/// Makes a single step pending.
-pub fn pend_step() {
-    vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
 }
 
 /// Injects an exception. In real mode none has an error code, with which the entry would fail.
@@ -164,8 +150,8 @@ pub fn exception(vector: u8, code: Option<u32>) {
     const PE: u64 = 1;
     let event = VALID | HARDWARE_EXCEPTION | u64::from(vector);
     let event = match code {
-        Some(code) if vmcs::read(Field::GUEST_CR0) & PE != 0 => {
-            vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
+        Some(code) if state::read(Field::GUEST_CR0) & PE != 0 => {
+            state::write(Field::ENTRY_ERROR_CODE, code.into());
             event | ERROR_CODE
         }
         _ => event,
@@ -173,21 +159,15 @@ pub fn exception(vector: u8, code: Option<u32>) {
     // The debug exception is that of a task switch, which is a trap.
     if !matches!(vector, vector::DEBUG | vector::DOUBLE_FAULT) {
         // A fault's handler returns to an instruction whose breakpoint was already taken ("Resume Flag").
-        vmcs::write(Field::GUEST_RFLAGS, vmcs::read(Field::GUEST_RFLAGS) | RF);
+        state::write(Field::GUEST_RFLAGS, state::read(Field::GUEST_RFLAGS) | RF);
     }
-    vmcs::write(Field::ENTRY_INTERRUPTION, event);
-}
-
-/// Sets CR2, the linear address of a page fault.
-pub fn set_fault_address(address: u64) {
-    // SAFETY: CR2 holds the loaded guest's value: Stile takes no page faults that it survives.
-    unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
+    state::write(Field::ENTRY_INTERRUPTION, event);
 }
 
 /// Completes MOV SS: sets blocking until after the next instruction.
 pub fn begin_shadow() {
     const BY_MOV_SS: u64 = 1 << 1;
-    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
+    state::write(Field::GUEST_INTERRUPTIBILITY, state::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
 }
 
 /// Injects #DB, whose cause `handler/exception.rs` has set in DR6.

@@ -7,7 +7,7 @@ use stile_snapshot::x86_64::{self as saved, EmulatedMsrs as Saved};
 use stile_speculation::x86_64::leaf_7;
 
 use crate::arch::x86_64::host::instructions::msr;
-use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::vm::hyper_v::AssistPage;
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
@@ -29,6 +29,9 @@ pub struct EmulatedMsrs {
     spec_ctrl: AtomicU64,
     /// MSR_KVM_STEAL_TIME.
     pub stolen_time: StolenTime,
+    /// MSR_KVM_SYSTEM_TIME_NEW.
+    #[cfg(feature = "svm")]
+    pub kvm_clock: crate::arch::x86_64::svm::kvm_clock::KvmClock,
     /// HV_X64_MSR_VP_ASSIST_PAGE.
     pub assist: AssistPage,
 }
@@ -86,6 +89,8 @@ impl EmulatedMsrs {
             tsc_offset: AtomicU64::new(0),
             spec_ctrl: AtomicU64::new(0),
             stolen_time: StolenTime::new(),
+            #[cfg(feature = "svm")]
+            kvm_clock: crate::arch::x86_64::svm::kvm_clock::KvmClock::new(),
             assist: AssistPage::new(),
         }
     }
@@ -101,6 +106,8 @@ impl EmulatedMsrs {
         self.tsc_offset.store(0, Ordering::Relaxed);
         self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
+        #[cfg(feature = "svm")]
+        self.kvm_clock.reset();
         self.assist.reset();
     }
 
@@ -187,6 +194,6 @@ impl EmulatedMsrs {
         self.tsc_adjust.store(self.tsc_adjust.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         let offset = self.tsc_offset().wrapping_add(by);
         self.tsc_offset.store(offset, Ordering::Relaxed);
-        vmcs::write(Field::TSC_OFFSET, offset);
+        state::write(Field::TSC_OFFSET, offset);
     }
 }

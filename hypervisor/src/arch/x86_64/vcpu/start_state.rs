@@ -2,8 +2,7 @@
 //! modes by their boot protocols).
 
 use super::cr0::{CACHING, ET, NE, PE, PG};
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::host::state::{self, Field};
 
 /// Kind of a vCPU's start. All-zero is the first one.
 #[derive(Clone, Copy)]
@@ -52,7 +51,7 @@ impl Kept {
 
     /// Reads it from the current VMCS.
     pub fn read() -> Kept {
-        Kept { sysenter: SYSENTER.map(vmcs::read), pat: vmcs::read(Field::GUEST_PAT), caching: vmcs::read(Field::CR0_SHADOW) & CACHING }
+        Kept { sysenter: SYSENTER.map(state::read), pat: state::read(Field::GUEST_PAT), caching: state::read(Field::CR0_SHADOW) & CACHING }
     }
 }
 
@@ -73,11 +72,11 @@ impl Start {
             Start::Long { .. } => write_segments((CODE, rights::CODE_64), (DATA, rights::DATA), u32::MAX.into()),
         }
         let fields = [
-            (Field::ENTRY_CONTROLS, u64::from(vmx::features().entry | if long { vmx::entry::IA32E_GUEST } else { 0 })),
+            (Field::ENTRY_CONTROLS, state::entry_controls(long)),
             (Field::GUEST_CR0, cr0),
             (Field::CR0_SHADOW, shadow),
             (Field::GUEST_CR3, cr3),
-            (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
+            (Field::GUEST_CR4, cr4 | state::fixed_cr4()),
             (Field::CR4_SHADOW, cr4),
             (Field::GUEST_EFER, efer),
             (Field::GUEST_PAT, kept.pat),
@@ -92,7 +91,7 @@ impl Start {
             (Field::TSC_OFFSET, tsc_offset),
         ];
         for (field, value) in fields.into_iter().chain(SYSENTER.into_iter().zip(kept.sysenter)) {
-            vmcs::write(field, value);
+            state::write(field, value);
         }
     }
 }
@@ -113,10 +112,10 @@ fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
         (Field::GUEST_GS, Field::GUEST_GS_BASE, Field::GUEST_GS_LIMIT, Field::GUEST_GS_RIGHTS),
     ];
     for (selector, base, size, access) in data_segments {
-        vmcs::write(selector, data.0);
-        vmcs::write(base, 0);
-        vmcs::write(size, limit);
-        vmcs::write(access, data.1);
+        state::write(selector, data.0);
+        state::write(base, 0);
+        state::write(size, limit);
+        state::write(access, data.1);
     }
     let fields = [
         (Field::GUEST_CS, code.0),
@@ -137,6 +136,6 @@ fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
         (Field::GUEST_IDTR_LIMIT, 0xffff),
     ];
     for (field, value) in fields {
-        vmcs::write(field, value);
+        state::write(field, value);
     }
 }

@@ -4,8 +4,7 @@ use stile_blob::Topology;
 
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::vmx::{features, secondary};
+use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::vcpu::extended;
 
@@ -55,7 +54,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             ecx: signature(KVM_SIGNATURE, 4),
             edx: signature(KVM_SIGNATURE, 8),
         },
-        KVM_FEATURES => CpuidResult { eax: STEAL_TIME, ..NOTHING },
+        KVM_FEATURES => CpuidResult { eax: STEAL_TIME | state::KVM_FEATURES, ..NOTHING },
         HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
         0..HYPERVISOR if leaf > highest => NOTHING,
         0x1 => {
@@ -69,12 +68,12 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             // The number itself, although the manual allows any up to the next power of two: some software starts as
             // many CPUs.
             let vcpus = topology.per_socket().min(0xff) as u32;
-            let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
+            let osxsave = (state::read(Field::GUEST_CR4) >> 18 & 1) as u32;
             CpuidResult {
                 eax: own.eax,
                 ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
-                // The hypervisor bit is set.
-                ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
+                // The hypervisor bit is set, and those of the x2APIC and its TSC deadline, which are emulated on every CPU.
+                ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31 | 1 << 24 | 1 << 21,
                 edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
             }
         }
@@ -85,7 +84,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             /// Of FSGSBASE, BMI1, AVX2, SMEP, BMI2, ERMS, AVX-512, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
             const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
             let own = cpuid(7, 0);
-            let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
+            let invpcid = if state::passes_invpcid() { 1 << 10 } else { 0 };
             /// Emulated on every CPU.
             const TSC_ADJUST: u32 = 1 << 1;
             CpuidResult {
@@ -126,9 +125,11 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             Err(_) => cpuid(0x15, 0),
         },
         0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
+        #[cfg(feature = "svm")]
+        0x8000_0008 => state::sizes_of_guests(cpuid(leaf, 0), topology.per_socket() as u32),
         0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
         0x8000_0001 => {
-            let rdtscp = if features().secondary & secondary::RDTSCP != 0 { 0 } else { 1 << 27 };
+            let rdtscp = if state::passes_rdtscp() { 0 } else { 1 << 27 };
             let own = cpuid(leaf, 0);
             CpuidResult { ecx: own.ecx & 0x121, edx: own.edx & !rdtscp, ..own }
         }

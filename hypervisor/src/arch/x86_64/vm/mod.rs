@@ -1,12 +1,22 @@
 //! x86-64 state of VMs and vCPUs: second stage, bitmaps, power states.
 
+#[cfg(not(feature = "svm"))]
 pub mod access_page;
 pub mod cpuid;
+#[cfg(not(feature = "svm"))]
 pub mod gate;
 pub mod guest_memory;
+#[cfg(not(feature = "svm"))]
 pub mod hyper_v;
+#[cfg(not(feature = "svm"))]
 pub mod msr_bitmap;
+#[cfg(not(feature = "svm"))]
+mod parts;
+#[cfg(not(feature = "svm"))]
+pub mod place;
 pub mod protected;
+#[cfg(not(feature = "svm"))]
+pub mod second_stage;
 pub mod shared;
 pub mod stolen_time;
 mod watch;
@@ -20,7 +30,7 @@ use stile_board::pc;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Level, Mapping, MemoryType, PageTable};
+use stile_paging::table::{Attributes, Error, Geometry, Level, Mapping, MemoryType, PageTable};
 use stile_sched::{VCPUS, VcpuId};
 use stile_snapshot::countdown;
 use stile_x86_decode::cache::Counters;
@@ -31,22 +41,27 @@ use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::cpuid::Table;
-use crate::arch::x86_64::host::{mmu, timer, vmx};
+use crate::arch::x86_64::host::{mmu, timer};
 use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic;
 use crate::arch::x86_64::nested::{self, GuestVmx};
-use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
+use crate::arch::x86_64::vcpu::context::VcpuContext;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
 use crate::arena::{self, Arena, Spare};
 use crate::cpu::Loaded;
 use crate::memory::TableFrames;
 use crate::vm::Start;
-use access_page::AccessPage;
-use msr_bitmap::{msr_bitmap, msr_bitmaps};
+use place::Place;
 use protected::{Deferred, Protected};
+use second_stage::{Format, Permissions};
 use watch::Watch;
+
+#[cfg(feature = "svm")]
+use super::svm::parts;
+#[cfg(feature = "svm")]
+pub use super::svm::{hyper_v, place, second_stage};
 
 /// x86-64 state of a VM.
 pub struct Vm {
@@ -59,7 +74,7 @@ pub struct Vm {
     /// Extent of RAM.
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// Second stage. Tables for all of RAM are preallocated.
-    table: &'static TicketLock<PageTable<Ept>>,
+    table: &'static TicketLock<PageTable<Format>>,
     /// VMCS fields common to its vCPUs.
     pub place: Place,
     /// I/O APIC.
@@ -112,33 +127,25 @@ pub struct Vcpu {
 // SAFETY: `context`, `decoder`, `apic` and `vmx` are accessed only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
-/// I/O bitmaps: all ports exit.
-fn io_bitmaps(arena: &Arena) -> Result<[u64; 2], &'static str> {
-    let pages = arena.allocate_pages(2 * PAGE_SIZE)?;
-    // SAFETY: the pages were just allocated, so that nothing else refers to them.
-    unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
-    Ok([pages, pages + PAGE_SIZE])
-}
-
 /// Permissions of RAM whose writes are tracked.
-const TRACKED: EptPermissions = EptPermissions { write: false, execute: true };
+const TRACKED: Permissions = Permissions { write: false, execute: true };
 
 /// Mapping of a part of a VM's RAM.
-fn mapping(part: &Piece) -> Mapping<EptPermissions> {
-    let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+fn mapping(part: &Piece) -> Mapping<Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Permissions::ALL };
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
 }
 
 impl VmPart for Vm {
-    type Tables = PageTable<Ept>;
+    type Tables = PageTable<Format>;
 
-    fn tables(arena: &'static Arena) -> Result<PageTable<Ept>, &'static str> {
-        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
+    fn tables(arena: &'static Arena) -> Result<PageTable<Format>, &'static str> {
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the second stage has no such shape")?;
         let root = arena.allocate_pages(PAGE_SIZE)?;
-        PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root).map_err(|_| "a second-stage root out of reach")
+        PageTable::new(second_stage::format(), geometry, root).map_err(|_| "a second-stage root out of reach")
     }
 
-    fn reserve(tables: &mut PageTable<Ept>, part: &Piece, arena: &'static Arena) -> Result<(), &'static str> {
+    fn reserve(tables: &mut PageTable<Format>, part: &Piece, arena: &'static Arena) -> Result<(), &'static str> {
         tables.reserve(&mut { arena }, mapping(part)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")
     }
 
@@ -146,7 +153,7 @@ impl VmPart for Vm {
         _number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
-        mut table: PageTable<Ept>,
+        mut table: PageTable<Format>,
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
@@ -157,11 +164,7 @@ impl VmPart for Vm {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
         let vcpus = usize::from(config.vcpus);
-        let nested = match techniques.nested {
-            Nested::Off => None,
-            Nested::Enlightened => Some(nested::Offer::enlightened()),
-            Nested::Nv | Nested::Nv2 => Some(nested::Offer::new()),
-        };
+        let nested = nested::offer(techniques.nested)?;
         if nested.is_some() && vcpus > pc::MAX_NESTED_VCPUS {
             return Err("a VM with VMs of its own has at most 255 vCPUs");
         }
@@ -171,26 +174,12 @@ impl VmPart for Vm {
         if nested.is_some() && techniques.ipi != IpiAccess::Trapped {
             return Err("a VM with VMs of its own can't have ipi = \"direct\" or \"gate\"");
         }
-        let root = table.root();
-        let level = virtual_apic::choose(techniques.apic_virtualization);
-        let apic_access = match level {
-            ApicVirtualization::Off => None,
-            _ => Some(AccessPage::new(&mut table, root, arena)?),
-        };
-        let ept = vmx::ept_pointer(root);
-        let direct = Direct::new(&mut table, ept, techniques.ipi, level, vcpus, arena, |passes| msr_bitmap(level, passes, arena))?;
-        let place = Place {
-            ept,
-            io_bitmaps: io_bitmaps(arena)?,
-            msr_bitmaps: msr_bitmaps(ApicVirtualization::Off, arena)?,
-            x2apic_bitmaps: msr_bitmaps(level, arena)?,
-            apic_access,
-        };
+        let (place, direct) = parts::make(&mut table, techniques, vcpus, arena)?;
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
         let table: &'static TicketLock<_> = arena.allocate()?.write(TicketLock::new(table));
         let protects = techniques.decode_cache == DecodeCache::Protect;
-        let protected = if protects { Some(Protected::new(table, place.ept, arena)?) } else { None };
+        let protected = if protects { Some(Protected::new(table, place.second_stage(), arena)?) } else { None };
         Ok(Vm {
             cpuid: cpuid::table(),
             topology: config.arrangement(),
@@ -212,13 +201,11 @@ impl VmPart for Vm {
     fn reset(&self, _number: usize) {
         *self.io_apic.lock() = IoApic::new();
         self.silence_reported.store(false, Ordering::Relaxed);
-        if let Some(page) = &self.place.apic_access {
-            // Resets all local APICs as well.
-            page.choose(|| !self.starts_in_x2apic_mode);
-        }
+        // Resets all local APICs as well.
+        self.place.choose_access_page(|| !self.starts_in_x2apic_mode);
         self.devices.reset();
-        if let Some(partition) = self.nested.as_ref().and_then(|offer| offer.partition.as_ref()) {
-            partition.reset();
+        if let Some(offer) = &self.nested {
+            offer.reset();
         }
         if let Some(protected) = &self.protected {
             protected.clear(|| ());
@@ -241,7 +228,7 @@ impl VmPart for Vm {
     // that faults by one drops it (the manual, "Invalidating Cached Translation Information").
 
     fn permit_page(&self, page: u64) -> bool {
-        let permit = || self.table.lock().protect(&mut Spare(self.arena), &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL).is_ok();
+        let permit = || self.table.lock().protect(&mut Spare(self.arena), &mut Deferred, page, PAGE_SIZE, Permissions::ALL).is_ok();
         match &self.protected {
             Some(protected) => protected.forget(page, permit),
             None => permit(),
@@ -256,7 +243,7 @@ impl VmPart for Vm {
             // Half of a table is not merged.
             let step = if is_whole { part.size } else { Level::L2.size() / 2 };
             for (at, end) in (part.gpa..part.gpa + part.size).step_by(step as usize).map(|at| (at, part.gpa + part.size)) {
-                let done = table.protect(&mut { self.arena }, &mut Deferred, at, step.min(end - at), EptPermissions::ALL);
+                let done = table.protect(&mut { self.arena }, &mut Deferred, at, step.min(end - at), Permissions::ALL);
                 debug_assert!(done.is_ok(), "parts that were mapped as they are need no memory to be permitted");
             }
         };
@@ -272,7 +259,7 @@ impl VmPart for Vm {
     }
 
     fn complete_unmap(&self) {
-        vmx::invalidate_ept(self.place.ept);
+        second_stage::invalidate(self.place.second_stage());
     }
 
     fn tear_down(&self) {}
@@ -280,7 +267,7 @@ impl VmPart for Vm {
 
 impl Vm {
     /// Second stage, with the memory of its tables.
-    pub fn table(&self) -> (&TicketLock<PageTable<Ept>>, &'static Arena) {
+    pub fn table(&self) -> (&TicketLock<PageTable<Format>>, &'static Arena) {
         (self.table, self.arena)
     }
 
@@ -343,7 +330,7 @@ impl VcpuPart for Vcpu {
         // SAFETY: the memory is zeroed, which is a valid value, page-aligned, and was just allocated.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
-        let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
+        let apic_level = techniques.apic_virtualization.min(virtual_apic::supported());
         let vmx = match techniques.nested {
             Nested::Off => None,
             _ => Some(UnsafeCell::new(nested::new_vcpu(vpid + VCPUS as u16, techniques.nested, arena)?)),

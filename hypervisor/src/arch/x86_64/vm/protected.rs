@@ -6,13 +6,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use stile_board::MAX_CPUS;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
-use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTable};
+use stile_paging::table::{Invalidation, Maintenance, PageTable};
 use stile_x86_decode::cache::{Counts, Protect, Protector};
 use stile_x86_decode::{Code, Context, Decoded, Refusal};
 
+use crate::arch::x86_64::host::apic;
 use crate::arch::x86_64::host::cpu::{Cpu, this_index};
-use crate::arch::x86_64::host::{apic, vmx};
 use crate::arch::x86_64::vm::guest_memory::Ram;
+use crate::arch::x86_64::vm::second_stage::{self, Format, Permissions};
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 
@@ -29,7 +30,7 @@ struct State {
 }
 
 /// The second stage. Its lock is taken inside of the cache's.
-type Table = &'static TicketLock<PageTable<Ept>>;
+type Table = &'static TicketLock<PageTable<Format>>;
 
 impl Protected {
     /// An empty cache over a VM's second stage, which `ept` points to.
@@ -70,7 +71,7 @@ impl Protected {
         // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
         // Without an entry of its own the page is in a block that is tracked (`vm/tracking.rs`). If memory for a table is missing, it
         // stays read-only: the guest's next write is tracked.
-        let _ = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
+        let _ = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, Permissions::ALL);
     }
 
     /// Drops the entries that depend on a page, and makes it writable by `permit`, which may take the second stage's lock. No other
@@ -122,7 +123,7 @@ impl Protector for WriteProtector<'_> {
         // No RAM, or not mapped yet: the guest's first touch would map it as writable.
         let Some(writable) = is_writable(self.table, page) else { return false };
         if writable {
-            let permissions = EptPermissions { write: false, execute: true };
+            let permissions = Permissions { write: false, execute: true };
             if self.table.lock().protect(&mut { self.arena }, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
                 return false;
             }
@@ -133,7 +134,7 @@ impl Protector for WriteProtector<'_> {
 }
 
 /// Whether the guest may write to a page; `None` if the page is not mapped.
-fn is_writable(table: &TicketLock<PageTable<Ept>>, page: u64) -> Option<bool> {
+fn is_writable(table: &TicketLock<PageTable<Format>>, page: u64) -> Option<bool> {
     table.lock().translate(&TableFrames, page).ok().map(|found| found.attributes.permissions.write)
 }
 
@@ -196,7 +197,7 @@ impl Invalidations {
         let wanted = self.wanted.load(Ordering::SeqCst);
         let done = &self.done[cpu & (MAX_CPUS - 1)];
         if done.load(Ordering::Relaxed) != wanted {
-            vmx::invalidate_ept(self.ept);
+            second_stage::invalidate(self.ept);
             done.store(wanted, Ordering::Release);
         }
     }

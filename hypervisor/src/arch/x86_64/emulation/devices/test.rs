@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::set_line;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::host::state;
 use crate::device::bus::Device;
 use crate::vm::power::End;
 
@@ -57,7 +56,7 @@ impl Device for TestEntry {
     }
 
     fn write(&self, _cpu: &mut Cpu, _offset: u64, _bytes: u64, value: u64) -> Option<End> {
-        fail_entry(value);
+        state::fail_entry(value);
         None
     }
 }
@@ -72,18 +71,5 @@ impl Device for DebugExit {
 
     fn write(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         (offset == 0).then_some(End::Exit(value as u32))
-    }
-}
-
-/// Makes the next entry of the loaded vCPU fail, for tests: see [`stile_board::pc::port::TEST_ENTRY`].
-#[cold]
-fn fail_entry(by: u64) {
-    /// Type 1 of an event is reserved ("VM-Entry Controls for Event Injection").
-    const RESERVED_EVENT: u64 = VALID | 1 << 8;
-    /// There are four activity states ("Guest Non-Register State").
-    const NO_ACTIVITY: u64 = 4;
-    match by {
-        0 => vmcs::write(Field::ENTRY_INTERRUPTION, RESERVED_EVENT),
-        _ => vmcs::write(Field::GUEST_ACTIVITY, NO_ACTIVITY),
     }
 }

@@ -1,0 +1,41 @@
+//! MSRs that guests have with AMD-V only ("MSR Cross-Reference").
+
+use stile_apic::GeneralProtection;
+
+use super::{control_registers, kvm_clock};
+use crate::arch::x86_64::host::instructions::msr;
+use crate::vm::Vcpu;
+
+/// Registers that read as zero and ignore writes: guests access them on processors of AMD's without checking CPUID.
+const CONSTANT: [u32; 12] = [
+    0xc001_0010, // SYSCFG
+    0xc001_0015, // HWCR
+    0xc001_001a, // TOP_MEM
+    0xc001_001d, // TOM2
+    0xc001_001f, // NB_CFG
+    0xc001_0055, // interrupt pending
+    0xc001_0140, // OSVW_ID_LENGTH
+    0xc001_0141, // OSVW_STATUS
+    0xc001_1022, // DC_CFG
+    0xc001_1023, // BU_CFG2
+    0xc001_1029, // DE_CFG
+    0xc001_102a, // BU_CFG
+];
+
+/// Reads a register; `None` if it is not one of these.
+pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
+    match register {
+        msr::IA32_EFER => Some(control_registers::efer()),
+        _ if CONSTANT.contains(&register) => Some(0),
+        _ => kvm_clock::read(vcpu, register),
+    }
+}
+
+/// Writes one.
+pub fn write(vcpu: &'static Vcpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
+    match register {
+        msr::IA32_EFER => Some(control_registers::write_efer(value)),
+        _ if CONSTANT.contains(&register) => Some(Ok(())),
+        _ => kvm_clock::write(vcpu, register, value),
+    }
+}

@@ -1,0 +1,130 @@
+//! Control registers of guests that exit: writes of CR4, accesses to CR8, EFER.
+
+use stile_apic::GeneralProtection;
+use stile_ledger::RowId;
+use stile_ledger::x86_64::{self as rows};
+use stile_svm::Field;
+use stile_x86_decode::Kind;
+
+use super::{length, state};
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::handler::skip_instruction;
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::cr0::{self, PG};
+use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
+use crate::arch::x86_64::vcpu::inject;
+
+const PSE: u64 = 1 << 4;
+const PAE: u64 = 1 << 5;
+const PGE: u64 = 1 << 7;
+const PCIDE: u64 = 1 << 17;
+const SMEP: u64 = 1 << 20;
+/// EFER.
+const LME: u64 = 1 << 8;
+const LMA: u64 = 1 << 10;
+const NXE: u64 = 1 << 11;
+/// SCE, LME, LMA and NXE.
+const EFER: u64 = 1 | LME | LMA | NXE;
+
+fn register(cpu: &Cpu, number: u8) -> u64 {
+    let value = match usize::from(number & 0xf) {
+        gpr::RSP => state::read(Field::GUEST_RSP),
+        number => cpu.frame.registers[number],
+    };
+    // Outside 64-bit code the upper halves are ignored.
+    if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff }
+}
+
+fn accept(valid: bool, row: RowId) -> Outcome {
+    if valid {
+        skip_instruction();
+    } else {
+        inject::general_protection();
+    }
+    Outcome::again(row)
+}
+
+/// Handles MOV to CR4.
+pub fn write_cr4(cpu: &mut Cpu) -> Outcome {
+    let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR4) };
+    let value = register(cpu, found.register);
+    accept(set_cr4(value), rows::CR4)
+}
+
+/// Bits of CR4 that guests may set and this CPU has.
+fn cr4_allowed() -> u64 {
+    let (version, structured) = (cpuid(1, 0), cpuid(7, 0).ebx);
+    let bits = [
+        (version.ecx >> 17, PCIDE),
+        (version.ecx >> 26, 1 << 18),
+        (structured, 1 << 16),
+        (structured >> 7, SMEP),
+        (structured >> 20, 1 << 21),
+    ];
+    let lacking = bits.into_iter().filter(|(feature, _)| feature & 1 == 0).fold(0, |all, (_, bit)| all | bit);
+    CR4_OWNED & !lacking
+}
+
+/// Sets CR4, as MOV to it does ("MOV CRn", Volume 3). Returns false if the value is invalid.
+fn set_cr4(value: u64) -> bool {
+    let (old, efer) = (state::read(Field::GUEST_CR4), state::read(Field::GUEST_EFER));
+    let is_long = efer & LMA != 0;
+    let opens_pcids = value & !old & PCIDE != 0;
+    if value & !cr4_allowed() != 0 || is_long && value & PAE == 0 || opens_pcids && (!is_long || state::read(Field::GUEST_CR3) & 0xfff != 0)
+    {
+        return false;
+    }
+    state::write(Field::GUEST_CR4, value);
+    if (old ^ value) & (PSE | PAE | PGE | PCIDE | SMEP) != 0 {
+        state::invalidate_translations();
+    }
+    true
+}
+
+/// Handles MOV to CR8.
+pub fn write_cr8(cpu: &mut Cpu) -> Outcome {
+    let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR8) };
+    let value = register(cpu, found.register);
+    if value >> 4 == 0 {
+        cpu.apic().set_task_priority((value as u8) << 4);
+        skip_instruction();
+        delivery::pull(cpu);
+    } else {
+        inject::general_protection();
+    }
+    Outcome::again(rows::CR8)
+}
+
+/// Handles MOV from CR8.
+pub fn read_cr8(cpu: &mut Cpu) -> Outcome {
+    let Some(found) = length::decode(cpu, &[Kind::FromControl]) else { return Outcome::again(rows::CR8) };
+    let priority = u64::from(cpu.apic().task_priority() >> 4);
+    match usize::from(found.register & 0xf) {
+        gpr::RSP => state::write(Field::GUEST_RSP, priority),
+        number => cpu.frame.registers[number] = priority,
+    }
+    accept(true, rows::CR8)
+}
+
+/// Reads EFER.
+pub fn efer() -> u64 {
+    state::read(Field::GUEST_EFER)
+}
+
+/// Writes EFER ("Extended Feature Enable Register (EFER)"). LMA is the processor's.
+///
+/// # Errors
+/// A reserved bit is set, or LME changes while paging is enabled.
+pub fn write_efer(value: u64) -> Result<(), GeneralProtection> {
+    let old = efer();
+    if value & !EFER != 0 || (value ^ old) & LME != 0 && state::read(Field::GUEST_CR0) & PG != 0 {
+        return Err(GeneralProtection);
+    }
+    state::write(Field::GUEST_EFER, value & !LMA | old & LMA);
+    if (value ^ old) & NXE != 0 {
+        state::invalidate_translations();
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Exit codes to handlers.
+
+use stile_apic::GeneralProtection;
+use stile_ledger::x86_64::{self as rows, key, reason};
+use stile_svm::{Field, exception, exit, io_qualification, npf_qualification, task_qualification};
+use stile_wire::CrashReason;
+use stile_x86_decode::Kind;
+
+use super::{amd_msrs, control_registers, length, state};
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::handler::{
+    crash, handle_cpuid, handle_ept_violation, handle_ept_violation_full, handle_hlt, handle_interrupt, handle_io, handle_rdmsr,
+    handle_vmcall, handle_wrmsr, interrupt_window, resume_or_leave, set_xcr0, skip_instruction, switch_task,
+};
+use crate::arch::x86_64::host::apic::vector;
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
+use crate::cpu::Leave;
+
+/// Handles an exit. All general registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
+    const EXCEPTIONS: core::ops::RangeInclusive<u64> = exit::EXCEPTION..=exit::EXCEPTION + 31;
+    const CR4_WRITE: u64 = exit::CR_WRITE + 4;
+    const CR8_WRITE: u64 = exit::CR_WRITE + 8;
+    const CR8_READ: u64 = exit::CR_READ + 8;
+    let code = state::read(Field::EXIT_REASON);
+    match code {
+        exit::NPF => nested_page_fault(cpu),
+        exit::IO => {
+            state::write(Field::EXIT_QUALIFICATION, io_qualification(state::read(Field::EXIT_INFO_1)));
+            state::write(Field::NEXT_RIP, state::read(Field::EXIT_INFO_2));
+            handle_io(cpu)
+        }
+        exit::MSR => model_specific_register(cpu),
+        exit::INTR => interrupts(cpu),
+        exit::CPUID if length::find(cpu, &[Kind::Cpuid]) => handle_cpuid(cpu),
+        exit::HLT if length::find(cpu, &[Kind::Hlt]) => handle_hlt(cpu),
+        exit::VMMCALL if length::find(cpu, &[Kind::Vmmcall]) => handle_vmcall(cpu),
+        exit::VINTR => interrupt_window(cpu),
+        exit::XSETBV if length::find(cpu, &[Kind::Xsetbv]) => set_xcr0(cpu),
+        // No effect, since caches are coherent and shared with other guests.
+        exit::INVD | exit::WBINVD if length::find(cpu, &[Kind::Invd]) => {
+            skip_instruction();
+            Outcome::again(reason::INVD.other())
+        }
+        exit::PAUSE if length::find(cpu, &[Kind::Pause]) => {
+            // It spins for another vCPU, and others want this CPU.
+            skip_instruction();
+            cpu.leave = Leave::Yield;
+            Outcome::leave(reason::PAUSE.other())
+        }
+        // The instruction in memory was another one.
+        exit::CPUID | exit::HLT | exit::VMMCALL | exit::XSETBV | exit::INVD | exit::WBINVD | exit::PAUSE => {
+            Outcome::again(cpu.loaded().ledger().row_for(reason::UNKNOWN, code as u32))
+        }
+        _ if EXCEPTIONS.contains(&code) => intercepted_exception(cpu, (code - exit::EXCEPTION) as u8),
+        CR4_WRITE => control_registers::write_cr4(cpu),
+        CR8_WRITE => control_registers::write_cr8(cpu),
+        CR8_READ => control_registers::read_cr8(cpu),
+        exit::IRET => end_of_nmi(cpu),
+        exit::NMI => Outcome::again(reason::NMI.other()),
+        exit::INIT | exit::SMI => Outcome::again(rows::INTERRUPT_SPURIOUS),
+        exit::TASK_SWITCH => task_switch(cpu),
+        exit::SHUTDOWN => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, code, 0),
+        exit::RDPMC => {
+            inject::general_protection();
+            Outcome::again(reason::RDPMC.other())
+        }
+        exit::MONITOR | exit::MWAIT | exit::MWAIT_ARMED => {
+            inject::undefined();
+            Outcome::again(reason::MWAIT.other())
+        }
+        // Instructions of features that the guest's CPUID hides.
+        exit::RSM | exit::INVLPGA | exit::VMRUN | exit::VMLOAD..=exit::SKINIT | exit::RDPRU | exit::INVLPGB..=exit::TLBSYNC => {
+            inject::undefined();
+            Outcome::again(reason::VMX.other())
+        }
+        exit::INVALID => crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, code, 0),
+        _ => {
+            let row = cpu.loaded().ledger().row_for(reason::UNKNOWN, code as u32);
+            crash(cpu, row, CrashReason::UnknownExit, code, 0)
+        }
+    }
+}
+
+/// Handles an access outside mapped RAM, or to a protected page.
+fn nested_page_fault(cpu: &mut Cpu) -> Outcome {
+    state::write(Field::EXIT_QUALIFICATION, npf_qualification(state::read(Field::EXIT_INFO_1)));
+    let outcome = handle_ept_violation(cpu);
+    if outcome.wants_all_registers() { handle_ept_violation_full(cpu) } else { outcome }
+}
+
+/// Handles RDMSR and WRMSR.
+fn model_specific_register(cpu: &mut Cpu) -> Outcome {
+    let is_write = state::read(Field::EXIT_INFO_1) & 1 != 0;
+    let register = cpu.frame.registers[gpr::RCX] as u32;
+    let reason = if is_write { reason::WRMSR } else { reason::RDMSR };
+    if !length::find(cpu, &[if is_write { Kind::Wrmsr } else { Kind::Rdmsr }]) {
+        return Outcome::again(reason.other());
+    }
+    let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
+    let vcpu = cpu.vcpu();
+    let done = match is_write {
+        true => amd_msrs::write(vcpu, register, value),
+        false => amd_msrs::read(vcpu, register).map(|value| give(cpu, value)),
+    };
+    match done {
+        None if is_write => return handle_wrmsr(cpu),
+        None => return handle_rdmsr(cpu),
+        Some(Ok(())) => _ = skip_instruction(),
+        Some(Err(GeneralProtection)) => inject::general_protection(),
+    }
+    Outcome::again(cpu.loaded().ledger().row_for(reason, key::msr(register)))
+}
+
+/// Sets RDMSR's result.
+fn give(cpu: &mut Cpu, value: u64) -> Result<(), GeneralProtection> {
+    cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
+    cpu.frame.registers[gpr::RDX] = value >> 32;
+    Ok(())
+}
+
+/// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block.
+fn interrupts(cpu: &mut Cpu) -> Outcome {
+    state::take_interrupts();
+    let noted = cpu.take_noted();
+    let mut outcome = Outcome::again(rows::INTERRUPT_SPURIOUS);
+    // The highest one is in service, and ended first.
+    for number in (0..8).rev().filter(|number| noted >> number & 1 != 0) {
+        let next = handle_interrupt(cpu, vector::POSTED + number);
+        if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
+            outcome = next;
+        }
+    }
+    outcome
+}
+
+/// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery
+/// can raise the next one in an endless loop during which the processor takes no interrupt (CVE-2015-5307, CVE-2015-8104).
+fn intercepted_exception(cpu: &mut Cpu, vector: u8) -> Outcome {
+    let interrupted = inject::was_delivering().then(|| state::read(Field::VECTORING));
+    inject::event(exception(vector), state::read(Field::EXIT_INFO_1));
+    // A benign exception replaces the event being delivered.
+    if let Some(event) = interrupted {
+        delivery::put_back(cpu, event);
+    }
+    let row = if vector == exceptions::ALIGNMENT { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
+    resume_or_leave(cpu, row)
+}
+
+/// Handles IRET of a guest that handles an NMI. If another one is pending, it is injected at a later exit, since IRET has
+/// not been executed yet: at the latest when the guest can take an interrupt.
+fn end_of_nmi(cpu: &Cpu) -> Outcome {
+    inject::unblock_nmis();
+    if cpu.vcpu().arch.events.any() {
+        window::exit_when_it_can(true);
+    }
+    Outcome::again(reason::NMI_WINDOW.other())
+}
+
+/// Handles a task switch.
+fn task_switch(cpu: &mut Cpu) -> Outcome {
+    let (selector, cause) = (state::read(Field::EXIT_INFO_1), state::read(Field::EXIT_INFO_2));
+    let by_event = inject::was_delivering();
+    state::write(Field::EXIT_QUALIFICATION, task_qualification(selector, cause, by_event));
+    // The instruction of a software interrupt or of a jump.
+    if length::decode(cpu, &[Kind::TaskSwitch]).is_none() {
+        state::write(Field::NEXT_RIP, state::read(Field::GUEST_RIP));
+    }
+    switch_task(cpu)
+}
