@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use stile_blob::{IpiAccess, Nested};
+use stile_blob::{IpiAccess, Mitigations, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
@@ -68,6 +68,7 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     if config.cpu_model != config.arch.default_cpu_model() {
         emulator::check_model(config.arch, &config.cpu_model).map_err(|why| exit::usage(format!("cpu: {why}")))?;
         check_nesting(&config)?;
+        check_amd_v(&config)?;
     }
     Ok(config)
 }
@@ -92,6 +93,29 @@ fn check_nesting(config: &MachineConfig) -> Result<()> {
         ))),
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Rejects what the back end for AMD-V does not have (docs/x86-amd.md).
+fn check_amd_v(config: &MachineConfig) -> Result<()> {
+    let model = &config.cpu_model;
+    if !config.arch.has_amd_v(model) {
+        return Ok(());
+    }
+    let vmx = format!("expected a CPU model with VMX, such as {}", config.arch.default_cpu_model());
+    if config.mitigations == Mitigations::All {
+        return Err(exit::usage(format!("mitigations: there are none on CPU model {model}, which has AMD-V; {vmx}")));
+    }
+    for vm in &config.vms {
+        if vm.techniques.nested != Nested::Off {
+            let what = format!("{}: nested: on CPU model {model}, which has AMD-V, a VM can't have VMs of its own; {vmx}", vm.name);
+            return Err(exit::usage(what));
+        }
+        if vm.techniques.ipi != IpiAccess::Trapped {
+            let what = format!("{}: ipi: CPU model {model} has AMD-V, without posted interrupts; {vmx}", vm.name);
+            return Err(exit::usage(what));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the busybox system to a Linux kernel without a root file system, which would only panic. A kernel
@@ -121,7 +145,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
         plans.push(plan);
         guests.push(Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner });
     }
-    let elf = hypervisor::build_for(config.arch)?;
+    let elf = hypervisor::build_for_model(config.arch, &config.cpu_model)?;
     let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
     let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;

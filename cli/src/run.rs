@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use stile_blob::Gic;
 
 use crate::args::RunArgs;
-use crate::config::{Arch, DebianKernel};
+use crate::config::{Arch, DebianKernel, MachineConfig};
 use crate::debian::{self, Freshness};
 use crate::detach;
 use crate::disk::functions::Functions;
-use crate::emulator::{self, Board, Boot, Pc, SharedMemory};
+use crate::emulator::{self, AmdPc, Board, Boot, Pc, SharedMemory};
 use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
@@ -41,11 +41,11 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         terminal: (terminal.as_deref().unwrap_or("linux"), size, keyboard),
     };
     let config = machine::configure(&args.machine)?;
-    check(args, config.arch)?;
+    check(args, &config)?;
     let functions = Functions::new(&config)?;
     let Machine { config, image, guests, memory } = machine::make(config, &options)?;
     // After reading the configuration, so that its mistakes are reported on any machine.
-    emulator::ensure(config.arch)?;
+    emulator::ensure_for_model(config.arch, &config.cpu_model)?;
     let signals = session::catch_signals()?;
     drop(until_signals);
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
@@ -72,6 +72,10 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
                 (gic.into_iter().chain(args.machine_option.clone()).collect(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
             emulator::Machine::Arm(Board { cpu, cpus, nodes, memory, machine, icount: args.icount, smmu, firmware, extra })
         }
+        Arch::X86_64 if config.arch.has_amd_v(&cpu) => {
+            let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
+            emulator::Machine::AmdPc(AmdPc { cpu, cpus, memory, machine, icount: args.icount, extra })
+        }
         // It counts instructions in any case.
         Arch::X86_64 => {
             emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone(), counts: None })
@@ -83,7 +87,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         emulator::Machine::Arm(board) if claim.is_some() => {
             SharedMemory::new(board, &args.qemu_arg).context("making the machine's memory")?
         }
-        emulator::Machine::Arm(_) | emulator::Machine::Pc(_) => None,
+        emulator::Machine::Arm(_) | emulator::Machine::Pc(_) | emulator::Machine::AmdPc(_) => None,
     };
     let request = Request {
         arch: machine.arch(),
@@ -103,8 +107,9 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
 ///
 /// # Errors
 /// An option is not for this architecture, the name is taken, or the logs' directory can't be made.
-fn check(args: &RunArgs, arch: Arch) -> Result<()> {
-    if arch == Arch::X86_64 && !args.qemu_arg.is_empty() {
+fn check(args: &RunArgs, config: &MachineConfig) -> Result<()> {
+    let arch = config.arch;
+    if arch == Arch::X86_64 && !arch.has_amd_v(&config.cpu_model) && !args.qemu_arg.is_empty() {
         return Err(exit::usage("--qemu-arg: Bochs emulates x86_64, not QEMU; expected lines of its configuration, by --machine-option"));
     }
     if arch == Arch::X86_64 && args.uefi {

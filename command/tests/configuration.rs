@@ -45,6 +45,27 @@ fn a_cpu_model_that_the_emulator_does_not_have_is_refused() {
 }
 
 #[test]
+fn what_amd_v_does_not_have_is_refused() {
+    let sandbox = Sandbox::new(b"");
+    sandbox.script(
+        "qemu-system-x86_64",
+        "printf 'Available CPUs:\\n  EPYC                  (alias)\\n  max                   Enables all\\n'\n",
+    );
+    let check = |more: &[&str]| sandbox.stile(&[&["check", "--arch", "x86_64"][..], more].concat()).output().expect("it starts");
+    for (more, text) in [
+        (&["--cpu", "max", "--nested"][..], "vm0: nested: on CPU model max, which has AMD-V, a VM can't have VMs of its own"),
+        (&["--cpu", "EPYC", "--mitigations", "all"], "mitigations: there are none on CPU model EPYC"),
+        (&["--cpu", "EPYC-Turin"], "no 64-bit CPU model called EPYC-Turin"),
+    ] {
+        let (ended, said) = end(&check(more));
+        assert!(ended == 2 && said.contains(text), "{more:?}: {ended}: {said}");
+    }
+    let output = check(&["--cpu", "max"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("AVIC is not used") && text.contains("Stile programs the CPU's timer"), "{text}{}", end(&output).1);
+}
+
+#[test]
 fn a_flat_binary_is_noted() {
     let sandbox = Sandbox::new(b"");
     fs::write(sandbox.path("flat"), [0x1f, 0x20, 0x03, 0xd5].repeat(16)).expect("a file");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 
-use crate::emulator::{MODELS, bochs};
+use crate::emulator::{MODELS, amd, bochs};
 
 /// Names of architectures.
 pub const ARCHITECTURES: Words = Words(&[&["aarch64", "x86_64"]]);
@@ -17,7 +17,7 @@ pub const ON_RESET: Words = Words(&[&["restart", "stop"]]);
 /// Words for mitigations.
 pub const MITIGATIONS: Words = Words(&[&["auto", "off", "all"]]);
 /// CPU models that Stile is tested on.
-pub const CPU_MODELS: Words = Words(&[&MODELS, &bochs::MODELS]);
+pub const CPU_MODELS: Words = Words(&[&MODELS, &bochs::MODELS, &amd::MODELS]);
 /// Presentations of the account of exits.
 pub const EXITS: Words = Words(&[&["vm", "vcpu", "all", "json"]]);
 

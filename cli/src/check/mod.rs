@@ -67,6 +67,7 @@ fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
 fn footprint(config: &MachineConfig) -> String {
     let Footprint { cpu, vcpu } = match config.arch {
         Arch::Aarch64 => footprint::AARCH64,
+        Arch::X86_64 if config.arch.has_amd_v(&config.cpu_model) => footprint::X86_64_SVM,
         Arch::X86_64 => footprint::X86_64,
     };
     let vcpus: u64 = config.vms.iter().map(|vm| u64::from(vm.vcpus)).sum();

@@ -8,6 +8,9 @@ use crate::config::MachineConfig;
 /// Explains which of Stile and the guest programs the timers of the `index`th virtual machine, and why.
 pub fn explain(config: &MachineConfig, index: usize) -> String {
     let vm = &config.vms[index];
+    if config.arch.has_amd_v(&config.cpu_model) {
+        return "trapped: with AMD-V Stile programs the CPU's timer".to_owned();
+    }
     if vm.techniques.timer == TimerAccess::Trapped {
         return "trapped, as configured: each write of IA32_TSC_DEADLINE exits".to_owned();
     }

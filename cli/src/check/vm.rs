@@ -73,7 +73,7 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
         }
         Arch::X86_64 => {
             fact("timers", &timer::explain(machine, index));
-            techniques_of_pc(vm, &mut fact);
+            techniques_of_pc(vm, arch.has_amd_v(&machine.cpu_model), &mut fact);
         }
     }
     for (at, what) in ipi::explain(machine, index).iter().enumerate() {
@@ -121,8 +121,9 @@ fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
+fn techniques_of_pc(vm: &VmConfig, has_amd_v: bool, fact: &mut impl FnMut(&str, &str)) {
     let apics = match vm.techniques.apic_virtualization {
+        _ if has_amd_v => "every access to a register exits, interrupts are injected by hand: AVIC is not used",
         ApicVirtualization::Off => "every access to a register exits, interrupts are injected by hand",
         ApicVirtualization::Registers => "where the CPU can: registers are read without an exit",
         ApicVirtualization::Delivery => "where the CPU can: it delivers interrupts, too",

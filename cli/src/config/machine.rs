@@ -183,6 +183,12 @@ impl Arch {
         }
     }
 
+    /// Whether an emulated CPU model has AMD-V instead of VMX: QEMU's `max` and `EPYC` models.
+    pub fn has_amd_v(self, cpu_model: &str) -> bool {
+        let name = cpu_model.split(',').next().unwrap_or_default();
+        self == Arch::X86_64 && (name == "max" || name.starts_with("EPYC"))
+    }
+
     /// The guest-physical address of RAM's first byte.
     pub const fn ram_base(self) -> u64 {
         match self {

@@ -1,5 +1,6 @@
-//! The emulated machines: an Arm server (QEMU's `virt` board with EL2) and a PC (Bochs, with VMX).
+//! The emulated machines: an Arm server (QEMU's `virt` board with EL2), a PC with VMX (Bochs), and one with AMD-V (QEMU).
 
+pub mod amd;
 pub mod bochs;
 mod machine_memory;
 mod models;
@@ -10,10 +11,12 @@ pub mod qemu;
 mod qemu_features;
 mod shared;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Result;
 
+pub use amd::AmdPc;
 pub use bochs::{Boot, Pc};
 pub use machine_memory::MachineMemory;
 pub use models::check_model;
@@ -30,8 +33,10 @@ use crate::config::Arch;
 pub enum Machine {
     /// An Arm server.
     Arm(Board),
-    /// A PC.
+    /// A PC with VMX.
     Pc(Pc),
+    /// A PC with AMD-V.
+    AmdPc(AmdPc),
 }
 
 /// Unit of a machine's counter.
@@ -50,7 +55,7 @@ impl Machine {
     pub const fn arch(&self) -> Arch {
         match self {
             Self::Arm(_) => Arch::Aarch64,
-            Self::Pc(_) => Arch::X86_64,
+            Self::Pc(_) | Self::AmdPc(_) => Arch::X86_64,
         }
     }
 
@@ -58,8 +63,8 @@ impl Machine {
     pub(crate) const fn counting(&self) -> Counting {
         match self {
             // `-icount shift=0`.
-            Self::Arm(Board { icount: true, .. }) => Counting::PerNanosecond,
-            Self::Arm(_) => Counting::Time,
+            Self::Arm(Board { icount: true, .. }) | Self::AmdPc(AmdPc { icount: true, .. }) => Counting::PerNanosecond,
+            Self::Arm(_) | Self::AmdPc(_) => Counting::Time,
             // Bochs' time-stamp counter.
             Self::Pc(_) => Counting::PerTick,
         }
@@ -73,6 +78,7 @@ impl Machine {
         match self {
             Self::Arm(board) => Emulator::start(board, image),
             Self::Pc(pc) => bochs::start(pc, image),
+            Self::AmdPc(pc) => amd::start(pc, image),
         }
     }
 
@@ -90,20 +96,31 @@ impl Machine {
     pub fn memory_of(&self, emulator: &Emulator) -> Option<ProcessMemory> {
         match self {
             Self::Pc(pc) if pc.memory_stays() => ProcessMemory::open(emulator.pid()).ok(),
-            Self::Arm(_) | Self::Pc(_) => None,
+            Self::Arm(_) | Self::Pc(_) | Self::AmdPc(_) => None,
         }
     }
 
     /// The emulator's command line, to be shown.
     pub fn command_line(&self, image: &Path) -> String {
         match self {
-            Self::Arm(board) => {
-                let words: Vec<_> = board.arguments(image).iter().map(|word| word.to_string_lossy().into_owned()).collect();
-                format!("{PROGRAM} {}", words.join(" "))
-            }
+            Self::Arm(board) => shown(PROGRAM, &board.arguments(image)),
+            Self::AmdPc(pc) => shown(amd::PROGRAM, &pc.arguments(image)),
             Self::Pc(pc) => format!("bochs, configured thus:\n{}", pc.configuration("IMAGE", "SHARE", 0)),
         }
     }
+}
+
+/// A command line, to be shown.
+fn shown(program: &str, arguments: &[OsString]) -> String {
+    arguments.iter().fold(program.to_owned(), |line, word| line + " " + &word.to_string_lossy())
+}
+
+/// Ensures that the emulator of a CPU model is available, as [`ensure`] does.
+///
+/// # Errors
+/// It is not available, and can't be obtained.
+pub fn ensure_for_model(arch: Arch, cpu_model: &str) -> Result<()> {
+    if arch.has_amd_v(cpu_model) { amd::ensure() } else { ensure(arch) }
 }
 
 /// Ensures that the emulator of an architecture is available. Fetches and builds it if necessary and

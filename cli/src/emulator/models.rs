@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use super::bochs;
 use super::qemu::PROGRAM;
+use super::{amd, bochs};
 use crate::child;
 use crate::config::{self, Arch};
 
@@ -18,12 +18,24 @@ const OF_32_BITS: [&str; 4] = ["cortex-a15", "cortex-a7", "cortex-a8", "cortex-a
 /// # Errors
 /// The emulator does not know it: a sentence with the models that it knows.
 pub fn check_model(arch: Arch, model: &str) -> Result<(), String> {
+    if arch.has_amd_v(model) {
+        return check_amd(model);
+    }
     let Some(known) = known(arch) else { return Ok(()) };
     let name = model.split(',').next().unwrap_or_default();
     if !known.iter().any(|known| known == name) {
         return Err(unknown(name, &usable(arch, known)));
     }
     if arch == Arch::Aarch64 && name != model { check_properties(model) } else { Ok(()) }
+}
+
+/// Checks a model with AMD-V, if QEMU is there.
+fn check_amd(model: &str) -> Result<(), String> {
+    let Some(help) = output(amd::PROGRAM, &["-cpu", "help"]) else { return Ok(()) };
+    let name = model.split(',').next().unwrap_or_default();
+    let known: Vec<String> =
+        help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).map(str::to_owned).collect();
+    if known.is_empty() || known.iter().any(|known| known == name) { Ok(()) } else { Err(unknown(name, &amd::MODELS.map(str::to_owned))) }
 }
 
 /// The 64-bit models of an architecture's emulator; `None` if it is not there yet.

@@ -45,13 +45,14 @@ impl Emulator {
         command.args(board.arguments(image)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut emulator = Self::spawn(&mut command, |status| status.success(), None)
             .map_err(|error| exit::lacking(format!("{PROGRAM} can't be started ({error}): install the package {PACKAGE}")))?;
-        let child = &mut emulator.child;
-        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
-            (Some(input), Some(output), Some(errors)) => {
-                Ok((emulator, Pipes { input: Box::new(input), output: Box::new(output), errors: Box::new(errors) }))
-            }
-            _ => Err(exit::emulator("the emulator has no pipes")),
-        }
+        let pipes = emulator.pipes().ok_or_else(|| exit::emulator("the emulator has no pipes"))?;
+        Ok((emulator, pipes))
+    }
+
+    /// Takes the process's pipes.
+    pub(super) fn pipes(&mut self) -> Option<Pipes> {
+        let (input, output, errors) = (self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?);
+        Some(Pipes { input: Box::new(input), output: Box::new(output), errors: Box::new(errors) })
     }
 
     /// Starts a process that ends with this one. `files` must be there while it runs.

@@ -156,12 +156,16 @@ impl Board {
 /// # Errors
 /// It is not installed, or its version can't be determined.
 pub fn installed() -> Result<(PathBuf, Version)> {
-    let output = Command::new(PROGRAM).arg("--version").output().map_err(|error| {
-        exit::lacking(format!("{PROGRAM} can't be run ({error}): install the package {PACKAGE}, version {OLDEST} or later"))
+    Ok((PathBuf::from(PROGRAM), version_of(PROGRAM, PACKAGE)?))
+}
+
+/// The version of an emulator of QEMU's.
+pub(super) fn version_of(program: &str, package: &str) -> Result<Version> {
+    let output = Command::new(program).arg("--version").output().map_err(|error| {
+        exit::lacking(format!("{program} can't be run ({error}): install the package {package}, version {OLDEST} or later"))
     })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let version = version(&text).ok_or_else(|| exit::lacking(format!("{PROGRAM} does not say its version: {}", text.trim())))?;
-    Ok((PathBuf::from(PROGRAM), version))
+    version(&text).ok_or_else(|| exit::lacking(format!("{program} does not say its version: {}", text.trim())))
 }
 
 fn version(text: &str) -> Option<Version> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_ledger::report::{Account, Report};
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
-use stile_wire::{CpuTime, Decoded, Event, LedgerRow, VmState};
+use stile_wire::{CpuTime, Decoded, Event, LedgerRow, Level, VmState};
 
 use crate::config::Arch;
 
@@ -96,6 +96,7 @@ impl Exits {
     /// Processes a message; most are unrelated.
     pub fn take(&mut self, event: &Event) {
         match event {
+            Event::Hello { level: Level::Svm, .. } => self.catalogue = &stile_ledger::x86_64::CATALOGUE_SVM,
             Event::LedgerRow(row) => self.row(row),
             Event::LedgerTotal(total) if exists(total.vm, total.vcpu) => {
                 let account = self.report.account_mut(total.vm, total.vcpu);

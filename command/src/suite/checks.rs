@@ -34,6 +34,13 @@ pub fn all() -> Vec<Check> {
             command: || bare(Arch::X86_64, "clippy", &["--package", "stile-hypervisor", "--quiet", "--", "-D", "warnings"], ""),
         },
         Check {
+            name: "lint/hypervisor-svm",
+            command: || {
+                let arguments = ["--package", "stile-hypervisor", "--features", "svm", "--quiet", "--", "-D", "warnings"];
+                bare(Arch::X86_64, "clippy", &arguments, "")
+            },
+        },
+        Check {
             name: "lint/guest-pc",
             command: || bare(Arch::X86_64, "clippy", &["--bins", "--quiet", "--", "-D", "warnings"], "guests/pc"),
         },

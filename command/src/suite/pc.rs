@@ -81,6 +81,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(statuses)
         .chain(caches)
         .chain(boots())
+        .chain(boots_of_amd())
         .chain([
             deadlock(&path),
             sleep(&path),
@@ -165,6 +166,19 @@ fn boots() -> impl Iterator<Item = Scenario> {
         let mut expect = debian(release, vcpus);
         expect.output.extend((memory == LARGE).then(|| "100000000-107ffffff : System RAM".into()));
         Scenario { expect, ..scenario.with("--exec", "uname -r; nproc; grep RAM /proc/iomem; exit 7") }
+    })
+}
+
+/// Debian's kernels on AMD-V.
+fn boots_of_amd() -> impl Iterator<Item = Scenario> {
+    let machines = [("debian:6.1", "6.1.", "max", 1, 1), ("debian:6.1", "6.1.", "EPYC", 3, 2), ("debian", "-cloud-amd64", "max", 2, 2)];
+    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --kernel {kernel} --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/amd/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments);
+        let tell = "uname -r; nproc; grep -m 1 -o kvm-clock /sys/devices/system/clocksource/clocksource0/current_clocksource; exit 7";
+        let mut expect = debian(release, vcpus);
+        expect.output.push("kvm-clock".into());
+        Scenario { expect, ..scenario.with("--exec", tell) }
     })
 }
 

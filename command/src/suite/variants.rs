@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -21,6 +21,7 @@ pub const NAMES: [&str; 30] = [
     "nested/debian-6.12-two-vcpus-of-l2",
     "nested/debian-as-l2",
     "nested/nvhe-debian-as-l2",
+    "pc/amd/debian:6.1/max-1-on-1",
     "pc/debian/corei7_haswell_4770-1-on-1",
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
