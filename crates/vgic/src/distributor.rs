@@ -90,7 +90,7 @@ impl Distributor {
         let gicv2 = self.gicv2;
         *self = Self::new(self.vcpus.into(), priority_bits, self.intid_end());
         if gicv2 {
-            *self = self.clone().into_gicv2();
+            self.become_gicv2();
         }
     }
 

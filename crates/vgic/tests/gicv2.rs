@@ -116,7 +116,9 @@ struct Gic {
 impl Gic {
     fn new(vcpus: usize) -> Self {
         let redistributors = (0..vcpus).map(|vcpu| redistributor(vcpu as u8)).collect();
-        Self { distributor: Distributor::new(vcpus, 5, INTIDS).into_gicv2(), redistributors }
+        let mut distributor = Distributor::new(vcpus, 5, INTIDS);
+        distributor.become_gicv2();
+        Self { distributor, redistributors }
     }
 
     /// No vCPU is loaded, and none has an interrupt in a list register: nothing is stale.

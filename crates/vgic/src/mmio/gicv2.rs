@@ -207,8 +207,7 @@ impl Distributor {
 
     /// Turns a distributor in reset state into a GICv2's: interrupts are in group 0 and sent to no vCPU. With a single
     /// vCPU they are sent to it: a uniprocessor's GIC has no target lists (RAZ/WI).
-    #[must_use]
-    pub fn into_gicv2(mut self) -> Self {
+    pub fn become_gicv2(&mut self) {
         self.gicv2 = true;
         for block in &mut self.blocks {
             block.set_groups(0);
@@ -217,7 +216,6 @@ impl Distributor {
         if self.vcpus != 1 {
             self.routes = [[Self::NOWHERE; BLOCK]; crate::SPI_BLOCKS];
         }
-        self
     }
 }
 

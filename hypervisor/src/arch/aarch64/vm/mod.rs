@@ -354,8 +354,11 @@ impl VmPart for Vm {
             Interrupts::Virtual => (None, None),
         };
         let intids = if functions.is_some() || !config.served.is_empty() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
-        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
-        let distributor = if config.gic == stile_blob::Gic::V2 { distributor.into_gicv2() } else { distributor };
+        let mut distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
+        if config.gic == stile_blob::Gic::V2 {
+            // In place: it is larger than a CPU's stack has room for twice.
+            distributor.become_gicv2();
+        }
         Ok(Vm {
             id_registers,
             arena,
