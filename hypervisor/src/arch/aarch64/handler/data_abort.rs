@@ -13,15 +13,15 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested::regime::runs_guest;
-use crate::arch::aarch64::served;
+use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::inject;
 use crate::cpu::{Leave, Outcome};
 use crate::vm::power::End;
 
-/// Faulting IPA: bits 47:12 from HPFAR_EL2.FIPA, the rest from FAR_EL2.
+/// Faulting IPA: bits 11:0 from FAR_EL2, the rest from HPFAR_EL2.FIPA. Bits above that are RES0 in Non-secure state.
 #[inline(always)]
 pub fn faulting_ipa() -> u64 {
-    (read_sysreg!(HPFAR_EL2) & 0x0fff_ffff_fff0) << 8 | read_sysreg!(FAR_EL2) & 0xfff
+    read_sysreg!(HPFAR_EL2) >> 4 << 12 | read_sysreg!(FAR_EL2) & 0xfff
 }
 
 /// Handles EC 0x24.
@@ -38,20 +38,19 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
             return Outcome::done(row);
         }
     }
-    handle_other(cpu, esr, faulting_ipa())
+    match cpu.vcpu().vm().arch.served {
+        Some(served) => handle_served(cpu, esr, faulting_ipa(), served),
+        None => handle_access(cpu, esr, faulting_ipa()),
+    }
 }
 
-/// Handles accesses that have no read shadow. Those to doorbells of VMs that serve devices, or are served, are found without
-/// a search of the bus.
+/// Handles accesses of VMs that serve devices, or are served: those to doorbells are found without a search of the bus.
 #[inline(never)]
-fn handle_other(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
+fn handle_served(cpu: &mut Cpu, esr: u64, ipa: u64, served: &'static Served) -> Outcome {
     const ISV: u64 = 1 << 24;
     /// CM, S1PTW, WnR, and DFSC without its level, of a store that took a translation fault: neighbouring bits.
     const STORE: u64 = 1 << 6 | 0b000100;
-    if esr & 0x1fc == STORE
-        && esr & ISV != 0
-        && let Some(served) = cpu.vcpu().vm().arch.served
-    {
+    if esr & 0x1fc == STORE && esr & ISV != 0 {
         let abort = Esr(esr).data_abort();
         let value = cpu.frame.get(usize::from(abort.srt()));
         if let Some(row) = served::ring(served, ipa, 1 << abort.sas(), value) {
