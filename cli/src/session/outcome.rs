@@ -86,12 +86,17 @@ impl Story {
         Self { fates: vec![Fate::default(); vms], ..Self::default() }
     }
 
-    /// Whether a message is of a state that its VM is known to be in: one that was sent again.
+    /// Whether a message is of a state that was sent again: the VM is known to be in it, or it is the last one of the VM that had its
+    /// number before.
     pub fn knows(&self, event: &Event) -> bool {
         let Event::Vm { vm, state } = *event else { return false };
         let vm = usize::from(vm);
         let is_counted = |count: u32| self.restarts.get(&vm) == Some(&count);
-        self.fates.get(vm) == Some(&Fate::after(state)) && !matches!(state, VmState::Restarted(count) if !is_counted(count))
+        match self.fates.get(vm) {
+            Some(Fate::Waiting) => state == VmState::Destroyed,
+            Some(fate) => *fate == Fate::after(state) && !matches!(state, VmState::Restarted(count) if !is_counted(count)),
+            None => false,
+        }
     }
 
     /// Processes a message, and returns the index of the VM concerned.
@@ -313,6 +318,9 @@ mod tests {
         }
         assert!(!story.knows(&event(VmState::Exited(4))) && !story.knows(&Event::LedgerEnd));
         assert!(!story.knows(&Event::Vm { vm: 9, state: VmState::Paused }));
+        assert!(!story.knows(&event(VmState::Destroyed)));
+        story.fates[0] = Fate::Waiting;
+        assert!(story.knows(&event(VmState::Destroyed)), "a VM that is being created was not destroyed: the one before was");
     }
 
     #[test]
