@@ -23,6 +23,7 @@ macro_rules! assembly {
 pub mod console;
 pub mod exception;
 pub mod gate;
+pub mod hypercall;
 pub mod lapic;
 pub mod machine;
 pub mod others;

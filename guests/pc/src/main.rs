@@ -21,6 +21,7 @@ pc::program!();
 #[unsafe(no_mangle)]
 extern "C" fn main(magic: u32, info: u32) -> ! {
     exception::setup();
+    pc::hypercall::setup();
     console::setup();
     // SAFETY: interrupts that a BIOS left enabled at the 8259s would arrive as exceptions.
     unsafe {

@@ -44,6 +44,7 @@ const LEVELS: u32 = 0x31;
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, info: u32) -> ! {
     exception::setup();
+    pc::hypercall::setup();
     console::setup();
     println!("suite many");
     let number = |name: &str| {
@@ -137,7 +138,7 @@ fn send_to_128(low: u32) {
     // SAFETY: the hypercall changes RAX only; RBX is restored.
     unsafe {
         core::arch::asm!(
-            "xchg rbx, {set}", "vmcall", "mov rbx, {set}",
+            "xchg rbx, {set}", pc::hypercall!(), "mov rbx, {set}",
             set = inout(reg) u64::MAX => _,
             inout("rax") SEND_IPI => _,
             in("rcx") u64::MAX,

@@ -146,7 +146,7 @@ fn cpuid_beyond_the_last_leaf(_: u64) -> Result<(), &'static str> {
 fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
     let answer: i64;
     // SAFETY: an unknown hypercall changes nothing but RAX.
-    unsafe { asm!("vmcall", inout("rax") 0x1234_5678i64 => answer, options(nostack)) };
+    unsafe { asm!(pc::hypercall!(), inout("rax") 0x1234_5678i64 => answer, options(nostack)) };
     check!(answer == -1000, "VMCALL does not return -1000");
     Ok(())
 }
@@ -245,7 +245,7 @@ fn registers_survive(_: u64) -> Result<(), &'static str> {
             "mov rbx, 0x1111", "mov rcx, 0x2222", "mov rdx, 0x80", "mov rsi, 0x4444", "mov rdi, 0x5555", "mov rbp, 0x6666",
             "mov r8, 0x8888", "mov r9, 0x9999", "mov r10, 0xaaaa", "mov r11, 0xbbbb", "mov r12, 0xcccc", "mov r13, 0xdddd",
             "mov r14, 0xeeee", "mov r15, 0xffff",
-            "vmcall", "in al, dx",
+            pc::hypercall!(), "in al, dx",
             "sub rbx, 0x1111", "sub rcx, 0x2222", "sub rdx, 0x80", "sub rsi, 0x4444", "sub rdi, 0x5555", "sub rbp, 0x6666",
             "sub r8, 0x8888", "sub r9, 0x9999", "sub r10, 0xaaaa", "sub r11, 0xbbbb", "sub r12, 0xcccc", "sub r13, 0xdddd",
             "sub r14, 0xeeee", "sub r15, 0xffff",
@@ -313,7 +313,7 @@ fn costs(_: u64) -> Result<(), &'static str> {
             core::hint::black_box(cpuid(0, 0));
         }),
         // SAFETY: an unknown hypercall.
-        ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
+        ("vmcall", || unsafe { asm!(pc::hypercall!(), inout("rax") 1u64 => _, options(nostack)) }),
         // SAFETY: IA32_APIC_BASE exists.
         ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x1b, out("eax") _, out("edx") _, options(nostack)) }),
         ("port_read", || {

@@ -246,7 +246,7 @@ pub fn called(_: u64) -> Result<(), &'static str> {
         // SAFETY: the interrupt has a handler; RBX is saved.
         unsafe {
             asm!(
-                "xchg rbx, {set}", "vmcall", "mov rbx, {set}",
+                "xchg rbx, {set}", pc::hypercall!(), "mov rbx, {set}",
                 set = inout(reg) set => _, inout("rax") 10u64 => sent, inout("rcx") 0u64 => _, inout("rdx") first => _, inout("rsi") icr => _,
                 options(nostack)
             );

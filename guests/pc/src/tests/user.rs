@@ -34,7 +34,7 @@ pub fn hypercall(_: u64) -> Result<(), &'static str> {
             "lea rax, [rip + 3f]",
             "mov rdx, rax", "shr rdx, 32", "mov ecx, {LSTAR}", "wrmsr",
             "lea rcx, [rip + 2f]", "mov r11d, 2", "sysretq",
-            "2:", "mov eax, 0x12345678", "vmcall", "mov edx, cs", "syscall",
+            "2:", "mov eax, 0x12345678", pc::hypercall!(), "mov edx, cs", "syscall",
             "3:", "popfq",
             LSTAR = const LSTAR,
             out("rax") answer, out("rdx") level, out("rcx") _, out("r11") _,
