@@ -1,6 +1,7 @@
 //! Exit codes to handlers.
 
 use stile_apic::GeneralProtection;
+use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_svm::{Field, exception, exit, io_qualification, npf_qualification, task_qualification};
 use stile_wire::CrashReason;
@@ -34,7 +35,8 @@ extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
             handle_io(cpu)
         }
         exit::MSR => model_specific_register(cpu),
-        exit::INTR => interrupts(cpu),
+        exit::INTR => interrupts(cpu, rows::INTERRUPT_SPURIOUS),
+        exit::NMI => interrupts(cpu, reason::NMI.other()),
         exit::CPUID if length::find(cpu, &[Kind::Cpuid]) => handle_cpuid(cpu),
         exit::HLT if length::find(cpu, &[Kind::Hlt]) => handle_hlt(cpu),
         exit::VMMCALL if length::find(cpu, &[Kind::Vmmcall]) => handle_vmcall(cpu),
@@ -60,7 +62,6 @@ extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
         CR8_WRITE => control_registers::write_cr8(cpu),
         CR8_READ => control_registers::read_cr8(cpu),
         exit::IRET => end_of_nmi(cpu),
-        exit::NMI => Outcome::again(reason::NMI.other()),
         exit::INIT | exit::SMI => Outcome::again(rows::INTERRUPT_SPURIOUS),
         exit::TASK_SWITCH => task_switch(cpu),
         exit::SHUTDOWN => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, code, 0),
@@ -77,7 +78,7 @@ extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
             inject::undefined();
             Outcome::again(reason::VMX.other())
         }
-        exit::INVALID => crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, code, 0),
+        exit::INVALID | exit::INVALID_OF_32_BITS => crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, code, 0),
         _ => {
             let row = cpu.loaded().ledger().row_for(reason::UNKNOWN, code as u32);
             crash(cpu, row, CrashReason::UnknownExit, code, 0)
@@ -122,11 +123,12 @@ fn give(cpu: &mut Cpu, value: u64) -> Result<(), GeneralProtection> {
     Ok(())
 }
 
-/// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block.
-fn interrupts(cpu: &mut Cpu) -> Outcome {
+/// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block. An NMI sets none, and would make the
+/// guest exit for ever otherwise. `other`: the row if there is none.
+fn interrupts(cpu: &mut Cpu, other: RowId) -> Outcome {
     state::take_interrupts();
     let noted = cpu.take_noted();
-    let mut outcome = Outcome::again(rows::INTERRUPT_SPURIOUS);
+    let mut outcome = Outcome::again(other);
     // The highest one is in service, and ended first.
     for number in (0..8).rev().filter(|number| noted >> number & 1 != 0) {
         let next = handle_interrupt(cpu, vector::POSTED + number);
