@@ -1,4 +1,4 @@
-//! What a client may send: frames in its own name.
+//! The frames that a client may send: those in its own name.
 
 use std::net::Ipv4Addr;
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes, a frame that passes has the client's addresses where receivers look for them.
+        /// A frame that passes, of any bytes, has the client's addresses where receivers look for them.
         #[test]
         fn what_passes_is_in_the_client_s_name(
             which in 0..4usize, changes in prop::collection::vec((0..90usize, any::<u8>()), 0..4), length in 0..400usize,

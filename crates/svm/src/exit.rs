@@ -37,5 +37,5 @@ pub const TLBSYNC: u64 = 0xa4;
 pub const NPF: u64 = 0x400;
 /// The entry failed: the VMCB is invalid. All bits are ones.
 pub const INVALID: u64 = u64::MAX;
-/// The same of QEMU, which stores 32 bits.
+/// [`INVALID`] as QEMU reports it, in 32 bits.
 pub const INVALID_OF_32_BITS: u64 = u32::MAX as u64;

@@ -176,7 +176,7 @@ fn offset() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    /// What was written is read, in each view: of SPIs by all vCPUs, of private interrupts by their own.
+    /// Registers read as written, in each view: SPIs by all vCPUs, private interrupts by their own.
     #[test]
     fn registers_are_plain_ones(
         vcpus in 1..=MAX_VCPUS,

@@ -1,4 +1,4 @@
-//! What a CPU's block has for AMD-V.
+//! Fields of a CPU's block for AMD-V.
 
 use core::cell::{Cell, UnsafeCell};
 
