@@ -30,7 +30,7 @@ struct Device {
     interrupts: AtomicU32,
 }
 
-/// What the server remembers.
+/// The server's own record of events and state.
 #[derive(Default)]
 struct Server {
     acknowledged: Option<u32>,

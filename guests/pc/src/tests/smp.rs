@@ -401,7 +401,7 @@ pub fn fallen_line(_: u64) -> Result<(), &'static str> {
     const LINE: u8 = 3;
     const BASE: u8 = 0x50;
     const VECTOR: u8 = BASE + LINE;
-    /// What the 8259 supplies if the line has fallen before the acknowledgement.
+    /// Vector that the 8259 supplies if the line has fallen before the acknowledgement.
     const SPURIOUS: u8 = BASE + 7;
     const RESCUE: u8 = 0x5f;
     const EXTERNAL: u32 = 7 << 8;

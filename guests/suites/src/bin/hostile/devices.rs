@@ -34,7 +34,7 @@ pub fn run() -> Outcome {
 /// One access. One to the UART is made with exclusive access to the console, and restores the UART.
 pub fn once(random: &mut Random) -> u64 {
     let redistributors = GICR_STRIDE * machine::cpus() as u64;
-    // What the machine does not have is unmapped.
+    // The other controller's frame is unmapped, so that an access to it would end the VM.
     let gic = if machine::is_gicv2() { (GICC, 0x2000) } else { (GICR, redistributors) };
     let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), gic, (UART, 0x1000), (RTC, 0x1000)]);
     let offset = match random.below(4) {
