@@ -20,7 +20,9 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let cpus = stick("starts-stile", "off", "psci", "stile", programs)?;
     let screen = stick("starts-stile-by-acpi", "on", "uart", "stile rx", programs)?;
     let screen = Scenario { input: Some(("send a line", "hello, world\n")), screen: Some(("send a line", &SCREEN)), ..screen };
-    Ok(vec![variables(), cpus, screen])
+    let mut gic = stick("gic-by-acpi", "on", "gic", "stile only=binary_point", programs)?;
+    gic.expect.output.insert(0, "PASS binary_point_out_of_range".into());
+    Ok(vec![variables(), cpus, screen, gic])
 }
 
 /// A guest starts from firmware, sets a variable, and finds it after a reset.

@@ -85,7 +85,7 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     interrupts::setup(board)?;
     gic::setup_distributor(board.gic.as_ref().ok_or(board.gic_obstacle)?);
     setup_cpu(board, cpu)?;
-    interface::setup(board);
+    interface::setup();
     second_stage::setup()?;
     second_stage::setup_cpu();
     if let Some(intid) = interrupts::uart() {

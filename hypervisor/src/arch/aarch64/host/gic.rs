@@ -95,6 +95,11 @@ fn setup_distributor_v3(gicd: &Span) -> Mmio {
     gicd
 }
 
+/// Whether the machine's GIC looks like QEMU's, or that of a VM of Stile's, which may run on QEMU.
+pub fn is_of_qemu() -> bool {
+    gicv2::is_of_qemu(DISTRIBUTOR.get())
+}
+
 pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
     while registers.read32(control) & bit != 0 {
         core::hint::spin_loop();

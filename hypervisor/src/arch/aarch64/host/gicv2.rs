@@ -137,7 +137,7 @@ pub unsafe fn adopt() {
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
 const GICD_IIDR: usize = 0x8;
-/// GICD_IIDR of QEMU: Arm, without a product. A GIC-400 has product 2.
+/// GICD_IIDR of QEMU (10.0), with either version: Arm, without a product or revision. A GIC-400 has product 2.
 const IIDR_OF_QEMU: u32 = 0x43b;
 const GICD_ISENABLER: usize = 0x100;
 const GICD_ICENABLER: usize = 0x180;
@@ -151,6 +151,11 @@ const ENABLE: u32 = 1 << 0;
 /// GICC_CTLR.EOImode, or EOImodeNS of a GIC with two security states.
 const EOI_MODE: u32 = 1 << 9;
 
+/// Whether a distributor of either version looks like QEMU's.
+pub(super) fn is_of_qemu(gicd: &Mmio) -> bool {
+    gicd.read32(GICD_IIDR) == IIDR_OF_QEMU
+}
+
 /// Maps the registers, and initializes the distributor: all SPIs disabled, sent to the boot CPU, at `priority`. Returns
 /// the distributor.
 pub fn setup_distributor(gic: &Gicv2, priority: u8) -> Mmio {
@@ -160,7 +165,7 @@ pub fn setup_distributor(gic: &Gicv2, priority: u8) -> Mmio {
         base.store(at as u64, Ordering::Relaxed);
     }
     let gicd = Mmio::new(gicd);
-    GICV2_BASES[ENDS].store(u64::from(gicd.read32(GICD_IIDR) == IIDR_OF_QEMU), Ordering::Relaxed);
+    GICV2_BASES[ENDS].store(u64::from(is_of_qemu(&gicd)), Ordering::Relaxed);
     gicd.write32(GICD_CTLR, 0);
     let lines = 32 * ((gicd.read32(GICD_TYPER) & 0x1f) as usize + 1);
     let boot_cpu = interface_mask(&gicd);

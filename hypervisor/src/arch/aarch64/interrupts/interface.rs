@@ -7,10 +7,9 @@ use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
 use super::behind;
-use crate::arch::aarch64::host::board::Board;
-use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::gicv2::{read_gic, write_gic};
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{features, gic};
 use crate::arch::aarch64::nested::regime::at_virtual_el2;
 use crate::arch::aarch64::vcpu::traps;
 use crate::once::Once;
@@ -48,7 +47,7 @@ pub struct Shape {
 static SHAPE: Once<Shape> = Once::new();
 
 /// Reads the implementation of the virtual CPU interface, on the boot CPU.
-pub fn setup(board: &Board) {
+pub fn setup() {
     let vtr = read_gic!(ICH_VTR_EL2);
     let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
     SHAPE.set(Shape {
@@ -57,7 +56,7 @@ pub fn setup(board: &Board) {
         preemption_bits: (vtr >> 26 & 7) as u8 + 1,
         priority_bits: (vtr >> 29 & 7) as u8 + 1,
         trap_dir: vtr >> 19 & 1 != 0,
-        is_ended_by_bpr1: board.model == "linux,dummy-virt",
+        is_ended_by_bpr1: gic::is_of_qemu(),
     });
 }
 
