@@ -12,7 +12,8 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::BLOCK_SIZE;
 
 use super::Vm;
-use crate::arch::contract::VmPart;
+use crate::arch::Arch;
+use crate::arch::contract::{Snapshots, VmPart};
 use crate::arena;
 
 /// Instructions, roughly, after which [`Vm::track`] ends.
@@ -31,6 +32,8 @@ impl Vm {
     /// Returns their number, and the address from which to go on. No vCPU of the VM is loaded, and
     /// [`Platform::forget_translations`](crate::arch::contract::Platform::forget_translations) follows.
     pub(super) fn track(&self, from: u64) -> (u32, Option<u64>) {
+        // L2s of VMs that could not be saved would wait for tracked blocks to become writable.
+        debug_assert!(Arch::obstacle(self).is_none(), "a VM that can't be saved is tracked");
         self.ram.was_tracked.store(true, Ordering::Relaxed);
         self.ram.is_copied.store(true, Ordering::Relaxed);
         let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;

@@ -120,6 +120,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);
     vmx.may_inject = event & VALID != 0;
     if vmx.may_inject {
+        vmx.external = None;
         vmcs::write(Field::ENTRY_ERROR_CODE, vmx.vmcs12.get(Field::ENTRY_ERROR_CODE));
         vmcs::write(Field::ENTRY_LENGTH, vmx.vmcs12.get(Field::ENTRY_LENGTH));
         vmcs::write(Field::ENTRY_INTERRUPTION, event);

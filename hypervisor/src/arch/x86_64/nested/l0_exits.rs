@@ -278,6 +278,9 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     if free && takes {
         to_vmcs01(cpu);
         let information = acknowledge(cpu, event);
+        if event == Event::External {
+            vmx.external = Some(information as u8);
+        }
         vmx.enter_vmcs02(cpu);
         vmcs::write(Field::ENTRY_INTERRUPTION, information);
         if event == Event::Nmi && cpu.vcpu().arch.events.wakes() {

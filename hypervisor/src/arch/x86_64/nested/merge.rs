@@ -127,7 +127,7 @@ fn has_apic_page(cpu: &Cpu) -> bool {
 
 /// Whether L1's pin-based controls give L2 no blocking of NMIs of its own: that of L1 stays while L2 runs.
 #[inline(always)]
-const fn has_physical_nmis(pin12: u32) -> bool {
+pub const fn has_physical_nmis(pin12: u32) -> bool {
     pin12 & (pin::NMIS | pin::VIRTUAL_NMIS) == pin::NMIS
 }
 

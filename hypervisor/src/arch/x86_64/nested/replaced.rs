@@ -2,13 +2,14 @@
 
 use stile_nested_vmx::{Field, nmi_window};
 
+use super::merge::has_physical_nmis;
 use super::state::{GuestVmx, Replaced};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, pin, primary};
 use crate::arch::x86_64::interrupts::events::{self, BLOCKS_NMI};
 use crate::arch::x86_64::interrupts::window;
-use crate::arch::x86_64::vcpu::inject::{self, EXTERNAL, NMI, TYPE, VALID};
+use crate::arch::x86_64::vcpu::inject::{self, EXTERNAL, NMI, NMI_BLOCKED, TYPE, VALID};
 
 impl GuestVmx {
     /// Keeps an interrupt or NMI whose delivery to L2 an exception has replaced, until L2 can take it. `event`: the IDT-vectoring information.
@@ -18,11 +19,11 @@ impl GuestVmx {
         let pin = self.vmcs12.get32(Field::PIN_CONTROLS);
         match event & TYPE {
             EXTERNAL if pin & pin::EXTERNAL_INTERRUPTS == 0 && cpu.apic().put_back(event as u8) => return,
-            // L1's own interrupt of the 8259s is L2's, too, while L2 runs.
+            // Likewise of the 8259s, which have supplied its vector.
+            EXTERNAL if self.external.take() == Some(event as u8) => return cpu.vcpu().arch.events.put_back_external(event as u8),
             EXTERNAL => {}
             NMI if pin & pin::NMIS == 0 => return events::nmi(cpu.vcpu()),
-            // Without virtual NMIs, L2 blocks the next one until L1 has handled this one: there is no window for it.
-            NMI if pin & pin::VIRTUAL_NMIS != 0 => {}
+            NMI => {}
             _ => return,
         }
         self.replaced = Some(Replaced { vmcs: self.address(), event: event & (VALID | TYPE | 0xff) });
@@ -41,15 +42,23 @@ impl GuestVmx {
         let is_nmi = inject::is_nmi(event);
         let is_free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
         let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-        if is_free && if is_nmi { blocking & BLOCKS_NMI == 0 } else { window::can_interrupt() } {
+        // Without virtual NMIs, an NMI is blocked from its own first delivery on, until L1 has handled it.
+        let is_physical = has_physical_nmis(self.vmcs12.get32(Field::PIN_CONTROLS));
+        let blocks = if is_physical { BLOCKS_NMI & !NMI_BLOCKED } else { BLOCKS_NMI };
+        if is_free && if is_nmi { blocking & blocks == 0 } else { window::can_interrupt() } {
             vmcs::write(Field::ENTRY_INTERRUPTION, event);
             self.replaced = None;
             cpu.vcpu().arch.events.note_replaced(false);
         } else {
-            self.set_own_window(
-                if is_nmi { nmi_window(blocking, !is_free, vmx::features().steps) } else { primary::INTERRUPT_WINDOW },
-                true,
-            );
+            let steps = vmx::features().steps;
+            let window = match (is_nmi, is_physical) {
+                (false, _) => primary::INTERRUPT_WINDOW,
+                // Behind the exception, before its handler's first instruction. There are no NMI windows ("Checks on VMX Controls").
+                (true, true) if steps => primary::MONITOR_TRAP,
+                (true, true) => primary::INTERRUPT_WINDOW,
+                (true, false) => nmi_window(blocking, !is_free, steps),
+            };
+            self.set_own_window(window, true);
         }
     }
 }

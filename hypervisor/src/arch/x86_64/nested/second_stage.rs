@@ -103,7 +103,7 @@ impl GuestVmx {
             return Violation::ApicFetch(2 << 12 | l1 & 0xfff);
         }
         let Some(machine) = vm.arch.physical(l1) else { return self.outside_ram(address, l1, leaf.rights, qualification) };
-        // L2 retries, and faults again until the block is filled.
+        // L2 retries, and faults again until the block is filled. No block is tracked, which would stay read-only: see `Vm::track`.
         if !vm.is_writable(l1) {
             vm.touch(l1);
         }

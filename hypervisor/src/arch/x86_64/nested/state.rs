@@ -136,6 +136,8 @@ pub struct GuestVmx {
     pub traps: bool,
     /// Event of an L2 that an exception has replaced.
     pub replaced: Option<Replaced>,
+    /// Vector of the last interrupt of the 8259s that L2 took for L1, until L1 injects an event.
+    pub external: Option<u8>,
     /// L1's RFLAGS at the entry to L2, and [`NMI_WAS_BLOCKED`], for an entry that fails.
     pub l1_flags: u64,
     /// Rarely read guest state is still in VMCS02 only. VM-exit controls of that exit, which determine what it saved.
@@ -173,6 +175,7 @@ impl GuestVmx {
             may_inject: false,
             traps: false,
             replaced: None,
+            external: None,
             l1_flags: 0,
             unsaved: None,
             timer: None,
@@ -197,6 +200,7 @@ impl GuestVmx {
         self.entering = None;
         self.traps = false;
         self.replaced = None;
+        self.external = None;
         self.unsaved = None;
         self.timer = None;
         self.shadows.reset(&mut Frames);
