@@ -54,9 +54,9 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// A kernel of Debian.
 ///
 /// # Errors
-/// See [`kernel`]; the installer, Xen and firmware are not available for x86-64.
+/// See [`kernel`]; the installer and firmware are not available for x86-64.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
-    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2) {
+    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Edk2) {
         return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
     }
     let item = match kernel {
@@ -101,6 +101,14 @@ pub fn busybox_for(arch: Arch, freshness: Freshness) -> Result<PathBuf> {
 /// No mirror; a failed download with nothing in the cache.
 pub fn xen(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::Aarch64, Item::Xen, freshness)?.dir.join("xen"))
+}
+
+/// The kernel of Debian 13 for x86-64 that can be Xen's first domain.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn dom0_kernel(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Arch::X86_64, Item::General6_12, freshness)?.dir.join("kernel"))
 }
 
 /// The kernel of Debian 12 for x86-64 (`kernel`), and the modules of its KVM by their names: a directory.

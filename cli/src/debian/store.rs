@@ -41,6 +41,8 @@ pub enum Item {
     Drivers6_1,
     /// The statically linked busybox.
     Busybox,
+    /// The kernel of Debian 13 in the general flavour, which can be Xen's first domain, for x86-64.
+    General6_12,
     /// Xen of Debian 13.
     Xen,
     /// UEFI firmware (EDK2) of Debian 13.
@@ -82,7 +84,9 @@ impl Item {
                 Self::Kernel6_12,
                 Self::Drivers6_12,
                 Self::Kernel6_1,
+                Self::General6_12,
                 Self::Busybox,
+                Self::Xen,
                 Self::KvmHost6_1,
             ],
         }
@@ -98,6 +102,7 @@ impl Item {
             Self::NewestDrivers => "debian-drivers",
             Self::Drivers6_12 => "debian-drivers:6.12",
             Self::Drivers6_1 => "debian-drivers:6.1",
+            Self::General6_12 => "debian-general:6.12",
             Self::Busybox => "busybox",
             Self::Xen => "xen",
             Self::Edk2 => "edk2",
@@ -109,7 +114,7 @@ impl Item {
     pub fn suite(self) -> &'static str {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
-            Self::Kernel6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
+            Self::Kernel6_12 | Self::General6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
             Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 => "bookworm",
         }
     }
@@ -127,17 +132,20 @@ impl Item {
             Self::Drivers6_12 => kernel(series("6.12")),
             Self::Drivers6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
+            Self::General6_12 => kernel(Choice::General("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
-            Self::Xen => index::newest_named(packages, "xen-hypervisor-4.20-arm64"),
+            Self::Xen => index::newest_named(packages, &format!("xen-hypervisor-4.20-{}", debian_name(arch))),
             Self::Edk2 => index::newest_named(packages, "qemu-efi-aarch64"),
         }
     }
 
     fn wanted(self) -> &'static [Wanted] {
         match self {
-            Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 => &[Wanted { is: is_kernel, name: "kernel", required: true }],
+            Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 | Self::General6_12 => {
+                &[Wanted { is: is_kernel, name: "kernel", required: true }]
+            }
             Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 => modules::ALL,
             Self::Installer => &[
                 Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel", required: true },
@@ -150,7 +158,9 @@ impl Item {
                 Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko", required: true },
                 Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko", required: true },
             ],
-            Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen", required: true }],
+            Self::Xen => {
+                &[Wanted { is: |path| matches!(path, "boot/xen-4.20-arm64" | "boot/xen-4.20-amd64.gz"), name: "xen", required: true }]
+            }
             Self::Edk2 => &[Wanted { is: |path| path == "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", name: "firmware", required: true }],
         }
     }

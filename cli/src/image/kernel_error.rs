@@ -26,6 +26,9 @@ pub enum KernelError {
     /// It can't be started on a PC.
     #[error("it is {0}; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
     NotForPc(String),
+    /// It starts no domains, or not so many.
+    #[error("it starts no {}; expected one domain of Xen, which is a Multiboot program", units::plural(*.0, "domain"))]
+    Domains(usize),
     /// Not a domain's kernel for Xen.
     #[error("it is {0}; expected an arm64 Image, which may be compressed with gzip")]
     NotForXen(String),

@@ -53,12 +53,7 @@ impl Debian {
     /// Something can't be fetched.
     pub fn new_for(arch: Arch, vcpus: u16, command: &str) -> Result<Self> {
         let kernel = read(&debian::kernel_for(arch, DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
-        let busybox = read(&debian::busybox_for(arch, Freshness::Weekly)?)?;
-        // The marks are read by people: they need no number to distinguish them from output.
-        let marks = |word: &str| word.to_owned();
-        let marks =
-            Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new(), ready: String::new() };
-        let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &marks);
+        let initrd = system(arch, Self::NAME, command)?;
         let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(arch));
         Ok(Self { kernel, initrd, bootargs, arch, vcpus })
     }
@@ -97,6 +92,18 @@ impl Debian {
         let source = KernelSource::Debian(DebianKernel::Newest);
         Guest { name: Self::NAME, vcpus: self.vcpus, memory: 256 << 20, source, files: self.files() }
     }
+}
+
+/// A small system that runs a command and powers off.
+///
+/// # Errors
+/// Busybox can't be fetched.
+pub fn system(arch: Arch, name: &str, command: &str) -> Result<Vec<u8>> {
+    let busybox = read(&debian::busybox_for(arch, Freshness::Weekly)?)?;
+    // The marks are read by people: they need no number to distinguish them from output.
+    let marks = |word: &str| word.to_owned();
+    let marks = Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new(), ready: String::new() };
+    Ok(initramfs::build(&busybox, name, &Task::Command(command), &marks))
 }
 
 impl Guest<'_> {

@@ -6,6 +6,7 @@ use super::nested::folder;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::test::Test;
 use stile::config::Arch;
+use stile::debian::{self, Freshness};
 use stile::l2;
 use stile::programs::PASSED;
 use stile::session::SAME_MEMORY;
@@ -56,6 +57,21 @@ fn debian(name: &str) -> Result<Scenario> {
     Ok(Scenario { timeout: 1800, expect, ..scenario })
 }
 
+/// Xen as L1, which runs Debian as its first domain by VMX ("PVH dom0"): with EPT, Xen's local and I/O APICs and its virtual interrupts.
+fn xen(name: &str) -> Result<Scenario> {
+    let initrd = write(name, &l2::system(Arch::X86_64, "dom0", "cat /sys/hypervisor/type /sys/hypervisor/guest_type; nproc")?)?;
+    let kernel = debian::dom0_kernel(Freshness::Weekly)?.display().to_string();
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"debian-xen\"\ninitrd = \"{initrd}\"\nnested = true\nvcpus = 2\nmemory = \"768M\"\n\
+         on_reset = \"stop\"\nappend = \"console=com1 com1=115200,8n1\"\n\n\
+         [[vm.domain]]\nkernel = \"{kernel}\"\nappend = \"console=hvc0 quiet\"\nmemory = \"256M\"\nvcpus = 2\n"
+    );
+    let output = vec!["*** Building a PVH Dom0 ***".into(), "xen\nPVH\n2\n".into(), "[status 0]".into()];
+    let expect = Expect { output, notes: notes(1), absent: vec!["Panic on CPU"], ..Expect::default() };
+    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new(name, "--exits") })
+}
+
 /// Stile as L1: the suite `pc`, and a whole Debian whose command's exit status becomes the run's.
 pub fn stile(suite: String) -> [Test; 2] {
     let suite = Test::made("pc/nested/stile", Arch::X86_64, move || {
@@ -99,7 +115,7 @@ pub fn probes() -> Vec<Test> {
         Host { name: "pc/nested/enlightened", grouping: Grouping::Pairs, nested: "--nested=enlightened", ..ipi },
     ];
     let made = |name, make: fn(&str) -> Result<Scenario>| Test::made(name, Arch::X86_64, move || make(name));
-    let several = [made("pc/nested/two-l1s", two_l1s), made("pc/nested/debian-as-l2", debian)];
+    let several = [made("pc/nested/two-l1s", two_l1s), made("pc/nested/debian-as-l2", debian), made("pc/nested/xen", xen)];
     hosts.into_iter().map(|host| Test::made(host.name, Arch::X86_64, move || host.scenario())).chain(several).collect()
 }
 

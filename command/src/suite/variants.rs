@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 32] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -29,6 +29,7 @@ pub const NAMES: [&str; 31] = [
     "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",
     "pc/nested/stile-debian",
+    "pc/nested/xen",
     "pc/switch/debian/gate",
     "pc/switch/debian/ipi-direct",
     "pc/switch/debian/timer-trapped",

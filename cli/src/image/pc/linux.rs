@@ -104,6 +104,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
     Ok(Some(Parts {
         kernel,
         initrd,
+        more: Vec::new(),
         info,
         info_at: INFO,
         mode: Mode::Long { tables: INFO + (TABLES_PAGE * PAGE) as u64 },

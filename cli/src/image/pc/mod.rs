@@ -10,17 +10,18 @@ mod parts;
 mod pvh;
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::file_type::{self, FileType};
 use super::kernel::UNPACK_LIMIT;
 use super::layout::Layout;
 use super::{Compression, KernelError};
-use crate::config::{KernelSource, VmConfig};
+use crate::config::{DomainConfig, KernelSource, VmConfig};
 
 pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
-use parts::{BIOS_DATA, Parts, meets};
+use parts::{BIOS_DATA, Domain, Parts, meets};
 
 /// Plans the memory layout of a virtual machine.
 ///
@@ -33,7 +34,8 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
     let tables = acpi::tables(vm.vcpus, parts.acpi);
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
-    let mut more = vec![(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())];
+    let mut more = parts.more;
+    more.extend([(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())]);
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
         let mut tables = mp::tables(vm.vcpus.min(mp::MOST));
@@ -55,7 +57,7 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
         return Err(KernelError::Empty);
     }
     let (kernel, compression) = unpack(files.kernel)?;
-    let mut parts = unpacked_parts(vm, &kernel, files.bootargs, initrd)?;
+    let mut parts = unpacked_parts(vm, &kernel, files, initrd)?;
     parts.kernel.compression = compression;
     Ok(parts)
 }
@@ -70,21 +72,46 @@ fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelErr
     Ok((unpacked, compression))
 }
 
-fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
-    if let Some(parts) = linux::parts(kernel, vm.memory, bootargs, initrd)? {
+fn unpacked_parts(vm: &VmConfig, kernel: &[u8], files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
+    let bootargs = files.bootargs;
+    let line = vm.domains.first().map(|domain| format!("{} {}", name_of(&domain.kernel), domain.append)).unwrap_or_default();
+    let domain = match (vm.domains.as_slice(), files.domains) {
+        ([], _) | (_, []) => None,
+        ([config], [kernel]) => Some((config, Domain { kernel, bootargs: &line })),
+        (domains, _) => return Err(KernelError::Domains(domains.len())),
+    };
+    if domain.is_none()
+        && let Some(parts) = linux::parts(kernel, vm.memory, bootargs, initrd)?
+    {
         return Ok(parts);
     }
     let name = match &vm.kernel {
-        KernelSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy(),
+        KernelSource::File(path) => name_of(path),
         KernelSource::Debian(_) => "debian".into(),
         KernelSource::Disk => "disk".into(),
         KernelSource::Stile(_) => KernelSource::STILE.into(),
     };
-    let command_line = format!("{name} {bootargs}");
-    if let Some(parts) = multiboot::parts(kernel, vm.memory, command_line.trim_end(), initrd)? {
+    let of_domain = domain.map(|(config, _)| xen_options(config)).unwrap_or_default();
+    let command_line = format!("{name} {of_domain}{bootargs}");
+    let domain = domain.map(|(_, domain)| domain);
+    if let Some(parts) = multiboot::parts(kernel, vm.memory, command_line.trim_end(), domain.as_ref(), initrd)? {
         return Ok(parts);
     }
+    if domain.is_some() {
+        return Err(KernelError::Domains(1));
+    }
     pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
+}
+
+/// The name of a file. A command line of Multiboot begins with it: Xen drops that word.
+fn name_of(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// Xen's options for its first domain, which it runs by VMX (Xen, "Xen Hypervisor Command Line Options"). The VM has no IOMMU.
+fn xen_options(domain: &DomainConfig) -> String {
+    let (memory, vcpus) = (domain.memory >> 20, domain.vcpus);
+    format!("dom0=pvh dom0-iommu=none dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={vcpus} ")
 }
 
 /// Names the kind of a file that no boot protocol starts, with its article.

@@ -11,7 +11,7 @@ use stile_blob::{MAX_LOADS, Mode};
 
 use super::acpi;
 use super::memory::{HIGH_MEMORY, Memory, RESERVED, lowest, memory};
-use super::parts::{INFO_LEN, Parts, check_places, meets, place};
+use super::parts::{Domain, INFO_LEN, Parts, check_places, meets, place};
 use crate::image::bytes::word;
 use crate::image::{Format, Kernel, KernelError, Segment};
 
@@ -28,15 +28,25 @@ const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 ///
 /// # Errors
 /// A Multiboot program that can't be started.
-pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
+pub fn parts(
+    file: &[u8],
+    ram: u64,
+    command_line: &str,
+    domain: Option<&Domain<'_>>,
+    initrd: Option<&[u8]>,
+) -> Result<Option<Parts>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
     let kernel = recognise(file, header)?;
     let info_at = information_place(&kernel.segments);
     check_places(&kernel.segments, ram, info_at..info_at + INFO_LEN as u64)?;
     let end = kernel.segments.iter().map(|segment| segment.memory().end).max().unwrap_or(0);
     let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, ram)).transpose()?;
-    let info = information(info_at, ram, command_line, initrd.as_ref());
-    Ok(Some(Parts { kernel, initrd, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
+    let below = initrd.as_ref().map_or(ram, |initrd| initrd.start);
+    let domain_at = domain.map(|domain| place(domain.kernel.len() as u64, end, below)).transpose()?;
+    let modules: Vec<_> = domain_at.iter().chain(&initrd).zip(domain.map(|domain| domain.bootargs).into_iter().chain([""])).collect();
+    let info = information(info_at, ram, command_line, &modules);
+    let more = domain_at.zip(domain).map(|(at, domain)| (at.start, domain.kernel.to_vec())).into_iter().collect();
+    Ok(Some(Parts { kernel, initrd, more, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
 
 /// Programs put their own tables, and code for other CPUs, low in memory before they read the boot
@@ -136,23 +146,34 @@ fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> 
     Ok((entry, vec![Segment { gpa: load, file: range, mem_len }]))
 }
 
-/// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and the initial RAM file system as
-/// a module.
-fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
+/// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and modules with their command
+/// lines.
+fn information(at: u64, ram: u64, command_line: &str, modules: &[(&Range<u64>, &str)]) -> Vec<u8> {
     const MEMORY: u32 = 1 << 0;
     const COMMAND_LINE: u32 = 1 << 2;
     const MODULES: u32 = 1 << 3;
     const MAP: u32 = 1 << 6;
     const LOADER_NAME: u32 = 1 << 9;
     const HEADER: usize = 128;
-    /// The bytes after the header; a module's command line is empty.
+    const MODULE_LINE: usize = 4096;
+    /// The bytes after the header.
     const NAME: &[u8; 8] = b"Stile\0\0\0";
     let start = at as usize;
     let mut after = NAME.to_vec();
-    let modules = HEADER + after.len();
-    if let Some(module) = module {
-        let empty_line = start + HEADER + NAME.len() - 1;
-        after.extend([module.start as u32, module.end as u32, empty_line as u32, 0].iter().flat_map(|word| word.to_le_bytes()));
+    let lines: Vec<_> = modules
+        .iter()
+        .map(|(_, line)| {
+            let at = start + HEADER + after.len();
+            // Truncated, with space for what follows.
+            after.extend(line.as_bytes().iter().take(MODULE_LINE));
+            after.push(0);
+            at as u32
+        })
+        .collect();
+    after.resize(after.len().next_multiple_of(4), 0);
+    let list = HEADER + after.len();
+    for ((module, _), line) in modules.iter().zip(lines) {
+        after.extend([module.start as u32, module.end as u32, line, 0].iter().flat_map(|word| word.to_le_bytes()));
     }
     let map_at = HEADER + after.len();
     for Memory { range, kind } in memory(ram) {
@@ -164,13 +185,13 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
     let text = HEADER + after.len();
     let mut bytes = vec![0; HEADER];
     let mut put = |at: usize, value: usize| bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
-    let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if module.is_some() { MODULES } else { 0 };
+    let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if modules.is_empty() { 0 } else { MODULES };
     put(0, flags as usize);
     put(4, (RESERVED.min(ram) >> 10) as usize);
     put(8, (lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
     put(16, start + text);
-    put(20, usize::from(module.is_some()));
-    put(24, start + modules);
+    put(20, modules.len());
+    put(24, start + list);
     put(44, text - map_at);
     put(48, start + map_at);
     put(64, start + HEADER);
@@ -202,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_flat_kernels_header_determines_its_address() {
-        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "", None).unwrap().unwrap().kernel;
+        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "", None, None).unwrap().unwrap().kernel;
         assert_eq!((kernel.entry, kernel.segments.len()), (0x10_0020, 1));
         assert_eq!(kernel.segments[0].memory(), 0x10_0000..0x10_0400);
         assert_eq!(kernel.about(), "Multiboot");
@@ -210,8 +231,8 @@ mod tests {
 
     #[test]
     fn misplaced_programs_are_refused() {
-        let refusal = |file: &[u8]| parts(file, RAM, "", None).err().expect("no kernel").to_string();
-        assert!(parts(b"no header", RAM, "", None).unwrap().is_none());
+        let refusal = |file: &[u8]| parts(file, RAM, "", None, None).err().expect("no kernel").to_string();
+        assert!(parts(b"no header", RAM, "", None, None).unwrap().is_none());
         assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
         assert!(refusal(&flat_file(0x400, 0x400, 0, 0x420)).contains("boot information"));
         assert!(refusal(&flat_file(0x9_fb00, 0x9_fb00, 0, 0x9_fb20)).contains("boot information"));
@@ -222,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_boot_information_does_not_overlap_the_program() {
-        let place = |load: u32| parts(&flat_file(load, load, 0, load + 0x20), RAM, "", None).unwrap().unwrap().info_at;
+        let place = |load: u32| parts(&flat_file(load, load, 0, load + 0x20), RAM, "", None, None).unwrap().unwrap().info_at;
         assert_eq!((place(0x10_0000), place(0x7c00), place(0x4000)), (0x9_7000, 0x9_7000, 0x9_7000));
         // Above the program, or below it.
         assert_eq!((place(0x9_6f00), place(0x9_8000)), (0x8_e000, 0x9_0000));
@@ -237,7 +258,7 @@ mod tests {
         elf.resize(0x40, 0);
         elf.extend(file);
         elf.resize(0x400, 0x90);
-        let kernel = parts(&elf, RAM, "", None).unwrap().unwrap().kernel;
+        let kernel = parts(&elf, RAM, "", None, None).unwrap().unwrap().kernel;
         assert_eq!(
             (kernel.entry, kernel.segments[0].file.clone(), kernel.segments[0].memory()),
             (0x10_0080, 0..0x400, 0x10_0000..0x10_2000)
@@ -246,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_guest_gets_its_memory_map_and_command_line() {
-        let info = information(INFO, RAM, "one two", None);
+        let info = information(INFO, RAM, "one two", &[]);
         assert_eq!(word(&info, 0), Some(0b10_0100_0101));
         assert_eq!((word(&info, 4), word(&info, 8)), (Some(639), Some(15 << 10)));
         let text = word(&info, 16).unwrap() as usize - INFO as usize;
@@ -254,13 +275,13 @@ mod tests {
         let map = word(&info, 48).unwrap() as usize - INFO as usize;
         assert_eq!(word(&info, 44), Some(3 * 24));
         assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
-        assert!(information(INFO, RAM, &"x".repeat(1 << 20), None).len() <= INFO_LEN);
+        assert!(information(INFO, RAM, &"x".repeat(1 << 20), &[]).len() <= INFO_LEN);
     }
 
     #[test]
     fn the_initial_file_system_is_a_module() {
         let file = flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020);
-        let parts = parts(&file, RAM, "", Some(&[7; 5000])).unwrap().unwrap();
+        let parts = parts(&file, RAM, "", None, Some(&[7; 5000])).unwrap().unwrap();
         assert_eq!(parts.initrd, Some(RAM - 8192..RAM - 8192 + 5000));
         assert_eq!((word(&parts.info, 0).unwrap() & 1 << 3, word(&parts.info, 20)), (1 << 3, Some(1)));
         let module = word(&parts.info, 24).unwrap() as usize - INFO as usize;
@@ -270,5 +291,18 @@ mod tests {
         );
         let line = word(&parts.info, module + 8).unwrap() as usize - INFO as usize;
         assert_eq!(parts.info[line], 0);
+    }
+    #[test]
+    fn a_domains_kernel_is_the_first_module() {
+        let file = flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020);
+        let domain = Domain { kernel: &[1; 3000], bootargs: "console=hvc0" };
+        let parts = parts(&file, RAM, "", Some(&domain), Some(&[7; 5000])).unwrap().unwrap();
+        assert_eq!(parts.more, [(RAM - 3 * 4096, vec![1; 3000])]);
+        assert_eq!(word(&parts.info, 20), Some(2));
+        let module = word(&parts.info, 24).unwrap() as usize - INFO as usize;
+        let places = [0, 4, 16, 20].map(|at| u64::from(word(&parts.info, module + at).unwrap()));
+        assert_eq!(places, [RAM - 3 * 4096, RAM - 3 * 4096 + 3000, RAM - 2 * 4096, RAM - 2 * 4096 + 5000]);
+        let line = |at| &parts.info[word(&parts.info, module + at).unwrap() as usize - INFO as usize..];
+        assert!(line(8).starts_with(b"console=hvc0\0") && line(24).starts_with(b"\0"));
     }
 }

@@ -15,11 +15,22 @@ pub const INFO: u64 = 0x1000;
 /// Room for it.
 pub const INFO_LEN: usize = 0x8000;
 
+/// The domain that Xen starts.
+#[derive(Clone, Copy)]
+pub struct Domain<'a> {
+    /// Its kernel's file.
+    pub kernel: &'a [u8],
+    /// Its kernel's command line.
+    pub bootargs: &'a str,
+}
+
 /// A kernel prepared by a boot protocol.
 pub struct Parts {
     pub kernel: Kernel,
     /// The initial RAM file system's place.
     pub initrd: Option<Range<u64>>,
+    /// Further files and their addresses.
+    pub more: Vec<(u64, Vec<u8>)>,
     /// The boot information and its address.
     pub info: Vec<u8>,
     pub info_at: u64,

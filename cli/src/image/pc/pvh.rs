@@ -44,7 +44,7 @@ pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -
     let info = information(ram, command_line, initrd.as_ref());
     let kernel =
         Kernel { format: Format::Pvh, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() };
-    Ok(Some(Parts { kernel, initrd, info, info_at: INFO, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
+    Ok(Some(Parts { kernel, initrd, more: Vec::new(), info, info_at: INFO, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
 }
 
 /// The entry point that a note names.
