@@ -71,12 +71,13 @@ fn steps() -> Outcome {
     let expired = Setup { timer: Some(0), ..PLAIN };
     // Bochs 3.0 takes a single step in HLT only once something else ends that.
     let halted = Setup { timer: Some(100_000), ..stepping };
-    let rows: [(u64, Setup, Exit); 34] = [
+    let rows: [(u64, Setup, Exit); 35] = [
         (input, stepping, [EXCEPTION, 2, TF, 0, 0, BS, STEP]),
         (input, Setup { flags: TF, ..trapping }, [TRAP, 2, TF, 0, BS, 0, 0]),
         (input, Setup { windows: window.windows | trapping.windows, ..window }, [INTERRUPT_WINDOW, 0, IF, 0, 0, 0, 0]),
         (input, Setup { flags: TF | IF, injected: INTERRUPT, ..PLAIN }, [EXCEPTION, 2, TF | IF, 0, 0, BS, STEP]),
         (input, behind_ss, [EXCEPTION, 2, TF | IF, 0, 0, BS, STEP]),
+        (input, Setup { pending: BS | B0, ..behind_ss }, [EXCEPTION, 2, TF | IF, 0, 0, BS | 1, STEP]),
         (input, Setup { blocking: STI, ..behind_ss }, [EXCEPTION, 0, TF | IF, STI, 0, BS, STEP]),
         (input, Setup { pending: B0, dr7: 0x402, ..PLAIN }, [EXCEPTION, 0, 0, 0, 0, 1, STEP]),
         (input, Setup { blocking: MOV_SS, ..window }, [INTERRUPT_WINDOW, 2, IF, 0, 0, 0, 0]),
