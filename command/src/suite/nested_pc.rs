@@ -27,8 +27,21 @@ struct Host {
 }
 
 /// The small system of a PC loads Debian's KVM, of each kernel. As docs/nested.md states, it contains KVM's client and a VM.
-pub fn starts() -> [Scenario; 3] {
-    [in_6_1(), client("debian:6.12"), client("debian")]
+pub fn starts() -> [Scenario; 4] {
+    [in_6_1(), client("debian:6.12"), client("debian"), cpu_offline()]
+}
+
+/// L1's CPU goes offline with an L2 loaded, which goes on on the other one; and again after the CPU has come back and the L2 with it.
+fn cpu_offline() -> Scenario {
+    let steps = [
+        "taskset 2 kvm-client vm debian & sleep 8; cd /sys/devices/system/cpu",
+        "echo 0 > cpu1/online; echo \"online: $(cat online)\"; sleep 4; echo 1 > cpu1/online; echo \"online: $(cat online)\"",
+        "taskset -p 2 $(pidof kvm-client) > /dev/null; sleep 3; echo 0 > cpu1/online; wait",
+    ];
+    let arguments = "--arch x86_64 --nested --kernel debian --vcpus 2 --smp 2 --memory 768M --exits";
+    let scenario = Scenario::new("pc/nested/cpu-offline", arguments).with("--exec", steps.join("; "));
+    let output = vec!["online: 0\n".into(), "online: 0-1\n".into(), "Hello from a VM in a VM".into()];
+    Scenario { timeout: 1800, expect: Expect { output, notes: notes(1), ..Expect::default() }, ..scenario }
 }
 
 fn client(kernel: &str) -> Scenario {
