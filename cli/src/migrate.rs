@@ -129,53 +129,63 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock,
     source.connection.set_patience(Some(save::PATIENCE))?;
     target.connection.set_patience(Some(save::PATIENCE))?;
     let mut moved = Moved::default();
-    collect(source, &Request::Copy { vm: source.vm.clone(), file: file.to_owned() })?;
+    let text = format!("migrating {} to {}", source.name(), target.connection.name);
+    let tell = |what: &str| task.status(format!("{text}: {what}"));
+    let protecting = |_| tell("making its memory read-only");
+    collect(source, &Request::Copy { vm: source.vm.clone(), file: file.to_owned() }, protecting)?;
     let mut last = u64::MAX;
     loop {
-        let Copied { sections, pages, .. } = step(source, &Request::CopyStep { step: CopyStep::Round })?;
+        let round = moved.rounds + 1;
+        let reading = |pages| tell(&format!("round {round}, {pages} pages read"));
+        let Copied { sections, pages, .. } = step(source, &Request::CopyStep { step: CopyStep::Round }, reading)?;
+        let whole = file.metadata().map_or(1, |file| file.len().max(1)) as f64;
         let request = match moved.rounds {
             // Its machine has trusted it.
             0 => Request::Restore { file: file.to_owned(), clock, sections, trusted: true },
             _ => Request::RestoreMore { sections },
         };
-        restore::load(target, &request, |_| ())?;
-        moved.rounds += 1;
+        restore::load(target, &request, |done| {
+            // The copy's file grows by each round.
+            let percent = (done as f64 * 100.0 / whole).min(100.0);
+            tell(&format!("round {round}, {pages} pages copied, {percent:.0} % of all of them restored"));
+        })?;
+        moved.rounds = round;
         moved.pages += pages;
-        task.message(format!("migrating {}: round {}, {pages} pages", source.name(), moved.rounds));
         // The VM may change memory as fast as it is copied.
         if moved.rounds == ROUNDS || moved.rounds > 1 && (pages < FEW || pages >= last) {
             break;
         }
         last = pages;
-        collect(source, &Request::CopyStep { step: CopyStep::Collect })?;
+        collect(source, &Request::CopyStep { step: CopyStep::Collect }, protecting)?;
     }
     save::hold(source, State::Running)?;
-    let Copied { pages, read, work: saving, .. } = step(source, &Request::CopyStep { step: CopyStep::End })?;
+    let finishing = |_| tell("the rest, while it is paused");
+    let Copied { pages, read, work: saving, .. } = step(source, &Request::CopyStep { step: CopyStep::End }, finishing)?;
     (moved.paused_pages, moved.paused_pages_read) = (pages, read);
     // From here on the copy may run: if this command is killed, one of the two stays paused.
     let state = source.keep()?;
     ensure!(state == State::Paused, "{} is {}", source.name(), state.name());
     *may_run = true;
-    let loading = restore::load(target, &Request::RestoreMore { sections: None }, |_| ())?;
+    let loading = restore::load(target, &Request::RestoreMore { sections: None }, finishing)?;
     moved.paused_nanoseconds = saving.nanoseconds.saturating_add(loading.nanoseconds);
     moved.paused_instructions = saving.instructions.zip(loading.instructions).map(|(saving, loading)| saving.saturating_add(loading));
     Ok(moved)
 }
 
 /// Takes a step for which the VM is paused meanwhile.
-fn collect(source: &mut Target, request: &Request) -> Result<()> {
+fn collect(source: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<()> {
     save::hold(source, State::Running)?;
-    let done = step(source, request);
+    let done = step(source, request, progress);
     save::release(source, done.is_ok())?;
     done.map(drop)
 }
 
-/// Takes a step of the copy.
-fn step(source: &mut Target, request: &Request) -> Result<Copied> {
+/// Takes a step of the copy. `progress` gets the number of pages read so far.
+fn step(source: &mut Target, request: &Request, progress: impl Fn(u64)) -> Result<Copied> {
     source.connection.send(request)?;
     loop {
         match source.connection.receive()? {
-            Reply::Progress { .. } => {}
+            Reply::Progress { done, .. } => progress(done),
             Reply::Copied(copied) => return Ok(copied),
             Reply::Refused { message } => bail!("{} can't be copied: {message}", source.name()),
             other => bail!("{}: unexpected answer: {other:?}", source.name()),

@@ -45,6 +45,17 @@ impl Task {
         self.bar.set_position(percent.clamp(0.0, 100.0) as u64);
     }
 
+    /// Changes the text to one that tells how far the work is; without a terminal it is a line if the last one is old.
+    pub fn status(&self, what: impl Into<String>) {
+        match &self.plain {
+            Some(plain) => {
+                let line = plain.lock().unwrap_or_else(PoisonError::into_inner).status(what.into(), Instant::now());
+                line.into_iter().for_each(out::note);
+            }
+            None => self.bar.set_message(what.into()),
+        }
+    }
+
     /// Changes the text.
     pub fn message(&self, what: impl Into<String>) {
         match &self.plain {
@@ -82,6 +93,16 @@ impl Plain {
         Self { what, said: now, percent: 0.0 }
     }
 
+    /// Changes the text. Returns the line to print, if any.
+    fn status(&mut self, what: String, now: Instant) -> Option<String> {
+        self.what = what;
+        if now.saturating_duration_since(self.said) < INTERVAL {
+            return None;
+        }
+        self.said = now;
+        Some(format!("stile: {}", self.what))
+    }
+
     /// The line to print, if any.
     fn percent(&mut self, percent: f64, now: Instant) -> Option<String> {
         if now.saturating_duration_since(self.said) < INTERVAL || percent < self.percent + STEP {
@@ -106,5 +127,15 @@ mod tests {
         assert_eq!(plain.percent(51.0, start + 2 * INTERVAL), None, "little has changed");
         plain.what = "configuring".into();
         assert_eq!(plain.percent(60.4, start + 3 * INTERVAL), Some("stile: configuring: 60 %".into()));
+    }
+
+    #[test]
+    fn work_of_unknown_size_has_a_line_now_and_then() {
+        let start = Instant::now();
+        let mut plain = Plain::new("moving".into(), start);
+        let mut lines = (1..=35).filter_map(|second| plain.status(format!("moving: {second} pages"), start + Duration::from_secs(second)));
+        assert_eq!(lines.next(), Some("stile: moving: 15 pages".into()));
+        assert_eq!(lines.next(), Some("stile: moving: 30 pages".into()));
+        assert_eq!(lines.next(), None);
     }
 }

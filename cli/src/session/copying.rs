@@ -69,6 +69,11 @@ impl<W: Write> Copying<W> {
         self.phase == Phase::Idle
     }
 
+    /// Returns the number of pages that the step at hand has read so far.
+    pub const fn progress(&self) -> u64 {
+        self.read
+    }
+
     /// Handles Stile's answer that the window is open at `address`.
     pub fn opened(&mut self, address: u64) -> Next {
         self.window = address;

@@ -367,8 +367,7 @@ fn progress(steps: &Steps) -> Reply {
             let (done, all) = saving.progress();
             Reply::Progress { done, all: all.max(done) }
         }
-        // The client shows the steps, and waits for an answer for a limited time.
-        Steps::Copying(_) => Reply::Progress { done: 0, all: 0 },
+        Steps::Copying(copying) => Reply::Progress { done: copying.progress(), all: 0 },
         Steps::Restoring(restoring) => Reply::Progress { done: restoring.progress(), all: 0 },
     }
 }
