@@ -52,7 +52,8 @@ impl Kind {
     fn figure(self, value: u64) -> String {
         match self {
             Self::ExitsPerSecond => format!("{value} exits/s"),
-            Self::ExitTime => format!("{:.2}% of a CPU", value as f64 * 100.0 / CPU as f64),
+            // All of the digits: a figure just above its limit differs from it.
+            Self::ExitTime => format!("{}% of a CPU", value as f64 * 100.0 / CPU as f64),
         }
     }
 }
@@ -68,6 +69,8 @@ pub struct Usage {
     pub limit: u64,
     /// The amount used.
     pub used: u64,
+    /// The limit was exceeded, and is not reliably kept again.
+    pub exceeded: bool,
     /// Number of times that the limit began to be exceeded.
     pub violations: u64,
     /// While it is exceeded: the row that grew most since it was last kept.
@@ -87,18 +90,15 @@ pub struct Growth {
     pub now: u64,
 }
 
-impl Usage {
-    /// Whether more than the limit was used.
-    pub const fn is_exceeded(&self) -> bool {
-        self.used > self.limit
-    }
-}
-
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vm, budget, limit, used, .. } = self;
-        let verb = if self.is_exceeded() { "exceeds" } else { "keeps" };
-        write!(f, "{vm} {verb} its budget of {}: {}", budget.figure(*limit), budget.figure(*used))?;
+        let Self { vm, budget, limit, used, exceeded, .. } = self;
+        let (verb, when) = match exceeded {
+            true if used > limit => ("exceeds", ""),
+            true => ("exceeded", " a moment ago"),
+            false => ("keeps", ""),
+        };
+        write!(f, "{vm} {verb} its budget of {}{when}: {}", budget.figure(*limit), budget.figure(*used))?;
         if let Some(Growth { reason, sub, before, now }) = &self.cause {
             write!(f, "; {reason} {sub} grew from {} to {}", budget.figure(*before), budget.figure(*now))?;
         }
@@ -113,9 +113,12 @@ mod tests {
     #[test]
     fn usage_names_what_grew() {
         let cause = Growth { reason: "IRQ".into(), sub: "kick".into(), before: 10_000, now: 25_000 };
-        let usage = |used, cause| Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 20_000, used, violations: 1, cause };
-        let text = "web exceeds its budget of 2.00% of a CPU: 3.00% of a CPU; IRQ kick grew from 1.00% of a CPU to 2.50% of a CPU";
-        assert_eq!(usage(30_000, Some(cause)).to_string(), text);
-        assert_eq!(usage(20_000, None).to_string(), "web keeps its budget of 2.00% of a CPU: 2.00% of a CPU");
+        let usage =
+            |used, exceeded, cause| Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 20_000, used, exceeded, violations: 1, cause };
+        let text = "web exceeds its budget of 2% of a CPU: 3% of a CPU; IRQ kick grew from 1% of a CPU to 2.5% of a CPU";
+        assert_eq!(usage(30_000, true, Some(cause)).to_string(), text);
+        assert_eq!(usage(20_001, true, None).to_string(), "web exceeds its budget of 2% of a CPU: 2.0001% of a CPU");
+        assert_eq!(usage(19_000, true, None).to_string(), "web exceeded its budget of 2% of a CPU a moment ago: 1.9% of a CPU");
+        assert_eq!(usage(18_000, false, None).to_string(), "web keeps its budget of 2% of a CPU: 1.8% of a CPU");
     }
 }

@@ -16,7 +16,7 @@ use crate::config::Arch;
 use crate::guest::Guest;
 
 /// Changes with each incompatible change of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A message of one side.
 pub trait Message: DeserializeOwned {

@@ -141,7 +141,7 @@ impl Collector for Metrics {
         let mut over = encoder.encode_descriptor("stile_vm_over_budget", "Whether the VM exceeds the limit", None, MetricType::Gauge)?;
         for usage in &self.sample.budgets {
             let labels: Labels<'_> = vec![("vm", &usage.vm), ("budget", usage.budget.name())];
-            ConstGauge::new(u64::from(usage.is_exceeded())).encode(over.encode_family(&labels)?)?;
+            ConstGauge::new(u64::from(usage.exceeded)).encode(over.encode_family(&labels)?)?;
         }
         let help = "How often the VM began to exceed the limit";
         let mut violations = encoder.encode_descriptor("stile_vm_budget_violations", help, None, MetricType::Counter)?;
@@ -176,7 +176,7 @@ mod tests {
 
     fn machine(vms: Vec<VmSample>) -> (Status, Sample) {
         let states = vms.iter().map(|vm| VmStatus { name: vm.name.clone(), state: State::Paused }).collect();
-        let usage = Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 5, used: 6, violations: 2, cause: None };
+        let usage = Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 5, used: 6, exceeded: true, violations: 2, cause: None };
         let status = Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 9, vms: states };
         (status, Sample { counter_hz: 100, vms, budgets: vec![usage] })
     }

@@ -136,7 +136,7 @@ impl Logs {
     pub fn budget(&mut self, usage: &Usage) {
         self.write(|files| {
             let seconds = files.start.elapsed().as_secs_f64();
-            let event = if usage.is_exceeded() { "BudgetExceeded" } else { "BudgetKept" };
+            let event = if usage.exceeded { "BudgetExceeded" } else { "BudgetKept" };
             let line = serde_json::to_string(&Line { seconds, stile: "", event: serde_json::json!({ event: usage }) });
             files.events.write(format!("{}\n", line.map_err(|error| error.to_string())?).as_bytes())
         });

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use crate::budget::{Budget, CPU, Growth, Kind, Usage};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 
+/// Intervals in a row whose usage is at most [`within`] the limit, after which an exceeded limit is kept again: a VM at the
+/// edge of its budget causes no news in each interval.
+const QUIET: u32 = 3;
+
 /// Rows, and their shares of the limited quantity.
 type Parts = BTreeMap<(String, String), u64>;
 
@@ -13,6 +17,8 @@ struct Watched {
     usage: Usage,
     /// The rows when the limit was last kept.
     kept: Parts,
+    /// Intervals in a row that were well within an exceeded limit.
+    quiet: u32,
 }
 
 /// Holds samples against budgets.
@@ -48,17 +54,21 @@ impl Watch {
 
     fn hold(&mut self, vm: &str, kind: Kind, limit: u64, interval: &VcpuSample, hz: u64) -> Option<Usage> {
         let parts = parts(kind, interval, hz);
-        let fresh =
-            || Watched { usage: Usage { vm: vm.to_owned(), budget: kind, limit, used: 0, violations: 0, cause: None }, kept: Parts::new() };
+        let fresh = || {
+            let usage = Usage { vm: vm.to_owned(), budget: kind, limit, used: 0, exceeded: false, violations: 0, cause: None };
+            Watched { usage, kept: Parts::new(), quiet: 0 }
+        };
         let watched = self.watched.entry((vm.to_owned(), kind)).or_insert_with(fresh);
         let usage = &mut watched.usage;
-        let before = usage.is_exceeded();
+        let before = usage.exceeded;
         usage.limit = limit;
         usage.used = match kind {
             Kind::ExitsPerSecond => rate(interval.exits_taken, hz, interval.now),
             Kind::ExitTime => rate(interval.in_stile(), CPU, interval.now),
         };
-        let exceeded = usage.is_exceeded();
+        watched.quiet = if usage.used <= within(limit) { watched.quiet.saturating_add(1) } else { 0 };
+        usage.exceeded = usage.used > limit || before && watched.quiet < QUIET;
+        let exceeded = usage.exceeded;
         if exceeded {
             usage.violations += u64::from(!before);
             usage.cause = cause(&watched.kept, &parts);
@@ -68,6 +78,11 @@ impl Watch {
         }
         (exceeded != before).then(|| usage.clone())
     }
+}
+
+/// The most that is well within a limit: 90 % of it.
+const fn within(limit: u64) -> u64 {
+    limit - limit.div_ceil(10)
 }
 
 /// Returns the difference between two samples of a VM; none if it is another VM with the name, or no time has passed.
@@ -138,9 +153,29 @@ mod tests {
         // Still exceeded: no new event, and the comparison is with the time when the budget was kept.
         assert_eq!(watch.take(&at(40, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets), []);
         assert_eq!(watch.usage()[0].cause.as_ref().map(|growth| (growth.before, growth.now)), Some((1, 40)));
-        let kept = watch.take(&at(50, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets);
+        for seconds in [50, 60] {
+            assert_eq!(watch.take(&at(seconds, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets), [], "perhaps a lull");
+        }
+        let kept = watch.take(&at(70, &[("IRQ", 1220, 3), ("HVC", 519, 3)]), &budgets);
         assert_eq!(kept[0].to_string(), "web keeps its budget of 20 exits/s: 0 exits/s");
-        assert_eq!(watch.take(&at(60, &[("IRQ", 9220, 3), ("HVC", 519, 3)]), &budgets)[0].violations, 2);
+        assert_eq!(watch.take(&at(80, &[("IRQ", 9220, 3), ("HVC", 519, 3)]), &budgets)[0].violations, 2);
+    }
+
+    #[test]
+    fn a_vm_at_the_edge_of_its_budget_is_reported_once() {
+        let (mut watch, budgets) = (Watch::default(), budgets(Some(20), None));
+        let (mut exits, mut news) = (0, 0);
+        for interval in 0..40 {
+            // 19 and 21 exits a second in turns; at the end at most 18 in two intervals of three.
+            exits += if interval < 20 { 190 + interval % 2 * 20 } else { [190, 180, 100][interval as usize % 3] };
+            news += watch.take(&at(interval * 10, &[("IRQ", exits, 1)]), &budgets).len();
+        }
+        assert_eq!((news, watch.usage()[0].violations, watch.usage()[0].exceeded), (1, 1, true));
+        for interval in 40..43 {
+            exits += 180;
+            news += watch.take(&at(interval * 10, &[("IRQ", exits, 1)]), &budgets).len();
+        }
+        assert_eq!((news, watch.usage()[0].exceeded), (2, false));
     }
 
     #[test]
@@ -149,7 +184,7 @@ mod tests {
         watch.take(&at(10, &[("IRQ", 1, 100)]), &budgets);
         assert_eq!(watch.take(&at(20, &[("IRQ", 2, 200)]), &budgets), [], "1 % is no more than 1 %");
         let exceeded = watch.take(&at(30, &[("IRQ", 3, 301)]), &budgets);
-        let text = "web exceeds its budget of 1.00% of a CPU: 1.01% of a CPU; IRQ  grew from 1.00% of a CPU to 1.01% of a CPU";
+        let text = "web exceeds its budget of 1% of a CPU: 1.01% of a CPU; IRQ  grew from 1% of a CPU to 1.01% of a CPU";
         assert_eq!(exceeded[0].to_string(), text);
     }
 
@@ -174,8 +209,8 @@ mod tests {
                 sample.vms[0].vcpus[0].now = now;
                 for usage in watch.take(&sample, &budgets) {
                     let (was, violations) = exceeded.entry(usage.budget).or_default();
-                    prop_assert_ne!(usage.is_exceeded(), *was);
-                    *was = usage.is_exceeded();
+                    prop_assert_ne!(usage.exceeded, *was);
+                    *was = usage.exceeded;
                     *violations += u64::from(*was);
                     prop_assert_eq!(usage.violations, *violations);
                     prop_assert_eq!(usage.cause.is_some(), *was);

@@ -100,7 +100,7 @@ pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, fi
         }
     }
     for figures in &mut all {
-        let exceeded = later.budgets.iter().filter(|usage| usage.vm == figures.vm && usage.is_exceeded());
+        let exceeded = later.budgets.iter().filter(|usage| usage.vm == figures.vm && usage.exceeded);
         figures.over_budget = exceeded.cloned().collect();
     }
     all.retain_mut(|figures| choose(figures, filter));
@@ -204,7 +204,15 @@ mod tests {
     #[test]
     fn limits_that_are_exceeded_belong_to_their_vm() {
         let (first, mut second) = samples();
-        let usage = |vm: &str, used| Usage { vm: vm.into(), budget: Kind::ExitsPerSecond, limit: 5, used, violations: 1, cause: None };
+        let usage = |vm: &str, used| Usage {
+            vm: vm.into(),
+            budget: Kind::ExitsPerSecond,
+            limit: 5,
+            used,
+            exceeded: used > 5,
+            violations: 1,
+            cause: None,
+        };
         second.budgets = vec![usage("a", 6), usage("b", 5)];
         let [a, b] = &figures(&first, &second, false, Order::Name, "")[..] else { panic!() };
         assert_eq!((&a.over_budget[..], &b.over_budget[..]), (&[usage("a", 6)][..], &[][..]));

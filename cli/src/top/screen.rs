@@ -279,7 +279,15 @@ mod tests {
             exits_per_second: 200.0,
             exits_taken: 14,
             unaccounted: 0,
-            over_budget: vec![Usage { vm: vm.into(), budget: Kind::ExitsPerSecond, limit: 9, used: 10, violations: 1, cause: None }],
+            over_budget: vec![Usage {
+                vm: vm.into(),
+                budget: Kind::ExitsPerSecond,
+                limit: 9,
+                used: 10,
+                exceeded: true,
+                violations: 1,
+                cause: None,
+            }],
             rows: vec![row("kick", 0.25), row("virtual timer", 1.0)],
         };
         vec![figures("web", Some(1)), figures("db", None)]
