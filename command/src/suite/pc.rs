@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::process::Signal;
 
+use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns, passed};
 use super::topology;
 use stile::config::Arch;
@@ -82,6 +83,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(caches)
         .chain(boots())
         .chain(boots_of_amd())
+        .chain([operator_of_amd(programs)?])
         .chain([
             deadlock(&path),
             sleep(&path),
@@ -180,6 +182,23 @@ fn boots_of_amd() -> impl Iterator<Item = Scenario> {
         expect.output.push("kvm-clock".into());
         Scenario { expect, ..scenario.with("--exec", tell) }
     })
+}
+
+/// An operator on AMD-V: what its exit path cannot do yet is refused.
+fn operator_of_amd(programs: &Programs) -> Result<Scenario> {
+    let refused = "m can't be traced: its processor has AMD-V, whose exit path records nothing yet";
+    let steps = vec![
+        Step::new("checksum: round", "pause m", &["is paused"]),
+        Step::new("", "top m --once --json --interval 0.1", &[r#""unaccounted":0"#]).agrees(),
+        Step::new("", "metrics m --once", &["# EOF"]).agrees(),
+        Step::new("", "trace m -o t.json --format json", &[refused]).fails(1),
+        Step::new("", "report m -o r.html", &[refused]).fails(1),
+        Step::new("", "stop m --force", &["is off"]),
+    ];
+    let arguments = "--arch x86_64 --cpu max --memory 64M --exits --append rounds=1000000";
+    let scenario = Scenario::new("pc/amd/operator", arguments).with("--kernel", programs.path("checksum")?);
+    let expect = Expect { output: vec!["checksum: round".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Ok(Scenario { steps, expect, ..scenario })
 }
 
 /// MiB of RAM of which some is above the devices: from 4 GiB on, which Linux uses first.

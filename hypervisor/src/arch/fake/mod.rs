@@ -404,6 +404,8 @@ pub static PREPARED: AtomicUsize = AtomicUsize::new(0);
 pub static ADVANCED: AtomicU64 = AtomicU64::new(0);
 
 impl Platform for Arch {
+    const RECORDS_EXITS: Result<(), &'static str> = Ok(());
+
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
         let end = config.ram_base + config.memory;
         [config.ram_base..end, end..end]

@@ -9,6 +9,9 @@ use stile_ledger::x86_64 as rows;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 
+/// See [`Platform`](crate::arch::contract::Platform::RECORDS_EXITS).
+pub const RECORDS_EXITS: Result<(), &'static str> = Ok(());
+
 /// Selects the VMCS field that shows pending interrupts: virtual-interrupt delivery's status, or the event to inject.
 pub fn choose_source(cpu: &Cpu) {
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;

@@ -5,6 +5,9 @@ use stile_ledger::RowId;
 
 use crate::arch::x86_64::host::cpu::Cpu;
 
+/// See [`Platform`](crate::arch::contract::Platform::RECORDS_EXITS).
+pub const RECORDS_EXITS: Result<(), &'static str> = Err("its processor has AMD-V, whose exit path records nothing yet");
+
 /// There is no source.
 pub fn choose_source(_cpu: &Cpu) {}
 
