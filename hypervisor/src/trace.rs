@@ -13,12 +13,12 @@ use stile_ledger::RowId;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_sched::VcpuId;
-use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, id_of};
+use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, TICKS_MASK, id_of};
 use stile_wire::{Event, Records};
 
 use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform};
 use crate::arch::{Arch, Cpu};
-use crate::cpu::{self, Outcome, SCHEDULE};
+use crate::cpu::{self, Leave, Outcome, SCHEDULE};
 use crate::vm::Vcpu;
 use crate::{console, memory, report, vm};
 
@@ -217,13 +217,20 @@ fn number(vcpu: Option<&Vcpu>) -> u16 {
 /// Records an exit that takes the slow path. Called by the recording vectors before the scheduler runs.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
-pub extern "C" fn trace_leave(cpu: &Cpu, outcome: Outcome) -> Outcome {
+pub extern "C" fn trace_leave(cpu: &mut Cpu, outcome: Outcome) -> Outcome {
     let row = outcome.row();
     let took = Arch::now().wrapping_sub(cpu.since) as u32;
     trace_ipi(cpu, row.raw().into());
     cpu.recorder.take(cpu.taken);
     let vcpu = number(cpu.vcpu);
     cpu.recorder.left.set(vcpu);
+    if cpu.leave == Leave::Wait
+        && let Some(at) = cpu.timer_expiry()
+        // Later ones look like earlier ones.
+        && at.wrapping_sub(cpu.since) < TICKS_MASK / 2
+    {
+        cpu.recorder.put(Record { ticks: at, vcpu, kind: Kind::Timer });
+    }
     cpu.recorder.put(Record { ticks: cpu.since, vcpu, kind: Kind::Leave { row: row.raw(), took, why: cpu.leave as u8 } });
     outcome
 }

@@ -45,7 +45,7 @@ pub struct TraceArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Duration of the recording, in seconds.
+    /// Duration of the recording, in seconds of this computer: an emulated machine's time may pass faster or slower.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = amount)]
     pub seconds: f64,
     /// Write only this VM's events.
@@ -71,7 +71,7 @@ pub struct ReportArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// Duration of a recording, in seconds [default: 1].
+    /// Duration of a recording, in seconds of this computer [default: 1].
     #[arg(long, value_name = "SECONDS", value_parser = amount)]
     pub seconds: Option<f64>,
     /// Record only this VM's events.

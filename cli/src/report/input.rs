@@ -59,6 +59,12 @@ pub enum Kind {
         /// The interrupt's number.
         interrupt: u32,
     },
+    /// The timer of a vCPU that waits expired.
+    Timer {
+        /// The entry that follows.
+        #[serde(default)]
+        arrivals: Vec<Arrival>,
+    },
     /// The CPU records from now on.
     Begin,
     /// The CPU stopped recording.

@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 
 use super::input::{Event, Input, Kind};
 
-/// INTIDs of EL1's timers.
-const TIMERS: [u32; 2] = [27, 30];
-
 /// Exits for a timer of the loaded vCPU's own.
 const TIMER_EXITS: [&str; 4] = ["virtual timer", "physical timer", "timer of its EL2", "guest's timer"];
 
@@ -28,7 +25,7 @@ pub enum Cause {
     Scheduled,
     /// The timer of the vCPU that runs.
     Timer,
-    /// The timer of a vCPU that waits; another one has its CPU.
+    /// The timer of a vCPU that waits.
     WaitingTimer,
 }
 
@@ -52,12 +49,6 @@ type Vcpu<'i> = (&'i str, u8);
 struct State<'i> {
     /// Timers of vCPUs that were left before their entry: when they expired.
     expired: BTreeMap<Vcpu<'i>, i64>,
-    /// vCPUs that wait for an interrupt.
-    waiting: BTreeMap<Vcpu<'i>, bool>,
-    /// By CPU: when its slice timer made it choose.
-    slices: BTreeMap<u16, i64>,
-    /// By CPU: the waiting vCPU for which a timer's interrupt became pending.
-    woken: BTreeMap<u16, Vcpu<'i>>,
     found: Latencies,
 }
 
@@ -76,33 +67,20 @@ impl<'i> State<'i> {
         let vcpu = event.loaded();
         match &event.kind {
             Kind::Exit(exit) => {
-                self.slices.remove(&event.cpu);
                 let Some(vcpu) = vcpu else { return };
-                self.waiting.insert(vcpu, exit.left_for.as_deref() == Some("wait"));
                 let is_timer = matches!(exit.reason.as_str(), "IRQ" | "INTERRUPT") && TIMER_EXITS.contains(&exit.sub.as_str());
                 match &exit.left_for {
                     None if is_timer => self.found(Cause::Timer, exit.took_ticks),
                     Some(_) if is_timer => _ = self.expired.insert(vcpu, event.ticks),
-                    Some(_) if exit.reason == "IRQ" && exit.sub == "slice timer" => _ = self.slices.insert(event.cpu, event.ticks),
                     _ => {}
                 }
             }
-            Kind::Inject { interrupt } => {
-                if let Some(vcpu) = vcpu.filter(|vcpu| TIMERS.contains(interrupt) && self.waiting.get(vcpu) == Some(&true)) {
-                    self.woken.insert(event.cpu, vcpu);
-                }
-            }
             Kind::Enter => {
-                let (slice, woken) = (self.slices.remove(&event.cpu), self.woken.remove(&event.cpu));
-                let Some(vcpu) = vcpu else { return };
-                self.waiting.insert(vcpu, false);
-                let since = |from: i64| event.ticks.saturating_sub(from).max(0).cast_unsigned();
-                if let Some(at) = self.expired.remove(&vcpu) {
-                    self.found(Cause::Timer, since(at));
-                } else if let Some(at) = slice.filter(|_| woken == Some(vcpu)) {
-                    self.found(Cause::WaitingTimer, since(at));
+                if let Some(at) = vcpu.and_then(|vcpu| self.expired.remove(&vcpu)) {
+                    self.found(Cause::Timer, event.ticks.saturating_sub(at).max(0).cast_unsigned());
                 }
             }
+            Kind::Timer { arrivals } => arrivals.iter().for_each(|arrival| self.found(Cause::WaitingTimer, arrival.after_ticks)),
             Kind::Ipi { targets, arrivals, .. } => {
                 for arrival in arrivals {
                     let cause = if arrival.via == "kick" { Cause::Kicked } else { Cause::Scheduled };
@@ -112,11 +90,7 @@ impl<'i> State<'i> {
                 let others = targets.iter().filter(|target| **target != event.vcpu).count();
                 self.found.unseen += others.saturating_sub(arrivals.len()) as u64;
             }
-            Kind::Begin | Kind::End => {
-                self.slices.remove(&event.cpu);
-                self.woken.remove(&event.cpu);
-            }
-            Kind::Other => {}
+            Kind::Inject { .. } | Kind::Begin | Kind::End | Kind::Other => {}
         }
     }
 
@@ -171,18 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_vcpus_timer_is_that_of_its_cpu() {
-        let wait = "{t:1,'cpu':0,'vcpu':1,'event':'exit','reason':'WFx','sub':'WFI','took_ticks':1,'left_for':'wait'}";
-        let slice = "{t:20,'cpu':0,'vcpu':0,'event':'exit','reason':'IRQ','sub':'slice timer','took_ticks':2,'left_for':'timer'}";
-        let pending = "{t:25,'cpu':0,'vcpu':1,'event':'inject','interrupt':27}";
-        let enter = "{t:26,'cpu':0,'vcpu':1,'event':'enter'}";
-        assert_eq!(of(&[wait, slice, pending, enter]).of, [(Cause::WaitingTimer, vec![6])].into());
-        // It was pending already when the vCPU's slice ended; another interrupt; no exit of the CPU.
-        let preempted = wait.replace("'wait'", "'timer'");
-        let other = pending.replace("27", "5");
-        for lines in [[&preempted, slice, pending, enter], [wait, slice, &other, enter], [wait, wait, pending, enter]] {
-            assert_eq!(of(&lines).of, BTreeMap::new(), "{lines:?}");
-        }
+    fn a_waiting_vcpus_timer_leads_to_its_entry() {
+        let timer = "{t:20,'cpu':0,'vcpu':1,'event':'timer','arrivals':[{'vcpu':1,'after_ticks':6,'via':'scheduler'}]}";
+        assert_eq!(of(&[timer]).of, [(Cause::WaitingTimer, vec![6])].into());
     }
 
     proptest! {

@@ -42,7 +42,15 @@ pub fn page(input: &Input, title: &str) -> String {
         include_str!("style.css")
     );
     let span = span(&exits);
-    let _ = writeln!(page, "<p>{} exits in {}; {} more were dropped, {} lost</p>", exits.len(), time(span), input.dropped, input.lost);
+    let _ = writeln!(
+        page,
+        "<p>{} exits in {}; {} more were dropped, {} lost</p>\n<p>Times are the machine's, by its counter: on an emulator they may pass faster \
+         or slower than this computer's.</p>",
+        exits.len(),
+        time(span),
+        input.dropped,
+        input.lost
+    );
     over_time(&mut page, &exits, span);
     by_reason(&mut page, input, exits.len(), &rows);
     histograms(&mut page, input, &rows);

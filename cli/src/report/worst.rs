@@ -114,6 +114,7 @@ fn text(kind: &Kind) -> String {
             format!("sends interrupt {interrupt} to vCPU {}", targets.join(", "))
         }
         Kind::Inject { interrupt } => format!("interrupt {interrupt} pending"),
+        Kind::Timer { .. } => "timer expires".into(),
         Kind::Begin => "recording begins".into(),
         Kind::End => "recording ends".into(),
         Kind::Other => "?".into(),

@@ -40,6 +40,7 @@ fn object<'t>(trace: &Trace, event: &Event, arrows: impl Iterator<Item = &'t Arr
         object["took_ticks"] = json!(took);
         object["left_for"] = json!(left.map(why));
     }
+    let arrival = |arrow: &Arrow| json!({ "vcpu": arrow.vcpu, "after_ticks": arrow.after, "via": arrow.via.word() });
     match event.kind {
         Kind::Exit { .. } | Kind::Leave { .. } => {}
         Kind::Enter => object["event"] = json!("enter"),
@@ -51,7 +52,10 @@ fn object<'t>(trace: &Trace, event: &Event, arrows: impl Iterator<Item = &'t Arr
             object["event"] = json!("ipi");
             object["interrupt"] = json!(intid);
             object["targets"] = members(first, targets).collect();
-            let arrival = |arrow: &Arrow| json!({ "vcpu": arrow.vcpu, "after_ticks": arrow.after, "via": arrow.via.word() });
+            object["arrivals"] = arrows.map(arrival).collect();
+        }
+        Kind::Timer => {
+            object["event"] = json!("timer");
             object["arrivals"] = arrows.map(arrival).collect();
         }
         Kind::Begin => object["event"] = json!("begin"),
@@ -75,6 +79,7 @@ pub fn summary(trace: &Trace) -> Value {
         "unaccounted": taken.wrapping_sub(recorded.saturating_add(exits_dropped)).cast_signed(),
         "arrows": trace.arrows.len(),
         "lost": trace.lost,
+        "nanoseconds": trace.span(),
     })
 }
 

@@ -124,8 +124,10 @@ fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result
                 // In their order by CPU.
                 trace.events.sort_by_key(|event| event.cpu);
                 trace.name_rows(catalogue(arch), rows);
+                trace.arrows = trace.take_timers();
                 // Posted interrupts.
-                trace.arrows = arrows::find(&trace, arch == Arch::X86_64);
+                trace.arrows.extend(arrows::find(&trace, arch == Arch::X86_64));
+                trace.arrows.sort_by_key(|arrow| arrow.from);
                 return Ok(trace);
             }
             Reply::Refused { message } => bail!("{} can't be traced: {message}", connection.name),
@@ -145,7 +147,10 @@ fn write(trace: &Trace, format: Format, file: &mut File) -> Result<()> {
 }
 
 fn text(trace: &Trace, file: &Path) -> String {
-    let mut text = format!("{}: {} exits, {} events", file.display(), trace.exits(), trace.events.len());
+    // An emulated machine's time may pass faster or slower than this computer's.
+    let seconds = trace.span() as f64 / 1e9;
+    let (exits, events) = (trace.exits(), trace.events.len());
+    let mut text = format!("{}: {exits} exits, {events} events in {seconds:.3} s of the machine's time", file.display());
     let (_, exits, others) = trace.counted();
     if exits + others != 0 {
         text += &format!("; {exits} exits and {others} other events were dropped: the serial line is too slow for them");
@@ -165,7 +170,8 @@ mod tests {
         let mut trace = example::example();
         let (file, counts) = (Path::new("t.trace"), std::mem::take(&mut trace.counts));
         let (exits, events) = (trace.exits(), trace.events.len());
-        assert_eq!(text(&trace, file), format!("t.trace: {exits} exits, {events} events"));
+        let whole = format!("t.trace: {exits} exits, {events} events in 0.001 s of the machine's time");
+        assert_eq!(text(&trace, file), whole);
         (trace.counts, trace.lost) = (counts, 5);
         let (_, exits, others) = trace.counted();
         let missing = format!(

@@ -160,6 +160,45 @@ impl Trace {
         self.removed += before - self.exits();
     }
 
+    /// Removes timers that did not expire while their vCPU waited: something else ended the wait before, or the trace ended.
+    /// Returns the arrows from the others to the entry after it. Events are by CPU, in the order of their records.
+    pub fn take_timers(&mut self) -> Vec<Arrow> {
+        let mut entries: BTreeMap<(u8, u8), Vec<(i64, usize)>> = BTreeMap::new();
+        for (index, event) in self.events.iter().enumerate() {
+            if let (Kind::Enter, Some(vcpu)) = (event.kind, event.vcpu) {
+                entries.entry(vcpu).or_default().push((event.at, index));
+            }
+        }
+        entries.values_mut().for_each(|entries| entries.sort_unstable());
+        let mut found: BTreeMap<usize, (usize, i64)> = BTreeMap::new();
+        for (index, event) in self.events.iter().enumerate() {
+            // The exit that begins the wait follows.
+            let wait = self.events.get(index + 1).filter(|wait| wait.vcpu == event.vcpu);
+            let (Kind::Timer, Some(wait), Some(entries)) = (event.kind, wait, event.vcpu.and_then(|vcpu| entries.get(&vcpu))) else {
+                continue;
+            };
+            let next = entries.get(entries.partition_point(|(at, _)| *at < wait.at));
+            if let Some(&(at, to)) = next.filter(|(at, _)| *at >= event.at) {
+                found.insert(index, (to, at - event.at));
+            }
+        }
+        let mut place = 0;
+        // By the old index: the new one.
+        let mut places = Vec::with_capacity(self.events.len());
+        for (index, event) in self.events.iter().enumerate() {
+            places.push(place);
+            place += usize::from(event.kind != Kind::Timer || found.contains_key(&index));
+        }
+        let arrow = |(&from, &(to, after)): (&usize, &(usize, i64))| {
+            let vcpu = self.events.get(from)?.vcpu?.1;
+            Some(Arrow { from: *places.get(from)?, to: *places.get(to)?, vcpu, after, via: Via::Scheduler })
+        };
+        let arrows = found.iter().filter_map(arrow).collect();
+        let mut index = 0..;
+        self.events.retain(|event| index.next().is_some_and(|index| event.kind != Kind::Timer || found.contains_key(&index)));
+        arrows
+    }
+
     /// Exits among the events.
     pub fn exits(&self) -> u64 {
         self.events.iter().filter(|event| event.exit().is_some()).count() as u64
@@ -172,6 +211,13 @@ impl Trace {
         })
     }
 
+    /// Returns the machine's time from the beginning of the first CPU's records to the end of the last one's, in nanoseconds.
+    pub fn span(&self) -> i64 {
+        let recorded = self.events.iter().filter(|event| event.kind != Kind::Timer);
+        let ends = recorded.clone().map(Event::end).max().zip(recorded.map(|event| event.at).min());
+        ends.map_or(0, |(last, first)| self.nanoseconds(last.saturating_sub(first)))
+    }
+
     /// Converts `ticks` to nanoseconds.
     pub fn nanoseconds(&self, ticks: i64) -> i64 {
         (i128::from(ticks) * 1_000_000_000 / i128::from(self.hz.max(1))) as i64
@@ -181,11 +227,30 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::super::example::example;
+    use super::*;
 
     #[test]
     fn exits_are_compared_with_the_ledger() {
         let trace = example();
         assert_eq!((trace.exits(), trace.counted()), (5, (9, 4, 1)));
+    }
+
+    #[test]
+    fn a_timer_leads_to_the_entry_after_its_expiry() {
+        let mut trace = example();
+        let wait = trace.events.iter().position(|event| matches!(event.kind, Kind::Leave { .. })).unwrap();
+        // The vCPU waits from 230 on, and is entered at 450: by that timer, or by something else before it.
+        for (expiry, after) in [(440, Some(10)), (450, Some(0)), (451, None), (9_000, None)] {
+            let mut timed = example();
+            let event = Event { at: expiry, kind: Kind::Timer, ..timed.events[wait] };
+            timed.events.insert(wait, event);
+            let arrows = timed.take_timers();
+            let found = arrows.first().map(|arrow| (timed.events[arrow.from].kind, timed.events[arrow.to].kind, arrow.after));
+            assert_eq!(found, after.map(|after| (Kind::Timer, Kind::Enter, after)));
+            assert_eq!(timed.events.len() - trace.events.len(), arrows.len());
+            assert_eq!(timed.span(), 500_000, "a timer is no record's end");
+        }
+        assert_eq!(trace.take_timers(), []);
     }
 
     #[test]

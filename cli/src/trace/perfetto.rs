@@ -100,6 +100,8 @@ impl Writer<'_> {
                 }
             }
             Kind::Inject { intid } => self.instant(event, at, format!("interrupt {intid} pending"), Vec::new()),
+            // Before other events of its CPU, which may have run another vCPU meanwhile.
+            Kind::Timer => self.instant(event, event.at, "timer expires".to_owned(), from),
             Kind::Ipi { intid, .. } => self.instant(event, at, format!("sends interrupt {intid}"), from),
         }
     }

@@ -69,6 +69,8 @@ pub enum Kind {
         /// That vCPU and those that follow: a bit each.
         targets: u32,
     },
+    /// The vCPU's timer will interrupt it at this time: it waits, by the exit that ends next.
+    Timer,
     /// The CPU records from now on.
     Begin,
     /// The CPU records no more.
@@ -87,6 +89,7 @@ impl Record {
             Kind::Ipi { intid, first, targets } => (4, targets as u64 | (intid as u64) << INTID_SHIFT | (first as u64) << WHY_SHIFT),
             Kind::Begin => (5, 0),
             Kind::End => (6, 0),
+            Kind::Timer => (7, 0),
         };
         [ticks | (self.vcpu as u64) << ID_SHIFT, rest | number << KIND_SHIFT]
     }
@@ -102,6 +105,7 @@ impl Record {
             4 => Kind::Ipi { intid: (second >> INTID_SHIFT) as u16, first: (second >> WHY_SHIFT) as u8, targets: second as u32 },
             5 => Kind::Begin,
             6 => Kind::End,
+            7 => Kind::Timer,
             _ => return None,
         };
         Some(Record { ticks: first & TICKS_MASK, vcpu: (first >> ID_SHIFT) as u16, kind })
@@ -146,6 +150,7 @@ mod tests {
             (any::<u16>(), any::<u8>(), any::<u32>()).prop_map(|(intid, first, targets)| Kind::Ipi { intid, first, targets }),
             Just(Kind::Begin),
             Just(Kind::End),
+            Just(Kind::Timer),
         ]
     }
 

@@ -3,8 +3,8 @@
 use stile_ledger::RowId;
 
 use crate::arch::aarch64::host::cpu::{self, Cpu};
-use crate::arch::aarch64::host::sysreg::isb;
-use crate::arch::aarch64::host::{gic, timer};
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg};
+use crate::arch::aarch64::host::{features, gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
 use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::arch::aarch64::vcpu::registers::El1;
@@ -167,6 +167,24 @@ impl PhysicalCpu for Cpu {
 
     fn trace_exits(&self, on: bool) -> bool {
         exit::vectors::trace(on)
+    }
+
+    /// A vCPU with an EL2 has timers that are not looked at.
+    fn timer_expiry(&mut self) -> Option<u64> {
+        if self.vcpu().arch.special {
+            return None;
+        }
+        let [virt, physical] = if features::get().vhe {
+            let virt = (read_sysreg!(CNTV_CTL_EL02), read_sysreg!(CNTV_CVAL_EL02));
+            [virt, (read_sysreg!(CNTP_CTL_EL02), read_sysreg!(CNTP_CVAL_EL02))]
+        } else {
+            let virt = (read_sysreg!(CNTV_CTL_EL0), read_sysreg!(CNTV_CVAL_EL0));
+            [virt, (read_sysreg!(CNTP_CTL_EL0), read_sysreg!(CNTP_CVAL_EL0))]
+        };
+        // CNTx_CTL_EL0 with ENABLE set and IMASK clear, as in `put`.
+        let set = |(control, compare): (u64, u64)| (control & 0b11 == 0b01).then_some(compare);
+        let virt = set(virt).map(|compare| timer::virtual_deadline(compare, self.vcpu().vm().arch.held_time()));
+        virt.into_iter().chain(set(physical)).min()
     }
 
     fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32)) {

@@ -85,6 +85,10 @@ pub trait PhysicalCpu {
     /// exit path.
     fn trace_exits(&self, on: bool) -> bool;
 
+    /// When the loaded vCPU's timer will interrupt it, as far as a load or put need not know better: for the trace of a vCPU
+    /// that waits. For a recording CPU.
+    fn timer_expiry(&mut self) -> Option<u64>;
+
     /// Calls `each` for interrupts that are pending for the loaded vCPU, as far as its exit path delivers them, and
     /// were not pending in the state [`before`](Recorder::before), if given. For a recording CPU.
     fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32));

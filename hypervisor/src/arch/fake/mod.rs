@@ -558,6 +558,10 @@ impl PhysicalCpu for Cpu {
         self.traced.replace(on) != on
     }
 
+    fn timer_expiry(&mut self) -> Option<u64> {
+        Some(Arch::now() + 1)
+    }
+
     /// Its number is the row's.
     fn sent_ipi(&self, row: RowId) -> Option<(u16, [u64; stile_board::VCPU_WORDS])> {
         (row.raw() == 7).then_some((7, core::array::from_fn(|word| u64::from(word == 0))))

@@ -115,6 +115,10 @@ impl PhysicalCpu for Cpu {
         }
     }
 
+    fn timer_expiry(&mut self) -> Option<u64> {
+        delivery::timer_expiry(self)
+    }
+
     fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32)) {
         record::each_new(self, before, each);
     }

@@ -329,6 +329,15 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
     rang
 }
 
+/// When the loaded vCPU's APIC timer will expire. If the guest has this CPU's timer, its deadline is the processor's.
+pub fn timer_expiry(cpu: &mut Cpu) -> Option<u64> {
+    let apic = cpu.apic();
+    match apic.lent_timer() {
+        Some(_) => Some(timer::deadline()).filter(|&deadline| deadline != 0),
+        None => apic.timer_deadline(),
+    }
+}
+
 /// Handles a timer interrupt while this CPU is idle or runs an errand. Returns whether the vCPU's timer expired.
 pub fn take_timer(cpu: &mut Cpu) -> bool {
     if let Some(vector) = cpu.apic().lent_timer() {
