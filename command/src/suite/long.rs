@@ -16,6 +16,7 @@ use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::share::many_vms;
 use super::system_disk;
 use super::test::Test;
+use super::together;
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::disk::drive::Drive;
@@ -42,7 +43,8 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
     let report = report_in_browser::scenario(programs)?;
     let visits = come_and_go("long/come-and-go", programs)?;
-    Ok(most.into_iter().chain([many, report, visits]).map(Test::scenario).chain([gigabyte]).collect())
+    let all = together::scenario("long/operator", programs)?;
+    Ok(most.into_iter().chain([many, report, visits, all]).map(Test::scenario).chain([gigabyte]).collect())
 }
 
 /// Those on a PC.
@@ -50,7 +52,7 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
 /// # Errors
 /// A guest is missing.
 pub fn scenarios_on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![come_and_go("long/come-and-go-pc", programs)?])
+    Ok(vec![come_and_go("long/come-and-go-pc", programs)?, together::scenario("long/operator-pc", programs)?])
 }
 
 /// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.

@@ -39,6 +39,7 @@ mod switches;
 mod system_disk;
 mod table;
 mod test;
+mod together;
 mod topology;
 mod traced;
 mod variants;

@@ -140,6 +140,18 @@ fn has_interrupts(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Exits of the VMs of [`together`](super::together), and timers that ended waits.
+pub(super) fn has_all_of_three(bytes: &[u8]) -> Result<(), String> {
+    let (lines, summary) = lines(bytes)?;
+    let exits = ["snapshot", "ring", "checksum"].map(|vm| count(&lines, |line| line["event"] == "exit" && line["vm"] == vm));
+    let sent = count(&lines, |line| line["event"] == "ipi" && line["vm"] == "ring");
+    let timers = count(&lines, |line| line["event"] == "timer" && line["arrivals"][0]["after_ticks"].is_u64());
+    if exits.contains(&0) || sent == 0 || timers == 0 {
+        return Err(format!("exits of the VMs: {exits:?}; {sent} interrupts of ring; {timers} timers; {summary}"));
+    }
+    Ok(())
+}
+
 fn has_last_cpu(bytes: &[u8]) -> Result<(), String> {
     let (lines, _) = lines(bytes)?;
     match count(&lines, |line| line["event"] == "exit" && line["cpu"] == 71) {
@@ -156,7 +168,8 @@ fn has_cpus(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn has_arrows(bytes: &[u8]) -> Result<(), String> {
+/// The tracks of the VM `ring`, and arrows.
+pub(super) fn has_arrows(bytes: &[u8]) -> Result<(), String> {
     let (tracks, arrows) = trace::tracks_and_arrows(bytes).map_err(|error| error.to_string())?;
     let expected = ["CPUs", "CPU 0", "CPU 1", "ring", "ring vCPU 0", "ring vCPU 1"];
     if tracks != expected || arrows == 0 {
