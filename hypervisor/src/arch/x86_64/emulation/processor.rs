@@ -60,12 +60,6 @@ pub struct Processor<'a, S = Own> {
     pub space: S,
 }
 
-/// Execution context and memory access of the loaded vCPU.
-pub fn context(cpu: &mut Cpu) -> Context {
-    let vm = cpu.vcpu().vm();
-    *cpu.loaded().decoder().context(vm)
-}
-
 /// Origin of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {

@@ -17,19 +17,17 @@ use crate::cpu::Outcome;
 /// If the cause is not in the guest's part of the VMCS but Stile's: no current VMCS, an unexpected launch state, or
 /// invalid host state.
 #[unsafe(no_mangle)]
-extern "C" fn vm_entry_failed(whole: &mut WholeCpu, no_vmcs: bool) -> Outcome {
+extern "C" fn vm_entry_failed(cpu: &mut WholeCpu, no_vmcs: bool) -> Outcome {
     /// "VM entry with invalid control field(s)".
     const INVALID_CONTROLS: u64 = 7;
     assert!(!no_vmcs, "VM entry fails: there is no current VMCS");
     let error = vmcs::read(Field::INSTRUCTION_ERROR);
-    if let Some(outcome) = nested::failed(whole, error) {
-        let cpu = whole.cpu();
+    if let Some(outcome) = nested::failed(cpu, error) {
         // Accounted as an exit with re-entry, as below.
         cpu.taken += 1;
         cpu.since = timer::now();
         return outcome;
     }
-    let cpu = whole.cpu();
     assert!(error == INVALID_CONTROLS, "VM entry fails with error {error} (VM-instruction error numbers)");
     // It was accounted as an exit with re-entry, which it is not.
     cpu.taken += 1;

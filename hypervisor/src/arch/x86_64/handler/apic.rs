@@ -9,9 +9,10 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 
 /// Handles an access to the APIC page that the processor does not virtualize.
-pub fn access(cpu: &mut Cpu) -> Outcome {
+pub fn access(cpu: &mut WholeCpu) -> Outcome {
     /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses").
     /// Accesses by guest-physical address are of table walks or event delivery.
     const WRITE: u64 = 1;

@@ -10,6 +10,7 @@ use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
 #[derive(Clone, Copy)]
@@ -49,7 +50,7 @@ impl Access {
 /// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX; other accesses go to
 /// [`any`].
 #[unsafe(no_mangle)]
-pub extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_io(cpu: &mut WholeCpu) -> Outcome {
     const STATUS: u64 = (port::COM1_STATUS as u64) << 16 | 1 << 3;
     let access = Access(state::read(Field::EXIT_QUALIFICATION));
     if access.0 != STATUS {
@@ -63,7 +64,7 @@ pub extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
 }
 
 #[inline(never)]
-fn any(cpu: &mut Cpu, access: Access) -> Outcome {
+fn any(cpu: &mut WholeCpu, access: Access) -> Outcome {
     let row = access.row(cpu);
     if access.is_string() {
         // The stub saves all registers that it may name.

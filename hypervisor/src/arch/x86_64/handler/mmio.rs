@@ -12,12 +12,13 @@ use stile_x86_walk::{Kind, translate};
 use super::complete::{finish, refetch};
 use super::{advance_from_apic, advance_to, crash, exception};
 use crate::arch::x86_64::emulation::devices::Device;
-use crate::arch::x86_64::emulation::processor::{By, Own, Processor, Space, context};
+use crate::arch::x86_64::emulation::processor::{By, Own, Processor, Space};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 
@@ -111,7 +112,7 @@ fn hit(cpu: &mut Cpu, address: u64, width: Width) -> Option<Hit<Device>> {
 
 /// Fast path of frequent EPT violations, which needs only the caller-saved registers.
 #[unsafe(no_mangle)]
-pub extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_ept_violation(cpu: &mut WholeCpu) -> Outcome {
     let address = state::read(Field::GUEST_PHYSICAL);
     if !is_local_apic(cpu, address) {
         return Outcome::with_all_registers();
@@ -154,7 +155,7 @@ pub extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
 
 /// Slow path, with all general registers in the frame.
 #[unsafe(no_mangle)]
-pub extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_ept_violation_full(cpu: &mut WholeCpu) -> Outcome {
     /// Bits of the exit qualification ("Exit Qualification for EPT Violations"): kind of access, whether the linear
     /// address is valid, and whether the access was to the operand rather than to a table.
     const WRITE: u64 = 1 << 1;
@@ -189,7 +190,7 @@ pub enum Access {
 }
 
 /// Emulates an access to a guest-physical address. All general registers are in the frame.
-pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome {
+pub fn access(cpu: &mut WholeCpu, address: u64, kind: Access, write: bool) -> Outcome {
     let row = if is_local_apic(cpu, address) { rows::local_apic(write) } else { row_on_bus(cpu, address, write) };
     if inject::was_delivering() || kind != Access::Data {
         return unusual(cpu, row, address, kind, write);
@@ -200,7 +201,7 @@ pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome
 /// Handles an access other than to an instruction's operand.
 #[cold]
 #[inline(never)]
-fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -> Outcome {
+fn unusual(cpu: &mut WholeCpu, row: RowId, address: u64, kind: Access, write: bool) -> Outcome {
     if inject::was_delivering() {
         // A stack or descriptor table in a device: there is no instruction to emulate, and the event cannot be
         // delivered.
@@ -219,8 +220,8 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
 
 /// Handles a guest page table outside RAM: its entries read as not present. If the guest has changed it since, the
 /// processor walks again.
-fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
-    let context = context(cpu);
+fn walk(cpu: &mut WholeCpu, row: RowId, linear: u64, write: bool) -> Outcome {
+    let context = cpu.context();
     let processor = Processor::new(cpu, &context);
     if processor.translate(linear, write, By::Processor).is_ok() {
         return Outcome::again(row);
@@ -247,7 +248,7 @@ fn instruction_address() -> u64 {
 
 /// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or a port by a string
 /// operation. The registers that it names are in the frame.
-pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
+pub fn emulate(cpu: &mut WholeCpu, row: RowId, address: u64) -> Outcome {
     let rip = state::read(Field::GUEST_RIP);
     let (cpu, decoder) = cpu.with_decoder();
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip, &cpu.vcpu().arch.decoded) {

@@ -17,8 +17,7 @@ use crate::cpu::Leave;
 
 /// Handles exit reasons without a stub of their own.
 #[unsafe(no_mangle)]
-extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
-    let cpu = whole.cpu();
+extern "C" fn handle_other(cpu: &mut WholeCpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
     if reason & basic::ENTRY_FAILURE != 0 {
         return entry::refused(cpu, reason);
@@ -28,7 +27,7 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
         basic::EXCEPTION => intercepted::exit(cpu),
         // From a guest that sends IPIs itself, whatever target it meant.
         basic::INIT if direct::any() => Outcome::again(rows::INTERRUPT_SPURIOUS),
-        basic::CONTROL_REGISTER => control_register(whole),
+        basic::CONTROL_REGISTER => control_register(cpu),
         basic::XSETBV => xsetbv::set(cpu),
         // WBINVD and INVD: no effect, since caches are coherent and shared with other guests.
         basic::INVD | basic::WBINVD => {
@@ -71,8 +70,7 @@ extern "C" fn handle_other(whole: &mut WholeCpu, reason: u64) -> Outcome {
 
 /// Handles MOV to CR0 or CR4 that changes a bit of the guest/host mask, CLTS and LMSW (the manual, "Exit
 /// Qualification for Control-Register Accesses").
-fn control_register(whole: &mut WholeCpu) -> Outcome {
-    let cpu = whole.cpu();
+fn control_register(cpu: &mut WholeCpu) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let register = qualification & 0xf;
     let value = match qualification as usize >> 8 & 0xf {
@@ -84,7 +82,7 @@ fn control_register(whole: &mut WholeCpu) -> Outcome {
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
         0 if is_move => {
-            if write_cr0(whole, value) {
+            if write_cr0(cpu, value) {
                 skip_instruction();
             } else {
                 inject::general_protection();
@@ -114,7 +112,7 @@ fn control_register(whole: &mut WholeCpu) -> Outcome {
         }
         // A bit that guests do not have, or VMXE.
         4 => {
-            let (cpu, vmx) = whole.split();
+            let (cpu, vmx) = cpu.split();
             if is_move && nested::write_cr4(cpu.vcpu().vm(), vmx, value) {
                 skip_instruction();
             } else {
@@ -132,7 +130,7 @@ fn control_register(whole: &mut WholeCpu) -> Outcome {
 /// Writes CR0. Returns false if the value is invalid.
 #[cold]
 #[inline(never)]
-fn write_cr0(whole: &mut WholeCpu, value: u64) -> bool {
-    let (cpu, vmx) = whole.split();
+fn write_cr0(cpu: &mut WholeCpu, value: u64) -> bool {
+    let (cpu, vmx) = cpu.split();
     nested::may_write_cr0(vmx, value) && cr0::write(cpu.vcpu().vm(), value, 0)
 }

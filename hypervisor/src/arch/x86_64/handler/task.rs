@@ -7,16 +7,16 @@ use stile_x86_decode::task::{self, Cause, Request, Task, Tasks};
 use stile_x86_decode::{Event, Fault, SystemSegment, follow};
 
 use super::{crash, exception};
-use crate::arch::x86_64::emulation::processor::{By, MOST, Processor, context};
+use crate::arch::x86_64::emulation::processor::{By, MOST, Processor};
 use crate::arch::x86_64::emulation::registers::fields;
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, inject};
 
 /// Handles a task switch. All general registers are in the frame.
-pub fn switch(cpu: &mut Cpu) -> Outcome {
+pub fn switch(cpu: &mut WholeCpu) -> Outcome {
     let row = reason::TASK_SWITCH.other();
     let qualification = state::read(Field::EXIT_QUALIFICATION);
     let cause = Cause::from_qualification(qualification);
@@ -55,11 +55,11 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
 }
 
 /// Resume point of the old task: after the instruction that switches, or where an interrupt or exception was taken.
-fn next(cpu: &mut Cpu, cause: Cause, event: Option<Event>) -> u64 {
+fn next(cpu: &mut WholeCpu, cause: Cause, event: Option<Event>) -> u64 {
     let rip = state::read(Field::GUEST_RIP);
     match cause == Cause::Gate && !event.is_some_and(Event::is_software) {
         true => rip,
-        false => context(cpu).size().advance(rip, state::read(Field::EXIT_LENGTH) as u8),
+        false => cpu.context().size().advance(rip, state::read(Field::EXIT_LENGTH) as u8),
     }
 }
 
@@ -69,15 +69,15 @@ fn error_code(event: Option<Event>) -> Option<u32> {
 
 /// Executes the switch. Returns whether a debug exception precedes the new task's first instruction, or the fault in
 /// the old or new task.
-fn run(cpu: &mut Cpu, request: &Request, changed: &mut bool) -> Result<bool, Fault> {
+fn run(cpu: &mut WholeCpu, request: &Request, changed: &mut bool) -> Result<bool, Fault> {
     let task: Task = with(cpu, changed, |processor| task::leave(processor, request))?;
     with(cpu, changed, |processor| task::load_segments(processor, &task))?;
     with(cpu, changed, |processor| task::begin(processor, &task, request))
 }
 
 /// Gives `work` access to memory in the vCPU's current context.
-fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'_>) -> T) -> T {
-    let context = context(cpu);
+fn with<T>(cpu: &mut WholeCpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'_>) -> T) -> T {
+    let context = cpu.context();
     let mut processor = Processor::new(cpu, &context);
     let done = step(&mut processor);
     *changed |= processor.changed;

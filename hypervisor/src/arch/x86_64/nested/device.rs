@@ -11,12 +11,13 @@ use super::raise::raise;
 use super::rows::own_row;
 use super::second_stage::{EPT_VIOLATION, LINEAR_VALID, TRANSLATED};
 use super::state::{GuestVmx, to_vmcs01};
-use crate::arch::x86_64::emulation::processor::{Processor, context};
+use crate::arch::x86_64::emulation::processor::Processor;
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::handler::complete;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::loaded::context_beside;
 
 /// Origin of an access to a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, address: u64, access: Access, reaso
         Access::Fetch => return Err(raise(cpu, vmx, row, Fault::InvalidOpcode)),
         _ => return Err(end::unsupported(cpu, reason, address)),
     }
-    let context = context(cpu);
+    let context = context_beside(cpu, vmx);
     let memory = L2Memory::new(cpu, vmx);
     let rip = vmcs::read(Field::GUEST_RIP);
     let linear = context.size().linear(rip, || vmcs::read(Field::GUEST_CS_BASE));

@@ -24,7 +24,7 @@ extern "C" fn handle_l2(whole: &mut WholeCpu) -> Outcome {
     let reason = vmcs::read(Field::EXIT_REASON) as u32 as u64;
     let (cpu, Some(vmx)) = whole.split() else {
         // Exits arrive here only while a VMCS02 is current.
-        whole.cpu().leave = Leave::Resched;
+        whole.leave = Leave::Resched;
         return Outcome::leave(reasons::UNKNOWN.other());
     };
     if reason & basic::ENTRY_FAILURE != 0 {

@@ -125,12 +125,13 @@ fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, 
         // Checked before the operand is read.
         number::VMXON => check_fixed_bits(cpu, vmx)?,
         number::VMPTRST => {
-            operand::write_memory(cpu, information, &vmx.current.to_le_bytes())?;
+            let current = vmx.current.to_le_bytes();
+            operand::write_memory(cpu, vmx, information, &current)?;
             return Ok(VmxResult::Succeed);
         }
         _ => {}
     }
-    let address = operand::read_pointer(cpu, information)?;
+    let address = operand::read_pointer(cpu, vmx, information)?;
     let is_valid = address & 0xfff == 0 && address >> (cpuid(0x8000_0008, 0).eax & 0x3f) == 0;
     let fail = |error| Ok(VmxResult::fail(error, vmx.has_vmcs()));
     match reason {
@@ -221,7 +222,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) 
         operand::set_register(cpu, information.first(), value);
     } else {
         let bytes = value.to_le_bytes();
-        operand::write_memory(cpu, information, if is_64() { &bytes } else { &bytes[..4] })?;
+        operand::write_memory(cpu, vmx, information, if is_64() { &bytes } else { &bytes[..4] })?;
     }
     Ok(VmxResult::Succeed)
 }
@@ -237,7 +238,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
     } else {
         let mut bytes = [0; 8];
         let length = if is_64() { 8 } else { 4 };
-        operand::read_memory(cpu, information, &mut bytes[..length])?;
+        operand::read_memory(cpu, vmx, information, &mut bytes[..length])?;
         u64::from_le_bytes(bytes)
     };
     let encoding = operand::register(cpu, information.second()) & mask;
@@ -269,7 +270,7 @@ fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: Inst
         return Ok(VmxResult::fail(InstructionError::InvalidateOperand, vmx.has_vmcs()));
     }
     let mut bytes = [0; 16];
-    operand::read_memory(cpu, information, &mut bytes)?;
+    operand::read_memory(cpu, vmx, information, &mut bytes)?;
     let (first, second) = bytes.split_at(8);
     let word = |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let (first, second) = (word(first), word(second));

@@ -4,11 +4,13 @@ use stile_nested_vmx::operand::InstructionInformation;
 use stile_paging::PAGE_SIZE;
 use stile_x86_decode::{Fault, SegmentName, Vcpu, Width};
 
+use super::state::GuestVmx;
 use crate::address_space;
-use crate::arch::x86_64::emulation::processor::{By, Processor, context};
+use crate::arch::x86_64::emulation::processor::{By, Processor};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::vcpu::loaded::context_beside;
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arch::x86_64::vm::shared;
 
@@ -50,8 +52,8 @@ pub fn linear_at(processor: &Processor, segment: usize, offset: u64, bytes: u64,
 }
 
 /// Reads a memory operand.
-pub fn read_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &mut [u8]) -> Result<(), Fault> {
-    let context = context(cpu);
+pub fn read_memory(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation, bytes: &mut [u8]) -> Result<(), Fault> {
+    let context = context_beside(cpu, vmx);
     let mut processor = Processor::new(cpu, &context);
     let linear = linear(&processor, information, bytes.len() as u64, false)?;
     let pieces = processor.pieces(linear, bytes.len() as u64, false, By::Instruction)?;
@@ -60,17 +62,17 @@ pub fn read_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &m
 }
 
 /// Writes a memory operand.
-pub fn write_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &[u8]) -> Result<(), Fault> {
-    let context = context(cpu);
+pub fn write_memory(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation, bytes: &[u8]) -> Result<(), Fault> {
+    let context = context_beside(cpu, vmx);
     let mut processor = Processor::new(cpu, &context);
     let linear = linear(&processor, information, bytes.len() as u64, true)?;
     processor.store_by(linear, bytes, By::Instruction)
 }
 
 /// Reads the operand of VMXON, VMPTRLD and VMCLEAR: a physical address.
-pub fn read_pointer(cpu: &mut Cpu, information: InstructionInformation) -> Result<u64, Fault> {
+pub fn read_pointer(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) -> Result<u64, Fault> {
     let mut bytes = [0; 8];
-    read_memory(cpu, information, &mut bytes)?;
+    read_memory(cpu, vmx, information, &mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }
 

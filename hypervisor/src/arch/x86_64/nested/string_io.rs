@@ -11,11 +11,12 @@ use super::l2_memory::{L2Memory, Refusal};
 use super::operand::{linear_at, register, set_register};
 use super::raise::raise;
 use super::state::{GuestVmx, to_vmcs01};
-use crate::arch::x86_64::emulation::processor::{By, Processor, context};
+use crate::arch::x86_64::emulation::processor::{By, Processor};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::loaded::context_beside;
 
 /// Transfers one element; a repeated instruction exits again for the next. VMCS02 is current before, VMCS01 after,
 /// and interrupts may be pending.
@@ -30,7 +31,7 @@ pub fn move_element(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId, qualification
         vmx.skip_instruction();
         return Err(Outcome::again(row));
     }
-    let context = context(cpu);
+    let context = context_beside(cpu, vmx);
     let pieces = linear(&Processor::new(cpu, &context), &string, index)
         .map_err(Refusal::Fault)
         .and_then(|linear| pieces(&L2Memory::new(cpu, vmx), &context, linear, &string));

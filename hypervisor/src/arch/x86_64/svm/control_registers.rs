@@ -15,6 +15,7 @@ use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::cr0::{self, PG};
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 
 const PSE: u64 = 1 << 4;
 const PAE: u64 = 1 << 5;
@@ -47,7 +48,7 @@ fn accept(valid: bool, row: RowId) -> Outcome {
 }
 
 /// Handles MOV to CR4.
-pub fn write_cr4(cpu: &mut Cpu) -> Outcome {
+pub fn write_cr4(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR4) };
     let value = register(cpu, found.register);
     accept(set_cr4(value), rows::CR4)
@@ -84,7 +85,7 @@ fn set_cr4(value: u64) -> bool {
 }
 
 /// Handles MOV to CR8.
-pub fn write_cr8(cpu: &mut Cpu) -> Outcome {
+pub fn write_cr8(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR8) };
     let value = register(cpu, found.register);
     if value >> 4 == 0 {
@@ -98,7 +99,7 @@ pub fn write_cr8(cpu: &mut Cpu) -> Outcome {
 }
 
 /// Handles MOV from CR8.
-pub fn read_cr8(cpu: &mut Cpu) -> Outcome {
+pub fn read_cr8(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::FromControl]) else { return Outcome::again(rows::CR8) };
     let priority = u64::from(cpu.apic().task_priority() >> 4);
     match usize::from(found.register & 0xf) {

@@ -17,11 +17,12 @@ use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::Leave;
 
 /// Handles an exit. All general registers are in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
+extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const EXCEPTIONS: core::ops::RangeInclusive<u64> = exit::EXCEPTION..=exit::EXCEPTION + 31;
     const CR4_WRITE: u64 = exit::CR_WRITE + 4;
     const CR8_WRITE: u64 = exit::CR_WRITE + 8;
@@ -87,14 +88,14 @@ extern "C" fn handle_svm(cpu: &mut Cpu) -> Outcome {
 }
 
 /// Handles an access outside mapped RAM, or to a protected page.
-fn nested_page_fault(cpu: &mut Cpu) -> Outcome {
+fn nested_page_fault(cpu: &mut WholeCpu) -> Outcome {
     state::write(Field::EXIT_QUALIFICATION, npf_qualification(state::read(Field::EXIT_INFO_1)));
     let outcome = handle_ept_violation(cpu);
     if outcome.wants_all_registers() { handle_ept_violation_full(cpu) } else { outcome }
 }
 
 /// Handles RDMSR and WRMSR.
-fn model_specific_register(cpu: &mut Cpu) -> Outcome {
+fn model_specific_register(cpu: &mut WholeCpu) -> Outcome {
     let is_write = state::read(Field::EXIT_INFO_1) & 1 != 0;
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let reason = if is_write { reason::WRMSR } else { reason::RDMSR };
@@ -163,7 +164,7 @@ fn end_of_nmi(cpu: &Cpu) -> Outcome {
 }
 
 /// Handles a task switch.
-fn task_switch(cpu: &mut Cpu) -> Outcome {
+fn task_switch(cpu: &mut WholeCpu) -> Outcome {
     let (selector, cause) = (state::read(Field::EXIT_INFO_1), state::read(Field::EXIT_INFO_2));
     let by_event = inject::was_delivering();
     state::write(Field::EXIT_QUALIFICATION, task_qualification(selector, cause, by_event));

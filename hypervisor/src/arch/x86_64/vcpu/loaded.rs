@@ -1,6 +1,9 @@
 //! x86-64 accessors of a loaded vCPU.
 
+use core::ops::{Deref, DerefMut};
+
 use stile_apic::{HostTimer, LocalApic};
+use stile_x86_decode::Context;
 
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -14,13 +17,6 @@ impl<'cpu> Loaded<'cpu> {
     pub fn context(self) -> &'cpu mut VcpuContext {
         // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it.
         unsafe { self.vcpu().arch.context() }
-    }
-
-    /// Instruction decoder.
-    #[inline(always)]
-    pub fn decoder(self) -> &'cpu mut Decoder {
-        // SAFETY: `Loaded` is exclusive for this vCPU, and the reference borrows it.
-        unsafe { self.vcpu().arch.decoder() }
     }
 
     /// Local APIC.
@@ -39,8 +35,9 @@ impl Loaded<'static> {
     }
 }
 
-/// The block together with the VMX operation of the loaded vCPU. `exit.S` passes it to handlers that need both. A [`Cpu`]
-/// alone does not lead to that state, so that code which has borrowed it cannot borrow it again.
+/// The block together with the VMX operation and the instruction decoder of the loaded vCPU. `exit.S` passes it to
+/// handlers that need one of them beside the block. A [`Cpu`] alone does not lead to that state, so that code which has
+/// borrowed it cannot borrow it again.
 #[repr(transparent)]
 pub struct WholeCpu(Cpu);
 
@@ -48,16 +45,10 @@ impl WholeCpu {
     /// The whole of a CPU.
     ///
     /// # Safety
-    /// Neither the caller nor its callers have a reference to the loaded vCPU's VMX operation.
+    /// Neither the caller nor its callers have a reference to the loaded vCPU's VMX operation or decoder.
     pub unsafe fn of(cpu: &mut Cpu) -> &mut WholeCpu {
         // SAFETY: the types have the same layout.
         unsafe { &mut *core::ptr::from_mut(cpu).cast() }
-    }
-
-    /// The block.
-    #[inline(always)]
-    pub fn cpu(&mut self) -> &mut Cpu {
-        &mut self.0
     }
 
     /// The block, and the VMX operation of the loaded vCPU, if its VM is nested.
@@ -68,6 +59,54 @@ impl WholeCpu {
         let vmx = unsafe { self.0.vcpu().arch.vmx() };
         (&mut self.0, vmx)
     }
+
+    /// The block, and the loaded vCPU's decoder.
+    #[inline(always)]
+    pub fn with_decoder(&mut self) -> (&mut Cpu, &mut Decoder) {
+        // SAFETY: as in `split`; `context_beside` borrows the decoder only while something that `split` lent exists.
+        let decoder = unsafe { self.0.vcpu().arch.decoder() };
+        (&mut self.0, decoder)
+    }
+
+    /// Execution context and memory access of the loaded vCPU.
+    #[inline(always)]
+    pub fn context(&mut self) -> Context {
+        // SAFETY: `with_decoder` borrows `self`, so that nothing that it lent exists.
+        unsafe { context(&mut self.0) }
+    }
+}
+
+impl Deref for WholeCpu {
+    type Target = Cpu;
+
+    #[inline(always)]
+    fn deref(&self) -> &Cpu {
+        &self.0
+    }
+}
+
+impl DerefMut for WholeCpu {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Cpu {
+        &mut self.0
+    }
+}
+
+/// [`WholeCpu::context`] for code that has borrowed the loaded vCPU's VMX operation.
+#[inline(always)]
+pub fn context_beside(cpu: &mut Cpu, _vmx: &mut GuestVmx) -> Context {
+    // SAFETY: `_vmx` borrows the `WholeCpu`, so that nothing that `with_decoder` lent exists.
+    unsafe { context(cpu) }
+}
+
+/// Execution context of the loaded vCPU.
+///
+/// # Safety
+/// No reference to its decoder exists.
+unsafe fn context(cpu: &mut Cpu) -> Context {
+    let vcpu = cpu.vcpu();
+    // SAFETY: the vCPU is loaded here, and by the function's contract this is the only reference.
+    *unsafe { vcpu.arch.decoder() }.context(vcpu.vm())
 }
 
 impl Cpu {
@@ -78,16 +117,6 @@ impl Cpu {
         // SAFETY: the vCPU is loaded here; the reference borrows the block exclusively until both results are gone.
         let context = unsafe { self.vcpu().arch.context() };
         (self, context)
-    }
-
-    /// The block, and the loaded vCPU's decoder. Emulation of an instruction starts with this call, and does not
-    /// repeat it.
-    #[inline(always)]
-    pub fn with_decoder(&mut self) -> (&mut Self, &mut Decoder) {
-        // SAFETY: `Loaded` is exclusive for this vCPU; the decoder is not part of the block, and emulation does not
-        // call this twice.
-        let decoder = unsafe { &mut *core::ptr::from_mut(self.loaded().decoder()) };
-        (self, decoder)
     }
 
     /// Local APIC of the vCPU whose exit is being handled.

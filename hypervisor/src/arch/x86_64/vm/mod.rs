@@ -438,11 +438,11 @@ impl Vcpu {
     /// Instruction decoder.
     ///
     /// # Safety
-    /// The vCPU is loaded on this CPU.
+    /// The vCPU is loaded on this CPU, and no other reference to the decoder exists.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     #[inline(always)]
     pub unsafe fn decoder(&self) -> &mut Decoder {
-        // SAFETY: by the function's contract the caller has the vCPU loaded, and so the only reference to its decoder.
+        // SAFETY: by the function's contract no other reference to the decoder exists.
         unsafe { &mut *self.decoder.get() }
     }
 
