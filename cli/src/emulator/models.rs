@@ -18,30 +18,19 @@ const OF_32_BITS: [&str; 4] = ["cortex-a15", "cortex-a7", "cortex-a8", "cortex-a
 /// # Errors
 /// The emulator does not know it: a sentence with the models that it knows.
 pub fn check_model(arch: Arch, model: &str) -> Result<(), String> {
-    if arch.has_amd_v(model) {
-        return check_amd(model);
-    }
-    let Some(known) = known(arch) else { return Ok(()) };
     let name = model.split(',').next().unwrap_or_default();
+    let Some(known) = known(arch, name) else { return Ok(()) };
     if !known.iter().any(|known| known == name) {
-        return Err(unknown(name, &usable(arch, known)));
+        return Err(unknown(name, &usable(arch, name, known)));
     }
     if arch == Arch::Aarch64 && name != model { check_properties(model) } else { Ok(()) }
 }
 
-/// Checks a model with AMD-V, if QEMU is there.
-fn check_amd(model: &str) -> Result<(), String> {
-    let Some(help) = output(amd::PROGRAM, &["-cpu", "help"]) else { return Ok(()) };
-    let name = model.split(',').next().unwrap_or_default();
-    let known: Vec<String> =
-        help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).map(str::to_owned).collect();
-    if known.is_empty() || known.iter().any(|known| known == name) { Ok(()) } else { Err(unknown(name, &amd::MODELS.map(str::to_owned))) }
-}
-
-/// The 64-bit models of an architecture's emulator; `None` if it is not there yet.
-fn known(arch: Arch) -> Option<Vec<String>> {
+/// The models of the emulator that runs an architecture's model `name`; `None` if it is not there yet.
+fn known(arch: Arch, name: &str) -> Option<Vec<String>> {
     let known = match arch {
-        Arch::Aarch64 => models_of_qemu(&output(PROGRAM, &["-M", "virt", "-cpu", "help"])?),
+        Arch::Aarch64 => arm_models(&output(PROGRAM, &["-M", "virt", "-cpu", "help"])?),
+        Arch::X86_64 if arch.has_amd_v(name) => models_of_qemu(&output(amd::PROGRAM, &["-cpu", "help"])?).map(str::to_owned).collect(),
         Arch::X86_64 => models_of_bochs(&output(bochs::cached()?.program.to_str()?, &["-help", "cpu"])?),
     };
     // Another version may print the list in another way.
@@ -54,14 +43,18 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
     Some([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
 }
 
-/// The models in QEMU's list, which has also those of 32 bits, and of microcontrollers.
-fn models_of_qemu(help: &str) -> Vec<String> {
-    let names = help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+/// The models in QEMU's list.
+fn models_of_qemu(help: &str) -> impl Iterator<Item = &str> {
+    help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+}
+
+/// The 64-bit Arm models in QEMU's list, which has also those of 32 bits, and of microcontrollers.
+fn arm_models(help: &str) -> Vec<String> {
     let is_64_bit = |name: &&str| {
         ["cortex-a", "cortex-x", "neoverse-", "a64fx"].iter().any(|family| name.starts_with(family)) && !OF_32_BITS.contains(name)
             || *name == "max"
     };
-    names.filter(is_64_bit).map(str::to_owned).collect()
+    models_of_qemu(help).filter(is_64_bit).map(str::to_owned).collect()
 }
 
 /// The models in Bochs' list.
@@ -71,8 +64,9 @@ fn models_of_bochs(help: &str) -> Vec<String> {
 }
 
 /// The models that have what Stile needs. The others are accepted: Stile says at its start what they lack.
-fn usable(arch: Arch, mut known: Vec<String>) -> Vec<String> {
-    known.retain(|model| arch == Arch::Aarch64 || bochs::USABLE.contains(&model.as_str()));
+fn usable(arch: Arch, name: &str, mut known: Vec<String>) -> Vec<String> {
+    let usable: &[&str] = if arch.has_amd_v(name) { &amd::MODELS } else { &bochs::USABLE };
+    known.retain(|model| arch == Arch::Aarch64 || usable.contains(&model.as_str()));
     known
 }
 
@@ -111,10 +105,10 @@ mod tests {
     fn only_models_on_which_stile_can_run_are_known() {
         let help =
             "Available CPUs:\n  a64fx\n  arm1026\n  cortex-a15\n  cortex-a57\n  cortex-m3\n  max\n  neoverse-n1\n  pxa250 (deprecated)\n";
-        assert_eq!(models_of_qemu(help), ["a64fx", "cortex-a57", "max", "neoverse-n1"]);
+        assert_eq!(arm_models(help), ["a64fx", "cortex-a57", "max", "neoverse-n1"]);
         let help = "Supported CPU models:\n\ni386\ncorei7_skylake_x\n\n00000000000i[SIM   ] quit_sim called with exit code 0\n";
         assert_eq!(models_of_bochs(help), ["i386", "corei7_skylake_x"]);
-        assert!(models_of_qemu("").is_empty() && models_of_bochs("").is_empty());
+        assert!(arm_models("").is_empty() && models_of_bochs("").is_empty());
     }
 
     #[test]
@@ -124,6 +118,8 @@ mod tests {
         assert!(why.contains("expected one of cortex-a57, max; did you mean cortex-a57?"), "{why}");
         assert!(!unknown("quantum", &known).contains("did you mean"));
         let known = ["i386", "ryzen", "corei7_skylake_x"].map(str::to_owned).to_vec();
-        assert_eq!(usable(Arch::X86_64, known), ["corei7_skylake_x"]);
+        assert_eq!(usable(Arch::X86_64, "corei7", known), ["corei7_skylake_x"]);
+        let known = ["486", "EPYC", "max"].map(str::to_owned).to_vec();
+        assert_eq!(usable(Arch::X86_64, "EPYC-Ro", known), ["EPYC", "max"]);
     }
 }
