@@ -91,7 +91,7 @@ impl L0 {
         match self {
             Self::Nv2 => "Stile, `nv2`",
             Self::Nv => "Stile, `nv`",
-            Self::Kvm => "KVM 7.3.4",
+            Self::Kvm => "KVM",
         }
     }
 

@@ -52,9 +52,9 @@ impl L1 {
     /// Its name in pages.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Kvm => "KVM 7.3.4",
-            Self::KvmNvhe => "KVM 7.3.4 nVHE",
-            Self::Xen => "Xen 4.20",
+            Self::Kvm => "KVM",
+            Self::KvmNvhe => "KVM nVHE",
+            Self::Xen => "Xen",
         }
     }
 
