@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stile_blob::{Gic, Topology};
 use stile_board::{MAX_VCPUS, intid, map, mpidr, redistributors};
-use vm_fdt::{FdtWriter, FdtWriterResult};
+use vm_fdt::{FdtWriter, FdtWriterNode, FdtWriterResult};
 
 use super::domain::{self, Domain};
 use super::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH, string_list};
@@ -46,9 +46,10 @@ pub struct Description<'a> {
 pub const SEED_LEN: usize = 40;
 
 /// Node of the console: the first serial port, to which the kernel prints.
-const CONSOLE: &str = "/pl011@9000000";
+pub const CONSOLE: &str = "/pl011@9000000";
 
-const GIC: u32 = 1;
+/// Phandle of the interrupt controller.
+pub const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 const MSI_FRAME: u32 = 3;
 /// The first virtual CPU; the others follow.
@@ -92,10 +93,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.property_phandle(CLOCK)?;
     fdt.end_node(clock)?;
 
-    let uart = fdt.begin_node(CONSOLE.trim_start_matches('/'))?;
-    string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
-    fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
-    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
+    let uart = begin_uart(&mut fdt)?;
     fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
     string_list(&mut fdt, "clock-names", &["uartclk", "apb_pclk"])?;
     fdt.end_node(uart)?;
@@ -226,29 +224,47 @@ pub fn timer(fdt: &mut FdtWriter, el2: bool) -> FdtWriterResult<()> {
     fdt.end_node(timer)
 }
 
-fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
-    let vcpus = usize::from(description.vcpus).min(MAX_VCPUS);
+/// Begins the node of the console, which the caller may add to, and ends.
+pub fn begin_uart(fdt: &mut FdtWriter) -> FdtWriterResult<FdtWriterNode> {
+    let uart = fdt.begin_node(CONSOLE.trim_start_matches('/'))?;
+    string_list(fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
+    fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
+    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
+    Ok(uart)
+}
+
+/// Begins the node of the interrupt controller, which the caller may add to, and ends. `registers`: addresses and sizes,
+/// those of GICD first; `el2`: with the maintenance interrupt.
+pub fn begin_gic(fdt: &mut FdtWriter, flavour: Gic, registers: &[u64], el2: bool) -> FdtWriterResult<FdtWriterNode> {
     let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
-    fdt.property_string("compatible", if description.gic == Gic::V2 { "arm,cortex-a15-gic" } else { "arm,gic-v3" })?;
+    fdt.property_string("compatible", if flavour == Gic::V2 { "arm,cortex-a15-gic" } else { "arm,gic-v3" })?;
     fdt.property_null("interrupt-controller")?;
     fdt.property_u32("#interrupt-cells", 3)?;
-    fdt.property_u32("#address-cells", 2)?;
-    fdt.property_u32("#size-cells", 2)?;
-    fdt.property_null("ranges")?;
-    if description.gic == Gic::V2 {
-        fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICV2_GICD_SIZE, map::GICC_BASE, map::GICC_SIZE])?;
-    } else {
-        let mut registers = vec![map::GICD_BASE, map::GICD_SIZE];
-        for (base, vcpus) in redistributors(vcpus).into_iter().filter(|(_, vcpus)| !vcpus.is_empty()) {
-            registers.extend([base, vcpus.len() as u64 * map::GICR_STRIDE]);
-        }
-        fdt.property_u32("#redistributor-regions", registers.len() as u32 / 2 - 1)?;
-        fdt.property_array_u64("reg", &registers)?;
-    }
-    if description.el2 {
+    fdt.property_array_u64("reg", registers)?;
+    if el2 {
         fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
     }
     fdt.property_phandle(GIC)?;
+    Ok(gic)
+}
+
+fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
+    let vcpus = usize::from(description.vcpus).min(MAX_VCPUS);
+    let registers = match description.gic {
+        Gic::V2 => vec![map::GICD_BASE, map::GICV2_GICD_SIZE, map::GICC_BASE, map::GICC_SIZE],
+        Gic::V3 => {
+            let used = redistributors(vcpus).into_iter().filter(|(_, vcpus)| !vcpus.is_empty());
+            let regions = used.flat_map(|(base, vcpus)| [base, vcpus.len() as u64 * map::GICR_STRIDE]);
+            [map::GICD_BASE, map::GICD_SIZE].into_iter().chain(regions).collect()
+        }
+    };
+    let gic = begin_gic(fdt, description.gic, &registers, description.el2)?;
+    if description.gic == Gic::V3 {
+        fdt.property_u32("#redistributor-regions", registers.len() as u32 / 2 - 1)?;
+    }
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_null("ranges")?;
     if description.pci || description.served != 0 {
         let frame = fdt.begin_node(&format!("v2m@{:x}", map::MSI_FRAME_BASE))?;
         fdt.property_string("compatible", "arm,gic-v2m-frame")?;

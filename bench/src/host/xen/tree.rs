@@ -1,11 +1,12 @@
 //! Xen's device tree: QEMU's `virt` board, and the domain that Xen starts (Xen, "Device Tree Bindings", "Dom0less").
 
-use stile_board::{intid, map};
+use stile_blob::Gic;
+use stile_board::map;
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use stile::image::domain::{self, Domain};
 use stile::image::dtb;
-use stile::image::fdt::{GIC_PPI, GIC_SPI, LEVEL_HIGH, string_list};
+use stile::image::fdt::string_list;
 
 /// The emulated machine.
 #[derive(Debug)]
@@ -16,11 +17,8 @@ pub struct Machine {
     pub memory: u64,
 }
 
-/// Phandle of the GIC.
-const GIC: u32 = 1;
 /// Bytes of QEMU's region for redistributors.
 const GICR_SIZE: u64 = map::PL011_BASE - map::GICR_BASE;
-const UART: &str = "/pl011@9000000";
 
 /// Xen's command line: its console, and no scrubbing of free memory at boot, which idle CPUs would do while the probe measures
 /// how they wake.
@@ -36,12 +34,12 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.property_string("compatible", "linux,dummy-virt")?;
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
-    fdt.property_u32("interrupt-parent", GIC)?;
+    fdt.property_u32("interrupt-parent", dtb::GIC)?;
 
     let chosen = fdt.begin_node("chosen")?;
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
-    fdt.property_string("stdout-path", UART)?;
+    fdt.property_string("stdout-path", dtb::CONSOLE)?;
     fdt.property_string("xen,xen-bootargs", PARAMETERS)?;
     domain::node(&mut fdt, 1, domain)?;
     fdt.end_node(chosen)?;
@@ -59,19 +57,10 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.property_string("method", "smc")?;
     fdt.end_node(psci)?;
 
-    let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
-    fdt.property_string("compatible", "arm,gic-v3")?;
-    fdt.property_null("interrupt-controller")?;
-    fdt.property_u32("#interrupt-cells", 3)?;
-    fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, GICR_SIZE])?;
-    fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
-    fdt.property_phandle(GIC)?;
+    let registers = [map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, GICR_SIZE];
+    let gic = dtb::begin_gic(&mut fdt, Gic::V3, &registers, true)?;
     fdt.end_node(gic)?;
-
-    let uart = fdt.begin_node(UART.trim_start_matches('/'))?;
-    string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
-    fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
-    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
+    let uart = dtb::begin_uart(&mut fdt)?;
     fdt.end_node(uart)?;
 
     fdt.end_node(root)?;
