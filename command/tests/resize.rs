@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::{Child, Command};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::Sandbox;
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,7 +34,9 @@ fn prompt() -> Vec<u8> {
 
 /// Waits until the bytes that were sent to the machine's console contain `text`.
 fn wait_for(sandbox: &Sandbox, child: &mut Child, text: &str) {
+    let end = Instant::now() + Duration::from_secs(300);
     loop {
+        assert!(Instant::now() < end, "the console receives no {text:?}");
         assert_eq!(child.try_wait().expect("a child"), None, "it ended");
         let mut decoder = Decoder::new();
         let bytes = fs::read(sandbox.path("sent")).unwrap_or_default();
