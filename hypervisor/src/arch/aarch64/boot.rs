@@ -4,7 +4,7 @@ use stile_firmware::device_tree;
 use stile_speculation::aarch64::has_speculative_at;
 
 use crate::arch::aarch64::exit::vectors;
-use crate::arch::aarch64::host::board::{self, Board, Gic};
+use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -35,7 +35,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
     let blob = address_space::blob(&board.ram, &image);
-    if let Some(Gic::V2(_)) = board.gic {
+    if board.gicv2().is_some() {
         // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
         unsafe { gicv2::adopt() };
     }

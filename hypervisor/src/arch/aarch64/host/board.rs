@@ -107,6 +107,14 @@ fn device(node: FdtNode<'static>) -> Option<Device> {
 }
 
 impl Board {
+    /// The interrupt controller, if it is a GICv2.
+    pub fn gicv2(&self) -> Option<&Gicv2> {
+        match &self.gic {
+            Some(Gic::V2(gic)) => Some(gic),
+            Some(Gic::V3 { .. }) | None => None,
+        }
+    }
+
     /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let mut board = Board {

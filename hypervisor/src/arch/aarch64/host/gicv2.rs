@@ -104,7 +104,7 @@ const ENDS: usize = 4;
 
 static PRESENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the machine has a GICv2.
+/// Whether the machine has a GICv2, as [`Board::gicv2`](super::board::Board::gicv2) has it: one load, for the exit path.
 pub fn is_present() -> bool {
     PRESENT.load(Ordering::Relaxed)
 }

@@ -30,8 +30,7 @@ use flash::Flash;
 use stolen_time::StolenTime;
 
 use crate::arch::aarch64::assigned::{self, Functions};
-use crate::arch::aarch64::host::board::{self, Gic};
-use crate::arch::aarch64::host::gicv2;
+use crate::arch::aarch64::host::board;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
@@ -152,12 +151,12 @@ fn map_interface(table: &mut PageTable<Stage2>, arena: &'static Arena, gic: &Gic
     mapped.map_err(|_| "there is no memory for the tables of a VM's interrupt controller")
 }
 
-/// Checks that a VM can have the machine's interrupt controller.
+/// Checks that a VM can have the machine's interrupt controller; `machine`: its registers, if it is a GICv2.
 ///
 /// # Errors
 /// A description: the VM was made for another one, or has something that a GICv2 can't provide.
-fn check_gic(config: &stile_blob::Vm<'_>) -> Result<(), &'static str> {
-    match (config.gic == stile_blob::Gic::V2, gicv2::is_present()) {
+fn check_gic(config: &stile_blob::Vm<'_>, machine: Option<&Gicv2>) -> Result<(), &'static str> {
+    match (config.gic == stile_blob::Gic::V2, machine.is_some()) {
         (false, false) => Ok(()),
         (true, false) => Err("a VM was made for a GICv2, and the machine has a GICv3: without `gic = 2` in [machine], or --gic 2"),
         (false, true) => Err("a VM was made for a GICv3, and the machine has a GICv2: `gic = 2` in [machine], or --gic 2"),
@@ -304,7 +303,8 @@ impl VmPart for Vm {
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let vcpus = usize::from(config.vcpus);
-        check_gic(config)?;
+        let gicv2 = board::get().gicv2();
+        check_gic(config, gicv2)?;
         nested::support::check(techniques.nested)?;
         let (geometry, root) = (table.geometry(), table.root());
         let end = pieces.iter().fold(RAM_BASE, |end, piece| end.max(piece.gpa + piece.size));
@@ -320,7 +320,7 @@ impl VmPart for Vm {
         }
         let stolen_time = StolenTime::new(vcpus, arena)?;
         map_read_only(&mut table, arena, &stolen_time.piece())?;
-        if let Some(Gic::V2(gic)) = &board::get().gic {
+        if let Some(gic) = gicv2 {
             map_interface(&mut table, arena, gic)?;
         }
         let mut id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
@@ -699,7 +699,7 @@ impl VcpuPart for Vcpu {
                 hw_ppis: interrupts::linked(has_el2),
                 behind: interrupts::BEHIND,
                 common_binary_point,
-                gicv2: gicv2::is_present(),
+                gicv2: board::get().gicv2().is_some(),
             })),
             requests: PendingRequests::new(),
             special: has_el2 || techniques.interrupts == Interrupts::Direct,
