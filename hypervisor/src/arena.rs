@@ -235,7 +235,6 @@ impl TableMemory for &'static Arena {
 }
 
 /// Translation tables of a VM in frames that were freed, so that the arena does not grow.
-#[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "the fake back end has no tables"))]
 pub struct Spare(pub &'static Arena);
 
 impl TableRead for Spare {

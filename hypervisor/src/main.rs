@@ -4,8 +4,7 @@
 //! set up and the other CPUs waiting. The VMs are created from the blob behind the image and started; then every CPU
 //! runs the vCPUs that the scheduler selects.
 #![cfg_attr(target_os = "none", no_std, no_main)]
-// On the host only the tests run, which do not use all of this.
-#![cfg_attr(not(target_os = "none"), allow(dead_code))]
+#![cfg_attr(not(target_os = "none"), allow(dead_code, reason = "on the developer's machine only tests run, which do not use all of this"))]
 
 #[cfg(target_os = "none")]
 mod address_space;

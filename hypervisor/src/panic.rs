@@ -15,7 +15,6 @@ use crate::console::Emergency;
 static STOPPING: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg_attr(target_os = "none", panic_handler)]
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let calls = Backtrace { pc: None, pointer: Arch::frame_pointer() };
     match info.location() {

@@ -216,7 +216,6 @@ fn number(vcpu: Option<&Vcpu>) -> u16 {
 
 /// Records an exit that takes the slow path. Called by the recording vectors before the scheduler runs.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub extern "C" fn trace_leave(cpu: &mut Cpu, outcome: Outcome) -> Outcome {
     let row = outcome.row();
     let took = Arch::now().wrapping_sub(cpu.since) as u32;
@@ -237,7 +236,6 @@ pub extern "C" fn trace_leave(cpu: &mut Cpu, outcome: Outcome) -> Outcome {
 
 /// Records the entry of the vCPU that the scheduler selected.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub extern "C" fn trace_enter(cpu: &Cpu) {
     let on = cpu.recorder.is_on();
     // Vectors depend on the loaded vCPU.
@@ -253,7 +251,6 @@ pub extern "C" fn trace_enter(cpu: &Cpu) {
 
 /// Records the interrupts that became pending during the exit that is about to end.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn trace_injections(cpu: &Cpu) {
     inject(cpu, Some(cpu.recorder.before.get()));
 }
@@ -265,7 +262,6 @@ fn inject(cpu: &Cpu, before: Option<u64>) {
 
 /// Records the interrupt, if any, that the exit of row `row` sent to other vCPUs.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
     if let Some((intid, targets)) = cpu.sent_ipi(RowId::masked(row as usize)) {
         let parts = targets.into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]);

@@ -29,7 +29,6 @@ impl Cpu {
     ///
     /// # Safety
     /// The memory is mapped, zeroed and used by this CPU alone, and the function is called once for it.
-    #[cfg_attr(not(target_os = "none"), allow(dead_code))]
     pub unsafe fn place(top: u64, index: usize) -> &'static mut Cpu {
         let block = Block::address(top) as *mut Block;
         // SAFETY: the caller guarantees that the memory is this CPU's alone. All-zero is a valid `Cpu`, with `None`

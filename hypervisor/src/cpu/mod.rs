@@ -25,12 +25,11 @@ use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};
 use crate::arch::{Arch, Cpu};
 use crate::console::log_of;
 use crate::vm::{self, NOWHERE, Vcpu, power};
-#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
+#[cfg_attr(not(target_os = "none"), allow(unused_imports, reason = "used by the exit paths of real back ends"))]
 pub use block::Block;
 pub use leave::Leave;
-#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use loaded::Loaded;
-#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
+#[cfg_attr(not(target_os = "none"), allow(unused_imports, reason = "used by the exit paths of real back ends"))]
 pub use outcome::Outcome;
 pub use resched::*;
 #[cfg(test)]

@@ -8,7 +8,6 @@ use crate::arch::contract::{Counter, VcpuPart};
 use crate::vm::Vcpu;
 
 /// Enables stolen time for the guest of a vCPU that runs here. It starts at 0.
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 pub fn begin(vcpu: &Vcpu) {
     let waited = SCHEDULE.times(vcpu.id, Arch::now()).waited;
     vcpu.stolen.begin(waited);

@@ -107,9 +107,9 @@ impl Buses {
         Ok(Buses { memory, ports })
     }
 
-    /// Finds the device at an I/O port. Unused on architectures without ports.
+    /// Finds the device at an I/O port.
     #[inline]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "not every architecture has ports")]
     pub fn port(&self, port: u16, bytes: u64) -> Option<Hit<Id>> {
         self.ports.find(port.into(), bytes)
     }

@@ -7,8 +7,8 @@ use stile_wire::Crash;
 pub enum End {
     /// Power-off by its guest or the operator.
     Off,
-    /// Exit by its guest with a status, 0 for success. Not every machine has a device for it.
-    #[allow(dead_code)]
+    /// Exit by its guest with a status, 0 for success.
+    #[allow(dead_code, reason = "not every machine has a device for it")]
     Exit(u32),
     /// Reset by its guest.
     Reset,
