@@ -101,6 +101,9 @@ impl Kernel {
         if let Some(volume) = firmware_volume(&contents) {
             return Self::firmware(contents, compression, volume);
         }
+        if is_volume(&contents, 0) {
+            return Err(KernelError::Architecture { kind: "UEFI firmware", arch: "another architecture".to_owned() });
+        }
         let header = ImageHeader::parse(&contents)?;
         if header.is_none() {
             refuse_known(&contents)?;
@@ -207,12 +210,16 @@ pub(super) fn check_whole(file: &[u8], expected: Option<u64>) -> Result<(), Kern
     }
 }
 
-/// The first volume of UEFI firmware, if the file is firmware: at its beginning, or behind a page whose first
-/// instruction is a branch there (`B`), as in EDK2's builds for execution at address 0.
-fn firmware_volume(bytes: &[u8]) -> Option<Range<usize>> {
-    let is_branch = word(bytes, 0).is_some_and(|first| first >> 26 == 0b000101);
-    let start =
-        [0, 4096].into_iter().filter(|&start| start == 0 || is_branch).find(|start| bytes.get(start + 40..start + 44) == Some(b"_FVH"))?;
+/// Whether a firmware volume begins at an offset: EFI_FIRMWARE_VOLUME_HEADER.Signature.
+fn is_volume(bytes: &[u8], start: usize) -> bool {
+    bytes.get(start + 40..start + 44) == Some(b"_FVH")
+}
+
+/// The first volume of AArch64 UEFI firmware, if the file is such: at its beginning, in the header's zero vector, or in a
+/// page before the volume, is a branch (`B`), as in EDK2's builds for execution at address 0.
+pub(super) fn firmware_volume(bytes: &[u8]) -> Option<Range<usize>> {
+    word(bytes, 0).filter(|first| first >> 26 == 0b000101)?;
+    let start = [0, 4096].into_iter().find(|&start| is_volume(bytes, start))?;
     // EFI_FIRMWARE_VOLUME_HEADER.FvLength
     let length = double_word(bytes, start + 32)?;
     Some(start..(start as u64).saturating_add(length).min(bytes.len() as u64) as usize)

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::file_type::{self, FileType};
-use super::kernel::UNPACK_LIMIT;
+use super::kernel::{UNPACK_LIMIT, firmware_volume};
 use super::layout::Layout;
 use super::{Compression, KernelError};
 use crate::config::{DomainConfig, KernelSource, VmConfig};
@@ -119,6 +119,7 @@ fn describe(file: &[u8]) -> String {
     match (file_type::linux_arch(file), FileType::of(file)) {
         (Some(arch), _) => format!("a Linux image for {arch}"),
         (None, Some(kind)) => kind.name.to_owned(),
+        (None, None) if firmware_volume(file).is_some() => "UEFI firmware for AArch64".to_owned(),
         (None, None) if file.starts_with(&object::elf::ELFMAG) => "an ELF file with neither of the two headers".to_owned(),
         (None, None) => "a file of an unknown type".to_owned(),
     }

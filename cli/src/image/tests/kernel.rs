@@ -66,6 +66,15 @@ fn firmware_executes_in_place() {
 }
 
 #[test]
+fn firmware_of_pcs_is_refused() {
+    // The zero vector is no branch.
+    let mut file = firmware(0, 2 << 20);
+    file[..4].fill(0);
+    let error = Kernel::recognise(&file, RAM).expect_err("it is for PCs").to_string();
+    assert_eq!(error, "it is UEFI firmware for another architecture; expected one for AArch64");
+}
+
+#[test]
 fn images() {
     let kernel = recognise(&image(0, 0x20_0000, 5000));
     assert_eq!((kernel.format, kernel.compression, kernel.zboot), (Format::Image, None, false));
