@@ -111,7 +111,7 @@ impl Registers for Page {
     fn write(&self, offset: u64, value: u32) {
         // The client, or Stile, sees what was stored before.
         fence(Ordering::SeqCst);
-        // SAFETY: see `read`.
+        // SAFETY: the register is in the page, which stays mapped; Stile takes writes of it, and changes no memory of this process.
         unsafe { store(self.register(offset), value) }
     }
 
@@ -128,7 +128,7 @@ impl Registers for Page {
 #[cfg(target_arch = "aarch64")]
 unsafe fn load(from: *const u32) -> u32 {
     let value: u32;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `ptr::read_volatile`, `from` is valid for reads of a word, and aligned.
     unsafe { core::arch::asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) from, options(nostack, preserves_flags)) };
     value
 }
@@ -139,7 +139,7 @@ unsafe fn load(from: *const u32) -> u32 {
 /// As of [`ptr::write_volatile`].
 #[cfg(target_arch = "aarch64")]
 unsafe fn store(to: *mut u32, value: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `ptr::write_volatile`, `to` is valid for writes of a word, and aligned.
     unsafe { core::arch::asm!("str {0:w}, [{1}]", in(reg) value, in(reg) to, options(nostack, preserves_flags)) };
 }
 

@@ -67,7 +67,7 @@ impl Tap {
         let mut request = Request::new(name, |value| value.flags = TAP)?;
         // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, whose layout and size are those of `Request`.
         unsafe { ioctl(&file, Updater::<TUNSETIFF, Request>::new(&mut request))? };
-        // SAFETY: TUNSETVNETHDRSZ reads an int.
+        // SAFETY: TUNSETVNETHDRSZ reads an int (Linux, tun.h), which `Setter` passes by its address.
         unsafe { ioctl(&file, Setter::<TUNSETVNETHDRSZ, i32>::new(HEADER as i32))? };
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         let index = netdevice::name_to_index(&socket, name)?;

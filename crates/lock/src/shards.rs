@@ -285,7 +285,7 @@ impl<'s, G, S, T, U, const SHARDS: usize, const ITEMS: usize> Held<'s, G, S, T, 
     #[inline]
     pub fn other(&self, item: usize) -> &U {
         self.held.check(self.of.home(item));
-        // SAFETY: as in `item`.
+        // SAFETY: as in `item`: both parts of an item belong to its home's lock.
         unsafe { &*self.of.others[item].get() }
     }
 

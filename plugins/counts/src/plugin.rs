@@ -71,7 +71,7 @@ struct El2 {
 /// The emulator calls it, with information and arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(id: Id, info: &Info, count: c_int, arguments: *const *const c_char) -> c_int {
-    // SAFETY: they come from the emulator.
+    // SAFETY: QEMU passes `count` pointers to strings that end with NUL and stay valid during the call (qemu-plugin.h).
     let arguments = unsafe { qemu::arguments(count, arguments) };
     match install(id, info, &arguments) {
         Ok(()) => 0,

@@ -125,13 +125,13 @@ pub struct Block<'a>(*mut RawBlock, PhantomData<&'a mut RawBlock>);
 impl Block<'_> {
     /// Its address.
     pub fn address(&self) -> u64 {
-        // SAFETY: a handle of this translation.
+        // SAFETY: QEMU gave the handle for this translation, and `Block` does not outlive it.
         unsafe { qemu_plugin_tb_vaddr(self.0) }
     }
 
     /// Its instructions.
     pub fn instructions(&self) -> impl ExactSizeIterator<Item = Instruction<'_>> {
-        // SAFETY: a handle of this translation.
+        // SAFETY: QEMU gave the handle for this translation, and `Block` does not outlive it.
         let count = unsafe { qemu_plugin_tb_n_insns(self.0) };
         // SAFETY: the index is below the number of instructions.
         (0..count).map(|index| Instruction(unsafe { qemu_plugin_tb_get_insn(self.0, index) }, PhantomData))
@@ -237,7 +237,7 @@ pub fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
 /// # Safety
 /// The array has `len` elements of this type, and outlives the slice unchanged.
 unsafe fn slice<'a, T>(array: *const Array, data: fn(&Array) -> *mut T) -> &'a [T] {
-    // SAFETY: as the caller promises.
+    // SAFETY: by the function's contract the array has `len` elements of this type, which outlive the slice unchanged.
     unsafe {
         let array = &*array;
         if array.len == 0 { &[] } else { std::slice::from_raw_parts(data(array).cast_const(), array.len as usize) }

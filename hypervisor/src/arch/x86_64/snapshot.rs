@@ -141,7 +141,7 @@ fn save_vcpu(vcpu: &Vcpu, since: u64, to: &mut [u8]) -> Option<usize> {
     let arch = &vcpu.arch;
     // SAFETY: the VM is paused, and its power state, which is locked, keeps its vCPUs off every CPU.
     unsafe { arch.begin() };
-    // SAFETY: as above.
+    // SAFETY: the vCPU is off every CPU, so that no other reference to its state exists.
     let (context, apic) = unsafe { (arch.context(), arch.apic()) };
     let apic = apic.save(since);
     let (debug, msrs) = context.save_registers();

@@ -130,7 +130,7 @@ pub unsafe fn adopt() {
             core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", in(reg) instruction, options(nostack, preserves_flags));
         }
     }
-    // SAFETY: barriers.
+    // SAFETY: barriers change no register and no memory.
     unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 

@@ -88,7 +88,7 @@ impl Gate {
             }
         }
         let pointer = vmx::ept_pointer(address(Frame::Root));
-        // SAFETY: as above.
+        // SAFETY: the page was just allocated, so that nothing else refers to it; the list's two entries are at its start.
         unsafe { address_space::physical(list).cast::<[u64; 2]>().write([own, pointer]) };
         // SAFETY: the page was just allocated, zeroed, and is permanent as the arena; all accesses are atomic.
         let code = unsafe { core::slice::from_raw_parts(address_space::physical(code).cast::<AtomicU8>(), page::SIZE) };
