@@ -100,8 +100,8 @@ static __always_inline void post(int cpu, int vector)
 	if (unlikely(id >= descriptor_count))
 		return;
 	/*
-	 * A vector that is requested already is noticed with the request that was first. WRMSR to the ICR is not ordered behind stores
-	 * to memory, but behind these locked instructions: they are complete before it is executed, on which the branches depend.
+	 * A vector that is already requested is delivered with the earlier request. WRMSR to the ICR is not ordered after stores to
+	 * memory. It is ordered after these locked instructions, since the branches depend on their results.
 	 */
 	if (test_and_set_bit(vector, descriptor->requests))
 		return;
@@ -111,7 +111,7 @@ static __always_inline void post(int cpu, int vector)
 		enter_gate(id);
 		return;
 	}
-	/* Read behind ON: whatever changes these fields later looks at ON. */
+	/* Read after ON is set: if Stile changes these fields, it then looks at ON, and notifies the new target itself. */
 	control = READ_ONCE(descriptor->control);
 	write_msr(MSR_X2APIC_ICR, (control & DESCRIPTOR_TARGET) | DESCRIPTOR_VECTOR(control));
 }
