@@ -76,7 +76,7 @@
 //@cleared .endr
 //@cleared .endm
 
-// Adds this exit to a line of the ledger: \row = its address, \ticks = how long it took.
+// Adds this exit to a row of the ledger: \row = its address, \ticks = how long it took.
 .macro add_to_row row, ticks, a, b
     ldp     \a, \b, [\row, #{COUNT}] // and ticks
     add     \a, \a, #1
@@ -142,7 +142,7 @@
 //@traced .previous
 //@traced .endm
 
-// The ledger's line for this exit: x0 = row. Ticks run from open_frame to here. Changes x1 to x4.
+// Adds this exit to the ledger: x0 = row. Ticks run from open_frame to here. Changes x1 to x4.
 .macro account
 //@traced    record_interrupts
     mrs     x2, cntpct_el0

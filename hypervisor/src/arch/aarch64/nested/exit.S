@@ -17,7 +17,7 @@ vector_table nested_vectors, by_nested_class, nested_exit_irq
     b       plain_exit_synchronous
 .endm
 vector_table plain_vectors, by_plain_class, nested_exit_irq
-// Without FEAT_NV2: where registers of virtual EL2's are is for handle_trapping to know.
+// Without FEAT_NV2: registers of virtual EL2 are not in the VNCR page, so every synchronous exit goes to handle_trapping.
 .macro by_no_class
     b       trapping_exit_synchronous
 .endm
@@ -30,12 +30,12 @@ call_stub_full plain_exit_synchronous, handle_plain
 call_stub_full trapping_exit_synchronous, handle_trapping
 
 // ERET at virtual EL2 that stays in its translation regime: back into the same kernel, or to its user space (HCR_EL2.TGE of L1 is 1).
-// The other regime's registers and tables are another matter: handle_nested.
+// A return to the other regime needs its registers and tables: handle_nested.
 nested_exit_eret:
     tst     x1, #0b11               // ISS: ERETAA and ERETAB authenticate first
     b.ne    nested_exit_synchronous
     read_spsr_el12 x0               // what L1 calls SPSR_EL2
-    mov     w0, w0                  // bits 63 to 32 belong to features that no guest has
+    mov     w0, w0                  // clears bits 63 to 32, of features that no guest has
     and     x3, x0, #0x1f           // SPSR.M
     cbz     x3, 1f                  // EL0
     cmp     x3, #0b01001            // EL2h

@@ -83,7 +83,7 @@
 //@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
 .endm
 
-// Adds this exit to the ledger's line at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
+// Adds this exit to the ledger's row at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
 .macro add_to_row at
     rdtsc
     shl     rdx, 32
@@ -105,7 +105,7 @@
 //@traced    record_exit \at
 .endm
 
-//@traced // Writes the record of this exit (crate stile-trace, Kind::Exit): RAX = ticks, RCX + \at = the ledger's line. Changes RAX, RCX and RDX.
+//@traced // Writes the record of this exit (crate stile-trace, Kind::Exit): RAX = ticks, RCX + \at = the ledger's row. Changes RAX, RCX and RDX.
 //@traced .macro record_exit at
 //@traced    mov     rdx, [rsp + {RECORD_SLOT}]
 //@traced    cmp     qword ptr [rdx], 0
@@ -168,7 +168,7 @@
 //@traced .previous
 //@traced .endm
 
-// The ledger's line for this exit: EAX = row. Changes RAX, RCX and RDX.
+// Adds this exit to the ledger: EAX = row. Changes RAX, RCX and RDX.
 .macro account
 //@traced    record_interrupts
     mov     ecx, eax

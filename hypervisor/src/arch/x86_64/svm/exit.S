@@ -1,4 +1,4 @@
-// The way of an exit with AMD-V: from the processor to the handler, and entry. Read from top to bottom.
+// The path of an exit with AMD-V, from the processor to the handler and back to the guest, from top to bottom.
 //
 // While a guest runs, the RSP that VMRUN has saved is the address of this CPU's block (cpu.rs), as with VMX. RAX, RSP, RIP and RFLAGS of
 // the guest are in its VMCB. VMLOAD and VMSAVE move FS, GS, TR, LDTR and the MSRs of system calls, which Stile has of its own.
@@ -72,14 +72,14 @@ enter:
     mov     rcx, [rsp + {VMCB}]
     mov     rax, [rcx + {GUEST_RAX}]
     mov     [rsp + AT_RAX], rax
-    // The processor has what it may keep, and no request for an invalidation.
+    // All of the VMCB is clean until a handler changes it, and no invalidation is requested.
     mov     dword ptr [rcx + {CLEAN}], {CLEAN_ALL}
     mov     byte ptr [rcx + {TLB_CONTROL}], 0
     mov     rdi, rsp
     call    handle_svm
     test    rax, rax
     js      leave_this_vcpu
-    // Adds this exit to the ledger's line. EAX: the row.
+    // Adds this exit to the ledger's row. EAX: the row.
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]
