@@ -28,10 +28,10 @@ pub fn all(_: u64) -> Result<(), &'static str> {
     write(DEVICE, &[0; 8]);
     check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 2) == Some((DIVIDE, 0)), "DIV by zero");
     write(DEVICE, &[2]);
-    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 2) == Some((DIVIDE, 0)), "a quotient without room");
-    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 1).is_none(), "a quotient with room");
+    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 2) == Some((DIVIDE, 0)), "a quotient that overflows");
+    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 1).is_none(), "a quotient that fits");
     write(DEVICE, &[0x11; 8]);
-    check!(catch!("jmp qword ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0)), "JMP to what is no address");
+    check!(catch!("jmp qword ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0)), "JMP to a non-canonical address");
     // The selector of code.
     write(DEVICE, &8u16.to_le_bytes());
     check!(catch!("mov ss, word ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 8)), "MOV SS of a code segment");
@@ -67,7 +67,7 @@ fn floating_point() -> Result<(), &'static str> {
     );
     // SAFETY: the x87 state is as after initialization.
     unsafe { asm!("fnclex", "fninit", options(nostack)) };
-    check!(fault == Some((FLOATING_POINT, 0)), "MOVQ with an x87 exception that waits");
+    check!(fault == Some((FLOATING_POINT, 0)), "MOVQ with a pending x87 exception");
     Ok(())
 }
 
@@ -87,8 +87,8 @@ fn effects_before() -> Result<(), &'static str> {
     let came = exception::take(VECTOR);
     map_to(Root::First, 3, Some(Place::Frame(3)));
     lapic::write(LVT_ERROR, lapic::IO_MASKED);
-    check!(fault == Some((PAGE_FAULT, 2)), "REP MOVS to a page that is not there");
-    check!(came == 1, "the interrupt of what came before a fault");
+    check!(fault == Some((PAGE_FAULT, 2)), "REP MOVS to a page that is not present");
+    check!(came == 1, "the interrupt of an access before the fault");
     Ok(())
 }
 
@@ -102,9 +102,9 @@ fn second_page() -> Result<(), &'static str> {
     let address: u64;
     // SAFETY: reading changes nothing.
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nostack, preserves_flags)) };
-    check!(fault == Some((PAGE_FAULT, 2)) && address == WINDOW + 3 * PAGE, "a store whose second page is not there");
+    check!(fault == Some((PAGE_FAULT, 2)) && address == WINDOW + 3 * PAGE, "a store whose second page is not present");
     // SAFETY: the device's memory.
-    check!(unsafe { (at as *const u64).read_volatile() } == 0x9999_9999_9999_9999, "half of a store that faults is done");
+    check!(unsafe { (at as *const u64).read_volatile() } == 0x9999_9999_9999_9999, "a store that faults was done in part");
     for page in 2..4 {
         map_to(Root::First, page, Some(Place::Frame(page as usize)));
     }
