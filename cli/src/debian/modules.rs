@@ -46,7 +46,7 @@ lists! {
     ];
     /// KVM of x86-64.
     KVM = ["irqbypass", "kvm", "kvm-intel",];
-    /// Bridges, and their ports that are processes'.
+    /// Bridges, and TUN/TAP, with which a process is a bridge's port.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
     /// The file system 9P over virtio.
     FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p",];

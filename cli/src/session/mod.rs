@@ -222,8 +222,8 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
     let view = if raw.is_some() {
         View::terminal(io::stdout(), io::stderr(), request.quiet)
     } else {
-        let view = View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one());
-        let view = view.sharing(terminal::streams_are_one() && !terminal::notes_go_to_one());
+        let view = View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::stderr_is_terminal());
+        let view = view.sharing(terminal::streams_are_one() && !terminal::stderr_is_terminal());
         if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
     let (emulator, pipes) = request.source.start()?;

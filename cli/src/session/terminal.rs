@@ -63,6 +63,6 @@ pub fn streams_are_one() -> bool {
 }
 
 /// Whether standard error is a terminal.
-pub fn notes_go_to_one() -> bool {
+pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }

@@ -22,7 +22,7 @@ const BLOCK_WORDS: usize = (BLOCK_SIZE / 4) as usize;
 const WORDS: usize = BLOCK_WORDS + 16;
 /// Maximum number of bytes that one access may change.
 const MOST: u64 = 16 << 10;
-/// Commands, one of which two stores of three are.
+/// Commands: two of three stores are one of them.
 const COMMANDS: [u8; 12] = [0xff, 0x90, 0x10, 0x40, 0x20, 0xe8, 0x60, 0x50, 0x70, 0xd0, 0x01, 0x2f];
 /// Bits of the status register.
 const READY: u64 = 1 << 7;
