@@ -77,7 +77,8 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>> {
     add_subcommands(&command, "stile", &mut commands);
     let mut pages = Vec::new();
     for command in commands {
-        let man = clap_mangen::Man::new(command);
+        // An empty date would not be written, and the source be taken for it.
+        let man = clap_mangen::Man::new(command).date(" ").source(concat!("Stile ", env!("CARGO_PKG_VERSION"))).manual("Stile");
         let mut page = Vec::new();
         man.render(&mut page)?;
         pages.push((man.get_filename(), page));
@@ -147,6 +148,8 @@ mod tests {
         let page = |name: &str| fs::read_to_string(folder.path().join(name)).expect("a page");
         let names: Vec<_> = Cli::command().get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
         assert!(names.len() > 7);
+        let title = concat!(".TH stile-run 1 \" \" \"Stile ", env!("CARGO_PKG_VERSION"), "\" Stile");
+        assert!(page("stile-run.1").contains(title), "the footer has the version: {}", page("stile-run.1"));
         assert!(page("stile-disk-create.1").contains(".SH OPTIONS"), "a subcommand of a subcommand");
         for name in names {
             assert!(page("stile.1").contains(&format!("stile\\-{name}(1)")), "{name}");
