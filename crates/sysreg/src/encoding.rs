@@ -146,6 +146,14 @@ mod tests {
     }
 
     #[test]
+    fn registers_print_their_names() {
+        // Of the identification registers, of those that trap, and of those that Stile accesses by their names.
+        for (reg, name) in [((3, 0, 0, 7, 0), "ID_AA64MMFR0_EL1"), ((3, 0, 1, 0, 1), "ACTLR_EL1"), ((3, 0, 2, 1, 0), "APIAKeyLo_EL1")] {
+            assert_eq!(SysReg::new(reg.0, reg.1, reg.2, reg.3, reg.4).to_string(), name);
+        }
+    }
+
+    #[test]
     fn unnamed_registers_print_their_encoding() {
         assert_eq!(SysReg::new(3, 4, 1, 2, 3).to_string(), "S3_4_C1_C2_3");
     }

@@ -7,7 +7,7 @@ use crate::encoding::SysReg;
 impl SysReg {
     /// The register's name in the Arm ARM, if a table of this crate has it. Too slow for the exit path.
     pub fn name(self) -> Option<&'static str> {
-        crate::id::name(self).or_else(|| crate::trapped::row(self).map(|row| row.name))
+        crate::id::name(self).or_else(|| crate::trapped::row(self).map(|row| row.name)).or_else(|| crate::register::name(self))
     }
 }
 

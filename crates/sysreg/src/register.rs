@@ -20,10 +20,10 @@ macro_rules! registers {
             ($dollar name:ident) => { stringify!($dollar name) };
         }
 
+        const ROWS: &[(&str, SysReg)] = &[$((stringify!($name), SysReg::$name),)*];
+
         #[cfg(test)]
-        const ROWS: &[(&str, SysReg, &str)] = &[
-            $((stringify!($name), SysReg::$name, concat!("S", $op0, "_", $op1, "_C", $crn, "_C", $crm, "_", $op2)),)*
-        ];
+        const OPERANDS: &[&str] = &[$(concat!("S", $op0, "_", $op1, "_C", $crn, "_C", $crm, "_", $op2),)*];
     };
 }
 
@@ -184,6 +184,11 @@ registers! {
     CNTV_CVAL_EL02 3 5 14 3 2;
 }
 
+/// Name of a register of this table.
+pub(crate) fn name(reg: SysReg) -> Option<&'static str> {
+    ROWS.binary_search_by_key(&reg, |&(_, row)| row).ok().and_then(|at| ROWS.get(at)).map(|&(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,12 +197,12 @@ mod tests {
 
     #[test]
     fn rows_are_in_order() {
-        assert!(ROWS.is_sorted_by(|(_, before, _), (_, after, _)| before < after));
+        assert!(ROWS.is_sorted_by(|(_, before), (_, after)| before < after));
     }
 
     #[test]
     fn names_agree_with_the_other_tables() {
-        for (name, reg, _) in ROWS {
+        for (name, reg) in ROWS {
             let known = crate::id::name(*reg).or_else(|| crate::trapped::row(*reg).map(|row| row.name));
             // A row of several registers has their number as `<n>`.
             let agrees = |known: &str| (0..16).any(|n| known.replace("<n>", &n.to_string()).eq_ignore_ascii_case(name));
@@ -207,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_operand_has_the_constants_numbers() {
-        for (name, reg, operand) in ROWS {
+        for ((name, reg), operand) in ROWS.iter().zip(OPERANDS) {
             let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
             assert_eq!(*operand, format!("S{op0}_{op1}_C{crn}_C{crm}_{op2}"), "{name}");
         }
