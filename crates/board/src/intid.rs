@@ -12,6 +12,11 @@ pub const MSI_BASE: u32 = COUNT;
 /// How many they are.
 pub const MSI_COUNT: u32 = 64;
 
+/// The first LPI, in VMs that have PCI functions.
+pub const LPI_BASE: u32 = 8192;
+/// How many there are: Linux takes 32 for each function.
+pub const LPI_COUNT: u32 = 32 * crate::MAX_FUNCTIONS as u32;
+
 /// GIC maintenance interrupt, for guests that have an EL2.
 pub const GIC_MAINTENANCE: u32 = 25;
 /// EL2 physical timer, for guests that have an EL2.

@@ -48,6 +48,13 @@ pub const MSI_FRAME_SIZE: u64 = 0x1000;
 /// Offset in that frame of the register to which messages are written (MSI_SETSPI_NS).
 pub const MSI_DOORBELL: u64 = 0x40;
 
+/// GICv3 ITS, in VMs that have PCI functions.
+pub const ITS_BASE: u64 = 0x0808_0000;
+/// Size of its two frames: registers, then the one with GITS_TRANSLATER.
+pub const ITS_SIZE: u64 = 0x2_0000;
+/// Address to which functions write messages (GITS_TRANSLATER).
+pub const ITS_TRANSLATER: u64 = ITS_BASE + 0x1_0040;
+
 /// The first virtual CPU's GICv3 redistributor: see [`redistributors`](crate::redistributors).
 pub const GICR_BASE: u64 = 0x080a_0000;
 /// Redistributors for which there is room up to the UART, as on QEMU's `virt`. Those of further virtual CPUs are at
@@ -143,6 +150,7 @@ mod tests {
             (GICD_BASE, GICD_SIZE),
             (GICC_BASE, GICC_SIZE),
             (MSI_FRAME_BASE, MSI_FRAME_SIZE),
+            (ITS_BASE, ITS_SIZE),
             (GICR_BASE, GICR_STRIDE * GICR_FIRST as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),

@@ -7,7 +7,7 @@ use crate::INTID_END;
 use crate::block::{Block, GroupEnables};
 use crate::kick::{Bits, Kick};
 use crate::redistributor::priority_mask;
-use crate::{BLOCK, FIRST_SPI, MAX_VCPUS, SPI_BLOCKS};
+use crate::{BLOCK, BLOCKS, FIRST_LPI, FIRST_SPI, MAX_VCPUS, SPI_BLOCKS};
 
 /// No vCPU.
 const NOBODY: u16 = u16::MAX;
@@ -15,22 +15,24 @@ const NOBODY: u16 = u16::MAX;
 /// The state of GICD: SPIs, routes, group enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distributor {
-    pub(crate) blocks: [Block; SPI_BLOCKS],
+    pub(crate) blocks: [Block; BLOCKS],
     /// Number of implemented SPI blocks.
     pub(crate) spi_blocks: usize,
+    /// Number of implemented blocks: SPIs, then LPIs.
+    pub(crate) used_blocks: usize,
     pub(crate) enables: GroupEnables,
     /// vCPUs that have not applied a change of `enables` yet.
     pub(crate) unsynced: Kick,
     pub(crate) unpublished: Kick,
     /// GICD_IROUTER: Aff2, Aff1 and Aff0 in bits 23 to 0, Interrupt_Routing_Mode in bit 31.
-    pub(crate) routes: [[u32; BLOCK]; SPI_BLOCKS],
+    pub(crate) routes: [[u32; BLOCK]; BLOCKS],
     /// The vCPU on which an SPI is resident or active.
-    home: [[u16; BLOCK]; SPI_BLOCKS],
+    home: [[u16; BLOCK]; BLOCKS],
     online: Kick,
     /// A GICv2's.
     pub(crate) gicv2: bool,
     /// GICD_ITARGETSR of a GICv2: vCPUs as bits.
-    pub(crate) targets: [[u8; BLOCK]; SPI_BLOCKS],
+    pub(crate) targets: [[u8; BLOCK]; BLOCKS],
     pub(crate) vcpus: u16,
     /// The implemented priority bits.
     pub(crate) priority_mask: u8,
@@ -46,17 +48,19 @@ impl Distributor {
     /// and with the INTIDs below `intids` (64 to [`INTID_END`], a multiple of 32). Guests initialize every
     /// implemented SPI, so there should be no more than devices need.
     pub fn new(vcpus: usize, priority_bits: u8, intids: u32) -> Self {
+        let spi_blocks = (intids as usize / BLOCK).saturating_sub(1).clamp(1, SPI_BLOCKS);
         Self {
-            spi_blocks: (intids as usize / BLOCK).saturating_sub(1).clamp(1, SPI_BLOCKS),
+            spi_blocks,
+            used_blocks: spi_blocks,
             blocks: core::array::from_fn(|b| Block::new(FIRST_SPI + (b * BLOCK) as u32, 0)),
             enables: GroupEnables::default(),
             unsynced: Kick::NONE,
             unpublished: Kick::NONE,
-            routes: [[0; BLOCK]; SPI_BLOCKS],
-            home: [[NOBODY; BLOCK]; SPI_BLOCKS],
+            routes: [[0; BLOCK]; BLOCKS],
+            home: [[NOBODY; BLOCK]; BLOCKS],
             online: Kick::one(0),
             gicv2: false,
-            targets: [[0; BLOCK]; SPI_BLOCKS],
+            targets: [[0; BLOCK]; BLOCKS],
             vcpus: vcpus.clamp(1, MAX_VCPUS) as u16,
             priority_mask: priority_mask(priority_bits),
         }
@@ -66,6 +70,11 @@ impl Distributor {
     pub(crate) fn locate(&self, intid: u32) -> Option<(usize, usize)> {
         let spi = intid.checked_sub(FIRST_SPI)? as usize;
         (spi < self.spi_blocks * BLOCK).then_some((spi / BLOCK, spi % BLOCK))
+    }
+
+    /// Block and index of an implemented SPI or LPI.
+    pub(crate) fn locate_edge(&self, intid: u32) -> Option<(usize, usize)> {
+        if intid >= FIRST_LPI { self.locate_lpi(intid) } else { self.locate(intid) }
     }
 
     /// SPI block `b`, if implemented.
@@ -87,10 +96,13 @@ impl Distributor {
     /// with it.
     pub fn reset(&mut self) {
         let priority_bits = self.priority_mask.count_ones() as u8;
-        let gicv2 = self.gicv2;
+        let (gicv2, has_lpis) = (self.gicv2, self.has_lpis());
         *self = Self::new(self.vcpus.into(), priority_bits, self.intid_end());
         if gicv2 {
             self.become_gicv2();
+        }
+        if has_lpis {
+            self.add_lpis();
         }
     }
 
@@ -114,13 +126,13 @@ impl Distributor {
         self.note_changed(b, bit)
     }
 
-    /// Pulses SPI `intid`, which makes it pending if it is edge-triggered.
+    /// Pulses SPI or LPI `intid`, which makes it pending if it is edge-triggered. An LPI that no vCPU takes is dropped.
     pub fn pulse(&mut self, intid: u32) -> Kick {
-        let Some((b, i)) = self.locate(intid) else {
+        let Some((b, i)) = self.locate_edge(intid) else {
             return Kick::NONE;
         };
         let bit = 1 << i;
-        if self.blocks[b].edge & bit == 0 {
+        if self.blocks[b].edge & bit == 0 || b >= self.spi_blocks && self.routes[b][i] == Self::NOWHERE {
             // A level-sensitive input samples no pulse.
             return Kick::NONE;
         }
@@ -187,7 +199,7 @@ impl Distributor {
             return Kick::NONE;
         }
         self.enables = enables;
-        for block in &mut self.blocks {
+        for block in &mut self.blocks[..self.used_blocks] {
             block.set_enables(enables);
         }
         // SGIs and PPIs of each vCPU are affected, too.
@@ -197,12 +209,12 @@ impl Distributor {
 
     /// Whether every affected vCPU has observed all writes (GICD_CTLR.RWP is clear).
     pub(crate) fn settled(&self) -> bool {
-        self.unsynced.is_empty() && self.blocks.iter().all(|block| block.recall == 0)
+        self.unsynced.is_empty() && self.blocks[..self.used_blocks].iter().all(|block| block.recall == 0)
     }
 
     /// The vCPUs that have not observed all writes: they have to synchronize. Empty if GICD_CTLR.RWP is clear.
     pub fn unsettled(&self) -> Kick {
-        let blocks = self.blocks.iter().zip(&self.home);
+        let blocks = self.blocks[..self.used_blocks].iter().zip(&self.home);
         let recalled = blocks.flat_map(|(block, home)| Bits(block.recall).map(|i| Kick::one(home[i].into())));
         recalled.fold(self.unsynced, |all, one| all | one)
     }

@@ -1,11 +1,11 @@
 //! A virtual GICv3 (Arm GIC Architecture Specification, IHI 0069): the distributor, the
 //! redistributors, and the engine that moves interrupts into and out of list registers.
 //!
-//! The guest sees one Security state (GICD_CTLR.DS = 1), affinity routing always enabled, no LPIs and no ITS.
+//! The guest sees one Security state (GICD_CTLR.DS = 1) and affinity routing always enabled.
 //! The crate is plain data and pure logic, without locks, pointers or register accesses.
 //!
 //! # Ownership
-//! - A [`Distributor`] per VM: the SPIs (INTID 32 to 255). The hypervisor keeps it under one lock.
+//! - A [`Distributor`] per VM: the SPIs (INTID 32 to 255) and LPIs. The hypervisor keeps it under one lock.
 //! - A [`Redistributor`] per vCPU: SGIs and PPIs (INTID 0 to 31), the assignment of list registers, and the
 //!   CPU interface while the vCPU is not loaded. One lock each. Lock order: the distributor, then a
 //!   redistributor; never two redistributors.
@@ -40,7 +40,7 @@
 //! a shortcut go through [`Redistributor::accept`]. A CPU that changes another vCPU's redistributor, or the
 //! distributor, posts a request before the kick: a vCPU without pending requests has nothing to do.
 //!
-//! Assigned devices' interrupts are SPIs: [`Redistributor::pulse_resident`] makes one pending that is in a list
+//! Assigned devices' interrupts are LPIs or SPIs: [`Redistributor::pulse_resident`] makes one pending that is in a list
 //! register of the vCPU that takes it, under both locks, but without a search. Other VMs send SPIs as
 //! [posted](PendingRequests::post_spi) ones, and take no lock of this VM: the vCPU makes them pending by [`Shortcuts`] as
 //! well, or else in the distributor.
@@ -56,6 +56,11 @@
 //! list register, too; their deactivation is then counted by hardware (EOImode 0) or trapped (EOImode 1:
 //! [`Redistributor::deactivate`]). Without overflow, the only maintenance interrupt is for a level-sensitive
 //! line still high at its end of interrupt.
+//!
+//! # LPIs
+//! The distributor of a VM with an ITS (crate `stile-its`) has [`LPIS`] LPIs, in blocks beside those of SPIs: edge-triggered,
+//! in group 1, and without an active state. The ITS says which vCPU an LPI is routed to and how it is configured
+//! ([`Distributor::route_lpi`], [`Distributor::configure_lpi`]); [`Distributor::pulse`] makes one pending.
 //!
 //! # GICv2
 //! Module [`gicv2`] has the registers of a GICv2's distributor, whose banked words are the redistributor's. The rest is the
@@ -90,6 +95,7 @@ mod host_priorities;
 mod interface;
 mod kick;
 mod late;
+mod lpi;
 mod lr;
 mod mmio;
 mod redistributor;
@@ -124,8 +130,25 @@ pub(crate) const SGIS: usize = 16;
 /// Blocks of SPIs: INTIDs 32 to 255.
 pub(crate) const SPI_BLOCKS: usize = 7;
 
+/// Blocks of LPIs, after [`SPI_BLOCKS_WITH_LPIS`] blocks of SPIs.
+pub(crate) const LPI_BLOCKS: usize = LPIS as usize / BLOCK;
+
+/// Blocks of SPIs of a distributor that has LPIs.
+pub(crate) const SPI_BLOCKS_WITH_LPIS: usize = 3;
+
+/// All blocks of a distributor. The block of an interrupt is its INTID's, modulo this: for LPIs as well.
+pub(crate) const BLOCKS: usize = 12;
+const _: () = assert!((FIRST_LPI as usize / BLOCK - 1) % BLOCKS == SPI_BLOCKS_WITH_LPIS);
+const _: () = assert!(SPI_BLOCKS <= BLOCKS && SPI_BLOCKS_WITH_LPIS + LPI_BLOCKS <= BLOCKS);
+
 /// The first unimplemented INTID.
 pub const INTID_END: u32 = (BLOCK * (SPI_BLOCKS + 1)) as u32;
 
 /// The INTID of the first SPI.
 pub const FIRST_SPI: u32 = BLOCK as u32;
+
+/// The INTID of the first LPI.
+pub const FIRST_LPI: u32 = stile_board::intid::LPI_BASE;
+
+/// Number of LPIs of a distributor that has any (GICD_TYPER.num_LPIs).
+pub const LPIS: u32 = stile_board::intid::LPI_COUNT;

@@ -47,12 +47,12 @@ impl Redistributor {
         if self.post_sgi(intid, group1) { self.sync_private(lrs) } else { Delivery::Done }
     }
 
-    /// Pulses the edge-triggered SPI `intid` in the list register of this vCPU, which is loaded here, in which it
+    /// Pulses the edge-triggered SPI or LPI `intid` in the list register of this vCPU, which is loaded here, in which it
     /// is resident. Returns false, without effect, if it is not, or if more than that has to become pending: that
     /// takes [`Distributor::pulse`].
     #[inline(always)]
     pub fn pulse_resident<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> bool {
-        let Some((b, i)) = distributor.locate(intid) else { return false };
+        let Some((b, i)) = distributor.locate_edge(intid) else { return false };
         let bit = 1 << i;
         let block = &distributor.blocks[b];
         let settled = block.resident & block.edge & block.forward & !(block.recall | block.written | block.pending) & bit != 0;

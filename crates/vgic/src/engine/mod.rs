@@ -14,7 +14,7 @@ use crate::interface::{ListRegisters, Maintenance};
 use crate::kick::{Bits, Delivery, Kick};
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
-use crate::{BLOCK, SPI_BLOCKS};
+use crate::{BLOCK, BLOCKS};
 pub(crate) use slots::Slots;
 use slots::{Terms, clear};
 
@@ -181,7 +181,7 @@ impl Redistributor {
     /// permit.
     fn pull_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..distributor.spi_blocks {
+        for b in 0..distributor.used_blocks {
             let block = &distributor.blocks[b];
             let mine = self.owned(distributor, b, block.recall);
             for i in Bits(mine) {
@@ -203,7 +203,7 @@ impl Redistributor {
 
     /// Whether an SPI waits for this vCPU.
     pub(crate) fn waiting_spis(&self, distributor: &Distributor) -> bool {
-        (0..distributor.spi_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
+        (0..distributor.used_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
     }
 
     /// Of `bits` of SPI block `b`, those that this vCPU must handle.
@@ -302,7 +302,7 @@ impl Redistributor {
     /// Publishes the state of the SPIs resident on this vCPU.
     fn publish_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..distributor.spi_blocks {
+        for b in 0..distributor.used_blocks {
             let mine = self.owned(distributor, b, distributor.blocks[b].resident);
             for i in Bits(mine) {
                 kick |= self.refresh_spi(distributor, b, i, lrs);
@@ -325,7 +325,7 @@ impl Slots {
     }
 }
 
-/// The SPI block of `intid`; `None` for an SGI or PPI.
+/// The distributor's block of `intid`; `None` for an SGI or PPI.
 fn block_of(intid: u32) -> Option<usize> {
-    (intid as usize / BLOCK).checked_sub(1).map(|b| b % SPI_BLOCKS)
+    (intid as usize / BLOCK).checked_sub(1).map(|b| b % BLOCKS)
 }

@@ -177,8 +177,12 @@ impl Redistributor {
 
     fn candidates(&self, distributor: &Distributor, vmcr: Vmcr) -> Candidates {
         let mut candidates = Candidates { live: Best::new(), dead: Best::new(), active: Best::new(), vmcr };
-        let blocks = core::iter::once((&self.block, self.block.wanted()))
-            .chain(distributor.blocks.iter().enumerate().map(|(b, block)| (block, self.owned(distributor, b, block.wanted()))));
+        let blocks = core::iter::once((&self.block, self.block.wanted())).chain(
+            distributor.blocks[..distributor.used_blocks]
+                .iter()
+                .enumerate()
+                .map(|(b, block)| (block, self.owned(distributor, b, block.wanted()))),
+        );
         for (block, bits) in blocks {
             for i in Bits(bits) {
                 let active = block.active >> i & 1 != 0;

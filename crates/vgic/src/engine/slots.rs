@@ -5,7 +5,7 @@ use crate::interface::ListRegisters;
 use crate::kick::Bits;
 use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 use crate::shortcuts::PendingRequests;
-use crate::{BLOCK, SGIS};
+use crate::{BLOCK, FIRST_LPI, SGIS};
 
 /// Software's view of a vCPU's list registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,9 @@ impl Slots {
         let i = lr.intid() as usize % BLOCK;
         let bit = 1 << i;
         let private = lr.intid() < BLOCK as u32;
+        // An LPI has no active state; that of its list register is of no use. Its end needs no list register, and is not
+        // counted by EOIcount.
+        let is_active = lr.active() && lr.intid() < FIRST_LPI;
 
         // A shortcut that raises an interrupt leaves no record here; one made active by a write has no shortcut.
         let by_shortcut = if private { i < SGIS && block.written & bit == 0 } else { block.by_shortcut & bit != 0 };
@@ -77,15 +80,15 @@ impl Slots {
         }
         if block.drop_active & bit == 0 {
             block.active &= !bit;
-            if lr.active() {
+            if is_active {
                 block.active |= bit;
             } else {
                 block.written &= !bit;
             }
-        } else if block.active & bit != 0 && !lr.active() {
+        } else if block.active & bit != 0 && !is_active {
             block.written |= bit;
         }
-        block.acknowledged[i] = if lr.active() { lr.entry() } else { block.entry[i] };
+        block.acknowledged[i] = if is_active { lr.entry() } else { block.entry[i] };
         if lr.hw() {
             // A physical line that is still high fires again at the physical deactivation. So the virtual
             // interrupt is not pending once acknowledged.

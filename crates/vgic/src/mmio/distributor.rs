@@ -35,9 +35,13 @@ const CTLR_FIXED: u32 = 1 << 4 | 1 << 6;
 /// GICD_CTLR.RWP: register write pending.
 const CTLR_RWP: u32 = 1 << 31;
 
-/// GICD_TYPER except ITLinesNumber. IDbits: INTIDs have 10 bits. No message-based SPIs, LPIs, extended
+/// GICD_TYPER except ITLinesNumber, without LPIs. IDbits: INTIDs have 10 bits. No message-based SPIs, extended
 /// ranges, affinity 3 or range selector; 1-of-N SPIs are supported.
 const TYPER_FIXED: u32 = 9 << 19;
+/// Bits of GICD_TYPER that differ with LPIs. LPIS; num_LPIs, so that guests use no more than there are; IDbits: INTIDs have
+/// 14 bits.
+const TYPER_LPIS: u32 = 1 << 17 | (crate::LPIS.ilog2() - 1) << 11 | (9 ^ 13) << 19;
+const _: () = assert!(crate::FIRST_LPI + crate::LPIS <= 1 << 14);
 
 impl Distributor {
     /// Reads the register at `offset` (below [`GICD_SIZE`](crate::GICD_SIZE)).
@@ -78,7 +82,8 @@ impl Distributor {
     pub(super) fn typer(&self) -> u32 {
         // CPUNumber in a GICv2.
         let fixed = if self.gicv2 { u32::from(self.vcpus.clamp(1, 8) - 1) << 5 } else { TYPER_FIXED };
-        fixed | self.spi_blocks as u32
+        let lpis = if self.has_lpis() { TYPER_LPIS } else { 0 };
+        (fixed ^ lpis) | self.spi_blocks as u32
     }
 
     fn read_word(&self, offset: u32) -> u32 {

@@ -214,7 +214,7 @@ impl Distributor {
             block.acknowledged = block.entry;
         }
         if self.vcpus != 1 {
-            self.routes = [[Self::NOWHERE; BLOCK]; crate::SPI_BLOCKS];
+            self.routes = [[Self::NOWHERE; BLOCK]; crate::BLOCKS];
         }
     }
 }
