@@ -28,6 +28,7 @@ targets! {
     smmu: "smmu",
     pci: "pci",
     its: "its",
+    guest_its: "guest-its",
     blob: "blob",
     image: "image",
     bus: "bus",

@@ -1,5 +1,6 @@
-//! Encodings of the GICv3 ITS (Arm GIC Architecture Specification, IHI 0069, chapter 5): commands, and the
-//! registers that place its tables; its command queue. The hypervisor has the registers and the memory.
+//! The GICv3 ITS (Arm GIC Architecture Specification, IHI 0069, chapter 5). The physical one: encodings of commands and of
+//! the registers that place its tables, its command queue; the hypervisor has the registers and the memory. The one that a
+//! VM sees: [`guest`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -7,6 +8,7 @@
 extern crate std;
 
 mod commands;
+pub mod guest;
 mod misses;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};

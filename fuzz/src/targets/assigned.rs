@@ -1,6 +1,10 @@
-//! Answers of PCI functions that VMs own, of their SMMU and of their ITS, and writes of guests to the functions' models.
+//! Answers of PCI functions that VMs own, of their SMMU and of their ITS, and writes of guests to the models of functions and of
+//! the ITS.
 
-use stile_its::{Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
+use stile_board::intid::{LPI_BASE, LPI_COUNT};
+use stile_board::{MAX_FUNCTIONS, MAX_VCPUS};
+use stile_its::guest::{Backing, EVENTS as EVENTIDS, GuestIts, WORK_AT_ONCE, Written};
+use stile_its::{Command, Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
 use stile_pci::{
     BARS, ConfigSpace, Effect, MAX_VECTORS, PAGE, Table, VirtualFunction, capabilities, find_reset, probe_bars, silence, virtio_common,
 };
@@ -9,6 +13,15 @@ use stile_smmu::{Event, Faults, MOST_FAULTS, MOST_REPORTS, Queue};
 use crate::input::Input;
 use crate::marks::reach;
 use crate::target::Target;
+
+/// Any commands of a guest to its ITS, and any accesses to its registers.
+pub const COMMANDS: Target = Target {
+    name: "guest-its",
+    run: commands,
+    seeds: queues,
+    mutations: 4000,
+    marks: &["routed", "unrouted", "configured", "pending", "cleared", "translated", "untranslated", "more", "stalled"],
+};
 
 /// A function with any configuration space, and any accesses of its guest.
 pub const FUNCTION: Target = Target {
@@ -205,5 +218,120 @@ fn places(bytes: &[u8]) {
             Err(Misplaced::Shareability) => reach("shareability"),
             Err(Misplaced::Other) => reach("elsewhere"),
         }
+    }
+}
+
+/// The guest's memory, which holds the input's commands, and a GIC that checks what it is told.
+struct Parts {
+    commands: Vec<Command>,
+    changes: usize,
+}
+
+/// Where the guest's memory begins: a queue below it, or above [`Parts::END`], can't be read.
+const MEMORY: u64 = 0x4000_0000;
+
+impl Parts {
+    const END: u64 = MEMORY + 0x10_0000;
+
+    fn change(&mut self, lpi: u32, mark: &'static str) {
+        reach(mark);
+        assert!((LPI_BASE..LPI_BASE + LPI_COUNT).contains(&lpi));
+        self.changes += 1;
+    }
+}
+
+impl Backing for Parts {
+    fn command(&self, gpa: u64) -> Option<Command> {
+        assert!(gpa.is_multiple_of(32));
+        let index = usize::try_from(gpa.checked_sub(MEMORY)? / 32).ok()?;
+        (gpa < Self::END).then(|| self.commands[index % self.commands.len()])
+    }
+
+    fn configuration(&self, gpa: u64) -> Option<u8> {
+        (MEMORY..Self::END).contains(&gpa).then_some(gpa as u8)
+    }
+
+    fn route(&mut self, lpi: u32, vcpu: Option<usize>) {
+        self.change(lpi, if vcpu.is_some() { "routed" } else { "unrouted" });
+        assert!(vcpu.is_none_or(|vcpu| vcpu < MAX_VCPUS));
+    }
+
+    fn configure(&mut self, lpi: u32, _: u8) {
+        self.change(lpi, "configured");
+    }
+
+    fn set_pending(&mut self, lpi: u32) {
+        self.change(lpi, "pending");
+    }
+
+    fn clear_pending(&mut self, lpi: u32) {
+        self.change(lpi, "cleared");
+    }
+
+    fn translate(&mut self, function: usize, event: usize, lpi: Option<u32>) {
+        reach(if lpi.is_some() { "translated" } else { "untranslated" });
+        assert!(function < MAX_FUNCTIONS && event < EVENTIDS);
+    }
+}
+
+/// A command of each kind for the first function, and writes to registers that have the ITS execute them.
+fn queues() -> Vec<Vec<u8>> {
+    let device = 8 << 32;
+    let commands: [Command; 12] = [
+        [8 | device, 4, 1 << 63, 0],
+        [9, 0, 1 << 63 | 1, 0],
+        [10 | device, 8192 << 32 | 3, 1, 0],
+        [3 | device, 3, 0, 0],
+        [12 | device, 3, 0, 0],
+        [13, 0, 1, 0],
+        [14, 0, 0, 1 << 16],
+        [1 | device, 3, 1, 0],
+        [4 | device, 3, 0, 0],
+        [5, 0, 0, 0],
+        [15 | device, 3, 0, 0],
+        [8 | device, 4, 0, 0],
+    ];
+    // Register, redistributor's or not, size, value.
+    let write = |register: u16, bytes: u8, value: u64| {
+        [&register.to_le_bytes()[..], &[u8::from(bytes == 9), if bytes == 4 { 0 } else { 1 }], &value.to_le_bytes()].concat()
+    };
+    let start = [write(0x70, 9, MEMORY | 13), write(0, 9, 1), write(0x80, 8, 1 << 63 | MEMORY), write(0, 4, 1)].concat();
+    let run = |writer| [&start[..], &write(0x88, 4, writer)].concat();
+    let enable = [write(0, 4, 0), write(0, 4, 1)].concat();
+    let text = commands.iter().flatten().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let bad = [write(0x80, 8, 1 << 63), write(0, 4, 1), write(0x88, 4, 64), write(0x88, 4, 65)].concat();
+    [run(0x180), run(0xfe0), [run(0x60), enable].concat(), bad].map(|writes| [&[11, 0][..], &text, &writes].concat()).into()
+}
+
+fn commands(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let count = 1 + usize::from(input.half() % 64);
+    let commands = (0..count).map(|_| core::array::from_fn(|_| input.double())).collect();
+    let mut parts = Parts { commands, changes: 0 };
+    let (mut its, mut redistributor) = (GuestIts::new(MAX_FUNCTIONS, MAX_VCPUS), 0);
+    while !input.is_empty() {
+        let (offset, kind, size, value) = (u64::from(input.half()), input.byte(), 1 << (input.byte() & 1), input.double());
+        let bytes = 4 * size;
+        if kind & 1 != 0 {
+            redistributor = (redistributor + usize::from(kind >> 1)) % (MAX_VCPUS + 1);
+            its.write_redistributor(redistributor, offset & 0x7f, bytes, value, &mut parts);
+            its.read_redistributor(redistributor, offset & 0x7f, bytes);
+        } else if its.write(offset, bytes, value, &mut parts) == Written::Commands {
+            for _ in 0..64 {
+                let before = parts.changes;
+                let more = its.run(&mut parts);
+                assert!(parts.changes - before <= 2 * WORK_AT_ONCE as usize + EVENTIDS, "work of an exit is bounded");
+                if !more {
+                    break;
+                }
+                reach("more");
+            }
+        }
+        if its.read(0x90, 4) & 1 != 0 {
+            reach("stalled");
+        }
+        // The offsets stay within the queue.
+        let queue = ((its.read(0x80, 8) & 0xff) + 1) * 4096;
+        assert!(its.read(0x88, 8) < queue && its.read(0x90, 8) & !1 < queue);
     }
 }

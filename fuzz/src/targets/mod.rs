@@ -31,6 +31,7 @@ pub const ALL: &[Target] = &[
     assigned::EVENTS,
     assigned::FUNCTION,
     assigned::PLACES,
+    assigned::COMMANDS,
     blob::BLOB,
     blob::IMAGE,
     bus::BUS,
