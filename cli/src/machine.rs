@@ -8,7 +8,7 @@ use stile_blob::{IpiAccess, Mitigations, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
-use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -303,8 +303,10 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 };
                 archive.extend(initramfs::with_folders(&modules, &vm.folders));
             }
-            if vm.serves != 0 && vm.kernel == KernelSource::Debian(DebianKernel::SERVER) {
-                let modules = [debian::bridge_modules(freshness)?, vec![debian::served_module(freshness)?]].concat();
+            if let (KernelSource::Debian(which), true) = (&vm.kernel, vm.serves != 0)
+                && let Some(module) = debian::served_module(*which, freshness)?
+            {
+                let modules = [debian::bridge_modules(*which, freshness)?, vec![module]].concat();
                 archive.extend(initramfs::with_server(&modules, &devices(freshness)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)

@@ -234,7 +234,7 @@ pub enum DebianKernel {
 }
 
 impl DebianKernel {
-    /// The kernel of virtual machines in which `stile-devices` serves others: its module is built for this one.
+    /// The kernel of the virtual machine that `stile run` adds to serve devices.
     pub const SERVER: Self = Self::V6_1;
 
     /// Whether it is Linux.

@@ -50,12 +50,13 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
     modules(Arch::Aarch64, DRIVERS, kernel, freshness)
 }
 
-/// The modules of [`DebianKernel::SERVER`] for bridges and TAP devices, in the order in which they can be loaded.
+/// The modules of one of Debian's kernels for Arm for bridges and TAP devices, in the order in which they can be loaded. None for other
+/// kernels.
 ///
 /// # Errors
 /// See [`drivers`].
-pub fn bridge_modules(freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, BRIDGE, DebianKernel::SERVER, freshness)
+pub fn bridge_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(Arch::Aarch64, BRIDGE, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without

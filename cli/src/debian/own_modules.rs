@@ -1,6 +1,7 @@
 //! Kernel modules in the folder `modules`, built against Debian's headers of the kernel in the cache.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,13 +14,14 @@ use super::index::{self, Package};
 use super::store::{self, Freshness, Item};
 use super::{mirror, tree};
 use crate::config::{Arch, DebianKernel};
+use crate::initramfs::quoted;
 use crate::progress::Task;
 use crate::{cache, exit};
 
-/// The kernel that they are built for: that of Debian 12, [`DebianKernel::V6_1`].
-const KERNEL: Item = Item::Kernel6_1;
-/// Package with the programs that build modules of any flavour of it.
-const PROGRAMS: &str = "linux-kbuild-6.1";
+/// Library packages of Debian's stable release that the programs of its kernels' packages need: this system's may be older.
+const LIBRARIES: [&str; 2] = ["libc6", "libelf1t64"];
+/// Those programs, if they are there: a dependency generator, the module linker's checks, and its checks of x86's code.
+const PROGRAMS: [&str; 3] = ["scripts/basic/fixdep", "scripts/mod/modpost.real-lsb-64", "tools/objtool/objtool.real-x86"];
 
 /// A module of this repository.
 struct Own {
@@ -53,15 +55,21 @@ const SERVED: Own = Own {
 /// No mirror; a failed download with nothing in the cache; no compiler.
 pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
     // Later kernels call the functions that send interrupts directly, at addresses that modules can't change.
-    if kernel == DebianKernel::V6_1 { IPI.get(freshness).map(Some) } else { Ok(None) }
+    if kernel == DebianKernel::V6_1 { IPI.get(Item::Kernel6_1, freshness).map(Some) } else { Ok(None) }
 }
 
-/// The module `stile-served` for [`DebianKernel::SERVER`].
+/// The module `stile-served` for one of Debian's kernels for Arm; none for kernels without modules.
 ///
 /// # Errors
 /// See [`ipi_module`].
-pub fn served_module(freshness: Freshness) -> Result<Module> {
-    SERVED.get(freshness)
+pub fn served_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
+    let item = match kernel {
+        DebianKernel::Newest => Item::NewestKernel,
+        DebianKernel::V6_12 => Item::Kernel6_12,
+        DebianKernel::V6_1 => Item::Kernel6_1,
+        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => return Ok(None),
+    };
+    SERVED.get(item, freshness).map(Some)
 }
 
 /// The architecture of this machine, on which the compiler runs.
@@ -89,9 +97,9 @@ fn packages(arch: Arch) -> &'static str {
 }
 
 impl Own {
-    /// The module, built unless it is in the cache.
-    fn get(&self, freshness: Freshness) -> Result<Module> {
-        let stored = store::get(self.arch, KERNEL, freshness)?;
+    /// The module for a kernel, built unless it is in the cache.
+    fn get(&self, kernel: Item, freshness: Freshness) -> Result<Module> {
+        let stored = store::get(self.arch, kernel, freshness)?;
         let release = release(&stored.package).with_context(|| format!("{} is no kernel's package", stored.package))?;
         let debian = store::directory(self.arch)?;
         let mut sum = Crc::new();
@@ -101,18 +109,24 @@ impl Own {
             if freshness == Freshness::Cached {
                 return Err(exit::lacking(format!("{} is not built yet", self.name)));
             }
+            // Debian 12 and later run the programs of Debian 12.
+            let libraries = if kernel == Item::Kernel6_1 { None } else { Some(tree::tree(host(), &LIBRARIES)?) };
             let _lock = cache::lock(&debian, "fetch")?;
             if !file.exists() {
-                self.build(&debian, release, &stored.version, &file)?;
+                self.build(&debian, kernel.suite(), release, &stored.version, libraries.as_deref(), &file)?;
             }
         }
         let bytes = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
         Ok(Module { name: self.name, bytes })
     }
 
-    fn build(&self, debian: &Path, release: &str, version: &str, to: &Path) -> Result<()> {
+    /// Builds the module for a kernel of `suite`. `libraries`: a tree with [`LIBRARIES`] for the programs of the kernel's packages.
+    fn build(&self, debian: &Path, suite: &'static str, release: &str, version: &str, libraries: Option<&Path>, to: &Path) -> Result<()> {
         let work = tempfile::tempdir_in(debian)?;
-        let headers = self.headers(debian, release, version, work.path())?;
+        let headers = self.headers(debian, suite, release, version, work.path())?;
+        if let Some(libraries) = libraries {
+            wrap_programs(work.path(), libraries)?;
+        }
         let source = work.path().join("source");
         fs::create_dir(&source)?;
         for (name, text) in self.sources {
@@ -128,7 +142,9 @@ impl Own {
             .arg("-C")
             .arg(&headers)
             .arg(format!("M={}", source.display()))
-            .args([format!("ARCH={kernels_arch}"), format!("CROSS_COMPILE={tools}"), format!("CC={tools}gcc"), "modules".to_owned()])
+            .args([format!("ARCH={kernels_arch}"), format!("CROSS_COMPILE={tools}"), format!("CC={tools}gcc")])
+            // What the kernel's compiler has may be absent here; the module's own debug information is of no use.
+            .args(["CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
             .stdin(Stdio::null())
             .output()
             .map_err(|error| exit::lacking(format!("make can't be run ({error}): install the packages {needed}")))?;
@@ -144,7 +160,7 @@ impl Own {
     }
 
     /// Unpacks a kernel's headers and build programs; returns the directory to build in.
-    fn headers(&self, debian: &Path, release: &str, version: &str, to: &Path) -> Result<PathBuf> {
+    fn headers(&self, debian: &Path, suite: &'static str, release: &str, version: &str, to: &Path) -> Result<PathBuf> {
         let unpack = |apt: &Apt, packages: &[Package], name: &str| {
             let package = index::newest_named(packages, name).with_context(|| format!("Debian has no {name}"))?;
             if package.version != version {
@@ -155,42 +171,68 @@ impl Own {
             tree::unpack(&apt.download(&package, download.path())?, to)
         };
         let own = format!("linux-headers-{release}");
-        let common = format!("linux-headers-{}-common", number(release).context("the kernel is not one that modules are built for")?);
-        let apt = apt_for(self.arch)?;
+        let number = number(release).context("the kernel is not one that modules are built for")?;
+        let common = format!("linux-headers-{number}-common");
+        // Debian 12 has one for all releases of a series.
+        let programs = if number.starts_with("6.1.") { "linux-kbuild-6.1".to_owned() } else { format!("linux-kbuild-{number}") };
+        let apt = apt_for(self.arch, suite)?;
         let packages = apt.packages()?;
         unpack(&apt, &packages, &own)?;
         unpack(&apt, &packages, &common)?;
         // Programs run here, whatever they build for.
         if self.arch == host() {
-            unpack(&apt, &packages, PROGRAMS)?;
+            unpack(&apt, &packages, &programs)?;
         } else {
             // Another command may use that cache; nothing takes the two locks in the other order.
             let _lock = cache::lock(&store::directory(host())?, "fetch")?;
-            let apt = apt_for(host())?;
-            unpack(&apt, &apt.packages()?, PROGRAMS)?;
+            let apt = apt_for(host(), suite)?;
+            unpack(&apt, &apt.packages()?, &programs)?;
         }
         // The packages expect to be installed.
         let sources = to.join("usr/src");
         let makefile = sources.join(&own).join("Makefile");
-        fs::write(&makefile, format!("include {}\n", sources.join(&common).join("Makefile").display()))
-            .with_context(|| format!("writing {}", makefile.display()))?;
+        let text = fs::read_to_string(&makefile).with_context(|| format!("reading {}", makefile.display()))?;
+        let moved = text.replace("/usr/src/", &format!("{}/", sources.display()));
+        fs::write(&makefile, moved).with_context(|| format!("writing {}", makefile.display()))?;
         Ok(sources.join(own))
     }
 }
 
-fn apt_for(arch: Arch) -> Result<Apt> {
-    Apt::new_for(arch, &store::directory(arch)?.join("apt"), KERNEL.suite(), &mirror::mirror()?)
+fn apt_for(arch: Arch, suite: &'static str) -> Result<Apt> {
+    Apt::new_for(arch, &store::directory(arch)?.join("apt"), suite, &mirror::mirror()?)
+}
+
+/// Replaces the programs of kernels' packages, unpacked in `work`, by scripts that run them with the C library in the tree `libraries`.
+fn wrap_programs(work: &Path, libraries: &Path) -> Result<()> {
+    let (loader, folder) = match host() {
+        Arch::Aarch64 => ("usr/lib/ld-linux-aarch64.so.1", "usr/lib/aarch64-linux-gnu"),
+        Arch::X86_64 => ("usr/lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"),
+    };
+    let (loader, folder) = (libraries.join(loader), libraries.join(folder));
+    for package in fs::read_dir(work.join("usr/lib"))?.collect::<Result<Vec<_>, _>>()? {
+        for program in PROGRAMS.map(|program| package.path().join(program)).iter().filter(|program| program.exists()) {
+            let real = program.with_extension("elf");
+            fs::rename(program, &real).with_context(|| format!("moving {}", program.display()))?;
+            let words = [&loader, Path::new("--library-path"), &folder, &real].map(|word| quoted(&word.to_string_lossy()));
+            fs::write(program, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))?;
+            fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
 }
 
 /// The kernel's release in the name of its package.
 fn release(package: &str) -> Option<&str> {
-    let rest = package.strip_prefix("linux-image-")?;
+    let rest = package.strip_prefix("linux-image-").or_else(|| package.strip_prefix("linux-binary-"))?;
     Some(rest.strip_suffix("-unsigned").unwrap_or(rest))
 }
 
 /// Version and ABI of a release, without its flavour.
 fn number(release: &str) -> Option<&str> {
-    release.strip_suffix("-cloud-amd64").or_else(|| release.strip_suffix("-arm64"))
+    let rest = release.strip_suffix("-amd64").or_else(|| release.strip_suffix("-arm64"))?;
+    let number = rest.strip_suffix("-cloud").unwrap_or(rest);
+    // Other flavours have headers of their own.
+    (!["-rt", "-16k"].iter().any(|flavour| number.ends_with(flavour))).then_some(number)
 }
 
 #[cfg(test)]
@@ -201,6 +243,7 @@ mod tests {
     fn releases_of_packages() {
         assert_eq!(release("linux-image-6.1.0-50-cloud-amd64-unsigned"), Some("6.1.0-50-cloud-amd64"));
         assert_eq!(release("linux-image-6.1.0-50-cloud-amd64"), Some("6.1.0-50-cloud-amd64"));
+        assert_eq!(release("linux-binary-7.3.4+deb13-cloud-arm64"), Some("7.3.4+deb13-cloud-arm64"));
         assert_eq!(release("busybox-static"), None);
     }
 
@@ -208,6 +251,8 @@ mod tests {
     fn flavours_of_releases() {
         assert_eq!(number("6.1.0-50-cloud-amd64"), Some("6.1.0-50"));
         assert_eq!(number("6.1.0-50-arm64"), Some("6.1.0-50"));
+        assert_eq!(number("6.12.117+deb13-arm64"), Some("6.12.117+deb13"));
+        assert_eq!(number("7.3.4+deb13-cloud-arm64"), Some("7.3.4+deb13"));
         assert_eq!(number("7.3.4+deb13-rt-amd64"), None);
     }
 }

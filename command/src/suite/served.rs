@@ -49,7 +49,7 @@ fn killed() -> Scenario {
         "[machine]\ncpus = 2\n\n\
          [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"for n in 0 16 32 48 64 80 96 112; do {piece}; done\"\n\
          [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
-         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
+         [[vm]]\nname = \"server\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
     );
     let online = "stile-devices: serves device 0: block=/tmp/disk".to_owned();
     let pieces = (0..8).map(|n| format!("piece {} is the same", 16 * n));
@@ -105,7 +105,7 @@ fn network_killed() -> Scenario {
     // Each line is of a new process, and kills the oldest one.
     let kill = "while read line; do echo $line; sleep 0.5; set -- $(pidof exe); kill -9 $1 || true; done";
     let serve = format!("brctl addbr lan; ip link set lan up; stile-devices {} | {kill}", cards.join(" "));
-    let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
+    let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.12\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
     let online = format!("stile-devices: serves device 1: {}", cards[1]);
     let output = [vec![online; 2], vec!["the same numbers".into(); 8]].concat();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
