@@ -76,19 +76,6 @@ impl Disk {
         if self.read_only { Ok(()) } else { self.file.sync_data() }
     }
 
-    /// Answers a request. Returns the number of bytes that were written into the client's buffers.
-    fn answer(&mut self, memory: &GuestMemoryMmap, chain: DescriptorChain<&GuestMemoryMmap>) -> u32 {
-        // A chain without room for a status can't be answered.
-        let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
-        let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
-        let Ok(mut status) = data.split_at(before_status) else { return 0 };
-        let result = chain.reader(memory).map_err(|_| Refused::IO);
-        let result = result.and_then(|mut reader| self.carry_out(&mut reader, &mut data));
-        let code = result.map_or_else(|Refused(code)| code, |()| VIRTIO_BLK_S_OK as u8);
-        let written = u32::try_from(data.bytes_written()).unwrap_or(u32::MAX - 1);
-        if status.write_all(&[code]).is_err() { written } else { written + 1 }
-    }
-
     fn carry_out(&mut self, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<(), Refused> {
         let header = Header::read(reader)?;
         match header.kind {
@@ -141,19 +128,42 @@ impl Disk {
     }
 }
 
+/// Answers a request, which `carry_out` carries out: it reads the request, and writes data. Returns the number of bytes that were written
+/// into the client's buffers.
+fn answer(
+    memory: &GuestMemoryMmap,
+    chain: DescriptorChain<&GuestMemoryMmap>,
+    carry_out: impl FnOnce(&mut Reader<'_>, &mut Writer<'_>) -> Result<(), Refused>,
+) -> u32 {
+    // A chain without room for a status can't be answered.
+    let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
+    let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
+    let Ok(mut status) = data.split_at(before_status) else { return 0 };
+    let result = chain.reader(memory).map_err(|_| Refused::IO);
+    let result = result.and_then(|mut reader| carry_out(&mut reader, &mut data));
+    let code = result.map_or_else(|Refused(code)| code, |()| VIRTIO_BLK_S_OK as u8);
+    let written = u32::try_from(data.bytes_written()).unwrap_or(u32::MAX - 1);
+    if status.write_all(&[code]).is_err() { written } else { written + 1 }
+}
+
+/// Features of a disk, beside those of queues.
+const fn features(read_only: bool) -> u64 {
+    let read_only = if read_only { 1 << VIRTIO_BLK_F_RO } else { 0 };
+    1 << VIRTIO_BLK_F_SEG_MAX | 1 << VIRTIO_BLK_F_BLK_SIZE | 1 << VIRTIO_BLK_F_FLUSH | read_only
+}
+
+/// Maximum number of segments, and size of a block (section 5.2.4): a descriptor each is for a request's header and status.
+const LIMITS: [(u64, u32); 2] = [(12, QUEUE_SIZE as u32 - 2), (20, SECTOR as u32)];
+
 impl Backend for Disk {
     const QUEUE_SIZES: &'static [u16] = &[QUEUE_SIZE];
 
     fn features(&self) -> u64 {
-        let read_only = if self.read_only { 1 << VIRTIO_BLK_F_RO } else { 0 };
-        1 << VIRTIO_BLK_F_SEG_MAX | 1 << VIRTIO_BLK_F_BLK_SIZE | 1 << VIRTIO_BLK_F_FLUSH | read_only
+        features(self.read_only)
     }
 
-    /// Capacity, maximum number of segments, and size of a block (section 5.2.4).
     fn configuration(&self) -> Vec<(u64, u32)> {
-        // A descriptor each for a request's header and status.
-        let segments = u32::from(QUEUE_SIZE) - 2;
-        vec![(0, self.sectors as u32), (4, (self.sectors >> 32) as u32), (12, segments), (20, SECTOR as u32)]
+        [&[(0, self.sectors as u32), (4, (self.sectors >> 32) as u32)], &LIMITS[..]].concat()
     }
 
     fn negotiated(&mut self, features: u64) {
@@ -162,11 +172,36 @@ impl Backend for Disk {
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
         let [queue] = queues else { return Err(Error::QueueNotReady) };
-        use_buffers(memory, queue, |chain| self.answer(memory, chain))
+        use_buffers(memory, queue, |chain| answer(memory, chain, |reader, writer| self.carry_out(reader, writer)))
     }
 
     fn client_ended(&mut self) -> io::Result<()> {
         self.flush()
+    }
+}
+
+/// A disk whose content can't be served: all requests fail. It has the size of the disk that was served before, or is empty.
+pub struct FailedDisk {
+    /// As of the disk that was served before: its driver may be running.
+    pub read_only: bool,
+}
+
+impl Backend for FailedDisk {
+    const QUEUE_SIZES: &'static [u16] = Disk::QUEUE_SIZES;
+
+    fn features(&self) -> u64 {
+        features(self.read_only)
+    }
+
+    fn configuration(&self) -> Vec<(u64, u32)> {
+        LIMITS.into()
+    }
+
+    fn negotiated(&mut self, _features: u64) {}
+
+    fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
+        let [queue] = queues else { return Err(Error::QueueNotReady) };
+        use_buffers(memory, queue, |chain| answer(memory, chain, |_, _| Err(Refused::IO)))
     }
 }
 

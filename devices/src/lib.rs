@@ -3,7 +3,8 @@
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
 //! the queues: a [`Disk`], or a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]). [`supervisor`] runs a process
-//! for each device, which serves it in a [`sandbox`].
+//! for each device, which serves it in a [`sandbox`]. The client of a device that can't be served gets errors
+//! ([`FailedDisk`], [`Unplugged`]).
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
 //! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver
@@ -22,9 +23,9 @@ mod tap;
 
 pub use arguments::{DeviceArgument, parse};
 pub use device::{Device, Page};
-pub use disk::{Disk, QUEUE_SIZE, SECTOR};
+pub use disk::{Disk, FailedDisk, QUEUE_SIZE, SECTOR};
 pub use frame::{HEADER, Mac};
 pub use identity::Identity;
-pub use network::{Network, Port};
+pub use network::{Network, Port, Unplugged};
 pub use server::{Backend, Progress, Registers, Server};
 pub use tap::Tap;

@@ -9,13 +9,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use stile_devices::{Backend, Device, DeviceArgument, Disk, Network, Server, Tap, parse, sandbox, supervisor};
+use stile_devices::supervisor::Mode;
+use stile_devices::{Backend, Device, DeviceArgument, Disk, FailedDisk, Network, Server, Tap, Unplugged, parse, sandbox, supervisor};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
         [] => Err("usage: stile-devices block=FILE[,readonly]|net=BRIDGE,mac=ADDRESS ...".to_owned()),
-        [flag, number, argument] if flag == "--device" => serve(number, argument),
+        [flag, number, argument] if flag == Mode::Serve.flag() => serve(number, argument),
+        [flag, number, argument] if flag == Mode::Fail.flag() => fail(number, argument),
         _ => supervise(&arguments),
     };
     match result {
@@ -38,9 +40,7 @@ fn supervise(arguments: &[String]) -> Result<(), String> {
 fn serve(number: &str, argument: &str) -> Result<(), String> {
     let supervisor = getppid();
     let given = parse(argument)?;
-    let path = format!("/dev/stile-served{number}");
-    let of_device = |error: io::Error| format!("{path}: {error}");
-    let device = Device::open(Path::new(&path)).map_err(of_device)?;
+    let (device, of_device) = open(number)?;
     match given {
         DeviceArgument::Block { file, read_only } => {
             let disk = Disk::open(&file, read_only).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -51,6 +51,25 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
             run(&device, supervisor, Network::new(tap, identity), |network| network.waits_for().map(Tap::as_fd)).map_err(of_device)
         }
     }
+}
+
+/// Answers requests of one device with errors, for ever.
+fn fail(number: &str, argument: &str) -> Result<(), String> {
+    let supervisor = getppid();
+    let given = parse(argument)?;
+    let (device, of_device) = open(number)?;
+    match given {
+        DeviceArgument::Block { read_only, .. } => run(&device, supervisor, FailedDisk { read_only }, |_| None),
+        DeviceArgument::Net { identity, .. } => run(&device, supervisor, Network::new(Unplugged, identity), |_| None),
+    }
+    .map_err(of_device)
+}
+
+/// Opens a device. Also returns a function that adds its name to errors.
+fn open(number: &str) -> Result<(Device, impl Fn(io::Error) -> String), String> {
+    let path = format!("/dev/stile-served{number}");
+    let device = Device::open(Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    Ok((device, move |error| format!("{path}: {error}")))
 }
 
 /// Serves a device for ever, in a sandbox. `source` is the file from which the backend awaits input.

@@ -29,6 +29,30 @@ pub trait Port {
     /// # Errors
     /// The kernel refuses.
     fn accept_partial_checksums(&mut self, accepted: bool) -> io::Result<()>;
+
+    /// Whether there is a switch behind the port: the link is up.
+    fn is_connected(&self) -> bool {
+        true
+    }
+}
+
+/// A port without a switch: of a card that can't be served. Sent frames are lost.
+pub struct Unplugged;
+
+impl Port for Unplugged {
+    fn send(&mut self, _frame: &[u8]) {}
+
+    fn receive(&mut self, _buffer: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn accept_partial_checksums(&mut self, _accepted: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_connected(&self) -> bool {
+        false
+    }
 }
 
 /// A network card.
@@ -130,7 +154,8 @@ impl<P: Port> Backend for Network<P> {
     /// The address, and the link's status (section 5.1.4).
     fn configuration(&self) -> Vec<(u64, u32)> {
         let [a, b, c, d, e, f] = self.identity.mac;
-        vec![(0, u32::from_le_bytes([a, b, c, d])), (4, u32::from_le_bytes([e, f, VIRTIO_NET_S_LINK_UP as u8, 0]))]
+        let status = if self.port.is_connected() { VIRTIO_NET_S_LINK_UP as u8 } else { 0 };
+        vec![(0, u32::from_le_bytes([a, b, c, d])), (4, u32::from_le_bytes([e, f, status, 0]))]
     }
 
     fn negotiated(&mut self, features: u64) {

@@ -24,10 +24,30 @@ pub const OFF: &str = "off";
 /// Line that it writes when its client has been turned on again.
 pub const ON: &str = "on";
 
+/// The work of a device's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Serves the device.
+    Serve,
+    /// Answers all requests with errors: the device was given up.
+    Fail,
+}
+
+impl Mode {
+    /// Option of `stile-devices` for a process of this kind.
+    pub const fn flag(self) -> &'static str {
+        match self {
+            Self::Serve => "--device",
+            Self::Fail => "--failed",
+        }
+    }
+}
+
 /// A device's process.
 struct Process {
-    /// `None` once the supervisor has given the device up.
+    /// `None` if there is none, and no other can be started.
     child: Option<Child>,
+    mode: Mode,
     /// Starts that ended before the device was online, since it was last online.
     failures: u32,
     /// It has said that its device is online. Said again, it counts for nothing.
@@ -41,6 +61,31 @@ impl Process {
     const fn is_needed(&self) -> bool {
         self.child.is_some() && !self.is_off
     }
+
+    /// Starts another process for the device, whose process has ended. After several that ended before the device was online, one that
+    /// fails requests: the client must not wait for ever.
+    fn restart(&mut self, argument: &str, mut start: impl FnMut(Mode) -> io::Result<Child>) {
+        let Some(mut child) = self.child.take() else { return };
+        (self.failures, self.is_online) = (self.failures + 1, false);
+        let mut why = end(&mut child).map_or_else(|error| error.to_string(), |status| status.to_string());
+        if self.failures < MAX_FAILURES {
+            eprintln!("stile-devices: {argument} ended ({why}), and is started again");
+            thread::sleep(PAUSE);
+            match start(self.mode) {
+                Ok(child) => return self.child = Some(child),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        if self.mode == Mode::Serve {
+            (self.mode, self.failures) = (Mode::Fail, 0);
+            eprintln!("stile-devices: {argument} is not served any more ({why}): its client gets errors until this VM is started again");
+            match start(self.mode) {
+                Ok(child) => return self.child = Some(child),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        eprintln!("stile-devices: {argument} has no process ({why}): its client waits until this VM is started again");
+    }
 }
 
 enum News {
@@ -49,10 +94,10 @@ enum News {
 }
 
 /// Serves a device for each of the `arguments`, in their order, until all clients are off. A device whose process can't be started
-/// again, or ends several times before it is online, is given up: its client waits for ever, and others are served on.
+/// again, or ends several times before it is online, is given up: its client gets errors, and others are served on.
 ///
 /// # Errors
-/// A process can't be started at first; all devices are given up.
+/// A process can't be started at first; all devices were given up.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     supervise(arguments, start)
 }
@@ -60,12 +105,12 @@ pub fn run(arguments: &[String]) -> io::Result<()> {
 /// A line, or the end, of a device's process, by the device's number.
 type Sender = SyncSender<(usize, News)>;
 
-fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Sender) -> io::Result<Child>) -> io::Result<()> {
+fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Mode, Sender) -> io::Result<Child>) -> io::Result<()> {
     let (sender, receiver) = mpsc::sync_channel(LINES);
     let mut processes = Vec::new();
     for (number, argument) in arguments.iter().enumerate() {
-        let child = Some(start(number, argument, sender.clone())?);
-        processes.push(Process { child, failures: 0, is_online: false, is_off: false });
+        let child = Some(start(number, argument, Mode::Serve, sender.clone())?);
+        processes.push(Process { child, mode: Mode::Serve, failures: 0, is_online: false, is_off: false });
     }
     for (number, news) in receiver {
         let (process, argument) = (&mut processes[number], &arguments[number]);
@@ -73,42 +118,24 @@ fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Sender) ->
             News::Line(line) => match &line[..] {
                 ONLINE if !process.is_online => {
                     (process.failures, process.is_online) = (0, true);
-                    announce(number, argument);
+                    announce(number, argument, process.mode);
                 }
                 OFF => process.is_off = true,
                 ON => process.is_off = false,
                 _ => {}
             },
-            News::Ended => {
-                let Some(mut child) = process.child.take() else { continue };
-                (process.failures, process.is_online) = (process.failures + 1, false);
-                let restarted = restart(&mut child, process.failures, argument, || start(number, argument, sender.clone()));
-                match restarted {
-                    Ok(child) => process.child = Some(child),
-                    Err(error) if processes.iter().all(|process| process.child.is_none()) => {
-                        return Err(io::Error::new(error.kind(), format!("{argument}: {error}")));
-                    }
-                    Err(error) => eprintln!("stile-devices: {argument} is not served any more: {error}"),
-                }
-            }
+            News::Ended => process.restart(argument, |mode| start(number, argument, mode, sender.clone())),
         }
         if !processes.iter().any(Process::is_needed) {
             break;
         }
     }
     // Their files are written back: each did so when its client was turned off.
-    processes.iter_mut().filter_map(|process| process.child.as_mut()).try_for_each(|child| end(child).map(drop))
-}
-
-/// Starts the process of a device again that has ended `failures` times since it was last online.
-fn restart(child: &mut Child, failures: u32, argument: &str, start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
-    let status = end(child)?;
-    if failures == MAX_FAILURES {
-        return Err(io::Error::other(status.to_string()));
+    processes.iter_mut().filter_map(|process| process.child.as_mut()).try_for_each(|child| end(child).map(drop))?;
+    if processes.iter().all(|process| process.mode == Mode::Fail) {
+        return Err(io::Error::other("no device could be served to the end"));
     }
-    eprintln!("stile-devices: {argument} ended ({status}), and is started again");
-    thread::sleep(PAUSE);
-    start()
+    Ok(())
 }
 
 /// Ends a process. One whose output has ended need not have: a client that has taken it over can close its output.
@@ -117,14 +144,18 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-fn announce(number: usize, argument: &str) {
+fn announce(number: usize, argument: &str, mode: Mode) {
+    let verb = match mode {
+        Mode::Serve => "serves",
+        Mode::Fail => "fails requests of",
+    };
     // Nobody may be listening.
-    let _ = writeln!(io::stdout(), "stile-devices: serves device {number}: {argument}");
+    let _ = writeln!(io::stdout(), "stile-devices: {verb} device {number}: {argument}");
 }
 
-fn start(number: usize, argument: &str, sender: Sender) -> io::Result<Child> {
+fn start(number: usize, argument: &str, mode: Mode, sender: Sender) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--device", &number.to_string(), argument]);
+    command.args([mode.flag(), &number.to_string(), argument]);
     spawn(command, number, sender)
 }
 
@@ -161,13 +192,16 @@ mod tests {
         assert_eq!(lines, ["\u{fffd}", ONLINE, "0123456789abcdef", "g", OFF]);
     }
 
-    /// Processes of shell commands: of each device the first one, and those that are started again; no more than that can be started.
-    fn supervise_shells(devices: &[&[&str]]) -> io::Result<()> {
+    /// Processes of shell commands: of each device the first one, and those that are started again; no more than that can be started. The
+    /// last `failing` ones of the first device are those that fail requests.
+    fn supervise_shells(devices: &[&[&str]], failing: usize) -> io::Result<()> {
         let arguments: Vec<String> = (0..devices.len()).map(|number| format!("device {number}")).collect();
         let mut started = vec![0; devices.len()];
-        supervise(&arguments, |number, _, sender| {
+        supervise(&arguments, |number, _, mode, sender| {
             let script = devices[number].get(started[number]).ok_or_else(|| io::Error::other("no process can be started"))?;
             started[number] += 1;
+            let fails = number == 0 && started[number] + failing > devices[number].len();
+            assert_eq!(mode, if fails { Mode::Fail } else { Mode::Serve });
             let mut command = Command::new("sh");
             command.args(["-c", script]);
             spawn(command, number, sender)
@@ -178,21 +212,25 @@ mod tests {
     fn a_device_that_cannot_be_started_again_ends_alone() {
         // The second device ends later, and is served once more.
         let second = ["echo online; sleep 1", "echo online; echo off; exec sleep 1000"];
-        let result = supervise_shells(&[&["echo online; echo on"], &second]);
+        let result = supervise_shells(&[&["echo online; echo on"], &second], 0);
         assert!(result.is_ok(), "{result:?}");
     }
 
     #[test]
-    fn a_device_that_never_comes_online_ends_alone() {
-        let second = "echo online; sleep 3; echo off; exec sleep 1000";
-        let result = supervise_shells(&[&["exit 3"; MAX_FAILURES as usize], &[second]]);
+    fn a_client_of_a_device_that_never_comes_online_gets_errors() {
+        // The process that fails requests is started again, too.
+        let first = [&["exit 3"; MAX_FAILURES as usize][..], &["exit 3", "echo online; sleep 1; echo off; exec sleep 1000"]].concat();
+        let second = "echo online; echo off; exec sleep 1000";
+        let result = supervise_shells(&[&first, &[second]], 2);
         assert!(result.is_ok(), "{result:?}");
+        let error = supervise_shells(&[&first], 2).expect_err("nothing is served");
+        assert!(error.to_string().contains("no device could be served"), "{error}");
     }
 
     #[test]
     fn the_supervisor_ends_when_all_devices_are_given_up() {
-        let error = supervise_shells(&[&["echo online"], &["exit 3"]]).expect_err("nothing is served");
-        assert!(error.to_string().contains("no process can be started"), "{error}");
+        let error = supervise_shells(&[&["echo online"], &["exit 3"]], 0).expect_err("nothing is served");
+        assert!(error.to_string().contains("no device could be served"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use machine::{DATA, DESCRIPTORS, Machine, NEXT, RAM, RAM_SIZE, WRITABLE, available};
 use proptest::prelude::*;
-use stile_devices::{HEADER, Identity, Mac, Network, Port};
+use stile_devices::{HEADER, Identity, Mac, Network, Port, Server, Unplugged};
 use stile_virtio::client;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -107,6 +107,20 @@ impl WithCard {
         self.arrive(frame((0, 0), OTHER, b"hello"));
         self.machine.used(RECEIVED) == before + 1 && &self.machine.bytes(DATA + 26, 5) == b"hello"
     }
+}
+
+#[test]
+fn the_link_goes_down_when_the_card_is_given_up() {
+    let mut client = WithCard::new(0);
+    let link = client.machine.load(client::CONFIG + 4) >> 16;
+    assert_eq!(link, 1);
+    let machine = &client.machine;
+    let mut server = Server::new(machine.registers.clone(), machine.memory.clone(), Network::new(Unplugged, CLIENT));
+    server.come_online();
+    assert_eq!((machine.load(client::CONFIG + 4) >> 16, machine.load(client::INTERRUPT_STATUS)), (0, 3));
+    client.machine.server = Server::new(machine.registers.clone(), machine.memory.clone(), Network::new(client.wire.clone(), CLIENT));
+    client.machine.server.come_online();
+    assert_eq!(client.machine.load(client::CONFIG + 4) >> 16, 1);
 }
 
 #[test]

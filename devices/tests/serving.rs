@@ -6,7 +6,7 @@ use std::io::Write;
 
 use machine::{DATA, Machine, NEXT, RAM, RAM_SIZE, WRITABLE, available};
 use proptest::prelude::*;
-use stile_devices::{Disk, QUEUE_SIZE, SECTOR};
+use stile_devices::{Disk, FailedDisk, QUEUE_SIZE, SECTOR, Server};
 use stile_virtio::{Transport, client};
 use tempfile::NamedTempFile;
 use vm_memory::{Bytes, GuestAddress};
@@ -97,6 +97,26 @@ fn impossible_requests_fail() {
     let mut client = WithDisk::new(true);
     assert_eq!(client.request(WRITE, 0, 512).0, 1);
     assert_eq!(client.request(READ, 0, 512), (0, 513));
+}
+
+#[test]
+fn requests_under_way_fail_when_the_disk_is_given_up() {
+    let mut client = WithDisk::new(false);
+    assert_eq!(client.request(READ, 0, 512).0, 0);
+    client.prepare(READ, 0, 512);
+    client.machine.offer(0, 0);
+    let machine = &client.machine;
+    let mut server = Server::new(machine.registers.clone(), machine.memory.clone(), FailedDisk { read_only: false });
+    server.come_online();
+    server.attend();
+    assert_eq!((machine.used(0), machine.bytes(STATUS, 1)[0]), (2, 1));
+    assert_eq!(machine.load(client::CONFIG), SECTORS as u32, "the driver goes on with the same disk");
+}
+
+#[test]
+fn a_disk_that_was_never_served_is_empty() {
+    let machine = Machine::new(BLOCK, FailedDisk { read_only: true }, 0);
+    assert_eq!((machine.load(client::CONFIG), machine.load(client::CONFIG + 20)), (0, SECTOR as u32));
 }
 
 #[test]

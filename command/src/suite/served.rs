@@ -38,22 +38,26 @@ fn debian() -> Scenario {
     Scenario { expect, ..scenario }
 }
 
-/// Debian writes and reads a disk whose server's process is killed over and over.
+/// Debian writes and reads a disk whose server's process is killed over and over. Then the disk is lost: reads fail.
 fn killed() -> Scenario {
-    // Processes of devices are started as /proc/self/exe.
-    let kill = "while read line; do echo $line; sleep 0.2; kill -9 $(pidof exe) || true; done";
+    // Processes of devices are started as /proc/self/exe. Without its disk, a process ends before it is online.
+    let kill = "while read line; do echo $line; sleep 0.2; head -c 4 /tmp/disk | grep -q lost && rm /tmp/disk; kill -9 $(pidof exe) || true; \
+                [ -e /tmp/disk ] || exec cat; done";
     let serve = format!("dd if=/dev/zero of=/tmp/disk bs=1M count=16; stile-devices block=/tmp/disk | {kill}");
     let piece = "dd if=/dev/urandom of=/tmp/a bs=64k count=16; dd if=/tmp/a of=/dev/vda bs=64k seek=$n oflag=direct; \
                  dd if=/dev/vda of=/tmp/b bs=64k skip=$n count=16 iflag=direct; cmp /tmp/a /tmp/b && echo piece $n is the same";
+    let lose = "echo lost | dd of=/dev/vda bs=512 count=1 conv=sync oflag=direct; \
+                while dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct; do sleep 0.1; done; echo reads fail";
     let config = format!(
         "[machine]\ncpus = 2\n\n\
-         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"for n in 0 16 32 48 64 80 96 112; do {piece}; done\"\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"for n in 0 16 32 48 64 80 96 112; do {piece}; done; {lose}\"\n\
          [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
          [[vm]]\nname = \"server\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
     );
     let online = "stile-devices: serves device 0: block=/tmp/disk".to_owned();
+    let failing = ["is not served any more", "stile-devices: fails requests of device 0", "reads fail"].map(String::from);
     let pieces = (0..8).map(|n| format!("piece {} is the same", 16 * n));
-    let output = [online.clone(), online].into_iter().chain(pieces).collect();
+    let output = [online.clone(), online].into_iter().chain(pieces).chain(failing).collect();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/killed", "--exits") }
 }
