@@ -260,7 +260,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             (read(&kernel.kernel)?, kernel.initrd.as_deref().map(read).transpose()?, which.is_linux())
         }
         KernelSource::Disk => {
-            let drive = vm.disks.first().context("a VM that starts from a disk has none")?;
+            let drive = vm.system_disk.as_ref().context("a VM that starts from a disk has none")?;
             if freshness == Freshness::Cached && !drive.file.exists() {
                 return Err(exit::lacking(format!("{} is not there yet", drive.file.display())));
             }

@@ -8,6 +8,7 @@ use stile_board::MAX_FUNCTIONS;
 use stile_pci::Address;
 
 use super::Arch;
+use super::KernelSource;
 use super::Mistake;
 use super::Place;
 use super::VmConfig;
@@ -110,6 +111,7 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mi
         mistakes.push(Mistake::new((*place).clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
     }
     vm.disks = draft.disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
+    vm.system_disk = vm.disks.first().filter(|_| vm.kernel == KernelSource::Disk).cloned();
     vm.networks = draft.networks.iter().filter_map(|network| network.resolve(mistakes)).collect();
     vm.folders = folders::resolve(&draft.folders, &vm.kernel, folder, mistakes);
 }

@@ -88,6 +88,8 @@ pub struct VmConfig {
     pub functions: Vec<Address>,
     /// Images that are disks of the emulated machine.
     pub disks: Vec<Drive>,
+    /// The disk with the system that it starts, its own or a served one, if its kernel is [`KernelSource::Disk`].
+    pub system_disk: Option<Drive>,
     /// Networks of the emulated machine.
     pub networks: Vec<Network>,
     /// Folders of this machine, each with a tag of its own.

@@ -8,7 +8,7 @@ use stile_pci::Address;
 
 use super::draft::{Given, VmDraft};
 use super::served::{BLOCK, NET};
-use super::{DebianKernel, KernelSource, Mistake, Place, VmConfig};
+use super::{DebianKernel, Mistake, Place, VmConfig};
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 
@@ -133,10 +133,6 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
         if vm.serves != 0 {
             refuse(format!("\"{}\" serves others, and can't be served itself", vm.name), "a device without served = true".to_owned());
         }
-        if vm.kernel == KernelSource::Disk && draft.disks.first().is_some_and(|disk| disk.served) {
-            let what = format!("\"{}\" starts from its first disk, which can't be a served one yet", vm.name);
-            refuse(what, "a kernel, such as kernel = \"debian\", or a disk before this one".to_owned());
-        }
         let (served, own): (Vec<Drive>, _) = std::mem::take(&mut vm.disks).into_iter().partition(|drive| drive.served);
         vm.disks = own;
         vm.served.extend(served.iter().map(|_| Served { device: BLOCK, server }));
@@ -180,7 +176,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
 mod tests {
     use std::path::Path;
 
-    use super::super::{Flags, MachineConfig};
+    use super::super::{Flags, KernelSource, MachineConfig};
     use super::*;
     use crate::disk::network::Forward;
 
@@ -206,6 +202,15 @@ mod tests {
                  block=/dev/$(ls /sys/bus/pci/devices/0000:00:02.0/virtio*/block),readonly"
             )
         );
+    }
+
+    #[test]
+    fn a_vm_starts_the_system_on_a_served_disk() {
+        let disk = |file: &str, served| format!("[[vm.disk]]\nfile = \"{file}\"\nserved = {served}\n");
+        let config = read(&["[[vm]]\n".into(), disk("one", true), disk("own", false)].concat()).unwrap();
+        let vm = &config.vms[0];
+        assert_eq!((&vm.kernel, vm.disks.len(), vm.served.len()), (&KernelSource::Disk, 1, 1));
+        assert_eq!(vm.system_disk.as_ref().map(|drive| drive.file.as_path()), Some(Path::new("/one")));
     }
 
     #[test]
@@ -244,7 +249,6 @@ mod tests {
             let said = read(text).unwrap_err();
             assert!(said.contains(what), "{said}");
         };
-        says(&format!("[[vm]]\n{disk}"), "starts from its first disk");
         for device in [disk, net] {
             says(&format!("[[vm]]\nkernel = \"debian\"\nnested = true\n{device}"), "can't be served to a virtual machine with an EL2");
             says(&format!("[[vm]]\nname = \"service\"\nkernel = \"debian\"\n{device}"), "is called \"service\"");
