@@ -13,6 +13,7 @@ use super::disk::{Contents, Disk};
 use super::operated::come_and_go;
 use super::report_in_browser;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::served;
 use super::share::many_vms;
 use super::system_disk;
 use super::test::Test;
@@ -44,7 +45,8 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let report = report_in_browser::scenario(programs)?;
     let visits = come_and_go("long/come-and-go", programs)?;
     let all = together::scenario("long/operator", programs)?;
-    Ok(most.into_iter().chain([many, report, visits, all]).map(Test::scenario).chain([gigabyte]).collect())
+    let more = [many, report, visits, served::killed_often(), all];
+    Ok(most.into_iter().chain(more).map(Test::scenario).chain([gigabyte]).collect())
 }
 
 /// Those on a PC.

@@ -62,6 +62,42 @@ fn killed() -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("served/killed", "--exits") }
 }
 
+/// Times that [`killed_often`] kills a process.
+const KILLS: u32 = 100;
+
+/// Debian writes a disk whose server's process is killed, [`KILLS`] times. Everything that was written is on the disk.
+pub(super) fn killed_often() -> Scenario {
+    // After the last time the server tells the client by a sector of the disk.
+    let kill = format!(
+        "n=0; while read line; do usleep $((n % 10 * 40000)); n=$((n + 1)); \
+         if [ $n -gt {KILLS} ]; then echo enough | dd of=/tmp/disk bs=512 seek=30000 conv=notrunc,sync; exec cat; fi; \
+         kill -9 $(pidof exe) || true; done"
+    );
+    let serve = format!("dd if=/dev/zero of=/tmp/disk bs=1M count=16; stile-devices block=/tmp/disk | ({kill})");
+    let sum = |slot: &str| format!("$(dd if=/dev/vda bs=64k skip=$(({slot} * 8)) count=8 iflag=direct | md5sum)");
+    let write = format!(
+        "slot=$((n % 16)); dd if=/dev/urandom of=/tmp/a bs=64k count=8; dd if=/tmp/a of=/dev/vda bs=64k seek=$((slot * 8)) oflag=direct; \
+         md5sum < /tmp/a > /tmp/sum$slot; [ \\\"{}\\\" = \\\"$(cat /tmp/sum$slot)\\\" ] || exit 1; n=$((n + 1))",
+        sum("slot")
+    );
+    let check = format!(
+        "for slot in $(seq 0 15); do [ ! -e /tmp/sum$slot ] || [ \\\"{}\\\" = \\\"$(cat /tmp/sum$slot)\\\" ] || exit 2; done; \
+         echo all $n pieces are the same",
+        sum("slot")
+    );
+    let enough = "dd if=/dev/vda bs=512 skip=30000 count=1 iflag=direct | grep -q enough";
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n\
+         exec = \"n=0; exec 2> /dev/null; while ! {enough}; do {write}; done; {check}\"\n\
+         [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
+    );
+    let output = vec!["pieces are the same".into()];
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
+    Scenario { config: Some(config), timeout: 3600, expect, ..Scenario::new("long/served-killed", "--exits") }
+}
+
 /// Gets an address by DHCP.
 const DHCP: &str = "(echo '#!/bin/sh'; echo '[ $1 = bound ] && ip addr add $ip/24 dev eth0') > /tmp/dhcp; chmod +x /tmp/dhcp; \
                     until udhcpc -i eth0 -s /tmp/dhcp -f -n -q; do true; done";
