@@ -11,10 +11,10 @@ use crate::{CPUS, CpuId, CpuSet, Locked, VcpuId};
 /// vCPU less.
 const ROTATION: u8 = 4;
 
-/// Number of other CPUs that a CPU compares its load with at the end of a slice.
+/// Number of other CPUs that a CPU compares its load with at the end of a slice, or before it steals.
 const WINDOW: usize = 63;
 
-/// Attempts to steal from the CPU with the highest load of those left. From then on a CPU tries the others in order.
+/// Attempts to steal from the CPU with the highest load of the next few. From then on a CPU tries all others in order.
 const BEST: usize = 4;
 
 impl Locked<'_> {
@@ -62,22 +62,32 @@ impl Locked<'_> {
         // which that waits sees an idle one.
         self.shared().set_idle(cpu, true);
         fence(Ordering::SeqCst);
-        let mut rest = self.online().except(cpu);
-        for attempt in 0.. {
+        let mut rest = self.shared().offering(&self.online().except(cpu));
+        let mut attempt = 0;
+        loop {
+            // The best of a few, then the next of all: so that the time is bounded.
+            let (looks, is_choosy) = if attempt < BEST { (WINDOW, true) } else { (CPUS, false) };
+            attempt += 1;
             // A CPU with one queued vCPU and none running has been kicked and is about to run it.
             let mut most = 1;
             let mut busiest = None;
-            for from in rest.iter() {
+            for from in rest.iter_after(cpu).take(looks) {
                 if self.load(from) > most && self.load_of(from).is_usable_by(cpu) {
                     (busiest, most) = (Some(from), self.load(from));
-                    if attempt >= BEST {
+                    if !is_choosy {
                         break;
                     }
-                } else if attempt >= BEST {
+                } else if !is_choosy {
                     rest.set(from, false);
                 }
             }
-            let from = busiest?;
+            let Some(from) = busiest else {
+                if is_choosy && rest.len() > WINDOW {
+                    attempt = BEST;
+                    continue;
+                }
+                return None;
+            };
             rest.set(from, false);
             let held = self.held.mark();
             if !self.also(from) {
@@ -90,7 +100,6 @@ impl Locked<'_> {
                 return stolen;
             }
         }
-        None
     }
 
     /// Steals a vCPU from a CPU whose lock is held.
@@ -148,7 +157,7 @@ impl Locked<'_> {
                 }
             }
         }
-        self.load_of(cpu).set_usable(&usable.except(cpu));
+        self.shared().set_usable(cpu, &usable.except(cpu));
     }
 
     /// Whether an idle CPU may be able to run a vCPU that waits for this one: then this CPU must call
@@ -311,6 +320,8 @@ impl Locked<'_> {
 
     /// Number of vCPUs running or queued on a CPU.
     fn load(&self, cpu: CpuId) -> usize {
+        #[cfg(test)]
+        crate::tests::count_look();
         self.load_of(cpu).get()
     }
 }

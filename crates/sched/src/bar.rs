@@ -60,7 +60,7 @@ impl Locked<'_> {
                 && on != cpu
                 && self.may_use(vcpu, cpu)
             {
-                let _ = self.load_of(on).add_usable(&cpu.into());
+                let _ = self.shared().add_usable(on, &cpu.into());
             }
         }
     }

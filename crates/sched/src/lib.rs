@@ -11,7 +11,7 @@
 //!   `share.rs` and `cap.rs` do the accounting.
 //! - A woken vCPU goes to the CPU on which it is still loaded, else to its last CPU if that is idle, else to
 //!   another idle CPU of its affinity, else into its last CPU's queue.
-//! - An idle CPU steals from the CPU with the highest load.
+//! - An idle CPU steals from the CPU with the highest load of a few for which vCPUs wait that may move.
 //! - When a slice expires, a CPU migrates a vCPU to a CPU that is less loaded even with it, by weight. If
 //!   that would merely swap their loads, it does so every few slices, with the longest-resident vCPU: three
 //!   busy vCPUs on two CPUs get two thirds of a CPU each, and a vCPU asleep in an untrapped WFI does not keep

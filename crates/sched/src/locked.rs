@@ -138,7 +138,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn add_usable_by(&self, cpu: CpuId, vcpu: VcpuId) -> bool {
-        self.load_of(cpu).add_usable(&self.usable_by(vcpu).except(cpu))
+        self.shared().add_usable(cpu, &self.usable_by(vcpu).except(cpu))
     }
 
     /// Appends a vCPU to its VM's list on a CPU. Returns whether it may use a CPU that those waiting there before may not.

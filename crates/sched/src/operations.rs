@@ -215,7 +215,7 @@ impl Locked<'_> {
         };
         let waits = self.contended(cpu);
         if !waits {
-            self.load_of(cpu).clear_usable();
+            self.shared().clear_usable(cpu);
         } else if self.has_usable_idle(cpu) {
             return self.switch_and_spread(cpu, next, kick, now);
         }

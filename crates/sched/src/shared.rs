@@ -45,6 +45,8 @@ struct Group {
     idle: AtomicU8,
     /// CPUs with a vCPU loaded.
     holding: AtomicU8,
+    /// CPUs for which a vCPU waits that may use another CPU.
+    offering: AtomicU8,
 }
 
 /// The load of a CPU.
@@ -52,7 +54,7 @@ struct Group {
 pub(crate) struct Load {
     /// Waiting and running vCPUs of the VMs in `present`.
     vcpus: AtomicUsize,
-    /// Whether `usable` is not empty.
+    /// Whether `usable` is not empty; the CPU's bit in [`Group::offering`] is the same.
     has_usable: AtomicBool,
     /// At least the other CPUs that the waiting vCPUs may use; empty if none waits.
     usable: SharedCpuSet,
@@ -70,7 +72,7 @@ impl Shared {
             policed: AtomicBool::new(false),
             capped: SharedVmSet::new(),
             known: SharedVmSet::new(),
-            groups: [const { Group { idle: AtomicU8::new(0), holding: AtomicU8::new(0) } }; CPUS / GROUP],
+            groups: [const { Group { idle: AtomicU8::new(0), holding: AtomicU8::new(0), offering: AtomicU8::new(0) } }; CPUS / GROUP],
             loads: [const { Load::new() }; CPUS],
             affinities: [const { Affinity { usable: SharedCpuSet::new(), configured: SharedCpuSet::new() } }; VMS],
             vms: [const { Vm::unused() }; VMS],
@@ -124,6 +126,11 @@ impl Shared {
         self.collect(among, |group| &group.holding)
     }
 
+    /// The CPUs of `among` for which a vCPU waits that may use another CPU; only a hint.
+    pub(crate) fn offering(&self, among: &CpuSet) -> CpuSet {
+        self.collect(among, |group| &group.offering)
+    }
+
     /// Reads the groups that have CPUs in `among`.
     fn collect(&self, among: &CpuSet, of: impl Fn(&Group) -> &AtomicU8) -> CpuSet {
         let mut words = *among.words();
@@ -147,6 +154,40 @@ impl Shared {
     #[inline]
     pub(crate) fn set_holding(&self, cpu: CpuId, member: bool) {
         Self::change(&self.groups[cpu.index() / GROUP].holding, cpu, member);
+    }
+
+    /// Adds other CPUs that a vCPU which begins to wait for `cpu` may use. Returns whether there are more now.
+    pub(crate) fn add_usable(&self, cpu: CpuId, cpus: &CpuSet) -> bool {
+        let is_more = self.load(cpu).usable.add(cpus);
+        if is_more {
+            self.set_offering(cpu, true);
+        }
+        is_more
+    }
+
+    /// Sets the other CPUs that the vCPUs which wait for `cpu` may use.
+    pub(crate) fn set_usable(&self, cpu: CpuId, cpus: &CpuSet) {
+        self.load(cpu).usable.set(cpus);
+        self.set_offering(cpu, !cpus.is_empty());
+    }
+
+    /// No vCPU waits for `cpu`.
+    #[inline]
+    pub(crate) fn clear_usable(&self, cpu: CpuId) {
+        if self.load(cpu).has_usable() {
+            self.set_usable_empty(cpu);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_usable_empty(&self, cpu: CpuId) {
+        self.set_usable(cpu, &CpuSet::EMPTY);
+    }
+
+    fn set_offering(&self, cpu: CpuId, member: bool) {
+        self.load(cpu).has_usable.store(member, Ordering::Relaxed);
+        Self::change(&self.groups[cpu.index() / GROUP].offering, cpu, member);
     }
 
     /// Writes only what changes.
@@ -223,34 +264,5 @@ impl Load {
     /// Whether a vCPU that waits here may use `cpu`, another CPU; only a hint.
     pub(crate) fn is_usable_by(&self, cpu: CpuId) -> bool {
         self.usable.contains(cpu)
-    }
-
-    /// Adds other CPUs that a vCPU which begins to wait may use. Returns whether there are more now.
-    pub(crate) fn add_usable(&self, cpus: &CpuSet) -> bool {
-        let is_more = self.usable.add(cpus);
-        if is_more {
-            self.has_usable.store(true, Ordering::Relaxed);
-        }
-        is_more
-    }
-
-    /// Sets the other CPUs that the waiting vCPUs may use.
-    pub(crate) fn set_usable(&self, cpus: &CpuSet) {
-        self.usable.set(cpus);
-        self.has_usable.store(!cpus.is_empty(), Ordering::Relaxed);
-    }
-
-    /// No vCPU waits.
-    #[inline]
-    pub(crate) fn clear_usable(&self) {
-        if self.has_usable() {
-            self.set_usable_empty();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn set_usable_empty(&self) {
-        self.set_usable(&CpuSet::EMPTY);
     }
 }

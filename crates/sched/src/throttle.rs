@@ -96,7 +96,7 @@ impl Locked<'_> {
         let load = self.load_of(cpu);
         load.add(load.count(vm).into());
         // Those of its vCPUs that wait here.
-        let _ = load.add_usable(&CpuSet::ALL.except(cpu));
+        let _ = self.shared().add_usable(cpu, &CpuSet::ALL.except(cpu));
         self.appear(cpu, vm, now);
     }
 

@@ -5,11 +5,14 @@ mod bar;
 mod fairness;
 mod hand_over;
 mod machine;
+mod many;
 mod races;
 mod random;
 mod rules;
 mod shares;
 mod threads;
+
+use core::cell::Cell;
 
 use crate::{CPUS, CpuId, CpuSet, Scheduler, VcpuId};
 
@@ -18,6 +21,23 @@ const STEP: usize = 85;
 /// `STEP` times this is 1 modulo the number of CPUs.
 const BACK: usize = 253;
 const _: () = assert!(STEP * BACK % CPUS == 1);
+
+std::thread_local! {
+    /// How often this thread looked at a CPU's load.
+    static LOOKS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a look at a CPU's load.
+pub(crate) fn count_look() {
+    LOOKS.set(LOOKS.get() + 1);
+}
+
+/// The result of an operation, and how many CPUs' loads it looked at.
+fn looks_during<R>(operation: impl FnOnce() -> R) -> (R, usize) {
+    let before = LOOKS.get();
+    let result = operation();
+    (result, LOOKS.get() - before)
+}
 
 fn cpu(number: usize) -> CpuId {
     CpuId::wrapping(number * STEP)
