@@ -30,7 +30,7 @@ pub struct MachineArgs {
     /// The kernel's command line. With the busybox system it is added to that system's parameters.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
-    /// The VM's virtual CPUs, 1 to 256 (x86-64: 64).
+    /// The VM's virtual CPUs, 1 to 256.
     #[arg(long, value_name = "N", value_parser = whole_number)]
     pub vcpus: Option<i64>,
     /// The VM's memory, such as 512M or 1G.

@@ -8,11 +8,12 @@ use std::{fs, thread};
 
 use anyhow::Result;
 use rustix::process::Signal;
+use stile_board::MAX_CPUS;
 
 use super::disk::{Contents, Disk};
 use super::operated::come_and_go;
 use super::report_in_browser;
-use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::served;
 use super::share::many_vms;
 use super::system_disk;
@@ -38,14 +39,18 @@ pub const PREFIX: &str = "long/";
 /// A guest is missing.
 pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let hostile = programs.path("hostile")?;
-    let most = [most_vcpus("long/64-vcpus", "--smp 64"), most_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2")];
+    let most = [
+        many_vcpus("long/64-vcpus", "--smp 64"),
+        many_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2"),
+        many_vcpus("long/64-vcpus-amd", "--arch x86_64 --cpu max --kernel debian:6.1 --smp 64"),
+    ];
     // On more CPUs than the emulator's host may have: while a CPU waits for a lock, its holder may have none.
     let many = many_vms("long/24-vms-on-4", 4, 24, programs)?;
     let gigabyte = Test::made("long/gigabyte", Arch::Aarch64, move || Ok(gigabyte(&hostile)));
     let report = report_in_browser::scenario(programs)?;
     let visits = come_and_go("long/come-and-go", programs)?;
     let all = together::scenario("long/operator", programs)?;
-    let more = [many, report, visits, served::killed_often(), all];
+    let more = [many_cpus(programs)?, many, report, visits, served::killed_often(), all];
     Ok(most.into_iter().chain(more).map(Test::scenario).chain([gigabyte]).collect())
 }
 
@@ -57,11 +62,19 @@ pub fn scenarios_on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(vec![come_and_go("long/come-and-go-pc", programs)?, together::scenario("long/operator-pc", programs)?])
 }
 
-/// A VM with the maximum number of vCPUs, to a shell: on as many CPUs, or on a PC with as few as its emulator affords.
-fn most_vcpus(name: &str, machine: &str) -> Scenario {
+/// A VM with many vCPUs, to a shell: on as many CPUs, or on a PC with VMX on as few as its emulator affords.
+fn many_vcpus(name: &str, machine: &str) -> Scenario {
     let scenario = Scenario::new(name, &format!("{machine} --vcpus 64 --memory 512M --exits")).with("--exec", "nproc");
     let expect = Expect { output: vec!["64\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { timeout: 1800, expect, ..scenario }
+}
+
+/// A machine of as many CPUs as there may be, with vCPUs on a few of them: affinities with Aff1 up to 31.
+fn many_cpus(programs: &Programs) -> Result<Scenario> {
+    let last = MAX_CPUS - 1;
+    let arguments = format!("--vcpus 4 --cpus 0,255-256,{last} --memory 64M --cpu max --smp {MAX_CPUS} --exits");
+    let scenario = Scenario::new(format!("long/{MAX_CPUS}-cpus"), &arguments).with("--kernel", programs.path("smp")?);
+    Ok(Scenario { timeout: 1800, expect: passed(), ..scenario.with("--append", "stile") })
 }
 
 /// Debian copies a gigabyte on its disk, while another VM attacks Stile on the same CPUs.
