@@ -12,11 +12,17 @@
  */
 #include <linux/cpuhotplug.h>
 #include <linux/io.h>
+#include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
+#include <linux/static_call.h>
+#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <asm/apic.h>
+#if __has_include(<asm/cpuid/api.h>)
+#include <asm/cpuid/api.h>
+#endif
 #include <asm/irq_vectors.h>
 #include <asm/nospec-branch.h>
 #include <asm/processor.h>
@@ -59,6 +65,14 @@ static __always_inline void write_msr(u32 msr, u64 value)
 	asm volatile("wrmsr" : : "c" (msr), "a" ((u32)value), "d" ((u32)(value >> 32)) : "memory");
 }
 
+static u64 __init read_msr(u32 msr)
+{
+	u32 low, high;
+
+	asm volatile("rdmsr" : "=a" (low), "=d" (high) : "c" (msr));
+	return low | (u64)high << 32;
+}
+
 /*
  * The page from which the gate is entered, and to which it returns: a slot for each APIC ID, with VMFUNC at offset 29,
  * behind which the gate's own code runs at these addresses, and RET at offset 16. All else is INT3.
@@ -87,7 +101,7 @@ static __always_inline void enter_gate(unsigned int id)
 	const void *entry = stile_gate_page + id * GATE_SLOT + GATE_ENTRY;
 	u32 function = 0, view = 1;
 
-	asm volatile(ANNOTATE_RETPOLINE_SAFE "call *%[entry]"
+	asm volatile(ANNOTATE_RETPOLINE_SAFE "\n\tcall *%[entry]"
 		     : "+a" (function), "+c" (view), ASM_CALL_CONSTRAINT : [entry] "r" (entry) : "cc", "memory");
 }
 
@@ -224,6 +238,8 @@ static int cpu_offline_here(unsigned int cpu)
 	return 0;
 }
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0)
+
 /* The pointer is read-only after boot: it is written through a mapping of its own. */
 static int set_apic(struct apic *to)
 {
@@ -236,6 +252,72 @@ static int set_apic(struct apic *to)
 	vunmap(alias);
 	return 0;
 }
+
+static int __init find_callbacks(void)
+{
+	return 0;
+}
+
+#else
+
+/*
+ * These kernels don't read the pointer: they call the functions by static calls, whose keys are not exported. They are looked up by
+ * name, once: the key holds the function, and the trampoline is where modules call it.
+ */
+static struct callback {
+	const char *key;
+	const char *trampoline;
+	size_t function;
+	struct static_call_key *keys_at;
+	void *trampolines_at;
+} callbacks[] = {
+#define CALLBACK(name) { \
+	.key = STATIC_CALL_KEY_STR(apic_call_##name), \
+	.trampoline = STATIC_CALL_TRAMP_STR(apic_call_##name), \
+	.function = offsetof(struct apic, name) \
+}
+	CALLBACK(send_IPI),
+	CALLBACK(send_IPI_mask),
+	CALLBACK(send_IPI_mask_allbutself),
+	CALLBACK(send_IPI_allbutself),
+	CALLBACK(send_IPI_all),
+	CALLBACK(icr_write),
+};
+
+static int set_apic(struct apic *to)
+{
+	struct callback *callback;
+
+	for (callback = callbacks; callback < callbacks + ARRAY_SIZE(callbacks); callback++)
+		__static_call_update(callback->keys_at, callback->trampolines_at, *(void **)((void *)to + callback->function));
+	return 0;
+}
+
+static int __init find_callbacks(void)
+{
+	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
+	unsigned long (*lookup)(const char *name);
+	struct callback *callback;
+	int error;
+
+	/* The probe's address is behind the function's ENDBR. */
+	if (boot_cpu_has(X86_FEATURE_IBT))
+		return -EOPNOTSUPP;
+	error = register_kprobe(&probe);
+	if (error)
+		return error;
+	lookup = (void *)probe.addr;
+	unregister_kprobe(&probe);
+	for (callback = callbacks; callback < callbacks + ARRAY_SIZE(callbacks); callback++) {
+		callback->keys_at = (void *)lookup(callback->key);
+		callback->trampolines_at = (void *)lookup(callback->trampoline);
+		if (!callback->keys_at || !callback->trampolines_at)
+			return -ENOENT;
+	}
+	return 0;
+}
+
+#endif
 
 static u32 __init features(void)
 {
@@ -259,11 +341,16 @@ static int __init stile_ipi_init(void)
 		pr_info("stile_ipi: no direct interrupts here: they need Stile, ipi = \"direct\" or \"gate\", and an x2APIC\n");
 		return -ENODEV;
 	}
-	rdmsrl(MSR_STILE_IPI_CONTROL, control);
+	control = read_msr(MSR_STILE_IPI_CONTROL);
 	descriptor_count = CONTROL_COUNT(control);
 	through_gate = features() & STILE_FEATURE_GATE;
 	if (through_gate && descriptor_count > GATE_SLOTS)
 		return -ENODEV;
+	error = find_callbacks();
+	if (error) {
+		pr_info("stile_ipi: this kernel's functions that send interrupts were not found\n");
+		return error;
+	}
 	descriptors = memremap(control & CONTROL_ADDRESS, descriptor_count * PAGE_SIZE, MEMREMAP_WB);
 	if (!descriptors)
 		return -ENOMEM;
@@ -297,7 +384,7 @@ unmap:
 static void __exit stile_ipi_exit(void)
 {
 	cpuhp_remove_state(hotplug_state);
-	/* Without memory for the mapping the functions must stay, and so must the module: try again. */
+	/* Before Linux 6.6: without memory for the mapping the functions must stay, and so must the module: try again. */
 	while (set_apic(kernels_apic))
 		schedule_timeout_uninterruptible(HZ);
 	/* Our functions run with interrupts off, or preemption. */

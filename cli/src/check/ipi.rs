@@ -5,7 +5,7 @@ use stile_board::{CpuId, CpuSet};
 
 use super::affinity::{cpus_of, cpus_of_vm};
 use super::interrupts;
-use crate::config::{Arch, DebianKernel, KernelSource, MachineConfig};
+use crate::config::{Arch, MachineConfig};
 
 /// Explains whether `ipi` of the `index`th virtual machine is in force, and its consequences: a line each.
 pub fn explain(config: &MachineConfig, index: usize) -> Vec<String> {
@@ -59,11 +59,6 @@ fn explain_pc(config: &MachineConfig, index: usize) -> Vec<String> {
         "each access of Stile's to an APIC takes 30 instructions more, whatever VM it is for".to_owned(),
     ];
     let mut lines = if gate { through_gate } else { direct };
-    if let KernelSource::Debian(kernel) = &vm.kernel
-        && *kernel != DebianKernel::V6_1
-    {
-        lines.push("this kernel does not ask: Stile's module is for debian:6.1, so that each exits at its sender".to_owned());
-    }
     // The mode of the APICs is chosen at boot, for all VMs of the image. A machine that refuses the gate leaves them direct.
     if !gate && let Some(other) = config.vms.iter().find(|vm| vm.techniques.ipi == IpiAccess::Gate) {
         lines.insert(

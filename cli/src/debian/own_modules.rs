@@ -49,13 +49,12 @@ const SERVED: Own = Own {
     ],
 };
 
-/// The module `stile-ipi` for one of Debian's kernels for x86-64; none for kernels that it is not written for.
+/// The module `stile-ipi` for one of Debian's kernels for x86-64; none for what is no kernel.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache; no compiler.
 pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
-    // Later kernels call the functions that send interrupts directly, at addresses that modules can't change.
-    if kernel == DebianKernel::V6_1 { IPI.get(Item::Kernel6_1, freshness).map(Some) } else { Ok(None) }
+    item(kernel).map(|item| IPI.get(item, freshness)).transpose()
 }
 
 /// The module `stile-served` for one of Debian's kernels for Arm; none for kernels without modules.
@@ -63,13 +62,17 @@ pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<M
 /// # Errors
 /// See [`ipi_module`].
 pub fn served_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
-    let item = match kernel {
-        DebianKernel::Newest => Item::NewestKernel,
-        DebianKernel::V6_12 => Item::Kernel6_12,
-        DebianKernel::V6_1 => Item::Kernel6_1,
-        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => return Ok(None),
-    };
-    SERVED.get(item, freshness).map(Some)
+    item(kernel).map(|item| SERVED.get(item, freshness)).transpose()
+}
+
+/// A kernel that modules are built for.
+const fn item(kernel: DebianKernel) -> Option<Item> {
+    match kernel {
+        DebianKernel::Newest => Some(Item::NewestKernel),
+        DebianKernel::V6_12 => Some(Item::Kernel6_12),
+        DebianKernel::V6_1 => Some(Item::Kernel6_1),
+        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => None,
+    }
 }
 
 /// The architecture of this machine, on which the compiler runs.

@@ -33,8 +33,9 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         both(&program),
         refused(&program),
         storm(programs, &program)?,
-        linux("pc/ipi/debian:6.1", "direct"),
-        linux("pc/gate/debian:6.1", "gate"),
+        linux("pc/ipi/debian:6.1", "debian:6.1", "direct"),
+        linux("pc/ipi/debian", "debian", "direct"),
+        linux("pc/gate/debian:6.1", "debian:6.1", "gate"),
         crash("pc/ipi/crash", "direct"),
         crash("pc/gate/crash", "gate"),
     ])
@@ -147,14 +148,14 @@ fn crash(name: &str, ipi: &str) -> Scenario {
 }
 
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.
-fn linux(name: &str, ipi: &str) -> Scenario {
+fn linux(name: &str, kernel: &str, ipi: &str) -> Scenario {
     let exec = "dmesg | grep stile_ipi; \
         (for i in $(seq 40); do ls /bin | sort | md5sum; done) >/tmp/sums & \
         for i in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online; done; \
         for i in 1 2 3; do rmmod stile_ipi; insmod /stile/drivers/*stile_ipi.ko; done; \
         wait; sort -u /tmp/sums | wc -l; nproc; grep -c stile_ipi /proc/modules; exit 7";
     let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\n\
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"{kernel}\"\nmemory = \"256M\"\nvcpus = 2\n\
          cpus = [1, 2]\npinned = true\non_reset = \"stop\"\nexec = \"\"\"{exec}\"\"\"\n[vm.techniques]\nipi = \"{ipi}\"\n"
     );
     let output = ["stile_ipi: interprocessor interrupts are sent without exits", "1\n2\n1\n"].map(String::from).into();
