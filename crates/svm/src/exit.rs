@@ -10,6 +10,8 @@ pub const NMI: u64 = 0x61;
 pub const SMI: u64 = 0x62;
 pub const INIT: u64 = 0x63;
 pub const VINTR: u64 = 0x64;
+/// A write of CR0 that changes bits other than TS and MP.
+pub const CR0_WRITE: u64 = 0x65;
 pub const RDPMC: u64 = 0x6f;
 pub const CPUID: u64 = 0x72;
 pub const RSM: u64 = 0x73;

@@ -8,6 +8,8 @@ pub mod word_3 {
     pub const SMI: u32 = 1 << 2;
     pub const INIT: u32 = 1 << 3;
     pub const VINTR: u32 = 1 << 4;
+    /// Writes of CR0 that change bits other than TS and MP.
+    pub const CR0_WRITE: u32 = 1 << 5;
     pub const RDPMC: u32 = 1 << 15;
     pub const CPUID: u32 = 1 << 18;
     pub const RSM: u32 = 1 << 19;

@@ -3,7 +3,7 @@
 use core::arch::x86_64::__cpuid;
 
 /// VMMCALL.
-const VMMCALL: [u8; 3] = [0x0f, 0x01, 0xd9];
+pub const VMMCALL: [u8; 3] = [0x0f, 0x01, 0xd9];
 
 /// The instruction, for `asm!`; [`setup`] replaces it where necessary.
 #[macro_export]
@@ -18,10 +18,14 @@ unsafe extern "C" {
     static __hypercalls_end: [u64; 0];
 }
 
+/// Whether the processor is AMD's, which has SVM in place of VMX.
+pub fn is_amds() -> bool {
+    __cpuid(0).ebx.to_le_bytes() == *b"Auth"
+}
+
 /// Chooses the instruction of this processor. Before any hypercall, on one CPU.
 pub fn setup() {
-    let vendor = __cpuid(0);
-    if vendor.ebx.to_le_bytes() != *b"Auth" {
+    if !is_amds() {
         return;
     }
     let (mut place, end) = ((&raw const __hypercalls).cast::<*mut [u8; 3]>(), (&raw const __hypercalls_end).cast());

@@ -28,6 +28,8 @@ pub enum Kind {
     ToControl,
     /// MOV from a control register.
     FromControl,
+    /// LMSW of a register.
+    LoadMachineStatus,
     /// JMP, CALL, IRET and INT, which can switch tasks.
     TaskSwitch,
 }
@@ -39,7 +41,7 @@ pub struct Intercepted {
     pub kind: Kind,
     /// Length in bytes, 1 to 15.
     pub length: u8,
-    /// Number of the general register that is moved to or from a control register.
+    /// Number of the general register that is moved to or from a control register, or from which LMSW loads.
     pub register: u8,
 }
 
@@ -72,6 +74,7 @@ fn kind(instruction: &Instruction) -> Option<(Kind, u8)> {
         }
         Mnemonic::Mov if is_control(instruction.op0_register()) => return Some((Kind::ToControl, general(instruction.op1_register())?)),
         Mnemonic::Mov if is_control(instruction.op1_register()) => return Some((Kind::FromControl, general(instruction.op0_register())?)),
+        Mnemonic::Lmsw => return Some((Kind::LoadMachineStatus, general(instruction.op0_register())?)),
         _ => return None,
     };
     Some((kind, 0))
@@ -114,6 +117,8 @@ mod tests {
         assert_eq!(of(&[0x0f, 0x22, 0xe3], CodeSize::Bits64), Ok((Kind::ToControl, 3, 3)));
         assert_eq!(of(&[0x44, 0x0f, 0x20, 0xc0], CodeSize::Bits64), Ok((Kind::FromControl, 4, 0)));
         assert_eq!(of(&[0x41, 0x0f, 0x22, 0xe7], CodeSize::Bits64), Ok((Kind::ToControl, 4, 15)));
+        assert_eq!(of(&[0x0f, 0x01, 0xf3], CodeSize::Bits64), Ok((Kind::LoadMachineStatus, 3, 3)));
+        assert!(of(&[0x0f, 0x01, 0x33], CodeSize::Bits64).is_err(), "LMSW from memory is emulated");
         // AMD's form of CR8 without a REX prefix: LOCK MOV.
         assert_eq!(of(&[0xf0, 0x0f, 0x20, 0xc0], CodeSize::Bits32), Ok((Kind::FromControl, 4, 0)));
         assert_eq!(of(&[0x0f, 0x22, 0xe0], CodeSize::Bits16), Ok((Kind::ToControl, 3, 0)));

@@ -28,6 +28,7 @@ use core::arch::x86_64::__cpuid_count as cpuid;
 use crate::console::println;
 use crate::exception::catch;
 use crate::machine::{in8, out8};
+use pc::hypercall::is_amds;
 use test::{On, Test, check};
 use vector::{GENERAL_PROTECTION, UNDEFINED};
 
@@ -43,6 +44,7 @@ pub const ALL: &[Test] = &[
     ("vmx_hidden", On::Stile, vmx_hidden),
     ("msr_not_there", On::Stile, msr_not_there),
     ("msr_of_the_guest", On::Any, msr_of_the_guest),
+    ("exiting_code_changes", On::Stile, paging::exiting_code_changes),
     ("speculation_control", On::Stile, speculation::control),
     ("control_registers", On::Any, control_registers),
     ("cr4_of_features", On::Any, paging::cr4_of_features),
@@ -154,6 +156,16 @@ fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
 fn vmx_hidden(_: u64) -> Result<(), &'static str> {
     check!(catch!("mov rax, cr4; or eax, 1 << 13; mov cr4, rax") == Some((GENERAL_PROTECTION, 0)), "CR4.VMXE can be set");
     let address = 0u64;
+    if is_amds() {
+        /// An aligned address: others raise #GP.
+        const PAGE: u64 = 0x1000;
+        // QEMU takes VMXON for RDRAND.
+        check!(catch!("vmrun rax", "rax" = PAGE) == Some((UNDEFINED, 0)), "VMRUN");
+        check!(catch!("vmsave rax", "rax" = PAGE) == Some((UNDEFINED, 0)), "VMSAVE");
+        check!(catch!("stgi") == Some((UNDEFINED, 0)), "STGI");
+        check!(cpuid(0x8000_0001, 0).ecx & 1 << 2 == 0, "CPUID announces SVM");
+        return Ok(());
+    }
     check!(catch!("vmxon [rsi]", "rsi" = &address) == Some((UNDEFINED, 0)), "VMXON");
     check!(catch!("vmread rax, rsi", "rsi" = 0x4402u64) == Some((UNDEFINED, 0)), "VMREAD");
     check!(catch!("invept rax, [rsi]", "rsi" = &address) == Some((UNDEFINED, 0)), "INVEPT");

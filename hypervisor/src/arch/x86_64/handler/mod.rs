@@ -26,7 +26,6 @@ mod xsetbv;
 #[cfg(not(feature = "svm"))]
 pub use entry::wrap;
 pub use exception::resume_or_leave;
-#[cfg(not(feature = "svm"))]
 pub use instruction::{NO_SUCH_CALL, SEND_IPI};
 #[cfg(not(feature = "svm"))]
 pub use intercepted::side_effects;

@@ -3,6 +3,9 @@
 use core::cell::{Cell, UnsafeCell};
 
 use stile_svm::{Asids, VMCB_SIZE};
+use stile_x86_walk::GuestMemory;
+
+use crate::arch::x86_64::vm::guest_memory::{Place, Ram};
 
 /// A VMCB.
 #[repr(C, align(4096))]
@@ -14,6 +17,52 @@ unsafe impl Sync for Page {}
 /// The VMCB of CPUs on which none was loaded yet: what is written there has no effect.
 pub static NONE_LOADED: Page = Page(UnsafeCell::new([0; VMCB_SIZE]));
 
+/// A word of the guest's memory and its value, in this order for `exit.S`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Word {
+    /// Its location.
+    pub place: Place,
+    /// The value that it had.
+    pub value: u64,
+}
+
+/// An instruction of 64-bit code that exited and has no prefix, with the words of memory that say where it is (`length.rs`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Site {
+    /// RIP; [`Site::VACANT`]'s is not canonical.
+    pub rip: u64,
+    /// CR3.
+    pub cr3: u64,
+    /// Location of its bytes, and of five or more behind them in the same page.
+    pub code: Place,
+    /// Entries of the guest's tables that lead to it, with their values.
+    pub tables: [Word; Site::TABLES],
+}
+
+impl Site {
+    /// Levels of 4-level paging.
+    pub const TABLES: usize = 4;
+    /// No instruction.
+    pub const VACANT: Site = Site { rip: 1 << 63, cr3: 0, code: Ram::ZEROS, tables: [Word { place: Ram::ZEROS, value: 1 }; Site::TABLES] };
+}
+
+/// Sites of the exits that leaves answer.
+pub mod leaf {
+    /// CPUID.
+    pub const CPUID: usize = 0;
+    /// RDMSR.
+    pub const RDMSR: usize = 1;
+    /// VMMCALL.
+    pub const VMMCALL: usize = 2;
+    /// Number of these sites.
+    pub const COUNT: usize = 3;
+}
+
+/// Sites of other exits; a power of two.
+pub const OTHER_SITES: usize = 16;
+
 /// State of a CPU. All zero before [`turn_on`](super::extension::turn_on).
 #[repr(C)]
 pub struct OfCpu {
@@ -23,4 +72,8 @@ pub struct OfCpu {
     pub own: Cell<u64>,
     /// Address-space identifiers.
     pub asids: Cell<Option<Asids>>,
+    /// Whether exits save the next RIP.
+    pub has_next_rip: Cell<bool>,
+    /// Instructions of the loaded vCPU that exited: of the leaves, and of others by RIP.
+    pub sites: [Cell<Site>; leaf::COUNT + OTHER_SITES],
 }

@@ -8,6 +8,7 @@ use stile_x86_decode::Kind;
 
 use super::{length, state};
 use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::handler::mmio::{NO_ADDRESS, emulate};
 use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::cpuid;
@@ -47,10 +48,41 @@ fn accept(valid: bool, row: RowId) -> Outcome {
     Outcome::again(row)
 }
 
+/// Handles MOV to CR0 and LMSW that change bits other than TS and MP. (QEMU accepts values with which VMRUN then fails.)
+pub fn write_cr0(cpu: &mut WholeCpu) -> Outcome {
+    /// Bits that LMSW writes, of which it does not clear PE.
+    const LMSW: u64 = 0xf;
+    const PE: u64 = 1;
+    let Some(found) = length::decode(cpu, &[Kind::ToControl, Kind::LoadMachineStatus]) else {
+        // LMSW from memory, or other code by now.
+        return emulate(cpu, rows::CR0, NO_ADDRESS);
+    };
+    let (old, operand) = (cr0::read(), register(cpu, found.register));
+    let value = match found.kind {
+        Kind::LoadMachineStatus => old & !LMSW | operand & LMSW | old & PE,
+        _ => operand,
+    };
+    let done = set_cr0(cpu, old, value);
+    accept(done, rows::CR0)
+}
+
+/// Sets CR0. Returns false if the value is invalid.
+fn set_cr0(cpu: &Cpu, old: u64, value: u64) -> bool {
+    /// Bits on which translations depend.
+    const TRANSLATION: u64 = PG | 1 << 16 | 1;
+    let done = cr0::write(cpu.vcpu().vm(), value, 0);
+    if done && (old ^ value) & TRANSLATION != 0 {
+        length::forget(cpu);
+        state::invalidate_translations();
+    }
+    done
+}
+
 /// Handles MOV to CR4.
 pub fn write_cr4(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR4) };
     let value = register(cpu, found.register);
+    length::forget(cpu);
     accept(set_cr4(value), rows::CR4)
 }
 

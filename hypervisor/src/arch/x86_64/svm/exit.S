@@ -19,50 +19,174 @@
 .set AT_R14, {REGISTERS} + 8 * 14
 .set AT_R15, {REGISTERS} + 8 * 15
 
-.section .text.exit, "ax"
-.balign 64
-// The first entry on this CPU: RDI = the CPU's block.
-.global enter_guest
-enter_guest:
-    mov     rsp, rdi
-enter:
-    mov     rcx, [rsp + {VMCB}]
-    mov     rax, [rsp + AT_RAX]
-    mov     [rcx + {GUEST_RAX}], rax
-    mov     rax, [rsp + {LOADED}]
-    mov     rcx, [rsp + AT_RCX]
-    mov     rdx, [rsp + AT_RDX]
-    mov     rbx, [rsp + AT_RBX]
-    mov     rbp, [rsp + AT_RBP]
-    mov     rsi, [rsp + AT_RSI]
-    mov     rdi, [rsp + AT_RDI]
-    mov     r8, [rsp + AT_R8]
-    mov     r9, [rsp + AT_R9]
-    mov     r10, [rsp + AT_R10]
-    mov     r11, [rsp + AT_R11]
-    mov     r12, [rsp + AT_R12]
-    mov     r13, [rsp + AT_R13]
-    mov     r14, [rsp + AT_R14]
-    mov     r15, [rsp + AT_R15]
-    vmload  rax
-    vmrun   rax
-    vmsave  rax
-    mov     rax, [rsp + {OWN}]
-    vmload  rax
-    mov     [rsp + AT_RCX], rcx
-    mov     [rsp + AT_RDX], rdx
-    mov     [rsp + AT_RBX], rbx
-    mov     [rsp + AT_RBP], rbp
+.set TRAP_FLAG, 1 << 8
+.set CS_LONG, 1 << 9
+
+// Caller-saved registers (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX.
+.macro save_caller_saved
     mov     [rsp + AT_RSI], rsi
     mov     [rsp + AT_RDI], rdi
     mov     [rsp + AT_R8], r8
     mov     [rsp + AT_R9], r9
     mov     [rsp + AT_R10], r10
     mov     [rsp + AT_R11], r11
+.endm
+.macro save_callee_saved
+    mov     [rsp + AT_RBX], rbx
+    mov     [rsp + AT_RBP], rbp
     mov     [rsp + AT_R12], r12
     mov     [rsp + AT_R13], r13
     mov     [rsp + AT_R14], r14
     mov     [rsp + AT_R15], r15
+.endm
+.macro restore_callee_saved
+    mov     rbx, [rsp + AT_RBX]
+    mov     rbp, [rsp + AT_RBP]
+    mov     r12, [rsp + AT_R12]
+    mov     r13, [rsp + AT_R13]
+    mov     r14, [rsp + AT_R14]
+    mov     r15, [rsp + AT_R15]
+.endm
+
+// Before a call: Stile's own GS and TR, and the guest's RAX in the frame. RCX: the VMCB. Changes RAX.
+.macro begin_call
+    mov     rax, [rcx + {GUEST_RAX}]
+    mov     [rsp + AT_RAX], rax
+    // All of the VMCB is clean until a handler changes it, and no invalidation is requested.
+    mov     dword ptr [rcx + {CLEAN}], {CLEAN_ALL}
+    mov     byte ptr [rcx + {TLB_CONTROL}], 0
+    mov     rax, [rsp + {LOADED}]
+    vmsave  rax
+    mov     rax, [rsp + {OWN}]
+    vmload  rax
+    save_caller_saved
+.endm
+
+// Adds this exit to the ledger's row at RCX + \at. Ticks run from the exit to here. Changes RAX and RDX.
+.macro add_to_row at
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    sub     rax, [rsp + {SINCE}]    // ticks
+    inc     qword ptr [rcx + \at + {COUNT}]
+    add     [rcx + \at + {TICKS}], rax
+    cmp     rax, [rcx + \at + {MIN}]
+    jb      8f
+7:  cmp     rax, [rcx + \at + {MAX}]
+    ja      9f
+.subsection 1
+8:  mov     [rcx + \at + {MIN}], rax
+    jmp     7b
+9:  mov     [rcx + \at + {MAX}], rax
+    jmp     6f
+.previous
+6:
+.endm
+
+// The ledger's row for this exit: EAX = row. Changes RAX, RCX and RDX.
+.macro account
+    mov     ecx, eax
+    shl     ecx, {ROW_SHIFT}
+    add     rcx, [rsp + {ROWS}]
+    add_to_row 0
+.endm
+
+// At the end of a leaf: accounts to a row that is a constant, and has RCX point to the VMCB. Changes RAX and RDX.
+.macro account_leaf row
+    mov     rcx, [rsp + {ROWS}]
+    add_to_row (\row << {ROW_SHIFT})
+    mov     rcx, [rsp + {VMCB}]
+.endm
+
+// Jumps unless a word of the guest's tables still has the value that it had when the instruction was found.
+.macro compare_table site, number, or_else
+    mov     rdx, [rsp + \site + {SITE_TABLES} + 16 * \number]
+    mov     rax, [rsp + \site + {SITE_TABLES} + 16 * \number + 8]
+    cmp     [rdx], rax
+    jne     \or_else
+.endm
+
+// The instruction is complete: skips it. RCX: the VMCB. Changes RAX and RDX. A guest that single-steps, or in which an interrupt is
+// pending that the previous instruction may have blocked, takes the slow path: nothing has changed yet.
+//
+// Without next-RIP saving the length is that of an instruction without prefixes if the code is what it was when the slow path found it
+// at this RIP: the same tables lead to it, and its bytes are compared (length.rs).
+.macro skip_instruction site, length, opcode, or_else
+    test    byte ptr [rcx + {GUEST_RFLAGS} + 1], TRAP_FLAG >> 8
+    jnz     \or_else
+    cmp     byte ptr [rsp + {WINDOW}], 0
+    jne     \or_else
+    mov     rax, [rcx + {GUEST_RIP}]
+    cmp     rax, [rsp + \site + {SITE_RIP}]
+    jne     .Lnext_rip\@
+    mov     rax, [rcx + {GUEST_CR3}]
+    cmp     rax, [rsp + \site + {SITE_CR3}]
+    jne     \or_else
+    test    byte ptr [rcx + {GUEST_CS_RIGHTS} + 1], CS_LONG >> 8
+    jz      \or_else
+    compare_table \site, 0, \or_else
+    compare_table \site, 1, \or_else
+    compare_table \site, 2, \or_else
+    compare_table \site, 3, \or_else
+    mov     rax, [rsp + \site + {SITE_CODE}]
+    cmp     word ptr [rax], \opcode & 0xffff
+    jne     \or_else
+.if \length == 3
+    cmp     byte ptr [rax + 2], \opcode >> 16
+    jne     \or_else
+.endif
+    add     qword ptr [rcx + {GUEST_RIP}], \length
+.Lskipped\@:
+.subsection 1
+.Lnext_rip\@:
+    cmp     byte ptr [rsp + {HAS_NEXT_RIP}], 0
+    je      \or_else
+    mov     rax, [rcx + {NEXT_RIP}]
+    mov     [rcx + {GUEST_RIP}], rax
+    jmp     .Lskipped\@
+.previous
+.endm
+
+// Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
+.macro call_stub name, handler
+.balign 16
+\name:
+    begin_call
+    mov     rdi, rsp
+    call    \handler
+    test    rax, rax
+    js      leave_this_vcpu
+    account
+    jmp     enter
+.endm
+
+.section .text.exit, "ax"
+.balign 64
+// The first entry on this CPU: RDI = the CPU's block.
+.global enter_guest
+enter_guest:
+    mov     rsp, rdi
+enter_full:
+    restore_callee_saved
+enter:
+    mov     rcx, [rsp + {VMCB}]
+    mov     rax, [rsp + AT_RAX]
+    mov     [rcx + {GUEST_RAX}], rax
+    mov     rax, [rsp + {LOADED}]
+    vmload  rax
+    mov     rdx, [rsp + AT_RDX]
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
+    mov     rcx, [rsp + AT_RCX]
+// Leaves enter here. RAX: the VMCB's physical address. Everything else is the guest's already.
+enter_from_leaf:
+    vmrun   rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
     // The exit is counted as taken, apart from the ledger's rows, which must add up to it.
     inc     qword ptr [rsp + {TAKEN}]
     rdtsc
@@ -70,37 +194,130 @@ enter:
     or      rax, rdx
     mov     [rsp + {SINCE}], rax
     mov     rcx, [rsp + {VMCB}]
-    mov     rax, [rcx + {GUEST_RAX}]
-    mov     [rsp + AT_RAX], rax
-    // All of the VMCB is clean until a handler changes it, and no invalidation is requested.
-    mov     dword ptr [rcx + {CLEAN}], {CLEAN_ALL}
-    mov     byte ptr [rcx + {TLB_CONTROL}], 0
+    mov     eax, [rcx + {EXIT_CODE}]
+    cmp     eax, {STUBS}
+    jae     exit_beyond
+    jmp     qword ptr [8 * rax + EXIT_STUBS]
+
+exit_beyond:
+    cmp     eax, {NPF}
+    je      exit_npf
+exit_other:
+    begin_call
+    save_callee_saved
     mov     rdi, rsp
     call    handle_svm
     test    rax, rax
-    js      leave_this_vcpu
-    // Adds this exit to the ledger's row. EAX: the row.
-    mov     ecx, eax
-    shl     ecx, {ROW_SHIFT}
-    add     rcx, [rsp + {ROWS}]
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    sub     rax, [rsp + {SINCE}]
-    inc     qword ptr [rcx + {COUNT}]
-    add     [rcx + {TICKS}], rax
-    cmp     rax, [rcx + {MIN}]
-    jb      2f
-1:  cmp     rax, [rcx + {MAX}]
-    jbe     enter
-    mov     [rcx + {MAX}], rax
-    jmp     enter
-2:  mov     [rcx + {MIN}], rax
-    jmp     1b
+    js      leave_this_vcpu_saved
+    account
+    jmp     enter_full
 
+call_stub exit_io, handle_svm_io
+call_stub exit_msr_call, handle_svm_msr
+call_stub exit_hlt, handle_svm_hlt
+
+// Frequent accesses are answered with the caller-saved registers in the frame. For the others the handler says so, having done nothing,
+// and is called with all of them there.
+.balign 16
+exit_npf:
+    begin_call
+    mov     rdi, rsp
+    call    handle_svm_npf
+    bt      rax, {WITH_ALL_BIT}
+    jc      5f
+    account
+    jmp     enter
+5:  save_callee_saved
+    mov     rdi, rsp
+    call    handle_svm_npf_full
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    account
+    jmp     enter_full
+
+// Leaves: exits so simple that they are answered in the registers that are saved already. FS, GS, TR, LDTR and the MSRs of system calls
+// stay the guest's: leaves use none of them, and the global interrupt flag holds NMIs off.
+
+// CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs).
+.balign 16
+exit_cpuid:
+    mov     eax, [rcx + {GUEST_RAX}]
+    mov     rdx, [rsp + {CPUID}]
+    cmp     eax, {CPUID_LEAVES}
+    jae     exit_other
+    bt      dword ptr [rdx], eax
+    jnc     exit_other
+    skip_instruction {SITE_CPUID}, 2, 0xa20f, exit_other
+    account_leaf {CPUID_ROW}
+    mov     edx, [rcx + {GUEST_RAX}]
+    shl     edx, 4
+    add     rdx, [rsp + {CPUID}]
+    mov     eax, [rdx + {CPUID_ANSWERS}]
+    mov     [rcx + {GUEST_RAX}], rax
+    mov     ebx, [rdx + {CPUID_ANSWERS} + 4]
+    mov     ecx, [rdx + {CPUID_ANSWERS} + 8]
+    mov     edx, [rdx + {CPUID_ANSWERS} + 12]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+
+// RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault precedes the exit.)
+.balign 16
+exit_msr:
+    cmp     dword ptr [rsp + AT_RCX], {APIC_BASE_MSR}
+    jne     exit_msr_call
+    cmp     byte ptr [rcx + {EXIT_INFO_1}], 0
+    jne     exit_msr_call
+    skip_instruction {SITE_RDMSR}, 2, 0x320f, exit_msr_call
+    account_leaf {APIC_BASE_ROW}
+    mov     rdx, [rsp + {APIC_BASE}]
+    mov     eax, edx
+    shr     rdx, 32
+    mov     [rcx + {GUEST_RAX}], rax
+    mov     rcx, [rsp + AT_RCX]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+
+// VMMCALL. The only call is that of test programs; all others return "not implemented", in user mode as well.
+.balign 16
+exit_vmmcall:
+    cmp     dword ptr [rcx + {GUEST_RAX}], {SEND_IPI}
+    je      exit_other
+    skip_instruction {SITE_VMMCALL}, 3, 0xd9010f, exit_other
+    account_leaf {VMCALL_ROW}
+    mov     qword ptr [rcx + {GUEST_RAX}], {NO_SUCH_CALL}
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+
+// Another vCPU may be next: everything goes into the frame, from which put moves it.
+.balign 16
 leave_this_vcpu:
+    save_callee_saved
+leave_this_vcpu_saved:
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
-    jmp     enter
+    jmp     enter_full
+
+.section .rodata
+.balign 8
+EXIT_STUBS:
+    .set    code, 0
+    .rept   {STUBS}
+    .if     code == {CPUID_EXIT}
+    .quad   exit_cpuid
+    .elseif code == {HLT_EXIT}
+    .quad   exit_hlt
+    .elseif code == {IO_EXIT}
+    .quad   exit_io
+    .elseif code == {MSR_EXIT}
+    .quad   exit_msr
+    .elseif code == {VMMCALL_EXIT}
+    .quad   exit_vmmcall
+    .else
+    .quad   exit_other
+    .endif
+    .set    code, code + 1
+    .endr
 .text

@@ -2,11 +2,14 @@
 
 use core::mem::offset_of;
 
-use stile_ledger::{Row, RowId, layout};
-use stile_svm::{Field, clean};
+use stile_ledger::{Row, RowId, layout, x86_64 as rows};
+use stile_svm::{Field, clean, exit};
 
-use super::block::OfCpu;
+use super::block::{OfCpu, Site, leaf};
+use crate::arch::x86_64::handler::{NO_SUCH_CALL, SEND_IPI};
 use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::cpuid;
+use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
 pub use crate::cpu::Outcome;
 
@@ -22,6 +25,40 @@ core::arch::global_asm!(
     CLEAN = const Field::CLEAN.offset,
     CLEAN_ALL = const clean::ALL as i32,
     TLB_CONTROL = const Field::TLB_CONTROL.offset,
+    EXIT_CODE = const Field::EXIT_REASON.offset,
+    EXIT_INFO_1 = const Field::EXIT_INFO_1.offset,
+    GUEST_RIP = const Field::GUEST_RIP.offset,
+    GUEST_CR3 = const Field::GUEST_CR3.offset,
+    GUEST_RFLAGS = const Field::GUEST_RFLAGS.offset,
+    GUEST_CS_RIGHTS = const Field::GUEST_CS_RIGHTS.offset,
+    NEXT_RIP = const Field::NEXT_RIP.offset,
+    STUBS = const exit::VMMCALL + 1,
+    CPUID_EXIT = const exit::CPUID,
+    HLT_EXIT = const exit::HLT,
+    IO_EXIT = const exit::IO,
+    MSR_EXIT = const exit::MSR,
+    VMMCALL_EXIT = const exit::VMMCALL,
+    NPF = const exit::NPF,
+    WITH_ALL_BIT = const WITH_ALL_BIT,
+    WINDOW = const cpu::WINDOW,
+    HAS_NEXT_RIP = const cpu::SVM + offset_of!(OfCpu, has_next_rip),
+    SITE_CPUID = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::CPUID * size_of::<Site>(),
+    SITE_RDMSR = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::RDMSR * size_of::<Site>(),
+    SITE_VMMCALL = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::VMMCALL * size_of::<Site>(),
+    SITE_RIP = const offset_of!(Site, rip),
+    SITE_CR3 = const offset_of!(Site, cr3),
+    SITE_CODE = const offset_of!(Site, code),
+    SITE_TABLES = const offset_of!(Site, tables),
+    APIC_BASE_MSR = const msr::IA32_APIC_BASE,
+    APIC_BASE = const cpu::APIC_BASE,
+    APIC_BASE_ROW = const rows::RDMSR_APIC_BASE.raw(),
+    CPUID = const cpu::CPUID,
+    CPUID_LEAVES = const cpuid::LEAVES,
+    CPUID_ANSWERS = const cpuid::ANSWERS,
+    CPUID_ROW = const rows::reason::CPUID.other().raw(),
+    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
+    NO_SUCH_CALL = const NO_SUCH_CALL,
+    SEND_IPI = const SEND_IPI,
     TAKEN = const cpu::TAKEN,
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,

@@ -107,6 +107,7 @@ pub fn turn_on(features: &Features, cpu: &mut Cpu) -> Result<(), &'static str> {
     let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { OSXSAVE } else { 0 };
     let cr4 = read_cr!("cr4") | OSFXSR | xsave;
     cpu.svm.own.set(pages + PAGE_SIZE);
+    cpu.svm.has_next_rip.set(features.next_rip);
     cpu.svm.asids.set(Some(Asids::new(features.asids)));
     // SAFETY: CPUID enumerates SVM; the pages are this CPU's alone. CR4 changes no bits that Stile depends on.
     unsafe {

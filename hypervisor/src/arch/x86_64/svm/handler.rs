@@ -20,7 +20,21 @@ use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::Leave;
 
-/// Handles an exit. All general registers are in the frame.
+/// Handles IN and OUT. The caller-saved registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
+    state::write(Field::EXIT_QUALIFICATION, io_qualification(state::read(Field::EXIT_INFO_1)));
+    state::write(Field::NEXT_RIP, state::read(Field::EXIT_INFO_2));
+    handle_io(cpu)
+}
+
+/// Handles HLT. The caller-saved registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
+    if length::find(cpu, Kind::Hlt) { handle_hlt(cpu) } else { Outcome::again(reason::HLT.other()) }
+}
+
+/// Handles an exit that has no stub of its own. All general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const EXCEPTIONS: core::ops::RangeInclusive<u64> = exit::EXCEPTION..=exit::EXCEPTION + 31;
@@ -29,36 +43,29 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const CR8_READ: u64 = exit::CR_READ + 8;
     let code = state::read(Field::EXIT_REASON);
     match code {
-        exit::NPF => nested_page_fault(cpu),
-        exit::IO => {
-            state::write(Field::EXIT_QUALIFICATION, io_qualification(state::read(Field::EXIT_INFO_1)));
-            state::write(Field::NEXT_RIP, state::read(Field::EXIT_INFO_2));
-            handle_io(cpu)
-        }
-        exit::MSR => model_specific_register(cpu),
         exit::INTR => interrupts(cpu, rows::INTERRUPT_SPURIOUS),
         exit::NMI => interrupts(cpu, reason::NMI.other()),
-        exit::CPUID if length::find(cpu, &[Kind::Cpuid]) => handle_cpuid(cpu),
-        exit::HLT if length::find(cpu, &[Kind::Hlt]) => handle_hlt(cpu),
-        exit::VMMCALL if length::find(cpu, &[Kind::Vmmcall]) => handle_vmcall(cpu),
+        exit::CPUID if length::find(cpu, Kind::Cpuid) => handle_cpuid(cpu),
+        exit::VMMCALL if length::find(cpu, Kind::Vmmcall) => handle_vmcall(cpu),
         exit::VINTR => interrupt_window(cpu),
-        exit::XSETBV if length::find(cpu, &[Kind::Xsetbv]) => set_xcr0(cpu),
+        exit::XSETBV if length::find(cpu, Kind::Xsetbv) => set_xcr0(cpu),
         // No effect, since caches are coherent and shared with other guests.
-        exit::INVD | exit::WBINVD if length::find(cpu, &[Kind::Invd]) => {
+        exit::INVD | exit::WBINVD if length::find(cpu, Kind::Invd) => {
             skip_instruction();
             Outcome::again(reason::INVD.other())
         }
-        exit::PAUSE if length::find(cpu, &[Kind::Pause]) => {
+        exit::PAUSE if length::find(cpu, Kind::Pause) => {
             // It spins for another vCPU, and others want this CPU.
             skip_instruction();
             cpu.leave = Leave::Yield;
             Outcome::leave(reason::PAUSE.other())
         }
         // The instruction in memory was another one.
-        exit::CPUID | exit::HLT | exit::VMMCALL | exit::XSETBV | exit::INVD | exit::WBINVD | exit::PAUSE => {
+        exit::CPUID | exit::VMMCALL | exit::XSETBV | exit::INVD | exit::WBINVD | exit::PAUSE => {
             Outcome::again(cpu.loaded().ledger().row_for(reason::UNKNOWN, code as u32))
         }
         _ if EXCEPTIONS.contains(&code) => intercepted_exception(cpu, (code - exit::EXCEPTION) as u8),
+        exit::CR0_WRITE => control_registers::write_cr0(cpu),
         CR4_WRITE => control_registers::write_cr4(cpu),
         CR8_WRITE => control_registers::write_cr8(cpu),
         CR8_READ => control_registers::read_cr8(cpu),
@@ -87,19 +94,27 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     }
 }
 
-/// Handles an access outside mapped RAM, or to a protected page.
-fn nested_page_fault(cpu: &mut WholeCpu) -> Outcome {
+/// Handles an access outside mapped RAM, or to a protected page. The caller-saved registers are in the frame: the outcome
+/// may request a call of the function below with all of them.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_npf(cpu: &mut WholeCpu) -> Outcome {
     state::write(Field::EXIT_QUALIFICATION, npf_qualification(state::read(Field::EXIT_INFO_1)));
-    let outcome = handle_ept_violation(cpu);
-    if outcome.wants_all_registers() { handle_ept_violation_full(cpu) } else { outcome }
+    handle_ept_violation(cpu)
 }
 
-/// Handles RDMSR and WRMSR.
-fn model_specific_register(cpu: &mut WholeCpu) -> Outcome {
+/// Handles an access that [`handle_svm_npf`] does not.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_npf_full(cpu: &mut WholeCpu) -> Outcome {
+    handle_ept_violation_full(cpu)
+}
+
+/// Handles RDMSR and WRMSR. The caller-saved registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
     let is_write = state::read(Field::EXIT_INFO_1) & 1 != 0;
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let reason = if is_write { reason::WRMSR } else { reason::RDMSR };
-    if !length::find(cpu, &[if is_write { Kind::Wrmsr } else { Kind::Rdmsr }]) {
+    if !length::find(cpu, if is_write { Kind::Wrmsr } else { Kind::Rdmsr }) {
         return Outcome::again(reason.other());
     }
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
@@ -111,14 +126,20 @@ fn model_specific_register(cpu: &mut WholeCpu) -> Outcome {
     match done {
         None if is_write => return handle_wrmsr(cpu),
         None => return handle_rdmsr(cpu),
-        Some(Ok(())) => _ = skip_instruction(),
+        Some(Ok(())) => {
+            if is_write {
+                // EFER may have changed.
+                length::forget(cpu);
+            }
+            skip_instruction();
+        }
         Some(Err(GeneralProtection)) => inject::general_protection(),
     }
     Outcome::again(cpu.loaded().ledger().row_for(reason, key::msr(register)))
 }
 
 /// Sets RDMSR's result.
-fn give(cpu: &mut Cpu, value: u64) -> Result<(), GeneralProtection> {
+fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
     cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
     cpu.frame.registers[gpr::RDX] = value >> 32;
     Ok(())
@@ -126,7 +147,7 @@ fn give(cpu: &mut Cpu, value: u64) -> Result<(), GeneralProtection> {
 
 /// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block. An NMI sets none, and would make the
 /// guest exit for ever otherwise. `other`: the row if there is none.
-fn interrupts(cpu: &mut Cpu, other: RowId) -> Outcome {
+fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     state::take_interrupts();
     let noted = cpu.take_noted();
     let mut outcome = Outcome::again(other);
@@ -142,7 +163,7 @@ fn interrupts(cpu: &mut Cpu, other: RowId) -> Outcome {
 
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery
 /// can raise the next one in an endless loop during which the processor takes no interrupt (CVE-2015-5307, CVE-2015-8104).
-fn intercepted_exception(cpu: &mut Cpu, vector: u8) -> Outcome {
+fn intercepted_exception(cpu: &mut WholeCpu, vector: u8) -> Outcome {
     let interrupted = inject::was_delivering().then(|| state::read(Field::VECTORING));
     inject::event(exception(vector), state::read(Field::EXIT_INFO_1));
     // A benign exception replaces the event being delivered.

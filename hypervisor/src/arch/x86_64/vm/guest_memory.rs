@@ -13,6 +13,7 @@ use crate::vm::Vm;
 pub struct Ram(pub &'static Vm);
 
 /// Eight bytes of RAM, which stays in place while the VM exists.
+#[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Place(*const u64);
 
