@@ -14,8 +14,9 @@ use stile::cargo;
 use stile::config::Arch;
 use stile::emulator;
 
-/// The tests: names and architectures.
-pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_64", Arch::X86_64)];
+/// The tests: names and platforms.
+pub static TESTS: [(&str, &Platform); 3] =
+    [("budgets", &PLATFORMS[0]), ("budgets/x86_64", &PLATFORMS[1]), ("budgets/x86_64-svm", &platform::AMD_V)];
 
 /// Iterations of each operation: few, because the figures are exact.
 const ITERATIONS: u32 = 512;
@@ -44,10 +45,8 @@ pub struct Budget {
 impl Budget {
     /// Whether it limits all quantities that are counted on a platform.
     fn is_whole(&self, platform: &Platform) -> bool {
-        match platform.has_plugin {
-            true => self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some(),
-            false => self.vmcs_reads.and(self.vmcs_writes).is_some(),
-        }
+        (platform.arch != Arch::Aarch64 || self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some())
+            && (!platform.counts_vmx || self.vmcs_reads.and(self.vmcs_writes).is_some())
     }
 }
 
@@ -68,22 +67,22 @@ pub struct Budgets {
     plain: ByModel,
 }
 
-/// Measures every operation that has a budget on an architecture.
+/// Measures every operation that has a budget on a platform.
 ///
 /// # Errors
 /// The operations that exceed their budgets, and by how much; or a build or run that failed.
-pub fn test(arch: Arch) -> Result<(), String> {
-    let failures = measure(platform::of(arch)).map_err(|error| format!("{error:#}"))?;
+pub fn test(platform: &'static Platform) -> Result<(), String> {
+    let failures = measure(platform).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 fn measure(platform: &'static Platform) -> Result<Vec<String>> {
-    emulator::ensure(platform.arch)?;
+    emulator::ensure_for_model(platform.arch, platform.model)?;
     let budgets = read()?.plain;
     let probe = probe::build(platform.arch)?;
     let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
-    for (of, budgets) in budgets.iter().filter(|(of, _)| arch(of) == platform.arch) {
+    for (of, budgets) in budgets.iter().filter(|(of, _)| std::ptr::eq(platform::of_cpu(model(of)), platform)) {
         let cpu = model(of);
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
@@ -99,7 +98,7 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
         };
         let mut figures = Vec::new();
         let mut alone = operations.clone();
-        if !platform.has_plugin {
+        if platform.counts_vmx {
             alone.retain(|operation| operation.needs != Needs::One);
             let together = measure_together(&request)?;
             failures.extend(exceeded_together(of, &together, budgets));
@@ -145,7 +144,7 @@ fn techniques(of: &str) -> Result<Techniques> {
 /// Parses the file. Each operation must have a budget on its platform's default CPU model.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
-    for platform in &PLATFORMS {
+    for platform in PLATFORMS.iter().chain([&platform::AMD_V]) {
         let most = budgets.plain.get(platform.cpu());
         for operation in platform.operations {
             let budget = most.and_then(|budgets| budgets.get(operation.name));

@@ -73,7 +73,8 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<Plugin<'_>>, mu
     let mut machine = machine.clone();
     match (&mut machine, plugin) {
         (Machine::Arm(board), Some(plugin)) => board.extra.extend(plugin.arguments(counted.path())),
-        (Machine::Pc(_) | Machine::AmdPc(_), Some(_)) => bail!("the PC's emulator has no plugin that counts"),
+        (Machine::AmdPc(pc), Some(plugin)) => pc.extra.extend(plugin.arguments(counted.path())),
+        (Machine::Pc(_), Some(_)) => bail!("the PC's emulator has no plugin that counts"),
         (Machine::Pc(pc), None) => pc.counts = Some(counted.path().to_owned()),
         (Machine::Arm(_) | Machine::AmdPc(_), None) => {}
     }

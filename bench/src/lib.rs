@@ -89,7 +89,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     if args.scale {
         return scale::bench(args);
     }
-    let platform = platform::of(arch);
+    let platform = args.cpu.as_deref().map_or(platform::of(arch), |cpu| platform::of_machine(arch, cpu));
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
     if args.history {
         return history::history(&history::Selection { operations: &args.only, arch, cpu }, args.svg.as_deref());
@@ -99,7 +99,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
     let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { platform.choose(&names).map_err(exit::usage)? };
     let mut peers = platform.choose_peers(&args.against).map_err(exit::usage)?;
-    emulator::ensure(arch)?;
+    emulator::ensure_for_model(arch, cpu)?;
     if arch == Arch::Aarch64 && args.against.is_empty() && !emulator::features(cpu)?.names().contains(&"VHE") {
         peers.retain(|peer| !peer.needs_vhe());
     }

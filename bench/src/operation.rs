@@ -91,6 +91,19 @@ pub static X86_64: [Operation; 22] = [
     operation("ipi_direct", Needs::Two, None),
 ];
 
+/// Operations of a PC with AMD-V, in the order of tables: those whose count depends on no timer.
+pub static AMD_V: [Operation; 9] = [
+    operation("cpuid", Needs::One, Some(60)),
+    operation("vmmcall", Needs::One, Some(60)),
+    operation("rdmsr_trap", Needs::One, Some(60)),
+    operation("port_read", Needs::One, Some(90)),
+    operation("port_read_pic", Needs::One, None),
+    operation("lapic_id_read", Needs::One, Some(200)),
+    operation("eoi", Needs::One, None),
+    operation("self_ipi", Needs::One, None),
+    operation("icr_nobody", Needs::One, None),
+];
+
 /// Returns the operations of `all` with these names, in the order of `all`; all of them if there are no names.
 ///
 /// # Errors

@@ -6,19 +6,23 @@ use super::emulate;
 use super::host::{Host, Kvm, Technique};
 use super::operation::{self, Needs, Operation};
 use stile::config::Arch;
-use stile::emulator::{Board, Boot, Machine, Pc, bochs};
+use stile::emulator::{AmdPc, Board, Boot, Machine, Pc, bochs};
 
 /// An architecture, as the bench sees it.
 #[derive(Debug)]
 pub struct Platform {
     /// The architecture.
     pub arch: Arch,
+    /// CPU model of the picture, and default of measurements.
+    pub model: &'static str,
     /// Operations of the probe, in the order of tables.
     pub operations: &'static [Operation],
     /// Hosts that Stile is compared with.
     pub peers: &'static [Host],
     /// Whether the emulator can load the plugin that counts instructions outside of the guest.
     pub has_plugin: bool,
+    /// Whether the emulator itself counts exits and VMX instructions.
+    pub counts_vmx: bool,
     /// The file of the picture, from the repository's folder.
     pub picture: &'static str,
     /// The name of the marks between which `docs/bench.md` has the figures.
@@ -29,6 +33,7 @@ pub struct Platform {
 pub static PLATFORMS: [Platform; 2] = [
     Platform {
         arch: Arch::Aarch64,
+        model: Arch::Aarch64.default_cpu_model(),
         operations: &operation::AARCH64,
         peers: &[
             Host::Without(Technique::VirtualInterrupts),
@@ -41,18 +46,33 @@ pub static PLATFORMS: [Platform; 2] = [
             Host::Xen,
         ],
         has_plugin: true,
+        counts_vmx: false,
         picture: "docs/bench.svg",
         mark: "figures",
     },
     Platform {
         arch: Arch::X86_64,
+        model: Arch::X86_64.default_cpu_model(),
         operations: &operation::X86_64,
         peers: &[Host::Without(Technique::ApicVirtualization), Host::Without(Technique::DecodeCache), Host::Native, Host::Kvm(Kvm::V6_1)],
         has_plugin: false,
+        counts_vmx: true,
         picture: "docs/bench-x86_64.svg",
         mark: "figures of x86_64",
     },
 ];
+
+/// A PC with AMD-V. Figures are those of the plugin: its counter is that of time.
+pub static AMD_V: Platform = Platform {
+    arch: Arch::X86_64,
+    model: "EPYC",
+    operations: &operation::AMD_V,
+    peers: &[Host::Kvm(Kvm::V6_1)],
+    has_plugin: true,
+    counts_vmx: false,
+    picture: "docs/bench-x86_64-svm.svg",
+    mark: "figures of x86_64-svm",
+};
 
 /// The platform of an architecture.
 pub fn of(arch: Arch) -> &'static Platform {
@@ -65,7 +85,12 @@ pub fn of(arch: Arch) -> &'static Platform {
 
 /// The platform that has a CPU model.
 pub fn of_cpu(model: &str) -> &'static Platform {
-    of(if bochs::MODELS.contains(&model) { Arch::X86_64 } else { Arch::Aarch64 })
+    of_machine(if bochs::MODELS.contains(&model) || model.starts_with(AMD_V.model) { Arch::X86_64 } else { Arch::Aarch64 }, model)
+}
+
+/// The platform of an architecture's CPU model.
+pub fn of_machine(arch: Arch, model: &str) -> &'static Platform {
+    if arch.has_amd_v(model) { &AMD_V } else { of(arch) }
 }
 
 /// Files and settings of a machine.
@@ -82,7 +107,12 @@ pub struct Start<'a> {
 impl Platform {
     /// CPU model of the picture, and default of measurements.
     pub const fn cpu(&self) -> &'static str {
-        self.arch.default_cpu_model()
+        self.model
+    }
+
+    /// Whether figures are instructions outside of the guest: the counter that the probe reads is that of time.
+    pub fn counts_outside_only(&self) -> bool {
+        self.has_plugin && self.arch == Arch::X86_64
     }
 
     /// Stile, followed by its peers.
@@ -136,8 +166,8 @@ impl Platform {
     /// A machine without virtualization that starts a program with a command line.
     pub fn bare(&self, start: &Start<'_>, arguments: String) -> Machine {
         let extra = match self.arch {
-            Arch::Aarch64 => vec!["-append".into(), arguments.clone()],
-            Arch::X86_64 => Vec::new(),
+            Arch::X86_64 if !self.arch.has_amd_v(start.cpu) => Vec::new(),
+            Arch::Aarch64 | Arch::X86_64 => vec!["-append".into(), arguments.clone()],
         };
         // The last of several options takes effect.
         self.machine(start, vec!["virtualization=off".into()], Boot::Multiboot(arguments), extra)
@@ -146,7 +176,7 @@ impl Platform {
     /// A machine that starts Linux with a command line and an initial RAM file system.
     pub fn linux(&self, start: &Start<'_>, arguments: String, initrd: &Path) -> Machine {
         let mut extra = Vec::new();
-        if self.arch == Arch::Aarch64 {
+        if self.arch == Arch::Aarch64 || self.arch.has_amd_v(start.cpu) {
             extra.extend(emulate::REPEATABLE.map(str::to_owned));
             extra.extend(["-initrd".into(), initrd.display().to_string(), "-append".into(), arguments.clone()]);
         }
@@ -168,6 +198,9 @@ impl Platform {
                 firmware: None,
                 extra,
             }),
+            Arch::X86_64 if self.arch.has_amd_v(&cpu) => {
+                Machine::AmdPc(AmdPc { cpu, cpus, memory, machine: Vec::new(), icount: false, extra })
+            }
             Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
         }
     }

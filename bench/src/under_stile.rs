@@ -20,12 +20,20 @@ use stile::session::{Exits, catalogue};
 /// Stile's default slice.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Builds the hypervisor for an architecture, and reads it.
+/// Builds the hypervisor for an architecture's default CPU model, and reads it.
 ///
 /// # Errors
 /// It doesn't compile, or can't be read.
 pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
-    let elf = hypervisor::build_for(arch)?;
+    hypervisor_for(arch, arch.default_cpu_model())
+}
+
+/// Builds the hypervisor for a CPU model, and reads it.
+///
+/// # Errors
+/// It doesn't compile, or can't be read.
+pub fn hypervisor_for(arch: Arch, cpu: &str) -> Result<Hypervisor> {
+    let elf = hypervisor::build_for_model(arch, cpu)?;
     let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
     Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
 }
@@ -107,7 +115,7 @@ pub fn run_vms(
     let image = image::assemble(hypervisor, config, &plans, true)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
     let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
-    let machine = platform::of(config.arch).hypervisors(&start, extra);
+    let machine = platform::of_machine(config.arch, &config.cpu_model).hypervisors(&start, extra);
     let mut is_told = false;
     let output = emulate::run_until(&machine, &image.bytes, plugin, |line| match until {
         Until::Said(is_over) if !is_told && is_over(&console_of(line)) => {

@@ -21,7 +21,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     // The plugin distinguishes guests by the root of their second stage, and each vCPU with direct interrupts has a separate one.
     let plugin = request.plugin.filter(|_| request.techniques.interrupts != Interrupts::Direct);
     let request = &Request { plugin, ..*request };
-    let hypervisor = under_stile::hypervisor(request.platform.arch)?;
+    let hypervisor = under_stile::hypervisor_for(request.platform.arch, request.cpu)?;
     let mut figures = Vec::new();
     for operation in request.operations {
         (request.progress)(format!("stile, {}", operation.name));
@@ -30,10 +30,16 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let more = twice.iterations.saturating_sub(once.iterations);
         ensure!(more > 0, "{}: the second run had no more iterations than the first", operation.name);
         let reasons = Reasons::more(&twice.exits, &once.exits);
-        let exits = reasons.sum();
+        let mut exits = reasons.sum();
+        let mut reasons = reasons.of_each(more);
         let sections = twice.section.zip(once.section);
         if let Some((twice, once)) = &sections {
             let counted = twice.exits.saturating_sub(once.exits);
+            if request.platform.counts_outside_only() {
+                // Without -icount the rest of the VM's life differs from run to run.
+                exits = counted as i64;
+                reasons.clear();
+            }
             ensure!(counted as i64 == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
         }
         let vmx = twice.vmx.zip(once.vmx);
@@ -43,9 +49,14 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         }
         figures.push(Figure {
             operation: operation.name.to_owned(),
-            instructions: twice.instructions,
+            instructions: match &sections {
+                Some((twice, once)) if request.platform.counts_outside_only() => {
+                    Outside::of_each(&twice.outside.without(&once.outside), more).instructions
+                }
+                _ => twice.instructions,
+            },
             exits: Some(exits as f64 / more as f64),
-            reasons: reasons.of_each(more),
+            reasons,
             outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
             vmx: vmx.map(|(twice, once)| twice.of_each(&once, more)),
             iterations: twice.iterations,
@@ -65,7 +76,7 @@ pub struct Together {
 
 /// Measures all operations that need one CPU in two runs, the second one with twice as many iterations.
 pub fn measure_together(request: &Request<'_>) -> Result<Together> {
-    let hypervisor = under_stile::hypervisor(request.platform.arch)?;
+    let hypervisor = under_stile::hypervisor_for(request.platform.arch, request.cpu)?;
     let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
     let once = run_all(request, &hypervisor, &operations, request.iterations)?;
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
@@ -128,7 +139,7 @@ fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, ite
     let mut sections = output.counts.map(|counts| counts.sections).unwrap_or_default();
     ensure!(sections.len() == usize::from(request.plugin.is_some()), "{} sections were counted for one figure", sections.len());
     let mut vmx = output.vmx;
-    ensure!(vmx.len() == usize::from(!request.platform.has_plugin), "{} sections were counted for one figure", vmx.len());
+    ensure!(vmx.len() == usize::from(request.platform.counts_vmx), "{} sections were counted for one figure", vmx.len());
     Ok(Some(Run { instructions, iterations, exits, section: sections.pop(), vmx: vmx.pop() }))
 }
 

@@ -168,6 +168,15 @@ pub struct Section {
     sharing: Option<Part>,
 }
 
+impl Section {
+    /// Counts where reasons of exits are unknown, and there is one guest.
+    #[cfg(not(test))]
+    pub fn without_reasons(guest: Counts, outside: Counts, exits: u64) -> Self {
+        let (reasons, other_reasons) = (BTreeMap::new(), BTreeMap::new());
+        Self { guest, outside, el2: outside, exits, other_exits: 0, reasons, other_reasons, sharing: None }
+    }
+}
+
 /// Counts of the whole run.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Run {

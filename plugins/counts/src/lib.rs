@@ -7,10 +7,14 @@
 //! counts at EL2 on the CPUs that have the guest loaded: its instructions, its atomic writes, those to cache lines that
 //! EL2 writes on other CPUs, failed stores-exclusive, and YIELDs, which CPUs execute while they wait for others.
 //!
+//! Of x86-64 machines with AMD-V it counts instructions in guests and outside of them, and exits.
+//!
 //! The figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`). Guests must
 //! be in AArch64 state: for AArch32 the emulator does not show the Exception level.
 
 mod account;
+#[cfg(not(test))]
+mod amd_v;
 mod counts;
 mod decode;
 // The tests run without the emulator, whose functions are missing.

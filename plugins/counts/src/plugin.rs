@@ -7,6 +7,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::account::{Account, Level, Line, Place, Reason, Tally};
+use crate::amd_v;
 use crate::decode::{self, KINDS};
 use crate::qemu::{self, Block, Id, Info, Register};
 use crate::regime::Regime;
@@ -83,9 +84,11 @@ pub unsafe extern "C" fn qemu_plugin_install(id: Id, info: &Info, count: c_int, 
 }
 
 fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
-    if !info.is_aarch64_machine() {
-        return Err("only AArch64 machines are understood".into());
-    }
+    let is_pc = match info.machine() {
+        Some(machine) if machine == c"aarch64" => false,
+        Some(machine) if machine == c"x86_64" => true,
+        _ => return Err("only AArch64 and x86-64 machines are understood".into()),
+    };
     let (mut path, mut verify, mut sharing) = (None, false, false);
     for argument in arguments {
         match argument.split_once('=') {
@@ -98,6 +101,12 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     let path = path.ok_or("the argument out=FILE is missing")?;
     let output = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+    if is_pc {
+        return match verify || sharing {
+            true => Err("a PC has neither verify=on nor sharing=on".into()),
+            false => amd_v::install(id, output),
+        };
+    }
     let account = Account::new(sharing.then(Sharing::default));
     let state = Mutex::new(State { account, additions: HashMap::new(), output, failed: false, below: false });
     let plugin = Plugin { registers: OnceLock::new(), verify, sharing, state };

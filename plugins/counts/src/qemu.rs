@@ -57,6 +57,7 @@ unsafe extern "C" {
     fn qemu_plugin_tb_get_insn(block: *const RawBlock, index: usize) -> *mut RawInstruction;
     fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut RawBlock, callback: RawCallback, flags: c_int, data: *mut c_void);
 
+    fn qemu_plugin_insn_vaddr(instruction: *const RawInstruction) -> u64;
     fn qemu_plugin_insn_data(instruction: *const RawInstruction, to: *mut c_void, size: usize) -> usize;
     fn qemu_plugin_register_vcpu_insn_exec_cb(instruction: *mut RawInstruction, callback: RawCallback, flags: c_int, data: *mut c_void);
     fn qemu_plugin_register_vcpu_mem_cb(
@@ -86,10 +87,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether the emulator runs an AArch64 machine, not a user program.
-    pub fn is_aarch64_machine(&self) -> bool {
+    /// The architecture of the machine that the emulator runs; `None` for a user program.
+    pub fn machine(&self) -> Option<&CStr> {
         // SAFETY: the emulator passes a string that lives as long as the information.
-        self.is_system && unsafe { CStr::from_ptr(self.target) } == c"aarch64"
+        self.is_system.then(|| unsafe { CStr::from_ptr(self.target) })
     }
 }
 
@@ -149,6 +150,20 @@ impl Block<'_> {
 pub struct Instruction<'a>(*mut RawInstruction, PhantomData<&'a mut RawInstruction>);
 
 impl Instruction<'_> {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        // SAFETY: a handle of this translation.
+        unsafe { qemu_plugin_insn_vaddr(self.0) }
+    }
+
+    /// Its first bytes, followed by zeros.
+    pub fn bytes(&self) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        // SAFETY: a handle of this translation, and the size is that of the bytes.
+        unsafe { qemu_plugin_insn_data(self.0, bytes.as_mut_ptr().cast(), bytes.len()) };
+        bytes
+    }
+
     /// Its bits; `None` if there are not 32.
     pub fn word(&self) -> Option<u32> {
         let mut bytes = [0; 4];

@@ -11,9 +11,10 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 23] = [
+pub const OPERATIONS: [Operation; 24] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
+    operation("vmmcall", vmmcall),
     operation("rdmsr_trap", rdmsr_trap),
     operation("port_read", port_read),
     operation("port_read_pic", port_read_pic),
@@ -46,6 +47,11 @@ fn cpuid(_platform: &Platform, n: u64) -> u64 {
 /// A call that no hypervisor knows.
 fn vmcall(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["mov eax, 0x4b000000", "vmcall"], out("rcx") _, out("rsi") _)
+}
+
+/// The same on AMD's processors.
+fn vmmcall(_platform: &Platform, n: u64) -> u64 {
+    loop_ticks!(n, ["mov eax, 0x4b000000", "vmmcall"], out("rcx") _, out("rsi") _)
 }
 
 /// IA32_APIC_BASE.
