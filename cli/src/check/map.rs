@@ -51,11 +51,12 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             place(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables"),
         ]);
     }
-    if !vm.functions.is_empty() || !vm.served.is_empty() {
+    if !vm.served.is_empty() {
         rows.push(place(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"));
     }
     if !vm.functions.is_empty() {
         rows.extend([
+            place(map::ITS_BASE..map::ITS_BASE + map::ITS_SIZE, "GICv3 ITS"),
             place(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions"),
             place(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0"),
         ]);
@@ -89,9 +90,13 @@ pub fn arm_interrupts(vm: &VmConfig) -> Vec<Vec<String>> {
     for (start, intid) in serves(vm).zip(intid::SERVER..) {
         rows.push(row(spi(intid), "edge", format!("served device at {start:#x}")));
     }
-    if !vm.functions.is_empty() || !vm.served.is_empty() {
+    if !vm.functions.is_empty() {
+        let range = format!("{}-{} (LPI)", intid::LPI_BASE, intid::LPI_BASE + intid::LPI_COUNT - 1);
+        rows.push(row(range, "edge", "messages of PCI functions".to_owned()));
+    }
+    if !vm.served.is_empty() {
         let [first, last] = [intid::MSI_BASE, MSI_LAST].map(|intid| intid - intid::SPI_BASE);
-        rows.push(row(format!("{}-{MSI_LAST} (SPI {first}-{last})", intid::MSI_BASE), "edge", "messages of PCI functions".to_owned()));
+        rows.push(row(format!("{}-{MSI_LAST} (SPI {first}-{last})", intid::MSI_BASE), "edge", "messages of served devices".to_owned()));
     }
     rows
 }

@@ -52,6 +52,7 @@ pub const CONSOLE: &str = "/pl011@9000000";
 pub const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 const MSI_FRAME: u32 = 3;
+const ITS: u32 = 4;
 /// The first virtual CPU; the others follow.
 const FIRST_CPU: u32 = 16;
 
@@ -110,10 +111,10 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
         flash(&mut fdt)?;
     }
     if description.pci {
-        host_bridge(&mut fdt, map::PCI_ECAM_BASE, [map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE], 0)?;
+        host_bridge(&mut fdt, map::PCI_ECAM_BASE, [map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE], 0, ITS)?;
     }
     if description.served != 0 {
-        host_bridge(&mut fdt, map::VIRTIO_ECAM_BASE, [map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE], 1)?;
+        host_bridge(&mut fdt, map::VIRTIO_ECAM_BASE, [map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE], 1, MSI_FRAME)?;
     }
     served::nodes(&mut fdt, description.serves)?;
     fdt.end_node(root)?;
@@ -265,7 +266,16 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_null("ranges")?;
-    if description.pci || description.served != 0 {
+    if description.pci {
+        let its = fdt.begin_node(&format!("msi-controller@{:x}", map::ITS_BASE))?;
+        fdt.property_string("compatible", "arm,gic-v3-its")?;
+        fdt.property_null("msi-controller")?;
+        fdt.property_u32("#msi-cells", 1)?;
+        fdt.property_array_u64("reg", &[map::ITS_BASE, map::ITS_SIZE])?;
+        fdt.property_phandle(ITS)?;
+        fdt.end_node(its)?;
+    }
+    if description.served != 0 {
         let frame = fdt.begin_node(&format!("v2m@{:x}", map::MSI_FRAME_BASE))?;
         fdt.property_string("compatible", "arm,gic-v2m-frame")?;
         fdt.property_null("msi-controller")?;
@@ -287,8 +297,8 @@ fn flash(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     fdt.end_node(flash)
 }
 
-/// A PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.
-fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u32) -> FdtWriterResult<()> {
+/// A PCI host bridge: bus 0 only, one window of memory, messages through an MSI controller.
+fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u32, messages: u32) -> FdtWriterResult<()> {
     /// First cell of an address in a 32-bit window of memory.
     const MEMORY32: u32 = 0x0200_0000;
     let words = |value: u64| [(value >> 32) as u32, value as u32];
@@ -301,7 +311,7 @@ fn host_bridge(fdt: &mut FdtWriter, ecam: u64, [base, size]: [u64; 2], domain: u
     fdt.property_u32("#address-cells", 3)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_array_u32("ranges", &[&[MEMORY32][..], &words(base), &words(base), &words(size)].concat())?;
-    fdt.property_array_u32("msi-map", &[0, MSI_FRAME, 0, 0x1_0000])?;
+    fdt.property_array_u32("msi-map", &[0, messages, 0, 0x1_0000])?;
     fdt.property_null("dma-coherent")?;
     fdt.end_node(bridge)
 }

@@ -9,6 +9,7 @@ mod creation;
 mod end;
 mod epoch;
 mod first_touch;
+mod load;
 pub mod power;
 mod power_state;
 mod ram;

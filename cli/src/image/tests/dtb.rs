@@ -93,7 +93,7 @@ fn domains_of_xen() {
 }
 
 #[test]
-fn a_vm_with_functions_has_a_host_bridge_and_an_msi_frame() {
+fn a_vm_with_functions_has_a_host_bridge_and_an_its() {
     let bytes = build(&Description { pci: true, ..description(1) }).expect("a tree");
     let tree = Fdt::new(&bytes).expect("a tree");
     let cells = |path: &str, name: &str| -> Vec<u32> {
@@ -102,8 +102,9 @@ fn a_vm_with_functions_has_a_host_bridge_and_an_msi_frame() {
     };
     assert_eq!(cells("/pcie@3f000000", "reg"), [0, 0x3f00_0000, 0, 0x10_0000]);
     assert_eq!(cells("/pcie@3f000000", "ranges"), [0x0200_0000, 0, 0x1000_0000, 0, 0x1000_0000, 0, 0x2eff_0000]);
-    assert_eq!(cells("/pcie@3f000000", "msi-map")[1], cells("/intc/v2m", "phandle")[0]);
-    assert_eq!((cells("/intc/v2m", "arm,msi-base-spi"), cells("/intc/v2m", "arm,msi-num-spis")), (vec![64], vec![64]));
+    assert_eq!(cells("/pcie@3f000000", "msi-map"), [0, cells("/intc/msi-controller", "phandle")[0], 0, 0x1_0000]);
+    assert_eq!(cells("/intc/msi-controller", "reg"), [0, 0x0808_0000, 0, 0x2_0000]);
+    assert!(tree.find_node("/intc/v2m").is_none());
     let without = build(&description(1)).expect("a tree");
     assert!(Fdt::new(&without).expect("a tree").find_node("/pcie@3f000000").is_none());
 }
@@ -120,6 +121,7 @@ fn served_devices_have_nodes_on_both_sides() {
     assert_eq!(cells("/pcie@3f100000", "ranges"), [0x0200_0000, 0, 0x3f20_0000, 0, 0x3f20_0000, 0, 0x1_0000]);
     assert_eq!(cells("/pcie@3f100000", "linux,pci-domain"), [1]);
     assert_eq!(cells("/pcie@3f100000", "msi-map")[1], cells("/intc/v2m", "phandle")[0]);
+    assert_eq!((cells("/intc/v2m", "arm,msi-base-spi"), cells("/intc/v2m", "arm,msi-num-spis")), (vec![64], vec![64]));
     assert_eq!(cells("/served-device@a010000", "reg"), [0, 0xa01_0000, 0, 0x1000, 0, 0x701_0000, 0, 0x1000]);
     assert_eq!(cells("/served-device@a010000", "interrupts"), [0, 24, 1]);
 }

@@ -87,7 +87,7 @@ named_rows! {
     MMIO_PCI_CONFIG = "PCI configuration",
     /// BARs of PCI functions, where they are not mapped: MSI-X tables.
     MMIO_PCI_MEMORY = "PCI memory",
-    /// The frame that turns messages into interrupts.
+    /// The frame that turns messages of served devices into interrupts.
     MMIO_MSI_FRAME = "MSI frame",
     /// The flash with a firmware's variables: commands, and loads that follow them.
     MMIO_FLASH = "flash",
@@ -101,6 +101,8 @@ named_rows! {
     MMIO_SERVER_COMPLETION = "completion for a client",
     /// The second page of a GICv2's CPU interface: GICC_DIR.
     MMIO_CPU_INTERFACE = "GICC_DIR",
+    /// The ITS: commands and its other registers.
+    MMIO_ITS = "ITS",
 }
 
 /// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register

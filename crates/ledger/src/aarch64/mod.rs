@@ -18,8 +18,8 @@ use crate::catalogue::{Catalogue, RowTable, TableBuilder};
 pub use calls::*;
 pub use events::*;
 pub use mmio::{
-    MMIO_CPU_INTERFACE, MMIO_DECODE, MMIO_FLASH, MMIO_MSI_FRAME, MMIO_PCI_CONFIG, MMIO_PCI_MEMORY, MMIO_SERVER, MMIO_SERVER_COMPLETION,
-    MMIO_VIRTIO, MMIO_VIRTIO_KICK, gicd, gicr, pl011, pl031,
+    MMIO_CPU_INTERFACE, MMIO_DECODE, MMIO_FLASH, MMIO_ITS, MMIO_MSI_FRAME, MMIO_PCI_CONFIG, MMIO_PCI_MEMORY, MMIO_SERVER,
+    MMIO_SERVER_COMPLETION, MMIO_VIRTIO, MMIO_VIRTIO_KICK, gicd, gicr, pl011, pl031,
 };
 pub use names::name as register_name;
 pub use sysreg::*;

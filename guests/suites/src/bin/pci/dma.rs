@@ -15,7 +15,7 @@ const BYTES: u64 = 4096;
 const COPY_MICROSECONDS: u64 = 500_000;
 
 /// Buffers outside of what is loaded.
-fn place(number: u64) -> u64 {
+pub fn place(number: u64) -> u64 {
     (machine::free_ram().end & !(BYTES - 1)) - (number + 2) * BYTES
 }
 

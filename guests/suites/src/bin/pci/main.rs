@@ -1,12 +1,13 @@
 //! A PCI function that is assigned to this machine: QEMU's `edu` (docs/specs/edu in its source), which copies between memory and a
-//! buffer of its own on request. Tests its configuration space, its BAR, DMA inside and outside of this machine's memory, and DMA in
-//! flight when the machine resets.
+//! buffer of its own on request. Tests its configuration space, its BAR, DMA inside and outside of this machine's memory, DMA in
+//! flight when the machine resets, and the ITS.
 #![no_std]
 #![no_main]
 
 mod config;
 mod dma;
 mod edu;
+mod its;
 
 use payload::entry::Entry;
 use payload::harness::Harness;
@@ -21,6 +22,7 @@ fn main(entry: &Entry) -> ! {
         let mut harness = Harness::new("pci", entry);
         harness.run(edu::connect, config::TESTS);
         harness.run(edu::connect, dma::TESTS);
+        harness.run(its::reset, its::TESTS);
         if harness.sum() != 0 {
             payload::harness::exit(1);
         }

@@ -33,7 +33,7 @@ impl Dma {
         let own = TableFrames.allocate().ok_or(NO_MEMORY)?;
         let mut table = PageTable::new(*table.format(), geometry, own).map_err(|_| NO_MEMORY)?;
         let attributes = Attributes { memory: MemoryType::Device, permissions: Stage2Permissions::READ_WRITE };
-        let mapping = Mapping { address: map::MSI_FRAME_BASE, output: doorbell, size: PAGE_SIZE, attributes };
+        let mapping = Mapping { address: map::ITS_TRANSLATER & !(PAGE_SIZE - 1), output: doorbell, size: PAGE_SIZE, attributes };
         table.map(&mut TableFrames, mapping).map_err(|_| NO_MEMORY)?;
         for index in 1..ENTRIES {
             let Ok(entry) = TableFrames.read(root, index);

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use stile_board::map;
+use stile_its::guest::EVENTS;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::Error;
 use stile_pci::{
@@ -56,7 +57,10 @@ pub struct Function {
     /// A failed mapping was logged since the VM started.
     has_logged: bool,
     stream: u32,
+    /// The physical LPI of its first vector.
     first_lpi: u32,
+    /// The VM's LPI of each event that the VM's ITS translates, or 0.
+    events: [u16; EVENTS],
     reset: Option<Reset>,
     ready_at: u64,
 }
@@ -100,6 +104,7 @@ impl Function {
             has_logged: false,
             stream,
             first_lpi,
+            events: [0; EVENTS],
             reset,
             ready_at: 0,
         };
@@ -155,6 +160,7 @@ impl Function {
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
+        self.events = [0; EVENTS];
         self.has_logged = false;
         self.disconnect();
     }
@@ -163,7 +169,7 @@ impl Function {
     /// may be in reset.
     pub fn disconnect(&self) {
         (self.first_lpi..).take(self.table.vectors()).for_each(|lpi| {
-            interrupts::route(lpi, None);
+            interrupts::route(lpi, 0);
         });
     }
 
@@ -209,10 +215,9 @@ impl Function {
         let Some(msix) = self.model.msix() else { return };
         for vector in 0..self.table.vectors() {
             let entry = self.table_entry(msix, vector);
-            let doorbell = map::MSI_FRAME_BASE + map::MSI_DOORBELL;
             entry.write32(12, 1);
-            entry.write32(0, doorbell as u32);
-            entry.write32(4, (doorbell >> 32) as u32);
+            entry.write32(0, map::ITS_TRANSLATER as u32);
+            entry.write32(4, (map::ITS_TRANSLATER >> 32) as u32);
             // The message's data is the EventID.
             entry.write32(8, vector as u32);
         }
@@ -323,14 +328,26 @@ impl Function {
         }
     }
 
-    /// Applies a guest's write to a vector: sets the SPI of its LPI, and masks the physical vector if the virtual one
-    /// is masked or has an invalid address.
+    /// Applies a change of a vector, or of its event's translation: the physical LPI becomes the VM's, and the physical vector
+    /// is masked if the virtual one is masked or leads nowhere.
     fn update_vector(&mut self, number: usize) {
         let Some(msix) = self.model.msix() else { return };
         let vector = self.table.vector(number);
-        let leads = interrupts::route(self.first_lpi + number as u32, vector);
-        let masked = !leads || vector.is_none_or(|vector| vector.masked);
+        let event = vector.filter(|vector| vector.address == map::ITS_TRANSLATER).and_then(|vector| usize::try_from(vector.data).ok());
+        let lpi = event.and_then(|event| self.events.get(event)).copied().unwrap_or(0);
+        interrupts::route(self.first_lpi + number as u32, lpi);
+        let masked = lpi == 0 || vector.is_none_or(|vector| vector.masked);
         self.table_entry(msix, number).write32(12, masked.into());
+    }
+
+    /// Translates an event to an LPI of the VM, or to nothing.
+    pub fn translate(&mut self, event: usize, lpi: Option<u32>) {
+        self.events[event % EVENTS] = lpi.unwrap_or(0) as u16;
+        for number in 0..self.table.vectors() {
+            if self.table.vector(number).is_some_and(|vector| vector.data as usize == event) {
+                self.update_vector(number);
+            }
+        }
     }
 
     /// Offset of an access within the BAR of the MSI-X table, if its page is not mapped.

@@ -1,10 +1,10 @@
-//! Messages of functions: each vector has an LPI, which becomes the SPI that the guest configured.
+//! Messages of functions: each vector has a physical LPI, which becomes the VM's LPI that the guest's ITS translates it to.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use stile_board::{MAX_ASSIGNED, MAX_VMS, intid, map};
+use stile_board::{MAX_ASSIGNED, MAX_VMS};
 use stile_its::{Action, Misses};
-use stile_pci::{MAX_VECTORS, Vector};
+use stile_pci::MAX_VECTORS;
 
 use super::failure;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -17,7 +17,7 @@ use crate::vm::{self, Vcpu, Vm};
 /// Number of LPIs of all functions.
 const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
 
-/// For each LPI: the VM in the upper half, its SPI in the lower one, or no SPI.
+/// For each physical LPI: the VM in the upper half, its LPI in the lower one, or 0.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
 /// DeviceID of each function.
@@ -44,43 +44,38 @@ pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     FIRST_LPI + first as u32
 }
 
-/// Sets the SPI of an LPI from an MSI-X vector that the guest wrote. Returns whether the vector is valid: messages to
-/// other addresses are dropped.
-pub fn route(lpi: u32, vector: Option<Vector>) -> bool {
-    const MESSAGES: core::ops::Range<u32> = intid::MSI_BASE..intid::MSI_BASE + intid::MSI_COUNT;
-    let at_doorbell = vector.filter(|vector| vector.address == map::MSI_FRAME_BASE + map::MSI_DOORBELL);
-    let spi = at_doorbell.map(|vector| vector.data).filter(|data| MESSAGES.contains(data));
+/// Sets the VM's LPI of a physical one, or none (0): its messages are dropped. The caller has the lock of the function.
+pub fn route(lpi: u32, target: u16) {
     if let Some(route) = ROUTES.get((lpi - FIRST_LPI) as usize) {
-        route.store(route.load(Ordering::Relaxed) & 0xffff_0000 | spi.unwrap_or(0), Ordering::Relaxed);
+        route.store(route.load(Ordering::Relaxed) & 0xffff_0000 | u32::from(target), Ordering::Relaxed);
     }
-    spi.is_some()
 }
 
-/// Handles an LPI that this CPU acknowledged: makes the guest's SPI pending. (LPIs have no active state to clear.)
+/// Handles an LPI that this CPU acknowledged: makes the guest's pending. (LPIs have no active state to clear.)
 pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
     let route = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize));
     let route = route.map_or(0, |route| route.load(Ordering::Relaxed));
-    let (number, spi) = ((route >> 16) as usize, route & 0xffff);
-    if spi == 0 {
+    let (number, target) = ((route >> 16) as usize, route & 0xffff);
+    if target == 0 {
         return;
     }
-    // Common case: the target is loaded here, and had the SPI in a list register before.
+    // Common case: the target is loaded here, and had the LPI in a list register before.
     if let Some(vcpu) = here.vcpu
         && vcpu.vm().number == number
-        && delivery::pulse_resident(vcpu, here.index, spi)
+        && delivery::pulse_resident(vcpu, here.index, target)
     {
         return;
     }
-    deliver_slowly(here, lpi, number, spi);
+    deliver_slowly(here, lpi, number, target);
 }
 
-/// Makes the SPI pending in the distributor of VM `number`, for any of its vCPUs.
+/// Makes LPI `target` pending in the distributor of VM `number`, for any of its vCPUs.
 #[cold]
 #[inline(never)]
-fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
+fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, target: u32) {
     let Some(vm) = vm::get(number) else { return };
-    let kick = vm.arch.distributor.lock().pulse(spi);
+    let kick = vm.arch.distributor.lock().pulse(target);
     let runs_on = |vcpu: &&'static Vcpu| cpu::running_on(vcpu);
     let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index)).and_then(runs_on);
     let index = (lpi - FIRST_LPI) as usize % LPIS;
@@ -88,7 +83,7 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
         let of_lpi = MISSES[index].fetch_add(1, Ordering::Relaxed);
         MISSES_OF_VM[number % MAX_VMS].add(of_lpi, runs, timer::now(), cpu::slice())
     };
-    // An SPI that wakes no vCPU, because it is disabled or already pending, may be moved to any CPU that runs a vCPU
+    // An LPI that wakes no vCPU, because it is disabled or already pending, may be moved to any CPU that runs a vCPU
     // of the VM.
     let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
     match target {

@@ -1,17 +1,19 @@
 //! PCI functions owned by VMs; docs/devices.md describes assignment.
 //!
 //! The VM's second stage translates a function's DMA ([`dma`]), its BARs are mapped into the second stage, and its
-//! messages become SPIs of the VM ([`interrupts`]). Configuration space and MSI-X tables are models (crate
+//! messages become LPIs of the VM ([`interrupts`], [`guest_its`]). Configuration space and MSI-X tables are models (crate
 //! `stile-pci`). DMA faults are logged ([`faults`]).
 
 mod dma;
 mod failure;
 pub mod faults;
 mod function;
+mod guest_its;
 pub mod interrupts;
 
 use heapless::Vec;
 use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
+use stile_its::guest::GuestIts;
 use stile_lock::TicketLock;
 use stile_paging::table::{Error, PageTable, Stage2};
 use stile_pci::{Address, BARS, Effect, Place, Space, Window, place};
@@ -44,14 +46,22 @@ pub struct Functions {
     vm: usize,
     dma: dma::Dma,
     list: TicketLock<Vec<Function, MAX_FUNCTIONS>>,
+    /// Locked before `list` and the distributor.
+    its: &'static TicketLock<GuestIts>,
 }
 
 impl Functions {
-    /// Takes over functions for VM `vm` with this second stage. Their decoding and bus mastering are off.
+    /// Takes over functions for VM `vm` with this second stage and ITS, in reset state. Their decoding and bus mastering are off.
     ///
     /// # Errors
     /// A description of why a function, named in the log, cannot be assigned.
-    pub fn new(vm: usize, name: &str, ids: &[u16], table: &PageTable<Stage2>) -> Result<Functions, &'static str> {
+    pub fn new(
+        vm: usize,
+        name: &str,
+        ids: &[u16],
+        table: &PageTable<Stage2>,
+        its: &'static TicketLock<GuestIts>,
+    ) -> Result<Functions, &'static str> {
         let output_size = setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         let dma = dma::Dma::new(vm, table, output_size)?;
         let mut list = Vec::new();
@@ -63,11 +73,12 @@ impl Functions {
             })?;
             list.push(function).map_err(|_| "too many PCI functions")?;
         }
-        Ok(Functions { vm, dma, list: TicketLock::new(list) })
+        Ok(Functions { vm, dma, list: TicketLock::new(list), its })
     }
 
     /// Resets the guest's view. The VM is off.
     pub fn reset(&self) {
+        self.its.lock().reset();
         self.list.lock().iter_mut().for_each(Function::reset);
     }
 

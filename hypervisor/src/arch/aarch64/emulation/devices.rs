@@ -8,7 +8,7 @@ use stile_ledger::aarch64 as rows;
 use super::flash::FlashWindow;
 use super::gic::{DistributorFrame, RedistributorFrames};
 use super::gicv2::{self, DeactivationFrame};
-use super::pci::{HostBridge, MsiFrame};
+use super::pci::{HostBridge, LpiRedistributors, Messages, MsiFrame};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::served::{ServerPages, Transports};
 use crate::device::bus::{Optional, devices};
@@ -31,8 +31,14 @@ devices! {
     Clock => &vm.devices.clock,
     /// BARs and configuration space of PCI functions.
     HostBridge => &HostBridge,
-    /// MSI frame for PCI functions.
+    /// MSI frame for served devices.
     MsiFrame => &MsiFrame,
+    /// ITS for PCI functions, and that MSI frame.
+    Messages => &Messages,
+    /// [`Device::Redistributors`] with LPIs.
+    LpiRedistributors => &LpiRedistributors(RedistributorFrames { first: 0 }),
+    /// [`Device::HighRedistributors`] with LPIs.
+    HighLpiRedistributors => &LpiRedistributors(RedistributorFrames { first: map::GICR_FIRST }),
     /// Flash with firmware's variables.
     Flash => &FlashWindow,
     /// Host bridge of virtio devices that another VM serves.
@@ -48,12 +54,15 @@ impl Device {
         match self {
             Device::Distributor | Device::DistributorV2 => rows::gicd(offset, write),
             Device::Deactivation => rows::MMIO_CPU_INTERFACE,
-            Device::Redistributors | Device::HighRedistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
+            Device::Redistributors | Device::HighRedistributors | Device::LpiRedistributors | Device::HighLpiRedistributors => {
+                rows::gicr(offset % map::GICR_STRIDE as u32, write)
+            }
             Device::Uart => rows::pl011(offset, write),
             Device::Clock => rows::pl031(offset, write),
             Device::HostBridge if HostBridge::is_config(offset.into()) => rows::MMIO_PCI_CONFIG,
             Device::HostBridge => rows::MMIO_PCI_MEMORY,
-            Device::MsiFrame => rows::MMIO_MSI_FRAME,
+            Device::Messages if Messages::is_its(offset.into()) => rows::MMIO_ITS,
+            Device::MsiFrame | Device::Messages => rows::MMIO_MSI_FRAME,
             Device::Flash => rows::MMIO_FLASH,
             Device::Transports if write && Transports::is_kick(offset.into()) => rows::MMIO_VIRTIO_KICK,
             Device::Transports if Transports::is_config(offset.into()) => rows::MMIO_PCI_CONFIG,
@@ -76,7 +85,10 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
         region(map::PL011_BASE, map::PL011_SIZE, Widths::ALL, Device::Uart),
         region(map::PL031_BASE, map::PL031_SIZE, Widths::ALL, Device::Clock),
     ];
-    let devices = [Device::Redistributors, Device::HighRedistributors];
+    let devices = match optional.pci {
+        false => [Device::Redistributors, Device::HighRedistributors],
+        true => [Device::LpiRedistributors, Device::HighLpiRedistributors],
+    };
     let (distributor, deactivation) = match optional.gicv2 {
         false => (region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor), None),
         true => (
@@ -92,12 +104,13 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
         redistributors.map(move |((base, vcpus), device)| region(base, map::GICR_STRIDE * vcpus.len() as u64, Widths::ALL, device));
     let bridge = region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge);
     let frame = region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame);
+    let messages = region(map::MSI_FRAME_BASE, Messages::SIZE, Widths::ALL, Device::Messages);
     let flash = region(map::FLASH_BASE, map::FLASH_SIZE, Widths::ALL, Device::Flash);
     // No VM has both.
     let transports = region(map::VIRTIO_ECAM_BASE, Transports::SIZE, Widths::ALL, Device::Transports);
     let pages = region(map::SERVER_BASE, map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
     let served = optional.served.then_some(transports).or(optional.serves.then_some(pages));
-    let functions = optional.pci.then_some(bridge).into_iter().chain((optional.pci || optional.served).then_some(frame));
+    let functions = optional.pci.then_some(bridge).into_iter().chain(optional.pci.then_some(messages).or(optional.served.then_some(frame)));
     always.into_iter().chain(gic).chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
 }
 

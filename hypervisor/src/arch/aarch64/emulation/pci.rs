@@ -1,9 +1,12 @@
-//! The PCI host bridge of VMs with functions, and their MSI frame.
+//! The PCI host bridge of VMs with functions, and the frames that turn messages into interrupts: the ITS for these, an MSI
+//! frame for served devices.
 
 use stile_board::{intid, map};
 
+use super::gic::RedistributorFrames;
 use crate::arch::aarch64::assigned::Functions;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::device::bus::Device;
 use crate::vm::power::End;
@@ -77,5 +80,86 @@ impl Device for MsiFrame {
             delivery::deliver(vm, kick);
         }
         None
+    }
+}
+
+/// The MSI frame and the ITS of a VM with functions: one region, because the bus's number of regions is small. The MSI frame is
+/// there only if the VM also has served devices.
+pub struct Messages;
+
+impl Messages {
+    /// Size of the region.
+    pub const SIZE: u64 = ITS + map::ITS_SIZE;
+
+    /// Whether an offset is in the ITS.
+    pub fn is_its(offset: u64) -> bool {
+        offset >= ITS
+    }
+}
+
+/// Offset of the ITS in the region.
+const ITS: u64 = map::ITS_BASE - map::MSI_FRAME_BASE;
+
+/// Whether an access is one to the MSI frame.
+fn is_frame(cpu: &Cpu, offset: u64, bytes: u64) -> bool {
+    offset < map::MSI_FRAME_SIZE && bytes == 4 && cpu.vcpu().vm().arch.served.is_some()
+}
+
+impl Device for Messages {
+    #[cold]
+    #[inline(never)]
+    fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        match offset.checked_sub(ITS) {
+            Some(offset) => functions(cpu).map_or(0, |functions| functions.read_its(offset, bytes)),
+            None if is_frame(cpu, offset, bytes) => MsiFrame.read(cpu, offset, bytes),
+            None => 0,
+        }
+    }
+
+    /// Executes commands of limited cost. If more are due, the guest executes the store again: so an exit is bounded, and
+    /// commands are complete once the store is.
+    #[cold]
+    #[inline(never)]
+    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        match offset.checked_sub(ITS) {
+            Some(offset) => {
+                if functions(cpu)?.write_its(cpu.vcpu().vm(), offset, bytes, value) {
+                    // The exit's end adds this.
+                    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(4));
+                }
+                None
+            }
+            None if is_frame(cpu, offset, bytes) => MsiFrame.write(cpu, offset, bytes, value),
+            None => None,
+        }
+    }
+}
+
+/// Redistributors of a VM with functions: those of `frames`, and their registers for LPIs.
+pub struct LpiRedistributors(pub RedistributorFrames);
+
+impl LpiRedistributors {
+    /// The vCPU and the offset in its redistributor.
+    fn split(&self, offset: u64) -> (usize, u64) {
+        (self.0.first + (offset / map::GICR_STRIDE) as usize, offset % map::GICR_STRIDE)
+    }
+}
+
+impl Device for LpiRedistributors {
+    fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        self.try_read(cpu, offset, bytes).unwrap_or(0)
+    }
+
+    fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
+        let value = self.0.try_read(cpu, offset, bytes)?;
+        let (vcpu, offset) = self.split(offset);
+        Some(value | functions(cpu).map_or(0, |functions| functions.read_redistributor(vcpu, offset, bytes)))
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        let end = self.0.write(cpu, offset, bytes, value);
+        let (vcpu, offset) = self.split(offset);
+        functions(cpu)?.write_redistributor(cpu.vcpu().vm(), vcpu, offset, bytes, value);
+        end
     }
 }

@@ -13,6 +13,7 @@ use stile_board::map::{self, RAM_BASE};
 use stile_board::{MAX_CPUS, intid, is_last_redistributor, mpidr};
 use stile_device::psci::PowerTable;
 use stile_firmware::gicv2::Gicv2;
+use stile_its::guest::GuestIts;
 use stile_lock::TicketLock;
 use stile_nested_arm::forward::Masks;
 use stile_paging::PAGE_SIZE;
@@ -227,7 +228,8 @@ fn new_functions(
     table: &PageTable<Stage2>,
     arena: &'static Arena,
 ) -> Result<&'static Functions, &'static str> {
-    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table)?))
+    let its = arena.allocate()?.write(TicketLock::new(GuestIts::new(config.functions.len(), config.vcpus.into())));
+    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table, its)?))
 }
 
 /// Invalidates the current VM's second stage, and the first-stage entries that depend on it.
@@ -358,6 +360,9 @@ impl VmPart for Vm {
         if config.gic == stile_blob::Gic::V2 {
             // In place: it is larger than a CPU's stack has room for twice.
             distributor.become_gicv2();
+        }
+        if functions.is_some() {
+            distributor.add_lpis();
         }
         Ok(Vm {
             id_registers,
