@@ -8,9 +8,14 @@ use super::{cpu, ports};
 /// The loop is aligned to 16 bytes, so that its first instruction lies in one page: fetching one that crosses
 /// a page costs an emulating hypervisor more.
 ///
+/// A loop in which two CPUs wait for each other comes after `within_a_page`: Bochs ends a CPU's turn where its code leaves a page.
+///
 /// The lines may change RAX, RBX and RDX. R8 and R9 belong to the loop; the caller names other clobbers.
 macro_rules! loop_ticks {
-    ($n:expr, [$($line:literal),*] $(, $($operands:tt)*)?) => {{
+    ($n:expr, [$($line:literal),*] $(, $($operands:tt)*)?) => {
+        $crate::arch::loop_ticks!($n, after ".balign 16", [$($line),*] $(, $($operands)*)?)
+    };
+    ($n:expr, after $align:expr, [$($line:literal),*] $(, $($operands:tt)*)?) => {{
         let (start, end): (u64, u64);
         // SAFETY: the lines are one of the probe's operations, which names its clobbers; they access no Rust
         // memory.
@@ -18,7 +23,7 @@ macro_rules! loop_ticks {
             core::arch::asm!(
                 "push rbx",
                 "rdtsc", "shl rdx, 32", "or rax, rdx", "mov r8, rax",
-                ".balign 16", "2:", $($line,)* "dec r9", "jnz 2b",
+                $align, "2:", $($line,)* "dec r9", "jnz 2b",
                 "rdtsc", "shl rdx, 32", "or rax, rdx",
                 "pop rbx",
                 out("r8") start, inout("r9") $n => _, out("rax") end, out("rdx") _, $($($operands)*,)?);
@@ -27,7 +32,14 @@ macro_rules! loop_ticks {
     }};
 }
 
-pub(crate) use loop_ticks;
+/// Alignment of loops of up to 64 bytes, which takes one instruction wherever the code is.
+macro_rules! within_a_page {
+    () => {
+        "jmp 2f\n.balign 64"
+    };
+}
+
+pub(crate) use {loop_ticks, within_a_page};
 
 /// Microseconds after which a host has forwarded all output: a line takes 10 ms at 115,200 baud.
 const PASSED_ON: u64 = 20_000;

@@ -1,6 +1,6 @@
 //! A PC's operations. Those of xAPIC mode are first: x2APIC mode can't be left.
 
-use super::measure::loop_ticks;
+use super::measure::{loop_ticks, within_a_page};
 use super::platform::Platform;
 use super::{apic, console, cpu, gate, interrupts, ports};
 use crate::measure::{all_ticks, net_ticks};
@@ -194,7 +194,7 @@ fn ipi_gate(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     let Some(descriptor) = apic::send_directly(gate::FEATURE, 1) else { return 0 };
     gate::setup();
-    loop_ticks!(n, [
+    loop_ticks!(n, after within_a_page!(), [
             "inc r10",
             "lock bts dword ptr [rsi + {word}], {bit}", "jc 3f",
             "lock bts dword ptr [rsi + 32], 0", "jc 3f",
