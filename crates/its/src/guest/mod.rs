@@ -30,6 +30,9 @@ const EVENT_BITS: u8 = EVENTS.ilog2() as u8;
 const DEVICE_BITS: u8 = 7;
 const _: () = assert!(device_id(MAX_FUNCTIONS - 1) < 1 << DEVICE_BITS);
 
+/// Attributes that GICR_PROPBASER and GICR_PENDBASER read back: inner write-back, Inner Shareable.
+const TABLE_ATTRIBUTES: u64 = 0b111 << 7 | 0b01 << 10;
+
 /// Number of collections: one more than vCPUs.
 const COLLECTIONS: usize = MAX_VCPUS + 1;
 
@@ -119,8 +122,8 @@ impl GuestIts {
             devices: [0; MAX_FUNCTIONS],
             events: [[UNMAPPED; EVENTS]; MAX_FUNCTIONS],
             collections: [NOBODY; COLLECTIONS],
-            configuration: registers::CONFIGURATION_ATTRIBUTES,
-            pending: [registers::PENDING_ATTRIBUTES; MAX_VCPUS],
+            configuration: TABLE_ATTRIBUTES,
+            pending: [TABLE_ATTRIBUTES; MAX_VCPUS],
         }
     }
 

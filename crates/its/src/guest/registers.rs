@@ -5,7 +5,7 @@
 
 use stile_board::intid::{LPI_BASE, LPI_COUNT};
 
-use super::{Backing, DEVICE_BITS, EVENT_BITS, GuestIts};
+use super::{Backing, DEVICE_BITS, EVENT_BITS, GuestIts, TABLE_ATTRIBUTES};
 use crate::VALID;
 
 const CTLR: u64 = 0x00;
@@ -47,9 +47,6 @@ const CLEAR_ENABLE_SUPPORTED: u64 = 1 << 1;
 const PHYSICAL_LPIS: u64 = 1;
 /// GICR_PROPBASER: address and IDbits.
 const CONFIGURATION: u64 = ADDRESS | 0x1f;
-/// Attributes of both tables: inner write-back, Inner Shareable.
-pub(super) const CONFIGURATION_ATTRIBUTES: u64 = 0b111 << 7 | 0b01 << 10;
-pub(super) const PENDING_ATTRIBUTES: u64 = CONFIGURATION_ATTRIBUTES;
 /// GICR_PENDBASER: the address. PTZ reads as zero.
 const PENDING: u64 = 0x000f_ffff_ffff_0000;
 
@@ -193,11 +190,11 @@ impl GuestIts {
             // (GICR_TYPER.CommonLPIAff).
             GICR_PROPBASER if enabled == 0 => {
                 let value = merge(self.configuration, shift, bytes, value);
-                self.configuration = value & CONFIGURATION | CONFIGURATION_ATTRIBUTES;
+                self.configuration = value & CONFIGURATION | TABLE_ATTRIBUTES;
             }
             GICR_PENDBASER if enabled == 0 => {
                 let value = merge(self.pending[vcpu], shift, bytes, value);
-                self.pending[vcpu] = value & PENDING | PENDING_ATTRIBUTES;
+                self.pending[vcpu] = value & PENDING | TABLE_ATTRIBUTES;
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ pub mod cpuid;
 mod deadline_timer;
 pub mod descriptor_tables;
 pub mod firmware;
+pub mod guest_word;
 pub mod heap;
 pub mod idt;
 pub mod instructions;

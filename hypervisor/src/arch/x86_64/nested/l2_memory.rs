@@ -13,10 +13,11 @@ use super::state::GuestVmx;
 use crate::arch::x86_64::emulation::processor::By;
 use crate::arch::x86_64::exit::basic;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::guest_word::GuestWord;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::Field;
 use crate::arch::x86_64::vcpu::cr0;
-use crate::arch::x86_64::vm::guest_memory::{Place, Ram};
+use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// Reason for not making an access.
 pub enum Refusal {
@@ -133,15 +134,15 @@ impl L2Memory {
 }
 
 impl GuestMemory for L2Memory {
-    type Place = Place;
+    type Place = GuestWord;
 
-    const ZEROS: Place = Ram::ZEROS;
+    const ZEROS: GuestWord = Ram::ZEROS;
 
-    fn place(&self, address: u64) -> Option<Place> {
+    fn place(&self, address: u64) -> Option<GuestWord> {
         self.l1.place(self.in_l1(address, self.of_tables())?)
     }
 
-    fn look(&self, place: Place) -> u64 {
+    fn look(&self, place: GuestWord) -> u64 {
         self.l1.look(place)
     }
 

@@ -3,9 +3,8 @@
 use core::cell::{Cell, UnsafeCell};
 
 use stile_svm::{Asids, VMCB_SIZE};
-use stile_x86_walk::GuestMemory;
 
-use crate::arch::x86_64::vm::guest_memory::{Place, Ram};
+use crate::arch::x86_64::host::guest_word::GuestWord;
 
 /// A VMCB.
 #[repr(C, align(4096))]
@@ -22,7 +21,7 @@ pub static NONE_LOADED: Page = Page(UnsafeCell::new([0; VMCB_SIZE]));
 #[derive(Clone, Copy)]
 pub struct Word {
     /// Its location.
-    pub place: Place,
+    pub place: GuestWord,
     /// The value that it had.
     pub value: u64,
 }
@@ -36,7 +35,7 @@ pub struct Site {
     /// CR3.
     pub cr3: u64,
     /// Location of its bytes, and of five or more behind them in the same page.
-    pub code: Place,
+    pub code: GuestWord,
     /// Entries of the guest's tables that lead to it, with their values.
     pub tables: [Word; Site::TABLES],
 }
@@ -45,7 +44,8 @@ impl Site {
     /// Levels of 4-level paging.
     pub const TABLES: usize = 4;
     /// No instruction.
-    pub const VACANT: Site = Site { rip: 1 << 63, cr3: 0, code: Ram::ZEROS, tables: [Word { place: Ram::ZEROS, value: 1 }; Site::TABLES] };
+    pub const VACANT: Site =
+        Site { rip: 1 << 63, cr3: 0, code: GuestWord::ZEROS, tables: [Word { place: GuestWord::ZEROS, value: 1 }; Site::TABLES] };
 }
 
 /// Sites of the exits that leaves answer.
@@ -76,4 +76,11 @@ pub struct OfCpu {
     pub has_next_rip: Cell<bool>,
     /// Instructions of the loaded vCPU that exited: of the leaves, and of others by RIP.
     pub sites: [Cell<Site>; leaf::COUNT + OTHER_SITES],
+}
+
+impl OfCpu {
+    /// Drops the remembered instructions.
+    pub fn forget_sites(&self) {
+        self.sites.iter().for_each(|site| site.set(Site::VACANT));
+    }
 }

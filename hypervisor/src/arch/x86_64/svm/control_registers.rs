@@ -72,7 +72,7 @@ fn set_cr0(cpu: &Cpu, old: u64, value: u64) -> bool {
     const TRANSLATION: u64 = PG | 1 << 16 | 1;
     let done = cr0::write(cpu.vcpu().vm(), value, 0);
     if done && (old ^ value) & TRANSLATION != 0 {
-        length::forget(cpu);
+        cpu.svm.forget_sites();
         state::invalidate_translations();
     }
     done
@@ -82,7 +82,7 @@ fn set_cr0(cpu: &Cpu, old: u64, value: u64) -> bool {
 pub fn write_cr4(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR4) };
     let value = register(cpu, found.register);
-    length::forget(cpu);
+    cpu.svm.forget_sites();
     accept(set_cr4(value), rows::CR4)
 }
 

@@ -129,7 +129,7 @@ extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
         Some(Ok(())) => {
             if is_write {
                 // EFER may have changed.
-                length::forget(cpu);
+                cpu.svm.forget_sites();
             }
             skip_instruction();
         }

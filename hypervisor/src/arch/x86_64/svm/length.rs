@@ -4,7 +4,7 @@
 //! Instructions without prefixes are remembered by RIP and CR3 ([`Site`]). One is found again if the same entries of the
 //! guest's tables lead to it, and its bytes are the same: then it has the same length, whoever writes code or tables, and
 //! whenever. `exit.S` compares in leaves, [`find`] in handlers. Changes of what else decides about translation and the
-//! meaning of bytes (CR0.PG, CR4, EFER) exit, and [`forget`] the sites; CS.L is compared.
+//! meaning of bytes (CR0.PG, CR4, EFER) exit, and drop the sites ([`OfCpu::forget_sites`](super::block::OfCpu::forget_sites)); CS.L is compared.
 
 use stile_svm::Field;
 use stile_x86_decode::{Code, CodeSize, Intercepted, Kind};
@@ -20,11 +20,6 @@ use crate::arch::x86_64::vm::guest_memory::Ram;
 
 /// CS.L in the VMCB's format.
 const LONG: u16 = 1 << 9;
-
-/// Drops the remembered instructions.
-pub fn forget(cpu: &Cpu) {
-    cpu.svm.sites.iter().for_each(|site| site.set(Site::VACANT));
-}
 
 /// Makes the next RIP known if the loaded vCPU's instruction is one of `kinds`. Returns false if it is not in memory any
 /// more: the processor executes what is there now.

@@ -3,7 +3,7 @@
 use stile_svm::intercept::{interrupt, reads_of_cr, word_3, word_4, word_5, writes_of_cr};
 use stile_svm::{Asid, Field};
 
-use super::{length, state};
+use super::state;
 use crate::address_space;
 use crate::arch::x86_64::host::cpu::{Cpu, Local};
 use crate::arch::x86_64::host::instructions::{rdmsr, wrmsr};
@@ -56,7 +56,7 @@ impl Structure {
     pub fn move_to(&mut self, cpu: &Cpu, _place: &Place) -> bool {
         let moves = self.host != cpu.index + 1;
         cpu.svm.loaded.set(self.address);
-        length::forget(cpu);
+        cpu.svm.forget_sites();
         let Some(mut asids) = cpu.svm.asids.get() else { return moves };
         if cpu.take_stale() {
             asids.forget();

@@ -6,18 +6,12 @@ use stile_x86_walk::GuestMemory;
 
 use super::shared;
 use crate::address_space;
+use crate::arch::x86_64::host::guest_word::GuestWord;
 use crate::vm::Vm;
 
 /// The RAM of a VM.
 #[derive(Clone, Copy)]
 pub struct Ram(pub &'static Vm);
-
-/// Eight bytes of RAM, which stays in place while the VM exists.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub struct Place(*const u64);
-
-static ZEROS: u64 = 0;
 
 impl Ram {
     /// Location of an address in RAM. Accesses there must stay within its 4 KiB page.
@@ -43,18 +37,18 @@ impl Ram {
 }
 
 impl GuestMemory for Ram {
-    type Place = Place;
+    type Place = GuestWord;
 
-    const ZEROS: Place = Place(&raw const ZEROS);
+    const ZEROS: GuestWord = GuestWord::ZEROS;
 
-    fn place(&self, address: u64) -> Option<Place> {
-        self.pointer::<u64>(address).map(|pointer| Place(pointer))
+    fn place(&self, address: u64) -> Option<GuestWord> {
+        self.pointer::<u64>(address).map(|pointer| GuestWord::new(pointer))
     }
 
     #[inline(always)]
-    fn look(&self, Place(pointer): Place) -> u64 {
+    fn look(&self, word: GuestWord) -> u64 {
         // SAFETY: guest RAM, to which no reference exists, or `ZEROS`.
-        unsafe { shared::load(pointer) }
+        unsafe { shared::load(word.pointer()) }
     }
 
     fn read_u64(&self, address: u64) -> Option<u64> {
