@@ -2,6 +2,7 @@
 //! frame for served devices.
 
 use stile_board::{intid, map};
+use stile_sysreg::syndrome::Esr;
 
 use super::gic::RedistributorFrames;
 use crate::arch::aarch64::assigned::Functions;
@@ -125,7 +126,8 @@ impl Device for Messages {
             Some(offset) => {
                 if functions(cpu)?.write_its(cpu.vcpu().vm(), offset, bytes, value) {
                     // The exit's end adds this.
-                    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(4));
+                    let length = Esr(read_sysreg!(ESR_EL2)).instruction_bytes();
+                    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(length));
                 }
                 None
             }
