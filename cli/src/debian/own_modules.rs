@@ -146,7 +146,7 @@ impl Own {
             .arg(&headers)
             .arg(format!("M={}", source.display()))
             .args([format!("ARCH={kernels_arch}"), format!("CROSS_COMPILE={tools}"), format!("CC={tools}gcc")])
-            // What the kernel's compiler has may be absent here; the module's own debug information is of no use.
+            // An option that GCC before 13 does not know, and types for BPF, which need a program of another package.
             .args(["CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
             .stdin(Stdio::null())
             .output()

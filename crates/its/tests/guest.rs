@@ -180,7 +180,7 @@ impl Op {
     }
 }
 
-/// What the architecture says.
+/// A plain model of the architecture.
 #[derive(Debug, Default)]
 struct Model {
     enabled: bool,
@@ -189,7 +189,7 @@ struct Model {
     collections: BTreeMap<u16, usize>,
     events: BTreeMap<(u32, u32), (u32, u16)>,
     table: BTreeMap<u32, u8>,
-    /// What a redistributor has read of the table.
+    /// Bytes of the table as a redistributor has read them.
     configurations: BTreeMap<u32, u8>,
     routes: BTreeMap<u32, usize>,
     pending: BTreeMap<u32, ()>,

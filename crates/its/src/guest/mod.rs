@@ -45,7 +45,7 @@ pub const fn device_id(function: usize) -> u32 {
     (function as u32 + 1) << 3
 }
 
-/// What the ITS acts on: the guest's memory, its GIC, and the translation of its functions' messages.
+/// The guest's memory and GIC, and the translation of its functions' messages, as an ITS accesses them.
 pub trait Backing {
     /// Reads a command at a guest-physical address. `None` if it is not in RAM.
     fn command(&self, gpa: u64) -> Option<Command>;

@@ -164,7 +164,7 @@ impl GuestIts {
         (u64::from(lpi) < 1 << bits).then_some((self.configuration & ADDRESS) + u64::from(lpi - LPI_BASE))
     }
 
-    /// What LPIs add to a read of `bytes` bytes at an offset in a redistributor's first frame.
+    /// Returns the bits that LPIs add to a read of `bytes` bytes at an offset in a redistributor's first frame.
     pub fn read_redistributor(&self, vcpu: usize, offset: u64, bytes: u64) -> u64 {
         let (Some((register, shift)), Some(pending)) = (split(offset, bytes), self.pending.get(vcpu)) else { return 0 };
         let value = match register {

@@ -49,7 +49,7 @@ fn vmcall(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["mov eax, 0x4b000000", "vmcall"], out("rcx") _, out("rsi") _)
 }
 
-/// The same on AMD's processors.
+/// A hypercall on AMD's processors.
 fn vmmcall(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["mov eax, 0x4b000000", "vmmcall"], out("rcx") _, out("rsi") _)
 }

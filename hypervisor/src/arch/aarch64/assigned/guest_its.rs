@@ -8,7 +8,7 @@ use super::Functions;
 use crate::arch::aarch64::interrupts::delivery;
 use crate::vm::Vm;
 
-/// What the ITS of a VM acts on. Each change takes the lock of the distributor, or of the functions, for itself.
+/// The parts of a VM that its ITS changes. Each change takes the lock of the distributor, or of the functions, for itself.
 struct Parts {
     vm: &'static Vm,
     functions: &'static Functions,
@@ -63,7 +63,7 @@ impl Functions {
         self.change(vm, |its, parts| its.write(offset, bytes, value, parts) == Written::Commands && its.run(parts))
     }
 
-    /// What LPIs add to a register of a vCPU's redistributor.
+    /// Returns the bits that LPIs add to a register of a vCPU's redistributor.
     pub fn read_redistributor(&self, vcpu: usize, offset: u64, bytes: u64) -> u64 {
         self.its.lock().read_redistributor(vcpu, offset, bytes)
     }
