@@ -80,8 +80,8 @@ pub struct Vm {
     _claim: Option<Claim>,
     /// State of a trusted VM, whose vCPUs send SGIs without exits while direct.
     pub trust: Option<Trust>,
-    /// Distributor.
-    pub distributor: TicketLock<Distributor>,
+    /// Distributor. Apart, as [`Self::power`] is: both are larger than the rest.
+    pub distributor: &'static TicketLock<Distributor>,
     /// vCPUs to which other VMs send SPIs, if it serves devices or others serve it: it is never destroyed then.
     pub targets: Option<&'static Targets>,
     /// Registers of the distributor that are read without its lock.
@@ -232,6 +232,12 @@ fn new_functions(
     Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table, its)?))
 }
 
+/// Creates a distributor. Not inlined: a CPU's stack has no room for it beside the frames of its callers.
+#[inline(never)]
+fn new_distributor(vcpus: usize, intids: u32, arena: &'static Arena) -> Result<&'static mut TicketLock<Distributor>, &'static str> {
+    Ok(arena.allocate()?.write(TicketLock::new(Distributor::new(vcpus, interface::shape().priority_bits, intids))))
+}
+
 /// Invalidates the current VM's second stage, and the first-stage entries that depend on it.
 struct AtOnce;
 
@@ -356,13 +362,12 @@ impl VmPart for Vm {
             Interrupts::Virtual => (None, None),
         };
         let intids = if functions.is_some() || !config.served.is_empty() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
-        let mut distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
+        let distributor = new_distributor(vcpus, intids, arena)?;
         if config.gic == stile_blob::Gic::V2 {
-            // In place: it is larger than a CPU's stack has room for twice.
-            distributor.become_gicv2();
+            distributor.get_mut().become_gicv2();
         }
         if functions.is_some() {
-            distributor.add_lpis();
+            distributor.get_mut().add_lpis();
         }
         Ok(Vm {
             id_registers,
@@ -380,8 +385,8 @@ impl VmPart for Vm {
             root,
             vmid: VmidSlot::new(),
             held_time: AtomicU64::new(0),
-            read_shadow: ReadShadow::new(&distributor),
-            distributor: TicketLock::new(distributor),
+            read_shadow: ReadShadow::new(distributor.get_mut()),
+            distributor,
             targets,
             power: arena.allocate()?.write(TicketLock::new(PowerTable::new(vcpus))),
         })
