@@ -60,6 +60,9 @@ pub fn invalidate_translations() {
 /// Fields with the PDPTEs of PAE paging, while in use.
 pub const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
 
+/// The processor checks reserved bits of PDPTEs when it loads them, and not when it walks.
+pub const LOADS_PDPTES: bool = true;
+
 /// Sets the PDPTEs.
 pub fn set_pdptes(pointers: [u64; 4]) {
     for (field, pointer) in PDPTES.into_iter().zip(pointers) {

@@ -147,7 +147,11 @@ pub fn invalidate_translations() {
     write(Field::TLB_CONTROL, tlb::FLUSH_ALL);
 }
 
-/// The processor reads PDPTEs from memory when it walks ("Legacy PAE Mode" under "Nested Paging").
+/// The processor reads PDPTEs from memory when it walks ("Legacy PAE Mode" under "Nested Paging"), and QEMU (10.0,
+/// `mmu_translate`) then sets bit 5 in them, which is reserved.
+pub const LOADS_PDPTES: bool = false;
+
+/// There is nothing to set: see [`LOADS_PDPTES`].
 pub fn set_pdptes(_pointers: [u64; 4]) {}
 
 /// Returns the PDPTEs in use: those in memory.

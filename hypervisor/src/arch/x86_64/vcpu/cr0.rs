@@ -119,7 +119,8 @@ pub fn table() -> u64 {
     state::read(Field::GUEST_CR3) & 0xffff_ffe0
 }
 
-/// Reads the PDPTEs at an address in a VM's RAM; `None` if a present one has reserved bits set.
+/// Reads the PDPTEs at an address in a VM's RAM; `None` if the processor would not load them: a present one has reserved
+/// bits set.
 pub fn pdptes(vm: &'static Vm, table: u64) -> Option<[u64; 4]> {
     const PRESENT: u64 = 1;
     let reserved = 0b1_1110_0110 | u64::MAX << (cpuid(0x8000_0008, 0).eax & 0x3f);
@@ -127,7 +128,7 @@ pub fn pdptes(vm: &'static Vm, table: u64) -> Option<[u64; 4]> {
     for (pointer, at) in pointers.iter_mut().zip((table..).step_by(8)) {
         // Memory without RAM reads as all ones.
         *pointer = Ram(vm).read_u64(at).unwrap_or(u64::MAX);
-        if *pointer & PRESENT != 0 && *pointer & reserved != 0 {
+        if state::LOADS_PDPTES && *pointer & PRESENT != 0 && *pointer & reserved != 0 {
             return None;
         }
     }
