@@ -40,9 +40,9 @@ pub const PREFIX: &str = "long/";
 pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let hostile = programs.path("hostile")?;
     let most = [
-        many_vcpus("long/64-vcpus", "--smp 64"),
-        many_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2"),
-        many_vcpus("long/64-vcpus-amd", "--arch x86_64 --cpu max --kernel debian:6.1 --smp 64"),
+        many_vcpus("long/64-vcpus", "--smp 64", 64),
+        many_vcpus("long/64-vcpus-pc", "--arch x86_64 --smp 2", 64),
+        many_vcpus("long/256-vcpus-amd", "--arch x86_64 --cpu max --kernel debian:6.1 --smp 256", 256),
     ];
     // On more CPUs than the emulator's host may have: while a CPU waits for a lock, its holder may have none.
     let many = many_vms("long/24-vms-on-4", 4, 24, programs)?;
@@ -63,9 +63,9 @@ pub fn scenarios_on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
 }
 
 /// A VM with many vCPUs, to a shell: on as many CPUs, or on a PC with VMX on as few as its emulator affords.
-fn many_vcpus(name: &str, machine: &str) -> Scenario {
-    let scenario = Scenario::new(name, &format!("{machine} --vcpus 64 --memory 512M --exits")).with("--exec", "nproc");
-    let expect = Expect { output: vec!["64\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+fn many_vcpus(name: &str, machine: &str, vcpus: u32) -> Scenario {
+    let scenario = Scenario::new(name, &format!("{machine} --vcpus {vcpus} --memory 1G --exits")).with("--exec", "nproc");
+    let expect = Expect { output: vec![format!("{vcpus}\n")], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { timeout: 1800, expect, ..scenario }
 }
 
