@@ -1,8 +1,8 @@
 //! The ITS that a VM sees, and the part of its redistributors that concerns LPIs.
 //!
 //! It needs no tables in the guest's memory: it has no GITS_BASER, holds all collections (GITS_TYPER.HCC), and translates
-//! for the VM's functions only, [`EVENTS`] events each. What it reads of the guest's memory is the command queue, and
-//! bytes of the LPI configuration table when a command asks for them; both may have any address and any contents.
+//! for the VM's functions only, [`EVENTS`] events each. Of the guest's memory it reads the command queue, and bytes of the
+//! LPI configuration table when a command asks for them; both may have any address and any contents.
 //!
 //! - A command that names what does not exist, or is out of range, is skipped, as is an unknown one. A queue outside of
 //!   RAM stalls (GITS_CREADR.Stalled) until the guest writes GITS_CWRITER with Retry.
@@ -165,8 +165,8 @@ impl GuestIts {
         }
     }
 
-    /// Those of the function whose turn it is, for a command that concerns all: [`GuestIts::run`] executes it again for the
-    /// next one.
+    /// The events of the function whose turn it is, for a command that concerns all functions: [`GuestIts::run`] executes it
+    /// again for the next one.
     fn each_of_next(&mut self, of: impl Fn(&Self, usize) -> bool, mut with: impl FnMut(&Self, Event)) {
         for event in self.events.get(self.next).into_iter().flatten().filter(|event| event.lpi != 0 && of(self, event.collection.into())) {
             with(self, *event);

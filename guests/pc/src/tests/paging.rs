@@ -244,7 +244,7 @@ pub fn exiting_code_changes(_: u64) -> Result<(), &'static str> {
             write_code(pages[0], prefixes, instruction);
             (0..2).for_each(|_| call(pages[0]));
         }
-        // The same address shows one page, then the other.
+        // One address shows one page, then the other.
         for (index, prefixes) in [(0, 0), (1, 1), (0, 0), (1, 2)] {
             write_code(pages[index], prefixes, instruction);
             // SAFETY: the tables are this module's.

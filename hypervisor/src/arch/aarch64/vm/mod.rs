@@ -80,13 +80,13 @@ pub struct Vm {
     _claim: Option<Claim>,
     /// State of a trusted VM, whose vCPUs send SGIs without exits while direct.
     pub trust: Option<Trust>,
-    /// Distributor. Apart, as [`Self::power`] is: both are larger than the rest.
+    /// Distributor. In memory of its own: it is larger than the rest, and the frame that creates a VM holds copies of that.
     pub distributor: &'static TicketLock<Distributor>,
     /// vCPUs to which other VMs send SPIs, if it serves devices or others serve it: it is never destroyed then.
     pub targets: Option<&'static Targets>,
     /// Registers of the distributor that are read without its lock.
     pub read_shadow: ReadShadow,
-    /// PSCI power states of its vCPUs. Apart, since a load reaches only 16 KiB of this from its start.
+    /// PSCI power states of its vCPUs. In memory of their own: a load reaches only the first 16 KiB of a VM.
     pub power: &'static TicketLock<PowerTable>,
 }
 
