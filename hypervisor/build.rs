@@ -7,7 +7,7 @@ use std::{env, fs};
 
 /// The files of each exit path, in the order in which they are assembled.
 const EXIT_PATHS: [(&str, &[&str]); 2] =
-    [("aarch64", &["exit/exit.S", "nested/exit.S", "exit/direct.S"]), ("x86_64", &["exit/exit.S", "exit/mitigated.S"])];
+    [("aarch64", &["exit/exit.S", "nested/exit.S", "exit/direct.S"]), ("x86_64", &["vmx/exit/exit.S", "vmx/exit/mitigated.S"])];
 
 /// Tables of stubs of `exit`, of which each path has its own.
 const TABLES: [&str; 3] = ["SYNCHRONOUS_STUBS", "DIRECT_STUBS", "EXIT_STUBS"];

@@ -154,6 +154,31 @@ fn only_back_ends_depend_on_the_architecture() {
     assert_eq!(found, BTreeSet::from(["crates/lock/src/lib.rs".into()]));
 }
 
+/// The virtualization extension of x86-64 is chosen in one file; the others name it by `virt`. What an extension has alone
+/// is named in its folder.
+#[test]
+fn the_extension_is_chosen_in_one_file() {
+    let back_end = repository().join("hypervisor/src/arch/x86_64");
+    let mut open = vec![back_end.clone()];
+    let mut chosen = BTreeSet::new();
+    while let Some(folder) = open.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let inside = ["vmx", "svm"].iter().find(|name| path.starts_with(back_end.join(name)));
+                let names = |name: &&str| text.contains(&format!("x86_64::{name}::"));
+                let others = ["vmx", "svm"].iter().filter(|name| Some(*name) != inside);
+                if text.contains("feature = \"svm\"") || others.into_iter().any(names) {
+                    chosen.insert(path.strip_prefix(&back_end).expect("a file of the back end").to_owned());
+                }
+            }
+        }
+    }
+    assert_eq!(chosen, BTreeSet::from(["mod.rs".into()]));
+}
+
 /// The edges of a crate of one file whose inline modules count as files.
 fn imports(text: &str) -> Vec<String> {
     let mut tree = Tree::parse(text);

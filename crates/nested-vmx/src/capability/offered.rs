@@ -1,5 +1,5 @@
 //! Controls that Stile implements for L1, where the processor has them. A control that is added here goes into VMCS02 as L1 sets it, unless
-//! the hypervisor composes it (`arch/x86_64/nested/merge.rs`).
+//! the hypervisor composes it (`arch/x86_64/vmx/nested/merge.rs`).
 
 use super::bits::{ept_vpid, misc};
 use crate::controls::{entry, exit, pin, primary, secondary};

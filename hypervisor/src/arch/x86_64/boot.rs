@@ -2,17 +2,11 @@
 
 use core::convert::Infallible;
 
-#[cfg(not(feature = "svm"))]
-use stile_blob::{ApicVirtualization, Blob, IpiAccess};
-
-#[cfg(not(feature = "svm"))]
-use crate::address_space::Span;
 use crate::arch::x86_64::efi;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::{apic, extension, firmware, idt, mmu, rtc, speculation, timer, uart};
-#[cfg(not(feature = "svm"))]
-use crate::arch::x86_64::{host::xapic, vm::gate};
+use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart};
+use crate::arch::x86_64::virt::{apic_mode, extension};
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -62,10 +56,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     speculation::setup_first();
     idt::setup();
     let cpu = start::first();
-    #[cfg(not(feature = "svm"))]
-    if wants_gate(board, &blob) {
-        xapic::choose();
-    }
+    apic_mode::choose(board, &blob);
     timer::calibrate();
     if let Some(now) = rtc::seconds() {
         wall_clock::set(now);
@@ -89,21 +80,6 @@ fn board(magic: u32, info: u32) -> &'static Board {
         }
         BOARD.get()
     })
-}
-
-#[cfg(not(feature = "svm"))]
-/// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and will get one.
-fn wants_gate(board: &Board, blob: &Span) -> bool {
-    // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes to it.
-    let bytes = unsafe { core::slice::from_raw_parts(address_space::physical(blob.start), (blob.end - blob.start) as usize) };
-    // APIC ID 255 is all CPUs.
-    let gets_one = |blob: Blob<'_>| {
-        let level = extension::features().apic;
-        let mut vms = blob.vms.clone().map(|vm| vm.techniques);
-        !speculation::needs_at_exits(blob.settings.mitigations)
-            && vms.any(|vm| vm.ipi == IpiAccess::Gate && vm.apic_virtualization.min(level) == ApicVirtualization::Posted)
-    };
-    gate::refusal_of_cpu().is_none() && board.tables.cpus.iter().all(|&apic| apic < 255) && Blob::parse(bytes).is_ok_and(gets_one)
 }
 
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
@@ -153,11 +129,6 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if extension::detect()? != *extension::features() || !speculation::is_like_first() {
         return Err("its features of virtualization, or its mitigations, differ from those of the first CPU");
     }
-    #[cfg(not(feature = "svm"))]
-    if xapic::is_on()
-        && let Some(why) = gate::refusal_of_cpu()
-    {
-        return Err(why);
-    }
+    apic_mode::check_cpu()?;
     setup_cpu(cpu)
 }

@@ -1,18 +1,15 @@
-//! x86-64 with VMX, or as `svm/` has it, with AMD-V (feature `svm`). One of both is compiled: what differs is in modules that
-//! have the same face.
+//! x86-64. What depends on the virtualization extension is in `vmx/` (Intel's VMX) and `svm/` (AMD-V): one of them is compiled, by
+//! the feature `svm`, and other files name its modules by `virt`. [`contract`] lists what both have.
 
-#![cfg_attr(feature = "svm", allow(dead_code, reason = "modules of both back ends have parts that only VMX uses"))]
+#![cfg_attr(feature = "svm", allow(dead_code, reason = "the common modules have parts that only VMX uses"))]
 
 mod boot;
+mod contract;
 mod efi;
 mod emulation;
-#[cfg(not(feature = "svm"))]
-mod exit;
 mod handler;
 mod host;
 mod interrupts;
-#[cfg(not(feature = "svm"))]
-mod nested;
 mod panic;
 mod physical_cpu;
 mod platform;
@@ -21,6 +18,8 @@ mod snapshot;
 mod svm;
 mod vcpu;
 mod vm;
+#[cfg(not(feature = "svm"))]
+mod vmx;
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -33,9 +32,12 @@ use stile_wire::Level;
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
 use crate::address_space;
 use crate::stacks::Stacks;
-use host::{extension, firmware, mmu, speculation, timer, uart};
+use host::{firmware, mmu, speculation, timer, uart};
 #[cfg(feature = "svm")]
-use svm::{exit, nested};
+use svm as virt;
+use virt::extension;
+#[cfg(not(feature = "svm"))]
+use vmx as virt;
 
 pub use emulation::devices;
 pub use host::cpu::{Cpu, Local};

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{msr, rdmsr, read_cr};
-use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::backtrace::Backtrace;
 
 /// Names of the general registers, by number.

@@ -6,9 +6,12 @@ use stile_ledger::RowId;
 
 use crate::arch::contract::PhysicalCpu;
 use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
-use crate::arch::x86_64::host::{apic, speculation, state};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct, record};
-use crate::arch::x86_64::{boot, exit, handler, nested};
+use crate::arch::x86_64::host::{apic, speculation};
+use crate::arch::x86_64::interrupts::{deadline, delivery};
+use crate::arch::x86_64::virt::state;
+use crate::arch::x86_64::virt::{direct, record};
+use crate::arch::x86_64::virt::{exit, nested};
+use crate::arch::x86_64::{boot, handler};
 use crate::cpu::Loaded;
 use crate::vm::Vcpu;
 

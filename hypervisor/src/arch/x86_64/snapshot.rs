@@ -10,6 +10,7 @@ use crate::arch::x86_64::Arch;
 use crate::arch::x86_64::emulation::devices;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::{speculation, timer};
+use crate::arch::x86_64::virt::guest_state;
 use crate::cpu::SCHEDULE;
 use crate::vm::{Vcpu, Vm};
 use crate::wall_clock;
@@ -24,8 +25,8 @@ impl Snapshots for Arch {
     const PREPARES: bool = false;
 
     fn obstacle(vm: &Vm) -> Option<&'static str> {
-        if cfg!(feature = "svm") {
-            return Some("a VM can't be saved or restored with AMD-V yet: stop it instead");
+        if let Some(why) = guest_state::OBSTACLE {
+            return Some(why);
         }
         let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
         // A snapshot must not make its VM a trusted one.

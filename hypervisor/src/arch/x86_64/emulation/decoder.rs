@@ -6,8 +6,8 @@ use stile_x86_decode::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_x86_walk::{Features, Paging, Registers};
 
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arena::{self, Arena};
 use crate::vm::Vm;

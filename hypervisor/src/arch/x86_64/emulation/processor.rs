@@ -6,7 +6,7 @@ use stile_x86_walk::{Access, Kind, translate};
 
 use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arch::x86_64::vm::shared;
 use crate::vm::power::End;

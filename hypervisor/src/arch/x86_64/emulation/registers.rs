@@ -5,8 +5,8 @@ use stile_x86_decode::{
 };
 
 use super::processor::{By, Processor, Space, part};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::{cr0, simd};
+use crate::arch::x86_64::virt::state::{self, Field};
 
 /// Base, limit, access rights and selector of LDTR or TR.
 pub fn fields(name: SystemSegment) -> [Field; 4] {

@@ -3,8 +3,8 @@
 use stile_x86_decode::Outcome as Done;
 
 use super::{TF, advance_to};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::virt::state::{self, Field};
 
 /// Completes an instruction, which need not continue at `next`.
 #[cold]

@@ -4,9 +4,9 @@ use stile_board::pc::features;
 use stile_ledger::x86_64::reason;
 
 use super::skip_instruction;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::vm::cpuid::answer;
+use crate::cpu::Outcome;
 
 /// In IA32_APIC_BASE.
 const ENABLED: u64 = 1 << 11;

@@ -3,11 +3,10 @@
 use stile_ledger::RowId;
 
 use super::{Field, interrupt, state};
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::events;
 use crate::arch::x86_64::vcpu::inject;
-use crate::cpu::Leave;
+use crate::cpu::{Leave, Outcome};
 
 /// Side effects of a debug exception: sets the cause in DR6, clears DR7.GD and the branch-step flag ("Debug
 /// Exceptions"). A single step blocked by STI or MOV SS is pending, which entry checks.

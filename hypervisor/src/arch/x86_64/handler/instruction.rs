@@ -4,12 +4,11 @@ use stile_apic::Message;
 use stile_ledger::x86_64::{HLT_AT_ONCE, HLT_WAIT, reason};
 
 use super::{TF, skip_instruction};
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
-use crate::cpu::Leave;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::{Leave, Outcome};
 
 /// Result of an unknown hypercall, as in KVM's interface (KVM_ENOSYS).
 pub const NO_SUCH_CALL: i64 = -1000;

@@ -2,21 +2,12 @@
 
 use stile_ledger::x86_64 as rows;
 
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
-#[cfg(not(feature = "svm"))]
-use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct, events, window};
-use crate::cpu::{self, Leave};
-
-#[cfg(not(feature = "svm"))]
-/// Handles an interrupt for the exit path of `mitigated.S`, which reads only the exit reason.
-#[unsafe(no_mangle)]
-extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
-    handle_interrupt(cpu, vmcs::read(Field::EXIT_INTERRUPTION) as u8)
-}
+use crate::arch::x86_64::interrupts::{deadline, delivery, events, window};
+use crate::arch::x86_64::virt::direct;
+use crate::cpu::{self, Leave, Outcome};
 
 /// Handles a physical interrupt from a guest, acknowledged by the processor. `number`: its vector.
 #[unsafe(no_mangle)]

@@ -6,11 +6,11 @@ use stile_ledger::x86_64 as rows;
 
 use super::{mmio, skip_instruction};
 use crate::arch::x86_64::emulation::ports;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::Outcome;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
 #[derive(Clone, Copy)]

@@ -13,14 +13,15 @@ use super::complete::{finish, refetch};
 use super::{advance_from_apic, advance_to, crash, exception};
 use crate::arch::x86_64::emulation::devices::Device;
 use crate::arch::x86_64::emulation::processor::{By, Own, Processor, Space};
-use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, inject};
+use crate::arch::x86_64::virt::basic;
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
+use crate::cpu::Outcome;
 
 /// A string instruction accessed a port, and no memory operand.
 pub const NO_ADDRESS: u64 = u64::MAX;

@@ -1,51 +1,27 @@
 //! Exit handlers, one file for each kind of exit. `exit.S` calls them with the CPU's block; the returned
-//! [`crate::arch::x86_64::exit::Outcome`] has the ledger's row and whether the vCPU is re-entered.
+//! [`crate::cpu::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
-#[cfg(not(feature = "svm"))]
-mod apic;
 pub mod complete;
-mod cpuid;
-#[cfg(not(feature = "svm"))]
-mod entry;
-mod exception;
-#[cfg(not(feature = "svm"))]
-mod gate;
-mod instruction;
-#[cfg(not(feature = "svm"))]
-mod intercepted;
-mod interrupt;
+pub mod cpuid;
+pub mod exception;
+pub mod instruction;
+pub mod interrupt;
 pub mod io;
 pub mod mmio;
-mod msr;
-#[cfg(not(feature = "svm"))]
-mod other;
-mod task;
-mod window;
-mod xsetbv;
+pub mod msr;
+pub mod task;
+pub mod window;
+pub mod xsetbv;
 
-#[cfg(not(feature = "svm"))]
-pub use entry::wrap;
 pub use exception::resume_or_leave;
 pub use instruction::{NO_SUCH_CALL, SEND_IPI};
-#[cfg(not(feature = "svm"))]
-pub use intercepted::side_effects;
 pub use interrupt::{handle_interrupt, idle as idle_interrupt};
 pub use msr::{handle_rdmsr, handle_wrmsr};
-#[cfg(feature = "svm")]
-pub use {
-    cpuid::handle_cpuid,
-    instruction::{handle_hlt, handle_vmcall},
-    io::handle_io,
-    mmio::{handle_ept_violation, handle_ept_violation_full},
-    task::switch as switch_task,
-    window::interrupt as interrupt_window,
-    xsetbv::set as set_xcr0,
-};
 
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject::{self, TF};
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::Outcome;
 use crate::vm::power::End;
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};

@@ -1,4 +1,4 @@
-//! RDMSR and WRMSR of registers that are not passed through (`vm/msr_bitmap.rs`).
+//! RDMSR and WRMSR of registers that are not passed through (`vmx/msr_bitmap.rs`, `svm/parts.rs`).
 
 use core::sync::atomic::Ordering;
 
@@ -8,16 +8,17 @@ use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_speculation::x86_64::{control, leaf_7};
 
 use super::skip_instruction;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic, window};
-use crate::arch::x86_64::nested;
+use crate::arch::x86_64::interrupts::{deadline, delivery, window};
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::msrs::{EmulatedMsrs, MISC_READ_ONLY, MISC_WRITABLE, MTRR_HAS_FIXED, has, is_mtrr_def_type};
+use crate::arch::x86_64::virt::nested;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::arch::x86_64::virt::{direct, virtual_apic};
 use crate::cpu;
+use crate::cpu::Outcome;
 
 /// Registers that read as a constant and ignore writes: guests access them without checking CPUID (the manual,
 /// "Architectural MSRs").

@@ -9,11 +9,12 @@ use stile_x86_decode::{Event, Fault, SystemSegment, follow};
 use super::{crash, exception};
 use crate::arch::x86_64::emulation::processor::{By, MOST, Processor};
 use crate::arch::x86_64::emulation::registers::fields;
-use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::{cr0, inject};
+use crate::arch::x86_64::virt::basic;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::Outcome;
 
 /// Handles a task switch. All general registers are in the frame.
 pub fn switch(cpu: &mut WholeCpu) -> Outcome {

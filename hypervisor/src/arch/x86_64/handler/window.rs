@@ -6,11 +6,11 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::reason;
 
 use super::exception;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::Outcome;
 
 /// NMI window: the guest can take a pending NMI.
 pub fn nmi(cpu: &mut Cpu) -> Outcome {

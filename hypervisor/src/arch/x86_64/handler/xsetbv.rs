@@ -3,10 +3,10 @@
 use stile_ledger::x86_64::reason;
 
 use super::skip_instruction;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::{extended, inject};
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::Outcome;
 
 /// Sets the guest's state components (the manual, "XSETBV—Set Extended Control Register").
 pub fn set(cpu: &mut Cpu) -> Outcome {

@@ -14,8 +14,7 @@ use stile_trace::Recorder;
 use super::cpuid::Table;
 use super::instructions::{msr, wrmsr};
 use super::{apic, descriptor_tables, timer};
-#[cfg(feature = "svm")]
-use crate::arch::x86_64::svm::block;
+use crate::arch::x86_64::virt::block::{OfCpu, OfLocal};
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
@@ -83,19 +82,11 @@ pub struct Local {
     window: AtomicU8,
     /// Bit mask of Stile's own interrupts taken while idle.
     noted: AtomicU8,
-    /// The loaded vCPU's VMCB.
-    #[cfg(feature = "svm")]
-    vmcb: AtomicPtr<u8>,
-    /// Whether translations of vCPUs that are not loaded are stale: they need other address-space identifiers.
-    #[cfg(feature = "svm")]
-    stale: AtomicU8,
+    /// Words of the virtualization extension.
+    pub virt: OfLocal,
 }
 
 impl Local {
-    /// The VMCB while no vCPU is loaded.
-    #[cfg(feature = "svm")]
-    pub const NO_VMCB: *mut u8 = (&raw const block::NONE_LOADED).cast_mut().cast();
-
     /// Words of CPU `index`.
     pub const fn new(index: usize) -> Local {
         Local {
@@ -103,10 +94,7 @@ impl Local {
             direct_deadline: AtomicPtr::new(ptr::null_mut()),
             window: AtomicU8::new(0),
             noted: AtomicU8::new(0),
-            #[cfg(feature = "svm")]
-            vmcb: AtomicPtr::new(Self::NO_VMCB),
-            #[cfg(feature = "svm")]
-            stale: AtomicU8::new(0),
+            virt: OfLocal::new(),
         }
     }
 }
@@ -148,7 +136,7 @@ pub struct Cpu {
     cpuid: *const Table,
     /// The loaded vCPU.
     pub vcpu: Option<&'static Vcpu>,
-    /// Reason for leaving the vCPU, set by a handler that returns [`crate::arch::x86_64::exit::Outcome::leave`].
+    /// Reason for leaving the vCPU, set by a handler that returns [`crate::cpu::Outcome::leave`].
     pub leave: Leave,
     /// End of the running vCPU's slice, if the CPU is shared.
     pub slice_end: Option<u64>,
@@ -172,12 +160,8 @@ pub struct Cpu {
     pub spec_ctrl: u64,
     /// Recorder of a trace.
     pub recorder: Recorder,
-    /// EPT pointer of the guest's own view, while the loaded vCPU may enter the gate.
-    #[cfg(not(feature = "svm"))]
-    pub view: u64,
-    /// Address-space identifiers, and physical addresses of VMCBs.
-    #[cfg(feature = "svm")]
-    pub svm: block::OfCpu,
+    /// State of the virtualization extension.
+    pub virt: OfCpu,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
@@ -207,7 +191,8 @@ impl PassedTimer {
 /// Value of [`Cpu::apic_page`] without a page.
 pub const NO_PAGE: u64 = u64::MAX;
 
-const LOCAL: usize = offset_of!(Block, local);
+/// Offset of the CPU's [`Local`].
+pub const LOCAL: usize = offset_of!(Block, local);
 /// Offsets for `exit.S` and `idt.S`.
 pub const REGISTERS: usize = offset_of!(Cpu, frame.registers);
 /// Offset of `since`, for `exit.S`.
@@ -250,17 +235,8 @@ pub const RECORDS_SOURCE: usize = offset_of!(Cpu, recorder) + stile_trace::SOURC
 pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
 /// Offset of the recorder's count of dropped records, for `exit.S`.
 pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
-/// Offset of `vmcb`, for `exit.S` and [`super::state`].
-#[cfg(feature = "svm")]
-pub const VMCB: usize = LOCAL + offset_of!(Local, vmcb);
-#[cfg(feature = "svm")]
-const STALE: usize = LOCAL + offset_of!(Local, stale);
-/// Offset of `svm`, for `exit.S`.
-#[cfg(feature = "svm")]
-pub const SVM: usize = offset_of!(Cpu, svm);
-/// Offset of `view`, for `exit.S`.
-#[cfg(not(feature = "svm"))]
-pub const VIEW: usize = offset_of!(Cpu, view);
+/// Offset of `virt`, for `exit.S`.
+pub const VIRT: usize = offset_of!(Cpu, virt);
 const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(REGISTERS == 0, "exit.S relies on it");
@@ -316,30 +292,6 @@ impl Cpu {
     /// Address of the TSS.
     pub fn tss_base(&self) -> u64 {
         &raw const self.tss as u64
-    }
-
-    /// Records that translations of vCPUs that are not loaded are stale.
-    #[cfg(feature = "svm")]
-    pub fn note_stale() {
-        // SAFETY: GS points to the block since `install`. The byte is a shared atomic that only this CPU writes.
-        unsafe { core::arch::asm!("mov byte ptr gs:[{AT}], 1", AT = const STALE, options(nostack, preserves_flags)) };
-    }
-
-    /// Whether translations became stale since the last call.
-    #[cfg(feature = "svm")]
-    pub fn take_stale(&self) -> bool {
-        self.local.is_some_and(|local| local.stale.swap(0, Ordering::Relaxed) != 0)
-    }
-
-    /// Sets the VMCB that [`super::state`] accesses.
-    ///
-    /// # Safety
-    /// It is that of the vCPU that is being loaded here, which stays valid, or [`Local::NO_VMCB`].
-    #[cfg(feature = "svm")]
-    #[inline(always)]
-    pub unsafe fn set_vmcb(place: *mut u8) {
-        // SAFETY: GS points to the block since `install`. The word is a shared atomic that only this CPU writes.
-        unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const VMCB, options(nostack, preserves_flags)) };
     }
 
     /// Publishes to `exit.S` whether interrupt-window exiting is on for the loaded vCPU.

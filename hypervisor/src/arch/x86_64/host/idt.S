@@ -30,7 +30,7 @@ skip_halt:
 .balign 16
 .global wait_for_interrupt
 wait_for_interrupt:
-    .if {WITH_SVM}
+    .if {HAS_GLOBAL_FLAG}
     cmp     byte ptr [rip + {GLOBAL_FLAG}], 0
     je      1f
     cli
@@ -40,7 +40,7 @@ wait_for_interrupt:
     sti
 halt:
     hlt
-    .if {WITH_SVM}
+    .if {HAS_GLOBAL_FLAG}
     // From the first entry on the global interrupt flag masks interrupts, and RFLAGS.IF is set (svm/state.rs).
     cmp     byte ptr [rip + {GLOBAL_FLAG}], 0
     je      1f
@@ -85,7 +85,7 @@ return_foreign:
 .balign 16
 .global nmi
 nmi:
-    .if {WITH_SVM}
+    .if {HAS_GLOBAL_FLAG}
     // One that made a guest exit is delivered here, once STGI permits it ("NMI Intercept").
     iretq
     .endif

@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicBool;
 
 use super::apic::{self, vector};
 use super::{cpu, descriptor_tables, xapic};
+use crate::arch::x86_64::virt::block;
 
 core::arch::global_asm!(
     include_str!("idt.S"),
@@ -12,7 +13,7 @@ core::arch::global_asm!(
     ISR = const apic::ISR,
     EOI = const apic::EOI,
     XAPIC = sym xapic::REGISTERS,
-    WITH_SVM = const cfg!(feature = "svm") as u8,
+    HAS_GLOBAL_FLAG = const block::HAS_GLOBAL_FLAG as u8,
     GLOBAL_FLAG = sym GLOBAL_FLAG,
     CODE = const cpu::CODE,
     DATA = const cpu::DATA,
@@ -23,7 +24,7 @@ core::arch::global_asm!(
 /// faults.
 pub static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the CPUs' global interrupt flag masks interrupts, which only AMD-V has: see [`super::state`].
+/// Whether the CPUs' global interrupt flag masks interrupts, which only AMD-V has: see [`state`](crate::arch::x86_64::virt::state).
 pub static GLOBAL_FLAG: AtomicBool = AtomicBool::new(false);
 
 /// Distance between stubs of `exceptions` in `idt.S`.

@@ -9,6 +9,7 @@ use stile_speculation::x86_64::{Data, Identity, Plan, Targets, control, leaf_7};
 
 use super::cpu::Cpu;
 use super::instructions::{cpuid, msr, rdmsr, wrmsr};
+use crate::arch::x86_64::virt::extension;
 use crate::console::log;
 use crate::once::Once;
 
@@ -71,7 +72,7 @@ pub fn needs_at_exits(mode: Mitigations) -> bool {
 
 /// Applies mitigations before the first guest runs, and logs them. CPUs that differ from the boot CPU are not used.
 pub fn apply(mode: Mitigations) {
-    if cfg!(feature = "svm") {
+    if !extension::HAS_MITIGATIONS {
         return log!("speculation: there are no mitigations with AMD-V yet");
     }
     let plan = plan(mode);

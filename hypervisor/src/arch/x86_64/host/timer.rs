@@ -2,11 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(not(feature = "svm"))]
-pub use super::deadline_timer::*;
 use super::instructions::{cpuid, in8, out8, rdtsc};
-#[cfg(feature = "svm")]
-pub use super::one_shot_timer::*;
+pub use crate::arch::x86_64::virt::timer::*;
 
 static FREQUENCY: AtomicU64 = AtomicU64::new(1_000_000_000);
 

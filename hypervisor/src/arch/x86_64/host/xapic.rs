@@ -1,5 +1,5 @@
 //! The physical APICs in xAPIC mode, whose registers are in memory: for a machine with a gate
-//! ([`crate::arch::x86_64::vm::gate`]), which maps them for its code.
+//! (`vmx/gate.rs`), which maps them for its code.
 //!
 //! The rest of Stile accesses x2APIC registers. In xAPIC mode these accesses fault, and `general_protection` in `idt.S`
 //! performs them in memory. So machines without a gate pay nothing, not even a branch.

@@ -6,10 +6,10 @@ use core::ptr;
 use stile_apic::{Demand, Form, Hardware};
 use stile_blob::TimerAccess;
 
-use super::virtual_apic;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::virt::virtual_apic;
 use crate::cpu::{self, Loaded};
 use crate::vm::Vcpu;
 

@@ -4,11 +4,12 @@ use stile_apic::{Acceptors, Arbitration, Batch, Delivery, Destination, Effect, L
 use stile_blob::ApicVirtualization;
 
 use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
-use super::{deadline, deadlock, events, virtual_apic};
+use super::{deadline, deadlock, events};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{apic, timer};
 use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::arch::x86_64::virt::virtual_apic;
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 

@@ -9,12 +9,11 @@ use stile_ledger::RowId;
 use super::deadline;
 use super::deadlock::DeadlockCheck;
 use super::window;
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::apic;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
-use crate::cpu::{self, Leave};
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::cpu::{self, Leave, Outcome};
 use crate::vm::Vcpu;
 use crate::vm::power::End;
 

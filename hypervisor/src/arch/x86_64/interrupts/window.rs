@@ -1,7 +1,7 @@
 //! Interruptibility of the loaded vCPU, and interrupt-window exiting.
 
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::virt::state::{self, Field};
 
 /// RFLAGS.IF.
 pub const IF: u64 = 1 << 9;

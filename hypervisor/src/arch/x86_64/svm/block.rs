@@ -1,6 +1,7 @@
 //! Fields of a CPU's block for AMD-V.
 
 use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicPtr, AtomicU8};
 
 use stile_svm::{Asids, VMCB_SIZE};
 
@@ -84,3 +85,25 @@ impl OfCpu {
         self.sites.iter().for_each(|site| site.set(Site::VACANT));
     }
 }
+
+/// Words that are accessed while the block is borrowed: see [`local`](super::local).
+#[repr(C)]
+pub struct OfLocal {
+    /// The loaded vCPU's VMCB.
+    pub vmcb: AtomicPtr<u8>,
+    /// Whether translations of vCPUs that are not loaded are stale: they need other address-space identifiers.
+    pub stale: AtomicU8,
+}
+
+impl OfLocal {
+    /// The VMCB while no vCPU is loaded.
+    pub const NO_VMCB: *mut u8 = (&raw const NONE_LOADED).cast_mut().cast();
+
+    /// Their first values.
+    pub const fn new() -> OfLocal {
+        OfLocal { vmcb: AtomicPtr::new(Self::NO_VMCB), stale: AtomicU8::new(0) }
+    }
+}
+
+/// Whether a global interrupt flag masks interrupts at entries and exits ("Global Interrupt Flag, STGI and CLGI").
+pub const HAS_GLOBAL_FLAG: bool = true;

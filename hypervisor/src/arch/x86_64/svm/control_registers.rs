@@ -7,7 +7,6 @@ use stile_svm::Field;
 use stile_x86_decode::Kind;
 
 use super::{length, state};
-use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::handler::mmio::{NO_ADDRESS, emulate};
 use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
@@ -17,6 +16,7 @@ use crate::arch::x86_64::vcpu::cr0::{self, PG};
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
+use crate::cpu::Outcome;
 
 const PSE: u64 = 1 << 4;
 const PAE: u64 = 1 << 5;
@@ -72,7 +72,7 @@ fn set_cr0(cpu: &Cpu, old: u64, value: u64) -> bool {
     const TRANSLATION: u64 = PG | 1 << 16 | 1;
     let done = cr0::write(cpu.vcpu().vm(), value, 0);
     if done && (old ^ value) & TRANSLATION != 0 {
-        cpu.svm.forget_sites();
+        cpu.virt.forget_sites();
         state::invalidate_translations();
     }
     done
@@ -82,7 +82,7 @@ fn set_cr0(cpu: &Cpu, old: u64, value: u64) -> bool {
 pub fn write_cr4(cpu: &mut WholeCpu) -> Outcome {
     let Some(found) = length::decode(cpu, &[Kind::ToControl]) else { return Outcome::again(rows::CR4) };
     let value = register(cpu, found.register);
-    cpu.svm.forget_sites();
+    cpu.virt.forget_sites();
     accept(set_cr4(value), rows::CR4)
 }
 

@@ -6,21 +6,20 @@ use stile_ledger::{Row, RowId, layout, x86_64 as rows};
 use stile_svm::{Field, clean, exit};
 
 use super::block::{OfCpu, Site, leaf};
+use super::local;
 use crate::arch::x86_64::handler::{NO_SUCH_CALL, SEND_IPI};
 use crate::arch::x86_64::host::cpu::{self, Cpu};
 use crate::arch::x86_64::host::cpuid;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
-pub use crate::cpu::Outcome;
-
-pub use super::basic;
+use crate::cpu::Outcome;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
     REGISTERS = const cpu::REGISTERS,
-    VMCB = const cpu::VMCB,
-    LOADED = const cpu::SVM + offset_of!(OfCpu, loaded),
-    OWN = const cpu::SVM + offset_of!(OfCpu, own),
+    VMCB = const local::VMCB,
+    LOADED = const cpu::VIRT + offset_of!(OfCpu, loaded),
+    OWN = const cpu::VIRT + offset_of!(OfCpu, own),
     GUEST_RAX = const Field::GUEST_RAX.offset,
     CLEAN = const Field::CLEAN.offset,
     CLEAN_ALL = const clean::ALL as i32,
@@ -41,10 +40,10 @@ core::arch::global_asm!(
     NPF = const exit::NPF,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     WINDOW = const cpu::WINDOW,
-    HAS_NEXT_RIP = const cpu::SVM + offset_of!(OfCpu, has_next_rip),
-    SITE_CPUID = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::CPUID * size_of::<Site>(),
-    SITE_RDMSR = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::RDMSR * size_of::<Site>(),
-    SITE_VMMCALL = const cpu::SVM + offset_of!(OfCpu, sites) + leaf::VMMCALL * size_of::<Site>(),
+    HAS_NEXT_RIP = const cpu::VIRT + offset_of!(OfCpu, has_next_rip),
+    SITE_CPUID = const cpu::VIRT + offset_of!(OfCpu, sites) + leaf::CPUID * size_of::<Site>(),
+    SITE_RDMSR = const cpu::VIRT + offset_of!(OfCpu, sites) + leaf::RDMSR * size_of::<Site>(),
+    SITE_VMMCALL = const cpu::VIRT + offset_of!(OfCpu, sites) + leaf::VMMCALL * size_of::<Site>(),
     SITE_RIP = const offset_of!(Site, rip),
     SITE_CR3 = const offset_of!(Site, cr3),
     SITE_CODE = const offset_of!(Site, code),

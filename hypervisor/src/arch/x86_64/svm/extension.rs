@@ -18,6 +18,8 @@ pub const LEVEL: stile_wire::Level = stile_wire::Level::Svm;
 pub const CPU_PAGES: u64 = 2;
 /// Memory that the back end takes.
 pub const FOOTPRINT: Footprint = footprint::X86_64_SVM;
+/// Whether the exit path has mitigations of speculative-execution attacks.
+pub const HAS_MITIGATIONS: bool = false;
 
 /// Registers of AMD-V.
 const VM_CR: u32 = 0xc001_0114;
@@ -106,9 +108,9 @@ pub fn turn_on(features: &Features, cpu: &mut Cpu) -> Result<(), &'static str> {
     // For guests' XCR0, and for access to their SIMD registers.
     let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { OSXSAVE } else { 0 };
     let cr4 = read_cr!("cr4") | OSFXSR | xsave;
-    cpu.svm.own.set(pages + PAGE_SIZE);
-    cpu.svm.has_next_rip.set(features.next_rip);
-    cpu.svm.asids.set(Some(Asids::new(features.asids)));
+    cpu.virt.own.set(pages + PAGE_SIZE);
+    cpu.virt.has_next_rip.set(features.next_rip);
+    cpu.virt.asids.set(Some(Asids::new(features.asids)));
     // SAFETY: CPUID enumerates SVM; the pages are this CPU's alone. CR4 changes no bits that Stile depends on.
     unsafe {
         wrmsr(msr::IA32_EFER, rdmsr(msr::IA32_EFER) | SVME);

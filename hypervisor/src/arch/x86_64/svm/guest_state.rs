@@ -2,6 +2,9 @@
 
 use stile_snapshot::x86_64::FIELDS;
 
+/// Why VMs have no snapshots.
+pub const OBSTACLE: Option<&str> = Some("a VM can't be saved or restored with AMD-V yet: stop it instead");
+
 /// No values.
 #[derive(Clone, Copy)]
 pub struct GuestState;

@@ -8,17 +8,19 @@ use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
 use super::{amd_msrs, control_registers, length, state};
-use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::handler::cpuid::handle_cpuid;
+use crate::arch::x86_64::handler::instruction::{handle_hlt, handle_vmcall};
+use crate::arch::x86_64::handler::io::handle_io;
+use crate::arch::x86_64::handler::mmio::{handle_ept_violation, handle_ept_violation_full};
 use crate::arch::x86_64::handler::{
-    crash, handle_cpuid, handle_ept_violation, handle_ept_violation_full, handle_hlt, handle_interrupt, handle_io, handle_rdmsr,
-    handle_vmcall, handle_wrmsr, interrupt_window, resume_or_leave, set_xcr0, skip_instruction, switch_task,
+    crash, handle_interrupt, handle_rdmsr, handle_wrmsr, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::cpu::Leave;
+use crate::cpu::{Leave, Outcome};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
 #[unsafe(no_mangle)]
@@ -47,8 +49,8 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
         exit::NMI => interrupts(cpu, reason::NMI.other()),
         exit::CPUID if length::find(cpu, Kind::Cpuid) => handle_cpuid(cpu),
         exit::VMMCALL if length::find(cpu, Kind::Vmmcall) => handle_vmcall(cpu),
-        exit::VINTR => interrupt_window(cpu),
-        exit::XSETBV if length::find(cpu, Kind::Xsetbv) => set_xcr0(cpu),
+        exit::VINTR => windows::interrupt(cpu),
+        exit::XSETBV if length::find(cpu, Kind::Xsetbv) => xsetbv::set(cpu),
         // No effect, since caches are coherent and shared with other guests.
         exit::INVD | exit::WBINVD if length::find(cpu, Kind::Invd) => {
             skip_instruction();
@@ -129,7 +131,7 @@ extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
         Some(Ok(())) => {
             if is_write {
                 // EFER may have changed.
-                cpu.svm.forget_sites();
+                cpu.virt.forget_sites();
             }
             skip_instruction();
         }
@@ -193,5 +195,5 @@ fn task_switch(cpu: &mut WholeCpu) -> Outcome {
     if length::decode(cpu, &[Kind::TaskSwitch]).is_none() {
         state::write(Field::NEXT_RIP, state::read(Field::GUEST_RIP));
     }
-    switch_task(cpu)
+    task::switch(cpu)
 }

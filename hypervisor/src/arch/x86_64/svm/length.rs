@@ -57,7 +57,7 @@ const fn index(kind: Kind, rip: u64) -> usize {
 fn recall(cpu: &Cpu, kind: Kind) -> bool {
     let Some((bytes, length)) = plain(kind) else { return false };
     let rip = state::read(Field::GUEST_RIP);
-    let Some(site) = cpu.svm.sites.get(index(kind, rip)).map(core::cell::Cell::as_ptr) else { return false };
+    let Some(site) = cpu.virt.sites.get(index(kind, rip)).map(core::cell::Cell::as_ptr) else { return false };
     // SAFETY: the cell is this CPU's, and nothing sets it before the end of this function.
     let site = unsafe { &*site };
     let memory = Ram(cpu.vcpu().vm());
@@ -110,7 +110,7 @@ fn remember(cpu: &Cpu, code: &Code<'_, Ram>, found: Intercepted, rip: u64) {
         *slot = Word { place, value };
     }
     let Some(place) = memory.place(trail.address()) else { return };
-    if let Some(site) = cpu.svm.sites.get(index(found.kind, rip)) {
+    if let Some(site) = cpu.virt.sites.get(index(found.kind, rip)) {
         site.set(Site { rip, cr3: state::read(Field::GUEST_CR3), code: place, tables });
     }
 }

@@ -1,7 +1,8 @@
-//! AMD-V: what differs from VMX, in modules with the same faces (crate `stile-svm`). Here "the manual" is the AMD64
+//! AMD-V (crate `stile-svm`), in modules with the faces that [`contract`](super::contract) lists. Here "the manual" is the AMD64
 //! Architecture Programmer's Manual, Volume 2.
 
 mod amd_msrs;
+pub mod apic_mode;
 pub mod basic;
 pub mod block;
 mod control_registers;
@@ -14,6 +15,7 @@ mod handler;
 pub mod hyper_v;
 pub mod kvm_clock;
 mod length;
+mod local;
 pub mod nested;
 pub mod parts;
 pub mod pauses;
@@ -22,4 +24,5 @@ pub mod record;
 pub mod second_stage;
 pub mod state;
 pub mod structure;
+pub mod timer;
 pub mod virtual_apic;

@@ -2,9 +2,7 @@
 
 use stile_paging::table::{EptPermissions, Npt};
 
-use super::extension;
-use super::state;
-use crate::arch::x86_64::host::cpu::Cpu;
+use super::{extension, local, state};
 
 /// Format of the tables.
 pub type Format = Npt;
@@ -18,6 +16,6 @@ pub fn format() -> Format {
 
 /// Invalidates this CPU's translations: of the loaded vCPU at its next entry, of others at their next load.
 pub fn invalidate(_root: u64) {
-    Cpu::note_stale();
+    local::note_stale();
     state::invalidate_translations();
 }

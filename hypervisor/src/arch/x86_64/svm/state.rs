@@ -9,7 +9,8 @@ use stile_svm::intercept::{interrupt, tlb, word_3};
 pub use stile_svm::{Field, Form};
 use stile_svm::{clean, is_of_software, pack, unpack};
 
-use crate::arch::x86_64::host::cpu::{self, VMCB};
+use super::local::VMCB;
+use crate::arch::x86_64::host::cpu;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
 use crate::arch::x86_64::host::{apic, idt};
 

@@ -3,13 +3,14 @@
 use stile_svm::intercept::{interrupt, reads_of_cr, word_3, word_4, word_5, writes_of_cr};
 use stile_svm::{Asid, Field};
 
-use super::state;
+use super::block::OfLocal;
+use super::{local, state};
 use crate::address_space;
-use crate::arch::x86_64::host::cpu::{Cpu, Local};
+use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::{rdmsr, wrmsr};
+use crate::arch::x86_64::svm::place::Place;
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::moved_msrs::MSRS;
-use crate::arch::x86_64::vm::place::Place;
 
 /// The VMCB.
 #[repr(C)]
@@ -43,29 +44,29 @@ impl Structure {
     /// Makes it the one that this CPU enters.
     pub fn attach(&self) {
         // SAFETY: the vCPU is being loaded here, and its VMCB is permanent.
-        unsafe { Cpu::set_vmcb(address_space::physical(self.address)) };
+        unsafe { local::set_vmcb(address_space::physical(self.address)) };
     }
 
     /// Another CPU may load it: it is in memory already.
     pub fn detach(&self) {
         // SAFETY: no vCPU is loaded any more.
-        unsafe { Cpu::set_vmcb(Local::NO_VMCB) };
+        unsafe { local::set_vmcb(OfLocal::NO_VMCB) };
     }
 
     /// Prepares entries on this CPU. Returns whether the vCPU comes from another one, or its translations are invalid.
     pub fn move_to(&mut self, cpu: &Cpu, _place: &Place) -> bool {
         let moves = self.host != cpu.index + 1;
-        cpu.svm.loaded.set(self.address);
-        cpu.svm.forget_sites();
-        let Some(mut asids) = cpu.svm.asids.get() else { return moves };
-        if cpu.take_stale() {
+        cpu.virt.loaded.set(self.address);
+        cpu.virt.forget_sites();
+        let Some(mut asids) = cpu.virt.asids.get() else { return moves };
+        if local::take_stale(cpu) {
             asids.forget();
         }
         if moves || !asids.is_valid(self.asid) {
             self.host = cpu.index + 1;
             let (asid, flush) = asids.give();
             self.asid = asid;
-            cpu.svm.asids.set(Some(asids));
+            cpu.virt.asids.set(Some(asids));
             state::write(Field::ASID, asid.number().into());
             if flush {
                 state::invalidate_translations();

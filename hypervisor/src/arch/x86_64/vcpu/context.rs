@@ -9,15 +9,15 @@ use stile_snapshot::x86_64::{FIELDS, State, Vcpu};
 
 use super::debug::Debug;
 use super::extended::Extended;
-use super::guest_state::GuestState;
 use super::moved_msrs::{MSRS, count as msrs};
-use super::pauses::Pauses;
 use super::start_state::{Kept, Start};
-use super::structure::Structure;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::state::{self, Field};
-use crate::arch::x86_64::vm::place::Place;
+use crate::arch::x86_64::virt::guest_state::GuestState;
+use crate::arch::x86_64::virt::pauses::Pauses;
+use crate::arch::x86_64::virt::place::Place;
+use crate::arch::x86_64::virt::state::{self, Field};
+use crate::arch::x86_64::virt::structure::Structure;
 
 /// Register values of a vCPU that is not loaded.
 #[repr(C)]
@@ -193,8 +193,7 @@ impl VcpuContext {
     }
 
     /// Physical address of the control structure.
-    #[cfg(not(feature = "svm"))]
-    pub fn vmcs(&self) -> &u64 {
+    pub fn control_structure(&self) -> &u64 {
         self.structure.address()
     }
 

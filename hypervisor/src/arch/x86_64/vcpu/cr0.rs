@@ -4,7 +4,7 @@
 use stile_x86_walk::GuestMemory;
 
 use crate::arch::x86_64::host::instructions::cpuid;
-use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::vm::Vm;
 

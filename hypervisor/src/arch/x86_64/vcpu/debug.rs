@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 
-use crate::arch::x86_64::host::state;
+use crate::arch::x86_64::virt::state;
 
 /// Values of a vCPU that is not loaded.
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
-use crate::arch::x86_64::host::state::{self, Field};
-pub use crate::arch::x86_64::host::state::{end_step, pend_step, set_fault_address};
+use crate::arch::x86_64::virt::state::{self, Field};
+pub use crate::arch::x86_64::virt::state::{end_step, pend_step, set_fault_address};
 
 /// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
 /// Event Injection").
@@ -29,7 +29,7 @@ pub mod vector {
     pub const ALIGNMENT: u8 = 17;
 }
 
-/// The exception bitmap: those whose delivery can raise the next one endlessly (`handler/exception.rs`).
+/// The exception bitmap: those whose delivery can raise the next one endlessly (`handler/exception.rs`, `vmx/handler/intercepted.rs`).
 pub const INTERCEPTED: u64 = 1 << vector::DEBUG | 1 << vector::ALIGNMENT;
 
 /// Ends blocking by STI and MOV SS after the following instruction.

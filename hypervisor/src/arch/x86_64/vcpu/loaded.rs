@@ -7,8 +7,8 @@ use stile_x86_decode::Context;
 
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::nested::GuestVmx;
 use crate::arch::x86_64::vcpu::context::VcpuContext;
+use crate::arch::x86_64::virt::nested::GuestVmx;
 use crate::cpu::Loaded;
 
 impl<'cpu> Loaded<'cpu> {

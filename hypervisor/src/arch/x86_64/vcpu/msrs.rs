@@ -7,9 +7,10 @@ use stile_snapshot::x86_64::{self as saved, EmulatedMsrs as Saved};
 use stile_speculation::x86_64::leaf_7;
 
 use crate::arch::x86_64::host::instructions::msr;
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
-use crate::arch::x86_64::vm::hyper_v::AssistPage;
+use crate::arch::x86_64::virt::hyper_v::AssistPage;
+use crate::arch::x86_64::virt::kvm_clock::KvmClock;
+use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
 
 /// MSR_PLATFORM_INFO: TSC frequency in units of 100 MHz, in bits 15:8.
@@ -30,8 +31,7 @@ pub struct EmulatedMsrs {
     /// MSR_KVM_STEAL_TIME.
     pub stolen_time: StolenTime,
     /// MSR_KVM_SYSTEM_TIME_NEW.
-    #[cfg(feature = "svm")]
-    pub kvm_clock: crate::arch::x86_64::svm::kvm_clock::KvmClock,
+    pub kvm_clock: KvmClock,
     /// HV_X64_MSR_VP_ASSIST_PAGE.
     pub assist: AssistPage,
 }
@@ -89,8 +89,7 @@ impl EmulatedMsrs {
             tsc_offset: AtomicU64::new(0),
             spec_ctrl: AtomicU64::new(0),
             stolen_time: StolenTime::new(),
-            #[cfg(feature = "svm")]
-            kvm_clock: crate::arch::x86_64::svm::kvm_clock::KvmClock::new(),
+            kvm_clock: KvmClock::new(),
             assist: AssistPage::new(),
         }
     }
@@ -106,7 +105,6 @@ impl EmulatedMsrs {
         self.tsc_offset.store(0, Ordering::Relaxed);
         self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
-        #[cfg(feature = "svm")]
         self.kvm_clock.reset();
         self.assist.reset();
     }

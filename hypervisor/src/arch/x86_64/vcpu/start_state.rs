@@ -2,7 +2,7 @@
 //! modes by their boot protocols).
 
 use super::cr0::{CACHING, ET, NE, PE, PG};
-use crate::arch::x86_64::host::state::{self, Field};
+use crate::arch::x86_64::virt::state::{self, Field};
 
 /// Kind of a vCPU's start. All-zero is the first one.
 #[derive(Clone, Copy)]

@@ -4,9 +4,9 @@ use stile_blob::Topology;
 
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
-use crate::arch::x86_64::host::state::{self, Field};
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::vcpu::extended;
+use crate::arch::x86_64::virt::state::{self, Field};
 
 /// First of the hypervisor's leaves.
 const HYPERVISOR: u32 = 0x4000_0000;
@@ -125,9 +125,8 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             Err(_) => cpuid(0x15, 0),
         },
         0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
-        #[cfg(feature = "svm")]
-        0x8000_0008 => state::sizes_of_guests(cpuid(leaf, 0), topology.per_socket() as u32),
-        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
+        0x8000_0008 => state::sizes_of_guests(cpuid(leaf, subleaf), topology.per_socket() as u32),
+        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0007 => cpuid(leaf, subleaf),
         0x8000_0001 => {
             let rdtscp = if state::passes_rdtscp() { 0 } else { 1 << 27 };
             let own = cpuid(leaf, 0);

@@ -1,22 +1,8 @@
 //! x86-64 state of VMs and vCPUs: second stage, bitmaps, power states.
 
-#[cfg(not(feature = "svm"))]
-pub mod access_page;
 pub mod cpuid;
-#[cfg(not(feature = "svm"))]
-pub mod gate;
 pub mod guest_memory;
-#[cfg(not(feature = "svm"))]
-pub mod hyper_v;
-#[cfg(not(feature = "svm"))]
-pub mod msr_bitmap;
-#[cfg(not(feature = "svm"))]
-mod parts;
-#[cfg(not(feature = "svm"))]
-pub mod place;
 pub mod protected;
-#[cfg(not(feature = "svm"))]
-pub mod second_stage;
 pub mod shared;
 pub mod stolen_time;
 mod watch;
@@ -42,26 +28,22 @@ use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::{mmu, timer};
-use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
-use crate::arch::x86_64::interrupts::virtual_apic;
-use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::VcpuContext;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
+use crate::arch::x86_64::virt::descriptors::{Direct, Sending};
+use crate::arch::x86_64::virt::nested::{self, GuestVmx};
+use crate::arch::x86_64::virt::parts;
+use crate::arch::x86_64::virt::place::Place;
+use crate::arch::x86_64::virt::second_stage::{self, Format, Permissions};
+use crate::arch::x86_64::virt::virtual_apic;
 use crate::arena::{self, Arena, Spare};
 use crate::cpu::Loaded;
 use crate::memory::TableFrames;
 use crate::vm::Start;
-use place::Place;
 use protected::{Deferred, Protected};
-use second_stage::{Format, Permissions};
 use watch::Watch;
-
-#[cfg(feature = "svm")]
-use super::svm::parts;
-#[cfg(feature = "svm")]
-pub use super::svm::{hyper_v, place, second_stage};
 
 /// x86-64 state of a VM.
 pub struct Vm {

@@ -12,8 +12,8 @@ use stile_x86_decode::{Code, Context, Decoded, Refusal};
 
 use crate::arch::x86_64::host::apic;
 use crate::arch::x86_64::host::cpu::{Cpu, this_index};
+use crate::arch::x86_64::virt::second_stage::{self, Format, Permissions};
 use crate::arch::x86_64::vm::guest_memory::Ram;
-use crate::arch::x86_64::vm::second_stage::{self, Format, Permissions};
 use crate::arena::Arena;
 use crate::memory::TableFrames;
 

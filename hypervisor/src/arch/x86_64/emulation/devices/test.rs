@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::set_line;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::state;
+use crate::arch::x86_64::virt::state;
 use crate::device::bus::Device;
 use crate::vm::power::End;
 
