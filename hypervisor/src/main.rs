@@ -63,6 +63,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     let settings = blob.settings.clone();
     let cpus = cpu::SCHEDULE.online().len() as u16;
     console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: blob.vms.len() as u8 });
+    cpu::classes::log_all();
     cpu::setup(settings.slice_us);
     Arch::apply_mitigations(settings.mitigations);
     if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {

@@ -70,7 +70,7 @@ fn region(range: &Range<u64>) -> Region {
 }
 
 /// CPUs, for the log: `CPUs 0, 1, 5`.
-struct Members(CpuSet);
+pub struct Members(pub CpuSet);
 
 impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

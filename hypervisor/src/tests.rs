@@ -96,6 +96,7 @@ fn blob() -> &'static [u8] {
             firmware: 0,
             vcpus,
             topology: None,
+            class: None,
             cpus: CpuSet::EMPTY,
             pinned: name == "one",
             share: stile_blob::Share::default(),
@@ -794,7 +795,7 @@ fn vms_live_and_end() {
     let _turn = take_line();
     let cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
     memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[]);
-    cpus.iter().for_each(cpu::online);
+    cpus.iter().for_each(|cpu| cpu::online(cpu).unwrap());
     let blob = Blob::parse(blob()).unwrap();
     cpu::setup(blob.settings.slice_us);
     let (configuration, files) = (blob.vms.clone().collect::<Vec<_>>(), blob.files());

@@ -139,6 +139,9 @@ fn notes(config: &MachineConfig) -> Vec<String> {
             notes.push(format!("{}: {} on {}: they take turns", vm.name, units::plural(vcpus, "vCPU"), units::plural(cpus, "CPU")));
         }
     }
+    for vm in config.vms.iter().filter(|vm| vm.class.is_some()) {
+        notes.push(format!("{}: the CPUs of its class are determined on the board; the emulated CPUs are all alike", vm.name));
+    }
     let idle = present.without(&wanted);
     if !idle.is_empty() {
         notes.push(format!("nothing may run on CPU {}", units::cpus(&idle)));

@@ -8,6 +8,7 @@ use super::{
     Mistake, Place, ablation,
     draft::{Cpus, DiskDraft, DomainDraft, Draft, FolderDraft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
     table::{Table, integer, wrong_type},
+    value,
 };
 
 /// Number of syntax errors that are shown: one mistake causes further ones, and a file that is not TOML at all has one in each line.
@@ -278,7 +279,7 @@ fn tables<'t>(vm: &Table<'t>, key: &'static str, header: &str, mistakes: &mut Ve
 }
 
 fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> {
-    let wanted = "CPU numbers such as [0, 1] or \"0-3\"";
+    let wanted = value::CPUS;
     let value = vm.get("cpus")?;
     let place = Place::Text(value.span());
     match value.get_ref() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{Gic, Mitigations, OnReset, Served, Share, Techniques, Topology};
+use stile_blob::{CpuClass, Gic, Mitigations, OnReset, Served, Share, Techniques, Topology};
 use stile_board::{CpuSet, map};
 use stile_pci::Address;
 
@@ -67,7 +67,9 @@ pub struct VmConfig {
     pub vcpus: u16,
     /// Topology of [`VmConfig::vcpus`] that the guest sees, if configured.
     pub topology: Option<Topology>,
-    /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
+    /// The class of the physical CPUs that it may use; `None` means all.
+    pub class: Option<CpuClass>,
+    /// The physical CPUs that it may use; none means all.
     pub cpus: CpuSet,
     /// Whether each vCPU is pinned to one of them.
     pub pinned: bool,

@@ -147,7 +147,7 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
     let topology = draft.topology.as_ref().and_then(|given| topology::topology(given, vcpus, mistakes));
     let vcpus = vcpus.or(topology.map(Topology::vcpus));
-    let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
+    let (cpus, class) = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes)).unwrap_or_default();
     let weight = draft.weight.as_ref().and_then(|given| value::weight(given, mistakes));
     let cap = draft.cap.as_ref().and_then(|given| value::cap(given, mistakes));
     let budget = budget::budget(draft, mistakes);
@@ -211,7 +211,8 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
         memory: memory.or(inner_memory).unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
         vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u16,
         topology,
-        cpus: cpus.unwrap_or_default(),
+        cpus,
+        class,
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         share: Share { weight: weight.unwrap_or(Share::default().weight), cap },
         budget,

@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use proptest::prelude::*;
 use stile_blob::{
-    ApicVirtualization, BinaryPoint, DecodeCache, Gic, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess,
+    ApicVirtualization, BinaryPoint, CpuClass, DecodeCache, Gic, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess,
 };
 use stile_board::CpuSet;
 
@@ -128,6 +128,18 @@ fn everything_given() {
     assert_eq!((&b.name[..], &b.kernel), ("vm1", &KernelSource::Debian(DebianKernel::V6_1)));
     assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), CpuSet::from_bits(0b111)));
     assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));
+}
+
+#[test]
+fn classes_of_cpus() {
+    let class = |word: &str| {
+        let config = read(&format!("[[vm]]\nkernel = \"Image\"\ncpus = \"{word}\"\n")).expect("valid");
+        (config.vms[0].class, config.vms[0].cpus)
+    };
+    assert_eq!(class("big"), (Some(CpuClass::Nth(0)), CpuSet::EMPTY));
+    assert_eq!(class("little"), (Some(CpuClass::Last), CpuSet::EMPTY));
+    assert_eq!(class("class 1"), (Some(CpuClass::Nth(1)), CpuSet::EMPTY));
+    assert_eq!(class("0"), (None, CpuSet::from_bits(1)));
 }
 
 #[test]

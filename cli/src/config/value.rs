@@ -6,8 +6,8 @@ use std::{
 };
 
 use stile_blob::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share,
-    TimerAccess, is_name,
+    Ablation, ApicVirtualization, BinaryPoint, CpuClass, DecodeCache, Interrupts, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset,
+    Share, TimerAccess, is_name,
 };
 use stile_board::{CpuId, CpuSet, map};
 use stile_pci::{Address, ParseError};
@@ -287,15 +287,24 @@ pub fn file(
     None
 }
 
-pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<CpuSet> {
-    let expected = "CPU numbers such as [0, 1] or \"0-3\"";
+/// What is expected of [`cpus`].
+pub const CPUS: &str = "CPU numbers such as [0, 1] or \"0-3\", or a class of CPUs: \"big\", \"little\", \"class 0\"";
+
+/// Physical CPUs by number, or a class of them and no numbers.
+pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<(CpuSet, Option<CpuClass>)> {
+    let expected = CPUS;
+    if let Cpus::Text(text) = &given.value
+        && let Some(class) = cpu_class(text)
+    {
+        return Some((CpuSet::EMPTY, Some(class)));
+    }
     let list: Vec<(i64, Place)> = match &given.value {
         Cpus::List(list) => list.iter().map(|cpu| (cpu.value, cpu.place.clone())).collect(),
         Cpus::Text(text) => match units::parse_cpus(text) {
             Some(list) => list.into_iter().map(|cpu| (i64::try_from(cpu).unwrap_or(i64::MAX), given.place.clone())).collect(),
             None => {
                 let what = format!("\"{text}\" is not a list of CPUs");
-                mistakes.push(wrong(given, what).expected(expected));
+                mistakes.push(wrong(given, what).expected(expected).similar_among(text, ["big", "little"]));
                 return None;
             }
         },
@@ -317,7 +326,16 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
     if list.is_empty() {
         mistakes.push(wrong(given, "there is no CPU in the list").expected(expected));
     }
-    (mistakes.len() == before).then_some(set)
+    (mistakes.len() == before).then_some((set, None))
+}
+
+/// A class of CPUs by its word or number.
+fn cpu_class(text: &str) -> Option<CpuClass> {
+    match text {
+        "big" => Some(CpuClass::Nth(0)),
+        "little" => Some(CpuClass::Last),
+        _ => text.strip_prefix("class ")?.parse().ok().map(CpuClass::Nth),
+    }
 }
 
 pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<OnReset> {

@@ -265,6 +265,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         firmware: plan.kernel.firmware_size(),
         vcpus: vm.vcpus,
         topology: vm.topology,
+        class: vm.class,
         cpus: vm.cpus,
         pinned: vm.pinned,
         share: vm.share,

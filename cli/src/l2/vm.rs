@@ -15,6 +15,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         memory,
         vcpus,
         topology: None,
+        class: None,
         cpus: stile_board::CpuSet::EMPTY,
         pinned: false,
         share: Share::default(),

@@ -222,6 +222,7 @@ pub(crate) mod tests {
             firmware: 0,
             vcpus: vcpus.into(),
             topology: None,
+            class: None,
             cpus: stile_board::CpuSet::EMPTY,
             pinned: false,
             share: Share::default(),

@@ -56,6 +56,8 @@ pub struct Vm<'a> {
     pub vcpus: u16,
     /// Topology of the vCPUs that the guest sees; [`Topology::flat`] if not configured.
     pub topology: Option<Topology>,
+    /// The class of the physical CPUs that it may use; `None` means all.
+    pub class: Option<CpuClass>,
     /// The physical CPUs that it may use; none means all. Use [`Vm::cpus_of`].
     #[serde(with = "crate::cpus")]
     pub cpus: CpuSet,
@@ -123,6 +125,15 @@ pub fn cpus_of(cpus: &CpuSet, pinned: bool, vcpu: usize, present: &CpuSet) -> Cp
         return cpus;
     }
     cpus.iter().nth(vcpu % count).into_iter().collect()
+}
+
+/// A class of physical CPUs: those of the same capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CpuClass {
+    /// The class with this number in the order of descending capacity, from 0.
+    Nth(u8),
+    /// The class with the least capacity.
+    Last,
 }
 
 /// The architecture of an Arm machine's interrupt controller.

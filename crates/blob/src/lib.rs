@@ -39,8 +39,8 @@ pub mod write;
 mod tests;
 
 pub use config::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Gic, Interrupts, IpiAccess, Load, MAX_GICV2_VCPUS, MAX_LOADS, MAX_NAME_LEN,
-    Mitigations, Mode, Nested, OnReset, Settings, Share, Techniques, TimerAccess, Vm, cpus_of,
+    Ablation, ApicVirtualization, BinaryPoint, CpuClass, DecodeCache, Gic, Interrupts, IpiAccess, Load, MAX_GICV2_VCPUS, MAX_LOADS,
+    MAX_NAME_LEN, Mitigations, Mode, Nested, OnReset, Settings, Share, Techniques, TimerAccess, Vm, cpus_of,
 };
 pub use contents::{Files, Run, Source};
 pub use error::{Error, Rule};

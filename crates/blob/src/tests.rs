@@ -15,6 +15,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         firmware: 0,
         vcpus: 1,
         topology: None,
+        class: None,
         cpus: CpuSet::EMPTY,
         pinned: false,
         share: Share::default(),
@@ -428,6 +429,7 @@ prop_compose! {
         granules in 1..64u64,
         vcpus in 1..=8u16,
         cpus: u64,
+        class in prop::option::of(prop_oneof![any::<u8>().prop_map(CpuClass::Nth), Just(CpuClass::Last)]),
         pinned: bool,
         entry in 0..1024u64,
         info in 0..1024u64,
@@ -454,6 +456,7 @@ prop_compose! {
         vm.vcpus = vcpus;
         vm.topology = pinned.then_some(Topology { sockets: vcpus, cores: 1, threads: 1 });
         vm.cpus = CpuSet::from_bits(cpus);
+        vm.class = class;
         vm.pinned = pinned;
         vm.entry = map::RAM_BASE + entry * 4;
         vm.info = map::RAM_BASE + info * 8;

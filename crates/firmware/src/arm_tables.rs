@@ -20,6 +20,9 @@ const REDISTRIBUTOR: u64 = 2 << 16;
 pub struct ArmTables {
     /// MPIDR affinities of the enabled CPUs.
     pub cpus: Vec<u64, MAX_CPUS>,
+    /// Classes of `cpus` by efficiency (GICC structure, "Processor Power Efficiency Class"): CPUs of a higher class perform
+    /// better and are less efficient.
+    pub efficiency: Vec<u8, MAX_CPUS>,
     /// Physical address of the distributor, if it is a GICv3 or GICv4.
     pub distributor: Option<u64>,
     /// The redistributors' registers.
@@ -93,6 +96,8 @@ impl ArmTables {
                 let (uid, mpidr) = (u32_at(entry, 8)?, u64_at(entry, 68)?);
                 self.cpus.push(mpidr).ok()?;
                 self.uids.push(uid).ok()?;
+                // Older tables end before it.
+                self.efficiency.push(u8_at(entry, 76).unwrap_or(0)).ok()?;
                 self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|&intid| intid != 0));
                 let redistributor = u64_at(entry, 60)?;
                 if redistributor != 0 {

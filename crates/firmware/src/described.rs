@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
-use crate::numa;
 use crate::tree_writer::TreeWriter;
+use crate::{nodes, numa};
 
 /// The GIC's phandle.
 const GIC: u32 = 1;
@@ -55,11 +55,12 @@ pub fn describe(
     tree.begin("cpus");
     tree.cells("#address-cells", &[2]);
     tree.cells("#size-cells", &[0]);
-    for &cpu in &tables.cpus {
+    for (&cpu, &efficiency) in tables.cpus.iter().zip(&tables.efficiency) {
         tree.begin_at("cpu", Some(cpu));
         tree.text("device_type", "cpu");
         tree.cells("reg", &[(cpu >> 32) as u32, cpu as u32]);
         tree.text("enable-method", "psci");
+        tree.cells(nodes::CAPACITY, &[u32::from(efficiency) + 1]);
         if let Some(node) = tables.numa.of_cpu(cpu) {
             tree.cells(numa::PROPERTY, &[node]);
         }
@@ -172,7 +173,10 @@ mod tests {
     }
 
     fn cpu(mpidr: u64, enabled: u8) -> Vec<u8> {
-        fields(80, &[(0, &[0x0b, 80]), (8, &[mpidr as u8]), (12, &[enabled]), (56, &[25]), (68, &mpidr.to_le_bytes())])
+        fields(
+            80,
+            &[(0, &[0x0b, 80]), (8, &[mpidr as u8]), (12, &[enabled]), (56, &[25]), (68, &mpidr.to_le_bytes()), (76, &[mpidr as u8])],
+        )
     }
 
     fn machine() -> Flat {
@@ -220,6 +224,8 @@ mod tests {
         assert_eq!(spans::<4>(node("/memory@10000000000"))[..], memory[1..]);
         let cpus: Vec<_> = node("/cpus").children().map(|cpu| cells(&cpu, "reg").to_vec()).collect();
         assert_eq!(cpus, [vec![0, 0], vec![1, 0x203]]);
+        let capacities: Vec<_> = node("/cpus").children().map(|cpu| nodes::capacity(&cpu)).collect();
+        assert_eq!(capacities, [Some(1), Some(4)]);
         assert_eq!((text(&node("/psci"), "method"), text(&node("/chosen"), "stdout-path")), (Some("smc"), Some("/serial")));
         assert_eq!(cells(&node("/chosen"), TIME)[..], [1, 5]);
         let gic = node("/interrupt-controller@8000000");

@@ -41,6 +41,14 @@ pub fn affinity(cpu: &FdtNode<'_>) -> u64 {
     cells(cpu, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell))
 }
 
+/// The property with a CPU's performance relative to other CPUs (Devicetree binding "CPU capacity").
+pub const CAPACITY: &str = "capacity-dmips-mhz";
+
+/// Performance of a `cpu` node's CPU in relation to other CPUs, if the board states it.
+pub fn capacity(cpu: &FdtNode<'_>) -> Option<u32> {
+    cells(cpu, CAPACITY).first().copied()
+}
+
 /// The text of a property.
 pub fn text<'a>(node: &FdtNode<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.value_as().ok()

@@ -30,6 +30,7 @@ pub fn vm(name: &'static str, mode: Mode) -> Vm<'static> {
         firmware: if mode == Mode::Reset { map::RAM_GRANULE } else { 0 },
         vcpus: 2,
         topology: Some(stile_blob::Topology { sockets: 1, cores: 1, threads: 2 }),
+        class: Some(stile_blob::CpuClass::Nth(1)),
         cpus: stile_board::CpuSet::from_bits(0b11),
         pinned: true,
         share: Share { weight: 250, cap: Some(150) },

@@ -18,7 +18,7 @@ use fake as back_end;
 #[cfg(all(target_os = "none", target_arch = "x86_64"))]
 use x86_64 as back_end;
 
-pub use back_end::{Arch, Cpu, Local, Vcpu, Vm, devices, models};
+pub use back_end::{Arch, Cpu, Identity, Local, Vcpu, Vm, devices, models};
 #[cfg(target_os = "none")]
 pub use back_end::{Format, Permissions, Tables};
 

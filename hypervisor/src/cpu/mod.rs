@@ -7,6 +7,7 @@ use stile_ledger::RowId;
 use stile_sched::{CpuId, Loading, Locked, State, Switch, VcpuId};
 
 mod block;
+pub mod classes;
 mod errand;
 mod expiry;
 mod leave;
@@ -41,8 +42,13 @@ pub use wake::*;
 use wake::{report_woken, wake_sleepers};
 
 /// Makes this CPU available to the scheduler.
-pub fn online(cpu: &Cpu) {
+///
+/// # Errors
+/// A description of why it cannot be used.
+pub fn online(cpu: &Cpu) -> Result<(), &'static str> {
+    classes::add(id(cpu), cpu.kind())?;
     SCHEDULE.cpu_online(id(cpu));
+    Ok(())
 }
 
 /// Unpublishes the running vCPU: senders must now go through the scheduler.

@@ -11,7 +11,7 @@ use super::{Vm, retire};
 use crate::arch::contract::{Platform, VmPart};
 use crate::arch::{self, Arch};
 use crate::console::log;
-use crate::cpu::SCHEDULE;
+use crate::cpu::classes;
 use crate::{arena, image, memory, nodes};
 
 /// Whether VMs of this machine may have direct interrupts.
@@ -79,6 +79,7 @@ fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stati
     if !Arch::can_start(config.mode) {
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
+    classes::log_restriction(config);
     let cpus = cpus(config);
     let pieces = allocate_ram(config, &nodes::near(&cpus))?;
     arena::of_vm(number).prefer(&cpus);
@@ -88,8 +89,8 @@ fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stati
 
 /// The CPUs on which a VM may run.
 fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
-    let online = SCHEDULE.online();
-    (0..usize::from(config.vcpus)).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &online)))
+    let usable = classes::usable_by(config);
+    (0..usize::from(config.vcpus)).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &usable)))
 }
 
 /// Techniques of a VM that are in force. `late`: its CPUs, if the machine runs.

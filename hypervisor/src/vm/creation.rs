@@ -15,7 +15,7 @@ use super::{Start, Turns, Vcpu, Vm, power, publish};
 use crate::arch::contract::{Counter, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
-use crate::cpu::{self, SCHEDULE};
+use crate::cpu::{self, SCHEDULE, classes};
 use crate::device::{Devices, Optional};
 use crate::memory;
 
@@ -189,7 +189,7 @@ fn vcpu(
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
     let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
-    let cpus = config.cpus_of(usize::from(index), &SCHEDULE.online());
+    let cpus = config.cpus_of(usize::from(index), &classes::usable_by(config));
     let configured = SCHEDULE.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
     Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))

@@ -112,8 +112,7 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     interrupts::stop_timers(interrupts::TIMER_ENABLE);
     timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private(), interrupts::timer())?;
-    crate::cpu::online(cpu);
-    Ok(())
+    crate::cpu::online(cpu)
 }
 
 /// Starts the secondary CPUs.

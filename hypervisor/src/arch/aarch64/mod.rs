@@ -31,6 +31,7 @@ use host::{bulk, features, firmware, mmu, speculation, timer, uart};
 
 pub use emulation::devices;
 pub use host::cpu::{Cpu, Local};
+pub use host::identity::Identity;
 pub use host::mmu::{Format, Permissions, Tables};
 pub use vm::{Vcpu, Vm};
 

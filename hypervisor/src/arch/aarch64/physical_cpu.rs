@@ -3,15 +3,16 @@
 use stile_ledger::RowId;
 
 use crate::arch::aarch64::host::cpu::{self, Cpu};
+use crate::arch::aarch64::host::identity::Identity;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg};
-use crate::arch::aarch64::host::{features, gic, timer};
+use crate::arch::aarch64::host::{board, features, gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
 use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::traps;
 use crate::arch::aarch64::vm::second_stage;
 use crate::arch::aarch64::{boot, emulation, exit, handler, nested};
-use crate::arch::contract::PhysicalCpu;
+use crate::arch::contract::{Kind, PhysicalCpu};
 use crate::cpu::Loaded;
 use crate::vm::Vcpu;
 
@@ -61,6 +62,10 @@ impl PhysicalCpu for Cpu {
 
     fn is_confined(index: usize) -> bool {
         place::is_confined(index)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { capacity: board::get().capacity(self.mpidr), identity: Identity::read() }
     }
 
     fn join(&mut self) -> Result<(), &'static str> {

@@ -3,14 +3,26 @@
 use stile_ledger::{Row, RowId};
 use stile_trace::Recorder;
 
-use crate::arch::{Cpu, Local};
+use crate::arch::{Cpu, Identity, Local};
 use crate::cpu::{Leave, Loaded};
 use crate::vm::Vcpu;
+
+/// What distinguishes a CPU from others of the board.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// Performance, in a unit of the board's own; 0 if unknown.
+    pub capacity: u32,
+    /// What a guest can find out about it.
+    pub identity: Identity,
+}
 
 /// A physical CPU: kicks from other CPUs, its timer, and its loaded vCPU. Methods with `self` run on the CPU itself.
 pub trait PhysicalCpu {
     /// Number of the calling CPU, also while its block is borrowed. Constant once it has a block.
     fn this_index() -> usize;
+
+    /// The CPU's kind. Called once, before the CPU comes online.
+    fn kind(&self) -> Kind;
 
     /// Orders earlier stores before later loads. A caller of [`PhysicalCpu::kick`] determines the target in between.
     fn complete_stores();

@@ -1,6 +1,6 @@
 //! The architecture contract: what a back end provides, and what the rest of Stile may rely on.
 //!
-//! A back end is a folder beside this one. It defines the types `Arch`, `Cpu`, `Local`, `Vm` and `Vcpu`, and implements these traits for them:
+//! A back end is a folder beside this one. It defines the types `Arch`, `Cpu`, `Identity`, `Local`, `Vm` and `Vcpu`, and implements these traits for them:
 //!
 //! | trait | for | concern |
 //! | --- | --- | --- |
@@ -57,9 +57,9 @@ mod vcpu;
 mod vm;
 
 pub use counter::Counter;
-pub use cpu::PhysicalCpu;
 #[allow(unused_imports, reason = "the compiler does not see its use in docs")]
 pub use cpu::fields;
+pub use cpu::{Kind, PhysicalCpu};
 pub use failure::Failure;
 pub use host::Host;
 #[cfg(target_os = "none")]

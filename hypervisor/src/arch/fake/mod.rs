@@ -16,7 +16,7 @@ use stile_sched::{State, VcpuId};
 use stile_trace::Recorder;
 use stile_wire::{Decoded, Level};
 
-use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, Snapshots, VcpuPart, VmPart};
+use super::contract::{Counter, Failure, Host, Kind, PhysicalCpu, Platform, SerialLine, Snapshots, VcpuPart, VmPart};
 use crate::arena::Arena;
 use crate::cpu::{self, Leave, Loaded};
 use crate::device::{Line, Optional};
@@ -79,6 +79,10 @@ pub struct Cpu {
     /// Recording is on.
     pub traced: Cell<bool>,
 }
+
+/// The CPUs are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity;
 
 /// Words behind a CPU's block: unused.
 pub struct Local;
@@ -494,6 +498,10 @@ impl Snapshots for Arch {
 impl PhysicalCpu for Cpu {
     fn this_index() -> usize {
         0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { capacity: 0, identity: Identity }
     }
 
     fn complete_stores() {}

@@ -85,8 +85,7 @@ fn board(magic: u32, info: u32) -> &'static Board {
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
     apic::setup_cpu(cpu.index);
     extension::turn_on(extension::features(), cpu)?;
-    crate::cpu::online(cpu);
-    Ok(())
+    crate::cpu::online(cpu)
 }
 
 /// APIC IDs of the CPUs: the boot CPU, then the others in the tables' order.

@@ -41,6 +41,7 @@ use vmx as virt;
 
 pub use emulation::devices;
 pub use host::cpu::{Cpu, Local};
+pub use host::identity::Identity;
 pub use host::mmu::{Format, Permissions, Tables};
 pub use vm::{Vcpu, Vm};
 

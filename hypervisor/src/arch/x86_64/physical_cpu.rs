@@ -4,8 +4,9 @@ use core::sync::atomic::{Ordering, fence};
 
 use stile_ledger::RowId;
 
-use crate::arch::contract::PhysicalCpu;
+use crate::arch::contract::{Kind, PhysicalCpu};
 use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
+use crate::arch::x86_64::host::identity::{self, Identity};
 use crate::arch::x86_64::host::{apic, speculation};
 use crate::arch::x86_64::interrupts::{deadline, delivery};
 use crate::arch::x86_64::virt::state;
@@ -28,6 +29,10 @@ impl PhysicalCpu for Cpu {
 
     fn kick(index: usize) {
         apic::kick(index);
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { capacity: identity::capacity(), identity: Identity::read() }
     }
 
     fn join(&mut self) -> Result<(), &'static str> {

@@ -12,7 +12,7 @@ use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::gicv2::Gicv2;
-use stile_firmware::nodes::{affinity, bank, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
+use stile_firmware::nodes::{affinity, bank, capacity, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
 use stile_firmware::numa::Numa;
 
 const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
@@ -73,6 +73,8 @@ pub struct Board {
     pub reserves_more: bool,
     /// MPIDR affinities of the CPUs; the boot CPU is first.
     pub cpus: Vec<u64, MAX_CPUS>,
+    /// Capacities of CPUs, by their affinities, if the board states them.
+    capacities: Vec<(u64, u32), MAX_CPUS>,
     /// Nodes of memory and CPUs.
     pub numa: Numa,
     /// PSCI conduit.
@@ -115,6 +117,11 @@ impl Board {
         }
     }
 
+    /// Performance of a CPU, by its affinity, in the board's own unit; 0 if unknown.
+    pub fn capacity(&self, mpidr: u64) -> u32 {
+        self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
+    }
+
     /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let mut board = Board {
@@ -123,6 +130,7 @@ impl Board {
             reserved: Vec::new(),
             reserves_more: false,
             cpus: Vec::new(),
+            capacities: Vec::new(),
             numa: Numa::read(tree),
             psci: None,
             uart: None,
@@ -150,7 +158,11 @@ impl Board {
                     let _ = bank(&board.ram, &span).map(|span| board.ram.push(span));
                 }
             } else if is("cpu") {
-                let _ = board.cpus.push(affinity(&node));
+                let mpidr = affinity(&node);
+                let _ = board.cpus.push(mpidr);
+                if let Some(capacity) = capacity(&node) {
+                    let _ = board.capacities.push((mpidr, capacity));
+                }
             }
         });
         if let Some(buffer) = &board.frame_buffer {

@@ -8,6 +8,7 @@ pub mod firmware;
 mod general_registers;
 pub mod gic;
 pub mod gicv2;
+pub mod identity;
 pub mod its;
 pub mod mmio;
 pub mod mmu;

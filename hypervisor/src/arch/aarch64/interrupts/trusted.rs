@@ -64,12 +64,12 @@ pub struct Trust {
 
 impl Trust {
     /// Grants the permission to VM number `vm` before its guest starts, if configured and possible. A reason against
-    /// it is logged; the VM's SGIs then trap.
-    pub fn of(vm: usize, config: &stile_blob::Vm<'_>, techniques: Techniques, online: &CpuSet) -> Option<Trust> {
+    /// it is logged; the VM's SGIs then trap. `usable`: the CPUs that the VM may use.
+    pub fn of(vm: usize, config: &stile_blob::Vm<'_>, techniques: Techniques, usable: &CpuSet) -> Option<Trust> {
         if !is_wanted(techniques) {
             return None;
         }
-        let cpus = || (0..usize::from(config.vcpus)).map(|vcpu| config.cpus_of(vcpu, online));
+        let cpus = || (0..usize::from(config.vcpus)).map(|vcpu| config.cpus_of(vcpu, usable));
         if let Some(why) = refusal(vm, techniques, cpus()) {
             log!("{}: SGIs trap, although ipi = \"direct\" is asked for: {why}", config.name);
             return None;

@@ -32,6 +32,7 @@ use stolen_time::StolenTime;
 
 use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::board;
+use crate::arch::aarch64::host::identity::Identity;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
@@ -45,7 +46,7 @@ use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
 use crate::arena::{self, Arena, Spare};
-use crate::cpu::SCHEDULE;
+use crate::cpu::{SCHEDULE, classes};
 use crate::memory::TableFrames;
 use crate::vm::Start;
 
@@ -208,6 +209,12 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
+/// The identity of the CPUs that a VM's first vCPU may use.
+#[inline(never)]
+fn identity(config: &stile_blob::Vm<'_>) -> Identity {
+    classes::identity_of(&config.cpus_of(0, &classes::usable_by(config))).unwrap_or_else(Identity::read)
+}
+
 /// Creates what the vCPUs of a VM with an EL2 share. Not inlined, because the frame of [`Vm::new`] would have room for a copy.
 #[inline(never)]
 fn new_nested(
@@ -331,7 +338,7 @@ impl VmPart for Vm {
         if let Some(gic) = gicv2 {
             map_interface(&mut table, arena, gic)?;
         }
-        let mut id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
+        let mut id_registers = id_registers::for_guests(&identity(config), has_el2, nested::support::may_clear_e2h(techniques.nested));
         if config.gic == stile_blob::Gic::V2 {
             id_registers::hide_gic(&mut id_registers);
         }
@@ -354,10 +361,10 @@ impl VmPart for Vm {
         };
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
-                let online = SCHEDULE.online();
-                let cpus = (0..vcpus).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &online)));
-                let claim = Claim::new(number, &cpus, &online)?;
-                (Some(claim), Trust::of(number, config, techniques, &online))
+                let usable = classes::usable_by(config);
+                let cpus = (0..vcpus).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &usable)));
+                let claim = Claim::new(number, &cpus, &SCHEDULE.online())?;
+                (Some(claim), Trust::of(number, config, techniques, &usable))
             }
             Interrupts::Virtual => (None, None),
         };

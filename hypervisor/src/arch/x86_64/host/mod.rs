@@ -8,6 +8,7 @@ pub mod descriptor_tables;
 pub mod firmware;
 pub mod guest_word;
 pub mod heap;
+pub mod identity;
 pub mod idt;
 pub mod instructions;
 pub mod mmu;
