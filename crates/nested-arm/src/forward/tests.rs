@@ -191,6 +191,20 @@ fn exception_classes() {
         (Ec::CP15_MCR, 2 << 17 | 13 << 10 | 1, nothing().with(Control::Hfgrtr, 1 << 35), Verdict::Forward),
         (Ec::CP15_MCR, 3 << 17 | 13 << 10, nothing().with(Control::Hfgrtr, 1 << 34), Verdict::Keep),
         (Ec::CP15_MCR, 4 << 17 | 7 << 10 | 3 << 1, nothing().with(Control::Hfgitr, 1 << 48), Verdict::Forward),
+        // MRC of PMCR, which alone has TPMCR; MRRC of PMCCNTR by its fine-grained trap.
+        (Ec::CP15_MCR, 9 << 10 | 12 << 1 | 1, nothing().with(Control::Mdcr, 1 << 5), Verdict::Forward),
+        (Ec::CP15_MCR, 1 << 17 | 9 << 10 | 12 << 1 | 1, nothing().with(Control::Mdcr, 1 << 5), Verdict::Keep),
+        (Ec::CP15_MCRR, 9 << 1 | 1, nothing().with(Control::Hdfgrtr, 1 << 15), Verdict::Forward),
+        (Ec::CP15_MCRR, 9 << 1, nothing().with(Control::Hdfgrtr, 1 << 15), Verdict::Keep),
+        // DBGDRAR by MRC and MRRC, DBGDSAR: TDRA. DBGDIDR: TDA. DBGDSCRint, and LDC of DBGDTRTXint: TDA, TDCC.
+        (Ec::CP14_MCR, 1 << 10 | 1, nothing().with(Control::Mdcr, 1 << 11), Verdict::Forward),
+        (Ec::CP14_MRRC, 1 << 1 | 1, nothing().with(Control::Mdcr, 1 << 11), Verdict::Forward),
+        (Ec::CP14_MRRC, 2 << 1 | 1, nothing().with(Control::Mdcr, 1 << 9 | 1 << 27), Verdict::Keep),
+        (Ec::CP14_MCR, 1, nothing().with(Control::Mdcr, 1 << 9), Verdict::Forward),
+        (Ec::CP14_MCR, 1, nothing().with(Control::Mdcr, 1 << 27 | 1 << 11), Verdict::Keep),
+        (Ec::CP14_MCR, 1 << 1 | 1, nothing().with(Control::Mdcr, 1 << 27), Verdict::Forward),
+        (Ec::CP14_LDC, 1, nothing().with(Control::Mdcr, 1 << 27), Verdict::Forward),
+        (Ec::CP14_LDC, 1, nothing().with(Control::Mdcr, 1 << 11), Verdict::Keep),
     ];
     for (ec, iss, controls, expected) in cases {
         assert_eq!(judge(esr(ec, iss), &controls), expected, "{ec:?} {iss:#x}");
