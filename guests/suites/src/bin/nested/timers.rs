@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = payload::tests![
     sleep_with_offset,
     of_waiting_l2,
     of_l2_at_el2,
+    of_l2_without_routing,
     waits_for_list_register,
     forgotten_by_power_off,
     registers
@@ -258,6 +259,57 @@ fn of_l2_at_el2() -> Outcome {
             check!(came, "{}: no interrupt at EL2; L1 waits: {waits}", timer.intid);
             timer.check()?;
             check_end(guest().run(code!("nop")))?;
+        }
+    }
+    Ok(())
+}
+
+/// L1 does not route interrupts to itself: L2 has L1's interface. A timer that is stopped between the acknowledgement and the end of its
+/// interrupt, by L2 or by L1, does not interrupt again.
+fn of_l2_without_routing() -> Outcome {
+    const IMO: u64 = 1 << 4;
+    // They acknowledge the interrupt of the timer that x0 arms, and stop it unless x3 is 0.
+    let codes = [
+        code!(
+            "msr CNTV_CVAL_EL0, x0",
+            "mov x0, #1",
+            "msr CNTV_CTL_EL0, x0",
+            "isb",
+            "772: mrs x1, ISR_EL1",
+            "tbz x1, #7, 772b",
+            "mrs x2, S3_0_C12_C12_0",
+            "cbz x3, 773f",
+            "msr CNTV_CTL_EL0, xzr",
+            "773: isb"
+        ),
+        code!(
+            "msr CNTP_CVAL_EL0, x0",
+            "mov x0, #1",
+            "msr CNTP_CTL_EL0, x0",
+            "isb",
+            "772: mrs x1, ISR_EL1",
+            "tbz x1, #7, 772b",
+            "mrs x2, S3_0_C12_C12_0",
+            "cbz x3, 773f",
+            "msr CNTP_CTL_EL0, xzr",
+            "773: isb"
+        ),
+    ];
+    for (timer, code) in of_l2().into_iter().zip(codes) {
+        for by_l2 in [true, false] {
+            gic::set(Bits::Enable, timer.intid);
+            let mut guest = guest();
+            guest.hcr &= !IMO;
+            guest.x[0] = wait::now();
+            guest.x[3] = by_l2.into();
+            check_end(guest.run(code))?;
+            check_eq!(guest.x[2], u64::from(timer.intid), "L2's ICC_IAR1_EL1");
+            if !by_l2 {
+                (timer.stop)();
+            }
+            let end = code!("msr S3_0_C12_C12_1, x2", "isb", "mov x4, #0x4000", "772: subs x4, x4, #1", "b.ne 772b", "mrs x4, ISR_EL1");
+            check_end(guest.run(end))?;
+            check_eq!(guest.x[4], 0, "{}: ISR_EL1 after it was stopped, by L2: {by_l2}", timer.intid);
         }
     }
     Ok(())

@@ -248,16 +248,27 @@ fn drop_held(cpu: usize, nested: &mut Nested, physical: u32) {
 }
 
 /// Prepares the active state of EL1's timer interrupts for virtual EL2. L1's own interface is loaded.
-pub fn hand_back_timers(cpu: usize, nested: &mut Nested) {
+pub fn hand_back_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     if nested.active_is_guests {
         nested.active_is_guests = false;
-        move_active(cpu, nested.held, nested.el2_active);
-    } else if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
-        // It is asserted again when the guest has its timer back.
-        move_active(cpu, nested.held, 0);
-        nested.held = 0;
+        move_active(cpu.index, nested.held, nested.el2_active);
+    } else if nested.held != 0 && nested.page.get(vncr::HCR_EL2) & IMO == 0 {
+        release_held(cpu, vcpu, nested);
     }
     // Otherwise the guest has not run, and the state is already right.
+}
+
+/// Lowers the lines of the guest's timers, of which nothing is known while virtual EL2 runs. They are raised again when the guest has
+/// its timers back, unless those have been stopped by then.
+#[cold]
+fn release_held(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    for (physical, _) in TIMERS {
+        if nested.held >> physical & 1 != 0 {
+            set_line(cpu, vcpu, physical, false);
+        }
+    }
+    move_active(cpu.index, nested.held, 0);
+    nested.held = 0;
 }
 
 /// Puts the state together with the guest's registers.

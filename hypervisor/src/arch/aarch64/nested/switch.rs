@@ -28,7 +28,7 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
 pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     gic::restore_el2(cpu, vcpu, nested);
-    gic::hand_back_timers(cpu.index, nested);
+    gic::hand_back_timers(cpu, vcpu, nested);
     traps::note_serror(nested);
     // First the traps that L1 has set for its guest: they would also trap Stile's moves.
     nested.regime = Regime::El2;
