@@ -10,9 +10,11 @@ extern crate std;
 mod commands;
 pub mod guest;
 mod misses;
+mod routing;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use misses::{Action, Misses};
+pub use routing::{MappedEvent, Routing};
 
 /// Bytes of a command.
 pub const COMMAND_SIZE: usize = 32;

@@ -3,19 +3,16 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::{MAX_ASSIGNED, MAX_VMS};
-use stile_its::{Action, Misses};
+use stile_its::{Action, MappedEvent, Misses};
 use stile_pci::MAX_VECTORS;
 
 use super::failure;
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::its::FIRST_LPI;
+use crate::arch::aarch64::host::its::{FIRST_LPI, LPIS};
 use crate::arch::aarch64::host::{gic, its, timer};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
-
-/// Number of LPIs of all functions.
-const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
 
 /// For each physical LPI: the VM in the upper half, its LPI in the lower one, or 0.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
@@ -88,27 +85,29 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, target: u32) {
     let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
     match target {
         Some(cpu) if cpu == here.index => {}
-        Some(cpu) if missed(true) == Action::Move => failure::check(its::move_to(device(index), event(index), cpu)),
+        Some(cpu) if missed(true) == Action::Move => failure::check(its::move_to(event(index), cpu)),
         None if missed(false) == Action::Hold => hold(vm, index, here.index),
         Some(_) | None => {}
     }
     delivery::deliver(vm, kick);
 }
 
-/// DeviceID and EventID of an LPI.
-fn device(index: usize) -> u32 {
-    DEVICES[index / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed)
+/// The event of an LPI.
+fn event(lpi: usize) -> MappedEvent {
+    let device = DEVICES[lpi / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed);
+    MappedEvent { device, event: event_id(lpi), lpi }
 }
 
-const fn event(index: usize) -> u32 {
-    (index % MAX_VECTORS) as u32
+/// EventID of an LPI.
+const fn event_id(lpi: usize) -> u32 {
+    (lpi % MAX_VECTORS) as u32
 }
 
 /// Disables an LPI that arrived while no vCPU of its VM ran, until one does. A function thus takes time from other
 /// VMs for only a few LPIs each time that its own VM leaves the CPUs.
 fn hold(vm: &'static Vm, index: usize, here: usize) {
-    failure::check(its::enable(device(index), event(index), FIRST_LPI + index as u32, here, false));
-    HELD[index / MAX_VECTORS].fetch_or(1 << event(index), Ordering::Release);
+    failure::check(its::enable(event(index), false));
+    HELD[index / MAX_VECTORS].fetch_or(1 << event_id(index), Ordering::Release);
     // The next vCPU that is loaded or woken finds the request, and calls `release`.
     vm.vcpus.iter().for_each(|vcpu| vcpu.arch.requests.announce_spis());
     if vm.vcpus.iter().any(|vcpu| cpu::running_on(vcpu).is_some()) {
@@ -125,9 +124,9 @@ pub fn release(number: usize, here: usize) {
             continue;
         }
         let held = held.swap(0, Ordering::Acquire);
-        for index in (index..index + MAX_VECTORS).filter(|&index| held >> event(index) & 1 != 0) {
-            let moved = its::move_to(device(index), event(index), here);
-            failure::check(moved.and_then(|()| its::enable(device(index), event(index), FIRST_LPI + index as u32, here, true)));
+        for index in (index..index + MAX_VECTORS).filter(|&index| held >> event_id(index) & 1 != 0) {
+            let moved = its::move_to(event(index), here);
+            failure::check(moved.and_then(|()| its::enable(event(index), true)));
         }
     }
 }

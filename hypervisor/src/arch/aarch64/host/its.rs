@@ -4,9 +4,10 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use stile_board::MAX_CPUS;
-use stile_its::{COMMAND_SIZE, Command, CommandQueue, Misplaced, QueueRegisters, TableKind, Typer};
+use stile_board::{MAX_ASSIGNED, MAX_CPUS};
+use stile_its::{COMMAND_SIZE, Command, CommandQueue, MappedEvent, Misplaced, QueueRegisters, Routing, TableKind, Typer};
 use stile_lock::TicketLock;
+use stile_pci::MAX_VECTORS;
 
 use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
@@ -17,8 +18,11 @@ use crate::memory;
 
 /// First LPI.
 pub const FIRST_LPI: u32 = 8192;
-/// Number of LPIs available to [`map`].
-pub const LPIS: u32 = 8192;
+/// Number of LPIs: those of all functions.
+pub const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
+/// Number of LPIs that redistributors read the configuration of: those of [`INTID_BITS`].
+const CONFIGURED: usize = (1 << INTID_BITS) - FIRST_LPI as usize;
+const _: () = assert!(LPIS <= CONFIGURED);
 /// Width of an INTID.
 const INTID_BITS: u8 = 14;
 /// Width of an EventID.
@@ -54,7 +58,7 @@ struct Page([AtomicU64; PAGE_64K / 8]);
 
 /// LPI configuration table: a byte per LPI, zero if disabled.
 #[repr(C, align(4096))]
-struct Configuration([AtomicU8; LPIS as usize]);
+struct Configuration([AtomicU8; CONFIGURED]);
 
 /// Registers of the command queue.
 struct Queue(Mmio);
@@ -79,13 +83,18 @@ struct Its {
     queue: CommandQueue<'static>,
     configuration: &'static Configuration,
     typer: Typer,
-    /// Command operand for the redistributor of each CPU.
-    targets: [u64; MAX_CPUS],
     /// Number of DeviceIDs in the device table.
     devices: u64,
 }
 
-static ITS: TicketLock<Option<Its>> = TicketLock::new(None);
+/// The ITS, once it is set up, and what its events target.
+struct State {
+    its: Option<Its>,
+    /// Not in [`Its`], which is built on the stack.
+    routing: Routing<LPIS, MAX_CPUS>,
+}
+
+static STATE: TicketLock<State> = TicketLock::new(State { its: None, routing: Routing::new() });
 
 fn page() -> Result<&'static Page, &'static str> {
     // SAFETY: all-zero is valid: the structure consists of integers.
@@ -127,7 +136,7 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
     let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>()?.assume_init_ref() };
     let queue = page()?;
     let commands = CommandQueue::new(&queue.0[..COMMANDS * COMMAND_SIZE / 8]);
-    let mut its = Its { registers: Queue(registers), queue: commands, configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
+    let mut its = Its { registers: Queue(registers), queue: commands, configuration, typer, devices: u64::MAX };
     for n in 0..8 {
         let register = GITS_BASER + 8 * n;
         let (kind, entry) = stile_its::table_of(registers.read64(register));
@@ -143,10 +152,12 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
     stile_its::check_place(queue, registers.read64(GITS_CBASER)).map_err(refusal)?;
     registers.write64(GITS_CWRITER, 0);
     registers.write32(GITS_CTLR, ENABLE);
+    let mut state = STATE.lock();
     for (cpu, redistributor) in gic::redistributors() {
-        its.enable_lpis(cpu, &redistributor)?;
+        let target = its.enable_lpis(cpu, &redistributor)?;
+        state.routing.set_target(cpu, target);
     }
-    *ITS.lock() = Some(its);
+    state.its = Some(its);
     Ok(())
 }
 
@@ -155,7 +166,8 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
 /// # Errors
 /// A description, if there is no room for the device.
 pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'static str> {
-    let mut its = ITS.lock();
+    let mut state = STATE.lock();
+    let State { its, routing } = &mut *state;
     let its = its.as_mut().ok_or("there is no ITS")?;
     if u64::from(device) >= its.devices || its.typer.device_bits() < 32 && device >> its.typer.device_bits() != 0 {
         return Err("the ITS has no room for its number");
@@ -164,47 +176,43 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
         return Err("its interrupts are more than the ITS has room for");
     }
     let table = memory::allocate_pages(4096)?;
-    let collection = cpu as u16;
-    its.execute(&[stile_its::map_device(device, EVENT_BITS, table), stile_its::sync(its.targets[cpu])])?;
+    its.execute(&[stile_its::map_device(device, EVENT_BITS, table), routing.sync(cpu)])?;
     for event in 0..events {
-        let lpi = first + event;
-        its.configuration.0[(lpi - FIRST_LPI) as usize].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
-        its.execute(&[
-            stile_its::map_event(device, event, lpi, collection),
-            stile_its::invalidate_event(device, event),
-            stile_its::sync(its.targets[cpu]),
-        ])?;
+        let intid = first + event;
+        let lpi = (intid - FIRST_LPI) as usize;
+        its.configuration.0[lpi].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
+        its.execute(&routing.map(MappedEvent { device, event, lpi }, intid, cpu))?;
     }
     Ok(())
 }
 
-/// Enables or disables the LPI of a mapped device's event that targets this CPU. While disabled it can become
-/// pending.
+/// Enables or disables the LPI of an event, whatever CPU it targets by now. While disabled it can become pending.
 ///
 /// # Errors
 /// The ITS fails.
-pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) -> Result<(), &'static str> {
-    let mut its = ITS.lock();
-    let Some(its) = its.as_mut() else { return Ok(()) };
+pub fn enable(event: MappedEvent, on: bool) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    let State { its: Some(its), routing } = &mut *state else { return Ok(()) };
     let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
-    if let Some(configuration) = its.configuration.0.get((lpi - FIRST_LPI) as usize) {
+    if let Some(configuration) = its.configuration.0.get(event.lpi) {
         configuration.store(value, Ordering::Relaxed);
     }
-    its.execute(&[stile_its::invalidate_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])])
+    its.execute(&routing.invalidate(event))
 }
 
-/// Moves an event of a mapped device to another CPU.
+/// Moves an event to another CPU.
 ///
 /// # Errors
 /// The ITS fails.
-pub fn move_to(device: u32, event: u32, cpu: usize) -> Result<(), &'static str> {
-    let mut its = ITS.lock();
-    let Some(its) = its.as_mut() else { return Ok(()) };
-    its.execute(&[stile_its::move_event(device, event, cpu as u16), stile_its::sync(its.targets[cpu % MAX_CPUS])])
+pub fn move_to(event: MappedEvent, cpu: usize) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    let State { its: Some(its), routing } = &mut *state else { return Ok(()) };
+    its.execute(&routing.move_to(event, cpu))
 }
 
 impl Its {
-    fn enable_lpis(&mut self, cpu: usize, redistributor: &Mmio) -> Result<(), &'static str> {
+    /// Enables a CPU's LPIs, maps its collection, and returns the command operand for its redistributor.
+    fn enable_lpis(&mut self, cpu: usize, redistributor: &Mmio) -> Result<u64, &'static str> {
         if redistributor.read32(GICR_CTLR) & ENABLE != 0 {
             return Err("firmware left LPIs on, with tables that Stile does not know");
         }
@@ -214,8 +222,8 @@ impl Its {
         dsb_ish();
         let processor = (redistributor.read32(GICR_TYPER) >> 8) as u16;
         let target = self.typer.target(redistributor.base() as u64 - mmu::DEVICES, processor);
-        self.targets[cpu] = target;
-        self.execute(&[stile_its::map_collection(cpu as u16, target), stile_its::sync(target)])
+        self.execute(&[stile_its::map_collection(cpu as u16, target), stile_its::sync(target)])?;
+        Ok(target)
     }
 
     fn execute(&mut self, commands: &[Command]) -> Result<(), &'static str> {
