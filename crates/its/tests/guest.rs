@@ -319,7 +319,7 @@ impl Machine {
         let mut machine = Self { its: GuestIts::new(FUNCTIONS, VCPUS), gic: Gic::default(), model: Model::default(), writer: 0 };
         machine.write(CBASER, QUEUE | VALID);
         for vcpu in 0..VCPUS {
-            machine.its.write_redistributor(vcpu, PROPBASER, 8, TABLE | 13, &mut machine.gic);
+            assert!(!machine.its.write_redistributor(vcpu, PROPBASER, 8, TABLE | 13, &mut machine.gic));
             machine.apply(Op::EnableLpis { vcpu, on: true });
         }
         machine.apply(Op::Enable { on: true });
@@ -347,6 +347,19 @@ impl Machine {
         panic!("no progress");
     }
 
+    /// Writes GICR_CTLR until it has taken effect. Each write does a bounded part.
+    fn enable_lpis(&mut self, vcpu: usize, on: bool) {
+        for _ in 0..FUNCTIONS {
+            let changes = self.gic.changes;
+            let more = self.its.write_redistributor(vcpu, CTLR, 4, on.into(), &mut self.gic);
+            assert!(self.gic.changes - changes <= 2 * EVENTS, "a write changes the LPIs of one function");
+            if !more {
+                return;
+            }
+        }
+        panic!("no progress");
+    }
+
     fn apply(&mut self, op: Op) {
         if let Some(command) = op.encode() {
             if !self.model.enabled {
@@ -359,7 +372,7 @@ impl Machine {
         }
         match op {
             Op::Configure { lpi, byte } => _ = self.gic.table.insert(TABLE + u64::from(lpi - LPI_BASE), byte),
-            Op::EnableLpis { vcpu, on } => self.its.write_redistributor(vcpu, CTLR, 4, on.into(), &mut self.gic),
+            Op::EnableLpis { vcpu, on } => self.enable_lpis(vcpu, on),
             Op::Enable { on } => self.write(CTLR, on.into()),
             _ => {}
         }
@@ -490,13 +503,32 @@ fn redistributors_enable_lpis_each_for_itself() {
     let mut machine = Machine::new();
     let its = &mut machine.its;
     assert_eq!((its.read_redistributor(0, CTLR, 4), its.read_redistributor(0, TYPER, 8)), (0b11, 1));
-    its.write_redistributor(0, CTLR, 4, 0, &mut machine.gic);
+    while its.write_redistributor(0, CTLR, 4, 0, &mut machine.gic) {}
     assert_eq!([0, 1].map(|vcpu| its.read_redistributor(vcpu, CTLR, 4)), [0b10, 0b11]);
-    its.write_redistributor(0, PENDBASER, 8, 0x4000_0000_8000_0000 | 0xffff, &mut machine.gic);
-    its.write_redistributor(1, PENDBASER, 8, u64::MAX, &mut machine.gic);
+    assert!(!its.write_redistributor(0, PENDBASER, 8, 0x4000_0000_8000_0000 | 0xffff, &mut machine.gic));
+    assert!(!its.write_redistributor(1, PENDBASER, 8, u64::MAX, &mut machine.gic));
     assert_eq!([0, 1].map(|vcpu| its.read_redistributor(vcpu, PENDBASER, 8)), [0x8000_0780, 0x780], "enabled: not written");
     assert_eq!(its.read_redistributor(2, PROPBASER, 8), TABLE | 13 | 0x780);
     assert_eq!(its.read_redistributor(VCPUS, CTLR, 4), 0b10, "unused, without effect");
-    its.write_redistributor(VCPUS, CTLR, 4, 1, &mut machine.gic);
+    assert!(!its.write_redistributor(VCPUS, CTLR, 4, 1, &mut machine.gic));
     assert_eq!(its.read_redistributor(VCPUS, CTLR, 4), 0b10);
+}
+
+#[test]
+fn a_write_of_enable_lpis_changes_one_function() {
+    let mut machine = Machine::new();
+    machine.apply(Op::MapCollection { collection: 0, vcpu: 0, valid: true });
+    for function in 0..FUNCTIONS {
+        let device = device_id(function);
+        machine.apply(Op::MapDevice { device, bits: 5, valid: true });
+        for event in 0..EVENTS as u32 {
+            machine.apply(Op::MapEvent { device, event, lpi: LPI_BASE + (function * EVENTS) as u32 + event, collection: 0 });
+        }
+    }
+    // Checks the changes of each write.
+    for on in [false, true] {
+        let before = machine.gic.changes;
+        machine.apply(Op::EnableLpis { vcpu: 0, on });
+        assert_eq!(machine.gic.changes - before, FUNCTIONS * EVENTS * if on { 2 } else { 1 });
+    }
 }

@@ -314,7 +314,7 @@ fn commands(bytes: &[u8]) {
         let bytes = 4 * size;
         if kind & 1 != 0 {
             redistributor = (redistributor + usize::from(kind >> 1)) % (MAX_VCPUS + 1);
-            its.write_redistributor(redistributor, offset & 0x7f, bytes, value, &mut parts);
+            while its.write_redistributor(redistributor, offset & 0x7f, bytes, value, &mut parts) {}
             its.read_redistributor(redistributor, offset & 0x7f, bytes);
         } else if its.write(offset, bytes, value, &mut parts) == Written::Commands {
             for _ in 0..64 {

@@ -105,6 +105,8 @@ pub struct GuestIts {
     configuration: u64,
     /// GICR_PENDBASER of each redistributor; its bit 0, which is reserved, is GICR_CTLR.EnableLPIs.
     pending: [u64; MAX_VCPUS],
+    /// Number of functions whose LPIs the redistributor has to route still, because it has enabled or disabled LPIs.
+    unrouted: [u8; MAX_VCPUS],
 }
 
 impl GuestIts {
@@ -124,6 +126,7 @@ impl GuestIts {
             collections: [NOBODY; COLLECTIONS],
             configuration: TABLE_ATTRIBUTES,
             pending: [TABLE_ATTRIBUTES; MAX_VCPUS],
+            unrouted: [0; MAX_VCPUS],
         }
     }
 
@@ -158,18 +161,17 @@ impl GuestIts {
         events.filter(|(_, _, event)| event.lpi != 0)
     }
 
-    /// The mapped events of a collection that satisfies `of`.
-    fn each(&self, of: impl Fn(usize) -> bool, mut with: impl FnMut(Event)) {
-        for (_, _, event) in self.mapped().filter(|(_, _, event)| of(event.collection.into())) {
-            with(event);
-        }
+    /// The mapped events of a function whose collection satisfies `of`.
+    fn events_of(&self, function: usize, of: impl Fn(usize) -> bool) -> impl Iterator<Item = Event> {
+        let events = self.events.get(function).into_iter().flatten();
+        events.copied().filter(move |event| event.lpi != 0 && of(event.collection.into()))
     }
 
     /// The events of the function whose turn it is, for a command that concerns all functions: [`GuestIts::run`] executes it
     /// again for the next one.
     fn each_of_next(&mut self, of: impl Fn(&Self, usize) -> bool, mut with: impl FnMut(&Self, Event)) {
-        for event in self.events.get(self.next).into_iter().flatten().filter(|event| event.lpi != 0 && of(self, event.collection.into())) {
-            with(self, *event);
+        for event in self.events_of(self.next, |collection| of(self, collection)) {
+            with(self, event);
         }
         self.next = if self.next + 1 < self.functions { self.next + 1 } else { 0 };
     }

@@ -177,14 +177,19 @@ impl GuestIts {
         if bytes == 4 { value & 0xffff_ffff } else { value }
     }
 
-    /// Writes `bytes` bytes at an offset in a redistributor's first frame, as far as they concern LPIs.
-    pub fn write_redistributor(&mut self, vcpu: usize, offset: u64, bytes: u64, value: u64, backing: &mut impl Backing) {
-        let Some((register, shift)) = split(offset, bytes).filter(|_| vcpu < self.vcpus) else { return };
+    /// Writes `bytes` bytes at an offset in a redistributor's first frame, as far as they concern LPIs. Returns whether the caller shall
+    /// write them again: a write that enables or disables LPIs reroutes those of one function at a time.
+    #[must_use]
+    pub fn write_redistributor(&mut self, vcpu: usize, offset: u64, bytes: u64, value: u64, backing: &mut impl Backing) -> bool {
+        let Some((register, shift)) = split(offset, bytes).filter(|_| vcpu < self.vcpus) else { return false };
         let enabled = self.pending[vcpu] & ENABLE_LPIS;
         match register {
-            GICR_CTLR if shift == 0 && value & ENABLE_LPIS != enabled => {
-                self.pending[vcpu] ^= ENABLE_LPIS;
-                self.reroute(vcpu, backing);
+            GICR_CTLR if shift == 0 => {
+                if value & ENABLE_LPIS != enabled {
+                    self.pending[vcpu] ^= ENABLE_LPIS;
+                    self.unrouted[vcpu] = self.functions as u8;
+                }
+                return self.reroute(vcpu, backing);
             }
             // Writes while LPIs are enabled are UNPREDICTABLE. That of another redistributor is the same table
             // (GICR_TYPER.CommonLPIAff).
@@ -198,17 +203,21 @@ impl GuestIts {
             }
             _ => {}
         }
+        false
     }
 
-    /// Routes the LPIs of a vCPU that has enabled or disabled them. Their configuration may have changed before that.
-    fn reroute(&self, vcpu: usize, backing: &mut impl Backing) {
+    /// Routes the LPIs of the next function to a vCPU that has enabled or disabled them. Their configuration may have changed before that.
+    /// Returns whether there are more functions.
+    fn reroute(&mut self, vcpu: usize, backing: &mut impl Backing) -> bool {
+        let Some(function) = self.unrouted[vcpu].checked_sub(1) else { return false };
+        self.unrouted[vcpu] = function;
         let takes = self.takes_lpis(vcpu);
-        let of = |collection| self.vcpu_of(collection) == Some(vcpu);
-        self.each(of, |event| {
+        for event in self.events_of(function.into(), |collection| self.vcpu_of(collection) == Some(vcpu)) {
             if takes {
                 self.configure(event.lpi, backing);
             }
             backing.route(event.lpi.into(), takes.then_some(vcpu));
-        });
+        }
+        function != 0
     }
 }

@@ -68,9 +68,9 @@ impl Functions {
         self.its.lock().read_redistributor(vcpu, offset, bytes)
     }
 
-    /// Writes a register of a vCPU's redistributor, as far as LPIs are concerned.
-    pub fn write_redistributor(&'static self, vm: &'static Vm, vcpu: usize, offset: u64, bytes: u64, value: u64) {
-        self.change(vm, |its, parts| its.write_redistributor(vcpu, offset, bytes, value, parts));
+    /// Writes a register of a vCPU's redistributor, as far as LPIs are concerned. Returns whether the guest shall execute the store again.
+    pub fn write_redistributor(&'static self, vm: &'static Vm, vcpu: usize, offset: u64, bytes: u64, value: u64) -> bool {
+        self.change(vm, |its, parts| its.write_redistributor(vcpu, offset, bytes, value, parts))
     }
 
     fn change<T>(&'static self, vm: &'static Vm, change: impl FnOnce(&mut GuestIts, &mut Parts) -> T) -> T {

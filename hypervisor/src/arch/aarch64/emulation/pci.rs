@@ -125,9 +125,7 @@ impl Device for Messages {
         match offset.checked_sub(ITS) {
             Some(offset) => {
                 if functions(cpu)?.write_its(cpu.vcpu().vm(), offset, bytes, value) {
-                    // The exit's end adds this.
-                    let length = Esr(read_sysreg!(ESR_EL2)).instruction_bytes();
-                    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(length));
+                    store_again();
                 }
                 None
             }
@@ -135,6 +133,13 @@ impl Device for Messages {
             None => None,
         }
     }
+}
+
+/// Has the guest execute its store again.
+fn store_again() {
+    // The exit's end adds this.
+    let length = Esr(read_sysreg!(ESR_EL2)).instruction_bytes();
+    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_sub(length));
 }
 
 /// Redistributors of a VM with functions: those of `frames`, and their registers for LPIs.
@@ -161,7 +166,9 @@ impl Device for LpiRedistributors {
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let end = self.0.write(cpu, offset, bytes, value);
         let (vcpu, offset) = self.split(offset);
-        functions(cpu)?.write_redistributor(cpu.vcpu().vm(), vcpu, offset, bytes, value);
+        if functions(cpu)?.write_redistributor(cpu.vcpu().vm(), vcpu, offset, bytes, value) {
+            store_again();
+        }
         end
     }
 }
