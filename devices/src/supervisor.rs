@@ -62,6 +62,18 @@ impl Process {
         self.child.is_some() && !self.is_off
     }
 
+    /// Tries again to serve a device that was given up, whose client is off: nobody notices that the process that fails requests ends, and
+    /// the client finds the device if it is turned on again.
+    fn try_again(&mut self) {
+        if self.mode == Mode::Serve {
+            return;
+        }
+        (self.mode, self.failures) = (Mode::Serve, 0);
+        if let Some(Err(error)) = self.child.as_mut().map(Child::kill) {
+            eprintln!("stile-devices: a process that fails requests can't be ended: {error}");
+        }
+    }
+
     /// Starts another process for the device, whose process has ended. After several that ended before the device was online, one that
     /// fails requests: the client must not wait for ever.
     fn restart(&mut self, argument: &str, mut start: impl FnMut(Mode) -> io::Result<Child>) {
@@ -78,7 +90,7 @@ impl Process {
         }
         if self.mode == Mode::Serve {
             (self.mode, self.failures) = (Mode::Fail, 0);
-            eprintln!("stile-devices: {argument} is not served any more ({why}): its client gets errors until this VM is started again");
+            eprintln!("stile-devices: {argument} is not served any more ({why}): its client gets errors until it is turned off and on");
             match start(self.mode) {
                 Ok(child) => return self.child = Some(child),
                 Err(error) => why = error.to_string(),
@@ -94,7 +106,7 @@ enum News {
 }
 
 /// Serves a device for each of the `arguments`, in their order, until all clients are off. A device whose process can't be started
-/// again, or ends several times before it is online, is given up: its client gets errors, and others are served on.
+/// again, or ends several times before it is online, is given up: its client gets errors until it is turned off, and others are served on.
 ///
 /// # Errors
 /// A process can't be started at first; all devices were given up.
@@ -114,6 +126,7 @@ fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Mode, Send
     }
     for (number, news) in receiver {
         let (process, argument) = (&mut processes[number], &arguments[number]);
+        let was_off = process.is_off;
         match news {
             News::Line(line) => match &line[..] {
                 ONLINE if !process.is_online => {
@@ -126,8 +139,13 @@ fn supervise(arguments: &[String], mut start: impl FnMut(usize, &str, Mode, Send
             },
             News::Ended => process.restart(argument, |mode| start(number, argument, mode, sender.clone())),
         }
+        let was_turned_off = process.is_off && !was_off;
         if !processes.iter().any(Process::is_needed) {
             break;
+        }
+        // Not when a process that fails requests starts, and says that its client is off.
+        if was_turned_off {
+            processes[number].try_again();
         }
     }
     // Their files are written back: each did so when its client was turned off.
@@ -183,6 +201,8 @@ fn next_line(output: &mut impl BufRead) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     #[test]
@@ -195,12 +215,18 @@ mod tests {
     /// Processes of shell commands: of each device the first one, and those that are started again; no more than that can be started. The
     /// last `failing` ones of the first device are those that fail requests.
     fn supervise_shells(devices: &[&[&str]], failing: usize) -> io::Result<()> {
+        let first = devices[0].len();
+        supervise_shells_failing(devices, first - failing..first)
+    }
+
+    /// The same, with the numbers of those of the first device that fail requests.
+    fn supervise_shells_failing(devices: &[&[&str]], failing: Range<usize>) -> io::Result<()> {
         let arguments: Vec<String> = (0..devices.len()).map(|number| format!("device {number}")).collect();
         let mut started = vec![0; devices.len()];
         supervise(&arguments, |number, _, mode, sender| {
             let script = devices[number].get(started[number]).ok_or_else(|| io::Error::other("no process can be started"))?;
+            let fails = number == 0 && failing.contains(&started[number]);
             started[number] += 1;
-            let fails = number == 0 && started[number] + failing > devices[number].len();
             assert_eq!(mode, if fails { Mode::Fail } else { Mode::Serve });
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -225,6 +251,17 @@ mod tests {
         assert!(result.is_ok(), "{result:?}");
         let error = supervise_shells(&[&first], 2).expect_err("nothing is served");
         assert!(error.to_string().contains("no device could be served"), "{error}");
+    }
+
+    #[test]
+    fn a_device_that_was_given_up_is_tried_again_when_its_client_is_off() {
+        let given_up = MAX_FAILURES as usize;
+        // The second device needs the supervisor until its process has ended twice.
+        let first =
+            [&["exit 3"; MAX_FAILURES as usize][..], &["echo online; echo on; echo off; exec sleep 1000", "echo online; echo on"]].concat();
+        let second = ["echo online; sleep 2", "echo online; echo off; exec sleep 1000"];
+        let result = supervise_shells_failing(&[&first, &second], given_up..given_up + 1);
+        assert!(result.is_ok(), "{result:?}");
     }
 
     #[test]
