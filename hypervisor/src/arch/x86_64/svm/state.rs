@@ -136,10 +136,15 @@ pub fn passes_rdtscp() -> bool {
     true
 }
 
-/// CPUID leaf 8000_0008H for guests: no features of speculation control, the VM's number of cores.
-pub fn sizes_of_guests(own: CpuidResult, cores: u32) -> CpuidResult {
+/// An extended leaf of CPUID for guests: the processor's own, but in leaf 8000_0008H no features of speculation control, and the
+/// VM's number of cores.
+pub fn leaf_of_guests(leaf: u32, own: CpuidResult, cores: u32) -> CpuidResult {
+    const SIZES: u32 = 0x8000_0008;
     /// CLZERO, pointers of FXSAVE, WBNOINVD.
     const EBX: u32 = 1 << 0 | 1 << 2 | 1 << 9;
+    if leaf != SIZES {
+        return own;
+    }
     CpuidResult { eax: own.eax & 0xffff, ebx: own.ebx & EBX, ecx: cores.saturating_sub(1) & 0xff, edx: 0 }
 }
 

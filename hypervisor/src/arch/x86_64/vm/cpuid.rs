@@ -125,8 +125,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             Err(_) => cpuid(0x15, 0),
         },
         0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
-        0x8000_0008 => state::sizes_of_guests(cpuid(leaf, subleaf), topology.per_socket() as u32),
-        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0007 => cpuid(leaf, subleaf),
+        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => state::leaf_of_guests(leaf, cpuid(leaf, subleaf), topology.per_socket() as u32),
         0x8000_0001 => {
             let rdtscp = if state::passes_rdtscp() { 0 } else { 1 << 27 };
             let own = cpuid(leaf, 0);

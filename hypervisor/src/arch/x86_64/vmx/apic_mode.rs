@@ -19,10 +19,12 @@ pub fn choose(board: &Board, blob: &Span) {
 /// # Errors
 /// A description of why it cannot be used.
 pub fn check_cpu() -> Result<(), &'static str> {
-    match gate::refusal_of_cpu() {
-        Some(why) if xapic::is_on() => Err(why),
-        _ => Ok(()),
+    if xapic::is_on()
+        && let Some(why) = gate::refusal_of_cpu()
+    {
+        return Err(why);
     }
+    Ok(())
 }
 
 /// Whether a VM of the image is to have a gate, for which all APICs must be in xAPIC mode, and will get one.

@@ -53,8 +53,9 @@ pub fn passes_rdtscp() -> bool {
     extension::features().secondary & secondary::RDTSCP != 0
 }
 
-/// CPUID leaf 8000_0008H for guests: the processor's own.
-pub fn sizes_of_guests(own: CpuidResult, _cores: u32) -> CpuidResult {
+/// An extended leaf of CPUID for guests: the processor's own.
+#[inline(always)]
+pub fn leaf_of_guests(_leaf: u32, own: CpuidResult, _cores: u32) -> CpuidResult {
     own
 }
 
