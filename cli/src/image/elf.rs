@@ -1,5 +1,7 @@
 //! ELF programs for AArch64.
 
+use std::borrow::Cow;
+
 use object::{
     Endianness,
     elf::{self, FileHeader64},
@@ -93,26 +95,35 @@ fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>
 
 /// Refuses ELF files of other architectures, before they are read as if they were of this one.
 fn check_machine(bytes: &[u8]) -> Result<(), KernelError> {
-    let (Some(&class), Some(&data), Some(machine)) = (bytes.get(4), bytes.get(5), bytes.get(18..20)) else {
-        return Err(KernelError::Malformed("it is a broken ELF file: its header is truncated".to_owned()));
-    };
+    match machine(bytes) {
+        None => Err(KernelError::Malformed("it is a broken ELF file: its header is truncated".to_owned())),
+        Some(arch) if arch == AARCH64 => Ok(()),
+        Some(arch) => Err(KernelError::Architecture { kind: "an ELF file", arch: arch.into_owned() }),
+    }
+}
+
+/// Name of the architecture of this machine.
+const AARCH64: &str = "AArch64";
+
+/// The architecture of an ELF file; `None` if its header is truncated.
+pub fn machine(bytes: &[u8]) -> Option<Cow<'static, str>> {
+    let (&class, &data, machine) = (bytes.get(4)?, bytes.get(5)?, bytes.get(18..20)?);
     let machine = match data {
         1 => u16::from_le_bytes([machine[0], machine[1]]),
         _ => u16::from_be_bytes([machine[0], machine[1]]),
     };
-    let arch = match (machine, class, data) {
-        (183, 2, 1) => return Ok(()),
-        (183, 2, _) => "big-endian AArch64".to_owned(),
-        (183, ..) => "32-bit AArch64 (ILP32)".to_owned(),
-        (3, ..) => "32-bit x86".to_owned(),
-        (62, ..) => "x86-64".to_owned(),
-        (40, ..) => "32-bit Arm".to_owned(),
-        (243, ..) => "RISC-V".to_owned(),
-        (258, ..) => "LoongArch".to_owned(),
-        (20 | 21, ..) => "PowerPC".to_owned(),
-        (22, ..) => "S/390".to_owned(),
-        (8, ..) => "MIPS".to_owned(),
-        (other, ..) => format!("another architecture (ELF machine {other})"),
-    };
-    Err(KernelError::Architecture { kind: "an ELF file", arch })
+    Some(Cow::Borrowed(match (machine, class, data) {
+        (183, 2, 1) => AARCH64,
+        (183, 2, _) => "big-endian AArch64",
+        (183, ..) => "32-bit AArch64 (ILP32)",
+        (3, ..) => "32-bit x86",
+        (62, ..) => "x86-64",
+        (40, ..) => "32-bit Arm",
+        (243, ..) => "RISC-V",
+        (258, ..) => "LoongArch",
+        (20 | 21, ..) => "PowerPC",
+        (22, ..) => "S/390",
+        (8, ..) => "MIPS",
+        (other, ..) => return Some(Cow::Owned(format!("another architecture (ELF machine {other})"))),
+    }))
 }

@@ -213,6 +213,9 @@ pub fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
+/// Size of the vectors of AArch64, which are at address 0 until a guest sets VBAR_EL1.
+const VECTORS: u64 = 0x800;
+
 /// A crash in words.
 pub fn describe(crash: &Crash) -> String {
     let reason = match crash.reason {
@@ -220,6 +223,10 @@ pub fn describe(crash: &Crash) -> String {
         CrashReason::NoSyndrome => {
             format!("it accessed a device at {:#x} with an instruction that can't be emulated", crash.address)
         }
+        CrashReason::BadFetch if crash.address < VECTORS => format!(
+            "it fetched an instruction from {:#x}, a vector of exceptions before it had set any: the file may not be a kernel",
+            crash.address
+        ),
         CrashReason::BadFetch => format!("it fetched an instruction from {:#x}, where there is no memory", crash.address),
         CrashReason::UnknownExit => "an exit unknown to Stile".into(),
         CrashReason::SystemError => "the hardware reported an error (SError)".into(),
@@ -338,6 +345,13 @@ mod tests {
         story.end = Some(1);
         assert_eq!(said(&QUIET_END, &story), "b ended by a reset, having restarted 2 times");
         assert_eq!(status(&QUIET_END, &story, Exec::None), exit::GUEST);
+    }
+
+    #[test]
+    fn a_file_that_is_no_kernel_is_suspected() {
+        let fetch = |address| describe(&Crash { reason: CrashReason::BadFetch, address, ..crash() });
+        assert!(fetch(0x200).contains("0x200, a vector of exceptions before it had set any: the file may not be a kernel"));
+        assert!(fetch(0x800).contains("where there is no memory"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::assemble::{Error, VmFiles, VmPlan};
+use super::elf;
 use super::file_type::{self, FileType};
 use super::kernel::{UNPACK_LIMIT, firmware_volume};
 use super::layout::Layout;
@@ -120,7 +121,10 @@ fn describe(file: &[u8]) -> String {
         (Some(arch), _) => format!("a Linux image for {arch}"),
         (None, Some(kind)) => kind.name.to_owned(),
         (None, None) if firmware_volume(file).is_some() => "UEFI firmware for AArch64".to_owned(),
-        (None, None) if file.starts_with(&object::elf::ELFMAG) => "an ELF file with neither of the two headers".to_owned(),
+        (None, None) if file.starts_with(&object::elf::ELFMAG) => match elf::machine(file) {
+            Some(arch) if !arch.contains("x86") => format!("an ELF file for {arch}"),
+            _ => "an ELF file with neither of the two headers".to_owned(),
+        },
         (None, None) => "a file of an unknown type".to_owned(),
     }
 }
@@ -163,6 +167,9 @@ mod tests {
         assert_eq!(describe(b"# Stile\n"), "a text file");
         assert_eq!(describe(b"QFI\xfb\0\0\0\x03"), "a qcow2 disk image");
         assert_eq!(describe(b"\x7fELF\x02\x01"), "an ELF file with neither of the two headers");
+        let elf = |machine: u8| [b"\x7fELF\x02\x01".as_slice(), &[0; 12], &[machine, 0]].concat();
+        assert_eq!(describe(&elf(183)), "an ELF file for AArch64");
+        assert_eq!(describe(&elf(62)), "an ELF file with neither of the two headers");
         assert_eq!(describe(&[0xfa, 0xf4]), "a file of an unknown type");
     }
 
