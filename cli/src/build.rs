@@ -1,8 +1,10 @@
 //! `stile build`: writes the image that `run` starts into a file.
 
+use std::fs;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
 use crate::args::{BuildArgs, MachineArgs};
 use crate::config::{Arch, MachineConfig, units};
@@ -49,11 +51,16 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
             bochs::write_iso(image.path(), &bochs::Boot::default(), None, &args.output)?;
         }
     }
+    let (bytes, cpus, memory) = (fs::metadata(&args.output)?.len(), machine.config.cpus, machine.memory);
+    if args.json {
+        out::json(&json!({"output": args.output, "bytes": bytes, "cpus": cpus, "memory": memory}))?;
+        return Ok(exit::OK);
+    }
     out::line(format_args!(
         "{path}: {}, for a machine with {} and {} of memory",
-        units::rounded_size(machine.image.bytes.len() as u64),
-        units::plural(machine.config.cpus as usize, "CPU"),
-        units::rounded_size(machine.memory)
+        units::rounded_size(bytes),
+        units::plural(cpus as usize, "CPU"),
+        units::rounded_size(memory)
     ))?;
     Ok(exit::OK)
 }

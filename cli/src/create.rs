@@ -92,7 +92,7 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
     drop(task);
     if args.json {
         let done = Done { machine: &args.machine, vm: &vm.name, state: State::Running, sent: size };
-        out::line(serde_json::to_string(&done).context("writing JSON")?)?;
+        out::json(&done)?;
     } else {
         out::note(format_args!("stile: {}/{} runs; {} KiB were sent", args.machine, vm.name, size.div_ceil(1024)));
     }

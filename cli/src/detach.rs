@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
@@ -27,11 +28,11 @@ pub fn detached() -> Option<String> {
 }
 
 /// Re-executes this command in a new session, and waits until the machine can be reached. Shows its messages meanwhile: a build may take
-/// minutes. Prints the machine's name.
+/// minutes. Prints the machine's name, or with `json` an object.
 ///
 /// # Errors
 /// A machine of this name runs; the process can't be started. If it ends before it can be reached, its status is the result.
-pub fn detach(name: Option<&str>) -> Result<u8> {
+pub fn detach(name: Option<&str>, json: bool) -> Result<u8> {
     let directory = Directory::open()?;
     // Released at once: the new process claims the name itself. It fails there if another one was faster.
     let name = directory.claim(name)?.name.clone();
@@ -56,7 +57,11 @@ pub fn detach(name: Option<&str>) -> Result<u8> {
         {
             let place = directory.log(&name);
             log.persist(&place).map_err(|error| error.error).with_context(|| format!("making {}", place.display()))?;
-            out::line(&name)?;
+            if json {
+                out::json(&json!({"machine": name, "pid": child.id(), "log": place}))?;
+            } else {
+                out::line(&name)?;
+            }
             return Ok(exit::OK);
         }
         std::thread::sleep(INTERVAL);

@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
+use crate::args::DoctorArgs;
 use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::{cache, cargo, debian, emulator, exit, out};
@@ -14,11 +16,21 @@ struct Finding {
     found: Result<String, String>,
 }
 
+impl Finding {
+    fn object(&self) -> Value {
+        let (Ok(text) | Err(text)) = &self.found;
+        json!({"what": self.what, "ok": self.found.is_ok(), "text": text})
+    }
+}
+
+/// A CPU model of the emulator, and what it has for a hypervisor.
+type Model = (&'static str, Result<Vec<&'static str>, String>);
+
 /// Prints a report. The status is [`exit::LACKING`] if a requirement of `run` is missing.
 ///
 /// # Errors
 /// Standard output can't be written.
-pub fn doctor() -> Result<u8> {
+pub fn doctor(args: &DoctorArgs) -> Result<u8> {
     let findings = [
         Finding { what: "host", found: host() },
         Finding { what: "emulator", found: installed_emulator() },
@@ -35,32 +47,54 @@ pub fn doctor() -> Result<u8> {
         Finding { what: "boot CD-ROM", found: boot_tools() },
         Finding { what: "target", found: target_of(Arch::X86_64) },
     ];
-    let mut missing = 0;
-    for Finding { what, found } in &findings {
-        match found {
-            Ok(text) => out::line(format_args!("  ok       {what:<14} {text}"))?,
-            Err(text) => {
-                missing += 1;
-                out::line(format_args!("  MISSING  {what:<14} {text}"))?;
-            }
-        }
+    let models = if findings[1].found.is_ok() { models() } else { Vec::new() };
+    if args.json {
+        out::json(&object(&findings, &pc, &models))?;
+    } else {
+        show(&findings, &pc, &models)?;
     }
-    if missing > 0 {
+    Ok(if findings.iter().all(|finding| finding.found.is_ok()) { exit::OK } else { exit::LACKING })
+}
+
+/// The CPU models, from the emulator.
+fn models() -> Vec<Model> {
+    let features = |model| emulator::features(model).map(|features| features.names()).map_err(|error| error.to_string());
+    emulator::MODELS.into_iter().map(|model| (model, features(model))).collect()
+}
+
+/// The report as JSON: what is in an array named after an architecture is needed for it only.
+fn object(findings: &[Finding], pc: &[Finding], models: &[Model]) -> Value {
+    let objects = |findings: &[Finding]| findings.iter().map(Finding::object).collect::<Value>();
+    let model = |(name, features): &Model| match features {
+        Ok(features) => json!({"model": name, "features": features}),
+        Err(error) => json!({"model": name, "missing": error}),
+    };
+    json!({
+        "findings": objects(findings),
+        Arch::X86_64.name(): objects(pc),
+        "cache": Arch::ALL.map(|arch| json!({"arch": arch.name(), "items": debian::cached(arch)})),
+        "models": models.iter().map(model).collect::<Value>(),
+    })
+}
+
+/// Shows the report for people.
+fn show(findings: &[Finding], pc: &[Finding], models: &[Model]) -> Result<(), out::Unwritable> {
+    let list = |findings: &[Finding], missing: &str| {
+        findings.iter().try_for_each(|Finding { what, found }| match found {
+            Ok(text) => out::line(format_args!("  ok       {what:<14} {text}")),
+            Err(text) => out::line(format_args!("  {missing}  {what:<14} {text}")),
+        })
+    };
+    list(findings, "MISSING")?;
+    if findings.iter().any(|finding| finding.found.is_err()) {
         out::line("\n`sudo ./stile setup` installs what is missing")?;
     }
-    out::line(format_args!("\nFor --arch x86_64:"))?;
-    for Finding { what, found } in &pc {
-        match found {
-            Ok(text) => out::line(format_args!("  ok       {what:<14} {text}"))?,
-            Err(text) => out::line(format_args!("  missing  {what:<14} {text}"))?,
-        }
-    }
-    for arch in [Arch::Aarch64, Arch::X86_64] {
+    out::line("\nFor --arch x86_64:")?;
+    list(pc, "missing")?;
+    for arch in Arch::ALL {
         out::line(format_args!("\nIn the cache for {}:", arch.name()))?;
         let cached = debian::cached(arch);
-        for (item, about) in &cached {
-            out::line(format_args!("  {:<18} {about}", item.name()))?;
-        }
+        cached.iter().try_for_each(|kept| out::line(format_args!("  {kept}")))?;
         if cached.is_empty() {
             out::line(format_args!(
                 "  nothing yet: `stile run` fetches the files that it needs, `stile fetch --arch {}` all files",
@@ -68,17 +102,14 @@ pub fn doctor() -> Result<u8> {
             ))?;
         }
     }
-    if findings[1].found.is_ok() {
-        out::line(format_args!("\nCPU models of the emulator, and what they have for a hypervisor:"))?;
-        for model in emulator::MODELS {
-            match emulator::features(model) {
-                Ok(features) if features.names().is_empty() => out::line(format_args!("  {model:<12} nothing beyond Armv8.0"))?,
-                Ok(features) => out::line(format_args!("  {model:<12} {}", features.names().join(" ")))?,
-                Err(error) => out::line(format_args!("  {model:<12} not there: {error}"))?,
-            }
-        }
+    if !models.is_empty() {
+        out::line("\nCPU models of the emulator, and what they have for a hypervisor:")?;
     }
-    Ok(if missing == 0 { exit::OK } else { exit::LACKING })
+    models.iter().try_for_each(|(model, features)| match features {
+        Ok(features) if features.is_empty() => out::line(format_args!("  {model:<12} nothing beyond Armv8.0")),
+        Ok(features) => out::line(format_args!("  {model:<12} {}", features.join(" "))),
+        Err(error) => out::line(format_args!("  {model:<12} not there: {error}")),
+    })
 }
 
 fn host() -> Result<String, String> {

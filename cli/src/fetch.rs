@@ -10,8 +10,11 @@ use crate::{debian, exit, out};
 /// # Errors
 /// No mirror is known or reachable, or the cache can't be written.
 pub fn fetch(args: &FetchArgs) -> Result<u8> {
-    for line in debian::refresh(args.arch)? {
-        out::line(line)?;
+    let kept = debian::refresh(args.arch)?;
+    if args.json {
+        out::json(&kept)?;
+    } else {
+        kept.iter().try_for_each(out::line)?;
     }
     Ok(exit::OK)
 }

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use data_encoding::HEXLOWER;
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::args::FuzzArgs;
 use crate::{cargo, child, exit, out};
@@ -39,8 +40,10 @@ const CORPUS_MAX: usize = 96 << 10;
 pub fn fuzz(args: &FuzzArgs) -> Result<u8> {
     let known = targets()?;
     if args.list {
-        for target in &known {
-            out::line(target)?;
+        if args.json {
+            out::json(&known)?;
+        } else {
+            known.iter().try_for_each(out::line)?;
         }
         return Ok(exit::OK);
     }
@@ -52,7 +55,11 @@ pub fn fuzz(args: &FuzzArgs) -> Result<u8> {
     for target in if args.targets.is_empty() { &known } else { &args.targets } {
         let fuzzer = Fuzzer::new(&program, target)?;
         out::note(format_args!("{target}: {} s", args.seconds));
-        if !fuzzer.run(args.seconds)? {
+        let passed = fuzzer.run(args.seconds)?;
+        if args.json {
+            out::json(&json!({"target": target, "passed": passed}))?;
+        }
+        if !passed {
             failed.push(target.as_str());
         } else if args.keep {
             let kept = fuzzer.keep()?;

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use stile_blob::{IpiAccess, Mitigations, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
-use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistakes, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -170,7 +171,13 @@ pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) ->
 /// # Errors
 /// The configuration has a mistake, a kernel can't be booted, or an image can't be used or shared.
 pub fn check(args: &CheckArgs) -> Result<u8> {
-    let config = configure(&args.machine)?;
+    let config = match configure(&args.machine) {
+        Err(error) if args.json && error.is::<Mistakes>() => {
+            out::json(&json!({"mistakes": error.downcast::<Mistakes>()?.places()}))?;
+            return Ok(exit::USAGE);
+        }
+        config => config?,
+    };
     disk::sharing::check(&config)?;
     for drive in config.vms.iter().flat_map(|vm| &vm.disks).filter(|drive| drive.file.exists()) {
         match drive.inspect(true) {
@@ -179,7 +186,12 @@ pub fn check(args: &CheckArgs) -> Result<u8> {
         }
     }
     let plans = plans_at_hand(&config)?;
-    out::line(crate::check::explain(&config, &plans, None).trim_end())?;
+    let explanation = crate::check::explain(&config, &plans, None);
+    if args.json {
+        out::json(&explanation)?;
+    } else {
+        out::line(explanation.text().trim_end())?;
+    }
     Ok(exit::OK)
 }
 

@@ -92,7 +92,7 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     }
     if args.target.json {
         let done = Done { machine: &target.connection.name, vm: &target.vm, state: State::Running, moved };
-        out::line(serde_json::to_string(&done).context("writing JSON")?)?;
+        out::json(&done)?;
     } else {
         let Moved { rounds, pages, paused_pages, paused_pages_read, .. } = moved;
         out::note(format_args!(

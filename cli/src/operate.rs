@@ -150,7 +150,7 @@ impl Target {
     pub(crate) fn report(&self, json: bool, state: State, what: &str, forced: Option<bool>) -> Result<u8> {
         if json {
             let done = Done { machine: &self.connection.name, vm: &self.vm, state, forced };
-            out::line(serde_json::to_string(&done).context("writing JSON")?)?;
+            out::json(&done)?;
         } else {
             out::note(format_args!("stile: {} {what}", self.name()));
         }

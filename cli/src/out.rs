@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use serde::Serialize;
 use thiserror::Error;
 
 /// Standard output can't be written.
@@ -37,6 +38,16 @@ pub fn line(text: impl Display) -> Result<(), Unwritable> {
     }
     // Standard output is flushed here, because a failure at program exit would be unnoticed.
     Ok(out.flush()?)
+}
+
+/// Writes a value as JSON, a line that is divided on no terminal.
+///
+/// # Errors
+/// The line can't be written.
+pub fn json(value: &impl Serialize) -> Result<(), Unwritable> {
+    let mut line = serde_json::to_vec(value).map_err(io::Error::from)?;
+    line.push(b'\n');
+    Ok(text(&line)?)
 }
 
 /// Writes bytes to standard output as they are.

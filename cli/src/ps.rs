@@ -1,6 +1,6 @@
 //! `stile ps`: the machines that run.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{Table, presets};
 
 use crate::args::PsArgs;
@@ -27,7 +27,7 @@ pub fn ps(args: &PsArgs) -> Result<u8> {
         }
     }
     if args.json {
-        out::line(serde_json::to_string(&machines).context("writing JSON")?)?;
+        out::json(&machines)?;
     } else if machines.is_empty() && !silent {
         out::note("stile: no machine runs");
     } else if !machines.is_empty() {

@@ -30,7 +30,7 @@ const UEFI_MEMORY: u64 = 128 << 20;
 pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let detached = detach::detached();
     if args.detach && detached.is_none() {
-        return detach::detach(args.session.name.as_deref());
+        return detach::detach(args.session.name.as_deref(), args.json);
     }
     let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
     let keyboard = std::io::stdin().is_terminal();

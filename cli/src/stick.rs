@@ -9,6 +9,7 @@ use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::{GptConfig, partition_types};
+use serde_json::json;
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
@@ -69,12 +70,17 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         (None, Some(output)) => (output.clone(), replaced::replace(output, |file| write(file, program))?, "write it to a disk with dd"),
         (None, None) => unreachable!("one of them is required"),
     };
+    let (cpus, memory) = (machine.config.cpus, machine.memory);
+    if args.json {
+        out::json(&json!({"output": path, "bytes": size, "cpus": cpus, "memory": memory}))?;
+        return Ok(exit::OK);
+    }
     out::line(format_args!(
         "{}: {}, for a machine with UEFI firmware, {} and {} of memory; {use_it}",
         path.display(),
         units::rounded_size(size),
-        units::plural(machine.config.cpus as usize, "CPU"),
-        units::rounded_size(machine.memory)
+        units::plural(cpus as usize, "CPU"),
+        units::rounded_size(memory)
     ))?;
     Ok(exit::OK)
 }

@@ -71,7 +71,7 @@ fn stile() -> Result<u8> {
         Command::Disk(args) => match &args.command {
             DiskCommand::Create(args) => stile::disk::create(args),
         },
-        Command::Doctor => stile::doctor::doctor(),
+        Command::Doctor(args) => stile::doctor::doctor(args),
         Command::Test(args) => suite::test(args),
         Command::Bench(args) => stile_bench::bench(args),
         Command::Completions(args) => stile::generate::completions(args.shell),

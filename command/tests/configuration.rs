@@ -24,6 +24,23 @@ fn a_cpu_without_nesting_runs_no_hypervisor_in_a_vm() {
 }
 
 #[test]
+fn programs_find_the_places_of_mistakes() {
+    let sandbox = Sandbox::new(b"");
+    let file = sandbox.path("bad.toml").display().to_string();
+    fs::write(&file, "[[vm]]\nkernel = \"kernel\"\nvcpus = 999\n").expect("a file");
+    for (words, mistake) in [
+        (&[file.as_str()][..], serde_json::json!({"file": file, "line": 3, "column": 9})),
+        (&["--kernel", "kernel", "--vcpus", "999"], serde_json::json!({"flag": "--vcpus"})),
+    ] {
+        let output = sandbox.stile(&[&["check", "--json"][..], words].concat()).output().expect("it starts");
+        let mut found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let message = found["mistakes"][0].as_object_mut().and_then(|mistake| mistake.remove("message"));
+        assert!(message.is_some_and(|message| message.as_str().is_some_and(|message| message.contains("999 is out of range"))));
+        assert_eq!((output.status.code(), found), (Some(2), serde_json::json!({"mistakes": [mistake]})));
+    }
+}
+
+#[test]
 fn a_cpu_model_that_the_emulator_does_not_have_is_refused() {
     let sandbox = Sandbox::new(b"");
     let refusal = "echo \"$0: can't apply global max-arm-cpu.foo=on: Property not found\" >&2; exit 1";

@@ -169,11 +169,12 @@ fn a_detached_machine_goes_on_without_the_command() {
     let sandbox = Sandbox::new(b"");
     // A machine that is not detached leaves the scripts behind.
     Machine::start(&sandbox, "web").end();
-    let output = sandbox.run(&["--detach", "--name", "back"]).output().expect("it runs");
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "back\n"), "{output:?}");
-    let list: serde_json::Value =
-        serde_json::from_slice(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
-    assert_eq!(list[0]["name"], "back");
+    let output = sandbox.run(&["--detach", "--json", "--name", "back"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).expect("JSON");
+    let (started, list) = (json(&output.stdout), json(&sandbox.stile(&["ps", "--json"]).output().expect("it runs").stdout));
+    assert_eq!((&list[0]["name"], &list[0]["pid"]), (&started["machine"], &started["pid"]));
+    assert_eq!((&started["machine"], &started["log"]), (&"back".into(), &sandbox.path("stile/back.log").display().to_string().into()));
     assert_eq!(fs::metadata(sandbox.path("stile/back.log")).expect("a log").permissions().mode() & 0o777, 0o600);
     let pid = list[0]["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");

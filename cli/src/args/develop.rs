@@ -24,6 +24,9 @@ pub struct TestArgs {
     /// Number of tests that run concurrently; by default two for each CPU of this machine, as tests wait, too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: Option<u8>,
+    /// Print JSON: an object a line for each test, then one with the counts; with --list, an array of names.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile bench`.
@@ -125,6 +128,9 @@ pub struct SoakArgs {
     /// Keep the files of all rounds.
     #[arg(long)]
     pub keep_all: bool,
+    /// Print the summary as a JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile fuzz`.
@@ -142,6 +148,9 @@ pub struct FuzzArgs {
     /// Only list the targets.
     #[arg(long, conflicts_with_all = ["targets", "keep"])]
     pub list: bool,
+    /// Print JSON: an object for each target as it ends; with --list, an array of names.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile completions`.

@@ -43,4 +43,7 @@ pub struct DiskCreateArgs {
     /// The system's host name; by default the file's name up to its first dot.
     #[arg(long, value_name = "NAME", value_parser = name::check)]
     pub hostname: Option<String>,
+    /// Print a JSON object: output, packages, bytes of the image, and the size of the disk.
+    #[arg(long)]
+    pub json: bool,
 }

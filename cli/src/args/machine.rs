@@ -138,6 +138,17 @@ pub struct CheckArgs {
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
+    /// Print a JSON object: the machine, its VMs and notes; or the mistakes of the configuration.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile doctor`.
+#[derive(Debug, Default, Args)]
+pub struct DoctorArgs {
+    /// Print a JSON object: findings, what is in the cache, and the features of the emulator's CPUs.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile build`.
@@ -149,6 +160,9 @@ pub struct BuildArgs {
     /// Path of the image.
     #[arg(long, short, value_name = "IMAGE")]
     pub output: PathBuf,
+    /// Print a JSON object: output, bytes, cpus and memory.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile fetch`.
@@ -158,6 +172,9 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ARCH", default_value_t, hide_possible_values = true,
         value_parser = ARCHITECTURES.try_map(|name| Arch::named(&name)))]
     pub arch: Arch,
+    /// Print a JSON array: item, package and version.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile image`.
@@ -178,6 +195,9 @@ pub struct ImageArgs {
     /// Signature for Secure Boot.
     #[command(flatten)]
     pub signature: SignArgs,
+    /// Print a JSON object: output, bytes, cpus and memory.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Signature for Secure Boot.

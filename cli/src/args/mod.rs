@@ -14,7 +14,7 @@ use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE};
 pub use develop::{BenchArgs, CompletionsArgs, FuzzArgs, ManArgs, SoakArgs, TestArgs};
 pub use disk::{DiskArgs, DiskCommand, DiskCreateArgs};
-pub use machine::{BuildArgs, CheckArgs, FetchArgs, ImageArgs, MachineArgs, SignArgs};
+pub use machine::{BuildArgs, CheckArgs, DoctorArgs, FetchArgs, ImageArgs, MachineArgs, SignArgs};
 pub use operate::{CreateArgs, DestroyArgs, MigrateArgs, RestoreArgs, SaveArgs, StopArgs, VmArgs};
 pub use session::{AttachArgs, ConnectArgs, PsArgs, RunArgs, SessionArgs};
 pub use watch::{MetricsArgs, ReportArgs, TopArgs, TraceArgs};
@@ -38,12 +38,15 @@ pub enum Command {
     Run(RunArgs),
     /// Show the consoles of a board that runs Stile, over a serial line, and type to them.
     ///
-    /// Connect before the board starts: earlier output is lost. Without a configuration the VMs are called vm0 to vm127.
+    /// Connect before the board starts: earlier output is lost. Without a configuration the VMs are called vm0 to vm127. There is no --json:
+    /// --log has the events as JSON, --exits=json prints the account.
     #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
     Connect(ConnectArgs),
     /// List the machines that run, and their VMs.
     Ps(PsArgs),
     /// Show the console of a VM of a machine that runs, from another terminal, and type to it.
+    ///
+    /// There is no --json: a console is bytes. Without a terminal they are passed on as they are, in both directions.
     #[command(after_help = ATTACH_TABLE)]
     Attach(AttachArgs),
     /// Show the time of a running machine's VMs: guest, Stile, waiting; exits per second by reason.
@@ -85,7 +88,7 @@ pub enum Command {
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
     Fetch(FetchArgs),
     /// Show installed and missing programs, and the features of the emulator's CPUs.
-    Doctor,
+    Doctor(DoctorArgs),
     /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
     Test(TestArgs),
     /// Measure the cost of operations under Stile and its peers, on the same emulated machine.
@@ -118,6 +121,25 @@ mod tests {
     fn the_definition_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Commands without `--json`, because they print a file's text, or a console.
+    const WITHOUT_JSON: [&str; 5] = ["attach", "completions", "connect", "help", "man"];
+
+    #[test]
+    fn every_command_prints_json() {
+        use clap::CommandFactory;
+        let mut without = Vec::new();
+        let mut commands: Vec<_> = Cli::command().get_subcommands().cloned().collect();
+        while let Some(command) = commands.pop() {
+            if command.has_subcommands() {
+                commands.extend(command.get_subcommands().cloned());
+            } else if !command.get_arguments().any(|arg| arg.get_long() == Some("json")) {
+                without.push(command.get_name().to_owned());
+            }
+        }
+        without.sort();
+        assert!(without.iter().all(|name| WITHOUT_JSON.contains(&name.as_str())), "{without:?}");
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct RunArgs {
     /// Run the machine in a separate process without a terminal, and print its name; `stile attach` shows its consoles.
     #[arg(long)]
     pub detach: bool,
+    /// With --detach: print a JSON object: machine, pid and log. Events as JSON: --log; the account: --exits=json.
+    #[arg(long, requires = "detach")]
+    pub json: bool,
     /// Start the emulated machine by UEFI firmware (EDK2), from a disk as `stile image` writes it.
     #[arg(long)]
     pub uefi: bool,

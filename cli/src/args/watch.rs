@@ -94,4 +94,7 @@ pub struct MetricsArgs {
     /// Print the metrics, and end.
     #[arg(long, conflicts_with = "listen")]
     pub once: bool,
+    /// Print the server's address as a JSON object: machine, address and url. The figures as JSON: `stile top --json`.
+    #[arg(long, conflicts_with = "once")]
+    pub json: bool,
 }

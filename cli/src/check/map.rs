@@ -6,6 +6,7 @@ use stile_blob::Gic;
 use stile_board::pc::{self, port};
 use stile_board::{intid, map, redistributors};
 
+use super::explanation::Place;
 use crate::{
     config::{VmConfig, units},
     image::{Format, VmPlan},
@@ -14,65 +15,58 @@ use crate::{
 /// The last of the interrupts that messages become.
 const MSI_LAST: u32 = intid::MSI_BASE + intid::MSI_COUNT - 1;
 
-/// A row of the map.
-fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
-    let size = units::rounded_size(range.end - range.start);
-    let last = range.end.saturating_sub(1).max(range.start);
-    vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into()]
-}
-
 /// Rows of the redistributors.
-fn redistributor_places(vcpus: usize) -> impl Iterator<Item = Vec<String>> {
+fn redistributor_places(vcpus: usize) -> impl Iterator<Item = Place> {
     let regions = redistributors(vcpus).into_iter().filter(|(_, of)| !of.is_empty());
-    regions.map(|(base, of)| place(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor")))
+    regions.map(|(base, of)| Place::new(base..base + of.len() as u64 * map::GICR_STRIDE, units::plural(of.len(), "GICv3 redistributor")))
 }
 
 /// An Arm guest's devices, RAM and loaded files, by address.
-pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
+pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     let vcpus = usize::from(vm.vcpus);
     let stolen_time = map::stolen_time_size(vcpus);
     let mut rows = vec![
-        place(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs"),
-        place(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console"),
-        place(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock"),
-        place(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM"),
+        Place::new(map::STOLEN_TIME_BASE..map::STOLEN_TIME_BASE + stolen_time, "stolen time of the vCPUs"),
+        Place::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console"),
+        Place::new(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock"),
+        Place::new(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM"),
     ];
     if vm.gic == Gic::V2 {
-        rows.push(place(map::GICD_BASE..map::GICD_BASE + map::GICV2_GICD_SIZE, "GICv2 distributor"));
-        rows.push(place(map::GICC_BASE..map::GICC_BASE + map::GICC_SIZE, "GICv2 CPU interface, virtualized by hardware"));
+        rows.push(Place::new(map::GICD_BASE..map::GICD_BASE + map::GICV2_GICD_SIZE, "GICv2 distributor"));
+        rows.push(Place::new(map::GICC_BASE..map::GICC_BASE + map::GICC_SIZE, "GICv2 CPU interface, virtualized by hardware"));
     } else {
-        rows.push(place(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor"));
+        rows.push(Place::new(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor"));
         rows.extend(redistributor_places(vcpus));
     }
     let firmware = plan.map_or(0, |plan| plan.kernel.firmware_size());
     if firmware != 0 {
         rows.extend([
-            place(map::FIRMWARE_BASE..map::FIRMWARE_BASE + firmware, "firmware, executes in place"),
-            place(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables"),
+            Place::new(map::FIRMWARE_BASE..map::FIRMWARE_BASE + firmware, "firmware, executes in place"),
+            Place::new(map::FLASH_BASE..map::FLASH_BASE + map::FLASH_SIZE, "NOR flash, the firmware's variables"),
         ]);
     }
     if !vm.served.is_empty() {
-        rows.push(place(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"));
+        rows.push(Place::new(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)"));
     }
     if !vm.functions.is_empty() {
         rows.extend([
-            place(map::ITS_BASE..map::ITS_BASE + map::ITS_SIZE, "GICv3 ITS"),
-            place(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions"),
-            place(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0"),
+            Place::new(map::ITS_BASE..map::ITS_BASE + map::ITS_SIZE, "GICv3 ITS"),
+            Place::new(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions"),
+            Place::new(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0"),
         ]);
     }
     if !vm.served.is_empty() {
         let (window, size) = (map::VIRTIO_WINDOW_BASE, map::VIRTIO_WINDOW_SIZE);
         rows.extend([
-            place(map::VIRTIO_ECAM_BASE..map::VIRTIO_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space of served devices"),
-            place(window..window + size, "BARs of served devices"),
+            Place::new(map::VIRTIO_ECAM_BASE..map::VIRTIO_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space of served devices"),
+            Place::new(window..window + size, "BARs of served devices"),
         ]);
     }
-    rows.extend(serves(vm).map(|start| place(start..start + map::SERVER_STRIDE, "registers of a device that it serves")));
+    rows.extend(serves(vm).map(|start| Place::new(start..start + map::SERVER_STRIDE, "registers of a device that it serves")));
     let events = (0..u64::from(vm.serves)).map(|number| map::EVENTS_BASE + number * map::EVENTS_STRIDE);
-    rows.extend(events.map(|start| place(start..start + map::EVENTS_STRIDE, "events of a device that it serves")));
-    rows.sort();
-    rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
+    rows.extend(events.map(|start| Place::new(start..start + map::EVENTS_STRIDE, "events of a device that it serves")));
+    rows.sort_by_key(|place| place.range.start);
+    rows.extend(loads(plan));
     rows
 }
 
@@ -107,16 +101,16 @@ fn serves(vm: &VmConfig) -> impl Iterator<Item = u64> {
 }
 
 /// A PC guest's RAM, loaded files and devices, by address.
-pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
+pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     const PAGE: u64 = 4096;
     let [low, high] = pc::ram(vm.memory);
-    let mut rows = vec![place(low, "RAM")];
-    rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
-    rows.push(place(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
-    rows.push(place(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
-    rows.push(place(pc::TEST_MEMORY, "memory for test programs"));
+    let mut rows = vec![Place::new(low, "RAM")];
+    rows.extend(loads(plan));
+    rows.push(Place::new(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
+    rows.push(Place::new(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
+    rows.push(Place::new(pc::TEST_MEMORY, "memory for test programs"));
     if !high.is_empty() {
-        rows.push(place(high, "RAM"));
+        rows.push(Place::new(high, "RAM"));
     }
     rows
 }
@@ -147,9 +141,9 @@ pub fn ports() -> Vec<Vec<String>> {
 }
 
 /// The files loaded into RAM, by address.
-fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
+fn loads(plan: Option<&VmPlan>) -> Vec<Place> {
     let Some(plan) = plan else { return Vec::new() };
-    let mut loads: Vec<(Range<u64>, String)> = Vec::new();
+    let mut loads = Vec::new();
     // Firmware has a separate row.
     for segment in plan.kernel.segments.iter().filter(|_| plan.kernel.format != Format::Firmware) {
         let file = segment.file.len() as u64;
@@ -157,15 +151,15 @@ fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
             0 => String::new(),
             rest => format!(", {} of it zeroes", units::rounded_size(rest)),
         };
-        loads.push((segment.memory(), format!("- kernel{rest}")));
+        loads.push(Place::new(segment.memory(), format!("- kernel{rest}")));
     }
-    loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
+    loads.extend(plan.layout.initrd.clone().map(|range| Place::new(range, "- initrd")));
     let (about, more) = match plan.kernel.format {
         Format::BzImage | Format::Multiboot | Format::Pvh => ("- boot information", "- BIOS data, ACPI tables"),
         Format::Image | Format::Elf | Format::Flat | Format::Firmware => ("- device tree", "- a domain's kernel"),
     };
-    loads.extend(plan.more.iter().map(|(start, bytes)| (*start..start + bytes.len() as u64, more.to_owned())));
-    loads.push((plan.layout.dtb.clone(), about.to_owned()));
-    loads.sort_by_key(|(range, _)| range.start);
+    loads.extend(plan.more.iter().map(|(start, bytes)| Place::new(*start..start + bytes.len() as u64, more)));
+    loads.push(Place::new(plan.layout.dtb.clone(), about));
+    loads.sort_by_key(|place| place.range.start);
     loads
 }

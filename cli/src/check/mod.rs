@@ -1,20 +1,20 @@
-//! Explanation of a configuration, in words and tables: the output of `stile check`.
+//! Explanation of a configuration, in words and tables, or as JSON: the output of `stile check`.
 
 mod affinity;
 mod devices;
+mod explanation;
 mod interrupts;
 mod ipi;
 mod map;
-mod text;
 mod timer;
 mod vm;
 
 use std::{fmt::Write as _, ops::Range};
 
 use affinity::{cpus_of, cpus_of_vm};
+use explanation::{Explanation, Fact, Rows};
 use stile_board::CpuSet;
 use stile_board::footprint::{self, Footprint};
-use text::{line, table};
 
 use crate::{
     config::{Arch, MachineConfig, VmConfig, units},
@@ -23,44 +23,39 @@ use crate::{
 
 /// Explains a machine. `plans` has the memory layout of each virtual machine, or `None` if its files aren't
 /// available; `image_len` is the image's length in bytes, if it was made.
-pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Option<u64>) -> String {
-    let mut text = String::new();
-    machine(&mut text, config, image_len);
-    cpus(&mut text, config);
-    for index in 0..config.vms.len() {
-        let plan = plans.get(index).and_then(Option::as_ref);
-        vm::explain(&mut text, config, index, &cpu_time(config, index), plan);
+pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Option<u64>) -> Explanation {
+    let plan = |index: usize| plans.get(index).and_then(Option::as_ref);
+    Explanation {
+        arch: config.arch.name(),
+        cpu_model: config.cpu_model.clone(),
+        cpus: config.cpus,
+        facts: machine(config, image_len),
+        shared: cpus(config),
+        vms: (0..config.vms.len()).map(|index| vm::explain(config, index, &cpu_time(config, index), plan(index))).collect(),
+        notes: notes(config),
     }
-    let notes = notes(config);
-    if !notes.is_empty() {
-        text += "\nNotes\n";
-        for note in notes {
-            line(&mut text, &format!("  - {note}"));
-        }
-    }
-    text
 }
 
-fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
-    line(text, "Machine");
+fn machine(config: &MachineConfig, image_len: Option<u64>) -> Vec<Fact> {
     let vm_memory = units::rounded_size(config.vm_memory());
     let memory = match config.physical_memory(image_len.unwrap_or(0)) {
         Ok(memory) if image_len.is_some() || config.memory.is_some() => units::rounded_size(memory),
         Ok(memory) => format!("{} and the size of the image", units::rounded_size(memory)),
         Err(too_little) => too_little,
     };
-    line(text, &format!("  architecture   {}, CPU model {}", config.arch.name(), config.cpu_model));
-    line(text, &format!("  physical CPUs  {}", config.cpus));
+    let mut facts = vec![
+        Fact::new("architecture", &format!("{}, CPU model {}", config.arch.name(), config.cpu_model)),
+        Fact::new("physical CPUs", &config.cpus.to_string()),
+    ];
     for (node, cpus) in config.node_cpus().into_iter().enumerate() {
         let cpus = units::runs(cpus.map(|cpu| cpu as usize));
-        line(text, &format!("  NUMA node {node}    CPU {cpus}, and its part of the memory"));
+        facts.push(Fact::new(&format!("NUMA node {node}"), &format!("CPU {cpus}, and its part of the memory")));
     }
-    line(text, &format!("  memory         {memory}; {vm_memory} of it for virtual machines"));
-    line(text, &format!("  Stile's own    {}", footprint(config)));
-    line(text, &format!("  time slice     {:?}", config.slice));
-    if let Some(len) = image_len {
-        line(text, &format!("  image          {}", units::rounded_size(len)));
-    }
+    facts.push(Fact::new("memory", &format!("{memory}; {vm_memory} of it for virtual machines")));
+    facts.push(Fact::new("Stile's own", &footprint(config)));
+    facts.push(Fact::new("time slice", &format!("{:?}", config.slice)));
+    facts.extend(image_len.map(|len| Fact::new("image", &units::rounded_size(len))));
+    facts
 }
 
 /// Stile's memory beside the guests' RAM, without that of each VM as a whole.
@@ -77,8 +72,7 @@ fn footprint(config: &MachineConfig) -> String {
 }
 
 /// vCPUs by physical CPU.
-fn cpus(text: &mut String, config: &MachineConfig) {
-    line(text, "\nPhysical CPUs, and the vCPUs that may run on each");
+fn cpus(config: &MachineConfig) -> Rows {
     let present = &config.present_cpus();
     let mut header = vec!["CPU"];
     header.extend(config.vms.iter().map(|vm| &vm.name[..]));
@@ -105,7 +99,7 @@ fn cpus(text: &mut String, config: &MachineConfig) {
         };
         std::iter::once(cpus).chain(row).collect()
     });
-    *text += &table(&header, &[], rows.collect());
+    Rows::new(&header, rows.collect())
 }
 
 /// A virtual machine's share of CPU time.

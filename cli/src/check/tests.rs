@@ -15,7 +15,7 @@ fn config(text: &str) -> MachineConfig {
 #[test]
 fn one_vm_without_its_files() {
     let config = config("[[vm]]\nkernel = \"debian\"\n");
-    insta::assert_snapshot!("one_vm", explain(&config, &[], None));
+    insta::assert_snapshot!("one_vm", explain(&config, &[], None).text());
 }
 
 #[test]
@@ -40,13 +40,25 @@ fn several_vms() {
             there.then(|| plan(vm, &files, Seed::Fixed).expect("it fits"))
         })
         .collect();
-    insta::assert_snapshot!("several_vms", explain(&config, &plans, Some(35 << 20)));
+    insta::assert_snapshot!("several_vms", explain(&config, &plans, Some(35 << 20)).text());
+}
+
+#[test]
+fn programs_get_numbers() {
+    let config = config("[machine]\ncpus = 2\n[[vm]]\nname = \"a\"\nkernel = \"debian\"\nvcpus = 2\npinned = true\nmemory = \"64M\"\n");
+    let object = serde_json::to_value(explain(&config, &[], None)).expect("JSON");
+    let vm = &object["vms"][0];
+    assert_eq!((&object["cpus"], &vm["memory"], &vm["cpus"]), (&2.into(), &(64 << 20).into(), &serde_json::json!([[0], [1]])));
+    let ram = vm["map"].as_array().expect("a map").iter().find(|place| place["what"] == "RAM").expect("RAM");
+    assert_eq!(ram["end"].as_u64().zip(ram["start"].as_u64()).map(|(end, start)| end - start), Some(64 << 20));
+    assert_eq!(vm["interrupts"][0]["trigger"], "level");
+    assert_eq!(object["facts"][1], serde_json::json!({"name": "physical CPUs", "text": "2"}));
 }
 
 #[test]
 fn assigned_functions() {
     let config = config("[[vm]]\nkernel = \"debian\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n[[vm.pci]]\nfunction = \"0000:00:05.1\"\n");
-    let text = explain(&config, &[], None);
+    let text = explain(&config, &[], None).text();
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("  0x") || line.contains(" (SPI ")).collect();
     assert!(rows.len() > 10 && rows.iter().all(|row| row.chars().count() <= 80), "tables fit a terminal: {rows:#?}");
     insta::assert_snapshot!("assigned_functions", text);
@@ -58,7 +70,7 @@ fn served_networks() {
     let config = config(&format!(
         "[[vm]]\nname = \"a\"\nkernel = \"debian\"\n{net}[[vm]]\nname = \"b\"\nkernel = \"debian\"\n{net}forward = [\"2222:22\"]\n"
     ));
-    let text = explain(&config, &[], None);
+    let text = explain(&config, &[], None).text();
     let by = "served by service, which can access all of this VM's RAM";
     for line in [
         &format!("virtio net at 0001:00:01.0, through the emulator as 10.0.2.15, {by}"),
@@ -82,20 +94,20 @@ fn a_pc() {
     kernel.resize(0x5000, 0x90);
     let files = VmFiles { kernel: &kernel, initrd: None, bootargs: "", domains: &[] };
     let plan = plan_for(config.arch, &config.vms[0], &files, Seed::Fixed).expect("it fits");
-    insta::assert_snapshot!("a_pc", explain(&config, &[Some(plan)], None));
+    insta::assert_snapshot!("a_pc", explain(&config, &[Some(plan)], None).text());
 }
 
 #[test]
 fn too_little_memory_is_said() {
     let config = config("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"900M\"\n");
-    let text = explain(&config, &[], Some(100 << 20));
+    let text = explain(&config, &[], Some(100 << 20)).text();
     assert!(text.contains("need 1064M"), "{text}");
 }
 
 #[test]
 fn the_timer_of_a_pc() {
     let says = |vms: &str| {
-        let text = explain(&config(&format!("[machine]\narch = \"x86_64\"\ncpus = 4\n{vms}")), &[], None);
+        let text = explain(&config(&format!("[machine]\narch = \"x86_64\"\ncpus = 4\n{vms}")), &[], None).text();
         text.lines().find_map(|line| line.trim().strip_prefix("timers")).map(|says| says.trim().to_owned()).expect("it is told")
     };
     let vm = "[[vm]]\nkernel = \"debian\"\n";
@@ -113,7 +125,7 @@ fn the_timer_of_a_pc() {
 #[test]
 fn direct_ipis() {
     let says = |arch: &str, vms: &str| {
-        let text = explain(&config(&format!("[machine]\narch = \"{arch}\"\ncpus = 4\n{vms}")), &[], None);
+        let text = explain(&config(&format!("[machine]\narch = \"{arch}\"\ncpus = 4\n{vms}")), &[], None).text();
         let lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("IPIs"));
         lines.take_while(|line| !line.starts_with("address")).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -163,7 +175,7 @@ fn direct_ipis() {
 #[test]
 fn interrupts_of_an_arm_vm() {
     let says = |vms: &str| {
-        let text = explain(&config(&format!("[machine]\ncpus = 3\n{vms}")), &[], None);
+        let text = explain(&config(&format!("[machine]\ncpus = 3\n{vms}")), &[], None).text();
         text.lines().find_map(|line| line.trim().strip_prefix("interrupts ")).map(|says| says.trim().to_owned())
     };
     let vm = |vm: &str, techniques: &str| {
@@ -194,6 +206,6 @@ fn interrupts_of_an_arm_vm() {
 
 #[test]
 fn values_fake_no_other_lines() {
-    let text = explain(&config("[[vm]]\nkernel = \"debian\"\nappend = \"a\\n  initrd         none\\u001b[2J\"\n"), &[], None);
+    let text = explain(&config("[[vm]]\nkernel = \"debian\"\nappend = \"a\\n  initrd         none\\u001b[2J\"\n"), &[], None).text();
     assert!(text.contains("  command line   a\\n  initrd         none\\u{1b}[2J"), "{text}");
 }

@@ -4,23 +4,21 @@ use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Gic, Interrupts, 
 
 use super::affinity;
 use super::devices;
+use super::explanation::{Fact, Rows, Vm};
 use super::interrupts;
 use super::ipi;
 use super::map;
-use super::text::{line, table};
 use super::timer;
 use crate::{
     config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
     image::VmPlan,
-    out,
 };
 
 /// Explains the `index`th virtual machine of `machine`, which gets this CPU time.
-pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_time: &str, plan: Option<&VmPlan>) {
+pub fn explain(machine: &MachineConfig, index: usize, cpu_time: &str, plan: Option<&VmPlan>) -> Vm {
     let (arch, vm) = (machine.arch, &machine.vms[index]);
-    line(text, &format!("\nVM {index}: {}", vm.name));
-    // Values come from the configuration: none may look like another line.
-    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{}", out::printable(value)));
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: &str| facts.push(Fact::new(name, value));
     let kernel = match &vm.kernel {
         KernelSource::File(path) => path.display().to_string(),
         KernelSource::Debian(kernel) => kernel.word().to_owned(),
@@ -76,9 +74,7 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
             techniques_of_pc(vm, arch.has_amd_v(&machine.cpu_model), &mut fact);
         }
     }
-    for (at, what) in ipi::explain(machine, index).iter().enumerate() {
-        fact(if at == 0 { "IPIs" } else { "" }, what);
-    }
+    ipi::explain(machine, index).iter().for_each(|what| fact("IPIs", what));
     for (name, what) in devices::explain(machine, index) {
         fact(name, &what);
     }
@@ -88,16 +84,14 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
     if let Some(ablate) = &vm.techniques.ablate {
         fact("ablated", &ablation::describe(ablate));
     }
-    match arch {
-        Arch::Aarch64 => {
-            *text += &table(&["address", "size", "what"], &[1], map::arm(vm, plan));
-            *text += &table(&["interrupt", "trigger", "what"], &[], map::arm_interrupts(vm));
-        }
-        Arch::X86_64 => {
-            *text += &table(&["address", "size", "what"], &[1], map::pc(vm, plan));
-            *text += &table(&["ports", "what", "input of the I/O APIC"], &[], map::ports());
-        }
-    }
+    let (map, lines) = match arch {
+        Arch::Aarch64 => (map::arm(vm, plan), Rows::new(&["interrupt", "trigger", "what"], map::arm_interrupts(vm))),
+        Arch::X86_64 => (map::pc(vm, plan), Rows::new(&["ports", "what", "input of the I/O APIC"], map::ports())),
+    };
+    let present = machine.present_cpus();
+    let cpus_of = |vcpu| affinity::cpus_of(vm, vcpu, &present).iter().map(|cpu| cpu.index()).collect();
+    let cpus = (0..usize::from(vm.vcpus)).map(cpus_of).collect();
+    Vm { name: vm.name.clone(), memory: vm.memory, cpus, facts, map, lines }
 }
 
 fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {

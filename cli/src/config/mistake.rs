@@ -3,6 +3,7 @@
 use std::{fmt, ops::Range, path::Path};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde_json::{Value, json};
 
 /// Maximum length in bytes of a word with a similar one.
 const LONGEST_WORD: usize = 64;
@@ -119,6 +120,24 @@ impl Mistakes {
     pub fn first(&self) -> String {
         let first = self.list.first().map(|mistake| self.render_one(mistake, false)).unwrap_or_default();
         first.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// Each mistake for programs: the file or the flag, and in a file the line and the column, counted from 1.
+    pub fn places(&self) -> Vec<Value> {
+        let (file, text) = self.source.as_ref().map(|(file, text)| (file, text.as_str())).unzip();
+        let of = |mistake: &Mistake| {
+            let message = mistake.message();
+            match &mistake.place {
+                Place::Text(span) => {
+                    let text = text.unwrap_or_default();
+                    let (line, column) = line_and_column(text, first_line(text, span).start);
+                    json!({"file": file, "line": line, "column": column, "message": message})
+                }
+                Place::Flag(flag) => json!({"flag": flag, "message": message}),
+                Place::File | Place::Nowhere => json!({"file": file, "message": message}),
+            }
+        };
+        self.list.iter().map(of).collect()
     }
 
     /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a

@@ -15,9 +15,11 @@ mod store;
 mod tree;
 mod version;
 
+use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use serde::Serialize;
 
 pub use apt::{Apt, KEYRING_PACKAGE};
 pub use deb::{Part, Wanted, extract, read};
@@ -41,6 +43,26 @@ pub struct Kernel {
     pub initrd: Option<PathBuf>,
     /// Package and version, for the user to read.
     pub about: String,
+}
+
+/// An item in the cache.
+#[derive(Debug, Serialize)]
+pub struct Kept {
+    item: &'static str,
+    package: String,
+    version: String,
+}
+
+impl Kept {
+    fn new(item: Item, stored: store::Stored) -> Self {
+        Self { item: item.name(), package: stored.package, version: stored.version }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<18} {} {}", self.item, self.package, self.version)
+    }
 }
 
 /// A kernel of Debian for Arm.
@@ -120,23 +142,12 @@ pub fn kvm_host(freshness: Freshness) -> Result<PathBuf> {
 }
 
 /// Refetches all items of an architecture that Debian has newer versions of, and returns a line about each.
-pub fn refresh(arch: Arch) -> Result<Vec<String>> {
-    Item::all(arch)
-        .iter()
-        .map(|item| {
-            let stored = store::get(arch, *item, Freshness::Check)?;
-            Ok(format!("{:<18} {} {}", item.name(), stored.package, stored.version))
-        })
-        .collect()
+pub fn refresh(arch: Arch) -> Result<Vec<Kept>> {
+    let fetch = |item: &Item| Ok(Kept::new(*item, store::get(arch, *item, Freshness::Check)?));
+    Item::all(arch).iter().map(fetch).collect()
 }
 
-/// The items for an architecture that are in the cache, with package and version.
-pub fn cached(arch: Arch) -> Vec<(Item, String)> {
-    Item::all(arch)
-        .iter()
-        .filter_map(|item| {
-            let stored = store::cached(arch, *item)?;
-            Some((*item, format!("{} {}", stored.package, stored.version)))
-        })
-        .collect()
+/// The items for an architecture that are in the cache.
+pub fn cached(arch: Arch) -> Vec<Kept> {
+    Item::all(arch).iter().filter_map(|item| Some(Kept::new(*item, store::cached(arch, *item)?))).collect()
 }

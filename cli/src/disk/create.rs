@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use stile_blob::is_name;
 use tempfile::{NamedTempFile, TempPath};
 
@@ -82,13 +83,17 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     drop(task);
 
     let size = fs::metadata(&args.file).map_or(0, |about| about.len());
-    out::line(format_args!(
-        "{}: Debian {SUITE}, {}, {} of at most {}",
-        args.file.display(),
-        units::plural(packages.len(), "package"),
-        units::rounded_size(size),
-        units::rounded_size(args.size)
-    ))?;
+    if args.json {
+        out::json(&json!({"output": args.file, "packages": packages.len(), "bytes": size, "size": args.size}))?;
+    } else {
+        out::line(format_args!(
+            "{}: Debian {SUITE}, {}, {} of at most {}",
+            args.file.display(),
+            units::plural(packages.len(), "package"),
+            units::rounded_size(size),
+            units::rounded_size(args.size)
+        ))?;
+    }
     if keys.is_empty() && args.packages.iter().any(|name| name == "openssh-server") {
         out::note(
             "stile: there is no public key in ~/.ssh, so nobody can log in over the network: make one with ssh-keygen, or use --ssh-key",

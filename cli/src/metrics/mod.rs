@@ -8,6 +8,7 @@ mod server;
 use std::net::TcpListener;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
 use crate::args::MetricsArgs;
 use crate::control::client::Connection;
@@ -33,7 +34,12 @@ pub fn metrics(args: &MetricsArgs) -> Result<u8> {
     let listener = TcpListener::bind(args.listen).with_context(|| format!("can't listen on {}", args.listen))?;
     let address = listener.local_addr().context("reading the address")?;
     let machine = source.connection.name.clone();
-    out::line(format_args!("{machine}: metrics at http://{address}/metrics"))?;
+    let url = format!("http://{address}/metrics");
+    if args.json {
+        out::json(&json!({"machine": machine, "address": address, "url": url}))?;
+    } else {
+        out::line(format_args!("{machine}: metrics at {url}"))?;
+    }
     server::serve(listener, source, first)?;
     out::note(format_args!("{machine} has ended"));
     Ok(exit::OK)

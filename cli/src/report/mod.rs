@@ -57,7 +57,7 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     replaced::write(&args.output, |file| Ok(file.write_all(page.as_bytes())?))?;
     let exits = input.exits().count();
     if args.json {
-        out::line(json!({"output": args.output, "exits": exits, "exits_dropped": input.dropped, "lost": input.lost}))?;
+        out::json(&json!({"output": args.output, "exits": exits, "exits_dropped": input.dropped, "lost": input.lost}))?;
     } else {
         out::line(format_args!("{}: {exits} exits", args.output.display()))?;
     }

@@ -132,7 +132,11 @@ pub fn soak(args: &SoakArgs) -> Result<u8> {
     let Campaign { summary, task, start, .. } = campaign;
     drop(task);
     let summary = summary.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    out::line(summary.text(start.elapsed()).trim_end())?;
+    if args.json {
+        out::json(&summary.object(start.elapsed()))?;
+    } else {
+        out::line(summary.text(start.elapsed()).trim_end())?;
+    }
     Ok(if summary.failures.is_empty() && summary.rounds > 0 { exit::OK } else { exit::FAILURE })
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::account::Longest;
 use super::plan::Round;
 use super::totals::Totals;
@@ -59,6 +61,23 @@ impl Summary {
         if !outcome.problems.is_empty() {
             self.failures.push(Failure { problems: outcome.problems, replay: round.replay(), dir: dir.to_owned() });
         }
+    }
+
+    /// The summary for programs, after so much time.
+    pub fn object(&self, elapsed: Duration) -> Value {
+        let failure = |failure: &Failure| json!({"problems": failure.problems, "replay": failure.replay, "directory": failure.dir});
+        json!({
+            "rounds": self.rounds,
+            "operations": self.operations,
+            "seconds": elapsed.as_secs_f64(),
+            "exits": self.exits,
+            "kinds": self.kinds,
+            "longest_exit": self.longest.as_ref().map(|(longest, round)| {
+                json!({"instructions": longest.instructions, "row": longest.row, "replay": round.replay()})
+            }),
+            "least_share_percent": self.share.as_ref().map(|(share, _)| share),
+            "failures": self.failures.iter().map(failure).collect::<Value>(),
+        })
     }
 
     /// The summary, after so much time.

@@ -6,7 +6,7 @@ mod screen;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 pub use figures::Order;
 use figures::figures;
@@ -36,7 +36,7 @@ pub fn top(args: &TopArgs) -> Result<u8> {
         let later = source.sample()?;
         let shown = figures(&earlier, &later, args.vcpus, args.sort, &args.filter);
         if args.json {
-            out::line(serde_json::to_string(&shown).context("writing JSON")?)?;
+            out::json(&shown)?;
         } else {
             out::line(screen::text(&shown))?;
         }

@@ -40,7 +40,7 @@ pub fn trace(args: &TraceArgs) -> Result<u8> {
     trace.keep(recorder.vm.as_deref(), args.reason.as_deref());
     replaced::write(&args.output, |file| write(&trace, args.format, file))?;
     if args.json {
-        out::line(json::summary(&trace))?;
+        out::json(&json::summary(&trace))?;
     } else {
         out::line(text(&trace, &args.output))?;
     }

@@ -50,7 +50,7 @@ use std::thread;
 
 use anyhow::Result;
 
-use run::Run;
+use run::{Form, Run};
 use stile::args::TestArgs;
 use stile::config::Arch;
 use stile::programs::Programs;
@@ -103,16 +103,23 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         if checks.is_empty() && unit.is_none() && tests.is_empty() {
             return Err(exit::usage(format!("no test has a name like {}", args.only.join(", "))));
         }
-        checks.iter().map(|check| check.name).chain(unit).chain(tests.iter().map(|test| test.name.as_str())).try_for_each(out::line)?;
+        let mut names = checks.iter().map(|check| check.name).chain(unit).chain(tests.iter().map(|test| test.name.as_str()));
+        if args.json {
+            out::json(&names.collect::<Vec<_>>())?;
+        } else {
+            names.try_for_each(out::line)?;
+        }
         return Ok(exit::OK);
     }
     let jobs = args.jobs.map_or_else(|| 2 * thread::available_parallelism().map_or(1, NonZero::get), usize::from);
-    let count = run::run(jobs, |run| {
+    let form = if args.json { Form::Json } else { Form::Text };
+    let count = run::run(jobs, form, |run| {
         let (formats, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.name.starts_with("format/"));
         formats.into_iter().try_for_each(|check| run.now(check.name, || check.run()).map(drop))?;
         for arch in Arch::ALL {
             if tests.iter().any(|test| test.arch == Some(arch)) {
-                add_emulated(run, arch, wanted, jobs)?;
+                let added = add_emulated(run, arch, wanted)?;
+                form.progress(format_args!("running {added} tests for {}, {jobs} at a time", arch.name()))?;
             }
         }
         // Beside the emulators, which leave processors idle while cargo's steps need one alone.
@@ -123,18 +130,21 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         }
         Ok(())
     })?;
-    for name in &count.failed {
-        out::line(format_args!("failed: {name}"))?;
+    if args.json {
+        out::json(&count)?;
+    } else {
+        count.failed.iter().try_for_each(|name| out::line(format_args!("failed: {name}")))?;
+        out::line(format_args!("\n{} passed, {} failed", count.passed, count.failed.len()))?;
     }
-    out::line(format_args!("\n{} passed, {} failed", count.passed, count.failed.len()))?;
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
 }
 
 /// Builds what the tests of an emulator need, so that none waits for it in its own time, and hands the `wanted` ones over.
+/// Returns their number.
 ///
 /// # Errors
 /// The emulator is missing, or the guests do not compile.
-fn add_emulated(run: &Run, arch: Arch, wanted: impl Fn(&Test) -> bool, jobs: usize) -> Result<()> {
+fn add_emulated(run: &Run, arch: Arch, wanted: impl Fn(&Test) -> bool) -> Result<usize> {
     emulator::ensure(arch)?;
     let built = Programs::build(arch)?;
     let programs = match arch {
@@ -143,9 +153,9 @@ fn add_emulated(run: &Run, arch: Arch, wanted: impl Fn(&Test) -> bool, jobs: usi
     };
     let mut tests = emulated(&programs)?;
     tests.retain(|test| test.arch == Some(arch) && wanted(test));
-    out::line(format_args!("running {} tests for {}, {jobs} at a time", tests.len(), arch.name()))?;
+    let count = tests.len();
     run.add(tests);
-    Ok(())
+    Ok(count)
 }
 
 /// Whether a pattern is for host tests alone.

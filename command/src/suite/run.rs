@@ -1,11 +1,14 @@
 //! Runs tests beside each other, and beside the builds that later ones need.
 
+use std::fmt::Display;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
 
 use super::test::Test;
 use stile::out::{self, Unwritable};
@@ -14,33 +17,45 @@ use stile::out::{self, Unwritable};
 pub const WAITING: [&str; 2] = ["command/timeout", "life/idle-until-timeout"];
 
 /// Numbers of tests by outcome.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Count {
     pub passed: usize,
     /// The names of those that failed.
     pub failed: Vec<String>,
 }
 
-impl Count {
-    /// Counts a test that ended, and shows its result.
-    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) -> Result<(), Unwritable> {
-        let seconds = start.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => {
-                self.passed += 1;
-                out::line(format_args!("test {name} ... ok ({seconds:.1} s)"))
+/// Form of the results on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Text,
+    Json,
+}
+
+impl Form {
+    /// Shows the result of a test that ended.
+    fn result(self, name: &str, seconds: f64, result: &Result<(), String>) -> Result<(), Unwritable> {
+        match (self, result) {
+            (Self::Json, _) => {
+                let seconds = (seconds * 10.0).round() / 10.0;
+                out::json(&json!({"test": name, "passed": result.is_ok(), "seconds": seconds, "report": result.as_ref().err()}))
             }
-            Err(report) => {
-                self.failed.push(name.to_owned());
+            (Self::Text, Ok(())) => out::line(format_args!("test {name} ... ok ({seconds:.1} s)")),
+            (Self::Text, Err(report)) => {
                 out::line(format_args!("test {name} ... FAILED ({seconds:.1} s)"))?;
                 report.lines().try_for_each(|line| out::line(format_args!("    {line}")))
             }
         }
     }
+
+    /// Shows a message about the progress, in text only.
+    pub fn progress(self, message: impl Display) -> Result<(), Unwritable> {
+        if self == Self::Text { out::line(message) } else { Ok(()) }
+    }
 }
 
 /// State that the threads of a run share.
 struct State {
+    form: Form,
     count: Count,
     /// An error ends the run: no further test starts.
     end: Result<()>,
@@ -68,13 +83,13 @@ impl Run<'_> {
     /// # Errors
     /// Standard output can't be written.
     pub fn now<T>(&self, name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<Option<T>, Unwritable> {
-        out::line(format_args!("running {name}"))?;
+        lock(self.state).form.progress(format_args!("running {name}"))?;
         let start = Instant::now();
         let (made, result) = match work() {
             Ok(made) => (Some(made), Ok(())),
             Err(report) => (None, Err(report)),
         };
-        lock(self.state).count.add(name, start, result)?;
+        lock(self.state).add(name, start, result)?;
         Ok(made)
     }
 }
@@ -83,8 +98,8 @@ impl Run<'_> {
 ///
 /// # Errors
 /// `prepare` fails, or standard output can't be written: tests that run end, and no further one starts.
-pub fn run(jobs: usize, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Count> {
-    let state = Mutex::new(State { count: Count::default(), end: Ok(()) });
+pub fn run(jobs: usize, form: Form, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Count> {
+    let state = Mutex::new(State { form, count: Count::default(), end: Ok(()) });
     let (busy, busy_tests) = mpsc::channel();
     let (waiting, waiting_tests) = mpsc::channel();
     let [busy_tests, waiting_tests] = [Mutex::new(busy_tests), Mutex::new(waiting_tests)];
@@ -98,7 +113,7 @@ pub fn run(jobs: usize, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Coun
             state.end = prepared;
         }
     });
-    let State { count, end } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let State { count, end, .. } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     end.map(|()| count)
 }
 
@@ -112,12 +127,23 @@ fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) {
         }
         let start = Instant::now();
         let result = test.run();
-        let State { count, end } = &mut *lock(state);
-        if let Err(error) = count.add(&test.name, start, result)
-            && end.is_ok()
+        let mut state = lock(state);
+        if let Err(error) = state.add(&test.name, start, result)
+            && state.end.is_ok()
         {
-            *end = Err(error.into());
+            state.end = Err(error.into());
         }
+    }
+}
+
+impl State {
+    /// Counts a test that ended, and shows its result.
+    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) -> Result<(), Unwritable> {
+        match result {
+            Ok(()) => self.count.passed += 1,
+            Err(_) => self.count.failed.push(name.to_owned()),
+        }
+        self.form.result(name, start.elapsed().as_secs_f64(), &result)
     }
 }
 
@@ -143,7 +169,7 @@ mod tests {
                 result.clone()
             })
         };
-        let count = run(2, |run| {
+        let count = run(2, Form::Text, |run| {
             run.add([counting("a", Ok(())), counting(WAITING[0], Ok(()))]);
             assert_eq!(run.now("b", || Ok::<_, String>(3))?, Some(3));
             assert_eq!(run.now("c", || Err::<(), _>("broken".to_owned()))?, None);
@@ -166,7 +192,7 @@ mod tests {
                 Ok(())
             })
         });
-        let count = run(2, |run| {
+        let count = run(2, Form::Text, |run| {
             run.add(waiting);
             Ok(())
         });
@@ -178,13 +204,13 @@ mod tests {
         let (sender, queue) = mpsc::channel();
         sender.send(Test::of_host("late".to_owned(), || panic!("it started"))).unwrap();
         drop(sender);
-        let state = State { count: Count::default(), end: Err(anyhow::anyhow!("no compiler")) };
+        let state = State { form: Form::Text, count: Count::default(), end: Err(anyhow::anyhow!("no compiler")) };
         work(&Mutex::new(queue), &Mutex::new(state));
     }
 
     #[test]
     fn a_failed_preparation_is_the_runs_error() {
-        let error = run(1, |_| anyhow::bail!("no compiler")).unwrap_err();
+        let error = run(1, Form::Text, |_| anyhow::bail!("no compiler")).unwrap_err();
         assert_eq!(error.to_string(), "no compiler");
     }
 }
