@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::disk::{Contents, Disk};
-use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::config::Arch;
 use stile::exit;
 use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
@@ -29,6 +30,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         absent(),
         without_smmu(),
         bypassing(),
+        bounded_exits(programs)?,
     ])
 }
 
@@ -119,6 +121,19 @@ fn blocked_dma(programs: &Programs) -> Result<Scenario> {
     };
     let scenario = Scenario { config: Some(config), ..Scenario::new("devices/blocked-dma", "--exits") };
     Ok(Scenario { expect, ..device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]) })
+}
+
+/// No exit of a VM that writes full command queues to its ITS, and enables all LPIs at once, is longer than an exit may be. Virtual time
+/// counts instructions.
+fn bounded_exits(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[[vm]]\nname = \"dma\"\nkernel = \"{}\"\nappend = \"stile only=queue\"\nmemory = \"64M\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n",
+        programs.path("pci")?
+    );
+    let expect = Expect { bounded_exits: Some(Arch::Aarch64), ..passed() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("devices/bounded-exits", "--icount --exits") };
+    Ok(device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]))
 }
 
 /// Number of requests of 4 KiB, read or written one after the other.

@@ -6,6 +6,7 @@ use super::devices::{RESET_DISK, reset_under_load};
 use super::disk::Contents;
 use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::config::Arch;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -17,6 +18,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(vec![
         pair(programs)?,
         hostile(programs)?,
+        bounded_exits(programs)?,
         turned_off(programs)?,
         request_budget(programs)?,
         debian(),
@@ -186,6 +188,15 @@ fn hostile(programs: &Programs) -> Result<Scenario> {
     let output = vec![PASSED.into(), PASSED.into()];
     let expect = Expect { status: exit::GUEST, output, absent: vec!["FAIL "], ..Expect::default() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/hostile", "--exits") })
+}
+
+/// No exit of a hostile server, of its client, which resets for ever, or of a neighbour of both is longer than an exit may be. Virtual time
+/// counts instructions.
+fn bounded_exits(programs: &Programs) -> Result<Scenario> {
+    let scenario = hostile(programs)?;
+    let config = scenario.config.map(|config| config.replace("cpus = 2", "cpus = 1"));
+    let expect = Expect { bounded_exits: Some(Arch::Aarch64), ..scenario.expect };
+    Ok(Scenario { config, expect, ..Scenario::new("served/bounded-exits", "--icount --exits") })
 }
 
 /// The operator turns a server on again that has turned itself off with a request under way. Neither side can be destroyed.

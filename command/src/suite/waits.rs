@@ -1,7 +1,7 @@
 //! The longest wait of a ready vCPU of an honest VM on a CPU that it shares with a hostile one, by attack.
 //!
 //! The guest `crowded` measures gaps in its counter, which counts instructions on Arm (`--icount`) and on the emulated
-//! PC. docs/waits.md has the figures.
+//! PC. docs/waits.md has the figures. No exit of either VM is longer than an exit may be.
 
 use anyhow::Result;
 use rustix::process::Signal;
@@ -23,6 +23,19 @@ struct Attack {
     /// Whether it ends by itself.
     ends: bool,
 }
+
+/// The guest `storm` makes one kind of exit on four vCPUs, as often as possible.
+fn storms(arch: Arch) -> impl Iterator<Item = Attack> {
+    const ARM: &[&str] =
+        &["storm-groups", "storm-power", "storm-edges", "storm-maintenance", "storm-ticks", "storm-calls", "storm-print", MIXED];
+    const PC: &[&str] =
+        &["storm-starts", "storm-code", "storm-strings", "storm-registers", "storm-ticks", "storm-calls", "storm-print", MIXED];
+    let names = if arch == Arch::X86_64 { PC } else { ARM };
+    names.iter().map(|&name| attack(name, "storm", &format!("attack={}", name.trim_start_matches("storm-")), FOUR))
+}
+
+/// The storm that is also part of the default suite: another kind on each vCPU.
+const MIXED: &str = "storm-mixed";
 
 fn attack(name: &'static str, program: &'static str, append: &str, more: &str) -> Attack {
     Attack { name, program, vm: format!("append = \"{append}\"\n{more}\n"), ends: false }
@@ -66,14 +79,20 @@ fn attacks(arch: Arch) -> Result<Vec<Attack>> {
 /// # Errors
 /// A guest is missing.
 pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    attacks(programs.arch)?.into_iter().map(|attack| scenario(attack, programs)).collect()
+    let mut scenarios = Vec::new();
+    for attack in attacks(programs.arch)?.into_iter().chain(storms(programs.arch)) {
+        let name = attack.name;
+        let long = scenario(attack, programs)?;
+        scenarios.push(if name == MIXED { Scenario { name: programs.scenario("share/beside-storms"), ..long } } else { long });
+    }
+    Ok(scenarios)
 }
 
 fn scenario(attack: Attack, programs: &Programs) -> Result<Scenario> {
     // A slice in microseconds and instructions, and the time of 200,000 instructions.
-    let (slice, instructions, exits, icount) = match programs.arch {
-        Arch::Aarch64 => (1000, 1_000_000, 200, "--icount"),
-        Arch::X86_64 => (5000, 500_000, 2000, ""),
+    let (slice, instructions, exits, arguments) = match programs.arch {
+        Arch::Aarch64 => (1000, 1_000_000, 200, "--icount --exits"),
+        Arch::X86_64 => (5000, 500_000, 2000, "--exits"),
     };
     let config = format!(
         "[machine]\narch = \"{}\"\ncpus = 1\nslice = \"{slice}us\"\n\n\
@@ -87,8 +106,9 @@ fn scenario(attack: Attack, programs: &Programs) -> Result<Scenario> {
     let figure = Figure { after: "longest wait ", most: 2 * instructions + instructions / 5 + 200_000 };
     let (status, signal) = if attack.ends { (exit::OK, None) } else { (exit::LEFT, Some(Signal::INT)) };
     let output = vec!["PASS crowded".into()];
-    let expect = Expect { status, output, figure: Some(figure), signal, absent: vec!["FAIL "], ..Expect::default() };
+    let bounded_exits = Some(programs.arch);
+    let expect = Expect { status, output, figure: Some(figure), signal, bounded_exits, absent: vec!["FAIL "], ..Expect::default() };
     let folder = if programs.arch == Arch::X86_64 { "waits-pc" } else { "waits" };
     let name = format!("{}{folder}/{}", long::PREFIX, attack.name);
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, icount) })
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, arguments) })
 }

@@ -83,6 +83,7 @@ fn counts() -> Outcome {
         return ABSENT;
     }
     // It starts anew at each entry.
+    let mut has_run = false;
     for launched in [false, true, true] {
         let mut registers = [0; 8];
         let start = now();
@@ -91,9 +92,11 @@ fn counts() -> Outcome {
         // The first change of the bit can come at once.
         check!(elapsed >= (value - 1) << rate(), "it expires early");
         check!(elapsed <= (value << rate()) + SLACK, "it expires late");
-        check!(registers[0] > 1000, "L2 has not run meanwhile");
+        // Unless another VM had the CPU.
+        has_run |= registers[0] > 1000;
         same!(get(field::PREEMPTION_TIMER), value, "a field that is not saved");
     }
+    check!(has_run, "L2 has not run meanwhile");
     Outcome::Pass
 }
 

@@ -14,6 +14,7 @@ pub const TESTS: &[Test] = payload::tests![
     bad_commands_are_skipped,
     discarded_events_are_silent,
     a_queue_outside_of_memory_stalls,
+    a_queue_for_all_events_at_once,
 ];
 
 const ITS: u64 = 0x0808_0000;
@@ -181,6 +182,34 @@ fn a_queue_outside_of_memory_stalls() -> Outcome {
         its(CWRITER).write(0xF_FFE0);
         let inside = place == machine::ram().end - QUEUE;
         check_eq!(its(CREADR).read(), if inside { 0x1001 } else { 1 }, "CREADR with the queue at {place:#x}");
+    }
+    Ok(())
+}
+
+/// The configuration of all events of the function is read at once, when LPIs are enabled. Then all are pending.
+fn a_queue_for_all_events_at_once() -> Outcome {
+    const EVENTS: u32 = 32;
+    for word in 0..EVENTS / 4 {
+        Reg32(place(1) + u64::from(4 * word)).write(0xA1A1_A1A1);
+    }
+    execute(&[MAPD, MAPC])?;
+    for event in 0..EVENTS {
+        let event_of = |command: Command| [command[0], u64::from(8192 + event) << 32 | u64::from(event), 0, 0];
+        execute(&[event_of(MAPTI)])?;
+    }
+    for _ in 0..4 {
+        gicr(0, 0).write(0);
+        gicr(0, 0).write(1);
+        acknowledge(SPURIOUS)?;
+        for event in 0..EVENTS {
+            execute(&[[INT[0], event.into(), 0, 0]])?;
+        }
+        for _ in 0..EVENTS {
+            let intid = icc::iar1();
+            check!((8192..8192 + EVENTS).contains(&intid), "acknowledged {intid}");
+            icc::eoir1(intid);
+        }
+        acknowledge(SPURIOUS)?;
     }
     Ok(())
 }
