@@ -1,11 +1,17 @@
 //! Direct interprocessor interrupts (`ipi = "direct"`) on a PC: a bare-metal guest, and Linux with the module.
 
-use anyhow::Result;
+use std::fs;
+
+use anyhow::{Context, Result};
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::share;
-use stile::exit;
+use stile::config::{Arch, DebianKernel};
+use stile::debian::{self, Freshness};
+use stile::initramfs::cpio::Archive;
+use stile::l2::linux;
 use stile::programs::{PASSED, Programs};
+use stile::{cargo, exit};
 
 /// All of them.
 pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
@@ -36,6 +42,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         linux("pc/ipi/debian:6.1", "debian:6.1", "direct"),
         linux("pc/ipi/debian", "debian", "direct"),
         linux("pc/gate/debian:6.1", "debian:6.1", "gate"),
+        kexec()?,
         crash("pc/ipi/crash", "direct"),
         crash("pc/gate/crash", "gate"),
     ])
@@ -145,6 +152,54 @@ fn crash(name: &str, ipi: &str) -> Scenario {
     let output = once.repeat(2).into_iter().map(String::from).collect();
     let expect = Expect { status: exit::GUEST, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
+}
+
+/// Initial program of [`kexec`], of both kernels. The second one's file system is a copy of the first one's, without the kernel.
+const KEXEC_INIT: &str = "#!/busybox sh
+/busybox mkdir -p /bin /proc /tmp
+/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t devtmpfs devtmpfs /dev
+insmod /stile_ipi.ko && echo \"the module is loaded on $(nproc) CPUs\"
+work() { for i in $(seq $1); do ls /bin | sort | md5sum; done; }
+if grep -q second /proc/cmdline; then
+    work 10 >/tmp/a & work 10 >/tmp/b & wait
+    echo \"second kernel: $(sort -u /tmp/a /tmp/b | wc -l)\"
+    poweroff -f
+fi
+(ls -d /dev /dev/console /init /busybox /stile_ipi.ko | cpio -o -H newc) >/initrd
+work 1000 >/dev/null &
+/kexec /kernel /initrd \"console=ttyS0 quiet second\" || poweroff -f
+";
+
+/// Linux starts another kernel by kexec, under load, with the module loaded: nothing of that is left, and the other kernel starts its
+/// second CPU, and loads the module.
+fn kexec() -> Result<Scenario> {
+    let read = |path: std::path::PathBuf| fs::read(&path).with_context(|| format!("reading {}", path.display()));
+    let kernel = debian::kernel_for(Arch::X86_64, DebianKernel::V6_1, Freshness::Weekly)?.kernel;
+    let mut archive = Archive::default();
+    archive.directory("dev");
+    archive.character_device("dev/console", 0o600, 5, 1);
+    archive.file("init", 0o755, KEXEC_INIT.as_bytes());
+    archive.file("busybox", 0o755, &read(debian::busybox_for(Arch::X86_64, Freshness::Weekly)?)?);
+    archive.file("kexec", 0o755, &linux::build_for(Arch::X86_64, "kexec")?);
+    archive.modules(debian::ipi_module(DebianKernel::V6_1, Freshness::Weekly)?.as_slice());
+    archive.file("kernel", 0o644, &read(kernel.clone())?);
+    let initrd = cargo::repository().join("target/kexec.cpio");
+    fs::write(&initrd, archive.finish()).with_context(|| format!("writing {}", initrd.display()))?;
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"{}\"\ninitrd = \"{}\"\n\
+         append = \"console=ttyS0 quiet\"\nmemory = \"256M\"\nvcpus = 2\ncpus = [1, 2]\npinned = true\non_reset = \"stop\"\n\
+         [vm.techniques]\nipi = \"direct\"\n",
+        kernel.display(),
+        initrd.display()
+    );
+    let loaded = "the module is loaded on 2 CPUs";
+    let output = [loaded, loaded, "second kernel: 1"].map(String::from).into();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    // The kernel's own check of what it loads takes 500 million instructions, twice.
+    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new("pc/ipi/kexec", "--exits") })
 }
 
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.

@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 34] = [
+pub const NAMES: [&str; 35] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -27,6 +27,7 @@ pub const NAMES: [&str; 34] = [
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
     "pc/gate/crash",
     "pc/ipi/debian",
+    "pc/ipi/kexec",
     "pc/nested/cpu-offline",
     "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",
