@@ -26,6 +26,7 @@ pub fn run(
         // Its registers, of which this CPU has some, belong to the state that is reset.
         if let Some(loaded) = cpu.unload() {
             cpu.power_down(loaded);
+            cpu.finish_put();
         }
         power::reset_first(vcpu.vm());
         load(cpu, vcpu);

@@ -83,6 +83,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         // The timer is set for this CPU's other deadlines, unless the request stands for an alarm.
         let deadline = if requested { next_deadline(&schedule, cpu) } else { deadline };
         drop(schedule);
+        cpu.finish_put();
         assign(cpu, next);
         cpu.load_beside(next);
         // The slice timer and the traps of waiting instructions stay as the slice that ended early needed them: the
@@ -193,6 +194,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: Locked<'_>, switch: Switch, now: u64) 
     }
     let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
+    cpu.finish_put();
     switch.kicks.iter().for_each(request_resched);
 
     let Some(next) = switch.next else {

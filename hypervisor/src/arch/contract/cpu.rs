@@ -77,6 +77,10 @@ pub trait PhysicalCpu {
     /// kept. The schedule is locked.
     fn power_down(&mut self, vcpu: Loaded<'static>);
 
+    /// Does what remains of a [`put`](Self::put) or [`power_down`](Self::power_down), with the schedule unlocked.
+    #[inline(always)]
+    fn finish_put(&mut self) {}
+
     /// Drops state of VMs of which no vCPU is loaded: one of them is being retired, and its memory and number will be
     /// reused.
     fn forget_vms(&self);

@@ -90,7 +90,7 @@ impl PhysicalCpu for Cpu {
         let vm = loaded.vcpu().vm();
         self.launched = Launch::CLEAR;
         deadline::release(self, loaded.borrow());
-        direct::close(loaded.vcpu());
+        direct::close(self, loaded.vcpu());
         loaded.borrow().context().power_down();
         if vm.arch.follows_loads {
             vm.arch.put(self, &mut loaded);
@@ -98,6 +98,11 @@ impl PhysicalCpu for Cpu {
                 nested::power_down(vmx);
             }
         }
+    }
+
+    #[inline(always)]
+    fn finish_put(&mut self) {
+        direct::kick_siblings(self);
     }
 
     /// Branch predictors only: TLB entries are invalidated when a vCPU first comes to this CPU, and no VMCS is

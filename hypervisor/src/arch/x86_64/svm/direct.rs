@@ -25,7 +25,10 @@ pub fn command(_cpu: &mut Cpu, _value: u64) -> Option<Result<(), GeneralProtecti
 pub fn end(_cpu: &mut Cpu) {}
 
 /// Nothing to close.
-pub fn close(_vcpu: &Vcpu) {}
+pub fn close(_cpu: &mut Cpu, _vcpu: &Vcpu) {}
+
+/// No slot was closed.
+pub fn kick_siblings(_cpu: &mut Cpu) {}
 
 /// HLT always exits.
 pub fn trap_halts(_trapped: bool, _loaded: Loaded<'_>) {}
@@ -34,7 +37,7 @@ pub fn trap_halts(_trapped: bool, _loaded: Loaded<'_>) {}
 pub fn load(_cpu: &mut Cpu, _vcpu: &Vcpu) {}
 
 /// Nothing is outstanding.
-pub fn put(_cpu: &Cpu, _loaded: Loaded<'_>) -> bool {
+pub fn put(_cpu: &mut Cpu, _loaded: Loaded<'_>) -> bool {
     false
 }
 

@@ -1,10 +1,14 @@
 //! VMX's part of a CPU's block.
 
+use crate::vm::Vcpu;
+
 /// State of a CPU.
 #[repr(C)]
 pub struct OfCpu {
     /// EPT pointer of the guest's own view, while the loaded vCPU may enter the gate.
     pub view: u64,
+    /// The vCPU whose slot of the gate was closed here, until its siblings are kicked.
+    pub closed: Option<&'static Vcpu>,
 }
 
 /// Words that are accessed while the block is borrowed: none.

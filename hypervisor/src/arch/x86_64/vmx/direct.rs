@@ -85,13 +85,27 @@ fn choose(cpu: &mut Cpu, on: bool) {
 }
 
 /// Closes the slot of a vCPU that leaves this CPU or is powered off: notifications of it through the gate exit.
-pub fn close(vcpu: &Vcpu) {
+/// [`kick_siblings`] follows.
+pub fn close(cpu: &mut Cpu, vcpu: &'static Vcpu) {
     let Some(gate) = gate_of(vcpu) else { return };
     gate.close(vcpu.arch.index);
-    // A sibling in the gate may have written this CPU to its APIC's destination register: a kick makes it exit and
-    // restart.
+    cpu.virt.closed = Some(vcpu);
+}
+
+/// Kicks the siblings of the vCPU whose slot was closed, up to 63, without the schedule's lock. One in the gate may have written
+/// this CPU to its APIC's destination register: a kick makes it exit and restart.
+#[cold]
+fn kick_siblings_of(vcpu: &Vcpu) {
     let siblings = vcpu.vm().vcpus.iter().filter(|sibling| sibling.arch.index != vcpu.arch.index && sibling.arch.direct.is_on());
     siblings.filter_map(|sibling| cpu::running_on(sibling)).for_each(apic::kick);
+}
+
+/// Kicks the siblings of a vCPU whose slot was closed, if any.
+#[inline(always)]
+pub fn kick_siblings(cpu: &mut Cpu) {
+    if let Some(vcpu) = cpu.virt.closed.take() {
+        kick_siblings_of(vcpu);
+    }
 }
 
 fn gate_of(vcpu: &Vcpu) -> Option<&'static Gate> {
@@ -195,13 +209,13 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
 }
 
 /// Called before put, with the VMCS current: notifications become wake-ups. Returns whether one is outstanding.
-pub fn put(cpu: &Cpu, loaded: Loaded<'_>) -> bool {
+pub fn put(cpu: &mut Cpu, loaded: Loaded<'_>) -> bool {
     let vcpu = loaded.vcpu();
     if vcpu.vm().arch.direct.is_none() {
         return false;
     }
     catch_halt(loaded);
-    close(vcpu);
+    close(cpu, vcpu);
     vcpu.arch.pages.redirect(vector::WAKE, apic::id_of(cpu.index))
 }
 
