@@ -7,7 +7,6 @@ use serde::Deserialize;
 use stile_blob::Techniques;
 
 use super::host::{self, Figure, Host, Request, Together, measure_together};
-use super::operation::Needs;
 use super::platform::{self, PLATFORMS, Platform};
 use super::{counts, probe};
 use stile::cargo;
@@ -99,7 +98,7 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
         let mut figures = Vec::new();
         let mut alone = operations.clone();
         if platform.counts_vmx {
-            alone.retain(|operation| operation.needs != Needs::One);
+            alone.retain(|operation| !operation.joins_others());
             let together = measure_together(&request)?;
             failures.extend(exceeded_together(of, &together, budgets));
             figures.extend(together.figures);

@@ -9,7 +9,10 @@
  *
  * A CPU whose register says that it does not send itself (while it comes up, or goes down) uses the kernel's own
  * functions: its ICR is the virtual one.
+ *
+ * With timer = "direct" the expiry of a CPU's timer is a notification, too, which takes no exit.
  */
+#include <linux/clockchips.h>
 #include <linux/cpuhotplug.h>
 #include <linux/io.h>
 #include <linux/kprobes.h>
@@ -27,16 +30,19 @@
 #include <asm/nospec-branch.h>
 #include <asm/processor.h>
 #include <asm/smp.h>
+#include <asm/tsc.h>
 
 #define STILE_LEAF		0x40000000
 #define STILE_FEATURES		0x40000001
 #define STILE_FEATURE_IPI	BIT(0)
 #define STILE_FEATURE_GATE	BIT(1)
+#define STILE_FEATURE_TIMER	BIT(2)
 #define MSR_STILE_IPI_CONTROL	0x400000f0
 #define MSR_STILE_IPI_COMMAND	0x400000f1
 #define MSR_X2APIC_ICR		(APIC_BASE_MSR + (APIC_ICR >> 4))
 
 #define CONTROL_SENDS		BIT_ULL(0)
+#define CONTROL_TIMER		BIT_ULL(1)
 #define CONTROL_COUNT(control)	((control) >> 4 & 0xff)
 #define CONTROL_ADDRESS		GENMASK_ULL(51, 12)
 
@@ -215,13 +221,113 @@ static void write_icr(u32 low, u32 id)
 	local_irq_restore(flags);
 }
 
-/* Both together: what sends in between would use the wrong ICR. */
+/*
+ * A notification delivers all that is requested in this CPU's descriptor. The timer's vector is requested whenever the timer is armed, so
+ * that an expiry delivers it. Notifications of other interrupts do, too: the kernel's handler must not see these, and the vector must be
+ * requested again.
+ */
+struct timer {
+	/* The kernel's device of this CPU, while it has our functions. */
+	struct clock_event_device *device;
+	/* What it had. */
+	void (*event_handler)(struct clock_event_device *device);
+	int (*set_next_event)(unsigned long delta, struct clock_event_device *device);
+	unsigned int features;
+	/* This CPU's descriptor. */
+	unsigned long *requests;
+	/* 0: not armed, or by the kernel's own function. */
+	u64 deadline;
+};
+
+static DEFINE_PER_CPU(struct timer, timers);
+
+/* The kernel's devices; NULL if expiries exit. */
+static struct clock_event_device __percpu *devices;
+
+/* Units of the kernel's device for the APIC's timer in deadline mode (arch/x86/kernel/apic/apic.c). */
+#define TSC_DIVISOR		8
+
+static void timer_interrupt(struct clock_event_device *device)
+{
+	struct timer *timer = this_cpu_ptr(&timers);
+
+	if (rdtsc_ordered() < timer->deadline) {
+		set_bit(LOCAL_TIMER_VECTOR, timer->requests);
+		/* An expiry before the request has delivered nothing. */
+		if (rdtsc_ordered() < timer->deadline)
+			return;
+	}
+	timer->deadline = 0;
+	timer->event_handler(device);
+}
+
+/* The kernel changes the handler when it changes from a periodic tick to single events. */
+static void take_handler(struct timer *timer)
+{
+	if (timer->device->event_handler == timer_interrupt)
+		return;
+	timer->event_handler = timer->device->event_handler;
+	timer->device->event_handler = timer_interrupt;
+}
+
+static int set_next_event(unsigned long delta, struct clock_event_device *device)
+{
+	struct timer *timer = this_cpu_ptr(&timers);
+
+	take_handler(timer);
+	timer->deadline = rdtsc() + (u64)delta * TSC_DIVISOR;
+	set_bit(LOCAL_TIMER_VECTOR, timer->requests);
+	write_msr(MSR_IA32_TSC_DEADLINE, timer->deadline);
+	return 0;
+}
+
+/* Returns what the register of control is to have. Interrupts are off. */
+static u64 take_timer(void)
+{
+	struct timer *timer = this_cpu_ptr(&timers);
+	struct clock_event_device *device;
+
+	if (!devices)
+		return 0;
+	device = this_cpu_ptr(devices);
+	if (strcmp(device->name, "lapic-deadline") || this_cpu_read(x86_cpu_to_apicid) >= descriptor_count)
+		return 0;
+	timer->device = device;
+	timer->requests = descriptors + this_cpu_read(x86_cpu_to_apicid) * PAGE_SIZE;
+	timer->deadline = 0;
+	timer->set_next_event = device->set_next_event;
+	timer->features = device->features;
+	device->set_next_event = set_next_event;
+#ifdef CLOCK_EVT_FEAT_CLOCKSOURCE_COUPLED
+	/* The kernel would write the deadline itself. */
+	device->features &= ~CLOCK_EVT_FEAT_CLOCKSOURCE_COUPLED;
+#endif
+	take_handler(timer);
+	return CONTROL_TIMER;
+}
+
+static void return_timer(void)
+{
+	struct timer *timer = this_cpu_ptr(&timers);
+
+	if (!timer->device)
+		return;
+	timer->device->set_next_event = timer->set_next_event;
+	timer->device->features = timer->features;
+	if (timer->device->event_handler == timer_interrupt)
+		timer->device->event_handler = timer->event_handler;
+	timer->device = NULL;
+}
+
+/* Both together: what sends in between would use the wrong ICR. A timer that is armed stays so. */
 static void choose(bool on)
 {
 	unsigned long flags;
 
 	local_irq_save(flags);
-	write_msr(MSR_STILE_IPI_CONTROL, on ? CONTROL_SENDS : 0);
+	if (!on)
+		return_timer();
+	write_msr(MSR_STILE_IPI_CONTROL, on ? CONTROL_SENDS | take_timer() : 0);
 	this_cpu_write(sends, on);
 	local_irq_restore(flags);
 }
@@ -236,6 +342,33 @@ static int cpu_offline_here(unsigned int cpu)
 {
 	choose(false);
 	return 0;
+}
+
+/* The kernel's function that finds names, which is not exported. */
+static unsigned long (*lookup)(const char *name);
+
+static int __init find_lookup(void)
+{
+	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
+	int error;
+
+	/* The probe's address is behind the function's ENDBR. */
+	if (boot_cpu_has(X86_FEATURE_IBT))
+		return -EOPNOTSUPP;
+	error = register_kprobe(&probe);
+	if (error)
+		return error;
+	lookup = (void *)probe.addr;
+	unregister_kprobe(&probe);
+	return 0;
+}
+
+static void __init find_devices(void)
+{
+	if (boot_cpu_has(X86_FEATURE_TSC_DEADLINE_TIMER) && (lookup || !find_lookup()))
+		devices = (struct clock_event_device __percpu __force *)lookup("lapic_events");
+	if (!devices)
+		pr_info("stile_ipi: the kernel's timers were not found: expiries exit\n");
 }
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0)
@@ -295,19 +428,11 @@ static int set_apic(struct apic *to)
 
 static int __init find_callbacks(void)
 {
-	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
-	unsigned long (*lookup)(const char *name);
 	struct callback *callback;
-	int error;
+	int error = find_lookup();
 
-	/* The probe's address is behind the function's ENDBR. */
-	if (boot_cpu_has(X86_FEATURE_IBT))
-		return -EOPNOTSUPP;
-	error = register_kprobe(&probe);
 	if (error)
 		return error;
-	lookup = (void *)probe.addr;
-	unregister_kprobe(&probe);
 	for (callback = callbacks; callback < callbacks + ARRAY_SIZE(callbacks); callback++) {
 		callback->keys_at = (void *)lookup(callback->key);
 		callback->trampolines_at = (void *)lookup(callback->trampoline);
@@ -329,7 +454,7 @@ static u32 __init features(void)
 	cpuid(STILE_LEAF, &highest, (u32 *)signature, (u32 *)(signature + 4), (u32 *)(signature + 8));
 	if (strcmp(signature, "StileStile") || highest < STILE_FEATURES)
 		return 0;
-	return cpuid_eax(STILE_FEATURES) & (STILE_FEATURE_IPI | STILE_FEATURE_GATE);
+	return cpuid_eax(STILE_FEATURES) & (STILE_FEATURE_IPI | STILE_FEATURE_GATE | STILE_FEATURE_TIMER);
 }
 
 static int __init stile_ipi_init(void)
@@ -351,6 +476,8 @@ static int __init stile_ipi_init(void)
 		pr_info("stile_ipi: this kernel's functions that send interrupts were not found\n");
 		return error;
 	}
+	if (features() & STILE_FEATURE_TIMER)
+		find_devices();
 	descriptors = memremap(control & CONTROL_ADDRESS, descriptor_count * PAGE_SIZE, MEMREMAP_WB);
 	if (!descriptors)
 		return -ENOMEM;
@@ -372,6 +499,8 @@ static int __init stile_ipi_init(void)
 		goto restore;
 	hotplug_state = error;
 	pr_info("stile_ipi: interprocessor interrupts are sent without exits\n");
+	if (devices)
+		pr_info("stile_ipi: timers fire without exits\n");
 	return 0;
 restore:
 	set_apic(kernels_apic);

@@ -2,7 +2,7 @@
 
 use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, IpiAccess, Techniques, TimerAccess};
 
-use crate::operation::{Needs, Operation};
+use crate::operation::{FIRE_DIRECT, Needs, Operation};
 use stile::config::Arch;
 
 /// Stile's name.
@@ -90,7 +90,7 @@ impl Technique {
             // No vCPU is direct while another wants its CPU.
             Self::VirtualInterrupts => operation.needs != Needs::Shared,
             Self::TrappedIpis | Self::IpisAlone => operation.needs == Needs::Two,
-            Self::PassthroughTimer => operation.name.starts_with("tscdeadline"),
+            Self::PassthroughTimer => operation.name.starts_with("tscdeadline") && operation.name != FIRE_DIRECT,
             // Only instructions that access a device's memory are decoded.
             Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use stile_blob::{Interrupts, IpiAccess, Techniques};
+use stile_blob::{Interrupts, IpiAccess, Techniques, TimerAccess};
 use stile_board::CpuSet;
 
 use super::{Figure, Outside, Request, figure};
 use crate::counts::Section;
-use crate::operation::{Needs, Operation};
+use crate::operation::{FIRE_DIRECT, Needs, Operation};
 use crate::probe;
 use crate::under_stile;
 use crate::vmx;
@@ -74,10 +74,10 @@ pub struct Together {
     pub exits: BTreeMap<String, i64>,
 }
 
-/// Measures all operations that need one CPU in two runs, the second one with twice as many iterations.
+/// Measures all operations that join others in two runs, the second one with twice as many iterations.
 pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     let hypervisor = under_stile::hypervisor_for(request.platform.arch, request.cpu)?;
-    let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
+    let operations: Vec<_> = request.operations.iter().filter(|operation| operation.joins_others()).copied().collect();
     let once = run_all(request, &hypervisor, &operations, request.iterations)?;
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
     let mut figures = figure::figures(None, &twice.vmx, &twice.console, &operations)?;
@@ -119,13 +119,13 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     let needs = operations.first().context("unknown operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
-    // Direct IPIs and the gate are disabled by default. Operations that need two CPUs are measured one by one.
-    let ipi = match operations.first().map(|operation| operation.name) {
-        Some("ipi_direct") => IpiAccess::Direct,
-        Some("ipi_gate") => IpiAccess::Gate,
-        _ => request.techniques.ipi,
+    // Direct IPIs, the gate and the timer that notifies are disabled by default. These operations are measured one by one.
+    let techniques = match operations.first().map(|operation| operation.name) {
+        Some("ipi_direct") => Techniques { ipi: IpiAccess::Direct, ..request.techniques },
+        Some("ipi_gate") => Techniques { ipi: IpiAccess::Gate, ..request.techniques },
+        Some(FIRE_DIRECT) => Techniques { ipi: IpiAccess::Direct, timer: TimerAccess::Direct, ..request.techniques },
+        _ => request.techniques,
     };
-    let techniques = Techniques { ipi, ..request.techniques };
     under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)
 }
 

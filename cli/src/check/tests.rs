@@ -120,6 +120,11 @@ fn the_timer_of_a_pc() {
     assert_eq!(says(&format!("{vm}cap = \"50%\"\n")), "trapped: Stile needs the CPU's timer for the cap");
     let trapped = "[vm.techniques]\ntimer = \"trapped\"\n";
     assert_eq!(says(&format!("{vm}{trapped}")), "trapped, as configured: each write of IA32_TSC_DEADLINE exits");
+    let direct = format!("{vm}[vm.techniques]\ntimer = \"direct\"\n");
+    let passed = "passed through: nothing else may run on its CPUs; expiries";
+    assert_eq!(says(&direct), format!("{passed} exit: timer = \"direct\" needs ipi = \"direct\""));
+    let taken = format!("{passed} take no exit, once the guest asks for that (docs/x86-ipi.md)");
+    assert_eq!(says(&format!("{direct}ipi = \"direct\"\n")), taken);
 }
 
 #[test]

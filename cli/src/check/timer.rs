@@ -1,6 +1,6 @@
 //! Explains whether the deadline timer of a PC's local APICs is passed through.
 
-use stile_blob::TimerAccess;
+use stile_blob::{IpiAccess, TimerAccess};
 
 use super::affinity::rivals;
 use crate::config::MachineConfig;
@@ -18,8 +18,15 @@ pub fn explain(config: &MachineConfig, index: usize) -> String {
         return "trapped: Stile needs the CPU's timer for the cap".to_owned();
     }
     let others = rivals(config, index);
-    match others.is_empty() {
+    let passed = match others.is_empty() {
         true => "passed through: nothing else may run on its CPUs".to_owned(),
         false => format!("passed through while a vCPU has its CPU for itself; those that may share it: {}", others.join(", ")),
+    };
+    match (vm.techniques.timer, vm.techniques.ipi) {
+        (TimerAccess::Direct, IpiAccess::Direct) => {
+            format!("{passed}; expiries take no exit, once the guest asks for that (docs/x86-ipi.md)")
+        }
+        (TimerAccess::Direct, _) => format!("{passed}; expiries exit: timer = \"direct\" needs ipi = \"direct\""),
+        _ => passed,
     }
 }

@@ -153,7 +153,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\", \"enlightened\" or \"off\"", mistakes);
         draft.interrupts = techniques.string("interrupts", "\"direct\" or \"virtual\"", mistakes);
-        draft.timer = techniques.string("timer", "\"passthrough\" or \"trapped\"", mistakes);
+        draft.timer = techniques.string("timer", "\"passthrough\", \"direct\" or \"trapped\"", mistakes);
         draft.ipi = techniques.string("ipi", "\"trapped\" or \"direct\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);

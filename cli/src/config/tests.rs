@@ -298,13 +298,14 @@ fn decode_cache_words() {
 }
 
 #[test]
-fn the_timer_is_passed_through_or_trapped() {
+fn the_timer_is_trapped_passed_through_or_direct() {
     let timer = |more: &str| {
         let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{more}");
         MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.timer)
     };
     assert_eq!(timer("").unwrap(), TimerAccess::Passthrough);
     assert_eq!(timer("[vm.techniques]\ntimer = \"trapped\"\n").unwrap(), TimerAccess::Trapped);
+    assert_eq!(timer("[vm.techniques]\ntimer = \"direct\"\n").unwrap(), TimerAccess::Direct);
     let refusal = timer("[vm.techniques]\ntimer = \"passtrough\"\n").unwrap_err().to_string();
     assert!(refusal.contains("did you mean \"passthrough\""), "{refusal}");
 }

@@ -28,6 +28,9 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         // vCPUs take turns: notifications become wake-ups.
         tests("shared", 2, "vcpus = 3"),
         tests("one-cpu", 1, "vcpus = 2"),
+        // Expiries of timers are notifications, on CPUs that the vCPUs own; and for vCPUs that take turns, whose timers are rarely their own.
+        with_timer(tests("timer", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true")),
+        with_timer(tests("timer-shared", 2, "vcpus = 3")),
         through_gate("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
         through_gate("shared", 2, "vcpus = 3"),
         intruder(programs)?,
@@ -39,8 +42,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         both(&program),
         refused(&program),
         storm(programs, &program)?,
-        linux("pc/ipi/debian:6.1", "debian:6.1", "direct"),
-        linux("pc/ipi/debian", "debian", "direct"),
+        fires(linux("pc/ipi/debian:6.1", "debian:6.1", "direct")),
+        fires(linux("pc/ipi/debian", "debian", "direct")),
         linux("pc/gate/debian:6.1", "debian:6.1", "gate"),
         kexec()?,
         crash("pc/ipi/crash", "direct"),
@@ -96,6 +99,18 @@ fn refused(program: &str) -> Scenario {
 fn direct(name: &str, kernel: &str, more: &str) -> String {
     let techniques = "[vm.techniques]\nipi = \"direct\"\n";
     format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nmemory = \"64M\"\n{more}\n{techniques}")
+}
+
+/// The scenario with `timer = "direct"` in its last VM, whose techniques end the configuration.
+fn with_timer(scenario: Scenario) -> Scenario {
+    Scenario { config: scenario.config.map(|config| config + "timer = \"direct\"\n"), ..scenario }
+}
+
+/// That, of Linux with the module.
+fn fires(linux: Scenario) -> Scenario {
+    let mut scenario = with_timer(linux);
+    scenario.expect.output.insert(1, "stile_ipi: timers fire without exits".to_owned());
+    scenario
 }
 
 /// A VM with a gate.

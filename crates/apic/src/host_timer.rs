@@ -1,9 +1,14 @@
 //! The physical CPU's timer in TSC-deadline mode, which the hypervisor shares with the loaded vCPU, and the passthrough of
 //! IA32_TSC_DEADLINE to a vCPU that has the timer to itself ("TSC-Deadline Mode").
 //!
-//! The physical local vector is always the hypervisor's own, so that an expiry exits and never reaches the guest directly.
+//! The physical local vector is always the hypervisor's own, so that an expiry exits and never reaches the guest directly. For
+//! a guest that asks for it ([`Demand::notifies`]) that vector is the notification of posted interrupts: an expiry does not
+//! exit, and delivers the interrupt that the guest has set in its descriptor before ([`crate::Pages::preset`]).
 
 use crate::LocalApic;
+
+/// Lower vectors are illegal.
+const LEAST_VECTOR: u8 = 16;
 
 /// The hardware of the timer on this CPU.
 pub trait Hardware {
@@ -17,6 +22,10 @@ pub trait Hardware {
     fn is_pending(&mut self) -> bool;
     /// Chooses whether the loaded vCPU reads and writes IA32_TSC_DEADLINE without an exit.
     fn pass_through(&mut self, on: bool);
+    /// Chooses the interrupt of an expiry: the notification of posted interrupts, or the hypervisor's own. The timer is not armed.
+    fn set_notifies(&mut self, on: bool);
+    /// Whether a notification is requested and not taken yet, as [`is_pending`](Self::is_pending).
+    fn is_notified(&mut self) -> bool;
 }
 
 /// The programmer of the timer for the loaded vCPU. In each case the guest's IA32_TSC_DEADLINE has one place.
@@ -36,6 +45,9 @@ pub enum Form {
 pub struct Demand {
     /// Its configuration has passthrough.
     pub passthrough: bool,
+    /// While it has the timer, expiries are notifications: it has its timer's vector in its descriptor whenever the timer is armed, and
+    /// tolerates interrupts of the timer before the deadline, which other notifications deliver.
+    pub notifies: bool,
     /// Its counter is the physical one: no offset, no scaling.
     pub same_tsc: bool,
     /// Time at which another device of the VM must be sampled.
@@ -57,6 +69,8 @@ pub struct HostTimer {
     /// The loaded vCPU's, while the form is [`Form::Merged`].
     guest: Option<u64>,
     form: Form,
+    /// The form is [`Form::PassedThrough`], and expiries are notifications.
+    notifies: bool,
 }
 
 impl HostTimer {
@@ -64,6 +78,11 @@ impl HostTimer {
     #[inline(always)]
     pub fn form(&self) -> Form {
         self.form
+    }
+
+    /// Whether expiries are notifications of posted interrupts.
+    pub fn notifies(&self) -> bool {
+        self.notifies
     }
 
     /// Sets the hypervisor's own deadline, or none. `loaded`: the vCPU on this CPU. Returns whether an interrupt was posted for it.
@@ -79,7 +98,8 @@ impl HostTimer {
     }
 
     /// Applies a changed demand of the loaded vCPU: it was loaded, or its local vector, deadline, counter or devices changed. Passthrough
-    /// begins and ends here. Returns whether an interrupt was posted.
+    /// begins and ends here. Before a change of [`Demand::notifies`], [`reclaim`](Self::reclaim) is called. Returns whether an interrupt
+    /// was posted.
     pub fn update(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>, demand: Demand) -> bool {
         let simple = self.own.is_none() && demand.is_simple();
         if self.form == Form::PassedThrough && simple {
@@ -91,7 +111,7 @@ impl HostTimer {
         if simple && apic.takes_deadline() {
             if !demand.passthrough {
                 self.form = Form::Relayed;
-            } else if self.pass_through(hardware, apic) {
+            } else if self.pass_through(hardware, apic, demand.notifies) {
                 return posted;
             }
         }
@@ -101,7 +121,7 @@ impl HostTimer {
 
     /// Gives the timer to the guest. False if an interrupt of it is still pending, which would pass for the guest's: once that was taken,
     /// [`update`](Self::update) is called again.
-    fn pass_through(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>) -> bool {
+    fn pass_through(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>, notifies: bool) -> bool {
         // A timer that is not armed requests no further interrupt.
         hardware.set_deadline(0);
         if hardware.is_pending() {
@@ -110,7 +130,17 @@ impl HostTimer {
         hardware.pass_through(true);
         self.form = Form::PassedThrough;
         self.guest = None;
-        hardware.set_deadline(apic.lend_deadline());
+        let deadline = apic.lend_deadline();
+        let vector = apic.timer_vector();
+        if notifies && vector >= LEAST_VECTOR {
+            self.notifies = true;
+            hardware.set_notifies(true);
+            if deadline != 0 {
+                // The guest may have armed it before it asked for notifications.
+                apic.pages().preset(vector);
+            }
+        }
+        hardware.set_deadline(deadline);
         true
     }
 
@@ -126,8 +156,15 @@ impl HostTimer {
         hardware.set_deadline(0);
         hardware.pass_through(false);
         let expired = deadline != 0 && deadline <= hardware.now();
-        // An expiry clears the deadline and requests the interrupt. The guest may have armed it again before the CPU took that.
-        let fired = expired || hardware.is_pending();
+        let fired = if core::mem::take(&mut self.notifies) {
+            hardware.set_notifies(false);
+            // An expiry clears the deadline, and a notification that the CPU has not taken yet may be another's. If the vector is not in the
+            // descriptor, the interrupt was delivered, and the guest has compared the counter since, or will.
+            apic.pages().is_preset(apic.timer_vector()) && (expired || deadline == 0 && hardware.is_notified())
+        } else {
+            // An expiry clears the deadline and requests the interrupt. The guest may have armed it again before the CPU took that.
+            expired || hardware.is_pending()
+        };
         apic.return_deadline(if expired { 0 } else { deadline }, fired);
         fired
     }

@@ -430,6 +430,21 @@ impl Pages {
         if self.posted.0.notify() { Received::Interrupt } else { Received::Nothing }
     }
 
+    /// Requests an edge-triggered interrupt without a notification: it is delivered with the next one, whatever that is for.
+    pub fn preset(&self, vector: u8) {
+        self.posted.0.requests().insert(vector);
+    }
+
+    /// Whether the interrupt of a vector is requested in the descriptor, by [`preset`](Self::preset) or a sender.
+    pub fn is_preset(&self, vector: u8) -> bool {
+        self.posted.0.requests().contains(vector)
+    }
+
+    /// Withdraws such a request.
+    pub fn withdraw(&self, vector: u8) {
+        self.posted.0.requests().remove(vector);
+    }
+
     /// Whether posted interrupts are not in IRR yet.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {

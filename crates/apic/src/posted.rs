@@ -15,6 +15,14 @@ impl Requests {
         self.0[usize::from(vector >> 6)].fetch_or(1 << (vector & 63), Ordering::Relaxed);
     }
 
+    pub(crate) fn remove(&self, vector: u8) {
+        self.0[usize::from(vector >> 6)].fetch_and(!(1 << (vector & 63)), Ordering::Relaxed);
+    }
+
+    pub(crate) fn contains(&self, vector: u8) -> bool {
+        self.0[usize::from(vector >> 6)].load(Ordering::Relaxed) >> (vector & 63) & 1 != 0
+    }
+
     /// Takes all vectors.
     pub(crate) fn take(&self) -> Vectors {
         // Most words are empty, and a load is cheaper than an exchange.

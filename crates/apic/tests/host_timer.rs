@@ -17,13 +17,16 @@ struct Cpu {
     deadline: u64,
     pending: bool,
     passes: bool,
+    notifies: bool,
+    /// A notification is requested.
+    notified: bool,
 }
 
 impl Cpu {
     fn expire(&mut self) {
         if self.deadline != 0 && self.deadline <= self.now {
             self.deadline = 0;
-            self.pending = true;
+            *(if self.notifies { &mut self.notified } else { &mut self.pending }) = true;
         }
     }
 }
@@ -51,6 +54,15 @@ impl Hardware for Cpu {
     fn pass_through(&mut self, on: bool) {
         assert_ne!(self.passes, on, "passthrough that was on already, or off");
         self.passes = on;
+    }
+
+    fn set_notifies(&mut self, on: bool) {
+        assert!(self.notifies != on && self.deadline == 0);
+        self.notifies = on;
+    }
+
+    fn is_notified(&mut self) -> bool {
+        self.notified
     }
 }
 
@@ -97,6 +109,8 @@ struct Machine {
     own: Option<u64>,
     watch: Option<u64>,
     passthrough: bool,
+    /// The guest has asked for notifications.
+    notifies: bool,
 }
 
 impl Machine {
@@ -106,13 +120,14 @@ impl Machine {
         let model = Model { deadline: 0, local: MASKED, enabled: false, offset: 0, fired: BTreeSet::new() };
         let cpu = Cpu { now: 1, ..Cpu::default() };
         let (own, watch) = (None, None);
-        let mut new = Self { cpu, timer: HostTimer::default(), apic: LocalApic::new(pages), model, loaded: true, own, watch, passthrough };
+        let (timer, apic) = (HostTimer::default(), LocalApic::new(pages));
+        let mut new = Self { cpu, timer, apic, model, loaded: true, own, watch, passthrough, notifies: false };
         new.write(SVR, 0x1ff);
         new
     }
 
     fn demand(&self) -> Demand {
-        Demand { passthrough: self.passthrough, same_tsc: self.model.offset == 0, watch: self.watch }
+        Demand { passthrough: self.passthrough, notifies: self.notifies, same_tsc: self.model.offset == 0, watch: self.watch }
     }
 
     fn update(&mut self) {
@@ -122,6 +137,7 @@ impl Machine {
 
     /// The guest writes a register of its APIC.
     fn write(&mut self, offset: u32, value: u32) {
+        let old = self.model.local as u8;
         match self.apic.write(offset, value, self.cpu.now) {
             Effect::Reclaim { offset, value } => {
                 self.timer.reclaim(&mut self.cpu, &mut self.apic);
@@ -143,9 +159,47 @@ impl Machine {
             }
             _ => self.model.write_local(value),
         }
+        if self.notifies {
+            // What the write has posted is merged before the guest runs again, which then moves its request to the new vector.
+            self.apic.merge();
+            self.apic.pages().withdraw(old);
+            if self.model.deadline != 0 {
+                self.apic.pages().preset(self.model.local as u8);
+            }
+        }
+    }
+
+    /// The guest asks for notifications, or no longer.
+    fn set_notifies(&mut self, on: bool) {
+        let fired = self.timer.reclaim(&mut self.cpu, &mut self.apic);
+        if self.notifies && !on && !fired {
+            self.apic.pages().withdraw(self.model.local as u8);
+        }
+        self.notifies = on;
+        self.update();
+    }
+
+    /// The processor takes a notification while the guest runs, which compares the counter.
+    fn notify(&mut self) {
+        let vector = self.model.local as u8;
+        if !self.notifies || !self.apic.pages().is_preset(vector) {
+            return;
+        }
+        self.apic.pages().withdraw(vector);
+        self.model.expire(self.cpu.now);
+        if self.model.fired.contains(&vector) {
+            self.apic.post(vector);
+            self.apic.merge();
+        }
+        if self.model.deadline != 0 {
+            self.apic.pages().preset(vector);
+        }
     }
 
     fn wrmsr(&mut self, guest: u64) {
+        if self.notifies && guest != 0 {
+            self.apic.pages().preset(self.model.local as u8);
+        }
         if self.model.takes_deadline() {
             self.model.deadline = guest;
         }
@@ -185,11 +239,14 @@ impl Machine {
 
     /// The CPU takes the timer's interrupt: by an exit, or as it idles.
     fn take(&mut self) {
+        if self.loaded && std::mem::take(&mut self.cpu.notified) {
+            self.notify();
+        }
         if !std::mem::take(&mut self.cpu.pending) {
             return;
         }
         if let Some(vector) = self.apic.lent_timer() {
-            assert!(self.loaded && self.cpu.passes);
+            assert!(self.loaded && self.cpu.passes && !self.cpu.notifies);
             self.apic.post(vector);
             return;
         }
@@ -232,6 +289,7 @@ impl Machine {
     fn check(&mut self) {
         assert_eq!(self.cpu.passes, self.timer.form() == Form::PassedThrough);
         assert_eq!(self.cpu.passes, self.apic.lent_timer().is_some());
+        assert_eq!((self.timer.notifies(), self.cpu.notifies), (self.cpu.passes && self.notifies, self.cpu.notifies));
         if self.cpu.passes {
             assert!(self.loaded && self.passthrough && self.own.is_none() && self.watch.is_none());
             assert!(self.model.offset == 0 && self.model.takes_deadline() && self.model.local & MASKED == 0);
@@ -287,6 +345,10 @@ enum Op {
     Init,
     Read,
     Settle,
+    /// The guest asks for notifications, or no longer.
+    Notifies(bool),
+    /// Another interrupt's notification.
+    Notification,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -306,6 +368,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Init),
         2 => Just(Op::Read),
         3 => Just(Op::Settle),
+        1 => prop::bool::weighted(0.7).prop_map(Op::Notifies),
+        2 => Just(Op::Notification),
     ]
 }
 
@@ -317,6 +381,11 @@ fn run(passthrough: bool, operations: Vec<(Op, bool)>) {
         let by_host = matches!(operation, Op::Own(_) | Op::Watch(_) | Op::Put | Op::Load | Op::Settle | Op::Advance(_));
         if !by_host {
             machine.load();
+            if machine.notifies {
+                // The hypervisor merges what it posts before the guest runs, whose processor takes notifications between two instructions.
+                machine.apic.merge();
+                machine.take();
+            }
         }
         match operation {
             Op::Advance(by) => {
@@ -350,6 +419,7 @@ fn run(passthrough: bool, operations: Vec<(Op, bool)>) {
             Op::Init => {
                 machine.put();
                 machine.apic.init();
+                machine.notifies = false;
                 let offset = machine.model.offset;
                 machine.model = Model { deadline: 0, local: MASKED, enabled: false, offset, fired: BTreeSet::new() };
             }
@@ -359,6 +429,8 @@ fn run(passthrough: bool, operations: Vec<(Op, bool)>) {
                 assert!(read == machine.model.deadline || machine.model.deadline == 0 && read <= now);
             }
             Op::Read => {}
+            Op::Notifies(on) => machine.set_notifies(on),
+            Op::Notification => machine.notify(),
             Op::Settle => machine.settle(),
         }
         machine.model.expire(machine.cpu.now);
@@ -421,4 +493,40 @@ fn an_expiry_is_not_lost_with_the_timer() {
         assert_eq!(machine.taken(), BTreeSet::from([0x40]));
         assert_eq!(machine.apic.tsc_deadline() == 90 || machine.cpu.deadline == 90, write & DEADLINE != 0);
     }
+}
+
+#[test]
+fn a_notification_delivers_what_the_guest_has_set() {
+    let mut machine = Machine::new(true);
+    machine.write(LVT_TIMER, DEADLINE | 0x40);
+    machine.wrmsr(20);
+    // Armed before: its interrupt is in the descriptor all the same.
+    machine.set_notifies(true);
+    assert!(machine.cpu.notifies && machine.apic.pages().is_preset(0x40));
+    machine.notify();
+    assert_eq!((machine.requested(), machine.apic.pages().is_preset(0x40)), (BTreeSet::new(), true));
+    machine.cpu.now = 20;
+    machine.cpu.expire();
+    machine.model.expire(20);
+    assert!(machine.cpu.notified && !machine.cpu.pending);
+    machine.take();
+    assert_eq!(machine.taken(), BTreeSet::from([0x40]));
+    // Nothing is left of a timer that is armed when the guest gives the notifications up.
+    machine.wrmsr(90);
+    machine.set_notifies(false);
+    assert_eq!((machine.cpu.notifies, machine.cpu.deadline, machine.apic.pages().is_preset(0x40)), (false, 90, false));
+}
+
+#[test]
+fn an_expiry_outside_of_the_guest_is_posted() {
+    let mut machine = Machine::new(true);
+    machine.write(LVT_TIMER, DEADLINE | 0x40);
+    machine.set_notifies(true);
+    machine.wrmsr(20);
+    machine.cpu.now = 20;
+    machine.cpu.expire();
+    // The notification was not taken when the vCPU leaves the CPU.
+    machine.put();
+    assert!(!machine.cpu.notifies);
+    assert_eq!(machine.taken(), BTreeSet::from([0x40]));
 }

@@ -357,11 +357,14 @@ pub enum TimerAccess {
     /// While a vCPU has its CPU for itself, it reads and writes the physical register.
     #[default]
     Passthrough,
+    /// In addition, with [`IpiAccess::Direct`], the guest may have expiries notify it without an exit.
+    Direct,
 }
 
 impl TimerAccess {
     /// Configuration keywords.
-    pub const WORDS: [(&'static str, TimerAccess); 2] = [("trapped", TimerAccess::Trapped), ("passthrough", TimerAccess::Passthrough)];
+    pub const WORDS: [(&'static str, TimerAccess); 3] =
+        [("trapped", TimerAccess::Trapped), ("passthrough", TimerAccess::Passthrough), ("direct", TimerAccess::Direct)];
 }
 
 /// Access of a guest to the physical registers that send interprocessor interrupts.

@@ -58,12 +58,15 @@ pub mod features {
     pub const DIRECT_IPI: u32 = 1 << 0;
     /// EAX: the same, through the gate (crate `stile-gate`): VMFUNC instead of the physical ICR.
     pub const GATE_IPI: u32 = 1 << 1;
+    /// EAX: expiries of its timer may notify it as its interprocessor interrupts do.
+    pub const DIRECT_TIMER: u32 = 1 << 2;
 }
 
 /// Model-specific registers of Stile's own, in the range that is reserved for software (40000000H to 400000FFH).
 pub mod msr {
-    /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, and in bit 0 whether this vCPU
-    /// writes to the physical x2APIC's ICR, or may enter the gate. Written with 1 or 0: it does from now on, or not.
+    /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, in bit 0 whether this vCPU
+    /// writes to the physical x2APIC's ICR, or may enter the gate, and in bit 1 whether expiries of its timer are notifications.
+    /// Written with 1, 3 or 0: it does from now on, with such a timer, or not.
     pub const IPI_CONTROL: u32 = 0x4000_00f0;
     /// Takes what a virtual x2APIC's ICR takes, also while that is the physical one.
     pub const IPI_COMMAND: u32 = 0x4000_00f1;

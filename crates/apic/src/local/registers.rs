@@ -203,6 +203,11 @@ impl LocalApic<'_> {
         }
     }
 
+    /// The vector of the timer's local entry, which may be illegal (below 16).
+    pub fn timer_vector(&self) -> u8 {
+        self.pages.lvt_vector(lvt::TIMER)
+    }
+
     /// Returns the vector of the guest's timer while its deadline is lent: an interrupt of the physical timer stands for it.
     #[inline(always)]
     pub const fn lent_timer(&self) -> Option<u8> {

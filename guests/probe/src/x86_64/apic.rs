@@ -83,11 +83,30 @@ pub fn setup() {
 /// Stile's feature `ipi = "direct"`.
 pub const DIRECT: u32 = 1 << 0;
 
+/// Stile's feature `timer = "direct"`.
+const DIRECT_TIMER: u32 = 1 << 2;
+/// Stile's control register of both.
+const CONTROL: u32 = 0x4000_00f0;
+
 /// Makes this CPU's ICR the physical one, or opens the gate, where a hypervisor offers that: Stile with the feature. Returns
 /// the address of the posted-interrupt descriptor of the CPU with an identifier.
 pub fn send_directly(feature: u32, cpu: u64) -> Option<u64> {
+    enable(feature, 1).map(|descriptors| descriptors + cpu * 4096)
+}
+
+/// Makes expiries of this CPU's timer notifications, where a hypervisor offers that. Returns the address of the first CPU's
+/// posted-interrupt descriptor.
+pub fn direct_timer() -> Option<u64> {
+    enable(DIRECT_TIMER, 3)
+}
+
+/// Ends both.
+pub fn end_direct() {
+    wrmsr(CONTROL, 0);
+}
+
+fn enable(feature: u32, control: u64) -> Option<u64> {
     const FEATURES: u32 = 0x4000_0001;
-    const CONTROL: u32 = 0x4000_00f0;
     // SAFETY: CPUID changes nothing.
     #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
     let (hypervisor, features) = unsafe { (__cpuid(1).ecx >> 31 != 0, __cpuid(FEATURES).eax) };
@@ -95,8 +114,8 @@ pub fn send_directly(feature: u32, cpu: u64) -> Option<u64> {
         note_absent();
         return None;
     }
-    wrmsr(CONTROL, 1);
-    Some((rdmsr(CONTROL) & !0xfff) + cpu * 4096)
+    wrmsr(CONTROL, control);
+    Some(rdmsr(CONTROL) & !0xfff)
 }
 
 /// Checks that this CPU is in xAPIC mode. x2APIC mode can't be left.

@@ -32,7 +32,7 @@
 //! - Handlers of exits that both have are common (`handler/`). They name registers by `state::Field`, with the names of VMX's fields.
 
 use stile_apic::{GeneralProtection, Status};
-use stile_blob::{ApicVirtualization, Nested, Techniques};
+use stile_blob::{ApicVirtualization, Nested, Techniques, TimerAccess};
 use stile_board::VCPU_WORDS;
 use stile_board::footprint::Footprint;
 use stile_ledger::RowId;
@@ -170,7 +170,8 @@ const _: () = {
     let _: fn(u8) = virtual_apic::request;
     let _: fn() -> Sending = Sending::new;
     let _: fn(&Sending) = Sending::reset;
-    let _: fn(&Direct) -> u32 = Direct::feature;
+    let _: fn(&Direct, TimerAccess) -> u32 = Direct::features;
+    let _: fn(&Sending) -> bool = Sending::has_timer;
     let _: fn(&Cpu) -> Option<u64> = direct::control;
     let _: [fn(&mut Cpu, u64) -> Option<MsrWrite>; 2] = [direct::set_control, direct::command];
     let _: [fn(&mut Cpu); 2] = [direct::end, direct::wake_beside];

@@ -18,7 +18,7 @@ pub extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let vcpu = cpu.vcpu();
     let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().arch.topology, cpu.apic_base & ENABLED != 0);
     let features = match &vcpu.vm().arch.direct {
-        Some(direct) if leaf == features::LEAF => direct.feature(),
+        Some(direct) if leaf == features::LEAF => direct.features(vcpu.vm().techniques.timer),
         _ => 0,
     };
     let answer = match &vcpu.vm().arch.nested {

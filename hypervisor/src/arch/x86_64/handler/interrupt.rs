@@ -106,9 +106,8 @@ pub fn idle(cpu: &mut Cpu) {
     if came(vector::KICK) {
         cpu::take_resched(cpu);
     }
-    if came(vector::TIMER)
-        && let Some(vcpu) = cpu.vcpu
-        && delivery::take_timer(cpu)
+    if let Some(vcpu) = cpu.vcpu
+        && (came(vector::TIMER) && delivery::take_timer(cpu) || came(vector::POSTED) && delivery::take_notification(cpu))
     {
         cpu::wake_from_idle(cpu, vcpu);
     }

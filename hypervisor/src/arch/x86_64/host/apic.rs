@@ -69,7 +69,7 @@ pub fn setup_cpu(cpu: usize) {
     write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
     write(LVT_LINT0, MASKED);
     write(LVT_LINT1, MASKED);
-    write(LVT_TIMER, timer::MODE | u64::from(vector::TIMER));
+    set_timer_vector(vector::TIMER);
     timer::setup(timer::frequency(), || is_pending(vector::TIMER));
     IDS[cpu & (MAX_CPUS - 1)].store(id(), Ordering::Relaxed);
 }
@@ -78,6 +78,11 @@ pub fn setup_cpu(cpu: usize) {
 pub fn id() -> u32 {
     let id = read(ID) as u32;
     if xapic::is_on() { id >> 24 } else { id }
+}
+
+/// Sets the vector of this CPU's timer, which is not armed.
+pub fn set_timer_vector(vector: u8) {
+    write(LVT_TIMER, timer::MODE | u64::from(vector));
 }
 
 /// APIC ID of a CPU.

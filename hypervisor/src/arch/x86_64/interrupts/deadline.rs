@@ -38,6 +38,14 @@ impl Hardware for ThisCpu {
             virtual_apic::write_msr_bitmap(vcpu, on);
         }
     }
+
+    fn set_notifies(&mut self, on: bool) {
+        apic::set_timer_vector(if on { vector::POSTED } else { vector::TIMER });
+    }
+
+    fn is_notified(&mut self) -> bool {
+        apic::is_pending(vector::POSTED)
+    }
 }
 
 /// Sets or clears the scheduler's deadline on this CPU, which may give the timer to the loaded vCPU, or take it back.
@@ -65,13 +73,15 @@ pub fn update(cpu: &mut Cpu) {
 }
 
 /// Reads the loaded vCPU's IA32_TSC_DEADLINE back from this CPU's timer before its counter or APIC changes;
-/// [`update`] follows.
-pub fn reclaim(cpu: &mut Cpu) {
+/// [`update`] follows. Returns whether an interrupt was posted.
+pub fn reclaim(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
-    if let (timer, Some(apic)) = cpu.timer_and_apic() {
-        timer.reclaim(&mut ThisCpu(Some(vcpu)), apic);
-    }
+    let posted = match cpu.timer_and_apic() {
+        (timer, Some(apic)) => timer.reclaim(&mut ThisCpu(Some(vcpu)), apic),
+        (_, None) => false,
+    };
     relay(cpu);
+    posted
 }
 
 /// Removes a vCPU's deadlines from this CPU's timer: it is being put or was powered off. Its VMCS is current.
@@ -82,7 +92,8 @@ pub fn release(cpu: &mut Cpu, loaded: Loaded<'_>) {
 
 fn demand(vcpu: &Vcpu) -> Demand {
     Demand {
-        passthrough: timer::PASSES_THROUGH && vcpu.vm().techniques.timer == TimerAccess::Passthrough,
+        passthrough: timer::PASSES_THROUGH && vcpu.vm().techniques.timer != TimerAccess::Trapped,
+        notifies: vcpu.arch.direct.has_timer(),
         same_tsc: vcpu.arch.msrs.tsc_offset() == 0,
         watch: vcpu.arch.watch.next(),
     }

@@ -353,6 +353,19 @@ pub fn take_timer(cpu: &mut Cpu) -> bool {
     false
 }
 
+/// Handles a notification while this CPU is idle: it may be an expiry of the timer, which the loaded vCPU has. Returns
+/// whether its interrupt was posted.
+pub fn take_notification(cpu: &mut Cpu) -> bool {
+    // An expiry clears the deadline, or leaves it in the past.
+    if !cpu.timer.notifies() || timer::deadline() > timer::now() {
+        return false;
+    }
+    timer::clear_expired();
+    // Without a request the timer is off, or the guest has had its interrupt.
+    let vector = cpu.apic().timer_vector();
+    cpu.vcpu().arch.pages.is_preset(vector) && cpu.apic().post(vector) == Received::Interrupt
+}
+
 /// Loads a vCPU's interrupt state. `fresh`: it has not run since reset.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     cpu.set_apic_base(vcpu.arch.pages.base());

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::AtomicBool;
 
+use stile_blob::TimerAccess;
+
 /// No VM has them.
 pub static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -9,8 +11,8 @@ pub static ANY: AtomicBool = AtomicBool::new(false);
 pub enum Direct {}
 
 impl Direct {
-    /// The feature in CPUID.
-    pub fn feature(&self) -> u32 {
+    /// The features in CPUID.
+    pub fn features(&self, _timer: TimerAccess) -> u32 {
         match *self {}
     }
 }
@@ -26,4 +28,9 @@ impl Sending {
 
     /// Stays disabled.
     pub fn reset(&self) {}
+
+    /// Expiries of its timer exit.
+    pub fn has_timer(&self) -> bool {
+        false
+    }
 }

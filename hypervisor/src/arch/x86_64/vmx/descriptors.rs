@@ -1,8 +1,8 @@
 //! State of VMs and vCPUs with direct IPIs ([`direct`](super::direct)).
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use stile_blob::{ApicVirtualization, IpiAccess};
+use stile_blob::{ApicVirtualization, IpiAccess, TimerAccess};
 use stile_board::pc;
 use stile_board::pc::features;
 use stile_paging::PAGE_SIZE;
@@ -83,10 +83,11 @@ impl Direct {
         }
     }
 
-    /// Its bit of CPUID leaf [`features::LEAF`].
-    pub fn feature(&self) -> u32 {
+    /// Its bits of EAX of CPUID leaf [`features::LEAF`].
+    pub fn features(&self, timer: TimerAccess) -> u32 {
         match self {
             Direct::Gate(_) => features::GATE_IPI,
+            Direct::Icr(_) if timer == TimerAccess::Direct => features::DIRECT_IPI | features::DIRECT_TIMER,
             Direct::Icr(_) => features::DIRECT_IPI,
         }
     }
@@ -108,28 +109,44 @@ pub fn mapping(vcpu: usize, output: u64) -> Mapping<EptPermissions> {
     Mapping { address: pc::IPI_DESCRIPTORS + vcpu as u64 * PAGE_SIZE, output, size: PAGE_SIZE, attributes }
 }
 
-/// Whether a vCPU sends IPIs directly. Written by the CPU on which it is loaded, or while it is off.
-pub struct Sending(AtomicBool);
+/// In [`pc::msr::IPI_CONTROL`]: the vCPU sends IPIs directly.
+pub const SENDS: u8 = 1 << 0;
+/// In [`pc::msr::IPI_CONTROL`]: expiries of its timer are notifications.
+pub const TIMER: u8 = 1 << 1;
+
+/// Whether a vCPU sends IPIs directly, and has a timer that notifies: [`SENDS`] and [`TIMER`]. Written by the CPU on which it is loaded, or
+/// while it is off.
+pub struct Sending(AtomicU8);
 
 impl Sending {
     /// Disabled.
     pub const fn new() -> Sending {
-        Sending(AtomicBool::new(false))
+        Sending(AtomicU8::new(0))
     }
 
     /// Disables direct IPIs after a reset or INIT.
     pub fn reset(&self) {
-        self.set(false);
+        self.set(0);
+    }
+
+    /// What is enabled.
+    pub fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Whether direct IPIs are enabled.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.get() & SENDS != 0
     }
 
-    /// Enables or disables direct IPIs.
-    pub fn set(&self, on: bool) {
+    /// Whether expiries of the timer are notifications while it is passed through.
+    pub fn has_timer(&self) -> bool {
+        self.get() & TIMER != 0
+    }
+
+    /// Changes what is enabled.
+    pub fn set(&self, on: u8) {
         self.0.store(on, Ordering::Relaxed);
     }
 

@@ -9,14 +9,14 @@ use core::sync::atomic::Ordering;
 use stile_apic::{GeneralProtection, Mode, Pages};
 use stile_board::pc;
 
-use super::descriptors::{self, Direct, mapping};
+use super::descriptors::{self, Direct, SENDS, TIMER, mapping};
 use super::virtual_apic;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::xapic;
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{deadline, delivery};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vmx::exit;
 use crate::arch::x86_64::vmx::extension::{self, primary, secondary};
@@ -28,8 +28,6 @@ use crate::vm::{self, Vcpu};
 
 /// [`Field::GUEST_ACTIVITY`]: HLT.
 const HALTED: u64 = 1;
-/// In [`pc::msr::IPI_CONTROL`].
-const SENDS: u64 = 1;
 
 /// Whether any VM may send any interrupt to any CPU.
 pub fn any() -> bool {
@@ -41,19 +39,29 @@ pub fn control(cpu: &Cpu) -> Option<u64> {
     let vcpu = cpu.vcpu();
     vcpu.vm().arch.direct.as_ref()?;
     let count = vcpu.vm().vcpus.len() as u64;
-    Some(pc::IPI_DESCRIPTORS | count << 4 | if vcpu.arch.direct.is_on() { SENDS } else { 0 })
+    Some(pc::IPI_DESCRIPTORS | count << 4 | u64::from(vcpu.arch.direct.get()))
 }
 
 /// Writes [`pc::msr::IPI_CONTROL`].
 pub fn set_control(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtection>> {
     let vcpu = cpu.vcpu();
-    vcpu.vm().arch.direct.as_ref()?;
+    let offered = vcpu.vm().arch.direct.as_ref()?.features(vcpu.vm().techniques.timer);
     let pages = vcpu.arch.pages;
-    match value {
-        0 => end(cpu),
-        // The gate's code is 64-bit, and in other modes interrupts during VMFUNC would be lost.
-        SENDS if gate_of(vcpu).is_some() && !cr0::runs_64_bit_code() => return Some(Err(GeneralProtection)),
-        SENDS if pages.mode() == Mode::X2Apic && pages.enabled() && share_descriptors(vcpu) => choose(cpu, true),
+    // The gate's code is 64-bit, and in other modes interrupts during VMFUNC would be lost.
+    let runs = gate_of(vcpu).is_none() || cr0::runs_64_bit_code();
+    let allowed = if offered & pc::features::DIRECT_TIMER != 0 { SENDS | TIMER } else { SENDS };
+    match u8::try_from(value) {
+        Ok(0) => end(cpu),
+        Ok(on)
+            if on & SENDS != 0
+                && on & !allowed == 0
+                && runs
+                && pages.mode() == Mode::X2Apic
+                && pages.enabled()
+                && share_descriptors(vcpu) =>
+        {
+            choose(cpu, on);
+        }
         _ => return Some(Err(GeneralProtection)),
     }
     Some(Ok(()))
@@ -71,17 +79,29 @@ pub fn command(cpu: &mut Cpu, value: u64) -> Option<Result<(), GeneralProtection
 /// kexec.
 pub fn end(cpu: &mut Cpu) {
     if cpu.vcpu().arch.direct.is_on() {
-        choose(cpu, false);
+        choose(cpu, 0);
     }
 }
 
-fn choose(cpu: &mut Cpu, on: bool) {
+/// Changes what is enabled. The caller calls [`delivery::pull`] for what this posts.
+fn choose(cpu: &mut Cpu, on: u8) {
     let vcpu = cpu.vcpu();
+    let (had_timer, has_timer) = (vcpu.arch.direct.has_timer(), on & TIMER != 0);
+    if had_timer != has_timer {
+        let posted = deadline::reclaim(cpu);
+        if had_timer && !posted {
+            // Nothing would clear the request of a timer that is armed, or was.
+            vcpu.arch.pages.withdraw(cpu.apic().timer_vector());
+        }
+    }
     vcpu.arch.direct.set(on);
     open_gate(cpu, vcpu);
     let passes_deadline = cpu.apic().lent_timer().is_some();
     virtual_apic::write_msr_bitmap(vcpu, passes_deadline);
     trap_halts(cpu.waiting_trapped, cpu.loaded());
+    if had_timer != has_timer {
+        deadline::update(cpu);
+    }
 }
 
 /// Closes the slot of a vCPU that leaves this CPU or is powered off: notifications of it through the gate exit.

@@ -5,6 +5,8 @@
 #![no_std]
 #![no_main]
 
+mod timer;
+
 use core::arch::asm;
 use core::arch::x86_64::__cpuid as cpuid;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -68,7 +70,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 
 type Test = fn() -> Result<(), &'static str>;
 
-const TESTS: [(&str, Test); 10] = [
+const TESTS: [(&str, Test); 13] = [
     ("features", features),
     ("refusals", refusals),
     ("to_running", to_running),
@@ -79,6 +81,9 @@ const TESTS: [(&str, Test); 10] = [
     ("command_of_init", command_of_init),
     ("end_by_control", end_by_control),
     ("end_by_the_apic", end_by_the_apic),
+    ("timer_fires", timer::fires),
+    ("timer_changes_hands", timer::changes_hands),
+    ("timer_ends_with_the_apic", timer::ends_with_the_apic),
 ];
 
 macro_rules! check {
