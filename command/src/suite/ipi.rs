@@ -45,7 +45,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         fires(linux("pc/ipi/debian:6.1", "debian:6.1", "direct")),
         fires(linux("pc/ipi/debian", "debian", "direct")),
         linux("pc/gate/debian:6.1", "debian:6.1", "gate"),
-        kexec()?,
+        kexec("pc/ipi/kexec", "/kexec /kernel /initrd", "", 2)?,
+        kexec("pc/ipi/crash-kernel", CRASH, " crashkernel=128M", 1)?,
         crash("pc/ipi/crash", "direct"),
         crash("pc/gate/crash", "gate"),
     ])
@@ -185,36 +186,39 @@ if grep -q second /proc/cmdline; then
 fi
 (ls -d /dev /dev/console /init /busybox /stile_ipi.ko | cpio -o -H newc) >/initrd
 work 1000 >/dev/null &
-/kexec /kernel /initrd \"console=ttyS0 quiet second\" || poweroff -f
 ";
 
-/// Linux starts another kernel by kexec, under load, with the module loaded: nothing of that is left, and the other kernel starts its
-/// second CPU, and loads the module.
-fn kexec() -> Result<Scenario> {
+/// Loads the other kernel, with the command line that follows, and crashes.
+const CRASH: &str = "crash() { /kexec --crash /kernel /initrd \"$1\" && echo c >/proc/sysrq-trigger; }; crash";
+
+/// Linux starts another kernel by kexec, by a command or as it crashes, under load, with the module loaded: nothing of that is left, and
+/// the other kernel loads the module, on `cpus` CPUs. `more`: arguments of the first kernel.
+fn kexec(name: &str, command: &str, more: &str, cpus: u32) -> Result<Scenario> {
+    let second = format!("{command} \"console=ttyS0 quiet second nr_cpus={cpus}\" || poweroff -f\n");
     let read = |path: std::path::PathBuf| fs::read(&path).with_context(|| format!("reading {}", path.display()));
     let kernel = debian::kernel_for(Arch::X86_64, DebianKernel::V6_1, Freshness::Weekly)?.kernel;
     let mut archive = Archive::default();
     archive.directory("dev");
     archive.character_device("dev/console", 0o600, 5, 1);
-    archive.file("init", 0o755, KEXEC_INIT.as_bytes());
+    archive.file("init", 0o755, [KEXEC_INIT, &second].concat().as_bytes());
     archive.file("busybox", 0o755, &read(debian::busybox_for(Arch::X86_64, Freshness::Weekly)?)?);
     archive.file("kexec", 0o755, &linux::build_for(Arch::X86_64, "kexec")?);
     archive.modules(debian::ipi_module(DebianKernel::V6_1, Freshness::Weekly)?.as_slice());
     archive.file("kernel", 0o644, &read(kernel.clone())?);
-    let initrd = cargo::repository().join("target/kexec.cpio");
+    let initrd = cargo::repository().join(format!("target/{}.cpio", name.replace('/', "-")));
     fs::write(&initrd, archive.finish()).with_context(|| format!("writing {}", initrd.display()))?;
     let config = format!(
         "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"{}\"\ninitrd = \"{}\"\n\
-         append = \"console=ttyS0 quiet\"\nmemory = \"256M\"\nvcpus = 2\ncpus = [1, 2]\npinned = true\non_reset = \"stop\"\n\
+         append = \"console=ttyS0 quiet{more}\"\nmemory = \"384M\"\nvcpus = 2\ncpus = [1, 2]\npinned = true\non_reset = \"stop\"\n\
          [vm.techniques]\nipi = \"direct\"\n",
         kernel.display(),
         initrd.display()
     );
-    let loaded = "the module is loaded on 2 CPUs";
-    let output = [loaded, loaded, "second kernel: 1"].map(String::from).into();
+    let loaded = |cpus: u32| format!("the module is loaded on {cpus} CPUs");
+    let output = vec![loaded(2), loaded(cpus), "second kernel: 1".to_owned()];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     // The kernel's own check of what it loads takes 500 million instructions, twice.
-    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new("pc/ipi/kexec", "--exits") })
+    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new(name, "--exits") })
 }
 
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.

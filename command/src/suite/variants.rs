@@ -4,7 +4,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 35] = [
+pub const NAMES: [&str; 36] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -26,6 +26,7 @@ pub const NAMES: [&str; 35] = [
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
     "pc/gate/crash",
+    "pc/ipi/crash-kernel",
     "pc/ipi/debian",
     "pc/ipi/kexec",
     "pc/nested/cpu-offline",
