@@ -102,6 +102,8 @@ impl Field {
     pub const ASID: Field = control(0x58, Form::Dword, clean::ASID);
     pub const TLB_CONTROL: Field = control(0x5c, Form::Byte, clean::NONE);
     pub const INTERRUPT_CONTROL: Field = control(0x60, Form::Qword, clean::INTERRUPT);
+    /// V_TPR: what reads of CR8 return.
+    pub const GUEST_TPR: Field = control(0x60, Form::Byte, clean::INTERRUPT);
     pub const GUEST_INTERRUPTIBILITY: Field = control(0x68, Form::Interruptibility, clean::NONE);
     pub const EXIT_REASON: Field = control(0x70, Form::Qword, clean::NONE);
     pub const EXIT_INFO_1: Field = control(0x78, Form::Qword, clean::NONE);
@@ -121,6 +123,8 @@ impl Field {
     pub const EXIT_QUALIFICATION: Field = control(HOST_AREA, Form::Qword, clean::NONE);
     /// Blocking by NMI.
     pub const NMI_BLOCKED: Field = control(HOST_AREA + 8, Form::Byte, clean::NONE);
+    /// The guest's IRET from an NMI is being stepped over.
+    pub const NMI_STEP: Field = control(HOST_AREA + 9, Form::Byte, clean::NONE);
 
     // State-save area.
     pub const GUEST_ES: Field = segment(ES, SELECTOR, Form::Word);

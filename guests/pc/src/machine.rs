@@ -1,6 +1,7 @@
 //! Wrappers of instructions.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads a byte from a port.
 ///
@@ -75,6 +76,18 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
 pub fn ticks() -> u64 {
     // SAFETY: reading the counter changes nothing.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+static PACE: AtomicU64 = AtomicU64::new(1);
+
+/// Ticks in which this machine does what takes a tick where ticks count instructions: more where they are real time.
+pub fn pace() -> u64 {
+    PACE.load(Ordering::Relaxed)
+}
+
+/// Sets [`pace`].
+pub fn set_pace(pace: u64) {
+    PACE.store(pace, Ordering::Relaxed);
 }
 
 /// Enables interrupts.

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::exception;
 use crate::lapic::{self as apic, command};
-use crate::machine::ticks;
+use crate::machine::{pace, ticks};
 
 /// The page that they start in.
 pub const PAGE: u32 = 0x10;
@@ -48,7 +48,7 @@ pub fn prepare() {
     }
 }
 
-/// Ticks that [`wait`] waits, and how many it counts at most between two checks of the condition.
+/// Ticks that [`wait`] waits, by [`pace`], and how many it counts at most between two checks of the condition.
 const LIMIT: u64 = 200_000_000;
 const STEP: u64 = LIMIT / 1000;
 
@@ -59,9 +59,9 @@ pub fn wait(condition: impl Fn() -> bool) -> bool {
     while !condition() {
         let now = ticks();
         let Some(step) = now.checked_sub(last) else { return false };
-        passed += step.min(STEP);
+        passed += step.min(STEP * pace());
         last = now;
-        if passed > LIMIT {
+        if passed > LIMIT * pace() {
             return false;
         }
         core::hint::spin_loop();

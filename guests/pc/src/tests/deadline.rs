@@ -8,7 +8,7 @@ use super::test::check;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};
-use crate::machine::{cli, out8, rdmsr, sti, ticks, wrmsr};
+use crate::machine::{cli, out8, pace, rdmsr, sti, ticks, wrmsr};
 use crate::others::{self, DONE, UP, pass, wait};
 
 const VECTOR: u8 = 0x61;
@@ -21,8 +21,12 @@ const TSC: u32 = 0x10;
 const TSC_ADJUST: u32 = 0x3b;
 const TSC_DEADLINE: u32 = 0x6e0;
 
-/// Ticks to a deadline that expires within a test, and to one that does not.
-const SOON: u64 = 60_000;
+/// Ticks to a deadline that expires within a test.
+fn soon() -> u64 {
+    60_000 * pace()
+}
+
+/// Ticks to one that does not.
 const FAR: u64 = 1 << 40;
 
 /// Time of the last interrupt.
@@ -79,19 +83,19 @@ fn finish() {
 /// Whether exactly one interrupt is taken after `deadline`, at which the register reads as 0.
 fn comes(vector: u8, deadline: u64) -> bool {
     let once = wait(|| count(vector) != 0) && armed() == 0;
-    pass(SOON);
+    pass(soon());
     once && exception::take(vector) == 1 && CAME.load(Ordering::SeqCst) >= deadline
 }
 
 /// Whether no interrupt is taken until well after `deadline`.
 fn is_silent(deadline: u64) -> bool {
-    wait(|| ticks() > deadline.saturating_add(SOON)) && exception::take(VECTOR) == 0 && exception::take(OTHER) == 0
+    wait(|| ticks() > deadline.saturating_add(soon())) && exception::take(VECTOR) == 0 && exception::take(OTHER) == 0
 }
 
 pub fn arming(_: u64) -> Result<(), &'static str> {
     begin();
     for _ in 0..20 {
-        let deadline = ticks() + SOON;
+        let deadline = ticks() + soon();
         arm(deadline);
         let kept = armed() == deadline;
         check!(kept && comes(VECTOR, deadline), "one that is set: it reads otherwise, or does not come once");
@@ -100,30 +104,30 @@ pub fn arming(_: u64) -> Result<(), &'static str> {
         arm(past);
         check!(comes(VECTOR, past), "one that is past does not come once");
     }
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
     arm(0);
     check!(armed() == 0 && is_silent(deadline), "one that was cancelled comes");
     arm(deadline + FAR);
     check!(armed() == deadline + FAR, "one that is far away reads otherwise");
-    let nearer = ticks() + SOON;
+    let nearer = ticks() + soon();
     arm(nearer);
     check!(comes(VECTOR, nearer), "a nearer one does not come once");
-    arm(ticks() + SOON);
-    let later = ticks() + 4 * SOON;
+    arm(ticks() + soon());
+    let later = ticks() + 4 * soon();
     arm(later);
     check!(comes(VECTOR, later), "a later one does not take the place of the first");
     // It waits while interrupts are off, and another one can be armed behind it.
     cli();
-    let first = ticks() + SOON;
+    let first = ticks() + soon();
     arm(first);
     check!(wait(|| armed() == 0), "it does not expire while interrupts are off");
-    let second = ticks() + 4 * SOON;
+    let second = ticks() + 4 * soon();
     arm(second);
     sti();
     check!(wait(|| count(VECTOR) == 1) && ticks() < second, "what has expired while interrupts were off is lost");
     check!(wait(|| count(VECTOR) == 2) && exception::take(VECTOR) == 2, "the one behind it is lost");
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
     // SAFETY: the timer ends the wait.
     unsafe { asm!("hlt", options(nostack)) };
@@ -134,25 +138,25 @@ pub fn arming(_: u64) -> Result<(), &'static str> {
 
 pub fn local_vector(_: u64) -> Result<(), &'static str> {
     begin();
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
     local(DEADLINE | MASKED | u32::from(VECTOR));
     let silent = is_silent(deadline);
     local(DEADLINE | u32::from(VECTOR));
     check!(silent && is_silent(ticks()), "one that expires while it is masked comes, or later");
     local(DEADLINE | MASKED | u32::from(VECTOR));
-    let deadline = ticks() + 4 * SOON;
+    let deadline = ticks() + 4 * soon();
     arm(deadline);
     check!(armed() == deadline, "it can't be armed while it is masked");
     local(DEADLINE | u32::from(VECTOR));
     check!(armed() == deadline && comes(VECTOR, deadline), "one that was armed while masked does not come");
-    let deadline = ticks() + 4 * SOON;
+    let deadline = ticks() + 4 * soon();
     arm(deadline);
     local(DEADLINE | u32::from(OTHER));
     check!(armed() == deadline && comes(OTHER, deadline), "a new vector while it is armed is not heeded");
     local(DEADLINE | u32::from(VECTOR));
     for mode in [0, PERIODIC] {
-        let deadline = ticks() + SOON;
+        let deadline = ticks() + soon();
         arm(deadline);
         local(mode | u32::from(VECTOR));
         check!(armed() == 0, "another mode leaves it armed");
@@ -161,7 +165,7 @@ pub fn local_vector(_: u64) -> Result<(), &'static str> {
         local(DEADLINE | u32::from(VECTOR));
         check!(armed() == 0 && is_silent(ticks()), "the mode arms it");
     }
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
     let spurious = apic::read(register::SPURIOUS);
     apic::write(register::SPURIOUS, spurious & !0x100);
@@ -183,18 +187,18 @@ pub fn counter(_: u64) -> Result<(), &'static str> {
     arm(deadline);
     adjust(1 << 36);
     check!(comes(VECTOR, deadline), "the counter jumps over a deadline");
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
     check!(armed() == deadline && comes(VECTOR, deadline), "a deadline of a counter that is ahead");
-    let deadline = ticks() - (1 << 36) + 4 * SOON;
+    let deadline = ticks() - (1 << 36) + 4 * soon();
     adjust(0);
     arm(deadline);
     check!(comes(VECTOR, deadline), "a deadline of a counter that is set back");
     // One that expired while it was masked stays expired.
     local(DEADLINE | MASKED | u32::from(VECTOR));
-    let deadline = ticks() + SOON;
+    let deadline = ticks() + soon();
     arm(deadline);
-    wait(|| ticks() > deadline + SOON);
+    wait(|| ticks() > deadline + soon());
     adjust(0_u64.wrapping_sub(1 << 24));
     local(DEADLINE | u32::from(VECTOR));
     let silent = is_silent(deadline);
@@ -203,7 +207,7 @@ pub fn counter(_: u64) -> Result<(), &'static str> {
     let before = ticks();
     // SAFETY: every supported CPU has the counter's register, and no other test relies on its value.
     unsafe { wrmsr(TSC, 1 << 20) };
-    let deadline = (1 << 20) + 4 * SOON;
+    let deadline = (1 << 20) + 4 * soon();
     arm(deadline);
     let came = armed() == deadline && comes(VECTOR, deadline);
     adjust(0);
@@ -222,7 +226,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
     finish();
     others::give(|| {
         local(DEADLINE | u32::from(VECTOR));
-        arm(ticks() + 40 * SOON);
+        arm(ticks() + 40 * soon());
     });
     check!(wait(|| DONE.load(Ordering::SeqCst) == others), "the others do nothing");
     others::forget();
@@ -233,7 +237,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
             COUNTS[usize::from(OTHER)].fetch_add(1, Ordering::SeqCst);
         }
         sti();
-        pass(60 * SOON);
+        pass(60 * soon());
         cli();
     });
     check!(wait(|| DONE.load(Ordering::SeqCst) == others), "they do nothing after INIT");
@@ -246,7 +250,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
     others::give(|| {
         local(DEADLINE | u32::from(VECTOR));
         for _ in 0..20 {
-            let deadline = ticks() + SOON;
+            let deadline = ticks() + soon();
             arm(deadline);
             // SAFETY: the timer ends the wait, if it is not over.
             unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
@@ -292,7 +296,7 @@ fn try_many(rounds: u64, seed: u64) -> Result<(), &'static str> {
                 arm(0);
                 sti();
                 let came = exception::take(VECTOR);
-                pass(SOON);
+                pass(soon());
                 check!(exception::take(VECTOR) == 0, "one comes after it was cancelled");
                 check!(came <= 1, "one comes twice");
                 continue;

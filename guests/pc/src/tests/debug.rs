@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::test::{check, is_guest};
 use crate::exception::{self, COUNTS, catch};
 use crate::lapic::{self as apic, register};
+use crate::machine::pace;
 
 const DEBUG: u8 = 1;
 const BREAKPOINT: u8 = 3;
@@ -129,7 +130,7 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
     // An interrupt before HLT, on a shared CPU, is followed by another.
     apic::write(register::TIMER, PERIODIC | u32::from(VECTOR));
     apic::write(register::DIVIDE, 0xb);
-    apic::write(register::INITIAL, 100_000);
+    apic::write(register::INITIAL, 100_000 * pace() as u32);
     let start = stepped!("cli", tf!(on), "sti", "2: hlt", tf!(off), "cli");
     let stepped = came(start, &[(0, STEP), (1, STEP), (6, STEP), (7, STEP), (8, STEP)]);
     exception::handle(DEBUG, None);

@@ -5,6 +5,7 @@ mod debug;
 pub mod firmware;
 mod interrupts;
 mod paging;
+pub mod qemu;
 mod registers;
 mod smp;
 mod speculation;

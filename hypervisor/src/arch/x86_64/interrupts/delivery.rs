@@ -250,12 +250,10 @@ fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
     cpu.apic().pending().is_some()
 }
 
-/// Updates the TPR threshold after a change of the loaded vCPU's requests, if the processor virtualizes the TPR.
+/// Has the processor's part of the TPR follow the loaded vCPU's APIC, which may have changed.
 #[inline(always)]
 fn note_priority(cpu: &mut Cpu) {
-    if cpu.apic_level == ApicVirtualization::Registers {
-        virtual_apic::write_threshold(cpu);
-    }
+    virtual_apic::note_priority(cpu);
 }
 
 /// Makes an interrupt or NMI pending again whose delivery to the loaded vCPU another event has replaced, and pulls.

@@ -1,4 +1,4 @@
-//! Control registers of guests that exit: writes of CR4, accesses to CR8, EFER.
+//! Control registers of guests that exit: writes of CR4 and CR8, EFER.
 
 use stile_apic::GeneralProtection;
 use stile_ledger::RowId;
@@ -128,17 +128,6 @@ pub fn write_cr8(cpu: &mut WholeCpu) -> Outcome {
         inject::general_protection();
     }
     Outcome::again(rows::CR8)
-}
-
-/// Handles MOV from CR8.
-pub fn read_cr8(cpu: &mut WholeCpu) -> Outcome {
-    let Some(found) = length::decode(cpu, &[Kind::FromControl]) else { return Outcome::again(rows::CR8) };
-    let priority = u64::from(cpu.apic().task_priority() >> 4);
-    match usize::from(found.register & 0xf) {
-        gpr::RSP => state::write(Field::GUEST_RSP, priority),
-        number => cpu.frame.registers[number] = priority,
-    }
-    accept(true, rows::CR8)
 }
 
 /// Reads EFER.

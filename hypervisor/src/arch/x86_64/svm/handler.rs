@@ -13,11 +13,11 @@ use crate::arch::x86_64::handler::instruction::{handle_hlt, handle_vmcall};
 use crate::arch::x86_64::handler::io::handle_io;
 use crate::arch::x86_64::handler::mmio::{handle_ept_violation, handle_ept_violation_full};
 use crate::arch::x86_64::handler::{
-    crash, handle_interrupt, handle_rdmsr, handle_wrmsr, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
+    crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::{Leave, Outcome};
@@ -42,7 +42,6 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const EXCEPTIONS: core::ops::RangeInclusive<u64> = exit::EXCEPTION..=exit::EXCEPTION + 31;
     const CR4_WRITE: u64 = exit::CR_WRITE + 4;
     const CR8_WRITE: u64 = exit::CR_WRITE + 8;
-    const CR8_READ: u64 = exit::CR_READ + 8;
     let code = state::read(Field::EXIT_REASON);
     match code {
         exit::INTR => interrupts(cpu, rows::INTERRUPT_SPURIOUS),
@@ -70,7 +69,6 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
         exit::CR0_WRITE => control_registers::write_cr0(cpu),
         CR4_WRITE => control_registers::write_cr4(cpu),
         CR8_WRITE => control_registers::write_cr8(cpu),
-        CR8_READ => control_registers::read_cr8(cpu),
         exit::IRET => end_of_nmi(cpu),
         exit::INIT | exit::SMI => Outcome::again(rows::INTERRUPT_SPURIOUS),
         exit::TASK_SWITCH => task_switch(cpu),
@@ -107,6 +105,17 @@ extern "C" fn handle_svm_npf(cpu: &mut WholeCpu) -> Outcome {
 /// Handles an access that [`handle_svm_npf`] does not.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_npf_full(cpu: &mut WholeCpu) -> Outcome {
+    /// Bit of the exit information: the access was to one of the guest's tables.
+    const IN_TABLES: u64 = 1 << 33;
+    /// An exit qualification of no port.
+    const NO_PORT: u64 = 7;
+    let address = state::read(Field::GUEST_PHYSICAL);
+    if state::read(Field::EXIT_INFO_1) & IN_TABLES != 0 && !inject::was_delivering() && cpu.vcpu().vm().arch.physical(address).is_none() {
+        // Entries outside RAM read as not present. The linear address is not known: emulation finds it.
+        state::write(Field::EXIT_QUALIFICATION, NO_PORT);
+        let row = cpu.loaded().ledger().row_for(reason::MMIO, key::page(address, false));
+        return mmio::emulate(cpu, row, mmio::NO_ADDRESS);
+    }
     handle_ept_violation_full(cpu)
 }
 
@@ -166,6 +175,13 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery
 /// can raise the next one in an endless loop during which the processor takes no interrupt (CVE-2015-5307, CVE-2015-8104).
 fn intercepted_exception(cpu: &mut WholeCpu, vector: u8) -> Outcome {
+    if vector == exceptions::DEBUG {
+        if state::end_step_over_iret(true) == Some(false) {
+            delivery::pull(cpu);
+            return resume_or_leave(cpu, reason::NMI_WINDOW.other());
+        }
+        state::end_branch_steps();
+    }
     let interrupted = inject::was_delivering().then(|| state::read(Field::VECTORING));
     inject::event(exception(vector), state::read(Field::EXIT_INFO_1));
     // A benign exception replaces the event being delivered.
@@ -176,12 +192,12 @@ fn intercepted_exception(cpu: &mut WholeCpu, vector: u8) -> Outcome {
     resume_or_leave(cpu, row)
 }
 
-/// Handles IRET of a guest that handles an NMI. If another one is pending, it is injected at a later exit, since IRET has
-/// not been executed yet: at the latest when the guest can take an interrupt.
+/// Handles IRET of a guest that handles an NMI. If another one is pending, it is injected behind IRET, which has not been executed yet.
 fn end_of_nmi(cpu: &Cpu) -> Outcome {
-    inject::unblock_nmis();
     if cpu.vcpu().arch.events.any() {
-        window::exit_when_it_can(true);
+        state::step_over_iret();
+    } else {
+        inject::unblock_nmis();
     }
     Outcome::again(reason::NMI_WINDOW.other())
 }
@@ -190,10 +206,16 @@ fn end_of_nmi(cpu: &Cpu) -> Outcome {
 fn task_switch(cpu: &mut WholeCpu) -> Outcome {
     let (selector, cause) = (state::read(Field::EXIT_INFO_1), state::read(Field::EXIT_INFO_2));
     let by_event = inject::was_delivering();
+    // IRET to another task.
+    let ends_nmi = state::end_step_over_iret(false).is_some();
     state::write(Field::EXIT_QUALIFICATION, task_qualification(selector, cause, by_event));
     // The instruction of a software interrupt or of a jump.
     if length::decode(cpu, &[Kind::TaskSwitch]).is_none() {
         state::write(Field::NEXT_RIP, state::read(Field::GUEST_RIP));
     }
-    task::switch(cpu)
+    let outcome = task::switch(cpu);
+    if ends_nmi && !outcome.has(Outcome::LEAVE_BIT) {
+        delivery::pull(cpu);
+    }
+    outcome
 }

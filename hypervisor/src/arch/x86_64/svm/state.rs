@@ -210,6 +210,40 @@ pub fn end_nmi_window() {}
 /// Without a monitor trap flag this does not happen.
 pub fn end_step_of_nmi() {}
 
+/// Has the loaded vCPU, which is about to return from an NMI, exit behind its IRET: NMIs are blocked until then.
+pub fn step_over_iret() {
+    let flags = read(Field::GUEST_RFLAGS);
+    intercept(Field::INTERCEPTS_3, word_3::IRET, false);
+    write(Field::NMI_STEP, STEPPING | if flags & TF != 0 { GUESTS_TF } else { 0 });
+    write(Field::GUEST_RFLAGS, flags | TF);
+}
+
+/// Ends [`step_over_iret`] with the blocking of NMIs. Returns `None` if it was not in progress, or whether the guest itself steps.
+/// `complete`: IRET has loaded RFLAGS.
+pub fn end_step_over_iret(complete: bool) -> Option<bool> {
+    let step = read(Field::NMI_STEP);
+    if step & STEPPING == 0 {
+        return None;
+    }
+    write(Field::NMI_STEP, 0);
+    store(Field::NMI_BLOCKED.offset, 0u8);
+    let guests = step & GUESTS_TF != 0;
+    if !guests {
+        if complete {
+            set_dr6(dr6() & !BS);
+        } else {
+            write(Field::GUEST_RFLAGS, read(Field::GUEST_RFLAGS) & !TF);
+        }
+    }
+    Some(guests)
+}
+
+/// Bits of [`Field::NMI_STEP`]: a step is in progress; RFLAGS.TF was set by the guest.
+const STEPPING: u64 = 1;
+const GUESTS_TF: u64 = 1 << 1;
+/// RFLAGS.TF.
+const TF: u64 = 1 << 8;
+
 /// IRET does not change the blocking by NMI, which is Stile's.
 pub fn has_virtual_nmis() -> bool {
     false
@@ -233,6 +267,12 @@ pub fn pend_step() {
         set_dr6(dr6() | BS);
         write(Field::ENTRY_INTERRUPTION, DEBUG);
     }
+}
+
+/// Clears DEBUGCTL.BTF and LBR, as a debug exception does.
+pub fn end_branch_steps() {
+    const LBR_BTF: u64 = 0b11;
+    write(Field::GUEST_DEBUGCTL, read(Field::GUEST_DEBUGCTL) & !LBR_BTF);
 }
 
 /// Sets CR2, the linear address of a page fault.

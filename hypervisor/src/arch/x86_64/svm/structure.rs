@@ -1,6 +1,6 @@
 //! Control structure of a vCPU: its VMCB.
 
-use stile_svm::intercept::{interrupt, reads_of_cr, word_3, word_4, word_5, writes_of_cr};
+use stile_svm::intercept::{interrupt, word_3, word_4, word_5, writes_of_cr};
 use stile_svm::{Asid, Field};
 
 use super::block::OfLocal;
@@ -135,7 +135,7 @@ impl Structure {
             | word_4::XSETBV
             | word_4::RDPRU;
         const ALWAYS_5: u32 = word_5::INVLPGB | word_5::INVLPGB_ILLEGAL | word_5::MCOMMIT | word_5::TLBSYNC;
-        const CONTROL_REGISTERS: u32 = writes_of_cr(4) | reads_of_cr(8) | writes_of_cr(8);
+        const CONTROL_REGISTERS: u32 = writes_of_cr(4) | writes_of_cr(8);
         let fields = [
             (Field::INTERCEPTS_CR, CONTROL_REGISTERS.into()),
             (Field::INTERCEPTS_DR, 0),

@@ -2,7 +2,9 @@
 
 use stile_apic::Status;
 use stile_blob::ApicVirtualization;
+use stile_svm::Field;
 
+use super::state;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::interrupts::window;
 use crate::console::log;
@@ -42,5 +44,11 @@ pub fn write_status(_status: Status) {}
 /// As [`write_status`].
 pub fn request(_vector: u8) {}
 
-/// As [`write_status`].
-pub fn write_threshold(_cpu: &mut Cpu) {}
+/// Writes the loaded vCPU's task priority to its VMCB, where reads of CR8 find it.
+#[inline(always)]
+pub fn note_priority(cpu: &mut Cpu) {
+    let priority = u64::from(cpu.apic().task_priority() >> 4);
+    if state::read(Field::GUEST_TPR) != priority {
+        state::write(Field::GUEST_TPR, priority);
+    }
+}

@@ -117,9 +117,17 @@ pub fn request(vector: u8) {
     }
 }
 
+/// Updates the TPR threshold after a change of the loaded vCPU's requests, if the processor virtualizes the TPR.
+#[inline(always)]
+pub fn note_priority(cpu: &mut Cpu) {
+    if cpu.apic_level == ApicVirtualization::Registers {
+        write_threshold(cpu);
+    }
+}
+
 /// Sets the TPR threshold, so that the processor exits when the TPR falls below the priority of an interrupt that
 /// only it blocks.
-pub fn write_threshold(cpu: &mut Cpu) {
+fn write_threshold(cpu: &mut Cpu) {
     let apic = cpu.apic();
     let class = apic.request().map_or(0, |vector| vector >> 4);
     let threshold = if class <= apic.task_priority() >> 4 { class } else { 0 };
