@@ -7,6 +7,7 @@ mod boot;
 mod contract;
 mod efi;
 mod emulation;
+mod frame;
 mod handler;
 mod host;
 mod interrupts;

@@ -3,50 +3,7 @@
 // While a guest runs, the RSP that VMRUN has saved is the address of this CPU's block (cpu.rs), as with VMX. RAX, RSP, RIP and RFLAGS of
 // the guest are in its VMCB. VMLOAD and VMSAVE move FS, GS, TR, LDTR and the MSRs of system calls, which Stile has of its own.
 
-.set AT_RAX, {REGISTERS} + 8 * 0
-.set AT_RCX, {REGISTERS} + 8 * 1
-.set AT_RDX, {REGISTERS} + 8 * 2
-.set AT_RBX, {REGISTERS} + 8 * 3
-.set AT_RBP, {REGISTERS} + 8 * 5
-.set AT_RSI, {REGISTERS} + 8 * 6
-.set AT_RDI, {REGISTERS} + 8 * 7
-.set AT_R8, {REGISTERS} + 8 * 8
-.set AT_R9, {REGISTERS} + 8 * 9
-.set AT_R10, {REGISTERS} + 8 * 10
-.set AT_R11, {REGISTERS} + 8 * 11
-.set AT_R12, {REGISTERS} + 8 * 12
-.set AT_R13, {REGISTERS} + 8 * 13
-.set AT_R14, {REGISTERS} + 8 * 14
-.set AT_R15, {REGISTERS} + 8 * 15
-
-.set TRAP_FLAG, 1 << 8
 .set CS_LONG, 1 << 9
-
-// Caller-saved registers (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX.
-.macro save_caller_saved
-    mov     [rsp + AT_RSI], rsi
-    mov     [rsp + AT_RDI], rdi
-    mov     [rsp + AT_R8], r8
-    mov     [rsp + AT_R9], r9
-    mov     [rsp + AT_R10], r10
-    mov     [rsp + AT_R11], r11
-.endm
-.macro save_callee_saved
-    mov     [rsp + AT_RBX], rbx
-    mov     [rsp + AT_RBP], rbp
-    mov     [rsp + AT_R12], r12
-    mov     [rsp + AT_R13], r13
-    mov     [rsp + AT_R14], r14
-    mov     [rsp + AT_R15], r15
-.endm
-.macro restore_callee_saved
-    mov     rbx, [rsp + AT_RBX]
-    mov     rbp, [rsp + AT_RBP]
-    mov     r12, [rsp + AT_R12]
-    mov     r13, [rsp + AT_R13]
-    mov     r14, [rsp + AT_R14]
-    mov     r15, [rsp + AT_R15]
-.endm
 
 // Before a call: Stile's own GS and TR, and the guest's RAX in the frame. RCX: the VMCB. Changes RAX.
 .macro begin_call
@@ -62,39 +19,18 @@
     save_caller_saved
 .endm
 
-// Adds this exit to the ledger's row at RCX + \at. Ticks run from the exit to here. Changes RAX and RDX.
-.macro add_to_row at
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    sub     rax, [rsp + {SINCE}]    // ticks
-    inc     qword ptr [rcx + \at + {COUNT}]
-    add     [rcx + \at + {TICKS}], rax
-    cmp     rax, [rcx + \at + {MIN}]
-    jb      8f
-7:  cmp     rax, [rcx + \at + {MAX}]
-    ja      9f
-.subsection 1
-8:  mov     [rcx + \at + {MIN}], rax
-    jmp     7b
-9:  mov     [rcx + \at + {MAX}], rax
-    jmp     6f
-.previous
-6:
-.endm
-
 // The ledger's row for this exit: EAX = row. Changes RAX, RCX and RDX.
 .macro account
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]
-    add_to_row 0
+    count_in_row 0
 .endm
 
 // At the end of a leaf: accounts to a row that is a constant, and has RCX point to the VMCB. Changes RAX and RDX.
 .macro account_leaf row
     mov     rcx, [rsp + {ROWS}]
-    add_to_row (\row << {ROW_SHIFT})
+    count_in_row (\row << {ROW_SHIFT})
     mov     rcx, [rsp + {VMCB}]
 .endm
 

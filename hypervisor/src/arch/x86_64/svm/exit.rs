@@ -2,21 +2,18 @@
 
 use core::mem::offset_of;
 
-use stile_ledger::{Row, RowId, layout, x86_64 as rows};
+use stile_ledger::RowId;
 use stile_svm::{Field, clean, exit};
 
 use super::block::{OfCpu, Site, leaf};
 use super::local;
-use crate::arch::x86_64::handler::{NO_SUCH_CALL, SEND_IPI};
+use crate::arch::x86_64::frame::exit_path;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
-use crate::arch::x86_64::host::cpuid;
-use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
 use crate::cpu::Outcome;
 
-core::arch::global_asm!(
-    include_str!("exit.S"),
-    REGISTERS = const cpu::REGISTERS,
+exit_path!(
+    include_str!("exit.S");
     VMCB = const local::VMCB,
     LOADED = const cpu::VIRT + offset_of!(OfCpu, loaded),
     OWN = const cpu::VIRT + offset_of!(OfCpu, own),
@@ -39,7 +36,6 @@ core::arch::global_asm!(
     VMMCALL_EXIT = const exit::VMMCALL,
     NPF = const exit::NPF,
     WITH_ALL_BIT = const WITH_ALL_BIT,
-    WINDOW = const cpu::WINDOW,
     HAS_NEXT_RIP = const cpu::VIRT + offset_of!(OfCpu, has_next_rip),
     SITE_CPUID = const cpu::VIRT + offset_of!(OfCpu, sites) + leaf::CPUID * size_of::<Site>(),
     SITE_RDMSR = const cpu::VIRT + offset_of!(OfCpu, sites) + leaf::RDMSR * size_of::<Site>(),
@@ -48,24 +44,6 @@ core::arch::global_asm!(
     SITE_CR3 = const offset_of!(Site, cr3),
     SITE_CODE = const offset_of!(Site, code),
     SITE_TABLES = const offset_of!(Site, tables),
-    APIC_BASE_MSR = const msr::IA32_APIC_BASE,
-    APIC_BASE = const cpu::APIC_BASE,
-    APIC_BASE_ROW = const rows::RDMSR_APIC_BASE.raw(),
-    CPUID = const cpu::CPUID,
-    CPUID_LEAVES = const cpuid::LEAVES,
-    CPUID_ANSWERS = const cpuid::ANSWERS,
-    CPUID_ROW = const rows::reason::CPUID.other().raw(),
-    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
-    NO_SUCH_CALL = const NO_SUCH_CALL,
-    SEND_IPI = const SEND_IPI,
-    TAKEN = const cpu::TAKEN,
-    SINCE = const cpu::SINCE,
-    ROWS = const cpu::ROWS,
-    ROW_SHIFT = const layout::ROW_SHIFT,
-    COUNT = const offset_of!(Row, count),
-    TICKS = const offset_of!(Row, ticks),
-    MIN = const offset_of!(Row, min),
-    MAX = const offset_of!(Row, max),
 );
 
 /// Bit of an [`Outcome`] that requests the slow handler: nothing was done.

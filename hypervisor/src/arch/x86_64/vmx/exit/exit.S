@@ -13,40 +13,8 @@
 .set GUEST_INTERRUPT_STATUS, {GUEST_INTERRUPT_STATUS}
 .set GUEST_RIP, {GUEST_RIP}
 .set GUEST_RFLAGS, {GUEST_RFLAGS}
-.set TRAP_FLAG, 1 << 8
-.set AT_RAX, {REGISTERS} + 8 * 0
-.set AT_RCX, {REGISTERS} + 8 * 1
-.set AT_RDX, {REGISTERS} + 8 * 2
-.set AT_RBX, {REGISTERS} + 8 * 3
-.set AT_RBP, {REGISTERS} + 8 * 5
-.set AT_RSI, {REGISTERS} + 8 * 6
-.set AT_RDI, {REGISTERS} + 8 * 7
-.set AT_R8, {REGISTERS} + 8 * 8
-.set AT_R9, {REGISTERS} + 8 * 9
-.set AT_R10, {REGISTERS} + 8 * 10
-.set AT_R11, {REGISTERS} + 8 * 11
-.set AT_R12, {REGISTERS} + 8 * 12
-.set AT_R13, {REGISTERS} + 8 * 13
-.set AT_R14, {REGISTERS} + 8 * 14
-.set AT_R15, {REGISTERS} + 8 * 15
 
-// Caller-saved registers (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
-.macro save_caller_saved
-    mov     [rsp + AT_RSI], rsi
-    mov     [rsp + AT_RDI], rdi
-    mov     [rsp + AT_R8], r8
-    mov     [rsp + AT_R9], r9
-    mov     [rsp + AT_R10], r10
-    mov     [rsp + AT_R11], r11
-.endm
-.macro save_callee_saved
-    mov     [rsp + AT_RBX], rbx
-    mov     [rsp + AT_RBP], rbp
-    mov     [rsp + AT_R12], r12
-    mov     [rsp + AT_R13], r13
-    mov     [rsp + AT_R14], r14
-    mov     [rsp + AT_R15], r15
-.endm
+// Restores the registers of save_caller_saved (frame.S), and RAX, RCX and RDX.
 .macro restore_caller_saved
     mov     rax, [rsp + AT_RAX]
     mov     rcx, [rsp + AT_RCX]
@@ -57,14 +25,6 @@
     mov     r9, [rsp + AT_R9]
     mov     r10, [rsp + AT_R10]
     mov     r11, [rsp + AT_R11]
-.endm
-.macro restore_callee_saved
-    mov     rbx, [rsp + AT_RBX]
-    mov     rbp, [rsp + AT_RBP]
-    mov     r12, [rsp + AT_R12]
-    mov     r13, [rsp + AT_R13]
-    mov     r14, [rsp + AT_R14]
-    mov     r15, [rsp + AT_R15]
 .endm
 
 // Begins an exit whose handler needs all registers in the frame: saves them, counts the exit as taken, and notes its time. Changes RAX and RDX.
@@ -83,25 +43,9 @@
 //@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
 .endm
 
-// Adds this exit to the ledger's row at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
+// count_in_row, and a record of the exit. Changes RAX and RDX.
 .macro add_to_row at
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    sub     rax, [rsp + {SINCE}]    // ticks
-    inc     qword ptr [rcx + \at + {COUNT}]
-    add     [rcx + \at + {TICKS}], rax
-    cmp     rax, [rcx + \at + {MIN}]
-    jb      8f
-7:  cmp     rax, [rcx + \at + {MAX}]
-    ja      9f
-.subsection 1
-8:  mov     [rcx + \at + {MIN}], rax
-    jmp     7b
-9:  mov     [rcx + \at + {MAX}], rax
-    jmp     6f
-.previous
-6:
+    count_in_row \at
 //@traced    record_exit \at
 .endm
 

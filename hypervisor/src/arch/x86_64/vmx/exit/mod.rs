@@ -6,12 +6,11 @@ mod failed_entry;
 use core::mem::offset_of;
 
 use stile_apic::Pages;
+use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
-use stile_ledger::{Row, RowId, layout};
 
-use crate::arch::x86_64::handler::{NO_SUCH_CALL, SEND_IPI};
+use crate::arch::x86_64::frame::exit_path;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
-use crate::arch::x86_64::host::cpuid;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
 use crate::arch::x86_64::host::xapic;
@@ -22,15 +21,10 @@ use crate::cpu::Outcome;
 use crate::vm::Vcpu;
 pub use entry_points::{entry_point, entry_point_of_l2, gate, trace};
 
-core::arch::global_asm!(
+exit_path!(
     include_str!("exit.S"),
     include_str!("mitigated.S"),
-    include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
-    REGISTERS = const cpu::REGISTERS,
-    COUNT = const offset_of!(Row, count),
-    TICKS = const offset_of!(Row, ticks),
-    MIN = const offset_of!(Row, min),
-    MAX = const offset_of!(Row, max),
+    include_str!(concat!(env!("OUT_DIR"), "/traced.S"));
     EXIT_REASON = const Field::EXIT_REASON.0,
     EPT_POINTER = const Field::EPT_POINTER.0,
     VIEW = const cpu::VIRT + offset_of!(OfCpu, view),
@@ -40,9 +34,6 @@ core::arch::global_asm!(
     GUEST_INTERRUPT_STATUS = const Field::GUEST_INTERRUPT_STATUS.0,
     GUEST_RIP = const Field::GUEST_RIP.0,
     GUEST_RFLAGS = const Field::GUEST_RFLAGS.0,
-    SINCE = const cpu::SINCE,
-    ROWS = const cpu::ROWS,
-    TAKEN = const cpu::TAKEN,
     VCPU = const cpu::VCPU,
     VCPU_ID = const offset_of!(Vcpu, id),
     RECORDS_SOURCE = const cpu::RECORDS_SOURCE,
@@ -55,7 +46,6 @@ core::arch::global_asm!(
     LAUNCHED = const cpu::LAUNCHED,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     CHOOSES_ENTRY_BIT = const CHOOSES_ENTRY_BIT,
-    WINDOW = const cpu::WINDOW,
     DIRECT_DEADLINE = const cpu::DIRECT_DEADLINE,
     TSC_DEADLINE_MSR = const msr::IA32_TSC_DEADLINE,
     IRR_TO_TMR = const Pages::IRR_TO_TMR,
@@ -67,18 +57,7 @@ core::arch::global_asm!(
     GUEST_TIMER_ROW = const rows::INTERRUPT_GUEST_TIMER.raw(),
     EOI_MSR = const crate::arch::x86_64::host::apic::EOI,
     TSC_DEADLINE_ROW = const rows::WRMSR_TSC_DEADLINE.raw(),
-    ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
-    APIC_BASE_MSR = const msr::IA32_APIC_BASE,
-    APIC_BASE = const cpu::APIC_BASE,
-    APIC_BASE_ROW = const rows::RDMSR_APIC_BASE.raw(),
-    CPUID = const cpu::CPUID,
-    CPUID_LEAVES = const cpuid::LEAVES,
-    CPUID_ANSWERS = const cpuid::ANSWERS,
-    CPUID_ROW = const rows::reason::CPUID.other().raw(),
-    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
-    NO_SUCH_CALL = const NO_SUCH_CALL,
-    SEND_IPI = const SEND_IPI,
     DATA_SELECTOR = const cpu::DATA,
     FLAGS = sym speculation::FLAGS,
     IA32_SPEC_CTRL = const msr::IA32_SPEC_CTRL,

@@ -1,0 +1,34 @@
+//! What the exit paths of VMX and AMD-V have in common (`frame.S`).
+
+/// `global_asm!` of an exit path: `frame.S`, then these files, with these operands and those that both paths have.
+macro_rules! exit_path {
+    ($($file:expr),+; $($operands:tt)+) => {
+        core::arch::global_asm!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/frame.S")),
+            $($file,)+
+            REGISTERS = const $crate::arch::x86_64::host::cpu::REGISTERS,
+            SINCE = const $crate::arch::x86_64::host::cpu::SINCE,
+            ROWS = const $crate::arch::x86_64::host::cpu::ROWS,
+            TAKEN = const $crate::arch::x86_64::host::cpu::TAKEN,
+            WINDOW = const $crate::arch::x86_64::host::cpu::WINDOW,
+            APIC_BASE = const $crate::arch::x86_64::host::cpu::APIC_BASE,
+            CPUID = const $crate::arch::x86_64::host::cpu::CPUID,
+            CPUID_LEAVES = const $crate::arch::x86_64::host::cpuid::LEAVES,
+            CPUID_ANSWERS = const $crate::arch::x86_64::host::cpuid::ANSWERS,
+            APIC_BASE_MSR = const $crate::arch::x86_64::host::instructions::msr::IA32_APIC_BASE,
+            NO_SUCH_CALL = const $crate::arch::x86_64::handler::NO_SUCH_CALL,
+            SEND_IPI = const $crate::arch::x86_64::handler::SEND_IPI,
+            COUNT = const core::mem::offset_of!(stile_ledger::Row, count),
+            TICKS = const core::mem::offset_of!(stile_ledger::Row, ticks),
+            MIN = const core::mem::offset_of!(stile_ledger::Row, min),
+            MAX = const core::mem::offset_of!(stile_ledger::Row, max),
+            ROW_SHIFT = const stile_ledger::layout::ROW_SHIFT,
+            APIC_BASE_ROW = const stile_ledger::x86_64::RDMSR_APIC_BASE.raw(),
+            CPUID_ROW = const stile_ledger::x86_64::reason::CPUID.other().raw(),
+            VMCALL_ROW = const stile_ledger::x86_64::reason::VMCALL.other().raw(),
+            $($operands)+
+        );
+    };
+}
+
+pub(super) use exit_path;
