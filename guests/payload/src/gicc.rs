@@ -44,7 +44,7 @@ fn whole(intid: u32) -> u32 {
     sender(intid).map_or(intid, |sender| sender.load(Relaxed))
 }
 
-/// As `icc::iar1`.
+/// Acknowledges an interrupt: its INTID, without the sender of an SGI.
 pub fn iar() -> u32 {
     instruction!("dsb sy");
     let value = IAR.read();
@@ -65,68 +65,68 @@ pub fn raw_eoir(value: u32) {
     EOIR.write(value);
 }
 
-/// As `icc::eoir1`.
+/// Ends an interrupt: drops the priority, and deactivates it unless GICC_CTLR.EOImode is set.
 pub fn eoir(intid: u32) {
     EOIR.write(whole(intid));
 }
 
-/// As `icc::dir`.
+/// Deactivates an interrupt.
 pub fn dir(intid: u32) {
     DIR.write(whole(intid));
 }
 
-/// As `icc::hppir1`.
+/// INTID of the pending interrupt with the highest priority.
 pub fn hppir() -> u32 {
     instruction!("dsb sy");
     HPPIR.read() & INTID
 }
 
-/// As `icc::rpr`.
+/// Running priority.
 pub fn rpr() -> u64 {
     RPR.read().into()
 }
 
-/// As `icc::pmr`.
+/// Priority mask.
 pub fn pmr() -> u64 {
     PMR.read().into()
 }
 
-/// As `icc::set_pmr`.
+/// Sets the priority mask.
 pub fn set_pmr(priority: u64) {
     PMR.write(priority as u32);
     instruction!("dsb sy");
 }
 
-/// As `icc::bpr1`.
+/// Binary point.
 pub fn bpr() -> u64 {
     BPR.read().into()
 }
 
-/// As `icc::write_bpr1`.
+/// Sets the binary point.
 pub fn set_bpr(value: u64) {
     BPR.write(value as u32);
 }
 
-/// As `icc::ctlr`, in its layout. Virtual CPU interfaces have five bits of priority.
+/// GICC_CTLR in the layout of ICC_CTLR_EL1. Virtual CPU interfaces have five bits of priority.
 pub fn ctlr() -> u64 {
     let value = CTLR.read();
     let bit = |from: u32, to: u64| if value & from != 0 { to } else { 0 };
     bit(EOIMODE, CTLR_EOIMODE) | bit(CBPR, CTLR_CBPR) | 4 << 8
 }
 
-/// As `icc::set_ctlr`.
+/// Sets GICC_CTLR, from the layout of ICC_CTLR_EL1.
 pub fn set_ctlr(value: u64) {
     let bit = |from: u64, to: u32| if value & from != 0 { to } else { 0 };
     CTLR.write(CTLR.read() & ENABLE | bit(CTLR_EOIMODE, EOIMODE) | bit(CTLR_CBPR, CBPR));
 }
 
-/// As `icc::set_group1`, for group 0.
+/// Enables or disables interrupts of group 0.
 pub fn set_enabled(enabled: bool) {
     let rest = CTLR.read() & !ENABLE;
     CTLR.write(if enabled { rest | ENABLE } else { rest });
 }
 
-/// As `icc::group1`.
+/// Whether interrupts of group 0 are enabled.
 pub fn enabled() -> u64 {
     (CTLR.read() & ENABLE).into()
 }
