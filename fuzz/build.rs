@@ -75,8 +75,8 @@ const CHANGES: [(&str, &str); 24] = [
         "loom::lazy_static! { pub static ref AT_RESCHED: AtomicUsize = AtomicUsize::new(0); }",
     ),
     (
-        "static RESCHED: [Request; MAX_CPUS] = [const { Request(AtomicBool::new(false)) }; MAX_CPUS];",
-        "loom::lazy_static! { static ref RESCHED: [Request; MAX_CPUS] = core::array::from_fn(|_| Request(AtomicBool::new(false))); }",
+        "static RESCHED: [Request; MAX_CPUS] = [const { Request(AtomicUsize::new(0)) }; MAX_CPUS];",
+        "loom::lazy_static! { static ref RESCHED: [Request; MAX_CPUS] = core::array::from_fn(|_| Request(AtomicUsize::new(0))); }",
     ),
 ];
 

@@ -3,6 +3,8 @@
 
 use core::ops::Range;
 
+use stile_board::CpuId;
+
 /// Distance between the stacks of two CPUs, in bytes.
 const STRIDE: u64 = 0x2_0000;
 /// Size of the mapped part, at the upper end, in bytes.
@@ -29,9 +31,14 @@ impl Stacks {
 
     /// Address range of the stack and block that contain an address.
     pub fn around(self, address: u64) -> Option<Range<u64>> {
+        self.cpu_of(address).map(|cpu| self.of_cpu(cpu.index()))
+    }
+
+    /// The CPU whose stack and block contain an address.
+    pub fn cpu_of(self, address: u64) -> Option<CpuId> {
         let cpu = address.checked_sub(self.base)? / STRIDE;
-        let stack = self.of_cpu(usize::try_from(cpu).ok().filter(|&cpu| cpu < stile_board::MAX_CPUS)?);
-        stack.contains(&address).then_some(stack)
+        let cpu = CpuId::new(usize::try_from(cpu).ok()?)?;
+        self.of_cpu(cpu.index()).contains(&address).then_some(cpu)
     }
 }
 
@@ -47,6 +54,7 @@ mod tests {
             assert_eq!(stack.end - stack.start, SIZE);
             assert_eq!(stacks.around(stack.start), Some(stack.clone()));
             assert_eq!(stacks.around(stack.end - 1), Some(stack.clone()));
+            assert_eq!(stacks.cpu_of(stack.start), CpuId::new(cpu));
             assert_eq!(stacks.around(stack.start - 1), None, "the hole below");
         }
         let end = stacks.of_cpu(stile_board::MAX_CPUS - 1).end;

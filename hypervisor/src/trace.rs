@@ -96,7 +96,7 @@ const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 256)
 
 /// Makes CPUs check for a trace when they take a reschedule request.
 pub fn setup() {
-    cpu::TRACE_HOOK.set(pass);
+    cpu::TRACE_HOOK.set(taken);
 }
 
 /// Starts a trace for the operator.
@@ -167,7 +167,16 @@ pub fn stop() {
     }
 }
 
-/// Called when this CPU takes a reschedule request: starts or stops recording.
+/// Called when this CPU takes a reschedule request, with its sender.
+fn taken(cpu: &Cpu, sender: Option<CpuId>) {
+    if let Some(from) = sender.filter(|sender| sender.index() != cpu.index) {
+        // A CPU that does not record writes nothing.
+        cpu.recorder.put(record_of(cpu, Kind::Kick { from: from.index() as u16 }));
+    }
+    pass(cpu);
+}
+
+/// Starts or stops recording on this CPU.
 fn pass(cpu: &Cpu) {
     let me = CpuId::wrapping(cpu.index);
     if !WANTED.load(Ordering::Acquire) {

@@ -65,6 +65,11 @@ pub enum Kind {
         #[serde(default)]
         arrivals: Vec<Arrival>,
     },
+    /// The CPU takes another one's request to reschedule.
+    Kick {
+        /// The other CPU.
+        from_cpu: u16,
+    },
     /// The CPU records from now on.
     Begin,
     /// The CPU stopped recording.

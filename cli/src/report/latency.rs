@@ -90,7 +90,7 @@ impl<'i> State<'i> {
                 let others = targets.iter().filter(|target| **target != event.vcpu).count();
                 self.found.unseen += others.saturating_sub(arrivals.len()) as u64;
             }
-            Kind::Inject { .. } | Kind::Begin | Kind::End | Kind::Other => {}
+            Kind::Inject { .. } | Kind::Kick { .. } | Kind::Begin | Kind::End | Kind::Other => {}
         }
     }
 

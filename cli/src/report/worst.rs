@@ -115,6 +115,7 @@ fn text(kind: &Kind) -> String {
         }
         Kind::Inject { interrupt } => format!("interrupt {interrupt} pending"),
         Kind::Timer { .. } => "timer expires".into(),
+        Kind::Kick { from_cpu } => format!("kicked by CPU {from_cpu}"),
         Kind::Begin => "recording begins".into(),
         Kind::End => "recording ends".into(),
         Kind::Other => "?".into(),

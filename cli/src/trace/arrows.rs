@@ -1,4 +1,4 @@
-//! Arrows from interrupts between vCPUs to their arrival.
+//! Arrows from interrupts between vCPUs, and from kicks between CPUs, to their arrival.
 //!
 //! An interrupt arrives with the target's first entry, after it was sent, that can let interrupts in: the end of a kick's exit, or an entry
 //! that the scheduler chose.
@@ -60,6 +60,28 @@ pub fn find(trace: &Trace, posts: bool) -> Vec<Arrow> {
     arrows
 }
 
+/// Finds the arrows of kicks: each leads to the next entry on the CPU that it made reschedule, whose vCPU it becomes an
+/// event of.
+pub fn find_kicks(trace: &mut Trace) -> Vec<Arrow> {
+    let mut arrows = Vec::new();
+    let mut entry: Option<(usize, Event)> = None;
+    // Events are by CPU, in the order of their records.
+    for (from, event) in trace.events.iter_mut().enumerate().rev() {
+        match event.kind {
+            Kind::Enter => entry = Some((from, *event)),
+            Kind::Kick { .. } => {
+                if let Some((to, Event { at, vcpu: Some(vcpu), .. })) = entry.filter(|(_, entry)| entry.cpu == event.cpu) {
+                    event.vcpu = Some(vcpu);
+                    arrows.push(Arrow { from, to, vcpu: vcpu.1, after: at.saturating_sub(event.at), via: Via::Scheduler });
+                }
+            }
+            _ => {}
+        }
+    }
+    arrows.reverse();
+    arrows
+}
+
 /// The vCPUs of a set that begins with `first`.
 pub fn members(first: u8, set: u32) -> impl Iterator<Item = u8> {
     (0..32).filter(move |bit| set >> bit & 1 != 0).map(move |bit| first.saturating_add(bit))
@@ -101,6 +123,19 @@ mod tests {
         trace.events[10].at = 420;
         assert_eq!(ends(&trace, false), [(1, 9), (3, 11)]);
         assert_eq!(ends(&trace, true), [(1, 9)]);
+    }
+
+    #[test]
+    fn a_kick_leads_to_the_next_entry_of_its_cpu() {
+        let mut trace = example();
+        let (leave, end) = (10, 12);
+        let kick = |at| Event { cpu: 1, at, vcpu: None, kind: Kind::Kick { from: 0 } };
+        trace.events.insert(end, kick(460));
+        trace.events.insert(leave + 1, kick(440));
+        let found = find_kicks(&mut trace);
+        let arrow = Arrow { from: leave + 1, to: leave + 2, vcpu: 1, after: 10, via: Via::Scheduler };
+        assert_eq!(found, [arrow], "no entry follows the second one");
+        assert_eq!((trace.events[leave + 1].vcpu, trace.events[end + 1].vcpu), (Some((0, 1)), None));
     }
 
     /// Events of three vCPUs, one on each CPU, in the order of a CPU's records: an IPI before the exit that sent it.

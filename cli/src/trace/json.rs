@@ -58,6 +58,11 @@ fn object<'t>(trace: &Trace, event: &Event, arrows: impl Iterator<Item = &'t Arr
             object["event"] = json!("timer");
             object["arrivals"] = arrows.map(arrival).collect();
         }
+        Kind::Kick { from } => {
+            object["event"] = json!("kick");
+            object["from_cpu"] = json!(from);
+            object["arrivals"] = arrows.map(arrival).collect();
+        }
         Kind::Begin => object["event"] = json!("begin"),
         Kind::End => object["event"] = json!("end"),
     }

@@ -125,6 +125,8 @@ fn record(connection: &mut Connection, duration: Duration, arch: Arch) -> Result
                 trace.events.sort_by_key(|event| event.cpu);
                 trace.name_rows(catalogue(arch), rows);
                 trace.arrows = trace.take_timers();
+                let kicks = arrows::find_kicks(&mut trace);
+                trace.arrows.extend(kicks);
                 // Posted interrupts.
                 trace.arrows.extend(arrows::find(&trace, arch == Arch::X86_64));
                 trace.arrows.sort_by_key(|arrow| arrow.from);

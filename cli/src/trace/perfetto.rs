@@ -102,6 +102,8 @@ impl Writer<'_> {
             Kind::Inject { intid } => self.instant(event, at, format!("interrupt {intid} pending"), Vec::new()),
             // Before other events of its CPU, which may have run another vCPU meanwhile.
             Kind::Timer => self.instant(event, event.at, "timer expires".to_owned(), from),
+            // On the track of the CPU that sent it, at its arrival: earlier times are unknown.
+            Kind::Kick { from: sender } => self.on_track(event.at, cpu_track(sender), format!("kicks CPU {}", event.cpu), from),
             Kind::Ipi { intid, .. } => self.instant(event, at, format!("sends interrupt {intid}"), from),
         }
     }
@@ -156,9 +158,15 @@ impl Writer<'_> {
     }
 
     fn instant(&mut self, event: &Event, at: i64, name: String, flow_ids: Vec<u64>) {
-        let Some(vcpu) = event.vcpu else { return };
+        if let Some(vcpu) = event.vcpu {
+            self.on_track(at, vcpu_track(vcpu), name, flow_ids);
+        }
+    }
+
+    /// An instant on a track, where arrows begin.
+    fn on_track(&mut self, at: i64, track: u64, name: String, flow_ids: Vec<u64>) {
         let instant = TrackEvent { name: Some(name), categories: vec!["interrupt".into()], flow_ids, ..TrackEvent::default() };
-        self.push(at, vcpu_track(vcpu), kind::INSTANT, instant);
+        self.push(at, track, kind::INSTANT, instant);
     }
 
     /// Ends the slices that are open.

@@ -71,6 +71,11 @@ pub enum Kind {
     },
     /// The vCPU's timer will interrupt it at this time: it waits, by the exit that ends next.
     Timer,
+    /// The CPU takes a request of another one to reschedule, which came with a kick.
+    Kick {
+        /// The CPU that sent it; the last one, if there were several.
+        from: u16,
+    },
     /// The CPU records from now on.
     Begin,
     /// The CPU records no more.
@@ -90,6 +95,7 @@ impl Record {
             Kind::Begin => (5, 0),
             Kind::End => (6, 0),
             Kind::Timer => (7, 0),
+            Kind::Kick { from } => (8, from as u64),
         };
         [ticks | (self.vcpu as u64) << ID_SHIFT, rest | number << KIND_SHIFT]
     }
@@ -106,6 +112,7 @@ impl Record {
             5 => Kind::Begin,
             6 => Kind::End,
             7 => Kind::Timer,
+            8 => Kind::Kick { from: second as u16 },
             _ => return None,
         };
         Some(Record { ticks: first & TICKS_MASK, vcpu: (first >> ID_SHIFT) as u16, kind })
@@ -151,6 +158,7 @@ mod tests {
             Just(Kind::Begin),
             Just(Kind::End),
             Just(Kind::Timer),
+            any::<u16>().prop_map(|from| Kind::Kick { from }),
         ]
     }
 

@@ -258,7 +258,7 @@ mod startup {
 /// Requests to reschedule.
 #[allow(unused_doc_comments, reason = "the file's static becomes a macro")]
 mod resched {
-    use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+    use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
     const MAX_CPUS: usize = 2;
 
@@ -303,8 +303,13 @@ mod resched {
     }
 
     impl Cpu {
-        fn complete_stores() {
+        fn mark(place: &AtomicUsize) {
+            place.store(1, Ordering::Release);
             loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+
+        fn of_mark(_: usize) -> Option<CpuId> {
+            None
         }
 
         fn regain(_: usize) {

@@ -1,11 +1,14 @@
 //! Contract of a physical CPU: kicks, waits, and the loaded vCPU.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use stile_board::CpuId;
 use stile_ledger::RowId;
 
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::identity::Identity;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg};
-use crate::arch::aarch64::host::{board, features, gic, timer};
+use crate::arch::aarch64::host::{board, features, gic, mmu, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, interface, place};
 use crate::arch::aarch64::vcpu::loaded::Parts;
 use crate::arch::aarch64::vcpu::registers::El1;
@@ -43,6 +46,16 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn this_index() -> usize {
         cpu::this_index()
+    }
+
+    #[inline(always)]
+    fn mark(place: &AtomicUsize) {
+        place.store(cpu::this_block().addr(), Ordering::Release);
+        gic::complete_stores();
+    }
+
+    fn of_mark(mark: usize) -> Option<CpuId> {
+        mmu::STACKS.cpu_of(mark as u64)
     }
 
     #[inline(always)]

@@ -1,5 +1,8 @@
 //! A physical CPU.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use stile_board::CpuId;
 use stile_ledger::{Row, RowId};
 use stile_trace::Recorder;
 
@@ -23,6 +26,18 @@ pub trait PhysicalCpu {
 
     /// The CPU's kind. Called once, before the CPU comes online.
     fn kind(&self) -> Kind;
+
+    /// Stores a value other than 0, by which [`PhysicalCpu::of_mark`] finds this CPU, with release ordering; then does
+    /// [`PhysicalCpu::complete_stores`]. Takes no more instructions than with a constant.
+    fn mark(place: &AtomicUsize) {
+        place.store(1, Ordering::Release);
+        Self::complete_stores();
+    }
+
+    /// The CPU that stored a mark, for traces; `None` if the mark does not tell.
+    fn of_mark(_mark: usize) -> Option<CpuId> {
+        None
+    }
 
     /// Orders earlier stores before later loads. A caller of [`PhysicalCpu::kick`] determines the target in between.
     fn complete_stores();

@@ -10,7 +10,7 @@ use stile_trace::Recorder;
 
 use super::Arch;
 use super::vcpu::RESET;
-use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::contract::{Counter, Kind, PhysicalCpu};
 use crate::cpu::{self, Leave, Loaded};
 use crate::vm;
 

@@ -1,13 +1,14 @@
 //! Contract of a physical CPU: kicks, waits, and the loaded vCPU.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use stile_board::CpuId;
 use stile_ledger::RowId;
 
 use crate::arch::contract::{Kind, PhysicalCpu};
 use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
 use crate::arch::x86_64::host::identity::{self, Identity};
-use crate::arch::x86_64::host::{apic, speculation};
+use crate::arch::x86_64::host::{apic, mmu, speculation};
 use crate::arch::x86_64::interrupts::{deadline, delivery};
 use crate::arch::x86_64::virt::state;
 use crate::arch::x86_64::virt::{direct, record};
@@ -20,6 +21,19 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn this_index() -> usize {
         cpu::this_index()
+    }
+
+    #[inline(always)]
+    fn mark(place: &AtomicUsize) {
+        let stack: usize;
+        // SAFETY: reads the stack pointer.
+        unsafe { core::arch::asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
+        // XCHG is the fence, too.
+        place.swap(stack, Ordering::SeqCst);
+    }
+
+    fn of_mark(mark: usize) -> Option<CpuId> {
+        mmu::STACKS.cpu_of(mark as u64)
     }
 
     #[inline(always)]

@@ -139,10 +139,20 @@ pub fn affinity() -> u64 {
     read_sysreg!(MPIDR_EL1) & 0xff_00ff_ffff
 }
 
+/// Address of the calling CPU's block: constant, so that a function reads it once.
+#[inline(always)]
+pub fn this_block() -> *const Block {
+    let block;
+    // SAFETY: reading the register does not affect memory. `install` writes it before any caller, and code does not move
+    // to another CPU.
+    unsafe { core::arch::asm!("mrs {}, tpidr_el2", out(reg) block, options(pure, nomem, nostack, preserves_flags)) };
+    block
+}
+
 /// Number of the calling CPU; also while its block is borrowed.
 #[inline(always)]
 pub fn this_index() -> usize {
-    let block = read_sysreg!(TPIDR_EL2) as *const Block;
+    let block = this_block();
     // SAFETY: `install` runs before any caller. The word is constant afterwards, and outside `Block::cpu`, which may
     // be borrowed.
     unsafe { (&raw const (*block).local.index).read() }
