@@ -130,6 +130,13 @@ pub struct Run {
     pub regimes: Vec<Regime>,
 }
 
+impl Run {
+    /// Exits of VMs, which have a second stage.
+    pub fn exits_of_vms(&self) -> u64 {
+        self.regimes.iter().filter(|regime| regime.table.is_some()).flat_map(|regime| regime.reasons.values()).sum()
+    }
+}
+
 /// Software at EL1 and EL0: a VM, or a host whose kernel is at EL1.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Regime {

@@ -5,7 +5,7 @@
 
 mod ablation;
 pub mod budgets;
-mod counts;
+pub mod counts;
 mod crossings;
 mod emulate;
 mod full;

@@ -10,6 +10,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 use stile_board::MAX_CPUS;
 
+use super::counted;
 use super::disk::{Contents, Disk};
 use super::operated::come_and_go;
 use super::report_in_browser;
@@ -28,7 +29,7 @@ use stile::programs::Programs;
 type Function = (&'static str, fn() -> Result<(), String>);
 
 /// Tests that are functions.
-pub const TESTS: [Function; 1] = [("long/killed", killed)];
+pub const TESTS: [Function; 2] = [("long/killed", killed), (counted::NAME, counted::test)];
 
 /// Prefix of such tests' names.
 pub const PREFIX: &str = "long/";

@@ -7,6 +7,7 @@
 mod browser;
 mod checks;
 mod client;
+mod counted;
 mod devices;
 mod direct;
 mod disk;
