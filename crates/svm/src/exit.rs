@@ -2,7 +2,6 @@
 
 #![allow(missing_docs, reason = "the manual's names")]
 
-pub const CR_READ: u64 = 0x00;
 pub const CR_WRITE: u64 = 0x10;
 pub const EXCEPTION: u64 = 0x40;
 pub const INTR: u64 = 0x60;

@@ -52,11 +52,6 @@ pub mod word_5 {
     pub const TLBSYNC: u32 = 1 << 4;
 }
 
-/// Bit of [`Field::INTERCEPTS_CR`](crate::Field::INTERCEPTS_CR): reads of a control register.
-pub const fn reads_of_cr(number: u32) -> u32 {
-    1 << number
-}
-
 /// Bit of [`Field::INTERCEPTS_CR`](crate::Field::INTERCEPTS_CR): writes of a control register.
 pub const fn writes_of_cr(number: u32) -> u32 {
     1 << (16 + number)

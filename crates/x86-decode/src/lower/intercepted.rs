@@ -26,8 +26,6 @@ pub enum Kind {
     Pause,
     /// MOV to a control register.
     ToControl,
-    /// MOV from a control register.
-    FromControl,
     /// LMSW of a register.
     LoadMachineStatus,
     /// JMP, CALL, IRET and INT, which can switch tasks.
@@ -73,7 +71,6 @@ fn kind(instruction: &Instruction) -> Option<(Kind, u8)> {
             Kind::TaskSwitch
         }
         Mnemonic::Mov if is_control(instruction.op0_register()) => return Some((Kind::ToControl, general(instruction.op1_register())?)),
-        Mnemonic::Mov if is_control(instruction.op1_register()) => return Some((Kind::FromControl, general(instruction.op0_register())?)),
         Mnemonic::Lmsw => return Some((Kind::LoadMachineStatus, general(instruction.op0_register())?)),
         _ => return None,
     };
@@ -115,12 +112,12 @@ mod tests {
     fn moves_name_a_register() {
         let of = |bytes: &[u8], size| intercepted(bytes, size).map(|found| (found.kind, found.length, found.register));
         assert_eq!(of(&[0x0f, 0x22, 0xe3], CodeSize::Bits64), Ok((Kind::ToControl, 3, 3)));
-        assert_eq!(of(&[0x44, 0x0f, 0x20, 0xc0], CodeSize::Bits64), Ok((Kind::FromControl, 4, 0)));
+        assert!(of(&[0x44, 0x0f, 0x20, 0xc0], CodeSize::Bits64).is_err(), "reads do not exit");
         assert_eq!(of(&[0x41, 0x0f, 0x22, 0xe7], CodeSize::Bits64), Ok((Kind::ToControl, 4, 15)));
         assert_eq!(of(&[0x0f, 0x01, 0xf3], CodeSize::Bits64), Ok((Kind::LoadMachineStatus, 3, 3)));
         assert!(of(&[0x0f, 0x01, 0x33], CodeSize::Bits64).is_err(), "LMSW from memory is emulated");
         // AMD's form of CR8 without a REX prefix: LOCK MOV.
-        assert_eq!(of(&[0xf0, 0x0f, 0x20, 0xc0], CodeSize::Bits32), Ok((Kind::FromControl, 4, 0)));
+        assert_eq!(of(&[0xf0, 0x0f, 0x22, 0xc0], CodeSize::Bits32), Ok((Kind::ToControl, 4, 0)));
         assert_eq!(of(&[0x0f, 0x22, 0xe0], CodeSize::Bits16), Ok((Kind::ToControl, 3, 0)));
     }
 
