@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod sending;
 mod timer;
 
 use core::arch::asm;
@@ -13,19 +14,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use common::random::Random;
 use pc::console::println;
-use pc::exception::{self, COUNTS, catch};
+use pc::exception::{self, catch};
 use pc::gate::{self, COMMAND, CONTROL, FEATURES, SENDS};
 use pc::lapic::{self as apic, command, register};
-use pc::machine::{cli, rdmsr, sti, ticks, wrmsr};
+use pc::machine::{cli, sti, ticks, wrmsr};
 use pc::others::{self, DONE, SEEN, UP, pass, wait};
 use pc::{console, machine};
+use sending::{BASE, ICR, ON, control, count, descriptor, enable, halt_until, has_gate, send, set_control};
 
 const DIRECT_IPI: u32 = 1;
-const ICR: u32 = 0x830;
-
-/// Bit of a descriptor's word of control.
-const ON: u64 = 1;
-
 /// The vector of the tests' interrupts.
 const VECTOR: u8 = 0x71;
 const ROUNDS: u64 = 500;
@@ -108,65 +105,10 @@ fn others() -> u32 {
     UP.load(Ordering::SeqCst)
 }
 
-fn control() -> u64 {
-    // SAFETY: `features` has found the register.
-    unsafe { rdmsr(CONTROL) }
-}
-
-fn set_control(value: u64) {
-    // SAFETY: the MSR is there, as the VM has direct interprocessor interrupts, and the value is valid.
-    unsafe { wrmsr(CONTROL, value) };
-}
-
 /// Sends a message by Stile's register.
 fn send_by_register(to: u32, low: u32) {
     // SAFETY: the MSR is there, as the VM has direct interprocessor interrupts.
     unsafe { wrmsr(COMMAND, u64::from(to) << 32 | u64::from(low)) };
-}
-
-/// Where the descriptors are.
-static BASE: AtomicU64 = AtomicU64::new(0);
-
-/// A posted-interrupt descriptor.
-struct Descriptor {
-    requests: &'static [AtomicU32; 8],
-    control: &'static AtomicU64,
-}
-
-fn descriptor(cpu: u32) -> Descriptor {
-    let at = BASE.load(Ordering::SeqCst) + u64::from(cpu) * 4096;
-    // SAFETY: Stile has them there once they are enabled, and the first 4 GiB are mapped.
-    unsafe { Descriptor { requests: &*(at as *const [AtomicU32; 8]), control: &*((at + 32) as *const AtomicU64) } }
-}
-
-/// Posts an interrupt, and notifies its CPU.
-fn send(to: u32, vector: u8) {
-    let descriptor = descriptor(to);
-    descriptor.requests[usize::from(vector >> 5)].fetch_or(1 << (vector & 31), Ordering::SeqCst);
-    if descriptor.control.fetch_or(ON, Ordering::SeqCst) & ON == 0 {
-        if has_gate() {
-            return gate::notify(to);
-        }
-        let target = descriptor.control.load(Ordering::SeqCst);
-        // SAFETY: the vector and the destination are Stile's.
-        unsafe { wrmsr(ICR, target & 0xffff_ffff_0000_0000 | target >> 16 & 0xff) };
-    }
-}
-
-/// Whether notifications go through the gate.
-fn has_gate() -> bool {
-    cpuid(FEATURES).eax & gate::FEATURE != 0
-}
-
-fn count(vector: u8) -> u64 {
-    COUNTS[usize::from(vector)].load(Ordering::SeqCst)
-}
-
-/// Puts this CPU into x2APIC mode with direct sending.
-fn enable() {
-    apic::set_base(apic::base() | apic::X2);
-    apic::enable();
-    set_control(SENDS);
 }
 
 fn enable_all() -> Result<(), &'static str> {
@@ -226,18 +168,6 @@ const REPLY: u8 = 0x72;
 fn reply(_: u64) {
     send(0, REPLY);
     apic::end();
-}
-
-/// Waits by HLT until the condition holds, which an interrupt makes true.
-fn halt_until(condition: impl Fn() -> bool) {
-    loop {
-        cli();
-        if condition() {
-            return;
-        }
-        // SAFETY: an interrupt that arrives after the check ends the wait.
-        unsafe { asm!("sti", "hlt", options(nostack)) };
-    }
 }
 
 /// Between two CPUs that wait by HLT.

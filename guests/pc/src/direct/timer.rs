@@ -9,7 +9,7 @@ use pc::lapic::{self as apic, register};
 use pc::machine::{cli, sti, ticks, wrmsr};
 use pc::others::{pass, wait};
 
-use super::{control, count, descriptor, enable, halt_until, send, set_control};
+use crate::sending::{control, count, descriptor, enable, halt_until, send, set_control};
 
 /// In CPUID and in the register.
 const FEATURE: u32 = 1 << 2;
