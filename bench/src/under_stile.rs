@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use stile_ledger::report::Account;
 use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
 
@@ -13,30 +13,11 @@ use super::emulate::{self, Next};
 use super::platform::{self, Start};
 use super::vmx;
 use stile::config::{Arch, MachineConfig, VmConfig};
-use stile::hypervisor;
 use stile::image::{self, Hypervisor, Seed, VmFiles};
 use stile::session::{Exits, catalogue};
 
 /// Stile's default slice.
 const SLICE: Duration = Duration::from_millis(5);
-
-/// Builds the hypervisor for an architecture's default CPU model, and reads it.
-///
-/// # Errors
-/// It doesn't compile, or can't be read.
-pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
-    hypervisor_for(arch, arch.default_cpu_model())
-}
-
-/// Builds the hypervisor for a CPU model, and reads it.
-///
-/// # Errors
-/// It doesn't compile, or can't be read.
-pub fn hypervisor_for(arch: Arch, cpu: &str) -> Result<Hypervisor> {
-    let elf = hypervisor::build_for_model(arch, cpu)?;
-    let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
-    Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
-}
 
 /// A machine with `cpus` CPUs of a model.
 pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {

@@ -1,11 +1,13 @@
 //! Builds the hypervisor.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::cargo;
 use crate::config::Arch;
+use crate::image::Hypervisor;
 
 /// The hypervisor's package and program.
 const PACKAGE: &str = "stile-hypervisor";
@@ -26,13 +28,24 @@ pub fn build_for(arch: Arch) -> Result<PathBuf> {
     build_with(arch, &["--profile", "hypervisor"])
 }
 
-/// Builds the hypervisor for CPUs of a model, as [`build_for`] does: on x86-64 the back end for VMX or for AMD-V.
+/// Builds the hypervisor for an architecture, and reads it. On x86-64 it is two programs, with VMX and with AMD-V, of which the image
+/// chooses one when it starts.
 ///
 /// # Errors
-/// It doesn't compile.
-pub fn build_for_model(arch: Arch, cpu_model: &str) -> Result<PathBuf> {
+/// It doesn't compile, or can't be read.
+pub fn make(arch: Arch) -> Result<Hypervisor> {
+    let hypervisor = read(&build_for(arch)?)?;
+    if arch != Arch::X86_64 {
+        return Ok(hypervisor);
+    }
     // A profile of its own: the two programs do not replace each other.
-    if arch.has_amd_v(cpu_model) { build_with(arch, &["--profile", "hypervisor-svm", "--features", "svm"]) } else { build_for(arch) }
+    let other = read(&build_with(arch, &["--profile", "hypervisor-svm", "--features", "svm"])?)?;
+    hypervisor.with_other(other).context("putting the programs with VMX and with AMD-V together")
+}
+
+fn read(elf: &Path) -> Result<Hypervisor> {
+    let bytes = fs::read(elf).with_context(|| format!("reading {}", elf.display()))?;
+    Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
 }
 
 fn build_with(arch: Arch, arguments: &[&str]) -> Result<PathBuf> {

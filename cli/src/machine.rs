@@ -11,7 +11,7 @@ use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistakes, VmConfig};
 use crate::debian::{self, Freshness};
-use crate::image::{self, Format, Hypervisor, Image, Seed, VmFiles, VmPlan};
+use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
 use crate::{disk, emulator, exit, hypervisor, l2, out, progress};
@@ -146,8 +146,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
         plans.push(plan);
         guests.push(Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner });
     }
-    let elf = hypervisor::build_for_model(config.arch, &config.cpu_model)?;
-    let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
+    let hypervisor = hypervisor::make(config.arch)?;
     let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;
     Ok(Machine { config, image, guests, memory })
@@ -241,7 +240,9 @@ fn note_missing_folders(vm: &str, release: &str) {
 fn classify(error: image::Error) -> anyhow::Error {
     match error {
         image::Error::Kernel { .. } | image::Error::Domain { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
-        image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Efi | image::Error::Blob(_) => error.into(),
+        image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Efi | image::Error::Other | image::Error::Blob(_) => {
+            error.into()
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn write_call(out: &mut dyn Write, address: u64) -> fmt::Result {
         return writeln!(out, "    {address:#018x}");
     }
     let offset = (address - code.start) as u32;
-    match image::symbol(offset) {
+    match image::symbol(Arch::symbol_offset(offset)) {
         Some((name, within)) => writeln!(out, "    {address:#018x} {name} + {within:#x}"),
         None => writeln!(out, "    {address:#018x} image + {offset:#x}"),
     }

@@ -21,7 +21,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     // The plugin distinguishes guests by the root of their second stage, and each vCPU with direct interrupts has a separate one.
     let plugin = request.plugin.filter(|_| request.techniques.interrupts != Interrupts::Direct);
     let request = &Request { plugin, ..*request };
-    let hypervisor = under_stile::hypervisor_for(request.platform.arch, request.cpu)?;
+    let hypervisor = stile::hypervisor::make(request.platform.arch)?;
     let mut figures = Vec::new();
     for operation in request.operations {
         (request.progress)(format!("stile, {}", operation.name));
@@ -76,7 +76,7 @@ pub struct Together {
 
 /// Measures all operations that join others in two runs, the second one with twice as many iterations.
 pub fn measure_together(request: &Request<'_>) -> Result<Together> {
-    let hypervisor = under_stile::hypervisor_for(request.platform.arch, request.cpu)?;
+    let hypervisor = stile::hypervisor::make(request.platform.arch)?;
     let operations: Vec<_> = request.operations.iter().filter(|operation| operation.joins_others()).copied().collect();
     let once = run_all(request, &hypervisor, &operations, request.iterations)?;
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;

@@ -48,7 +48,7 @@ impl Tools {
     /// A compilation fails, or the emulator is missing.
     pub fn new() -> Result<Self> {
         emulator::installed()?;
-        Ok(Self { probe: probe::build(Arch::Aarch64)?, plugin: counts::build()?, hypervisor: under_stile::hypervisor(Arch::Aarch64)? })
+        Ok(Self { probe: probe::build(Arch::Aarch64)?, plugin: counts::build()?, hypervisor: stile::hypervisor::make(Arch::Aarch64)? })
     }
 }
 

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 use crate::operation::Operation;
 use crate::platform::{self, Platform};
-use crate::{counts, json_lines, probe, under_stile};
+use crate::{counts, json_lines, probe};
 use figure::{Figure, OPERATIONS};
 use stile::args::BenchArgs;
 use stile::config::Arch;
@@ -58,7 +58,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
 fn measure(operations: &[Operation], cpu: &str, numbers: &[u32], progress: &dyn Fn(String)) -> Result<Vec<Figure>> {
     emulator::ensure(Arch::Aarch64)?;
     let (probe, plugin) = (probe::build(Arch::Aarch64)?, counts::build()?);
-    let tools = machine::Tools { probe, plugin, hypervisor: under_stile::hypervisor(Arch::Aarch64)? };
+    let tools = machine::Tools { probe, plugin, hypervisor: stile::hypervisor::make(Arch::Aarch64)? };
     let mut figures = Vec::new();
     for &cpus in numbers {
         for (needs, operations) in Platform::groups(operations).into_iter().filter(|(needs, _)| needs.cpus() <= cpus) {

@@ -11,6 +11,7 @@ use super::{
     Format, Hypervisor, Kernel, KernelError,
     dtb::{self, Description, SEED_LEN},
     efi,
+    hypervisor::PAGE,
     layout::{self, Layout, NoRoom},
 };
 use crate::config::{Arch, MachineConfig, VmConfig};
@@ -108,6 +109,9 @@ pub enum Error {
     /// The header for UEFI firmware can't be written: a mistake of this program.
     #[error("the image has no room for a header for UEFI firmware")]
     Efi,
+    /// The place of the second program can't be written: a mistake of this program.
+    #[error("the image has no room for the place of its second program")]
+    Other,
     /// The blob would be refused: a mistake of this program.
     #[error("the image can't be written: {0}")]
     Blob(stile_blob::Error),
@@ -231,6 +235,12 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
     let mut bytes = hypervisor.image.clone();
     let hypervisor_len = bytes.len();
     bytes.extend_from_slice(&blob);
+    if let (Some(other), Some(at)) = (&hypervisor.other, hypervisor.other_program) {
+        bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
+        let words = [bytes.len() as u32, other.len() as u32].map(u32::to_le_bytes).concat();
+        bytes.extend_from_slice(other);
+        bytes.get_mut(at as usize..).and_then(|rest| rest.get_mut(..words.len())).ok_or(Error::Other)?.copy_from_slice(&words);
+    }
     if let Some(entry) = hypervisor.efi_entry {
         efi::write_header(config.arch, &mut bytes, entry).ok_or(Error::Efi)?;
     }

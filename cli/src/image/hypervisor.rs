@@ -24,7 +24,11 @@ pub struct Hypervisor {
     pub image: Vec<u8>,
     /// The offset in it of the code that UEFI firmware starts, if it has any.
     pub efi_entry: Option<u32>,
-    /// Its functions.
+    /// The offset in it of the words that tell where the other program is, if it has any.
+    pub other_program: Option<u32>,
+    /// Another program, which may take its place when the image starts: without the zeros at its end.
+    pub other: Option<Vec<u8>>,
+    /// Its functions. Those of the other program follow at offsets from the end of `image`.
     pub functions: Vec<Function>,
 }
 
@@ -88,8 +92,29 @@ impl Hypervisor {
         {
             return Err(HypervisorError::Layout("the symbol __image_end is not at its end"));
         }
-        let efi_entry = file.symbol_by_name("efi_entry").and_then(|symbol| u32::try_from(symbol.address().wrapping_sub(start)).ok());
-        Ok(Self { functions: functions(&file, start, image.len()), efi_entry, image })
+        let offset = |name| file.symbol_by_name(name).and_then(|symbol| u32::try_from(symbol.address().wrapping_sub(start)).ok());
+        let (efi_entry, other_program) = (offset("efi_entry"), offset("other_program"));
+        Ok(Self { functions: functions(&file, start, image.len()), efi_entry, other_program, other: None, image })
+    }
+
+    /// Adds another program, as long as this one.
+    ///
+    /// # Errors
+    /// It has another length, or this program does not choose.
+    pub fn with_other(mut self, other: Self) -> Result<Self, HypervisorError> {
+        if other.image.len() != self.image.len() {
+            return Err(HypervisorError::Layout("its two programs differ in their length in memory"));
+        }
+        if self.other_program.is_none() || self.other_program != other.other_program {
+            return Err(HypervisorError::Layout("its two programs do not choose at the same place"));
+        }
+        let first = self.image.len() as u32;
+        self.functions.extend(other.functions.into_iter().map(|function| Function { start: function.start + first, ..function }));
+        let len = other.image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let mut bytes = other.image;
+        bytes.truncate(len.next_multiple_of(PAGE));
+        self.other = Some(bytes);
+        Ok(self)
     }
 }
 

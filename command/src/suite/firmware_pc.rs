@@ -1,6 +1,7 @@
 //! UEFI firmware (OVMF) starts Stile on a PC, from a disk and a CD-ROM, and with Secure Boot; so does a BIOS.
 //!
-//! QEMU's emulated processors have no VMX: the way ends where Stile says so, on the serial line and on the screen.
+//! One image has programs with VMX and with AMD-V. QEMU's emulated processors have AMD-V, or neither: then the way ends where Stile says so, on
+//! the serial line and on the screen.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,19 +16,20 @@ use super::screen;
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::debian;
-use stile::programs::Programs;
+use stile::programs::{PASSED, Programs};
 
 /// A test: the error is for people.
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 2] = [("firmware/pc", starts), ("firmware/pc-secure-boot", checks_signatures)];
+pub const TESTS: [(&str, Run); 3] =
+    [("firmware/pc", starts), ("firmware/pc-amd", runs_on_amd_v), ("firmware/pc-secure-boot", checks_signatures)];
 
 /// The emulator.
 const PROGRAM: &str = "qemu-system-x86_64";
 
 /// Where it ends.
-const NO_VMX: &str = "Stile can't run here: the CPU has no VMX";
+const NEITHER: &str = "Stile can't run here: the CPU has neither VMX nor AMD-V";
 
 /// Time limit of a run: firmware takes ten seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -41,16 +43,23 @@ struct Firmware {
     files: Option<[&'static str; 2]>,
     /// Further arguments of the emulator.
     arguments: &'static [&'static str],
+    /// The processor.
+    cpu: &'static str,
 }
 
-const PLAIN: Firmware = Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"] };
+/// A processor with neither VMX nor AMD-V, and one with AMD-V.
+const NO_VIRTUALIZATION: &str = "max,-svm";
+const AMD_V: &str = "max";
 
-const BIOS: Firmware = Firmware { files: None, arguments: &["-M", "q35"] };
+const PLAIN: Firmware = Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+
+const BIOS: Firmware = Firmware { files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
 /// Firmware with Secure Boot on, which keeps its variables from others by system management mode.
 const SECURE: Firmware = Firmware {
     files: Some(["OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"]),
     arguments: &["-M", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"],
+    cpu: NO_VIRTUALIZATION,
 };
 
 /// Media, as the emulator's arguments, which `FILE` in them follows.
@@ -61,20 +70,20 @@ const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=st
 /// screen.
 fn starts() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let image = image(dir.path(), &[])?;
+    let image = image(dir.path(), "vmx", &[])?;
     for (media, name) in [(DISK, "disk"), (CD, "cd")] {
         let dir = dir.path().join(name);
         fs::create_dir(&dir)?;
         let mut machine = Machine::start(&dir, &PLAIN, media, &image, &["-device", "VGA,romfile="])?;
-        machine.wait_for(NO_VMX).with_context(|| format!("from a {name}"))?;
-        let lines = ["Stile ", NO_VMX, "The machine stays on, so that this can be read."];
+        machine.wait_for(NEITHER).with_context(|| format!("from a {name}"))?;
+        let lines = ["Stile ", NEITHER, "The machine stays on, so that this can be read."];
         machine.retry(|| screen::check(&dir, &lines))?;
     }
     for (media, name) in [(DISK, "bios-disk"), (CD, "bios-cd")] {
         let dir = dir.path().join(name);
         fs::create_dir(&dir)?;
         let mut machine = Machine::start(&dir, &BIOS, media, &image, &[])?;
-        machine.wait_for(NO_VMX).with_context(|| format!("from a {name}"))?;
+        machine.wait_for(NEITHER).with_context(|| format!("from a {name}"))?;
         machine.wait_for_end()?;
     }
     Ok(())
@@ -95,22 +104,36 @@ fn checks_signatures() -> Result<()> {
     ensure!(status.success(), "openssl can't read the key of Debian's firmware");
     let certificate = keys.join("PkKek-1-snakeoil.pem").display().to_string();
     let key = key.display().to_string();
-    for (signature, message) in [(&[][..], "Access Denied"), (&["--sign", &key, "--cert", &certificate][..], NO_VMX)] {
+    for (signature, message) in [(&[][..], "Access Denied"), (&["--sign", &key, "--cert", &certificate][..], NEITHER)] {
         let dir = dir.path().join(signature.len().to_string());
         fs::create_dir(&dir)?;
-        let image = image(&dir, signature)?;
+        let image = image(&dir, "vmx", signature)?;
         let mut machine = Machine::start(&dir, &SECURE, DISK, &image, &[])?;
         machine.wait_for(message)?;
-        if message == NO_VMX {
+        if message == NEITHER {
             machine.wait_for_end()?;
         }
     }
     Ok(())
 }
 
-/// Makes an image by `stile image`.
-fn image(dir: &Path, arguments: &[&str]) -> Result<PathBuf> {
-    let kernel = Programs::build(Arch::X86_64)?.path("vmx")?;
+/// On a processor with AMD-V the same image runs a guest, started by firmware and by a BIOS.
+fn runs_on_amd_v() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = image(dir.path(), "pc", &["--append", "only=multiboot"])?;
+    for (firmware, media, name) in [(PLAIN, DISK, "disk"), (BIOS, CD, "bios-cd")] {
+        let dir = dir.path().join(name);
+        fs::create_dir(&dir)?;
+        let mut machine = Machine::start(&dir, &Firmware { cpu: AMD_V, ..firmware }, media, &image, &[])?;
+        machine.wait_for(PASSED).with_context(|| format!("from a {name}"))?;
+        machine.wait_for_end()?;
+    }
+    Ok(())
+}
+
+/// Makes an image by `stile image` with a program for guests.
+fn image(dir: &Path, program: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let kernel = Programs::build(Arch::X86_64)?.path(program)?;
     let image = dir.join("stick.img");
     let output = Command::new(std::env::current_exe()?)
         .args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel, "-o"])
@@ -140,7 +163,7 @@ impl Machine {
         let mut command = Command::new(PROGRAM);
         command
             .args(firmware.arguments)
-            .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-accel", "tcg", "-cpu", firmware.cpu, "-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-no-reboot", drive, &format!("{file}{}", image.display()), option, device])
             .args(["-serial", &format!("file:{}", log.display())])
             .args(more)

@@ -17,7 +17,7 @@ use stile::image::VmFiles;
 /// # Errors
 /// The build or run fails, the guest does not confirm its work, or ledger and plugin disagree about the exits.
 pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
-    let hypervisor = under_stile::hypervisor(job.arch)?;
+    let hypervisor = stile::hypervisor::make(job.arch)?;
     let vcpus = u32::from(job.work.vcpus);
     let vm = VmConfig { cpus: CpuSet::first_few(vcpus as usize), techniques, ..vm(job) };
     let cpus = vcpus + u32::from(techniques.interrupts == Interrupts::Direct);

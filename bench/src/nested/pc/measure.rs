@@ -83,5 +83,5 @@ pub fn run(l1: &str, cpu: &str, operations: &[Operation], rounds: usize) -> Resu
 fn under_stile(nested: Nested, cpu: &str, mut l1: VmConfig, files: &VmFiles<'_>) -> Result<Output> {
     l1.techniques.nested = nested;
     let config = under_stile::machine(Arch::X86_64, l1, 1, cpu);
-    under_stile::run(&under_stile::hypervisor(Arch::X86_64)?, &config, files, Vec::new(), None)
+    under_stile::run(&stile::hypervisor::make(Arch::X86_64)?, &config, files, Vec::new(), None)
 }

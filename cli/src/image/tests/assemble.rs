@@ -5,6 +5,7 @@ use std::path::Path;
 use dtoolkit::fdt::Fdt;
 use dtoolkit::{Node, Property};
 use stile_blob::Blob;
+use stile_blob::write::Function;
 use stile_board::map::RAM_BASE;
 
 use super::{ElfSegment, elf, image};
@@ -75,6 +76,31 @@ fn the_hypervisor_reads_the_image_as_written() {
         assert_eq!(end.value(), (initrd.gpa + 5000).to_be_bytes());
     }
     assert_eq!(a.loads[0].offset, b.loads[0].offset, "one kernel for both");
+}
+
+#[test]
+fn a_second_program_lies_behind_the_blob() {
+    let program = |at, text: u8| Hypervisor {
+        image: [[text; 0x1000], [0; 0x1000]].concat(),
+        efi_entry: None,
+        other_program: at,
+        other: None,
+        functions: vec![Function { start: 8, len: 4, name: text.to_string() }],
+    };
+    let config = config("[[vm]]\nkernel = \"debian\"\n");
+    let plans = plans(&config, &image(0, 4096, 64), None, Seed::Fixed);
+    let both = program(Some(0x100), 1).with_other(program(Some(0x100), 2)).expect("they fit");
+    let image = assemble(&both, &config, &plans, false).expect("an image").bytes;
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
+    let (at, len) = (word(0x100), word(0x104));
+    assert_eq!((at % 0x1000, len, &image[at..]), (0, 0x1000, &[2; 0x1000][..]), "without its zeros, at a page");
+    let blob = Blob::parse(&image[0x2000..at]).expect("the hypervisor can read it");
+    assert_eq!((blob.symbols.lookup(9), blob.symbols.lookup(0x2009)), (Some(("1", 1)), Some(("2", 1))));
+    for other in [None, Some(0x104)] {
+        assert!(program(Some(0x100), 1).with_other(program(other, 2)).is_err(), "they choose at different places");
+    }
+    let longer = Hypervisor { image: vec![0; 0x3000], ..program(Some(0x100), 2) };
+    assert!(program(Some(0x100), 1).with_other(longer).is_err(), "they differ in length");
 }
 
 #[test]

@@ -19,6 +19,11 @@ pub trait Failure {
     /// Address range of Stile's code.
     fn code() -> Range<u64>;
 
+    /// Where the image's table of functions has the one at an offset in the image.
+    fn symbol_offset(offset: u32) -> u32 {
+        offset
+    }
+
     /// Writes the guest's state at the exit being handled.
     fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result;
 }

@@ -14,6 +14,7 @@
 .set TRAMPOLINE_TARGET, {TRAMPOLINE_TARGET}
 .set TRAMPOLINE_DISPLACEMENT, {TRAMPOLINE_DISPLACEMENT}
 .set FIRST_TABLES, {FIRST_TABLES}
+.set SVM, 2                         // CPUID leaf 8000_0001H, ECX
 .set COM1, 0x3f8
 .set LINE_CONTROL, COM1 + 3
 .set LINE_STATUS, COM1 + 5
@@ -40,6 +41,55 @@ multiboot_header:
 efi_header:                         // the PE header, which cli writes
     .space  256
 
+// The image's first program is the one with VMX. The one with AMD-V lies behind the blob, as long as the two are the same in memory, up to
+// the zeros at its end.
+.balign 8
+.global other_program
+other_program:
+    .long   0                       // offset from the image's start, which cli writes: 0 if there is none
+    .long   0                       // length: whole words of 4 bytes
+// What efi.S reads of the program that it has chosen.
+.global chosen_efi_main
+chosen_efi_main:
+    .quad   efi_main
+.global chosen_tables
+chosen_tables:
+    .long   tables_offset
+
+// With AMD-V the other program takes the place of this one: EDI, ESI and EBP are as at `start_displaced`. In both programs this code is at
+// the same place, and the same, but for the operands of jumps to `start_displaced`. Changes EAX, EBX, ECX and EDX.
+.code32
+choose:
+    cli
+    cld
+    cmp     dword ptr [ebp + other_program_pa], 0
+    je      start_displaced
+    mov     eax, 0x80000000
+    cpuid
+    cmp     eax, 0x80000001
+    jb      start_displaced
+    mov     eax, 0x80000001
+    cpuid
+    bt      ecx, SVM
+    jnc     start_displaced
+    mov     ebx, edi
+    mov     edx, esi
+    lea     edi, [ebp + image_pa]
+    mov     esi, [ebp + other_program_pa]
+    mov     ecx, [ebp + other_program_pa + 4]
+    add     esi, edi
+    shr     ecx, 2
+    rep movsd
+    // The rest is zero.
+    lea     ecx, [ebp + image_end_pa]
+    sub     ecx, edi
+    shr     ecx, 2
+    xor     eax, eax
+    rep stosd
+    mov     edi, ebx
+    mov     esi, edx
+    jmp     choose
+
 .section .text.boot, "ax"
 .code32
 // EAX and EBX are the loader's. Protected mode, no paging, flat segments. The image is at its link address.
@@ -48,6 +98,7 @@ _start:
     mov     edi, eax
     mov     esi, ebx
     xor     ebp, ebp
+    jmp     choose
 // EDI and ESI are for `boot`. EBP = displacement of the image: its physical address less the one that it is linked for.
 start_displaced:
     cli

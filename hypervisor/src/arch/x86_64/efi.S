@@ -64,7 +64,27 @@ efi_entry:
     mov     ecx, ebp
     rep movsb
 
-    lea     rdi, [r14 + tables_offset + FIRMWARE_ROOT * KIB_4]
+    // As `choose` in boot.S, in the copy.
+    cmp     dword ptr [r14 + other_program_offset], 0
+    je      4f
+    mov     r15, rbx
+    mov     eax, 0x80000001         // there, since this is 64-bit mode
+    cpuid
+    mov     rbx, r15
+    bt      ecx, SVM
+    jnc     4f
+    mov     rdi, r14
+    mov     esi, [r14 + other_program_offset]
+    mov     ecx, [r14 + other_program_offset + 4]
+    add     rsi, r14
+    rep movsb
+    lea     rcx, [r14 + __image_size]
+    sub     rcx, rdi
+    xor     eax, eax
+    rep stosb
+
+4:  mov     edi, [r14 + chosen_tables_offset]
+    lea     rdi, [r14 + rdi + FIRMWARE_ROOT * KIB_4]
     mov     r12, rdi
     mov     r15, cr3
     mov     rsi, r15
@@ -92,7 +112,7 @@ efi_entry:
     mov     rdi, rbx
     mov     rsi, r13
     mov     rdx, r14
-    mov     rax, offset efi_main
+    mov     rax, [r14 + chosen_efi_main_offset]
     call    rax
     mov     cr3, r15
 3:  add     rsp, 56

@@ -134,6 +134,13 @@ impl Failure for Arch {
         address_space::stack_of(address)
     }
 
+    /// The table begins with the functions of the program with VMX, which is as long as this one.
+    #[cfg(feature = "svm")]
+    fn symbol_offset(offset: u32) -> u32 {
+        let image = mmu::image();
+        offset + (image.end - image.start) as u32
+    }
+
     fn code() -> Range<u64> {
         address_space::code()
     }

@@ -67,7 +67,7 @@ pub fn detect() -> Result<Features, &'static str> {
     const RDTSCP: u32 = 1 << 27;
     const DISABLED: u64 = 1 << 4;
     if cpuid(0x8000_0000, 0).eax < LEAF || cpuid(0x8000_0001, 0).ecx & SVM == 0 {
-        return Err("the CPU has no AMD-V: this image of Stile is for CPUs of AMD's; or the firmware hides it");
+        return Err("the CPU has no AMD-V, or the firmware hides it: its setup may have a switch for virtualization");
     }
     // SAFETY: the register exists, because CPUID reported SVM; reads have no side effects.
     if unsafe { rdmsr(VM_CR) } & DISABLED != 0 {

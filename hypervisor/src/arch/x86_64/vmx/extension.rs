@@ -107,7 +107,7 @@ fn apic_virtualization() -> ApicVirtualization {
 pub fn detect() -> Result<Features, &'static str> {
     let leaf = cpuid(1, 0);
     if leaf.ecx & 1 << 5 == 0 {
-        return Err("the CPU has no VMX, or the firmware hides it: its setup may have a switch for virtualization");
+        return Err("the CPU has neither VMX nor AMD-V, or the firmware hides it: its setup may have a switch for virtualization");
     }
     if leaf.ecx & 1 << 21 == 0 || leaf.ecx & 1 << 24 == 0 {
         return Err("the CPU has no x2APIC with a TSC deadline");
