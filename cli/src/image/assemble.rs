@@ -176,6 +176,7 @@ fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str
         (files.initrd.is_some(), "takes no initial RAM file system; expected none: the system that it starts has its own"),
         (!files.bootargs.is_empty(), "takes no command line; expected none: the system that it starts has its own"),
         (vm.techniques.nested != Nested::Off, "does not work with an EL2 of the virtual machine's own; expected nested = false"),
+        (!vm.served.is_empty() || vm.serves != 0, "does not find served devices; expected devices of the VM's own, without `served`"),
         (vm.memory < FIRMWARE_MEMORY, "needs at least 256M of memory"),
     ];
     wrong.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, why)| Err(why))

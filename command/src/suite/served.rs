@@ -25,7 +25,16 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         killed(),
         network(),
         network_killed(),
+        most_devices(programs)?,
     ])
+}
+
+/// A VM with as many kinds of devices as there may be: two regions of redistributors, a disk of its own and a served network.
+fn most_devices(programs: &Programs) -> Result<Scenario> {
+    let arguments = "--vcpus 128 --smp 2 --memory 64M --disk {disk},format=raw --net user,served --append stile --exits";
+    let scenario = Scenario::new("served/most-devices", arguments).with("--kernel", programs.path("uart")?);
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 2], ..passed() };
+    Ok(Scenario { disk: Some(Contents::Script("")), expect, ..scenario })
 }
 
 /// Debian resets itself with requests under way at a disk that the service VM serves. After that the disk works. The service VM ends by

@@ -83,8 +83,10 @@ pub struct Optional {
     pub serves: bool,
 }
 
-/// Maximum number of regions on a VM's memory bus.
+/// Places on a VM's memory bus; one more than regions.
 const MEMORY_REGIONS: usize = 8;
+/// Places for regions that do not fit there.
+const MORE_REGIONS: usize = 4;
 /// Maximum number of regions on a VM's port bus.
 const PORT_REGIONS: usize = 32;
 
@@ -92,6 +94,8 @@ const PORT_REGIONS: usize = 32;
 pub struct Buses {
     /// Guest-physical addresses outside RAM.
     pub memory: Bus<Id, MEMORY_REGIONS>,
+    /// Those of the last devices of `memory_regions`, if there are many: a larger bus would cost each access a step.
+    more: Bus<Id, MORE_REGIONS>,
     ports: Bus<Id, PORT_REGIONS>,
 }
 
@@ -102,9 +106,28 @@ impl Buses {
     /// A description: regions of the machine overlap, or there are too many.
     pub fn new(vcpus: usize, optional: Optional) -> Result<Buses, &'static str> {
         const UNUSABLE: &str = "the regions of a VM's devices overlap, or are too many";
-        let memory = Bus::new(memory_regions(vcpus, optional)).map_err(|_| UNUSABLE)?;
+        let regions = || memory_regions(vcpus, optional);
+        // On one bus they would not overlap.
+        Bus::<Id, { MEMORY_REGIONS + 2 * MORE_REGIONS }>::new(regions()).map_err(|_| UNUSABLE)?;
+        let memory = Bus::new(regions().take(MEMORY_REGIONS - 1)).map_err(|_| UNUSABLE)?;
+        let more = Bus::new(regions().skip(MEMORY_REGIONS - 1)).map_err(|_| UNUSABLE)?;
         let ports = Bus::new(port_regions()).map_err(|_| UNUSABLE)?;
-        Ok(Buses { memory, ports })
+        Ok(Buses { memory, more, ports })
+    }
+
+    /// Finds a device that is not on `memory`. Not inlined: such accesses are rare.
+    #[cold]
+    #[inline(never)]
+    #[allow(dead_code, reason = "not every architecture has so many devices")]
+    pub fn find_more(&self, address: u64, bytes: u64) -> Option<Hit<Id>> {
+        self.more.find(address, bytes)
+    }
+
+    /// Whether a guest-physical address is a device's.
+    #[inline]
+    #[allow(dead_code, reason = "not every architecture asks")]
+    pub fn has_device(&self, address: u64) -> bool {
+        self.memory.at(address).is_some() || self.more.at(address).is_some()
     }
 
     /// Finds the device at an I/O port.

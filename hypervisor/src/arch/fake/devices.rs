@@ -15,8 +15,8 @@ devices! {
     Clock => &vm.devices.clock,
 }
 
-pub fn memory_regions(_vcpus: usize, _optional: Optional) -> [Region<Device>; 1] {
-    [Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart)]
+pub fn memory_regions(_vcpus: usize, _optional: Optional) -> impl Iterator<Item = Region<Device>> {
+    core::iter::once(Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart))
 }
 
 pub fn port_regions() -> [Region<Device>; 1] {

@@ -78,7 +78,8 @@ impl Device {
     }
 }
 
-/// Builds the memory bus of a VM: one redistributor per vCPU, and nothing after them.
+/// The regions of a VM's memory bus: one redistributor per vCPU, and nothing after them. Those that are accessed least come
+/// last.
 pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
     let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
     let always = [
@@ -100,7 +101,7 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     let gic = [distributor].into_iter().chain(deactivation);
     let vcpus = if optional.gicv2 { 0 } else { vcpus };
     let redistributors = redistributors(vcpus).into_iter().zip(devices).filter(|((_, vcpus), _)| !vcpus.is_empty());
-    let redistributors =
+    let mut redistributors =
         redistributors.map(move |((base, vcpus), device)| region(base, map::GICR_STRIDE * vcpus.len() as u64, Widths::ALL, device));
     let bridge = region(map::PCI_WINDOW_BASE, HostBridge::SIZE, Widths::ALL, Device::HostBridge);
     let frame = region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame);
@@ -111,7 +112,8 @@ pub fn memory_regions(vcpus: usize, optional: Optional) -> impl Iterator<Item = 
     let pages = region(map::SERVER_BASE, map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
     let served = optional.served.then_some(transports).or(optional.serves.then_some(pages));
     let functions = optional.pci.then_some(bridge).into_iter().chain(optional.pci.then_some(messages).or(optional.served.then_some(frame)));
-    always.into_iter().chain(gic).chain(redistributors).chain(functions).chain(optional.flash.then_some(flash)).chain(served)
+    let first = redistributors.next();
+    always.into_iter().chain(gic).chain(first).chain(served).chain(functions).chain(redistributors).chain(optional.flash.then_some(flash))
 }
 
 /// Arm has no I/O ports.

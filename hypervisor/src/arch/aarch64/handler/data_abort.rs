@@ -92,7 +92,8 @@ fn handle_access(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     let stored = abort.store_value(cpu.frame.get(register));
     let bytes = 1 << abort.sas();
     // Devices first: they are outside RAM, and accessed more often than untouched RAM.
-    let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else {
+    let buses = &cpu.vcpu().vm().devices.buses;
+    let Some(hit) = buses.memory.find(ipa, bytes).or_else(|| buses.find_more(ipa, bytes)) else {
         return touch_or_refuse(cpu, Esr(esr), ipa);
     };
     let row = hit.device.row(hit.offset, abort.wnr());
@@ -128,7 +129,7 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     // RAM that is tracked is written by all kinds of instructions, devices by those with a syndrome.
     let is_written = abort.isv() && abort.wnr() || cpu.vcpu().vm().was_tracked();
     let is_store = is_written && matches!(abort.fault().kind(), FaultKind::Permission(_)) && !abort.s1ptw();
-    if abort.is_unmapped_maintenance() && cpu.vcpu().vm().devices.buses.memory.at(ipa).is_some() {
+    if abort.is_unmapped_maintenance() && cpu.vcpu().vm().devices.buses.has_device(ipa) {
         // Nothing of a device is cached.
         skip_instruction();
         return Outcome::again(rows::ABORT_NO_SYNDROME);
@@ -148,9 +149,10 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     if !vm.arch.is_read_only(ipa) {
         return Outcome::again(rows::FAULT_WALK);
     }
-    match vm.devices.buses.memory.at(ipa) {
-        Some(_) if abort.isv() && abort.wnr() => handle_access(cpu, esr & !PERMISSION, ipa),
-        _ => touch_or_refuse(cpu, Esr(esr), ipa),
+    if vm.devices.buses.has_device(ipa) && abort.isv() && abort.wnr() {
+        handle_access(cpu, esr & !PERMISSION, ipa)
+    } else {
+        touch_or_refuse(cpu, Esr(esr), ipa)
     }
 }
 
@@ -225,7 +227,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
         rows::ABORT_WALK
     } else if fetch {
         rows::ABORT_FETCH
-    } else if vcpu.vm().devices.buses.memory.at(ipa).is_some() {
+    } else if vcpu.vm().devices.buses.has_device(ipa) {
         rows::ABORT_NO_SYNDROME
     } else {
         cpu.loaded().ledger().row_for(reason::MMIO, key::page(ipa, abort.wnr()))

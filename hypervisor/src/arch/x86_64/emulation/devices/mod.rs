@@ -109,11 +109,12 @@ impl Devices {
 }
 
 /// The memory bus.
-pub fn memory_regions(_vcpus: usize, _optional: Optional) -> [Region<Device>; 2] {
+pub fn memory_regions(_vcpus: usize, _optional: Optional) -> impl Iterator<Item = Region<Device>> {
     [
         Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
         Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),
     ]
+    .into_iter()
 }
 
 /// The port bus. Devices with several regions use one base for their offsets.
