@@ -8,7 +8,7 @@ use stile_blob::Techniques;
 
 use super::host::{self, Figure, Host, Request, Together, measure_together};
 use super::platform::{self, PLATFORMS, Platform};
-use super::{counts, probe};
+use super::{counts, io, probe};
 use stile::cargo;
 use stile::config::Arch;
 use stile::emulator;
@@ -61,6 +61,8 @@ pub struct Budgets {
     pub boot: BTreeMap<String, BTreeMap<String, u64>>,
     /// Budgets of atomic writes to cache lines that other VMs' CPUs write, by operation ([`super::scale`]).
     pub scale: BTreeMap<String, f64>,
+    /// Budgets of requests' exits ([`super::io`]).
+    pub io: io::limit::ByPath,
     /// Budgets of the operations of Stile's own guests.
     #[serde(flatten)]
     plain: ByModel,

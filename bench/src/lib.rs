@@ -11,6 +11,7 @@ mod emulate;
 mod full;
 mod history;
 mod host;
+pub mod io;
 mod json_lines;
 mod kept;
 pub mod nested;
@@ -83,8 +84,11 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
             Arch::X86_64 => nested::pc::bench(args),
         };
     }
-    if arch != Arch::Aarch64 && (args.ablate || args.scale) {
-        return Err(exit::usage(format!("--ablate and --scale measure {} only", Arch::Aarch64.name())));
+    if arch != Arch::Aarch64 && (args.ablate || args.scale || args.io) {
+        return Err(exit::usage(format!("--ablate, --scale and --io measure {} only", Arch::Aarch64.name())));
+    }
+    if args.io {
+        return io::bench(args);
     }
     if args.scale {
         return scale::bench(args);

@@ -105,7 +105,8 @@ pub fn run_vms(
         }
         _ => Next::GoOn,
     })?;
-    let (console, account) = decode(config.arch, &output.line)?;
+    let (console, exits) = decode(config.arch, &output.line)?;
+    let account = exits.report().machine();
     Ok(Output { arch: config.arch, console, account, counts: output.counts, vmx: output.vmx })
 }
 
@@ -115,11 +116,19 @@ impl Output {
     /// # Errors
     /// Exits without a row of the ledger.
     pub fn exits(&self) -> Result<BTreeMap<String, u64>> {
-        ensure!(self.account.difference() == 0, "{} exits are not in the ledger", self.account.difference());
-        let reasons = self.account.reasons(catalogue(self.arch));
-        let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (row_name(reason.name, &sub.name), sub.row.count)));
-        Ok(rows.collect())
+        exits_of(self.arch, &self.account)
     }
+}
+
+/// The exits of an account by reason.
+///
+/// # Errors
+/// Exits without a row of the ledger.
+pub fn exits_of(arch: Arch, account: &Account) -> Result<BTreeMap<String, u64>> {
+    ensure!(account.difference() == 0, "{} exits are not in the ledger", account.difference());
+    let reasons = account.reasons(catalogue(arch));
+    let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (row_name(reason.name, &sub.name), sub.row.count)));
+    Ok(rows.collect())
 }
 
 /// The name of a row among the rows of all reasons.
@@ -144,8 +153,11 @@ fn console_of(line: &[u8]) -> Vec<u8> {
     line.iter().filter_map(byte).collect()
 }
 
-/// Extracts the VM's console and exits from the output of the serial line.
-fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Account)> {
+/// Extracts the first VM's console, and the exits of all VMs, from the output of the serial line.
+///
+/// # Errors
+/// Stile did not end well.
+pub fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Exits)> {
     let mut decoder = Decoder::new();
     let (mut console, mut log) = (Vec::new(), Vec::new());
     let (mut exits, mut status) = (Exits::new(arch), None);
@@ -163,5 +175,5 @@ fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Account)> {
         }
     }
     ensure!(status == Some(0), "Stile did not end well; its log:\n{}", String::from_utf8_lossy(&log).trim_end());
-    Ok((console, exits.report().machine()))
+    Ok((console, exits))
 }

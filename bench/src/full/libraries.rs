@@ -28,8 +28,7 @@ pub fn of(arch: Arch, tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf
         let file = std::fs::read(tree.join(&path)).with_context(|| format!("reading {}", path.display()))?;
         let names = needed(&file).with_context(|| format!("{} is a broken ELF file", path.display()))?;
         for name in names {
-            let path =
-                directories(arch).into_iter().map(|directory| Path::new(directory).join(&name)).find(|path| tree.join(path).exists());
+            let path = find(arch, tree, &name);
             let path = path.with_context(|| format!("a program or library needs {name}, which no package brings"))?;
             if found.insert(path.clone()) {
                 open.push(path);
@@ -37,6 +36,15 @@ pub fn of(arch: Arch, tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf
         }
     }
     Ok(found)
+}
+
+/// The path of a library, relative to `tree`. Libraries that only one package uses are in a folder of their own, such as `ceph`, which that
+/// package's files name (DT_RUNPATH).
+fn find(arch: Arch, tree: &Path, name: &str) -> Option<PathBuf> {
+    let directories = directories(arch).map(PathBuf::from);
+    let inner = directories.iter().flat_map(|directory| std::fs::read_dir(tree.join(directory))).flatten().flatten();
+    let inner = inner.filter_map(|entry| entry.path().strip_prefix(tree).ok().map(Path::to_owned));
+    directories.iter().cloned().chain(inner).map(|directory| directory.join(name)).find(|path| tree.join(path).exists())
 }
 
 /// Returns the names of an ELF file's libraries and of its dynamic linker.

@@ -6,7 +6,7 @@
 
 mod libraries;
 mod report;
-mod system;
+pub mod system;
 mod under;
 mod work;
 
@@ -15,10 +15,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::host::{Host, Kvm, Technique};
-use report::Figure;
-pub use report::Results;
+pub use report::{Figure, Results};
 use stile::config::Arch;
-use under::{Counts, Job};
+use under::Job;
+pub use under::{Counts, ends_well};
 pub use work::{Work, choose};
 
 /// Measures the work under these hosts, on Arm with the emulator's plugin, reports each run to `progress`, and returns the figures.
@@ -36,7 +36,7 @@ pub fn measure(
     let mut results = Results::new(cpu);
     for work in work {
         progress(format!("{}: programs and files", work.name));
-        let system = system::build(arch, work)?;
+        let system = system::build(arch, system::kernel(arch), work)?;
         for host in hosts {
             let run = |units: u32| -> Result<Counts> {
                 progress(format!("{} {} under {}", units, work.name, host.name()));

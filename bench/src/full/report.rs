@@ -18,13 +18,13 @@ const REASONS: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// Number of measured units.
-    units: u32,
+    pub units: u32,
     /// Exits by reason.
-    exits: BTreeMap<String, f64>,
+    pub exits: BTreeMap<String, f64>,
     /// Instructions of all CPUs, the hypervisor's included.
-    instructions: f64,
+    pub instructions: f64,
     /// The hypervisor's.
-    hypervisor: f64,
+    pub hypervisor: f64,
 }
 
 impl Figure {
@@ -64,12 +64,12 @@ impl Figure {
     }
 
     /// All exits.
-    fn total(&self) -> f64 {
+    pub fn total(&self) -> f64 {
         self.exits.values().sum()
     }
 
     /// The reasons with the most exits, with their counts.
-    fn reasons(&self) -> String {
+    pub fn reasons(&self) -> String {
         let mut reasons: Vec<_> = self.exits.iter().collect();
         reasons.sort_by(|a, b| b.1.total_cmp(a.1));
         let shown = reasons.iter().take(REASONS).filter(|(_, count)| **count >= 0.01);

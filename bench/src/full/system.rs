@@ -32,13 +32,20 @@ const COMPILE: &str = include_str!("compile.c");
 /// Directories of the root file system; those of programs and libraries are added.
 const DIRECTORIES: [&str; 10] = ["dev", "proc", "root", "sys", "tmp", "usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin"];
 
+/// The kernel of guests that do real work.
+pub const fn kernel(arch: Arch) -> DebianKernel {
+    match arch {
+        Arch::Aarch64 => DebianKernel::Newest,
+        // The module that sends IPIs without exits requires this kernel; KVM's host on a PC has the same one.
+        Arch::X86_64 => DebianKernel::V6_1,
+    }
+}
+
 /// Fetches and builds the guest's files.
 ///
 /// # Errors
 /// A file can't be fetched or built, or is not at its expected path.
-pub fn build(arch: Arch, work: &Work) -> Result<System> {
-    // The module that sends IPIs without exits requires this kernel; KVM's host on a PC has the same one.
-    let kernel = if arch == Arch::X86_64 { DebianKernel::V6_1 } else { DebianKernel::Newest };
+pub fn build(arch: Arch, kernel: DebianKernel, work: &Work) -> Result<System> {
     let kernel = debian::kernel_for(arch, kernel, Freshness::Weekly)?.kernel;
     let kernel = fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
     let busybox = debian::busybox_for(arch, Freshness::Weekly)?;

@@ -55,6 +55,9 @@ pub struct BenchArgs {
     /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "scale", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Vec<u32>,
+    /// Measure reads of a disk (fio_1, fio_32): one that the VM owns, and one that another VM serves; the peer is native.
+    #[arg(long, conflicts_with_all = ["nested", "ablate", "scale", "history", "full", "iterations", "no_counts", "svg", "update"])]
+    pub io: bool,
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

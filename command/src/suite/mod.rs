@@ -56,7 +56,7 @@ use stile::args::TestArgs;
 use stile::config::Arch;
 use stile::programs::Programs;
 use stile::{emulator, exit, out, soak};
-use stile_bench::{budgets, nested as nested_bench, scale};
+use stile_bench::{budgets, io, nested as nested_bench, scale};
 use test::Test;
 
 /// All tests that need an emulator, with the guests for Arm and for the PC.
@@ -71,6 +71,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
         Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
         Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
+        Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),
         Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),
     ];
     tests.extend(budgets::TESTS.map(|(name, platform)| Test::new(name, platform.arch, move || budgets::test(platform))));

@@ -1,10 +1,11 @@
-//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone.
+//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone; and budgets of Debian's requests to
+//! disks (`budgets/io`), whose paths others limit with smaller guests.
 //!
 //! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 36] = [
+pub const NAMES: [&str; 37] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -12,6 +13,7 @@ pub const NAMES: [&str; 36] = [
     "boot/debian:6.1/max",
     "boot/debian:6.12/cortex-a57",
     "boot/debian:6.12/max",
+    "budgets/io",
     "direct/switch/debian/direct",
     "direct/switch/debian/trusted",
     "direct/switch/debian:6.12/direct",

@@ -61,7 +61,10 @@ pub(super) fn vm(job: &Job<'_>) -> VmConfig {
 
 impl Counts {
     /// Returns the counts of the plugin. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
-    pub(super) fn of(counted: Option<&counts::Output>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The plugin counted no run.
+    pub fn of(counted: Option<&counts::Output>) -> Result<Self> {
         let run = counted.and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
         let mut exits: BTreeMap<String, u64> = BTreeMap::new();
         let mut hypervisor = run.el2.instructions + run.host_el0.instructions;
@@ -93,8 +96,16 @@ impl Counts {
 
 /// Whether the guest's console reports the end of the work.
 pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
+    ends_well(job.work, job.units, console)
+}
+
+/// Whether the console of a guest reports the end of this much work.
+///
+/// # Errors
+/// It does not: with the end of its output.
+pub fn ends_well(work: &Work, units: u32, console: &[u8]) -> Result<()> {
     let text = String::from_utf8_lossy(console);
-    let done = job.work.is_boot() || text.contains(&system::confirmation(job.work, job.units));
+    let done = work.is_boot() || text.contains(&system::confirmation(work, units));
     ensure!(done, "the guest did not do its work; the end of its output:\n{}", end(&text));
     Ok(())
 }

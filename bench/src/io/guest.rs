@@ -1,0 +1,70 @@
+//! The guest, and the disk that it reads.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
+
+use crate::full::Work;
+use crate::full::system::{self, System};
+use stile::config::{Arch, DebianKernel};
+use stile::debian::{self, Freshness};
+use stile::initramfs::{self, cpio::Archive};
+
+/// A kernel whose drivers of virtio's PCI functions are modules, so that a load can wait until a disk's server is online. A driver before
+/// that waits in a loop of exits, of which there are hundreds of thousands, differently many in each run.
+const KERNEL: DebianKernel = DebianKernel::V6_1;
+
+/// Size of the disk in bytes. Its content is zeroes, of which its file has none. Few reads are of blocks that its server has read before.
+const DISK: u64 = 1 << 30;
+
+/// Files of a load's guest.
+#[derive(Debug)]
+pub struct Guest {
+    /// The kernel, and the file system in memory.
+    pub system: System,
+    initrd: NamedTempFile,
+    disk: NamedTempFile,
+}
+
+impl Guest {
+    /// Fetches and builds the guest of a load.
+    ///
+    /// # Errors
+    /// A file can't be fetched, built or written.
+    pub fn build(load: &Work) -> Result<Self> {
+        let disk = NamedTempFile::new().context("making a disk")?;
+        disk.as_file().set_len(DISK).context("making a disk")?;
+        let mut system = system::build(Arch::Aarch64, KERNEL, load)?;
+        system.initrd.extend(drivers()?);
+        let initrd = file(&system.initrd)?;
+        Ok(Self { system, initrd, disk })
+    }
+
+    /// The disk's file.
+    pub fn disk(&self) -> &Path {
+        self.disk.path()
+    }
+
+    /// The file with its file system.
+    pub fn initrd(&self) -> &Path {
+        self.initrd.path()
+    }
+}
+
+/// An archive to follow another one: the drivers of disks, to be loaded in the order of their names.
+fn drivers() -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    archive.directory("stile");
+    let mut archive = archive.finish();
+    archive.extend(initramfs::with_drivers(&debian::drivers(KERNEL, Freshness::Weekly)?));
+    Ok(archive)
+}
+
+/// A file for the emulator.
+fn file(content: &[u8]) -> Result<NamedTempFile> {
+    let mut file = NamedTempFile::new().context("making a file for the emulator")?;
+    file.write_all(content).context("writing a file for the emulator")?;
+    Ok(file)
+}

@@ -1,0 +1,73 @@
+//! `stile bench --io`: cost of a request to a disk on each path that it can take: to a disk that the VM owns, to one that the service VM
+//! serves, and without a hypervisor.
+//!
+//! Each load runs twice, the second time with twice as many requests. The difference is their cost: boots, and what precedes the first
+//! request, are in both runs.
+//!
+//! While all CPUs wait for a disk, the emulator's clock runs with the developer's machine's. So the number of the guests' ticks is not
+//! repeatable, and their exits are left out.
+
+pub mod budgets;
+mod guest;
+pub mod limit;
+mod load;
+mod native;
+mod path;
+mod row;
+mod run;
+mod stile;
+
+use anyhow::{Context, Result};
+
+use super::full::Work;
+use super::{counts, json_lines};
+use ::stile::args::BenchArgs;
+use ::stile::config::Arch;
+use ::stile::progress::Task;
+use ::stile::{emulator, exit, out};
+use guest::Guest;
+use path::Path;
+use row::Row;
+use run::Job;
+
+/// Measures, prints the table, and writes the file that the arguments name.
+///
+/// # Errors
+/// Unknown name; failed build, fetch or run; the file can't be written.
+pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let loads = load::choose(&args.only).map_err(exit::usage)?;
+    let paths = Path::against(&args.against).map_err(exit::usage)?;
+    let cpu = args.cpu.as_deref().unwrap_or(Arch::Aarch64.default_cpu_model());
+    let task = Task::start("measuring");
+    let rows = measure(&loads, &paths, cpu, &|what| task.status(format!("measuring: {what}")))?;
+    drop(task);
+    out::line(row::table(cpu, &rows))?;
+    if let Some(path) = &args.json {
+        let lines: Vec<_> = rows.iter().map(|row| row.line(cpu)).collect();
+        std::fs::write(path, json_lines::write(&lines)?).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Measures each load on each path, and reports each run to `progress`.
+///
+/// # Errors
+/// Failed build, fetch or run.
+fn measure(loads: &[&'static Work], paths: &[Path], cpu: &str, progress: &dyn Fn(String)) -> Result<Vec<Row>> {
+    emulator::ensure_for_model(Arch::Aarch64, cpu)?;
+    let plugin = counts::build()?;
+    let mut rows = Vec::new();
+    for load in loads {
+        progress(format!("{}: programs and files", load.name));
+        let guest = Guest::build(load)?;
+        for path in paths.iter().copied() {
+            let run = |requests: u32| {
+                progress(format!("{requests} requests of {}, {}", load.name, path.name()));
+                let job = Job { load, guest: &guest, requests, cpu, plugin: &plugin };
+                path.run(&job).with_context(|| format!("measuring {}, {}", load.name, path.name()))
+            };
+            rows.push(Row::of(load, path, &run(load.units)?, &run(2 * load.units)?)?);
+        }
+    }
+    Ok(rows)
+}

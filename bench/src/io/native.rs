@@ -1,0 +1,27 @@
+//! A load with no hypervisor under it: on the emulator's own board, without EL2.
+
+use anyhow::Result;
+
+use super::run::{Job, Run, WAIT};
+use crate::emulate;
+use crate::full::{Counts, ends_well, system};
+use crate::platform::{self, Start};
+use stile::config::Arch;
+use stile::emulator::Machine;
+
+/// Runs it.
+pub fn run(job: &Job<'_>) -> Result<Run> {
+    let start = Start { cpu: job.cpu, cpus: 1, memory: system::MEMORY };
+    let mut machine = platform::of(Arch::Aarch64).linux(&start, job.bootargs(), job.guest.initrd());
+    if let Machine::Arm(board) = &mut machine {
+        board.machine.push("virtualization=off".into());
+        let file = job.guest.disk().display().to_string().replace(',', ",,");
+        let drive = format!("if=none,id=disk,format=raw,file={file}");
+        board.extra.extend(WAIT.map(str::to_owned));
+        board.extra.extend(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk,disable-legacy=on,romfile="].map(str::to_owned));
+    }
+    let output = emulate::run(&machine, &job.guest.system.kernel, Some(job.plugin))?;
+    ends_well(job.load, job.requests, &output.line)?;
+    // Without a hypervisor, all instructions are the guest's.
+    Ok(Run { counts: Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? }, client: None })
+}

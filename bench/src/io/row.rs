@@ -1,0 +1,138 @@
+//! Costs of a load's request on a path: a row of the table, and a line of JSON.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::path::Path;
+use super::run::Run;
+use crate::full::{Figure, Work};
+use crate::number::number;
+
+/// A measured cost.
+#[derive(Debug)]
+pub struct Row {
+    /// The load.
+    pub load: &'static Work,
+    /// The path of its requests.
+    pub path: Path,
+    /// Cost of a request, with the exits of all VMs.
+    pub figure: Figure,
+    /// Exits per request of the VM that makes the requests, if it is a VM.
+    pub client: Option<f64>,
+}
+
+/// A line of JSON.
+#[derive(Debug, Serialize)]
+pub struct Line<'a> {
+    load: &'a str,
+    path: &'a str,
+    cpu: &'a str,
+    requests: u32,
+    /// Figures of one request.
+    instructions: f64,
+    instructions_hypervisor: f64,
+    exits: f64,
+    exits_client: Option<f64>,
+    exits_by_reason: &'a BTreeMap<String, f64>,
+}
+
+impl Row {
+    /// The cost of each of the requests by which the second run exceeds the first: as many as the load has units.
+    ///
+    /// # Errors
+    /// The second run took no more instructions than the first.
+    pub fn of(load: &'static Work, path: Path, first: &Run, second: &Run) -> Result<Self> {
+        let figure = Figure::difference(&first.counts, &second.counts, load.units)?;
+        let each = |(first, second): (u64, u64)| (second as f64 - first as f64) / f64::from(load.units);
+        Ok(Self { load, path, figure, client: first.client.zip(second.client).map(each) })
+    }
+
+    /// The line of JSON.
+    pub fn line<'a>(&'a self, cpu: &'a str) -> Line<'a> {
+        let Self { load, path, figure, client } = self;
+        Line {
+            load: load.name,
+            path: path.name(),
+            cpu,
+            requests: figure.units,
+            instructions: figure.instructions,
+            instructions_hypervisor: figure.hypervisor,
+            exits: figure.total(),
+            exits_client: *client,
+            exits_by_reason: &figure.exits,
+        }
+    }
+}
+
+/// The table for people.
+pub fn table(cpu: &str, rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["load", "path", "instructions", "native", "Stile", "exits", "the client's", "by reason"]);
+    let mut last = "";
+    for Row { load, path, figure, client } in rows {
+        let native = rows.iter().find(|other| other.load.name == load.name && other.path == Path::Native);
+        let under = |text: String| if *path == Path::Native { String::new() } else { text };
+        table.add_row([
+            if last == load.name { String::new() } else { format!("{}, a {}", load.name, load.unit) },
+            path.name().to_owned(),
+            number(figure.instructions.round()),
+            native.map_or_else(String::new, |native| format!("{:.2}x", figure.instructions / native.figure.instructions)),
+            under(number(figure.hypervisor.round())),
+            under(format!("{:.2}", figure.total())),
+            client.map_or_else(String::new, |exits| format!("{exits:.2}")),
+            under(figure.reasons()),
+        ]);
+        last = load.name;
+    }
+    for column in table.column_iter_mut().skip(2).take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "Requests on -cpu {cpu}: instructions of all CPUs, those of Stile among them, and exits of all VMs, but for those of timers.\n{table}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::full::Counts;
+    use crate::io::load::LOADS;
+    use crate::json_lines;
+
+    /// A run of `units` requests with 100 kicks and 1000 instructions before the first of them.
+    fn run(units: u64, each: u64, client: Option<u64>) -> Run {
+        let counts =
+            Counts { exits: [("kick".to_owned(), 100 + 2 * units)].into(), instructions: 1000 + units * each, hypervisor: 150 * units };
+        Run { counts, client: client.map(|each| 50 + each * units) }
+    }
+
+    fn row(path: Path, each: u64, client: Option<u64>) -> Row {
+        let units = u64::from(LOADS[0].units);
+        Row::of(&LOADS[0], path, &run(units, each, client), &run(2 * units, each, client)).unwrap()
+    }
+
+    #[test]
+    fn a_row_holds_one_path_against_none() {
+        let rows = [row(Path::Served, 1500, Some(1)), row(Path::Native, 1000, None)];
+        let table = table("max", &rows);
+        let line = |path: &str| table.lines().rfind(|line| line.contains(path)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(line("served"), "fio_1, a read of 4 KiB stile-served 1,500 1.50x 150 2.00 1.00 kick 2.00");
+        assert_eq!(line("native"), "native 1,000 1.00x");
+        let lines = json_lines::write(&[rows[0].line("max")]).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&lines).unwrap();
+        assert_eq!(
+            (json["path"].as_str(), json["exits"].as_f64(), json["exits_client"].as_f64()),
+            (Some("stile-served"), Some(2.0), Some(1.0))
+        );
+    }
+
+    #[test]
+    fn a_run_that_makes_no_requests_is_no_measurement() {
+        let run = run(8000, 1000, None);
+        assert!(Row::of(&LOADS[0], Path::Native, &run, &run).is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! A run of a load, and its counts.
+
+use std::path::Path;
+
+use stile_blob::IpiAccess;
+
+use super::guest::Guest;
+use crate::full::{Counts, Work, system};
+use stile::config::Arch;
+
+/// Arguments of the emulator. Its clock would otherwise jump to the guest's next timer whenever all CPUs wait for a disk, and timers would
+/// fire for requests.
+pub const WAIT: [&str; 2] = ["-icount", "sleep=on"];
+
+/// A run.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The load.
+    pub load: &'static Work,
+    /// Its guest's files.
+    pub guest: &'a Guest,
+    /// Number of requests.
+    pub requests: u32,
+    /// The emulated CPUs' model.
+    pub cpu: &'a str,
+    /// The emulator's plugin that counts.
+    pub plugin: &'a Path,
+}
+
+impl Job<'_> {
+    /// The guest's command line.
+    pub fn bootargs(&self) -> String {
+        system::bootargs(Arch::Aarch64, self.load, self.requests, IpiAccess::Trapped)
+    }
+}
+
+/// Counts of a run.
+#[derive(Debug)]
+pub struct Run {
+    /// Those of all VMs and of Stile. Exits are without those of timers.
+    pub counts: Counts,
+    /// Exits of the VM that makes the requests, if it is a VM, without those of its timer.
+    pub client: Option<u64>,
+}
