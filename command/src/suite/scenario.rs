@@ -162,6 +162,7 @@ impl Scenario {
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
         let mut signal = self.expect.signal;
         let mut operator = Operator::new(&self.steps);
+        let mut is_given_up = false;
         let (mut screen, mut screen_problem) = (self.screen, None);
         loop {
             drain(&notes, &mut err);
@@ -184,6 +185,11 @@ impl Scenario {
                 input = None;
             }
             operator.poll(out.text(), dir.path());
+            if !operator.problems.is_empty() && !is_given_up {
+                // The next steps may wait for output of a VM that a failed step should have started.
+                is_given_up = true;
+                send(&child, Some(Signal::TERM));
+            }
             let is_noted = || String::from_utf8_lossy(&err).contains(self.expect.signal_note);
             if signal.is_some() && operator.is_done() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
                 send(&child, signal.take());
