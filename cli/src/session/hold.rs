@@ -11,4 +11,6 @@ pub struct Hold {
     pub vm: String,
     /// Line and tag of the request to pause, until Stile answers it.
     pub request: Option<(usize, u32)>,
+    /// The pause has begun. Before, a VM may restart: its pause begins after the reset.
+    pub has_begun: bool,
 }

@@ -16,7 +16,7 @@ impl Session<'_> {
             return self.refuse(id, self.no_vm(name));
         };
         if let Some(tag) = self.pass_on_control(id, name, (line, vm), Action::Pause) {
-            self.holds.push(Hold { client: Some(id), vm: name.to_owned(), request: Some((line, tag)) });
+            self.holds.push(Hold { client: Some(id), vm: name.to_owned(), request: Some((line, tag)), has_begun: false });
         }
     }
 
@@ -42,11 +42,14 @@ impl Session<'_> {
     }
 
     /// A VM has another state. If it is not paused, a pause that had begun is over.
-    pub(super) fn held_changed(&mut self, name: &str, fate: Fate) {
+    /// `restarted`: it was reset.
+    pub(super) fn held_changed(&mut self, name: &str, fate: Fate, restarted: bool) {
         if fate == Fate::Paused {
+            self.holds.iter_mut().filter(|hold| hold.vm == name).for_each(|hold| hold.has_begun = true);
             self.resume_held();
         } else {
-            self.holds.retain(|hold| hold.vm != name || hold.request.is_some() && !fate.is_over());
+            let is_ahead = |hold: &Hold| hold.request.is_some() || restarted && !hold.has_begun;
+            self.holds.retain(|hold| hold.vm != name || is_ahead(hold) && !fate.is_over());
         }
     }
 

@@ -132,9 +132,9 @@ impl Session<'_> {
         if let Some(control) = &mut self.control {
             control.state(name, state_of(self.lines[line].story.fates[vm]));
         }
-        if matches!(event, Event::Vm { .. }) {
+        if let Event::Vm { state, .. } = *event {
             let (name, fate) = (name.clone(), self.lines[line].story.fates[vm]);
-            self.held_changed(&name, fate);
+            self.held_changed(&name, fate, matches!(state, VmState::Restarted(_)));
             self.remove_unwanted(&name, fate);
         }
         if matches!(event, Event::Vm { state: VmState::Destroyed, .. }) {

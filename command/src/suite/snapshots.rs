@@ -23,7 +23,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     if programs.arch == Arch::X86_64 {
         return Ok(vec![save_pc(programs)?, migrate_pc(programs)?, migrate_spread(programs)?]);
     }
-    Ok(vec![save(programs)?, migrate(programs)?, migrate_spread(programs)?, clock(programs)?])
+    Ok(vec![save(programs)?, beside_resets(programs)?, migrate(programs)?, migrate_spread(programs)?, clock(programs)?])
 }
 
 /// A machine of two CPUs, with a VM of two vCPUs, and a neighbour that computes checksums until it is stopped.
@@ -74,6 +74,37 @@ fn save(programs: &Programs) -> Result<Scenario> {
     let files = vec![("a.txt", "a letter to somebody".into())];
     let scenario = Scenario::new(programs.scenario("operator/save"), "--exits");
     Ok(Scenario { config: Some(config(programs, "snapshot", 1000)?), files, steps, expect, ..scenario })
+}
+
+/// Beside a VM on its CPU that resets itself without end a VM is saved, restored, saved again and destroyed; so is that one, which is paused, too.
+fn beside_resets(programs: &Programs) -> Result<Scenario> {
+    const AGAIN: &str = "resets: once more";
+    let steps = vec![
+        Step::new("snapshot: round 2", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]),
+        Step::new(AGAIN, "destroy m/snapshot --force", &["m/snapshot is destroyed"]).fresh(),
+        Step::new(AGAIN, "restore m a.snap", &["m/snapshot runs"]).fresh(),
+        Step::new("snapshot: round", "save m/snapshot a.snap", &["m/snapshot is saved, and running"]).fresh(),
+        Step::new(AGAIN, "pause m/resets", &["m/resets is paused"]).fresh(),
+        Step::new("", "resume m/resets", &["m/resets runs"]),
+        Step::new("", "save m/resets b.snap", &["m/resets is saved, and running"]),
+        Step::new("", "save m/resets b.snap", &["m/resets is saved, and running"]),
+        Step::new("", "save m/resets b.snap", &["m/resets is saved, and running"]),
+        Step::new(AGAIN, "save m/resets b.snap", &["m/resets is saved, and running"]).fresh(),
+        Step::new(AGAIN, "destroy m/resets --force", &["m/resets is destroyed"]).fresh(),
+        Step::new("snapshot: round", "restore m b.snap", &["m/resets runs"]).fresh(),
+        Step::new(AGAIN, "save m/resets b.snap", &["m/resets is saved, and running"]).fresh(),
+        Step::new("snapshot: round", "destroy m/snapshot --force", &["m/snapshot is destroyed"]).fresh(),
+        Step::new(AGAIN, "stop m/resets --force", &[]).fresh(),
+    ];
+    let mut expect = passed();
+    expect.output = ["snapshot: round 2", HOLD, AGAIN].map(String::from).to_vec();
+    expect.absent = vec!["FAIL"];
+    expect.notes.push(SAME_MEMORY.into());
+    let config = config(programs, "snapshot", 1000)?.replacen("cpus = 2", "cpus = 1", 1);
+    let (snapshot, _) = config.split_once("[[vm]]\nname = \"neighbour\"").unwrap_or_default();
+    let resets = programs.path("resets")?;
+    let config = format!("{snapshot}[[vm]]\nname = \"resets\"\nkernel = \"{resets}\"\nmemory = \"16M\"\non_reset = \"restart\"\n");
+    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new(programs.scenario("operator/save-beside-resets"), "--exits") })
 }
 
 /// Saves, destroys and restores a VM on a PC whose local APICs are in x2APIC mode.

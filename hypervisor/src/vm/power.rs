@@ -5,7 +5,8 @@
 //!
 //! A pause parks the vCPUs; the CPU that puts the last one completes it. While a VM is paused, no CPU has any of its
 //! registers, so that its time can be stopped ([`Platform::hold_time`]); its interrupts become pending as for
-//! sleeping vCPUs.
+//! sleeping vCPUs. A pause of a VM that is being reset begins once the reset is complete, before the guest runs, and a
+//! reset during a pause that is not complete does not end it: so a guest that resets itself in a loop can be paused.
 //!
 //! A reset is an errand of the VM's first vCPU, run in bounded pieces ([`run_errand`]), scheduled and charged as guest
 //! time. The CPU that starts the VM resets only that vCPU.
@@ -83,8 +84,7 @@ pub fn run_errand(vm: &'static Vm) -> Step {
         return if vm.clear_ram() { Step::Off } else { Step::More };
     }
     if !power.reload.load(Ordering::Relaxed) {
-        power.errand.store(false, Ordering::Relaxed);
-        return Step::Enter;
+        return end_errand(vm);
     }
     if !vm.arch.is_quiet() {
         return Step::Wait(Arch::now() + QUIET_INTERVAL_MS * Arch::frequency() / 1000);
@@ -106,7 +106,18 @@ pub fn run_errand(vm: &'static Vm) -> Step {
         vm.arch.start_functions();
     }
     power.started.store(now, Ordering::Relaxed);
-    power.errand.store(false, Ordering::Relaxed);
+    end_errand(vm)
+}
+
+/// Ends a VM's errand: its guest runs, unless a pause was requested meanwhile.
+fn end_errand(vm: &'static Vm) -> Step {
+    let mut state = vm.power.state.lock();
+    vm.power.errand.store(false, Ordering::Relaxed);
+    if *state == State::On && vm.power.pause_next.swap(false, Ordering::Relaxed) {
+        park(vm, &mut state);
+        // The CPU that runs the errand asks the scheduler, which stops the vCPU.
+        return Step::More;
+    }
     Step::Enter
 }
 
@@ -127,7 +138,11 @@ fn end_by(vm: &'static Vm, end: End, operator: bool) {
     {
         let mut state = vm.power.state.lock();
         match &mut *state {
-            State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_) => *state = State::Ending(end),
+            State::On | State::Pausing | State::Reporting | State::Paused(_) | State::Restoring(_) => {
+                let is_pausing = *state == State::Pausing;
+                vm.power.pause_next.fetch_or(is_pausing, Ordering::Relaxed);
+                *state = State::Ending(end);
+            }
             State::Starting(asked) if asked.is_none_or(overrides) => {
                 *asked = Some(end);
                 return;
@@ -177,28 +192,38 @@ pub fn end_now(vm: &'static Vm, how: End) -> Answer {
     Answer::Done
 }
 
-/// Parks the vCPUs of a VM that is on. The CPU that puts the last one reports completion ([`settle`]).
+/// Pauses a VM that is on, or is being reset. The CPU that puts its last vCPU reports completion ([`settle`]).
 pub fn pause(vm: &'static Vm) -> Answer {
     {
         let mut state = vm.power.state.lock();
-        if *state != State::On {
-            return Answer::WrongState;
-        }
-        *state = State::Pausing;
-        // Set before the vCPUs are parked, each under its CPU's lock: a CPU that starts a vCPU under that lock
-        // either comes first, or sees this.
-        vm.power.held.store(true, Ordering::Release);
-        vm.power.change.store(PAUSING, Ordering::Release);
-        for vcpu in &vm.vcpus {
-            let now = Arch::now();
-            let held_by = SCHEDULE.park(vcpu.id, now);
-            if let Some(cpu) = held_by {
-                cpu::request_resched(cpu);
+        match *state {
+            State::On if !vm.power.has_errand() => park(vm, &mut state),
+            // A VM that ends instead is reported as off.
+            State::On | State::Starting(_) | State::Ending(End::Reset | End::Restart) => {
+                let is_asked = vm.power.pause_next.swap(true, Ordering::Relaxed);
+                return if is_asked { Answer::WrongState } else { Answer::Done };
             }
+            _ => return Answer::WrongState,
         }
     }
     settle(vm);
     Answer::Done
+}
+
+/// Parks the vCPUs of a VM that is on, and whose state is locked.
+fn park(vm: &'static Vm, state: &mut State) {
+    *state = State::Pausing;
+    // Set before the vCPUs are parked, each under its CPU's lock: a CPU that starts a vCPU under that lock
+    // either comes first, or sees this.
+    vm.power.held.store(true, Ordering::Release);
+    vm.power.change.store(PAUSING, Ordering::Release);
+    for vcpu in &vm.vcpus {
+        let now = Arch::now();
+        let held_by = SCHEDULE.park(vcpu.id, now);
+        if let Some(cpu) = held_by {
+            cpu::request_resched(cpu);
+        }
+    }
 }
 
 /// Ends a pause. All parked vCPUs become ready, which may be a spurious wake-up.
@@ -269,6 +294,8 @@ pub fn begin_restore(vm: &'static Vm) {
     let asked = {
         let mut state = vm.power.state.lock();
         vm.power.held.store(true, Ordering::Release);
+        // It is paused once it is restored.
+        vm.power.pause_next.store(false, Ordering::Relaxed);
         match core::mem::replace(&mut *state, State::Restoring(Arch::now())) {
             State::Starting(asked) => asked,
             _ => None,
@@ -384,6 +411,7 @@ pub fn settle(vm: &'static Vm) {
         vm.power.reload.store(restarts.is_some(), Ordering::Relaxed);
         vm.power.tear_down.store(restarts.is_some(), Ordering::Relaxed);
         if restarts.is_none() {
+            vm.power.pause_next.store(false, Ordering::Relaxed);
             // Frees memory that only a running VM needs, before the VM is reported as off.
             vm.arch.tear_down();
         }

@@ -45,6 +45,8 @@ pub struct Power {
     pub(super) state: TicketLock<State>,
     /// Nonzero if [`settle`](super::power::settle) has work, for a test without the lock: [`ENDING`] or [`PAUSING`].
     pub(super) change: AtomicU8,
+    /// A pause begins once the errand is complete, before the guest runs. Accessed with the state locked.
+    pub(super) pause_next: AtomicBool,
     /// Its vCPUs are parked or being parked: one that starts is parked as well.
     pub(super) held: AtomicBool,
     /// It ended other than by its guest's power-off or success status.
@@ -82,6 +84,7 @@ impl Power {
         Power {
             state: TicketLock::new(State::Starting(None)),
             change: AtomicU8::new(0),
+            pause_next: AtomicBool::new(false),
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             errand: AtomicBool::new(false),
