@@ -8,6 +8,8 @@ use std::{fs, io};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
+use super::kexec::Kexec;
+
 /// The contents of the disk.
 #[derive(Debug, Clone, Copy)]
 pub enum Contents {
@@ -15,6 +17,8 @@ pub enum Contents {
     Halves(Disk),
     /// A FAT file system with this `startup.nsh`, which UEFI's shell executes.
     Script(&'static str),
+    /// Not a disk, but the VM's initial RAM file system.
+    Kexec(Kexec),
 }
 
 impl Contents {
@@ -26,6 +30,7 @@ impl Contents {
         match self {
             Contents::Halves(disk) => disk.write(path),
             Contents::Script(text) => write_script(path, text),
+            Contents::Kexec(kexec) => kexec.write(path).map_err(|error| io::Error::other(format!("{error:#}"))),
         }
     }
 
@@ -33,7 +38,7 @@ impl Contents {
     pub fn problem(self, path: &Path) -> Option<String> {
         match self {
             Contents::Halves(disk) => disk.problem(path),
-            Contents::Script(_) => None,
+            Contents::Script(_) | Contents::Kexec(_) => None,
         }
     }
 }

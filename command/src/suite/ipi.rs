@@ -1,17 +1,13 @@
 //! Direct interprocessor interrupts (`ipi = "direct"`) on a PC: a bare-metal guest, and Linux with the module.
 
-use std::fs;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-
+use super::disk::Contents;
+use super::kexec::Kexec;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::share;
-use stile::config::{Arch, DebianKernel};
-use stile::debian::{self, Freshness};
-use stile::initramfs::cpio::Archive;
-use stile::l2::linux;
+use stile::exit;
 use stile::programs::{PASSED, Programs};
-use stile::{cargo, exit};
 
 /// All of them.
 pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
@@ -45,8 +41,8 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         fires(linux("pc/ipi/debian:6.1", "debian:6.1", "direct")),
         linux("pc/ipi/debian", "debian", "direct"),
         linux("pc/gate/debian:6.1", "debian:6.1", "gate"),
-        kexec("pc/ipi/kexec", "/kexec /kernel /initrd", "", 2)?,
-        kexec("pc/ipi/crash-kernel", CRASH, " crashkernel=128M", 1)?,
+        kexec(),
+        crash_kernel(),
         crash("pc/ipi/crash", "direct"),
         crash("pc/gate/crash", "gate"),
     ])
@@ -170,55 +166,30 @@ fn crash(name: &str, ipi: &str) -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
 }
 
-/// Initial program of [`kexec`], of both kernels. The second one's file system is a copy of the first one's, without the kernel.
-const KEXEC_INIT: &str = "#!/busybox sh
-/busybox mkdir -p /bin /proc /tmp
-/busybox --install -s /bin
-export PATH=/bin
-mount -t proc proc /proc
-mount -t devtmpfs devtmpfs /dev
-insmod /stile_ipi.ko && echo \"the module is loaded on $(nproc) CPUs\"
-work() { for i in $(seq $1); do ls /bin | sort | md5sum; done; }
-if grep -q second /proc/cmdline; then
-    work 10 >/tmp/a & work 10 >/tmp/b & wait
-    echo \"second kernel: $(sort -u /tmp/a /tmp/b | wc -l)\"
-    poweroff -f
-fi
-(ls -d /dev /dev/console /init /busybox /stile_ipi.ko | cpio -o -H newc) >/initrd
-work 1000 >/dev/null &
-";
+/// Linux starts another kernel by kexec.
+fn kexec() -> Scenario {
+    two_kernels("pc/ipi/kexec", Kexec { command: "/kexec /kernel /initrd", cpus: 2 }, "")
+}
 
-/// Loads the other kernel, with the command line that follows, and crashes.
-const CRASH: &str = "crash() { /kexec --crash /kernel /initrd \"$1\" && echo c >/proc/sysrq-trigger; }; crash";
+/// Another kernel takes over when Linux crashes.
+fn crash_kernel() -> Scenario {
+    let command = "crash() { /kexec --crash /kernel /initrd \"$1\" && echo c >/proc/sysrq-trigger; }; crash";
+    two_kernels("pc/ipi/crash-kernel", Kexec { command, cpus: 1 }, " crashkernel=128M")
+}
 
-/// Linux starts another kernel by kexec, by a command or as it crashes, under load, with the module loaded: nothing of that is left, and
-/// the other kernel loads the module, on `cpus` CPUs. `more`: arguments of the first kernel.
-fn kexec(name: &str, command: &str, more: &str, cpus: u32) -> Result<Scenario> {
-    let second = format!("{command} \"console=ttyS0 quiet second nr_cpus={cpus}\" || poweroff -f\n");
-    let read = |path: std::path::PathBuf| fs::read(&path).with_context(|| format!("reading {}", path.display()));
-    let kernel = debian::kernel_for(Arch::X86_64, DebianKernel::V6_1, Freshness::Weekly)?.kernel;
-    let mut archive = Archive::default();
-    archive.directory("dev");
-    archive.character_device("dev/console", 0o600, 5, 1);
-    archive.file("init", 0o755, [KEXEC_INIT, &second].concat().as_bytes());
-    archive.file("busybox", 0o755, &read(debian::busybox_for(Arch::X86_64, Freshness::Weekly)?)?);
-    archive.file("kexec", 0o755, &linux::build_for(Arch::X86_64, "kexec")?);
-    archive.modules(debian::ipi_module(DebianKernel::V6_1, Freshness::Weekly)?.as_slice());
-    archive.file("kernel", 0o644, &read(kernel.clone())?);
-    let initrd = cargo::repository().join(format!("target/{}.cpio", name.replace('/', "-")));
-    fs::write(&initrd, archive.finish()).with_context(|| format!("writing {}", initrd.display()))?;
+/// Under load nothing of the first kernel's module is left, and the second kernel loads the module. `more`: arguments of the first kernel.
+fn two_kernels(name: &str, kexec: Kexec, more: &str) -> Scenario {
     let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"{}\"\ninitrd = \"{}\"\n\
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"debian:6.1\"\ninitrd = \"{{disk}}\"\n\
          append = \"console=ttyS0 quiet{more}\"\nmemory = \"384M\"\nvcpus = 2\ncpus = [1, 2]\npinned = true\non_reset = \"stop\"\n\
-         [vm.techniques]\nipi = \"direct\"\n",
-        kernel.display(),
-        initrd.display()
+         [vm.techniques]\nipi = \"direct\"\n"
     );
     let loaded = |cpus: u32| format!("the module is loaded on {cpus} CPUs");
-    let output = vec![loaded(2), loaded(cpus), "second kernel: 1".to_owned()];
+    let output = vec![loaded(2), loaded(kexec.cpus), "second kernel: 1".to_owned()];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    let disk = Some(Contents::Kexec(kexec));
     // The kernel's own check of what it loads takes 500 million instructions, twice.
-    Ok(Scenario { config: Some(config), timeout: 1800, expect, ..Scenario::new(name, "--exits") })
+    Scenario { config: Some(config), disk, timeout: 1800, expect, ..Scenario::new(name, "--exits") }
 }
 
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.

@@ -18,6 +18,7 @@ mod gicv2;
 mod guests;
 mod host_tests;
 mod ipi;
+mod kexec;
 mod long;
 mod longest_exit;
 mod native;

@@ -45,7 +45,7 @@ pub struct Scenario {
     pub arguments: Vec<String>,
     /// The text of the machine's configuration, if it is described by a file.
     pub config: Option<String>,
-    /// A disk for the machine: `{disk}` in an argument is its file.
+    /// A disk for the machine: `{disk}` in an argument or in the configuration is its file.
     pub disk: Option<Contents>,
     /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
@@ -231,7 +231,7 @@ impl Scenario {
         }
         if let Some(config) = &self.config {
             let path = dir.join("machine.toml");
-            std::fs::write(&path, config).map_err(|error| error.to_string())?;
+            std::fs::write(&path, config.replace("{disk}", &disk)).map_err(|error| error.to_string())?;
             command.arg(path);
         }
         for (name, contents) in &self.files {
