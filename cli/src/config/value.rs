@@ -287,7 +287,7 @@ pub fn file(
     None
 }
 
-/// What is expected of [`cpus`].
+/// Values that [`cpus`] accepts.
 pub const CPUS: &str = "CPU numbers such as [0, 1] or \"0-3\", or a class of CPUs: \"big\", \"little\", \"class 0\"";
 
 /// Physical CPUs by number, or a class of them and no numbers.

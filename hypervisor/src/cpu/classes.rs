@@ -65,7 +65,7 @@ pub fn log_restriction(config: &stile_blob::Vm<'_>) {
     }
 }
 
-/// What guests can identify of the first of these CPUs.
+/// Identity of the first of these CPUs.
 #[allow(dead_code, reason = "not every architecture computes once what a guest can identify")]
 pub fn identity_of(cpus: &CpuSet) -> Option<Identity> {
     let classes = CLASSES.lock();

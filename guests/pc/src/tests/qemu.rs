@@ -16,7 +16,7 @@ const OTHERWISE: [(&str, &str); 12] = [
     ("device_steps", "a repeated instruction on RAM ends with another step"),
 ];
 
-/// What QEMU does otherwise than a test expects, if anything.
+/// QEMU's deviation from a test's expectation, if any.
 pub fn differs(test: &str) -> Option<&'static str> {
     OTHERWISE.iter().find(|(name, _)| *name == test).map(|(_, what)| *what)
 }

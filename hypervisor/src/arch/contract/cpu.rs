@@ -10,12 +10,12 @@ use crate::arch::{Cpu, Identity, Local};
 use crate::cpu::{Leave, Loaded};
 use crate::vm::Vcpu;
 
-/// What distinguishes a CPU from others of the board.
+/// Properties in which a board's CPUs may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
     /// Performance, in a unit of the board's own; 0 if unknown.
     pub capacity: u32,
-    /// What a guest can find out about it.
+    /// Features and identification that guests see.
     pub identity: Identity,
 }
 

@@ -48,7 +48,7 @@ efi_header:                         // the PE header, which cli writes
 other_program:
     .long   0                       // offset from the image's start, which cli writes: 0 if there is none
     .long   0                       // length: whole words of 4 bytes
-// What efi.S reads of the program that it has chosen.
+// Words of the chosen program that efi.S reads.
 .global chosen_efi_main
 chosen_efi_main:
     .quad   efi_main

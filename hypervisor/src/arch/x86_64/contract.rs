@@ -1,4 +1,4 @@
-//! What a virtualization extension provides: the modules of `vmx/` and `svm/` that other files name by `virt`, their functions and
+//! Interface of a virtualization extension: the modules of `vmx/` and `svm/` that other files name by `virt`, their functions and
 //! their constants. It does not compile for an extension that lacks one of them or has it with other types. Calls are static, and one
 //! extension is compiled, so that nothing here costs an instruction.
 //!

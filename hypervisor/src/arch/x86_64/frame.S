@@ -1,4 +1,4 @@
-// What the exit paths of VMX and AMD-V have in common: places of the guest's registers in the CPU's block, to which RSP points, and their
+// Common part of the exit paths of VMX and AMD-V: places of the guest's registers in the CPU's block, to which RSP points, and their
 // saving and restoring; the ledger's row. frame.rs has the operands.
 
 .set TRAP_FLAG, 1 << 8

@@ -1,4 +1,4 @@
-//! What the exit paths of VMX and AMD-V have in common (`frame.S`).
+//! Operands of `frame.S`, the common part of the exit paths of VMX and AMD-V.
 
 /// `global_asm!` of an exit path: `frame.S`, then these files, with these operands and those that both paths have.
 macro_rules! exit_path {

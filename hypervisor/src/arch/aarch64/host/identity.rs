@@ -1,4 +1,4 @@
-//! What guests can find out about a CPU.
+//! Identity of a CPU: the registers by which guests recognise it and its features.
 
 use stile_sysreg::id::{HostIdRegisters, SPACE};
 

@@ -1,4 +1,4 @@
-//! What guests can find out about a CPU, and its capacity, by CPUID (the manual, "CPUID—CPU Identification").
+//! Identity of a CPU, by which guests recognise its features, and its capacity: by CPUID (the manual, "CPUID—CPU Identification").
 
 use super::instructions::{CpuidResult, cpuid};
 

@@ -129,7 +129,7 @@ impl Sending {
         self.set(0);
     }
 
-    /// What is enabled.
+    /// The enabled bits.
     pub fn get(&self) -> u8 {
         self.0.load(Ordering::Relaxed)
     }
