@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 37] = [
+pub const NAMES: [&str; 38] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -24,6 +24,7 @@ pub const NAMES: [&str; 37] = [
     "nested/debian-as-l2",
     "nested/nvhe-debian-as-l2",
     "pc/amd/debian:6.1/max-1-on-1",
+    "pc/amd/suite/max-1-on-1",
     "pc/debian/corei7_haswell_4770-1-on-1",
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
