@@ -111,6 +111,11 @@ impl Vm<'_> {
     pub fn cpus_of(&self, vcpu: usize, present: &CpuSet) -> CpuSet {
         cpus_of(&self.cpus, self.pinned, vcpu, present)
     }
+
+    /// The physical CPUs out of `present` on which any of its vCPUs may run.
+    pub fn cpus_of_all(&self, present: &CpuSet) -> CpuSet {
+        (0..usize::from(self.vcpus)).fold(CpuSet::EMPTY, |all, vcpu| all.or(&self.cpus_of(vcpu, present)))
+    }
 }
 
 /// The physical CPUs out of `present` on which vCPU number `vcpu` of a virtual machine may run. `cpus` and `pinned` are

@@ -80,17 +80,11 @@ fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stati
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
     classes::log_restriction(config);
-    let cpus = cpus(config);
+    let cpus = config.cpus_of_all(&classes::usable_by(config));
     let pieces = allocate_ram(config, &nodes::near(&cpus))?;
     arena::of_vm(number).prefer(&cpus);
     let techniques = techniques(number, config, late.then_some(cpus));
     Ok(Creation::new(number, config.clone(), techniques, files, pieces))
-}
-
-/// The CPUs on which a VM may run.
-fn cpus(config: &stile_blob::Vm<'_>) -> CpuSet {
-    let usable = classes::usable_by(config);
-    (0..usize::from(config.vcpus)).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &usable)))
 }
 
 /// Techniques of a VM that are in force. `late`: its CPUs, if the machine runs.

@@ -362,8 +362,7 @@ impl VmPart for Vm {
         let (claim, trust) = match techniques.interrupts {
             Interrupts::Direct => {
                 let usable = classes::usable_by(config);
-                let cpus = (0..vcpus).fold(CpuSet::EMPTY, |cpus, vcpu| cpus.or(&config.cpus_of(vcpu, &usable)));
-                let claim = Claim::new(number, &cpus, &SCHEDULE.online())?;
+                let claim = Claim::new(number, &config.cpus_of_all(&usable), &SCHEDULE.online())?;
                 (Some(claim), Trust::of(number, config, techniques, &usable))
             }
             Interrupts::Virtual => (None, None),
