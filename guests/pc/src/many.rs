@@ -11,7 +11,7 @@ use pc::{console, exception, machine};
 
 pc::program!();
 
-core::arch::global_asm!(include_str!("many.s"), STARTED = const STARTED, SENDERS = const SENDERS);
+core::arch::global_asm!(include_str!("x2apic.s"), include_str!("many.s"), STARTED = const STARTED, SENDERS = const SENDERS);
 
 unsafe extern "C" {
     static many_start: u8;

@@ -12,7 +12,7 @@ use pc::{console, exception, machine, others};
 
 pc::program!();
 
-core::arch::global_asm!(include_str!("storm.s"), PAGE = const PAGE);
+core::arch::global_asm!(include_str!("x2apic.s"), include_str!("storm.s"), PAGE = const PAGE);
 
 unsafe extern "C" {
     static storm_start: u8;

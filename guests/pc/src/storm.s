@@ -7,14 +7,7 @@
 .code16
 storm_start:
     cli
-    mov     ecx, 0x1b                   // IA32_APIC_BASE: x2APIC mode
-    rdmsr
-    or      eax, 0xc00
-    wrmsr
-    xor     edx, edx
-    mov     ecx, 0x80f                  // spurious-interrupt vector: enabled
-    mov     eax, 0x1ff
-    wrmsr
+    enable_x2apic
     mov     ax, 0x2000
     mov     ss, ax
     mov     sp, 0x8000
