@@ -219,7 +219,7 @@ mod tests {
         supervise_shells_failing(devices, first - failing..first)
     }
 
-    /// The same, with the numbers of those of the first device that fail requests.
+    /// Supervises shells as [`supervise_shells`] does. `failing`: numbers of the first device's shells that fail requests.
     fn supervise_shells_failing(devices: &[&[&str]], failing: Range<usize>) -> io::Result<()> {
         let arguments: Vec<String> = (0..devices.len()).map(|number| format!("device {number}")).collect();
         let mut started = vec![0; devices.len()];

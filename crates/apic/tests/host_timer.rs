@@ -160,7 +160,7 @@ impl Machine {
             _ => self.model.write_local(value),
         }
         if self.notifies {
-            // What the write has posted is merged before the guest runs again, which then moves its request to the new vector.
+            // Stile merges posted interrupts before the guest runs again; the guest then moves its request to the new vector.
             self.apic.merge();
             self.apic.pages().withdraw(old);
             if self.model.deadline != 0 {
