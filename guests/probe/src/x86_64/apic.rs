@@ -49,6 +49,8 @@ const DEADLINE: u32 = 2 << 17;
 
 /// Whether the CPUs are in x2APIC mode.
 static X2APIC: AtomicBool = AtomicBool::new(false);
+/// Whether the timer takes deadlines.
+static DEADLINES: AtomicBool = AtomicBool::new(false);
 
 /// The MSR of a register in x2APIC mode.
 pub const fn msr(register: u64) -> u32 {
@@ -151,6 +153,7 @@ pub fn setup_second() {
 
 /// Starts the timer, masked, with a deadline or a large count.
 pub fn start_timer(by_deadline: bool) {
+    DEADLINES.store(by_deadline, Relaxed);
     if by_deadline {
         write(LVT_TIMER, DEADLINE | u32::from(interrupts::FIRST));
     } else {
@@ -159,8 +162,16 @@ pub fn start_timer(by_deadline: bool) {
     }
 }
 
+/// Starts the timer for deadlines, unless this has been done.
+pub fn keep_timer() {
+    if !DEADLINES.load(Relaxed) {
+        start_timer(true);
+    }
+}
+
 /// Stops the timer.
 pub fn stop_timer() {
+    DEADLINES.store(false, Relaxed);
     wrmsr(TSC_DEADLINE, 0);
     write(LVT_TIMER, MASKED | u32::from(interrupts::FIRST));
     write(INITIAL_COUNT, 0);
