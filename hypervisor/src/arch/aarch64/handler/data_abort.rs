@@ -146,7 +146,7 @@ fn store_or_refuse(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
         vm.handle_write_fault(ipa);
         return Outcome::again(rows::FAULT_WRITE);
     }
-    if !vm.arch.is_read_only(ipa) {
+    if !vm.arch.tables.is_read_only(ipa) {
         return Outcome::again(rows::FAULT_WALK);
     }
     if vm.devices.buses.has_device(ipa) && abort.isv() && abort.wnr() {

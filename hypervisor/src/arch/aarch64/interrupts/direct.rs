@@ -226,7 +226,7 @@ pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     let vcpu = cpu.vcpu();
     let place = vcpu.arch.direct.filter(|place| place.is_direct())?;
     // `Place::revoke` empties the whole root: RAM, firmware, flash and stolen time.
-    if !place.is_empty_at(ipa) || !vcpu.vm().arch.has_table_at(ipa) {
+    if !place.is_empty_at(ipa) || !vcpu.vm().arch.tables.has_table_at(ipa) {
         return None;
     }
     leave(cpu, vcpu, place);

@@ -34,7 +34,7 @@ impl<'a> Memory<'a> {
     /// filled yet, which makes the walk [incomplete](Self::is_incomplete).
     fn below(&self, address: u64) -> Option<HostTranslation> {
         // RAM is mapped only after it was filled, so that mapped RAM needs no first touch.
-        self.vm.arch.translate(address).or_else(|| self.first_touch(address))
+        self.vm.arch.tables.translate(address).or_else(|| self.first_touch(address))
     }
 
     /// Fills and maps a bounded part of the block around an L1 address that L1 has not touched yet, but its guest or

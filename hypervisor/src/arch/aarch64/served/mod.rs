@@ -76,7 +76,7 @@ impl Served {
             let link = Link { client: number, client_place, function, server, server_place, slot: at as u32, events, transport };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
-                server.arch.map_events(&link.event_piece());
+                server.arch.tables.map_events(&link.event_piece());
             }
             links.push(link).map_err(|_| UNKNOWN)?;
         }

@@ -64,7 +64,7 @@ impl Window {
     /// # Errors
     /// No memory is left, or the CPUs' second stage is too small.
     pub fn reserve(&self, server: &Vm, pieces: &[Piece]) -> Result<(), &'static str> {
-        pieces.iter().try_for_each(|part| server.arch.reserve_window(&self.place(part)))
+        pieces.iter().try_for_each(|part| server.arch.tables.reserve_window(&self.place(part)))
     }
 
     /// Handles the server's access to an address of the client's that is not mapped: does a bounded part of filling and
@@ -72,14 +72,14 @@ impl Window {
     pub fn touch(&self, server: &Vm, gpa: u64) -> bool {
         let Some(client) = get(self.client).filter(|client| client.touch(gpa)) else { return false };
         let _changing = self.changing.lock();
-        client.filled_parts(gpa).for_each(|part| server.arch.map_window(&self.place(&part)));
+        client.filled_parts(gpa).for_each(|part| server.arch.tables.map_window(&self.place(&part)));
         true
     }
 
     /// Unmaps a part of the client's RAM, whose block is claimed, from the server's second stage.
     pub fn unmap(&self, server: &Vm, gpa: u64, size: u64) {
         let _changing = self.changing.lock();
-        server.arch.unmap_window(gpa - self.base + self.start, size);
+        server.arch.tables.unmap(gpa - self.base + self.start, size);
     }
 }
 

@@ -182,7 +182,7 @@ fn open_gate(cpu: &mut Cpu, vcpu: &Vcpu) {
 /// Maps the descriptors of all vCPUs of a VM, once. Returns false on failure.
 fn share_descriptors(vcpu: &Vcpu) -> bool {
     let vm = vcpu.vm();
-    let (table, mut arena) = vm.arch.table();
+    let (table, mut arena) = (vm.arch.tables.table(), vm.arch.tables.arena());
     let mut table = table.lock();
     vm.vcpus.iter().enumerate().all(|(index, vcpu)| {
         let page = mapping(index, vcpu.arch.pages_at + Pages::DESCRIPTOR as u64);

@@ -1,0 +1,68 @@
+//! Creation of a VM's x86-64 state.
+
+use core::sync::atomic::AtomicBool;
+
+use stile_apic::IoApic;
+use stile_blob::{DecodeCache, IpiAccess, Techniques};
+use stile_board::pc;
+use stile_lock::TicketLock;
+use stile_paging::frames::Piece;
+use stile_paging::table::PageTable;
+
+use super::protected::Protected;
+use super::tables::VmTables;
+use super::{Vm, cpuid};
+use crate::arch::x86_64::emulation::devices::Devices;
+use crate::arch::x86_64::virt::second_stage::Format;
+use crate::arch::x86_64::virt::{nested, parts};
+use crate::arena::Arena;
+
+impl Vm {
+    /// [`VmPart::new`](crate::arch::contract::VmPart::new).
+    pub(super) fn create(
+        config: &stile_blob::Vm<'_>,
+        pieces: &[Piece],
+        mut table: PageTable<Format>,
+        techniques: Techniques,
+        arena: &'static Arena,
+    ) -> Result<Vm, &'static str> {
+        if config.has_links() {
+            return Err("devices can't be served on this architecture yet");
+        }
+        if !config.functions.is_empty() {
+            return Err("PCI functions can't be assigned on this architecture yet");
+        }
+        let vcpus = usize::from(config.vcpus);
+        let nested = nested::offer(techniques.nested)?;
+        if nested.is_some() && vcpus > pc::MAX_NESTED_VCPUS {
+            return Err("a VM with VMs of its own has at most 255 vCPUs");
+        }
+        if nested.is_some() && techniques.decode_cache == DecodeCache::Protect {
+            return Err("a VM with VMs of its own can't have decode_cache = \"protect\"");
+        }
+        if nested.is_some() && techniques.ipi != IpiAccess::Trapped {
+            return Err("a VM with VMs of its own can't have ipi = \"direct\" or \"gate\"");
+        }
+        let (place, direct) = parts::make(&mut table, techniques, vcpus, arena)?;
+        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
+        let tables = VmTables::new(table, arena)?;
+        let protects = techniques.decode_cache == DecodeCache::Protect;
+        let protected = if protects { Some(Protected::new(tables.table(), place.second_stage(), arena)?) } else { None };
+        Ok(Vm {
+            cpuid: cpuid::table(),
+            topology: config.arrangement(),
+            memory,
+            tables,
+            place,
+            io_apic: TicketLock::new(IoApic::new()),
+            direct,
+            follows_loads: protected.is_some() || nested.is_some(),
+            nested,
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(vcpus),
+            protected,
+            devices: Devices::new(ram, vcpus, arena)?,
+            silence_reported: AtomicBool::new(false),
+        })
+    }
+}
