@@ -92,16 +92,24 @@ impl Serialize for Place {
 /// Rows of a table, of which the first column names the row.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// The names of the columns.
-    pub header: Vec<String>,
+    /// The headings of the columns.
+    header: Vec<String>,
+    /// The names of the columns for programs.
+    names: Vec<String>,
     /// The rows: a text for each column.
-    pub rows: Vec<Vec<String>>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Rows {
-    /// Makes them.
+    /// Makes them; the headings are also the names for programs.
     pub fn new(header: &[&str], rows: Vec<Vec<String>>) -> Self {
-        Self { header: header.iter().map(|&name| name.to_owned()).collect(), rows }
+        Self::named(header, header, rows)
+    }
+
+    /// Makes them, with names for programs of their own.
+    pub fn named(header: &[&str], names: &[&str], rows: Vec<Vec<String>>) -> Self {
+        let [header, names] = [header, names].map(|all| all.iter().map(|&name| name.to_owned()).collect());
+        Self { header, names, rows }
     }
 
     /// The table, indented; the columns in `right` are numbers.
@@ -121,9 +129,9 @@ impl Rows {
 /// An array, named after the first column, of objects with the columns as members.
 impl Serialize for Rows {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let object = |row: &Vec<String>| self.header.iter().cloned().zip(row.iter().map(|text| text.as_str().into())).collect();
+        let object = |row: &Vec<String>| self.names.iter().cloned().zip(row.iter().map(|text| text.as_str().into())).collect();
         let rows: Vec<serde_json::Map<String, serde_json::Value>> = self.rows.iter().map(object).collect();
-        to.collect_map(self.header.first().map(|name| (format!("{}s", name.trim_end_matches('s')), rows)))
+        to.collect_map(self.names.first().map(|name| (format!("{}s", name.trim_end_matches('s')), rows)))
     }
 }
 

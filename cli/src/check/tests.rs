@@ -55,6 +55,25 @@ fn programs_get_numbers() {
     assert_eq!(object["facts"][1], serde_json::json!({"name": "physical CPUs", "text": "2"}));
 }
 
+/// The names of all members, also of those inside of others.
+fn members(value: &serde_json::Value) -> Vec<&str> {
+    match value {
+        serde_json::Value::Array(all) => all.iter().flat_map(members).collect(),
+        serde_json::Value::Object(all) => all.iter().flat_map(|(name, value)| std::iter::once(&name[..]).chain(members(value))).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn members_have_names_without_spaces() {
+    for arch in ["aarch64", "x86_64"] {
+        let config = config(&format!("[machine]\narch = \"{arch}\"\n[[vm]]\nkernel = \"debian\"\n"));
+        let object = serde_json::to_value(explain(&config, &[], None)).expect("JSON");
+        let members = members(&object);
+        assert!(members.len() > 40 && members.iter().all(|name| !name.contains([' ', '/'])), "{members:?}");
+    }
+}
+
 #[test]
 fn assigned_functions() {
     let config = config("[[vm]]\nkernel = \"debian\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n[[vm.pci]]\nfunction = \"0000:00:05.1\"\n");

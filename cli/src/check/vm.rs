@@ -86,7 +86,10 @@ pub fn explain(machine: &MachineConfig, index: usize, cpu_time: &str, plan: Opti
     }
     let (map, lines) = match arch {
         Arch::Aarch64 => (map::arm(vm, plan), Rows::new(&["interrupt", "trigger", "what"], map::arm_interrupts(vm))),
-        Arch::X86_64 => (map::pc(vm, plan), Rows::new(&["ports", "what", "input of the I/O APIC"], map::ports())),
+        Arch::X86_64 => {
+            let rows = Rows::named(&["ports", "what", "input of the I/O APIC"], &["ports", "what", "io_apic_input"], map::ports());
+            (map::pc(vm, plan), rows)
+        }
     };
     let present = machine.present_cpus();
     let cpus_of = |vcpu| affinity::cpus_of(vm, vcpu, &present).iter().map(|cpu| cpu.index()).collect();
