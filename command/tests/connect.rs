@@ -148,7 +148,7 @@ fn a_change_of_a_vms_state_survives_a_line_that_loses_messages() {
                     say(&mut board, &Event::Answer { tag, answer: Answer::Done });
                 }
             }
-            // Those before the pause are for the state that is known.
+            // After the third attempt the command asks for the state of the pause; requests before it are those of its start.
             Some(Ok(Command::State { vm: 0 })) if asked.len() == 3 => {
                 told = true;
                 say(&mut board, &Event::Vm { vm: 0, state: VmState::Paused });

@@ -28,7 +28,7 @@ pub enum Host {
 pub enum Technique {
     /// Virtualization of local APICs by the processor.
     ApicVirtualization,
-    /// That, and the cache of decoded instructions.
+    /// Virtualization of local APICs, and the cache of decoded instructions.
     DecodeCache,
     /// Virtual interrupts. Without them, a guest's timers and SGIs are physical interrupts.
     VirtualInterrupts,

@@ -12,11 +12,11 @@ use stile::config::{Arch, DebianKernel};
 use stile::debian::{self, Freshness};
 use stile::initramfs::{self, cpio::Archive};
 
-/// A kernel whose drivers of virtio's PCI functions are modules, so that a load can wait until a disk's server is online. A driver before
-/// that waits in a loop of exits, of which there are hundreds of thousands, differently many in each run.
+/// A kernel whose virtio-pci driver is a module, so that a load inserts it once the disk's server is online. A driver that starts earlier
+/// polls the device, with an exit each time: hundreds of thousands, and a different number in each run.
 const KERNEL: DebianKernel = DebianKernel::V6_1;
 
-/// Size of the disk in bytes. Its content is zeroes, of which its file has none. Few reads are of blocks that its server has read before.
+/// Size of the disk in bytes: all zeroes, in a sparse file, and so large that the server's page cache has few of the blocks that are read.
 const DISK: u64 = 1 << 30;
 
 /// Files of a load's guest.

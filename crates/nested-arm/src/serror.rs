@@ -21,14 +21,14 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Whether the processor's VSE shows what becomes of one of them. `in_l2`: L2 runs.
+    /// Whether the processor's VSE must be set: one of them can be taken next. `in_l2`: L2 runs, else virtual EL2.
     #[inline(always)]
     pub const fn is_shown(self, in_l2: bool) -> bool {
         (self.own | if in_l2 { self.hcr & self.hcr << AMO_TO_VSE } else { 0 }) & VSE != 0
     }
 
-    /// Those that remain when the processor's HCR_EL2 has this value. Only one for L2 can be taken while L2 runs, unless L1 leaves its own
-    /// to L2.
+    /// Those that are still pending after the guest ran: the processor has cleared VSE in its HCR_EL2, `processor`, if it has taken one.
+    /// While L2 runs, that was L2's, unless HCR_EL2.AMO is clear: then L2 takes L1's own, too.
     pub const fn remaining(self, in_l2: bool, processor: u64) -> Self {
         let is_pending = processor & VSE != 0;
         if is_pending || !self.is_shown(in_l2) {

@@ -42,7 +42,7 @@ pub fn measure(count: u64) -> Result<(), Error> {
     let ticks = ticks!(count, "hint #126", "svc #0", "hint #127");
     let net = ticks.saturating_sub(ticks!(count, "", "", ""));
     let frequency: u64;
-    // SAFETY: reads a register.
+    // SAFETY: the instruction only reads a register, into one that is an output.
     unsafe { asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, preserves_flags)) };
     // One instruction takes a nanosecond.
     let instructions = net as f64 * 1e9 / frequency.max(1) as f64 / count as f64;

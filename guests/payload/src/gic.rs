@@ -119,7 +119,7 @@ pub fn set_group1(intid: u32, group1: bool) {
 /// Writes an interrupt's priority, a byte.
 pub fn set_priority(intid: u32, priority: u8) {
     let address = frame(smp::this(), intid) + 0x400 + u64::from(intid);
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) u32::from(priority), in(reg) address, options(nostack)) };
 }
 
@@ -127,7 +127,7 @@ pub fn set_priority(intid: u32, priority: u8) {
 pub fn priority(intid: u32) -> u8 {
     let address = frame(smp::this(), intid) + 0x400 + u64::from(intid);
     let value: u32;
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value as u8
 }
@@ -146,14 +146,14 @@ pub fn route(intid: u32, cpu: usize) {
         return set_targets(intid, 1 << cpu);
     }
     let address = GICD + 0x6000 + 8 * u64::from(intid);
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("str {}, [{}]", in(reg) cpu as u64, in(reg) address, options(nostack)) };
 }
 
 /// Writes the target list of a GICv2's SPI, a byte.
 pub fn set_targets(intid: u32, cpus: u8) {
     let address = GICD + 0x800 + u64::from(intid);
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) u32::from(cpus), in(reg) address, options(nostack)) };
 }
 
@@ -161,7 +161,7 @@ pub fn set_targets(intid: u32, cpus: u8) {
 pub fn targets(intid: u32) -> u8 {
     let address = GICD + 0x800 + u64::from(intid);
     let value: u32;
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value as u8
 }
@@ -185,7 +185,7 @@ fn all_in_group() -> u32 {
 pub fn routed(intid: u32) -> u64 {
     let address = GICD + 0x6000 + 8 * u64::from(intid);
     let value: u64;
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value
 }

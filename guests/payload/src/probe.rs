@@ -93,12 +93,12 @@ pub fn address() -> u64 {
 pub fn synchronise(start: u64, end: u64) {
     // 16 bytes: the minimum cache line size.
     for address in (start..end).step_by(16) {
-        // SAFETY: cache maintenance changes no content.
+        // SAFETY: cache maintenance moves contents between caches and memory, and changes none.
         unsafe { core::arch::asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
     }
     crate::instruction!("dsb ish");
     for address in (start..end).step_by(16) {
-        // SAFETY: cache maintenance changes no content.
+        // SAFETY: cache maintenance moves contents between caches and memory, and changes none.
         unsafe { core::arch::asm!("ic ivau, {}", in(reg) address, options(nostack, preserves_flags)) };
     }
     crate::instruction!("dsb ish");

@@ -152,7 +152,7 @@ pub struct Instruction<'a>(*mut RawInstruction, PhantomData<&'a mut RawInstructi
 impl Instruction<'_> {
     /// Its address.
     pub fn address(&self) -> u64 {
-        // SAFETY: a handle of this translation.
+        // SAFETY: the handle is that of the translation in progress, in which QEMU permits the call.
         unsafe { qemu_plugin_insn_vaddr(self.0) }
     }
 

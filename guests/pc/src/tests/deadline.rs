@@ -117,7 +117,7 @@ pub fn arming(_: u64) -> Result<(), &'static str> {
     let later = ticks() + 4 * soon();
     arm(later);
     check!(comes(VECTOR, later), "a later one does not take the place of the first");
-    // It waits while interrupts are off, and another one can be armed behind it.
+    // With interrupts off, an expired deadline stays pending, and the next one can be armed.
     cli();
     let first = ticks() + soon();
     arm(first);
@@ -279,7 +279,7 @@ pub fn many() -> u32 {
     u32::from(result.is_err())
 }
 
-/// To half of them the CPU waits, which gives it away.
+/// Arms deadlines at random times, and halts until half of them: the other VM has the CPU meanwhile.
 fn try_many(rounds: u64, seed: u64) -> Result<(), &'static str> {
     begin();
     let mut draw = seed | 1;

@@ -67,7 +67,7 @@ pub fn net_of_pairs(n: u64, ticks: u64) -> u64 {
 pub fn shift_phase(turn: u64) {
     let tick = cpu::now();
     while cpu::now() == tick {}
-    // SAFETY: only counts a register down.
+    // SAFETY: the loop changes a register that is an output, and touches no memory.
     unsafe { core::arch::asm!("2:", "subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) (turn & 15) + 1 => _, options(nostack)) };
 }
 

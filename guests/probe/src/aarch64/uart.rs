@@ -15,14 +15,14 @@ const TXFF: u32 = 1 << 5;
 /// Reads a device register with a single load, which always has a syndrome.
 pub fn read(address: u64) -> u32 {
     let value: u32;
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags)) };
     value
 }
 
 /// Writes a device's register with a single store.
 pub fn write(address: u64, value: u32) {
-    // SAFETY: device memory, without Rust objects.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags)) };
 }
 

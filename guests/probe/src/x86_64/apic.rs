@@ -109,7 +109,7 @@ pub fn end_direct() {
 
 fn enable(feature: u32, control: u64) -> Option<u64> {
     const FEATURES: u32 = 0x4000_0001;
-    // SAFETY: CPUID changes nothing.
+    // SAFETY: CPUID writes only four registers, which are outputs.
     #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
     let (hypervisor, features) = unsafe { (__cpuid(1).ecx >> 31 != 0, __cpuid(FEATURES).eax) };
     if !hypervisor || features & feature == 0 {
@@ -132,7 +132,7 @@ pub fn need_x2apic() {
     if X2APIC.load(Relaxed) {
         return;
     }
-    // SAFETY: CPUID changes nothing.
+    // SAFETY: CPUID writes only four registers, which are outputs.
     #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
     let features = unsafe { __cpuid(1) };
     if features.ecx & 1 << 21 == 0 {

@@ -46,7 +46,7 @@ pub fn note_absent() {
 
 /// The time-stamp counter.
 pub fn now() -> u64 {
-    // SAFETY: reading the counter changes nothing.
+    // SAFETY: the instruction only reads the counter, into registers that are outputs.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -71,7 +71,7 @@ pub fn mask() {
 
 /// Unmasks interrupts, and takes pending ones.
 pub fn unmask() {
-    // SAFETY: the handlers change only atomics.
+    // SAFETY: the handlers save the registers that they use, and change only atomic variables.
     unsafe { asm!("sti", "nop", options(nostack)) };
 }
 
@@ -85,7 +85,7 @@ pub fn wrmsr(register: u32, value: u64) {
 /// Reads a model-specific register.
 pub fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reads of registers change nothing.
+    // SAFETY: RDMSR changes only registers that are outputs; callers read registers that exist.
     unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack)) };
     u64::from(high) << 32 | u64::from(low)
 }
@@ -96,7 +96,7 @@ pub fn off() -> ! {
     const POWER: u16 = 0x604;
     const EMULATOR: u16 = 0x8900;
     console::drain();
-    // SAFETY: powers the machine off.
+    // SAFETY: the port powers the machine off; it is no DMA device, so that no memory changes.
     unsafe { asm!("out dx, ax", in("dx") POWER, in("ax") 1u16 << 13, options(nostack)) };
     b"Shutdown".iter().for_each(|byte| out8(EMULATOR, *byte));
     loop {

@@ -49,7 +49,7 @@ extern "C" fn main() -> ! {
     RUNS.store(true, Release);
     loop {
         // A loop without PAUSE, on which some hypervisors take the CPU away.
-        // SAFETY: does nothing.
+        // SAFETY: NOP changes no register and no memory.
         unsafe { core::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };
     }
 }

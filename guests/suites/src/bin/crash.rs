@@ -14,6 +14,6 @@ fn main(_: &Entry) -> ! {
     println!("crash: jumping to {NOWHERE:#x} with VBAR_EL1 there as well");
     let nowhere = mmu::window(NOWHERE, mmu::Memory::Normal, true);
     msr!("VBAR_EL1", nowhere);
-    // SAFETY: none: this is the end.
+    // SAFETY: not sound on purpose: the program ends here, and nothing of it runs after the exception.
     unsafe { core::arch::asm!("br {}", in(reg) nowhere, options(noreturn)) }
 }

@@ -26,7 +26,7 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn mark(place: &AtomicUsize) {
         let stack: usize;
-        // SAFETY: reads the stack pointer.
+        // SAFETY: the instruction only copies RSP into a register that is an output.
         unsafe { core::arch::asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
         // XCHG is the fence, too.
         place.swap(stack, Ordering::SeqCst);

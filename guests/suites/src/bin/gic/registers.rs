@@ -31,13 +31,13 @@ pub const TESTS: &[Test] = tests![
 
 fn load64(address: u64) -> u64 {
     let value: u64;
-    // SAFETY: device memory.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value
 }
 
 fn store64(address: u64, value: u64) {
-    // SAFETY: device memory.
+    // SAFETY: the address is that of a device register; no Rust object lies there.
     unsafe { core::arch::asm!("str {}, [{}]", in(reg) value, in(reg) address, options(nostack)) };
 }
 

@@ -60,7 +60,7 @@ fn full_shadows() -> Outcome {
         || payload::instruction!("tlbi vmalls12e1is"),
         || {
             for n in 0..16 {
-                // SAFETY: TLB maintenance changes no mapping.
+                // SAFETY: TLB maintenance drops cached translations only, and the tables map what they mapped before.
                 unsafe { core::arch::asm!("tlbi ipas2e1is, {}", in(reg) (START + n * STRIDE) >> 12, options(nostack, preserves_flags)) };
             }
         },
@@ -68,7 +68,7 @@ fn full_shadows() -> Outcome {
             // TLBI RIPAS2E1IS: 32 * 2^11 pages of 4 KiB from the start on.
             if mrs!("ID_AA64ISAR0_EL1") >> 56 & 15 == 2 {
                 let range = 1 << 46 | 2 << 44 | 31 << 39 | START >> 12;
-                // SAFETY: TLB maintenance changes no mapping.
+                // SAFETY: TLB maintenance drops cached translations only, and the tables map what they mapped before.
                 unsafe { core::arch::asm!("sys #4, c8, c0, #2, {}", in(reg) range, options(nostack, preserves_flags)) };
             }
         },

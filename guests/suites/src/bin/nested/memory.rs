@@ -125,7 +125,7 @@ fn maintenance() -> Outcome {
         ("VMALLS12E1IS of a host", |_| payload::instruction!("dsb ishst; tlbi vmalls12e1is; dsb ish")),
         ("ALLE1IS of a host", |_| payload::instruction!("dsb ishst; tlbi alle1is; dsb ish")),
         ("IPAS2LE1IS", |ipa| {
-            // SAFETY: TLB maintenance changes no mapping.
+            // SAFETY: TLB maintenance drops cached translations only, and the tables map what they mapped before.
             stage2::with_guest_regime(|| unsafe {
                 core::arch::asm!("tlbi ipas2le1is, {}", "dsb ish", "tlbi vmalle1is", in(reg) ipa >> 12, options(nostack));
             });
@@ -231,7 +231,7 @@ fn granules() -> Outcome {
 }
 
 fn write(address: u64, value: u64) {
-    // SAFETY: a table of the caller's.
+    // SAFETY: callers pass the address of an entry of their own tables, aligned and accessed only by this function and the MMU.
     unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Release);
 }
 
@@ -275,7 +275,7 @@ fn translate() -> Outcome {
     };
     macro_rules! at {
         ($name:literal) => {
-            // SAFETY: the result goes to PAR_EL1.
+            // SAFETY: AT changes PAR_EL1 only, which the compiler does not use.
             |address| unsafe { core::arch::asm!(concat!("at ", $name, ", {}"), "isb", in(reg) address, options(nostack)) }
         };
     }

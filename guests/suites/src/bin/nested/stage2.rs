@@ -124,7 +124,7 @@ impl Stage2 {
 
 /// Invalidates all CPUs' translations of an address in the current VMID.
 pub fn forget(ipa: u64) {
-    // SAFETY: TLB maintenance changes no mapping.
+    // SAFETY: TLB maintenance drops cached translations only, and the tables map what they mapped before.
     with_guest_regime(|| unsafe {
         core::arch::asm!("tlbi ipas2e1is, {}", "dsb ish", "tlbi vmalle1is", in(reg) ipa >> 12, options(nostack, preserves_flags));
     });

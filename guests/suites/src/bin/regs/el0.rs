@@ -67,7 +67,7 @@ fn run(state: State, word: u32, last: u32) -> Option<Fault> {
     let before = ROOT.get(state.entry);
     ROOT.set(state.entry, LEVEL2.address() | TABLE);
     mmu::forget(state.address());
-    // SAFETY: cache maintenance changes no content.
+    // SAFETY: cache maintenance moves contents between caches and memory, and changes none.
     unsafe { core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ialluis", "dsb ish", "isb", in(reg) &PAGE, options(nostack)) };
     let fault = catch_with_landing(el0_landing as *const () as u64, || {
         // SAFETY: the exception returns to the landing with the caller's registers.

@@ -68,7 +68,7 @@ fn forget_all() {
 /// Forgets the page, under the ASID, on this CPU only.
 fn forget_page() {
     instruction!("dsb nshst");
-    // SAFETY: TLB maintenance changes no mapping.
+    // SAFETY: TLB maintenance drops cached translations only, and the tables map what they mapped before.
     unsafe { core::arch::asm!("tlbi vae1, {}", in(reg) ASID << 48 | PAGES >> 12, options(nostack)) };
     instruction!("dsb nsh");
     instruction!("isb");
@@ -76,7 +76,7 @@ fn forget_page() {
 
 fn read() -> u64 {
     let value;
-    // SAFETY: the page is mapped.
+    // SAFETY: callers have mapped the page, readable, and the load writes only an output.
     unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) PAGES, options(nostack)) };
     value
 }

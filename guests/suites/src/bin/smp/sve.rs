@@ -36,7 +36,7 @@ fn enable(length: u64) -> u64 {
     msr!("CPACR_EL1", mrs!("CPACR_EL1") | 3 << 16);
     // ZCR_EL1
     msr!("S3_0_C1_C2_0", length);
-    // SAFETY: SVE is enabled.
+    // SAFETY: CPACR_EL1 has just enabled SVE, which the CPU has.
     unsafe { sve_length() }
 }
 
@@ -71,7 +71,7 @@ fn hold(length: u64) -> Outcome {
             check!(found.vectors[n] == pattern.vectors[n], "CPU {this}, round {round}: z{} of {bytes} bytes changed", n * 8 / bytes);
         }
         for n in 0..predicate_bytes {
-            // SAFETY: inside both arrays.
+            // SAFETY: `n` is below `predicate_bytes`, which is at most the size of both arrays.
             let same = unsafe { *bytes_of(&mut found.predicates).add(n) == *bytes_of(&mut pattern.predicates).add(n) };
             check!(same, "CPU {this}, round {round}: predicate {} (16: FFR) changed", n * 8 / bytes);
         }

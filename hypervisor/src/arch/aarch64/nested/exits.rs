@@ -58,7 +58,7 @@ extern "C" fn handle_trapping(whole: &mut WholeCpu, esr: u64) -> Outcome {
     handle_nested(whole, esr)
 }
 
-/// From virtual EL2, or from its EL0.
+/// Handles an exit from virtual EL2, or from EL0 under it (HCR_EL2.TGE).
 fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match esr >> 26 {
         class::SYSREG => sysreg::at_el2(cpu, nested, esr, |nested, reg| home(nested.nv_mode, reg)),
