@@ -67,7 +67,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 
 type Test = fn() -> Result<(), &'static str>;
 
-const TESTS: [(&str, Test); 13] = [
+const TESTS: [(&str, Test); 18] = [
     ("features", features),
     ("refusals", refusals),
     ("to_running", to_running),
@@ -81,6 +81,11 @@ const TESTS: [(&str, Test); 13] = [
     ("timer_fires", timer::fires),
     ("timer_changes_hands", timer::changes_hands),
     ("timer_ends_with_the_apic", timer::ends_with_the_apic),
+    ("timer_fires_in_turn", timer::fires_in_turn),
+    ("timer_moves_with_the_counter", timer::moves_with_the_counter),
+    ("timer_changes_hands_at_expiry", timer::changes_hands_at_expiry),
+    ("timer_is_held_back", timer::is_held_back),
+    ("timer_ends_by_init", timer::ends_by_init),
 ];
 
 macro_rules! check {
