@@ -36,6 +36,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         through_gate_of(&programs.path("gate_stress")?, "toggle", 2, "vcpus = 4\ncpus = [0, 1]\npinned = true"),
         user(programs)?,
         after_init(programs)?,
+        reset(programs)?,
         flood(programs)?,
         both(&program),
         refused(&program),
@@ -69,6 +70,16 @@ fn after_init(programs: &Programs) -> Result<Scenario> {
     let vm = "append = \"init\"\nvcpus = 2\npinned = true";
     let scenario = through_gate_of(&programs.path("gate_stress")?, "after-init", 2, vm);
     let expect = Expect { rows: vec![("VMX", 2000..=u64::MAX, f64::MAX)], ..scenario.expect };
+    Ok(Scenario { expect, ..scenario })
+}
+
+/// A VM that is reset again and again while one of its vCPUs enters the gate: each time its interrupts arrive.
+fn reset(programs: &Programs) -> Result<Scenario> {
+    const RESTARTS: usize = 20;
+    let vm = format!("append = \"reset\"\nvcpus = 3\ncpus = [0, 1]\npinned = true\non_reset = \"restart:{RESTARTS}\"");
+    let scenario = through_gate_of(&programs.path("gate_stress")?, "reset", 2, &vm);
+    let output = vec!["gate_stress: resets".into(); RESTARTS + 1];
+    let expect = Expect { status: exit::GUEST, output, absent: vec!["FAIL "], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Ok(Scenario { expect, ..scenario })
 }
 

@@ -1,7 +1,8 @@
 //! Sends through the gate while its slots open and close, or without end.
 //!
 //! Command line: `init`: the first CPU resets the second by INIT and then notifies it: each time is an exit. `flood`: the
-//! first and the third CPU notify the second one without end. Otherwise the first one notifies the second and the fourth,
+//! first and the third CPU notify the second one without end. `reset`: the first one notifies the second one, and then resets the VM,
+//! while the third one enters the gate. Otherwise the first one notifies the second and the fourth,
 //! which wait by HLT on a CPU that they share, and so come and go. Each notification is sent once, and each interrupt must be taken.
 #![no_std]
 #![no_main]
@@ -34,11 +35,13 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     println!("suite gate_stress");
     apic::enable();
     others::start();
-    pass(20_000_000);
     let line = machine::command_line(info);
+    // All existing CPUs are up within this time.
+    pass(if line.contains("reset") { 4_000_000 } else { 20_000_000 });
+    let resets = line.contains("reset");
     let needed = if line.contains("init") {
         1
-    } else if line.contains("flood") {
+    } else if line.contains("flood") || resets {
         2
     } else {
         3
@@ -57,7 +60,11 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         });
         flood(true);
     }
-    let result = if line.contains("init") { notify_after_init() } else { toggle() };
+    let result = match line {
+        _ if resets => reset(),
+        _ if line.contains("init") => notify_after_init(),
+        _ => toggle(),
+    };
     println!("{} gate_stress: {}", if result.is_ok() { "PASS" } else { "FAIL" }, result.err().unwrap_or("all taken"));
     println!("EXIT: STATUS={}", u32::from(result.is_err()));
     machine::off()
@@ -110,6 +117,37 @@ fn notify_after_init() -> Result<(), &'static str> {
     pass(3_000_000);
     (0..2000).for_each(|_| gate::notify(1));
     Ok(())
+}
+
+/// Returns only if interrupts are lost.
+fn reset() -> Result<(), &'static str> {
+    const KEYBOARD: u16 = 0x64;
+    const RESET: u8 = 0xfe;
+    const SENT: u64 = 50;
+    exception::handle(vector_of(1) as u8, None);
+    others::give(|| {
+        enable();
+        loop {
+            if apic::id() == 2 {
+                gate::notify(0);
+                gate::notify(1);
+            } else {
+                // SAFETY: an interrupt ends the wait.
+                unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+            }
+        }
+    });
+    for sent in 1..=SENT {
+        send(1);
+        if !wait(|| COUNTS[vector_of(1) as usize].load(Ordering::SeqCst) == sent) {
+            return Err("an interrupt is lost");
+        }
+    }
+    println!("gate_stress: resets");
+    // SAFETY: a reset is intended.
+    unsafe { machine::out8(KEYBOARD, RESET) };
+    pass(200_000_000);
+    Err("it is not reset")
 }
 
 fn toggle() -> Result<(), &'static str> {
