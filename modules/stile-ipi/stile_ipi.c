@@ -365,8 +365,7 @@ static int __init find_lookup(void)
 
 static void __init find_devices(void)
 {
-	/* Tried with 6.1 only; with 7.3 a system did not come to its end once the module had been unloaded. */
-	if (LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0) && boot_cpu_has(X86_FEATURE_TSC_DEADLINE_TIMER) && (lookup || !find_lookup()))
+	if (boot_cpu_has(X86_FEATURE_TSC_DEADLINE_TIMER) && (lookup || !find_lookup()))
 		devices = (struct clock_event_device __percpu __force *)lookup("lapic_events");
 	if (!devices)
 		pr_info("stile_ipi: this kernel's timers are not supported: expiries exit\n");

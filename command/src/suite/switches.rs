@@ -17,7 +17,12 @@ const KERNELS: [&str; 3] = ["debian:6.1", "debian:6.12", "debian"];
 type Switch = (&'static str, &'static str);
 
 /// On a PC the timer is passed through unless it is trapped.
-const PC: [Switch; 3] = [("timer-trapped", "timer = \"trapped\""), ("ipi-direct", "ipi = \"direct\""), ("gate", "ipi = \"gate\"")];
+const PC: [Switch; 4] = [
+    ("timer-trapped", "timer = \"trapped\""),
+    ("timer-direct", "ipi = \"direct\"\ntimer = \"direct\""),
+    ("ipi-direct", "ipi = \"direct\""),
+    ("gate", "ipi = \"gate\""),
+];
 
 const ARM: [Switch; 2] = [("direct", "interrupts = \"direct\""), ("trusted", "interrupts = \"direct\"\nipi = \"direct\"")];
 

@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 38] = [
+pub const NAMES: [&str; 42] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -31,6 +31,7 @@ pub const NAMES: [&str; 38] = [
     "pc/gate/crash",
     "pc/ipi/crash-kernel",
     "pc/ipi/debian",
+    "pc/ipi/debian:6.12",
     "pc/ipi/kexec",
     "pc/nested/cpu-offline",
     "pc/nested/kvm-of-debian",
@@ -39,9 +40,12 @@ pub const NAMES: [&str; 38] = [
     "pc/nested/xen",
     "pc/switch/debian/gate",
     "pc/switch/debian/ipi-direct",
+    "pc/switch/debian/timer-direct",
     "pc/switch/debian/timer-trapped",
+    "pc/switch/debian:6.1/timer-direct",
     "pc/switch/debian:6.1/timer-trapped",
     "pc/switch/debian:6.12/gate",
     "pc/switch/debian:6.12/ipi-direct",
+    "pc/switch/debian:6.12/timer-direct",
     "pc/switch/debian:6.12/timer-trapped",
 ];
