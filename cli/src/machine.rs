@@ -1,5 +1,6 @@
 //! Prepares machines: fetches and builds the parts requested by the user, and assembles the image.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -320,7 +321,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 && let Some(module) = debian::served_module(*which, freshness)?
             {
                 let modules = [debian::bridge_modules(*which, freshness)?, vec![module]].concat();
-                archive.extend(initramfs::with_server(&modules, &devices(freshness)?));
+                archive.extend(initramfs::with_server(&modules, &devices(freshness)?, &back_ends(vm)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)
             {
@@ -388,6 +389,14 @@ fn devices(freshness: Freshness) -> Result<Vec<u8>> {
         return Err(exit::lacking("stile-devices is not built yet"));
     }
     l2::linux::build_in(Arch::Aarch64, Path::new("devices"), "stile-devices")
+}
+
+/// Programs that carry out requests for `stile-devices`, with their libraries, and `qemu-img`; none for a command that does not start them.
+fn back_ends(vm: &VmConfig) -> Result<BTreeMap<String, Vec<u8>>> {
+    if vm.exec.as_ref().is_some_and(|command| !command.contains("format=qcow2")) {
+        return Ok(BTreeMap::new());
+    }
+    debian::programs(Arch::Aarch64, "qemu-utils", &["qemu-storage-daemon", "qemu-img"])
 }
 
 /// The number in the marks of a system.

@@ -5,7 +5,17 @@ use std::path::PathBuf;
 use crate::{Identity, Mac};
 
 /// The accepted forms.
-const EXPECTED: &str = "expected block=FILE, block=FILE,readonly, net=BRIDGE,mac=ADDRESS or net=BRIDGE,mac=ADDRESS,ip=ADDRESS";
+const EXPECTED: &str =
+    "expected block=FILE, block=FILE,readonly, block=FILE,format=qcow2, net=BRIDGE,mac=ADDRESS or net=BRIDGE,mac=ADDRESS,ip=ADDRESS";
+
+/// Format of a disk's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The content, and nothing else.
+    Raw,
+    /// QEMU's format, which a back end serves.
+    Qcow2,
+}
 
 /// A device to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +24,8 @@ pub enum DeviceArgument {
     Block {
         /// File or block device with the content of the disk.
         file: PathBuf,
+        /// How the content is in the file.
+        format: Format,
         /// The client can't write.
         read_only: bool,
     },
@@ -26,7 +38,7 @@ pub enum DeviceArgument {
     },
 }
 
-/// Reads an argument `block=FILE`, `block=FILE,readonly`, `net=BRIDGE,mac=ADDRESS` or `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`.
+/// Reads an argument `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
@@ -39,9 +51,12 @@ pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
     parsed.ok_or_else(|| format!("{argument}: {EXPECTED}"))
 }
 
-fn block(file: &str) -> Option<DeviceArgument> {
-    let (file, read_only) = file.strip_suffix(",readonly").map_or((file, false), |file| (file, true));
-    (!file.is_empty()).then(|| DeviceArgument::Block { file: file.into(), read_only })
+fn block<'a>(file: &'a str) -> Option<DeviceArgument> {
+    let option = |text: &'a str, option| text.strip_suffix(option).map_or((text, false), |text| (text, true));
+    let (file, read_only) = option(file, ",readonly");
+    let (file, is_qcow2) = option(file, ",format=qcow2");
+    let format = if is_qcow2 { Format::Qcow2 } else { Format::Raw };
+    (!file.is_empty()).then(|| DeviceArgument::Block { file: file.into(), format, read_only })
 }
 
 fn net(card: &str) -> Option<DeviceArgument> {
@@ -68,14 +83,25 @@ mod tests {
 
     #[test]
     fn devices_are_parsed() {
-        let disk = |file: &str, read_only| Ok(DeviceArgument::Block { file: file.into(), read_only });
-        assert_eq!(parse("block=/dev/vda"), disk("/dev/vda", false));
-        assert_eq!(parse("block=a,b,readonly"), disk("a,b", true));
+        let disk = |file: &str, format, read_only| Ok(DeviceArgument::Block { file: file.into(), format, read_only });
+        assert_eq!(parse("block=/dev/vda"), disk("/dev/vda", Format::Raw, false));
+        assert_eq!(parse("block=a,b,readonly"), disk("a,b", Format::Raw, true));
+        assert_eq!(parse("block=a,format=qcow2"), disk("a", Format::Qcow2, false));
+        assert_eq!(parse("block=a,b,format=qcow2,readonly"), disk("a,b", Format::Qcow2, true));
         let card =
             |ip| Ok(DeviceArgument::Net { bridge: "net0".into(), identity: Identity { mac: [0x52, 0x54, 0, 0x73, 0x76, 0x0a], ip } });
         assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a"), card(None));
         assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a,ip=10.0.2.15"), card(Some([10, 0, 2, 15].into())));
-        let wrong = ["", "block=", "block=,readonly", "/dev/vda", "net=net0", "net=,mac=52:54:00:00:00:00", "net=a,mac=52:54:00:00:00"];
+        let wrong = [
+            "",
+            "block=",
+            "block=,readonly",
+            "block=,format=qcow2",
+            "/dev/vda",
+            "net=net0",
+            "net=,mac=52:54:00:00:00:00",
+            "net=a,mac=52:54:00:00:00",
+        ];
         for wrong in wrong.into_iter().chain([
             "net=a,mac=01:00:5e:00:00:00",
             "net=a,mac=52:54:00:00:00:00,ip=10.0.2",

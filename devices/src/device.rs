@@ -1,14 +1,18 @@
 //! A device of the module `stile-served`: its file, register page, page of events and window.
 
+use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use stile_virtio::{EventPage, server};
 use vm_memory::mmap::MmapRegion;
@@ -20,18 +24,64 @@ use crate::server::{Registers, read_pair};
 const EVENTS_OFFSET: u64 = server::SIZE;
 const WINDOW_OFFSET: u64 = 2 * server::SIZE;
 
+/// Attempts to open a device that another process has, and the pause between two.
+const ATTEMPTS: u32 = 300;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Files, beside the device's, on which its server waits.
+pub type Sources<'a> = [Option<BorrowedFd<'a>>; 2];
+
+/// The module's request for a file with the window only.
+struct Window;
+
+// SAFETY: the request has no argument, so that no pointer is passed; its result is a new file.
+unsafe impl Ioctl for Window {
+    type Output = OwnedFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        opcode::none(b'S', 0x76)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(file: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
+        // SAFETY: the request succeeded; nobody else has its file.
+        Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    }
+}
+
 /// An open device. While it is open, no other process can open it.
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens a device's file.
+    /// Opens a device's file. Waits while another process has it: one that has ended may have left a back end, which is about to end.
     ///
     /// # Errors
-    /// The file does not exist, or another process has it open.
+    /// The file does not exist, or another process keeps it open.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: OpenOptions::new().read(true).write(true).open(path)? })
+        let mut left = ATTEMPTS;
+        loop {
+            match OpenOptions::new().read(true).write(true).open(path) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && left != 0 => left -= 1,
+                result => return Ok(Self { file: result? }),
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// A file with the client's RAM only, for a back end. The device stays open while that is, or is mapped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn window(&self) -> io::Result<File> {
+        // SAFETY: the module's request takes no argument, and accesses no memory of this process.
+        let file = unsafe { ioctl(&self.file, Window)? };
+        Ok(file.into())
     }
 
     /// Maps the registers with the page of events, and the client's RAM at the client's addresses. All stay mapped until the process ends.
@@ -58,20 +108,23 @@ impl Device {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Waits for an interrupt since the last call, or since the device was opened; or until `other` is readable. Returns whether there
-    /// was an interrupt.
+    /// Waits for an interrupt since the last call, or since the device was opened; or until one of the `others` is readable. Returns
+    /// whether there was an interrupt.
     ///
     /// # Errors
-    /// The kernel's; `other` can't be used any more.
-    pub fn wait(&self, other: Option<BorrowedFd<'_>>) -> io::Result<bool> {
-        let Some(other) = other else { return self.read().map(|()| true) };
-        let mut files = [PollFd::new(&self.file, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+    /// The kernel's; one of the others can't be used any more.
+    pub fn wait(&self, others: Sources<'_>) -> io::Result<bool> {
+        if others.iter().all(Option::is_none) {
+            return self.read().map(|()| true);
+        }
+        let others = others.map(|file| file.unwrap_or(self.file.as_fd()));
+        let mut files = [self.file.as_fd(), others[0], others[1]].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
         match poll(&mut files, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [device, other] = files.map(|file| file.revents());
-        if other.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+        let [device, others @ ..] = files.map(|file| file.revents());
+        if others.iter().any(|events| events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if device.is_empty() { Ok(false) } else { self.read().map(|()| true) }

@@ -6,16 +6,31 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use virtio_bindings::virtio_blk::{
-    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR,
-    VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
+    VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH,
+    VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
 use virtio_queue::{DescriptorChain, Error, Queue, Reader, Writer};
 use vm_memory::GuestMemoryMmap;
 
 use crate::server::{Backend, Progress, use_buffers};
+use crate::vhost_user::Kind;
 
 /// Unit of addresses and sizes of a disk, in bytes.
 pub const SECTOR: u64 = 512;
+
+/// A disk that a back end serves.
+pub const DISK: Kind = Kind {
+    features: 1 << VIRTIO_BLK_F_SEG_MAX
+        | 1 << VIRTIO_BLK_F_RO
+        | 1 << VIRTIO_BLK_F_BLK_SIZE
+        | 1 << VIRTIO_BLK_F_FLUSH
+        | 1 << VIRTIO_BLK_F_TOPOLOGY
+        | 1 << VIRTIO_BLK_F_DISCARD
+        | 1 << VIRTIO_BLK_F_WRITE_ZEROES,
+    // To the end of the limits of VIRTIO_BLK_T_WRITE_ZEROES.
+    configuration: 60,
+};
 
 /// Maximum number of descriptors of a disk's queue.
 pub const QUEUE_SIZE: u16 = 256;
@@ -166,8 +181,9 @@ impl Backend for Disk {
         [&[(0, self.sectors as u32), (4, (self.sectors >> 32) as u32)], &LIMITS[..]].concat()
     }
 
-    fn negotiated(&mut self, features: u64) {
+    fn start(&mut self, _: &GuestMemoryMmap, features: u64, _: &[Queue]) -> Result<(), Error> {
         self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+        Ok(())
     }
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
@@ -197,7 +213,9 @@ impl Backend for FailedDisk {
         LIMITS.into()
     }
 
-    fn negotiated(&mut self, _features: u64) {}
+    fn start(&mut self, _: &GuestMemoryMmap, _: u64, _: &[Queue]) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
         let [queue] = queues else { return Err(Error::QueueNotReady) };

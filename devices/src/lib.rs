@@ -2,7 +2,8 @@
 //!
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
-//! the queues: a [`Disk`], or a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]). [`supervisor`] runs a process
+//! the queues: a [`Disk`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), or another program
+//! ([`VhostUser`]), which is [`confined`]. [`supervisor`] runs a process
 //! for each device, which serves it in a [`sandbox`]. The client of a device that can't be served gets errors
 //! ([`FailedDisk`], [`Unplugged`]).
 //!
@@ -11,21 +12,26 @@
 //! sends, or in another client's name ([`Identity`]), in nothing.
 
 mod arguments;
+pub mod confined;
 mod device;
 mod disk;
 mod frame;
 mod identity;
 mod network;
+mod protocol;
+mod relay;
 pub mod sandbox;
 mod server;
 pub mod supervisor;
 mod tap;
+mod vhost_user;
 
-pub use arguments::{DeviceArgument, parse};
-pub use device::{Device, Page};
-pub use disk::{Disk, FailedDisk, QUEUE_SIZE, SECTOR};
+pub use arguments::{DeviceArgument, Format, parse};
+pub use device::{Device, Page, Sources};
+pub use disk::{DISK, Disk, FailedDisk, QUEUE_SIZE, SECTOR};
 pub use frame::{HEADER, Mac};
 pub use identity::Identity;
 pub use network::{Network, Port, Unplugged};
 pub use server::{Backend, Progress, Registers, Server};
 pub use tap::Tap;
+pub use vhost_user::{Kind, VhostUser};

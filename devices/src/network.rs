@@ -1,6 +1,7 @@
 //! A virtio network card (Virtio 1.2, section 5.1), which is a port of a switch.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC, VIRTIO_NET_F_STATUS,
@@ -9,6 +10,7 @@ use virtio_bindings::virtio_net::{
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
+use crate::device::Sources;
 use crate::frame::{ETHERNET, HEADER};
 use crate::identity::Identity;
 use crate::server::{BATCH, Backend, Progress, use_buffers};
@@ -29,6 +31,11 @@ pub trait Port {
     /// # Errors
     /// The kernel refuses.
     fn accept_partial_checksums(&mut self, accepted: bool) -> io::Result<()>;
+
+    /// The file that is readable when there is a frame.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Whether there is a switch behind the port: the link is up.
     fn is_connected(&self) -> bool {
@@ -158,13 +165,19 @@ impl<P: Port> Backend for Network<P> {
         vec![(0, u32::from_le_bytes([a, b, c, d])), (4, u32::from_le_bytes([e, f, status, 0]))]
     }
 
-    fn negotiated(&mut self, features: u64) {
+    fn start(&mut self, _: &GuestMemoryMmap, features: u64, _: &[Queue]) -> Result<(), Error> {
         self.has_buffer = false;
         let wanted = features & 1 << VIRTIO_NET_F_GUEST_CSUM != 0;
         self.partial_checksums = wanted && self.port.accept_partial_checksums(true).is_ok();
         if !wanted && let Err(error) = self.port.accept_partial_checksums(false) {
             eprintln!("stile-devices: frames with partial checksums can't be refused: {error}");
         }
+        Ok(())
+    }
+
+    /// Without a driver nobody takes frames.
+    fn sources(&self, has_driver: bool) -> Sources<'_> {
+        [self.waits_for().filter(|_| has_driver).and_then(Port::file), None]
     }
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {

@@ -13,8 +13,13 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, Sec
 
 use crate::tap;
 
-/// User and group without rights of their own: `nobody`, `nogroup`.
-const NOBODY: u32 = 65534;
+/// User and group of the first device's processes, and of no file.
+const FIRST_USER: u32 = 70000;
+
+/// User and group of the processes of the `number`th device, which have no rights, and none of those of other devices' processes.
+pub const fn user(number: u32) -> u32 {
+    FIRST_USER + number
+}
 
 /// Memory that a process may have for its data, and address space that it may add to what it has mapped before. Back ends need less than
 /// half: a buffer of 128 KiB, and lists of the parts of a request, of which there are 65,535 at most.
@@ -73,13 +78,13 @@ pub fn limit_memory() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up the process's rights: no file can be opened, and root's rights are gone. Only open files remain. For processes with one thread.
+/// Gives up the process's rights as user `user`: no file can be opened, and root's rights are gone. Only open files remain. For processes with one thread.
 ///
 /// The signal that the process gets when its parent ends is cleared (prctl(2), `PR_SET_PDEATHSIG`).
 ///
 /// # Errors
 /// The process is not root's; no directory can be made in `/tmp`.
-pub fn drop_privileges() -> io::Result<()> {
+pub fn drop_privileges(user: u32) -> io::Result<()> {
     // A directory that is removed stays empty: nobody can make a file in it.
     let path = std::env::temp_dir().join(format!("stile-devices-{}", std::process::id()));
     fs::create_dir(&path)?;
@@ -87,23 +92,32 @@ pub fn drop_privileges() -> io::Result<()> {
     fs::remove_dir(&path)?;
     fchdir(root?)?;
     chroot(".")?;
-    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    become_user(user)
+}
+
+/// Gives up root's rights, capabilities included. See [`drop_privileges`] for what else happens.
+///
+/// # Errors
+/// The process is not root's.
+pub fn become_user(user: u32) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
     set_thread_groups(&[])?;
     set_thread_res_gid(group, group, group)?;
     // Takes all capabilities, too (capabilities(7)).
     Ok(set_thread_res_uid(user, user, user)?)
 }
 
-/// Restricts the thread to the system calls that serving a device takes, without new privileges. Another system call ends the process.
+/// Restricts the thread to the system calls that serving a device takes, and the `others`, without new privileges. Another system call ends
+/// the process.
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
-pub fn filter_system_calls() -> io::Result<()> {
-    let filter = filter().map_err(io::Error::other)?;
+pub fn filter_system_calls(others: &[c_long]) -> io::Result<()> {
+    let filter = filter(others).map_err(io::Error::other)?;
     apply_filter(&filter).map_err(io::Error::other)
 }
 
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(others: &[c_long]) -> Result<BpfProgram, seccompiler::BackendError> {
     let when = |argument, operator, value| {
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
         Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(vec![condition])?])
@@ -112,13 +126,13 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     // Other mappings are no data, whose size is limited.
     let kind = (libc::MAP_TYPE | libc::MAP_GROWSDOWN) as u64;
     let private = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(kind), libc::MAP_PRIVATE as u64)?;
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|number| (*number, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().chain(others).map(|number| (*number, Vec::new())).collect();
     rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![not_executable()?, private])?]);
     rules.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![not_executable()?])?]);
     // The standard library's check before a file is closed, in builds for debugging.
     rules.insert(libc::SYS_fcntl, when(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)?);
     rules.insert(libc::SYS_ioctl, when(1, SeccompCmpOp::Eq, tap::TUNSETOFFLOAD.into())?);
-    // An abort's signal to itself: it has one thread, whose number is the process's. Processes of other devices have the same user.
+    // An abort's signal to itself: it has one thread, whose number is the process's. A back end has the same user.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tkill, when(0, SeccompCmpOp::Eq, own)?);
     rules.insert(libc::SYS_tgkill, when(0, SeccompCmpOp::Eq, own)?);

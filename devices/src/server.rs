@@ -3,10 +3,13 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use libc::c_long;
 use stile_virtio::{EventPage, server, status};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+use crate::device::Sources;
 
 /// Buffers of a queue that are used before the client is interrupted and events are looked at.
 pub(crate) const BATCH: usize = 32;
@@ -34,20 +37,40 @@ pub trait Backend {
     /// Maximum numbers of descriptors of the queues: powers of two.
     const QUEUE_SIZES: &'static [u16];
 
+    /// System calls that it makes, beside those of [`sandbox`](crate::sandbox).
+    const SYSTEM_CALLS: &'static [c_long] = &[];
+
     /// Bits of the features that the device offers, beside those of queues.
     fn features(&self) -> u64;
 
     /// The words of configuration space that are not 0, with their offsets.
     fn configuration(&self) -> Vec<(u64, u32)>;
 
-    /// Applies the features that the driver accepts.
-    fn negotiated(&mut self, features: u64);
+    /// Prepares for a driver, which accepts these features and has these queues.
+    ///
+    /// # Errors
+    /// A queue makes no sense.
+    fn start(&mut self, memory: &GuestMemoryMmap, features: u64, queues: &[Queue]) -> Result<(), Error>;
+
+    /// Ends the work for a driver: no buffer of the client's is accessed any more.
+    ///
+    /// # Errors
+    /// That can't be said, and the process is about to end.
+    fn stop(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Uses buffers of the queues, which are as many as [`Self::QUEUE_SIZES`]: of each a batch at most.
     ///
     /// # Errors
     /// A queue makes no sense.
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error>;
+
+    /// Files that are readable when there is input, or whose end is the device's. `has_driver`: a driver takes input.
+    fn sources(&self, has_driver: bool) -> Sources<'_> {
+        let _ = has_driver;
+        Sources::default()
+    }
 
     /// Completes the work for a client that has been turned off.
     ///
@@ -166,6 +189,11 @@ impl<R: Registers, B: Backend> Server<R, B> {
         &self.backend
     }
 
+    /// Files, beside the device's, on which its process waits.
+    pub fn sources(&self) -> Sources<'_> {
+        self.backend.sources(self.has_driver())
+    }
+
     /// Whether a driver is running.
     pub const fn has_driver(&self) -> bool {
         !self.queues.is_empty()
@@ -180,14 +208,17 @@ impl<R: Registers, B: Backend> Server<R, B> {
     fn follow_state(&mut self) {
         let mut state = self.registers.read(server::STATE);
         if state & server::STATE_RESET != 0 {
-            self.queues.clear();
+            // If it does not stop, this process's end acknowledges the reset.
+            if self.stop().is_err() {
+                return;
+            }
             self.registers.write(server::RESET_DONE, 1);
             state = self.registers.read(server::STATE);
         }
         self.client_is_off = state & server::STATE_OFF != 0;
         // The queues of a client that is off may lead to more and more requests.
         if self.client_is_off || state & status::DRIVER_OK == 0 {
-            self.queues.clear();
+            let _ = self.stop();
         } else if self.queues.is_empty() && state & status::NEEDS_RESET == 0 {
             match self.find_queues() {
                 Ok(queues) => self.queues = queues,
@@ -201,20 +232,27 @@ impl<R: Registers, B: Backend> Server<R, B> {
         }
     }
 
+    fn stop(&mut self) -> io::Result<()> {
+        self.queues.clear();
+        self.backend.stop()
+    }
+
     /// The client's queues make no sense: its driver must reset them.
     fn give_up(&mut self, error: &Error) {
         self.complaints = self.complaints.saturating_add(1);
         if self.complaints <= MAX_COMPLAINTS {
             eprintln!("stile-devices: the client's queues can't be used: {error}");
         }
-        self.queues.clear();
+        let _ = self.stop();
         self.registers.write(server::NEEDS_RESET, 1);
     }
 
     fn find_queues(&mut self) -> Result<Vec<Queue>, Error> {
         let features = read_pair(&self.registers, server::DRIVER_FEATURES);
-        self.backend.negotiated(features);
-        (0..).zip(B::QUEUE_SIZES).map(|(number, maximum)| self.find_queue(number, *maximum, features)).collect()
+        let queues = (0..).zip(B::QUEUE_SIZES).map(|(number, maximum)| self.find_queue(number, *maximum, features));
+        let queues: Vec<Queue> = queues.collect::<Result<_, _>>()?;
+        self.backend.start(&self.memory, features, &queues)?;
+        Ok(queues)
     }
 
     fn find_queue(&self, number: u32, maximum: u16, features: u64) -> Result<Queue, Error> {

@@ -81,13 +81,11 @@ impl Tap {
     }
 }
 
-impl AsFd for Tap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
 impl Port for Tap {
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
     fn send(&mut self, frame: &[u8]) {
         // The kernel refuses frames whose header makes no sense.
         let _ = self.file.write(frame);

@@ -60,7 +60,9 @@ impl Backend for Endless {
         Vec::new()
     }
 
-    fn negotiated(&mut self, _: u64) {}
+    fn start(&mut self, _: &GuestMemoryMmap, _: u64, _: &[Queue]) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn serve(&mut self, _: &GuestMemoryMmap, _: &mut [Queue]) -> Result<Progress, Error> {
         // Enough, if there is no limit.
@@ -73,8 +75,8 @@ impl Backend for Endless {
 
 fn enter() {
     sandbox::limit_memory().expect("a limit");
-    sandbox::drop_privileges().expect("fewer rights");
-    sandbox::filter_system_calls().expect("a filter");
+    sandbox::drop_privileges(sandbox::user(0)).expect("fewer rights");
+    sandbox::filter_system_calls(&[]).expect("a filter");
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn no_file_can_be_opened() {
 #[test]
 fn the_user_has_no_rights_and_no_files() {
     let status = inside("the_user_has_no_rights_and_no_files", || {
-        sandbox::drop_privileges().expect("fewer rights");
+        sandbox::drop_privileges(sandbox::user(0)).expect("fewer rights");
         let refused = |result: io::Result<()>| result.is_err();
         let has_none = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.is_empty() && sets.permitted.is_empty());
         let files = fs::read_dir("/").map(Iterator::count);

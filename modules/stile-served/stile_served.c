@@ -9,11 +9,15 @@
  *	mmap at offset 8192	the window on the client's RAM, as normal cached memory
  *	read, 4 bytes		the number of interrupts so far; waits for one since the last read, or since open
  *	poll			readable if read would not wait
+ *	ioctl SERVED_WINDOW	a new file with the window only, at offset 0, for a program that gets no more. The device is
+ *				open while that file is, or is mapped
  *
  * The window keeps its mapping while the client resets: Stile unmaps and maps blocks behind it, once RESET_DONE was
  * written. When the file is closed, which mappings delay, nothing accesses the client's RAM any more. The device then
  * goes offline, which also acknowledges a pending reset: a program that is killed leaves no client waiting for it.
  */
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
@@ -33,6 +37,8 @@
 #define WINDOW_BASE	0x10
 #define WINDOW_SIZE	0x18
 #define CONTROL		0x28
+
+#define SERVED_WINDOW	_IO('S', 0x76)
 
 #define COMPATIBLE	"stile,served-device"
 #define OPEN		0
@@ -117,6 +123,60 @@ static __poll_t served_poll(struct file *file, poll_table *table)
 	return has_news(served) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
+/* Cached, as Stile and the client map it: the attributes of vm_page_prot are those of RAM. */
+static int map_window(struct served *served, struct vm_area_struct *vma, u64 offset)
+{
+	unsigned long size = vma->vm_end - vma->vm_start;
+
+	if (offset > served->window_size || size > served->window_size - offset)
+		return -EINVAL;
+	return remap_pfn_range(vma, vma->vm_start, (served->window + offset) >> PAGE_SHIFT, size, vma->vm_page_prot);
+}
+
+/* The window's file, which holds the device's. */
+static struct file *device_of(struct file *window)
+{
+	return window->private_data;
+}
+
+static int window_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	return map_window(of_file(device_of(file)), vma, (u64)vma->vm_pgoff << PAGE_SHIFT);
+}
+
+/* Programs find a file's size so. */
+static loff_t window_llseek(struct file *file, loff_t offset, int whence)
+{
+	return fixed_size_llseek(file, offset, whence, of_file(device_of(file))->window_size);
+}
+
+static int window_release(struct inode *inode, struct file *file)
+{
+	fput(device_of(file));
+	return 0;
+}
+
+static const struct file_operations window_operations = {
+	.owner = THIS_MODULE,
+	.release = window_release,
+	.mmap = window_mmap,
+	.llseek = window_llseek,
+};
+
+static long served_ioctl(struct file *file, unsigned int request, unsigned long argument)
+{
+	int window;
+
+	if (request != SERVED_WINDOW)
+		return -ENOTTY;
+	window = anon_inode_getfd("[stile-served-window]", &window_operations, get_file(file), O_RDWR | O_CLOEXEC);
+	if (window < 0)
+		fput(file);
+	return window;
+}
+
 static int served_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct served *served = of_file(file);
@@ -136,9 +196,7 @@ static int served_mmap(struct file *file, struct vm_area_struct *vma)
 			return -EINVAL;
 		return remap_pfn_range(vma, vma->vm_start, served->events_at >> PAGE_SHIFT, size, vma->vm_page_prot);
 	}
-	if (vma->vm_pgoff != 2 || size > served->window_size)
-		return -EINVAL;
-	return remap_pfn_range(vma, vma->vm_start, served->window >> PAGE_SHIFT, size, vma->vm_page_prot);
+	return vma->vm_pgoff == 2 ? map_window(served, vma, 0) : -EINVAL;
 }
 
 static const struct file_operations served_operations = {
@@ -148,6 +206,7 @@ static const struct file_operations served_operations = {
 	.read = served_read,
 	.poll = served_poll,
 	.mmap = served_mmap,
+	.unlocked_ioctl = served_ioctl,
 	.llseek = noop_llseek,
 };
 

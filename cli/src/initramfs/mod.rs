@@ -5,6 +5,9 @@
 
 pub mod cpio;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
 use cpio::Archive;
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +124,9 @@ pub fn with_folders(modules: &[Module], folders: &[Folder]) -> Vec<u8> {
 }
 
 /// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules and programs that serve devices to other VMs.
-pub fn with_server(modules: &[Module], program: &[u8]) -> Vec<u8> {
+///
+/// `back_ends` are files by their paths: programs that carry out requests, with their libraries.
+pub fn with_server(modules: &[Module], program: &[u8], back_ends: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("stile/drivers");
     for (number, module) in modules.iter().enumerate() {
@@ -130,6 +135,17 @@ pub fn with_server(modules: &[Module], program: &[u8]) -> Vec<u8> {
     }
     archive.file("bin/stile-devices", 0o755, program);
     archive.file("bin/stile-uplink", 0o755, UPLINK.as_bytes());
+    if !back_ends.is_empty() {
+        // Where programs look for their loader.
+        archive.link("lib", "usr/lib");
+    }
+    let mut folders = BTreeSet::new();
+    for (path, bytes) in back_ends {
+        let mut above: Vec<&Path> = Path::new(path).ancestors().skip(1).filter(|folder| folder.parent().is_some()).collect();
+        above.reverse();
+        above.into_iter().filter(|folder| folders.insert(*folder)).for_each(|folder| archive.directory(&folder.to_string_lossy()));
+        archive.file(path, 0o755, bytes);
+    }
     archive.finish()
 }
 
@@ -168,6 +184,16 @@ mod tests {
         let archive = with_drivers(&[module("virtio.ko"), module("e1000e.ko")]);
         assert!(holds(&archive, "stile/drivers/00-virtio.ko\0"));
         assert!(holds(&archive, "stile/drivers/01-e1000e.ko\0"));
+    }
+
+    #[test]
+    fn back_ends_are_in_their_folders() {
+        let files = BTreeMap::from([("usr/lib/a/c.so".to_owned(), b"code".to_vec()), ("usr/bin/program".to_owned(), b"code".to_vec())]);
+        let archive = with_server(&[], b"devices", &files);
+        let at = |text: &str| archive.windows(text.len()).position(|window| window == text.as_bytes());
+        assert!(at("usr/lib/a\0") < at("usr/lib/a/c.so\0"), "the kernel makes files in folders that are there");
+        assert!(holds(&archive, "usr/bin/program\0"));
+        assert!(!holds(&with_server(&[], b"devices", &BTreeMap::new()), "usr/lib"));
     }
 
     #[test]

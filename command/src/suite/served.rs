@@ -23,6 +23,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         request_budget(programs)?,
         debian(),
         killed(),
+        back_end_killed(),
         network(),
         network_killed(),
         most_devices(programs)?,
@@ -71,6 +72,34 @@ fn killed() -> Scenario {
     let output = [online.clone(), online].into_iter().chain(pieces).chain(failing).collect();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/killed", "--exits") }
+}
+
+/// Debian writes and reads a disk in QEMU's format, while its back end and the front end of that are killed in turn.
+fn back_end_killed() -> Scenario {
+    let kill = "n=0; while read line; do echo $line; sleep 0.5; n=$((n + 1)); \
+                case $n in 1) kill -9 $(pidof qemu-storage-daemon);; 2) kill -9 $(pidof exe);; *) echo enough; exec cat;; esac; done";
+    let serve = format!(
+        "qemu-img create -q -f qcow2 /tmp/disk 16M; stile-devices block=/tmp/disk,format=qcow2 | ({kill}); qemu-img check /tmp/disk"
+    );
+    let write = "dd if=/dev/urandom of=/tmp/a bs=64k count=4; dd if=/tmp/a of=/dev/vda bs=64k seek=$((n * 4)) oflag=direct; \
+                 md5sum < /tmp/a > /tmp/sum$n; n=$((n + 1))";
+    let check = "for m in $(seq 0 $((n - 1))); do \
+                 [ \\\"$(dd if=/dev/vda bs=64k skip=$((m * 4)) count=4 iflag=direct | md5sum)\\\" = \\\"$(cat /tmp/sum$m)\\\" ] || exit 2; done; \
+                 echo all pieces are the same";
+    // The driver is loaded anew, and so resets the device.
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n\
+         exec = \"exec 2> /dev/null; n=0; while [ $n -lt 10 ]; do {write}; done; {check}; \
+         echo 0001:00:01.0 > /sys/bus/pci/devices/0001:00:01.0/driver/unbind; echo 0001:00:01.0 > /sys/bus/pci/drivers/virtio-pci/bind; {check}\"\n\
+         [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
+    );
+    let online = "stile-devices: serves device 0: block=/tmp/disk,format=qcow2".to_owned();
+    let after = ["all pieces are the same", "all pieces are the same", "No errors were found on the image"].map(String::from);
+    let output = std::iter::repeat_n(online, 3).chain(after).collect();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/back-end-killed", "--exits") }
 }
 
 /// Times that [`killed_often`] kills a process.

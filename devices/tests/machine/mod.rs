@@ -62,8 +62,13 @@ pub struct Machine<B: Backend> {
 impl<B: Backend> Machine<B> {
     /// A machine whose driver has negotiated features and has queues. `device` is the type of the device.
     pub fn new(device: u32, backend: B, features: u32) -> Self {
-        let registers = Shared(Rc::new(RefCell::new(Transport::new(device, 1 << 32, RAM_SIZE as u64, RAM))), Rc::new(EventPage::new()));
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(RAM), RAM_SIZE)]).expect("memory");
+        Self::with_memory(device, memory, backend, features)
+    }
+
+    /// A machine as of [`Self::new`] with this memory: the RAM.
+    pub fn with_memory(device: u32, memory: GuestMemoryMmap, backend: B, features: u32) -> Self {
+        let registers = Shared(Rc::new(RefCell::new(Transport::new(device, 1 << 32, RAM_SIZE as u64, RAM))), Rc::new(EventPage::new()));
         let server = Server::new(registers.clone(), memory.clone(), backend);
         let mut machine = Self { registers, memory, server, offered: Vec::new(), features };
         machine.server.come_online();
