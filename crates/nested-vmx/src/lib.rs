@@ -15,7 +15,7 @@
 //! - [`PreemptionTimer`]: the VMX-preemption timer across exits that L1 does not see
 //! - [`enlightened`], [`hyper_v`]: Hyper-V's VMCS in memory, and what L1 needs to find it
 //! - [`VmxResult`]: outcomes of VMX instructions
-//! - [`shadowed`]: fields that L1 accesses without exits
+//! - [`shadowed`], [`adopted`]: fields that each L1, and one L1, accesses without exits
 //! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
@@ -26,6 +26,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod adopted;
 pub mod capability;
 pub mod checks;
 pub mod controls;

@@ -71,12 +71,13 @@ pub fn existing<'a>(fields: &'a [Field], of_l1: &'a FieldSet) -> impl Iterator<I
     fields.iter().copied().filter(|field| field.slot().is_some_and(|slot| of_l1.contains(slot)))
 }
 
-/// Clears the bits of fields that do not exit in a VMREAD or VMWRITE bitmap (SDM, "VMCS Shadowing Bitmap Addresses"), all of whose bits are
-/// set.
-pub fn open(bitmap: &mut [u8], fields: impl IntoIterator<Item = Field>) {
+/// Lets accesses to fields exit, or not, in a VMREAD or VMWRITE bitmap (SDM, "VMCS Shadowing Bitmap Addresses"), whose bits are set for
+/// fields that exit.
+pub fn set_exits(bitmap: &mut [u8], fields: impl IntoIterator<Item = Field>, exits: bool) {
     for Field(encoding) in fields {
         if let Some(byte) = bitmap.get_mut(encoding as usize / 8) {
-            *byte &= !(1 << (encoding % 8));
+            let bit = 1 << (encoding % 8);
+            *byte = if exits { *byte | bit } else { *byte & !bit };
         }
     }
 }
@@ -136,12 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn bitmaps_open_nothing_else() {
+    fn bitmaps_change_for_nothing_else() {
         let mut bitmap = [0xff; 4096];
-        open(&mut bitmap, WRITTEN);
+        set_exits(&mut bitmap, WRITTEN, false);
         let open: std::vec::Vec<_> = (0..8 * 4096).filter(|bit| bitmap[bit / 8] >> (bit % 8) & 1 == 0).collect();
         let mut expected: std::vec::Vec<_> = WRITTEN.iter().map(|field| field.0 as usize).collect();
         expected.sort_unstable();
         assert_eq!(open, expected);
+        set_exits(&mut bitmap, WRITTEN, true);
+        assert_eq!(bitmap, [0xff; 4096]);
     }
 }

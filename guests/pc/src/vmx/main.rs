@@ -12,6 +12,7 @@ mod ept_flags;
 mod events;
 mod exits;
 mod field;
+mod habits;
 mod hostile;
 mod instructions;
 mod intercepts;
@@ -77,6 +78,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         events::ALL,
         nmis::ALL,
         replaced::ALL,
+        habits::ALL,
         steps::ALL,
         timer::ALL,
         memory::ALL,

@@ -194,10 +194,10 @@ fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Out
     let controls = vmx.vmcs12.get32(Field::EXIT_CONTROLS);
     let kept = |loaded: u32, field| if controls & loaded == 0 { vmcs::read(field) } else { 0 };
     let (efer, pat) = (kept(exit::LOAD_EFER, Field::GUEST_EFER), kept(exit::LOAD_PAT, Field::GUEST_PAT));
-    if let Some(shadow) = &mut vmx.shadow {
-        shadow.fill_at_exit(&vmx.vmcs12);
-    } else {
-        vmx.store_enlightened_exit();
+    match &mut vmx.shadow {
+        Some(shadow) if shadow.is_plain() => shadow.fill_at_exit(&vmx.vmcs12),
+        Some(_) => vmx.fill_shadow(cpu),
+        None => vmx.store_enlightened_exit(),
     }
     to_vmcs01(cpu);
     vmx.in_l2 = false;

@@ -226,6 +226,9 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) 
         let bytes = value.to_le_bytes();
         operand::write_memory(cpu, vmx, information, if is_64() { &bytes } else { &bytes[..4] })?;
     }
+    if let Some((field, _)) = Field::decode(encoding) {
+        vmx.count_access(cpu, field);
+    }
     Ok(VmxResult::Succeed)
 }
 
@@ -249,12 +252,13 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation)
         vmx.save_rest(cpu);
     }
     Ok(match vmx.vmcs12.vmwrite(encoding, value, &offer.existing, offer.capabilities.has_write_any()) {
-        Ok(_) => {
+        Ok(field) => {
             // The field may be in the shadow VMCS.
-            if Field::decode(encoding).is_some_and(|(field, _)| READ.contains(&field)) {
+            if READ.contains(&field) || vmx.shadow.as_ref().is_some_and(|shadow| shadow.adopted.contains(field)) {
                 vmx.collect_shadow(cpu);
                 vmx.fill_shadow(cpu);
             }
+            vmx.count_access(cpu, field);
             VmxResult::Succeed
         }
         Err(error) => VmxResult::fail(error.into(), true),

@@ -1,6 +1,7 @@
 //! Shadow VMCS of a vCPU, in which L1 reads and writes fields of its current VMCS without exits (crate `nested-vmx`,
 //! `shadowed`).
 
+use stile_nested_vmx::adopted::{Access, Adopted, MOST};
 use stile_nested_vmx::shadowed::{self, ALL, COUNT, READ, WRITTEN};
 use stile_nested_vmx::vmcs12::SHADOW;
 use stile_nested_vmx::{Field, FieldSet, Vmcs12};
@@ -24,8 +25,24 @@ pub struct ShadowVmcs {
     writes: u64,
     /// Whether the guest interrupt status exists.
     delivers: bool,
-    /// Values of the fields of [`shadowed::ALL`]; unknown before it is first filled.
-    values: Option<[u64; COUNT]>,
+    contents: Contents,
+    /// Values of the fields of [`shadowed::ALL`].
+    values: [u64; COUNT],
+    /// Fields that this L1 accesses often, and others do not.
+    pub adopted: Adopted,
+    /// Values of the adopted fields, by position.
+    adopted_values: [u64; MOST],
+}
+
+/// What is known of the contents.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    /// Nothing: it has not been filled.
+    Unknown,
+    /// All, without adopted fields: as one comparison tells.
+    Plain,
+    /// All, with adopted fields.
+    Adopting,
 }
 
 impl ShadowVmcs {
@@ -42,35 +59,53 @@ impl ShadowVmcs {
         extension::write_revision(page, features.revision | SHADOW as u32);
         for (bitmap, is_of_reads) in [(reads, true), (writes, false)] {
             // SAFETY: the page is new, so that nothing else refers to it.
-            let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(bitmap), PAGE_SIZE as usize) };
-            bytes.fill(0xff);
-            shadowed::open(bytes, shadowed::existing(&WRITTEN, existing));
+            unsafe { address_space::physical(bitmap).write_bytes(0xff, PAGE_SIZE as usize) };
+            set_exits(bitmap, shadowed::existing(&WRITTEN, existing), false);
             if is_of_reads {
-                shadowed::open(bytes, shadowed::existing(&READ, existing));
+                set_exits(bitmap, shadowed::existing(&READ, existing), false);
             }
         }
         let delivers = shadowed::existing(&WRITTEN, existing).any(|field| field == Field::GUEST_INTERRUPT_STATUS);
-        Some(ShadowVmcs { page, reads, writes, delivers, values: None })
+        let (values, adopted_values) = ([0; COUNT], [0; MOST]);
+        Some(ShadowVmcs { page, reads, writes, delivers, contents: Contents::Unknown, values, adopted: Adopted::new(), adopted_values })
     }
 
-    /// Copies changed fields from VMCS12. No VMCS is current afterwards.
+    /// Whether [`fill_at_exit`](Self::fill_at_exit) can replace [`fill`](Self::fill).
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.contents == Contents::Plain
+    }
+
+    /// Copies changed fields from VMCS12, which has the values of adopted fields. No VMCS is current afterwards.
     pub fn fill(&mut self, vmcs12: &Vmcs12) {
-        if self.values.is_none() {
+        if self.contents == Contents::Unknown {
             vmcs::clear(&self.page);
+            // Unknown contents differ from all values.
+            self.values = ALL.map(|(_, slot)| !vmcs12.get_slot(slot));
+            for (known, (_, slot, _)) in self.adopted_values.iter_mut().zip(self.adopted.fields()) {
+                *known = !vmcs12.get_slot(slot);
+            }
+            self.contents = if self.adopted.is_empty() { Contents::Plain } else { Contents::Adopting };
         }
         vmcs::make_current(&self.page);
-        // Unknown contents differ from all values.
-        let values = self.values.get_or_insert_with(|| ALL.map(|(_, slot)| !vmcs12.get_slot(slot)));
+        let values = &mut self.values;
         each_field!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16, fill, values, vmcs12);
         const { assert!(COUNT == 17) };
+        for (known, (field, slot, _)) in self.adopted_values.iter_mut().zip(self.adopted.fields()) {
+            let new = vmcs12.get_slot(slot);
+            if *known != new {
+                *known = new;
+                vmcs::write(field, new);
+            }
+        }
         vmcs::clear(&self.page);
     }
 
-    /// [`fill`](Self::fill) after an exit, which stores none of host RSP, primary controls, and TPR threshold: since the last
-    /// [`collect`](Self::collect) they are what they were.
+    /// [`fill`](Self::fill) after an exit, if it [is plain](Self::is_plain). An exit stores none of host RSP, primary controls, and TPR
+    /// threshold: since the last [`collect`](Self::collect) they are what they were.
     #[inline(always)]
     pub fn fill_at_exit(&mut self, vmcs12: &Vmcs12) {
-        let Some(values) = &mut self.values else { return self.fill(vmcs12) };
+        let values = &mut self.values;
         vmcs::make_current(&self.page);
         each_field!(0 1 2 3 4 5 6 7 8 9 10 12 14 16, fill, values, vmcs12);
         const { assert!(matches!([ALL[11].0, ALL[13].0, ALL[15].0], [Field::HOST_RSP, Field::PRIMARY_CONTROLS, Field::TPR_THRESHOLD])) };
@@ -81,13 +116,50 @@ impl ShadowVmcs {
     /// [`fill`](Self::fill) does.
     #[inline(always)]
     pub fn collect(&mut self, vmcs12: &mut Vmcs12) {
-        let Some(values) = &mut self.values else { return };
+        if !self.is_plain() {
+            return self.collect_adopted(vmcs12);
+        }
+        self.collect_shadowed(vmcs12);
+    }
+
+    #[inline(always)]
+    fn collect_shadowed(&mut self, vmcs12: &mut Vmcs12) {
+        let values = &mut self.values;
         vmcs::make_current(&self.page);
         each_field!(8 9 10 11 12 13 14 15, collect, values, vmcs12);
         if self.delivers {
             collect::<16>(values, vmcs12);
         }
         const { assert!(READ.len() == 8 && COUNT == 17 && matches!(WRITTEN[8], Field::GUEST_INTERRUPT_STATUS)) };
+    }
+
+    #[cold]
+    fn collect_adopted(&mut self, vmcs12: &mut Vmcs12) {
+        if self.contents == Contents::Unknown {
+            return;
+        }
+        self.collect_shadowed(vmcs12);
+        for (known, (field, slot, access)) in self.adopted_values.iter_mut().zip(self.adopted.fields()) {
+            if access == Access::Write {
+                let new = vmcs::read(field);
+                if *known != new {
+                    *known = new;
+                    vmcs12.set_slot(slot, new);
+                }
+            }
+        }
+    }
+
+    /// Adopts the fields that L1 has accessed often in this many entries of L2s. Returns whether there are new ones, which
+    /// [`fill`](Self::fill) is to copy. L1's writes have been collected.
+    pub fn adopt(&mut self, entries: u64) -> bool {
+        if !self.adopted.adopt(entries) {
+            return false;
+        }
+        self.set_exits_of_adopted(false);
+        self.put();
+        self.contents = Contents::Unknown;
+        true
     }
 
     /// Enables or disables its use by the vCPU whose VMCS01 is current. Returns the secondary control for it.
@@ -103,17 +175,32 @@ impl ShadowVmcs {
         control
     }
 
-    /// Marks the contents unknown, after a reset: it is filled again.
+    fn set_exits_of_adopted(&self, exits: bool) {
+        let written = self.adopted.fields().filter(|(.., access)| *access == Access::Write);
+        set_exits(self.reads, self.adopted.fields().map(|(field, ..)| field), exits);
+        set_exits(self.writes, written.map(|(field, ..)| field), exits);
+    }
+
+    /// Forgets the contents, which are filled again, and which fields L1 accesses often, after a reset.
     pub fn forget(&mut self) {
-        self.values = None;
+        self.set_exits_of_adopted(true);
+        self.adopted = Adopted::new();
+        self.contents = Contents::Unknown;
     }
 
     /// Clears it, when the vCPU is put.
     pub fn put(&self) {
-        if self.values.is_some() {
+        if self.contents != Contents::Unknown {
             vmcs::clear(&self.page);
         }
     }
+}
+
+/// Lets accesses to fields exit, or not, in a vCPU's VMREAD or VMWRITE bitmap.
+fn set_exits(bitmap: u64, fields: impl Iterator<Item = Field>, exits: bool) {
+    // SAFETY: the bitmap is the vCPU's own, which is handled or new: no CPU reads it now, and nothing else refers to it.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(bitmap), PAGE_SIZE as usize) };
+    shadowed::set_exits(bytes, fields, exits);
 }
 
 /// Copies a changed field to the shadow VMCS, which is current, by its place in [`ALL`]: the compiler knows where it is.

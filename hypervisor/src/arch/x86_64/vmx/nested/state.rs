@@ -4,8 +4,9 @@ use core::ops::Range;
 
 use stile_blob::Nested;
 use stile_ledger::RowId;
+use stile_ledger::x86_64::{key, reason};
 use stile_nested_vmx::shadow::Shadows;
-use stile_nested_vmx::{Capabilities, FieldSet, PreemptionTimer, Vmcs12, enlightened, hyper_v};
+use stile_nested_vmx::{Capabilities, Field, FieldSet, PreemptionTimer, Vmcs12, enlightened, hyper_v};
 use stile_paging::PAGE_SIZE;
 
 use super::frames::Frames;
@@ -351,6 +352,10 @@ impl GuestVmx {
 
     /// Copies changes of L1's current VMCS to the shadow before L1 runs. VMCS01 is current, before and after.
     pub fn fill_shadow(&mut self, cpu: &mut Cpu) {
+        if let Some(shadow) = self.shadow.as_ref().filter(|shadow| !shadow.adopted.is_empty()) {
+            let adopted = shadow.adopted.fields().map(|(field, ..)| field);
+            self.save(cpu, adopted);
+        }
         if let Some(shadow) = &mut self.shadow {
             shadow.fill(&self.vmcs12);
             to_vmcs01(cpu);
@@ -362,6 +367,23 @@ impl GuestVmx {
     pub fn put_shadow(&self) {
         if let Some(shadow) = &self.shadow {
             shadow.put();
+        }
+    }
+
+    /// Counts an access to a field of the current VMCS that exited, and shadows the field if L1 accesses it often. VMCS01 is current,
+    /// before and after.
+    pub fn count_access(&mut self, cpu: &mut Cpu, field: Field) {
+        /// VMRESUME.
+        const RESUME: u32 = 24;
+        let ledger = cpu.loaded().ledger();
+        let row = ledger.row_for(reason::VMX, key::instruction(RESUME));
+        let entries = ledger.row(row).count;
+        let Some(shadow) = &mut self.shadow else { return };
+        if shadow.adopted.count(field, entries) {
+            self.collect_shadow(cpu);
+            if self.shadow.as_mut().is_some_and(|shadow| shadow.adopt(entries)) {
+                self.fill_shadow(cpu);
+            }
         }
     }
 
