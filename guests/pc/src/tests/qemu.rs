@@ -2,7 +2,7 @@
 
 /// Names, and what QEMU does.
 const OTHERWISE: [(&str, &str); 12] = [
-    ("registers_kept", "WRMSR takes reserved memory types and addresses that are not canonical"),
+    ("registers_kept", "WRMSR takes addresses that are not canonical"),
     ("breakpoints", "MOV SS does not hold a breakpoint on code"),
     ("tasks_by_a_fault", "RFLAGS.RF is not saved"),
     ("tasks_by_an_nmi", "task switches can't be intercepted: the TSS of an NMI's task has the TF by which its IRET was stepped over"),

@@ -127,8 +127,10 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
     const MSRS: [u32; 8] = [0xc000_0081, 0xc000_0082, 0xc000_0084, 0xc000_0102, 0x174, 0x175, 0x176, 0x277];
     static RIGHT: AtomicU32 = AtomicU32::new(0);
     static FIRST: [AtomicU64; MSRS.len()] = [const { AtomicU64::new(0) }; MSRS.len()];
+    /// Another PAT on each CPU: those of vCPUs that share a CPU are theirs.
     fn value(n: usize) -> u64 {
-        if n == MSRS.len() - 1 { 0x0001_0406_0007_0406 } else { 0x1000 + n as u64 }
+        const TYPES: [u64; 4] = [0, 1, 4, 6];
+        if n == MSRS.len() - 1 { 0x0001_0406_0007_0400 | TYPES[apic::id() as usize % TYPES.len()] } else { 0x1000 + n as u64 }
     }
     let others = cpus() - 1;
     if others == 0 {

@@ -1,9 +1,11 @@
 //! MSRs that guests have with AMD-V only ("MSR Cross-Reference").
 
 use stile_apic::GeneralProtection;
+use stile_svm::Field;
 
-use super::{control_registers, kvm_clock};
+use super::{control_registers, kvm_clock, state};
 use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::vcpu::msrs::is_memory_type;
 use crate::vm::Vcpu;
 
 /// Registers that read as zero and ignore writes: guests access them on processors of AMD's without checking CPUID.
@@ -26,15 +28,28 @@ const CONSTANT: [u32; 12] = [
 pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
     match register {
         msr::IA32_EFER => Some(control_registers::efer()),
+        msr::IA32_PAT => Some(state::read(Field::GUEST_PAT)),
         _ if CONSTANT.contains(&register) => Some(0),
         _ => kvm_clock::read(vcpu, register),
     }
+}
+
+/// Writes the PAT of the loaded vCPU. It exits, since QEMU does not load it from the VMCB: vCPUs that share a CPU would have one.
+fn write_pat(value: u64) -> Result<(), GeneralProtection> {
+    /// A memory type that MTRRs do not have.
+    const UC_MINUS: u8 = 7;
+    if !value.to_le_bytes().iter().all(|&kind| kind == UC_MINUS || is_memory_type(kind.into())) {
+        return Err(GeneralProtection);
+    }
+    state::write(Field::GUEST_PAT, value);
+    Ok(())
 }
 
 /// Writes one.
 pub fn write(vcpu: &'static Vcpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
     match register {
         msr::IA32_EFER => Some(control_registers::write_efer(value)),
+        msr::IA32_PAT => Some(write_pat(value)),
         _ if CONSTANT.contains(&register) => Some(Ok(())),
         _ => kvm_clock::write(vcpu, register, value),
     }

@@ -16,7 +16,7 @@ use crate::console::log;
 
 /// MSRs that guests read and write without an exit: the VMCB, or load and put, give each its own. EFER is not among
 /// them, since guests must not see its bit SVME.
-const PASSED: [u32; 12] = [
+const PASSED: [u32; 11] = [
     msr::STAR,
     msr::LSTAR,
     msr::CSTAR,
@@ -28,7 +28,6 @@ const PASSED: [u32; 12] = [
     msr::SYSENTER_CS,
     msr::SYSENTER_ESP,
     msr::SYSENTER_EIP,
-    msr::IA32_PAT,
 ];
 
 /// A permission map with which all accesses exit.

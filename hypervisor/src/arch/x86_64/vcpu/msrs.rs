@@ -74,7 +74,8 @@ pub fn has(bit: u32) -> bool {
     speculation::guests().leaf_7_of_guests() & bit != 0
 }
 
-fn is_memory_type(value: u64) -> bool {
+/// Whether a value is a memory type of MTRRs.
+pub fn is_memory_type(value: u64) -> bool {
     matches!(value, 0 | 1 | 4 | 5 | 6)
 }
 
