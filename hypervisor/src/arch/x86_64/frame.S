@@ -44,22 +44,18 @@
     mov     r15, [rsp + AT_R15]
 .endm
 
-// Adds this exit to the ledger's row at RCX + \at. Ticks run from the exit to here. Changes RAX and RDX.
-.macro count_in_row at
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    sub     rax, [rsp + {SINCE}]    // ticks
-    inc     qword ptr [rcx + \at + {COUNT}]
-    add     [rcx + \at + {TICKS}], rax
-    cmp     rax, [rcx + \at + {MIN}]
+// Adds an exit that took RAX ticks to the ledger's row at \row + \at.
+.macro count_ticks row, at
+    inc     qword ptr [\row + \at + {COUNT}]
+    add     [\row + \at + {TICKS}], rax
+    cmp     rax, [\row + \at + {MIN}]
     jb      8f
-7:  cmp     rax, [rcx + \at + {MAX}]
+7:  cmp     rax, [\row + \at + {MAX}]
     ja      9f
 .subsection 1
-8:  mov     [rcx + \at + {MIN}], rax
+8:  mov     [\row + \at + {MIN}], rax
     jmp     7b
-9:  mov     [rcx + \at + {MAX}], rax
+9:  mov     [\row + \at + {MAX}], rax
     jmp     6f
 .previous
 6:

@@ -10,7 +10,6 @@ macro_rules! exit_path {
             SINCE = const $crate::arch::x86_64::host::cpu::SINCE,
             ROWS = const $crate::arch::x86_64::host::cpu::ROWS,
             TAKEN = const $crate::arch::x86_64::host::cpu::TAKEN,
-            WINDOW = const $crate::arch::x86_64::host::cpu::WINDOW,
             APIC_BASE = const $crate::arch::x86_64::host::cpu::APIC_BASE,
             CPUID = const $crate::arch::x86_64::host::cpu::CPUID,
             CPUID_LEAVES = const $crate::arch::x86_64::host::cpuid::LEAVES,

@@ -64,6 +64,21 @@ pub mod leaf {
 /// Sites of other exits; a power of two.
 pub const OTHER_SITES: usize = 16;
 
+/// The answer that CPUID's leaf has given last, of those whose answer is the same each time.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LastAnswer {
+    /// EAX before it; [`LastAnswer::NONE`]'s is in no VM's table.
+    pub leaf: u32,
+    /// EAX, EBX, ECX and EDX.
+    pub registers: [u32; 4],
+}
+
+impl LastAnswer {
+    /// None.
+    pub const NONE: LastAnswer = LastAnswer { leaf: u32::MAX, registers: [0; 4] };
+}
+
 /// State of a CPU. All zero before [`turn_on`](super::extension::turn_on).
 #[repr(C)]
 pub struct OfCpu {
@@ -77,9 +92,17 @@ pub struct OfCpu {
     pub has_next_rip: Cell<bool>,
     /// Instructions of the loaded vCPU that exited: of the leaves, and of others by RIP.
     pub sites: [Cell<Site>; leaf::COUNT + OTHER_SITES],
+    /// The last answer to the loaded vCPU's CPUID, for `exit.S`.
+    pub last: Cell<LastAnswer>,
 }
 
 impl OfCpu {
+    /// Begins with another vCPU: drops what is remembered of the last one.
+    pub fn forget(&self) {
+        self.last.set(LastAnswer::NONE);
+        self.forget_sites();
+    }
+
     /// Drops the remembered instructions.
     pub fn forget_sites(&self) {
         self.sites.iter().for_each(|site| site.set(Site::VACANT));

@@ -19,19 +19,26 @@
     save_caller_saved
 .endm
 
+// RAX = ticks since the exit, modulo 2^32: an exit that returns to its vCPU takes fewer. Changes RDX.
+.macro ticks_since_exit
+    rdtsc
+    sub     eax, [rsp + {SINCE}]
+.endm
+
 // The ledger's row for this exit: EAX = row. Changes RAX, RCX and RDX.
 .macro account
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]
-    count_in_row 0
+    ticks_since_exit
+    count_ticks rcx, 0
 .endm
 
-// At the end of a leaf: accounts to a row that is a constant, and has RCX point to the VMCB. Changes RAX and RDX.
+// At the end of a leaf: accounts to a row that is a constant. Changes RAX and RDX.
 .macro account_leaf row
-    mov     rcx, [rsp + {ROWS}]
-    count_in_row (\row << {ROW_SHIFT})
-    mov     rcx, [rsp + {VMCB}]
+    ticks_since_exit
+    mov     rdx, [rsp + {ROWS}]
+    count_ticks rdx, (\row << {ROW_SHIFT})
 .endm
 
 // Jumps unless a word of the guest's tables still has the value that it had when the instruction was found.
@@ -42,16 +49,14 @@
     jne     \or_else
 .endm
 
-// The instruction is complete: skips it. RCX: the VMCB. Changes RAX and RDX. A guest that single-steps, or in which an interrupt is
-// pending that the previous instruction may have blocked, takes the slow path: nothing has changed yet.
+// The instruction is complete: skips it, and ends blocking of interrupts by the previous one. RCX: the VMCB. Changes RAX and RDX. A
+// guest that single-steps takes the slow path: nothing has changed yet.
 //
 // Without next-RIP saving the length is that of an instruction without prefixes if the code is what it was when the slow path found it
 // at this RIP: the same tables lead to it, and its bytes are compared (length.rs).
 .macro skip_instruction site, length, opcode, or_else
     test    byte ptr [rcx + {GUEST_RFLAGS} + 1], TRAP_FLAG >> 8
     jnz     \or_else
-    cmp     byte ptr [rsp + {WINDOW}], 0
-    jne     \or_else
     mov     rax, [rcx + {GUEST_RIP}]
     cmp     rax, [rsp + \site + {SITE_RIP}]
     jne     .Lnext_rip\@
@@ -73,6 +78,7 @@
 .endif
     add     qword ptr [rcx + {GUEST_RIP}], \length
 .Lskipped\@:
+    mov     byte ptr [rcx + {GUEST_INTERRUPTIBILITY}], 0
 .subsection 1
 .Lnext_rip\@:
     cmp     byte ptr [rsp + {HAS_NEXT_RIP}], 0
@@ -126,18 +132,14 @@ enter_from_leaf:
     // The exit is counted as taken, apart from the ledger's rows, which must add up to it.
     inc     qword ptr [rsp + {TAKEN}]
     rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    mov     [rsp + {SINCE}], rax
+    mov     [rsp + {SINCE}], eax
+    mov     [rsp + {SINCE} + 4], edx
     mov     rcx, [rsp + {VMCB}]
-    mov     eax, [rcx + {EXIT_CODE}]
-    cmp     eax, {STUBS}
-    jae     exit_beyond
+    // No two codes that have stubs have the same lowest byte, and handle_svm reads the whole code. A nested page fault's byte is that of
+    // reads of CR0, which are not intercepted (exit.rs).
+    movzx   eax, byte ptr [rcx + {EXIT_CODE}]
     jmp     qword ptr [8 * rax + EXIT_STUBS]
 
-exit_beyond:
-    cmp     eax, {NPF}
-    je      exit_npf
 exit_other:
     begin_call
     save_callee_saved
@@ -174,27 +176,36 @@ exit_npf:
 // Leaves: exits so simple that they are answered in the registers that are saved already. FS, GS, TR, LDTR and the MSRs of system calls
 // stay the guest's: leaves use none of them, and the global interrupt flag holds NMIs off.
 
-// CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs).
+// CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs). The last one is in the block.
 .balign 16
 exit_cpuid:
     mov     eax, [rcx + {GUEST_RAX}]
-    mov     rdx, [rsp + {CPUID}]
+    cmp     eax, [rsp + {LAST_LEAF}]
+    jne     2f
+1:  skip_instruction {SITE_CPUID}, 2, 0xa20f, exit_other
+    account_leaf {CPUID_ROW}
+    mov     eax, [rsp + {LAST_ANSWER}]
+    mov     [rcx + {GUEST_RAX}], rax
+    mov     ebx, [rsp + {LAST_ANSWER} + 4]
+    mov     ecx, [rsp + {LAST_ANSWER} + 8]
+    mov     edx, [rsp + {LAST_ANSWER} + 12]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+.subsection 1
+2:  mov     rdx, [rsp + {CPUID}]
     cmp     eax, {CPUID_LEAVES}
     jae     exit_other
     bt      dword ptr [rdx], eax
     jnc     exit_other
-    skip_instruction {SITE_CPUID}, 2, 0xa20f, exit_other
-    account_leaf {CPUID_ROW}
-    mov     edx, [rcx + {GUEST_RAX}]
-    shl     edx, 4
-    add     rdx, [rsp + {CPUID}]
-    mov     eax, [rdx + {CPUID_ANSWERS}]
-    mov     [rcx + {GUEST_RAX}], rax
-    mov     ebx, [rdx + {CPUID_ANSWERS} + 4]
-    mov     ecx, [rdx + {CPUID_ANSWERS} + 8]
-    mov     edx, [rdx + {CPUID_ANSWERS} + 12]
-    mov     rax, [rsp + {LOADED}]
-    jmp     enter_from_leaf
+    mov     [rsp + {LAST_LEAF}], eax
+    shl     eax, 4
+    add     rdx, rax
+    mov     rax, [rdx + {CPUID_ANSWERS}]
+    mov     [rsp + {LAST_ANSWER}], rax
+    mov     rax, [rdx + {CPUID_ANSWERS} + 8]
+    mov     [rsp + {LAST_ANSWER} + 8], rax
+    jmp     1b
+.previous
 
 // RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault precedes the exit.)
 .balign 16
@@ -205,10 +216,9 @@ exit_msr:
     jne     exit_msr_call
     skip_instruction {SITE_RDMSR}, 2, 0x320f, exit_msr_call
     account_leaf {APIC_BASE_ROW}
-    mov     rdx, [rsp + {APIC_BASE}]
-    mov     eax, edx
-    shr     rdx, 32
+    mov     eax, [rsp + {APIC_BASE}]
     mov     [rcx + {GUEST_RAX}], rax
+    mov     edx, [rsp + {APIC_BASE} + 4]
     mov     rcx, [rsp + AT_RCX]
     mov     rax, [rsp + {LOADED}]
     jmp     enter_from_leaf
@@ -240,8 +250,10 @@ leave_this_vcpu_saved:
 .balign 8
 EXIT_STUBS:
     .set    code, 0
-    .rept   {STUBS}
-    .if     code == {CPUID_EXIT}
+    .rept   256
+    .if     code == {NPF} & 0xff
+    .quad   exit_npf
+    .elseif code == {CPUID_EXIT}
     .quad   exit_cpuid
     .elseif code == {HLT_EXIT}
     .quad   exit_hlt

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use stile_ledger::RowId;
 use stile_svm::{Field, clean, exit};
 
-use super::block::{OfCpu, Site, leaf};
+use super::block::{LastAnswer, OfCpu, Site, leaf};
 use super::local;
 use crate::arch::x86_64::frame::exit_path;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
@@ -28,7 +28,9 @@ exit_path!(
     GUEST_RFLAGS = const Field::GUEST_RFLAGS.offset,
     GUEST_CS_RIGHTS = const Field::GUEST_CS_RIGHTS.offset,
     NEXT_RIP = const Field::NEXT_RIP.offset,
-    STUBS = const exit::VMMCALL + 1,
+    GUEST_INTERRUPTIBILITY = const Field::GUEST_INTERRUPTIBILITY.offset,
+    LAST_LEAF = const cpu::VIRT + offset_of!(OfCpu, last) + offset_of!(LastAnswer, leaf),
+    LAST_ANSWER = const cpu::VIRT + offset_of!(OfCpu, last) + offset_of!(LastAnswer, registers),
     CPUID_EXIT = const exit::CPUID,
     HLT_EXIT = const exit::HLT,
     IO_EXIT = const exit::IO,
@@ -45,6 +47,9 @@ exit_path!(
     SITE_CODE = const offset_of!(Site, code),
     SITE_TABLES = const offset_of!(Site, tables),
 );
+
+// `exit.S` finds stubs by the lowest byte of exit codes.
+const _: () = assert!(exit::NPF & 0xff == 0 && exit::CR_WRITE > 0 && exit::INVALID & 0xff == 0xff && exit::TLBSYNC < 0xff);
 
 /// Bit of an [`Outcome`] that requests the slow handler: nothing was done.
 const WITH_ALL_BIT: u32 = Outcome::OWN_BIT;

@@ -57,7 +57,7 @@ impl Structure {
     pub fn move_to(&mut self, cpu: &Cpu, _place: &Place) -> bool {
         let moves = self.host != cpu.index + 1;
         cpu.virt.loaded.set(self.address);
-        cpu.virt.forget_sites();
+        cpu.virt.forget();
         let Some(mut asids) = cpu.virt.asids.get() else { return moves };
         if local::take_stale(cpu) {
             asids.forget();

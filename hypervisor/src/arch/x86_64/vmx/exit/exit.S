@@ -43,6 +43,15 @@
 //@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
 .endm
 
+// Adds this exit to the ledger's row at RCX + \at. Ticks run from the exit to here. Changes RAX and RDX.
+.macro count_in_row at
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    sub     rax, [rsp + {SINCE}]    // ticks
+    count_ticks rcx, \at
+.endm
+
 // count_in_row, and a record of the exit. Changes RAX and RDX.
 .macro add_to_row at
     count_in_row \at

@@ -26,6 +26,7 @@ exit_path!(
     include_str!("mitigated.S"),
     include_str!(concat!(env!("OUT_DIR"), "/traced.S"));
     EXIT_REASON = const Field::EXIT_REASON.0,
+    WINDOW = const cpu::WINDOW,
     EPT_POINTER = const Field::EPT_POINTER.0,
     VIEW = const cpu::VIRT + offset_of!(OfCpu, view),
     XAPIC = sym xapic::REGISTERS,
