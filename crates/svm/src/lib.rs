@@ -25,7 +25,7 @@ mod task;
 pub use asid::{Asid, Asids};
 pub use event::{exception, is_of_software};
 pub use field::{Field, Form, SAVE_AREA, VMCB_SIZE};
-pub use io::io_qualification;
+pub use io::{IO_ADDRESS, io_info_of_read, io_qualification};
 pub use npf::npf_qualification;
 pub use permission::{IO_MAP_SIZE, MSR_MAP_SIZE, msr_bits};
 pub use rights::{pack, unpack};

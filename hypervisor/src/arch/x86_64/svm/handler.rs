@@ -1,9 +1,10 @@
 //! Exit codes to handlers.
 
 use stile_apic::GeneralProtection;
+use stile_board::pc::port;
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
-use stile_svm::{Field, exception, exit, io_qualification, npf_qualification, task_qualification};
+use stile_svm::{Field, IO_ADDRESS, exception, exit, io_info_of_read, io_qualification, npf_qualification, task_qualification};
 use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
@@ -18,16 +19,41 @@ use crate::arch::x86_64::handler::{
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::{Leave, Outcome};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
+///
+/// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX: unless more than RIP changes, as after STI or
+/// with RFLAGS.TF or RF.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
-    state::write(Field::EXIT_QUALIFICATION, io_qualification(state::read(Field::EXIT_INFO_1)));
-    state::write(Field::NEXT_RIP, state::read(Field::EXIT_INFO_2));
+    let vmcb = state::loaded();
+    let (info, mut next) = (vmcb.read(Field::EXIT_INFO_1), vmcb.read(Field::EXIT_INFO_2));
+    if (next ^ vmcb.read(Field::GUEST_RIP)) >> 32 != 0 {
+        next = beyond_4_gib(next);
+    }
+    if info & !IO_ADDRESS == io_info_of_read(port::COM1_STATUS)
+        && vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) == 0
+        && !vmcb.has_shadow()
+    {
+        vmcb.write(Field::GUEST_RIP, next);
+        let flags = cpu.vcpu().vm().devices.uart.flags();
+        let rax = &mut cpu.frame.registers[gpr::RAX];
+        *rax = *rax & !0xff | u64::from(flags as u8);
+        return Outcome::again(rows::com1(port::COM1_STATUS - port::COM1, false));
+    }
+    vmcb.write(Field::EXIT_QUALIFICATION, io_qualification(info));
+    vmcb.write(Field::NEXT_RIP, next);
     handle_io(cpu)
+}
+
+/// The next RIP of an instruction that ends at a multiple of 4 GiB: code of 32 bits wraps around, which QEMU's exit information does not.
+#[cold]
+fn beyond_4_gib(next: u64) -> u64 {
+    if cr0::runs_64_bit_code() { next } else { next & u64::from(u32::MAX) }
 }
 
 /// Handles HLT. The caller-saved registers are in the frame.

@@ -44,6 +44,39 @@ fn store<T: Copy>(offset: u16, value: T) {
     unsafe { vmcb().add(offset.into()).cast::<T>().write_volatile(value) };
 }
 
+/// The loaded vCPU's VMCB, whose address is read once: for frequent exits.
+pub struct Vmcb(*mut u8);
+
+/// Returns the VMCB. No other vCPU is loaded while it is in use.
+#[inline(always)]
+pub fn loaded() -> Vmcb {
+    Vmcb(vmcb())
+}
+
+impl Vmcb {
+    /// Reads a field of 8 bytes.
+    #[inline(always)]
+    pub fn read(&self, field: Field) -> u64 {
+        // SAFETY: the VMCB is a page of the loaded vCPU, which only this CPU accesses, and all fields lie in it, aligned.
+        unsafe { self.0.add(field.offset.into()).cast::<u64>().read_volatile() }
+    }
+
+    /// Whether the previous instruction blocks interrupts.
+    #[inline(always)]
+    pub fn has_shadow(&self) -> bool {
+        // SAFETY: as of `read`.
+        unsafe { self.0.add(Field::GUEST_INTERRUPTIBILITY.offset.into()).read_volatile() & 1 != 0 }
+    }
+
+    /// Writes a field of 8 bytes that has no clean bit.
+    #[inline(always)]
+    pub fn write(&self, field: Field, value: u64) {
+        debug_assert!(field.clean == clean::NONE && matches!(field.form, Form::Qword), "clean bits are not updated");
+        // SAFETY: as of `read`. No field without a clean bit confines the guest.
+        unsafe { self.0.add(field.offset.into()).cast::<u64>().write_volatile(value) };
+    }
+}
+
 /// Reads a field.
 #[inline(always)]
 pub fn read(field: Field) -> u64 {
@@ -242,7 +275,7 @@ pub fn end_step_over_iret(complete: bool) -> Option<bool> {
 const STEPPING: u64 = 1;
 const GUESTS_TF: u64 = 1 << 1;
 /// RFLAGS.TF.
-const TF: u64 = 1 << 8;
+pub const TF: u64 = 1 << 8;
 
 /// IRET does not change the blocking by NMI, which is Stile's.
 pub fn has_virtual_nmis() -> bool {
