@@ -2,6 +2,8 @@
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU16, Ordering};
 
 use crate::TicketLock;
@@ -15,8 +17,12 @@ pub trait Initial {
 /// State divided into `SHARDS` shards, and `ITEMS` items that belong to one of them each: the item's home, at first
 /// shard 0. Each shard has a lock, which guards the shard's value and its items: two parts, `T` and `U`, of each.
 ///
-/// There is no lock for the whole. A CPU that holds a lock takes others only if they are free ([`Held::also`]), or all of
-/// them in ascending order before it holds any ([`Shards::whole`]): so that no CPU waits for one that waits for it.
+/// There is no lock for the whole. A CPU that holds a lock takes others only if they are free ([`Held::also`]), or those of
+/// all shards in use, in ascending order, before it holds any ([`Shards::whole`]): so that no CPU waits for one that waits
+/// for it.
+///
+/// The memory of shards and items that are not in use is not accessed, and need not exist: [`Shards::of_locks`],
+/// [`Shards::of_shards`] and [`Shards::of_items`] say where it is.
 pub struct Shards<G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
     /// Accessible without a lock.
     shared: G,
@@ -26,6 +32,8 @@ pub struct Shards<G, S, T, U, const SHARDS: usize, const ITEMS: usize> {
     others: [UnsafeCell<U>; ITEMS],
     /// The shard to which each item belongs. Written only by a CPU that holds the locks of the old and the new one.
     homes: [AtomicU16; ITEMS],
+    /// Number of shards in use, the first ones; 0: all.
+    used: AtomicU16,
 }
 
 /// A lock in a cache line of its own.
@@ -124,6 +132,7 @@ impl<G, S: Initial, T: Initial, U: Initial, const SHARDS: usize, const ITEMS: us
             items: [const { UnsafeCell::new(T::INITIAL) }; ITEMS],
             others: [const { UnsafeCell::new(U::INITIAL) }; ITEMS],
             homes: [const { AtomicU16::new(0) }; ITEMS],
+            used: AtomicU16::new(0),
         }
     }
 }
@@ -163,10 +172,53 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
         }
     }
 
-    /// Waits for all locks.
+    /// Restricts the shards that are used to the first `shards` ones, at least 1, before any is.
+    pub fn restrict(&self, shards: usize) {
+        self.used.store(shards.clamp(1, SHARDS) as u16, Ordering::Relaxed);
+    }
+
+    /// The locks of all shards in use.
+    fn used(&self) -> &[Lock] {
+        match self.used.load(Ordering::Relaxed).into() {
+            0 => &self.locks,
+            used => &self.locks[..used],
+        }
+    }
+
+    /// Where the memory of the locks of some shards is: as offsets from the start of this value, in bytes.
+    pub const fn of_locks(shards: Range<usize>) -> Range<usize> {
+        let start = offset_of!(Self, locks);
+        start + shards.start * size_of::<Lock>()..start + shards.end * size_of::<Lock>()
+    }
+
+    /// Where the memory of the values of some shards is, as [`Shards::of_locks`].
+    pub const fn of_shards(shards: Range<usize>) -> Range<usize> {
+        let start = offset_of!(Self, shards);
+        start + shards.start * size_of::<S>()..start + shards.end * size_of::<S>()
+    }
+
+    /// Where the memory of some items is, as [`Shards::of_locks`]: both parts and their homes.
+    pub const fn of_items(items: Range<usize>) -> [Range<usize>; 3] {
+        let (start, end) = (items.start, items.end);
+        let [one, two, homes] = [offset_of!(Self, items), offset_of!(Self, others), offset_of!(Self, homes)];
+        [
+            one + start * size_of::<T>()..one + end * size_of::<T>(),
+            two + start * size_of::<U>()..two + end * size_of::<U>(),
+            homes + start * size_of::<AtomicU16>()..homes + end * size_of::<AtomicU16>(),
+        ]
+    }
+
+    /// Where the memory is that is used in any case, as [`Shards::of_locks`]: what no lock guards, and what
+    /// [`Shards::restrict`] sets.
+    pub const fn of_all() -> [Range<usize>; 2] {
+        let (shared, used) = (offset_of!(Self, shared), offset_of!(Self, used));
+        [shared..shared + size_of::<G>(), used..used + size_of::<AtomicU16>()]
+    }
+
+    /// Waits for the locks of all shards in use.
     #[cold]
     pub fn whole(&self) -> Held<'_, G, S, T, U, SHARDS, ITEMS> {
-        self.locks.iter().for_each(|lock| lock.0.acquire());
+        self.used().iter().for_each(|lock| lock.0.acquire());
         Held { of: self, held: Set { first: 0, others: Others::ALL }, guarded: PhantomData }
     }
 
@@ -327,7 +379,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
     #[inline(never)]
     fn release(&self, mut held: Others, keep: Others) {
         if held == Others::ALL {
-            return self.locks.iter().skip(1).for_each(|lock| lock.0.release());
+            return self.used().iter().skip(1).for_each(|lock| lock.0.release());
         }
         while held != keep
             && let Some(shard) = held.pop()
@@ -403,6 +455,26 @@ mod tests {
         drop(two);
         drop(one);
         assert!(!shards.is_locked(2));
+    }
+
+    /// The memory of each part is where the value itself says that it is, and that of unused shards is not touched.
+    #[test]
+    fn only_memory_in_use_is_needed() {
+        let shards = Box::new(Four::new(()));
+        let at = |place: *const u8| place as usize - (&raw const *shards) as usize;
+        let (locks, values) = (Four::of_locks(0..2), Four::of_shards(1..2));
+        assert_eq!(locks, at((&raw const shards.locks).cast())..at((&raw const shards.locks[2]).cast()));
+        assert_eq!(values, at((&raw const shards.shards[1]).cast())..at((&raw const shards.shards[2]).cast()));
+        let [one, two, homes] = Four::of_items(1..3);
+        assert_eq!(one, at((&raw const shards.items[1]).cast())..at((&raw const shards.items[3]).cast()));
+        assert_eq!(two, at((&raw const shards.others[1]).cast())..at((&raw const shards.others[3]).cast()));
+        assert_eq!(homes, at((&raw const shards.homes[1]).cast())..at((&raw const shards.homes[3]).cast()));
+        shards.restrict(2);
+        let whole = shards.whole();
+        assert_eq!([0, 1, 2, 3].map(|shard| shards.is_locked(shard)), [true, true, false, false]);
+        drop(whole);
+        assert!((0..4).all(|shard| !shards.is_locked(shard)));
+        drop(shards.lock(1));
     }
 
     /// Items move between shards while all change them: no change is lost.

@@ -52,6 +52,7 @@ mod deadline;
 mod hand_over;
 mod id;
 mod locked;
+pub mod memory;
 mod operations;
 mod queue;
 mod scheduler;

@@ -14,13 +14,18 @@ use crate::{CpuId, CpuSet, Locked, Placement, StartError, State, Switch, VcpuId}
 /// Times are ticks of a counter shared by all CPUs. They may be slightly out of order, because CPUs read the
 /// counter before they wait for a lock.
 pub struct Scheduler {
-    table: Table,
+    pub(crate) table: Table,
 }
 
 impl Scheduler {
     /// A scheduler without CPUs and vCPUs. All of it is zero.
     pub const fn new() -> Self {
         Self { table: Table::new(Shared::new()) }
+    }
+
+    /// Says how many CPUs the machine has, before any of them comes online. Memory for other CPUs is not accessed then.
+    pub fn setup(&self, cpus: usize) {
+        self.table.restrict(cpus);
     }
 
     // Locks. The caller holds none; those it gets are released when the value is dropped.
@@ -37,7 +42,7 @@ impl Scheduler {
         Locked { held: self.table.lock_home(vcpu.index()), missed: false }
     }
 
-    /// Waits for the locks of all CPUs: for what happens as VMs come and go.
+    /// Waits for the locks of all CPUs of the machine: for what happens as VMs come and go.
     pub fn lock_all(&self) -> Locked<'_> {
         Locked { held: self.table.whole(), missed: false }
     }

@@ -1,5 +1,7 @@
 //! State of a CPU that others read without a lock.
 
+use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
 use crate::id::{SharedCpuSet, SharedVmSet, VMS};
@@ -77,6 +79,12 @@ impl Shared {
             affinities: [const { Affinity { usable: SharedCpuSet::new(), configured: SharedCpuSet::new() } }; VMS],
             vms: [const { Vm::unused() }; VMS],
         }
+    }
+
+    /// Where the loads of the first `cpus` CPUs are: as an offset in bytes.
+    pub(crate) const fn of_loads(cpus: usize) -> Range<usize> {
+        let start = offset_of!(Self, loads);
+        start..start + cpus * size_of::<Load>()
     }
 
     #[inline]
