@@ -6,6 +6,7 @@
 //! | [`Arch::DEVICES`] | devices that Stile drives, at their physical address above this | read and write |
 //! | [`Arch::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
+//! | beyond the image | the pages of the schedule that are in use | read and write |
 //!
 //! Nothing is both writable and executable, and nothing is mapped twice except for the mappings that a back end's
 //! `mmu.rs` names.
@@ -14,11 +15,14 @@ use core::ops::Range;
 
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
-use stile_paging::table::{Attributes, Mapping, MemoryType, PageTable};
+use stile_paging::table::{Attributes, Error, Mapping, MemoryType, PageTable};
 
 use crate::arch::contract::Layout;
 use crate::arch::{Arch, Format, Permissions, Tables};
-use crate::direct_map;
+use crate::nodes::Near;
+use crate::{direct_map, memory};
+
+const NO_TABLES: &str = "there is no memory left for Stile's own tables: give VMs less";
 
 /// A run of addresses.
 pub type Span = Range<u64>;
@@ -102,11 +106,21 @@ impl AddressSpace {
     /// # Panics
     /// If the mapping fails: Stile cannot start without it.
     pub fn map(&mut self, address: u64, output: u64, size: u64, memory: MemoryType, permissions: Permissions) {
-        let mapping = Mapping { address: address & TRANSLATED, output, size, attributes: Attributes { memory, permissions } };
-        if let Err(error) = self.table.map(&mut self.memory, mapping) {
+        if let Err(error) = self.try_map(address, output, size, memory, permissions) {
             panic!("Stile can't map {output:#x} at {address:#x}, {size:#x} bytes: {error:?}");
         }
+    }
+
+    fn try_map(&mut self, address: u64, output: u64, size: u64, memory: MemoryType, permissions: Permissions) -> Result<(), Error> {
+        let mapping = Mapping { address: address & TRANSLATED, output, size, attributes: Attributes { memory, permissions } };
+        self.table.map(&mut self.memory, mapping)?;
         Arch::complete_map();
+        Ok(())
+    }
+
+    /// Whether anything is mapped at an address.
+    fn is_mapped(&self, address: u64) -> bool {
+        self.table.translate(&self.memory, address & TRANSLATED).is_ok()
     }
 
     fn physical_of_image(&self, address: u64) -> u64 {
@@ -141,7 +155,7 @@ pub fn device(registers: Span) -> usize {
     let start = registers.start & !(PAGE_SIZE - 1);
     let end = registers.end.next_multiple_of(PAGE_SIZE);
     with(|space| {
-        if space.table.translate(&space.memory, (Arch::DEVICES + start) & TRANSLATED).is_err() {
+        if !space.is_mapped(Arch::DEVICES + start) {
             space.map(Arch::DEVICES + start, start, end - start, MemoryType::Device, Permissions::READ_WRITE);
         }
     });
@@ -153,6 +167,35 @@ pub fn stack(cpu: usize, memory: u64) -> u64 {
     let Range { start, end } = Arch::STACKS.of_cpu(cpu);
     with(|space| space.map(start, memory, end - start, MemoryType::Normal, Permissions::READ_WRITE));
     end
+}
+
+/// Allocates the tables to map any page of some addresses.
+///
+/// # Errors
+/// A description: no memory is left.
+pub fn reserve_pages(address: u64, size: u64) -> Result<(), &'static str> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Permissions::READ_WRITE };
+    // No block begins at this output, so that there are tables of pages.
+    let mapping = Mapping { address: address & TRANSLATED, output: PAGE_SIZE, size, attributes };
+    with(|space| space.table.reserve(&mut space.memory, mapping)).map_err(|_| NO_TABLES)
+}
+
+/// Maps a page of zeros at `address`, in memory `near` if possible, unless a page is mapped there. Returns whether none was.
+///
+/// # Errors
+/// A description: no memory is left.
+pub fn add_page(address: u64, near: &Near) -> Result<bool, &'static str> {
+    with(|space| {
+        if space.is_mapped(address) {
+            return Ok(false);
+        }
+        let page = memory::allocate_pages_near(PAGE_SIZE, near)?;
+        let added = space.try_map(address, page, PAGE_SIZE, MemoryType::Normal, Permissions::READ_WRITE);
+        added.map(|()| true).map_err(|_| {
+            memory::free(page..page + PAGE_SIZE);
+            NO_TABLES
+        })
+    })
 }
 
 /// Address of physical memory in the direct map.

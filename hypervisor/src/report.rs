@@ -58,9 +58,10 @@ pub fn setup(wanted: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Memory in use by VMs, or claimed for VMs that are being created, in bytes.
+/// Memory in use by VMs, or claimed for VMs that are being created, in bytes; and what the schedule keeps for the next ones.
 fn of_vms() -> u64 {
-    (0..MAX_VMS).map(|number| vm::get(number).map_or_else(|| arena::of_vm(number).size(), vm::Vm::memory)).sum()
+    let of_each = (0..MAX_VMS).map(|number| vm::get(number).map_or_else(|| arena::of_vm(number).size(), vm::Vm::memory));
+    of_each.sum::<u64>() + cpu::memory_of_vms()
 }
 
 /// Sends the ledgers if the configuration requests it. They are exact, because all vCPUs are off.

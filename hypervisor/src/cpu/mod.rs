@@ -17,6 +17,8 @@ mod patience;
 mod resched;
 mod schedule;
 #[cfg(target_os = "none")]
+mod schedule_memory;
+#[cfg(target_os = "none")]
 pub mod start;
 pub mod stolen;
 mod turns;
@@ -36,7 +38,7 @@ pub use resched::*;
 #[cfg(test)]
 pub use schedule::timer_is_in_time;
 #[allow(unused_imports, reason = "not every architecture counts in slices")]
-pub use schedule::{SCHEDULE, remove_vm, setup, slice};
+pub use schedule::{SCHEDULE, add_vm, memory_of_vms, remove_vm, setup, slice};
 use schedule::{advance_timer, id, next_deadline, set_timer, share, slice_is_over};
 pub use wake::*;
 use wake::{report_woken, wake_sleepers};

@@ -1,13 +1,20 @@
 //! The schedule, and the timer and traps of this CPU that follow from it.
 
-use stile_sched::{CpuId, Locked, Scheduler};
+#[cfg(not(target_os = "none"))]
+use stile_sched::Scheduler;
+use stile_sched::{CpuId, Locked};
 
 use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::device::alarm;
+use crate::nodes::Near;
 use crate::once::Once;
 
 /// The schedule, with a lock for each CPU.
+#[cfg(target_os = "none")]
+pub static SCHEDULE: super::schedule_memory::Reserved = super::schedule_memory::Reserved;
+/// The schedule, with a lock for each CPU, in memory for the largest machine.
+#[cfg(not(target_os = "none"))]
 pub static SCHEDULE: Scheduler = Scheduler::new();
 
 /// Ticks of a time slice.
@@ -81,6 +88,25 @@ pub fn timer_is_in_time(cpu: &Cpu) -> bool {
     let wanted = next_deadline(&SCHEDULE.lock(id(cpu)), cpu).into_iter().chain(cpu.slice_end).min();
     let slice_ends = cpu.slice_end.is_none() || cpu.waiting_trapped;
     super::needs_resched(cpu) || slice_ends && wanted.is_none_or(|at| cpu.deadline.is_some_and(|set| set <= at))
+}
+
+/// Makes room for a VM's vCPUs, if possible `near`.
+///
+/// # Errors
+/// A description: no memory is left.
+#[cfg_attr(not(target_os = "none"), allow(unused_variables, reason = "the tests' schedule has room for all"))]
+pub fn add_vm(vm: u8, vcpus: usize, near: &Near) -> Result<(), &'static str> {
+    #[cfg(target_os = "none")]
+    super::schedule_memory::add_vm(vm, vcpus, near)?;
+    Ok(())
+}
+
+/// Bytes of memory that [`add_vm`] has taken: VMs with the numbers of those that were destroyed use it again.
+pub fn memory_of_vms() -> u64 {
+    #[cfg(target_os = "none")]
+    return super::schedule_memory::of_vms();
+    #[cfg(not(target_os = "none"))]
+    0
 }
 
 /// Removes a VM. All its vCPUs are off, and none is started again.

@@ -9,7 +9,7 @@ use stile_sched::CpuId;
 use crate::arch::contract::{Counter, Host, Layout, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::console::log;
-use crate::cpu::{Block, patience};
+use crate::cpu::{Block, patience, schedule_memory};
 use crate::{address_space, memory, nodes, stacks};
 
 /// Arguments of a secondary CPU: each back end's `boot.S` reads the first two.
@@ -40,26 +40,27 @@ pub static HANDOFF: Handoff =
 /// Time-out of a CPU's start, in seconds.
 const PATIENCE: u64 = 5;
 
-/// Installs the boot CPU's block.
-pub fn first() -> &'static mut Cpu {
-    let top = own_stack(0).unwrap_or_else(|why| panic!("{why}"));
+/// Makes room for the schedule of a machine of at most `cpus` CPUs, and installs the boot CPU's block.
+pub fn first(cpus: usize) -> &'static mut Cpu {
+    let top = schedule_memory::setup(cpus).and_then(|()| own_memory(0)).unwrap_or_else(|why| panic!("{why}"));
     // SAFETY: the stack was just mapped, and the boot CPU runs this once.
     unsafe { Cpu::install(top, 0) }
 }
 
-/// Maps memory for a CPU's stack and block, and returns the upper end.
+/// Maps memory for a CPU's queue, and for its stack and block, whose upper end it returns.
 ///
 /// # Errors
 /// A description: no memory is left.
-fn own_stack(cpu: usize) -> Result<u64, &'static str> {
-    let near = CpuId::new(cpu).map_or_else(nodes::Near::new, |cpu| nodes::near(&cpu.into()));
-    Ok(address_space::stack(cpu, memory::allocate_pages_near(stacks::SIZE, &near)?))
+fn own_memory(cpu: usize) -> Result<u64, &'static str> {
+    let id = CpuId::wrapping(cpu);
+    schedule_memory::add_cpu(id)?;
+    Ok(address_space::stack(cpu, memory::allocate_pages_near(stacks::SIZE, &nodes::near(&id.into()))?))
 }
 
 /// Starts the secondary CPUs. `start` takes the board's identifiers of CPUs.
 pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) -> Result<(), E>) {
     for (index, name) in (1..MAX_CPUS).zip(names) {
-        let stack = match own_stack(index) {
+        let stack = match own_memory(index) {
             Ok(stack) => stack,
             Err(why) => {
                 log!("CPU {index} ({name:#x}) is not started: {why}");

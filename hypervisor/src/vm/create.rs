@@ -80,11 +80,12 @@ fn begin_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'stati
         return Err("a VM's first vCPU would start in a state that this architecture does not have");
     }
     classes::log_restriction(config);
-    let cpus = config.cpus_of_all(&classes::usable_by(config));
+    let usable = classes::usable_by(config);
+    let cpus = config.cpus_of_all(&usable);
     let pieces = allocate_ram(config, &nodes::near(&cpus))?;
     arena::of_vm(number).prefer(&cpus);
     let techniques = techniques(number, config, late.then_some(cpus));
-    Ok(Creation::new(number, config.clone(), techniques, files, pieces))
+    Ok(Creation::new(number, config.clone(), techniques, files, usable, pieces))
 }
 
 /// Techniques of a VM that are in force. `late`: its CPUs, if the machine runs.

@@ -7,7 +7,7 @@ use stile_blob::{Files, Gic, Share, Techniques};
 use stile_board::MAX_VCPUS;
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_sched::VcpuId;
+use stile_sched::{CpuSet, VcpuId};
 
 use super::power_state::Power;
 use super::ram::Ram;
@@ -15,9 +15,9 @@ use super::{Start, Turns, Vcpu, Vm, power, publish};
 use crate::arch::contract::{Counter, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
-use crate::cpu::{self, SCHEDULE, classes};
+use crate::cpu::{self, SCHEDULE};
 use crate::device::{Devices, Optional};
-use crate::memory;
+use crate::{memory, nodes};
 
 /// Maximum number of vCPUs created at once, in memory that is clear: some thousand instructions each.
 const AT_ONCE: usize = 4;
@@ -28,6 +28,8 @@ pub struct Creation {
     config: stile_blob::Vm<'static>,
     techniques: Techniques,
     files: Files<'static>,
+    /// The CPUs that it may use: [`usable_by`](cpu::classes::usable_by).
+    usable: CpuSet,
     pieces: heapless::Vec<Piece, MAX_PIECES>,
     /// Second-stage tables, and the RAM that they are reserved for.
     tables: Option<<arch::Vm as VmPart>::Tables>,
@@ -46,11 +48,12 @@ impl Creation {
         config: stile_blob::Vm<'static>,
         techniques: Techniques,
         files: Files<'static>,
+        usable: CpuSet,
         pieces: heapless::Vec<Piece, MAX_PIECES>,
     ) -> Self {
         share(number as u8, config.share);
         let (tables, reserved) = (None, Reserved::default());
-        Creation { number, config, techniques, files, pieces, tables, reserved, for_snapshot: false, vcpus: heapless::Vec::new() }
+        Creation { number, config, techniques, files, usable, pieces, tables, reserved, for_snapshot: false, vcpus: heapless::Vec::new() }
     }
 
     /// Creates a bounded piece of the VM. Returns the VM once it is complete.
@@ -69,9 +72,13 @@ impl Creation {
             let is_clear = room < AHEAD || arena.clear_ahead(room)?;
             return if is_clear { build(self, arena).map(Some) } else { Ok(None) };
         }
+        if self.vcpus.is_empty() {
+            cpu::add_vm(self.number as u8, all, &nodes::near(&self.config.cpus_of_all(&self.usable)))?;
+        }
         let (end, room) = (all.min(self.vcpus.len() + AT_ONCE), room(self.techniques));
         while self.vcpus.len() < end && arena.clear_ahead(room)? {
-            let vcpu = vcpu(self.number, self.vcpus.len() as u16, &self.config, self.techniques, arena)?;
+            let cpus = self.config.cpus_of(self.vcpus.len(), &self.usable);
+            let vcpu = vcpu(self.number, self.vcpus.len() as u16, &self.config, cpus, self.techniques, arena)?;
             if self.for_snapshot && !self.vcpus.is_empty() {
                 power::reset_vcpu(vcpu);
             }
@@ -175,12 +182,13 @@ fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, 
     Ok(vm)
 }
 
-/// Creates a vCPU and registers it with the scheduler.
+/// Creates a vCPU and registers it with the scheduler, to run on `cpus`.
 #[inline(never)]
 fn vcpu(
     number: usize,
     index: u16,
     config: &stile_blob::Vm<'_>,
+    cpus: CpuSet,
     techniques: Techniques,
     arena: &'static Arena,
 ) -> Result<&'static Vcpu, &'static str> {
@@ -189,7 +197,6 @@ fn vcpu(
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
     let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
-    let cpus = config.cpus_of(usize::from(index), &classes::usable_by(config));
     let configured = SCHEDULE.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
     Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))

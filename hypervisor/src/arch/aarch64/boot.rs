@@ -65,7 +65,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let used = image.start..blob.end;
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 
-    let cpu = start::first();
+    let cpu = start::first(board.cpus.len());
     if let Err(what) = setup_machine(board, cpu) {
         crate::refuse(what);
     }

@@ -55,7 +55,8 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     extension::set_features(features);
     speculation::setup_first();
     idt::setup();
-    let cpu = start::first();
+    // The tables may lack the boot CPU.
+    let cpu = start::first(board.tables.cpus.len() + 1);
     apic_mode::choose(board, &blob);
     timer::calibrate();
     if let Some(now) = rtc::seconds() {
