@@ -220,6 +220,14 @@ mod tests {
         }
     }
 
+    /// An interrupt between vCPUs that spin for each other on one CPU takes short turns and not slices: at most three times as much as one to
+    /// a vCPU that waits there.
+    #[test]
+    fn spinning_costs_little_more_than_waiting() {
+        let plain = &read().unwrap().plain["max"];
+        assert!(plain["ipi_shared"].instructions <= 3.0 * plain["ipi_wfi_shared"].instructions);
+    }
+
     const BUDGET: Budget = Budget {
         instructions: 35.0,
         exits: 1.0,
