@@ -103,20 +103,31 @@ fn widths<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> [usize; N] 
     std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0))
 }
 
-/// A table for the screen, as [`aligned`]. If the screen is too narrow, the first column is cut.
-fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> Table<'static> {
+/// Characters of the first column that a narrow screen keeps, as far as names have them.
+const NAME_WIDTH: usize = 12;
+
+/// A table for a screen of `width` characters, as [`aligned`]. If the screen is too narrow, the first column is cut; then the last
+/// columns are left out.
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], width: u16) -> Table<'static> {
+    const SPACING: u16 = 2;
     let widths = widths(&head, rows);
+    let mut end = widths[0].min(NAME_WIDTH);
+    let needed = widths[1..].iter().map(|column| {
+        end += usize::from(SPACING) + column;
+        end
+    });
+    let columns = 1 + needed.take_while(|&end| end <= usize::from(width)).count();
     let row = |cells: &[String; N]| {
         // Cells are aligned to the left.
-        let padded = cells.iter().zip(widths).enumerate();
+        let padded = cells.iter().zip(widths).enumerate().take(columns);
         Row::new(
             padded.map(|(column, (cell, width))| if column == 0 { cell.clone() } else { format!("{cell:>width$}") }).collect::<Vec<_>>(),
         )
     };
     let constraint = |column: usize| if column == 0 { Constraint::Fill(1) } else { Constraint::Length(widths[column] as u16) };
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let constraints: [Constraint; N] = std::array::from_fn(constraint);
-    Table::new(rows.iter().map(row), constraints).column_spacing(2).header(row(&head.map(str::to_owned)).style(bold))
+    let constraints = (0..columns).map(constraint);
+    Table::new(rows.iter().map(row), constraints).column_spacing(SPACING).header(row(&head.map(str::to_owned)).style(bold))
 }
 
 /// A line for each limit of a budget that is exceeded.
@@ -157,11 +168,11 @@ impl Screen {
         let warnings: Vec<Line<'_>> = warnings.into_iter().map(|line| Line::styled(line, bold)).collect();
         frame.render_widget(Paragraph::new(warnings), over_budget);
         let cells: Vec<_> = shown.iter().map(cells).collect();
-        let table = table(HEAD, &cells).row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        let table = table(HEAD, &cells, machines.width).row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         let selected = self.place(shown);
         frame.render_stateful_widget(table, machines, &mut TableState::new().with_selected(Some(selected)));
         if let Some(figures) = shown.get(selected) {
-            frame.render_widget(self::table(ROWS_HEAD, &reasons(figures, self.by_reason)), rows);
+            frame.render_widget(self::table(ROWS_HEAD, &reasons(figures, self.by_reason), rows.width), rows);
         }
         frame.render_widget(Line::raw(if self.typing { "type the filter; Enter ends it" } else { KEYS }), keys);
     }
@@ -313,6 +324,18 @@ mod tests {
         let cells: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
         for text in ["GUEST%", "STILE%", "UNACCOUNTED", "123456789", "100.00us"] {
             assert!(cells.contains(text), "{text}: {cells}");
+        }
+    }
+
+    #[test]
+    fn a_screen_shows_whole_columns_only() {
+        let mut shown = shown();
+        shown[0].exits_taken = 123_456_789;
+        for (width, columns, left_out) in [(50, "GUEST%  STILE%  WAIT%  EXITS/S      EXITS", "UNACC"), (27, "GUEST%  STILE%", "WAI")] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 20)).unwrap();
+            terminal.draw(|frame| Screen::default().draw(frame, &shown, "m")).unwrap();
+            let cells: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
+            assert!(cells.contains(columns) && !cells.contains(left_out) && cells.contains("web"), "{cells}");
         }
     }
 
