@@ -28,6 +28,8 @@ const VCPUS: [u16; 3] = [4, 2, 1];
 const STEPS: usize = if cfg!(miri) { 1_200 } else { 60_000 };
 const CYCLES: usize = if cfg!(miri) { 12 } else { 1_000 };
 const TRACES: u32 = if cfg!(miri) { 1 } else { 12 };
+/// Messages that are more than the buffer of a line that takes nothing has room for.
+const MANY: u32 = if cfg!(miri) { 400 } else { 1_000 };
 
 /// A sequence of numbers that is the same each time (xorshift64*).
 fn random(below: u64) -> u64 {
@@ -859,17 +861,17 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     let _turn = take_line();
     console::listen();
     fake::BUSY.store(true, Ordering::SeqCst);
-    for n in 0..1000 {
+    for n in 0..MANY {
         console::log!("line {n}");
     }
     std::thread::scope(|scope| {
-        let sender = scope.spawn(|| (0..1000).for_each(|_| console::event(&Event::CounterFrequency { hz: 1 })));
+        let sender = scope.spawn(|| (0..MANY).for_each(|_| console::event(&Event::CounterFrequency { hz: 1 })));
         std::thread::sleep(std::time::Duration::from_millis(50));
         for _ in 0..100 {
             console::send(stile_board::MAX_VMS - 1, b'x');
             console::log!("another line");
         }
-        for n in 1..=1000 {
+        for n in 1..=MANY {
             console::event(&Event::Vm { vm: VM, state: VmState::Restarted(n) });
         }
         assert!(!sender.is_finished(), "messages are kept");
@@ -879,8 +881,8 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     let line = fake::LINE.lock().unwrap();
     let mut decoder = Decoder::new();
     let messages: Vec<_> = line.iter().filter_map(|&byte| decoder.push(byte)?.event()?.ok()).collect();
-    assert_eq!(messages.iter().filter(|&event| *event == Event::CounterFrequency { hz: 1 }).count(), 1000);
-    assert!(messages.contains(&Event::Vm { vm: VM, state: VmState::Restarted(1000) }));
+    assert_eq!(messages.iter().filter(|&event| *event == Event::CounterFrequency { hz: 1 }).count(), MANY as usize);
+    assert!(messages.contains(&Event::Vm { vm: VM, state: VmState::Restarted(MANY) }));
 }
 
 /// An interrupt receives a bounded number of bytes and one command, and none without room for an answer.
@@ -891,7 +893,7 @@ fn an_exit_receives_a_bounded_part_of_the_input() {
     let mut command = Vec::new();
     stile_wire::Encoder::new().command(&Command::TraceStop, &mut |byte| command.push(byte));
     let mut typed = Vec::new();
-    stile_wire::Encoder::new().bytes(Channel::console(1), &[b'x'; 1000], &mut |byte| typed.push(byte));
+    stile_wire::Encoder::new().bytes(Channel::console(1), &[b'x'; MANY as usize], &mut |byte| typed.push(byte));
     fake::INPUT.lock().unwrap().extend(typed.iter().chain(&command).chain(&command));
     let (mut bytes, mut commands) = (0, 0);
     while !fake::INPUT.lock().unwrap().is_empty() {
@@ -908,9 +910,9 @@ fn an_exit_receives_a_bounded_part_of_the_input() {
         assert!((1..=32).contains(&taken) && executed <= 1, "{taken} {executed}");
         commands += executed;
     }
-    assert_eq!((bytes, commands), (1000, 2));
+    assert_eq!((bytes, commands), (MANY, 2));
     fake::BUSY.store(true, Ordering::SeqCst);
-    (0..1000).for_each(|n| console::log!("line {n}"));
+    (0..MANY).for_each(|n| console::log!("line {n}"));
     while console::has_room_for_answer() {
         console::event(&Event::CounterFrequency { hz: 1 });
     }
