@@ -40,8 +40,8 @@ pub fn connect(args: &ConnectArgs, until_signals: EndBySignal) -> Result<u8> {
     session::run(request, signals)
 }
 
-/// The VMs of a machine, and those of Stiles in its VMs. Their systems are unknown: an image has its own
-/// marks.
+/// The VMs of a machine, and those of Stiles in its VMs. Their systems are unknown: the marks in
+/// their output differ from image to image (crate::initramfs).
 fn guests(config: &MachineConfig) -> Vec<Guest> {
     let inner = |kernel: &KernelSource| match kernel {
         KernelSource::Stile(machine) => guests(machine),

@@ -285,7 +285,7 @@ fn a_reset_drops_lpis_and_their_routes() {
     assert_eq!(routed, distributor);
 }
 
-/// An LPI in a list register, in each state of it, is not what a guest's deactivation or a write beyond the SPIs reaches.
+/// A guest's deactivation, or a write to registers beyond those of SPIs, does not change an LPI in a list register, whatever its state.
 #[test]
 fn registers_of_spis_do_not_reach_lpis() {
     let mut distributor = Distributor::new(1, 5, 128);

@@ -39,7 +39,7 @@ impl Nested {
         }
     }
 
-    /// Returns the count with which the guest's timer `compare` is compared: the virtual timer's has L1's CNTVOFF_EL2.
+    /// Returns the counter of L1's guest whose timer has the compare value `compare`: for the virtual timer less L1's CNTVOFF_EL2.
     pub(super) fn guest_time(&self, compare: Slot) -> u64 {
         let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
         timer::now().wrapping_sub(offset)
