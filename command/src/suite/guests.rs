@@ -7,7 +7,7 @@ use stile_board::MAX_VCPUS;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
 use super::{
-    devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, snapshots, start_up, switches, traced, waits,
+    amd, devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, snapshots, start_up, switches, traced, waits,
 };
 use stile::config::{Arch, ablation};
 use stile::exit;
@@ -108,6 +108,7 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(hostile_pcs(programs)?);
     scenarios.push(entry_failures(programs)?);
     scenarios.extend(pc::all(programs)?);
+    scenarios.extend(amd::all(programs)?);
     scenarios.extend(ipi::all(programs)?);
     scenarios.extend(switches::on_pc(programs)?);
     scenarios.extend(long::scenarios_on_pc(programs)?);

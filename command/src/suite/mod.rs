@@ -4,6 +4,7 @@
 //! the host ([`host_tests`]), one after the other. Beside it several tests run at a time ([`run`]): measurements, the
 //! scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it, and those of the host.
 
+mod amd;
 mod browser;
 mod checks;
 mod client;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, by_turns, passed};
 use super::topology;
 use stile::config::Arch;
@@ -24,8 +23,6 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi", "tscdeadline"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
-    let amd = Scenario::new("pc/amd/suite/max-1-on-1", "--arch x86_64 --memory 64M --cpu max --exits");
-    let amd = Scenario { expect: passed(), ..amd.with("--kernel", path.display().to_string()) };
     // Through the exits and entries of CPUs that need mitigations; what the CPU lacks for them is logged.
     let mitigated = Scenario::new("pc/suite/mitigated", "--arch x86_64 --memory 64M --vcpus 2 --smp 2 --exits --mitigations all")
         .with("--kernel", path.display().to_string());
@@ -79,13 +76,11 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     };
     Ok(suites
         .into_iter()
-        .chain([amd, mitigated, controlled])
+        .chain([mitigated, controlled])
         .chain(levels)
         .chain(statuses)
         .chain(caches)
         .chain(boots())
-        .chain(boots_of_amd())
-        .chain([operator_of_amd(programs)?])
         .chain([
             deadlock(&path),
             sleep(&path),
@@ -171,36 +166,6 @@ fn boots() -> impl Iterator<Item = Scenario> {
         expect.output.extend((memory == LARGE).then(|| "100000000-107ffffff : System RAM".into()));
         Scenario { expect, ..scenario.with("--exec", "uname -r; nproc; grep RAM /proc/iomem; exit 7") }
     })
-}
-
-/// Debian's kernels on AMD-V.
-fn boots_of_amd() -> impl Iterator<Item = Scenario> {
-    let machines = [("debian:6.1", "6.1.", "max", 1, 1), ("debian:6.1", "6.1.", "EPYC", 3, 2), ("debian", "-cloud-amd64", "max", 2, 2)];
-    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp)| {
-        let arguments = format!("--arch x86_64 --kernel {kernel} --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/amd/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments);
-        let tell = "uname -r; nproc; grep -m 1 -o kvm-clock /sys/devices/system/clocksource/clocksource0/current_clocksource; exit 7";
-        let mut expect = debian(release, vcpus);
-        expect.output.push("kvm-clock".into());
-        Scenario { expect, ..scenario.with("--exec", tell) }
-    })
-}
-
-/// An operator on AMD-V: what its exit path cannot do yet is refused.
-fn operator_of_amd(programs: &Programs) -> Result<Scenario> {
-    let refused = "m can't be traced: its processor has AMD-V, whose exit path records nothing yet";
-    let steps = vec![
-        Step::new("checksum: round", "pause m", &["is paused"]),
-        Step::new("", "top m --once --json --interval 0.1", &[r#""unaccounted":0"#]).agrees(),
-        Step::new("", "metrics m --once", &["# EOF"]).agrees(),
-        Step::new("", "trace m -o t.json --format json", &[refused]).fails(1),
-        Step::new("", "report m -o r.html", &[refused]).fails(1),
-        Step::new("", "stop m --force", &["is off"]),
-    ];
-    let arguments = "--arch x86_64 --cpu max --memory 64M --exits --append rounds=1000000";
-    let scenario = Scenario::new("pc/amd/operator", arguments).with("--kernel", programs.path("checksum")?);
-    let expect = Expect { output: vec!["checksum: round".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Ok(Scenario { steps, expect, ..scenario })
 }
 
 /// MiB of RAM of which some is above the devices: from 4 GiB on, which Linux uses first.
@@ -319,7 +284,7 @@ fn exits_of_apic(exitless: &[&str]) -> Expect {
 }
 
 /// Debian's greeting, with the text of its kernel's release.
-fn debian(release: &str, vcpus: u32) -> Expect {
+pub(super) fn debian(release: &str, vcpus: u32) -> Expect {
     let output = vec![release.into(), format!("\n{vcpus}\n")];
     Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }
 }

@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 42] = [
+pub const NAMES: [&str; 61] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -23,8 +23,27 @@ pub const NAMES: [&str; 42] = [
     "nested/debian-6.12-two-vcpus-of-l2",
     "nested/debian-as-l2",
     "nested/nvhe-debian-as-l2",
+    "pc/amd/debian/max-16-on-4",
+    "pc/amd/debian:6.1/cpus-go-and-come",
     "pc/amd/debian:6.1/max-1-on-1",
+    "pc/amd/debian:6.1/max-8-on-4",
+    "pc/amd/debian:6.1/reboot",
+    "pc/amd/debian:6.12/max-16-on-8",
+    "pc/amd/debian:6.12/max-4-on-2",
+    "pc/amd/isolation/hostile-2",
+    "pc/amd/isolation/hostile-3",
+    "pc/amd/isolation/storm-calls",
+    "pc/amd/isolation/storm-code",
+    "pc/amd/isolation/storm-mixed",
+    "pc/amd/isolation/storm-print",
+    "pc/amd/isolation/storm-registers",
+    "pc/amd/isolation/storm-starts",
+    "pc/amd/isolation/storm-strings",
+    "pc/amd/isolation/storm-ticks",
     "pc/amd/suite/max-1-on-1",
+    "pc/amd/suite/max-2-on-2",
+    "pc/amd/suite/max-3-on-2",
+    "pc/amd/suite/max-8-on-4",
     "pc/debian/corei7_haswell_4770-1-on-1",
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",

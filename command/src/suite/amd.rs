@@ -1,0 +1,117 @@
+//! The scenarios of a PC with AMD-V, which QEMU emulates: guests/pc, Debian's kernels, hostile VMs, an operator. Time is real there: none
+//! depends on it.
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::operator::Step;
+use super::pc::debian;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::exit;
+use stile::programs::{PASSED, Programs};
+
+/// All of them.
+///
+/// # Errors
+/// A guest is missing.
+pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = Vec::new();
+    for (vcpus, cpus) in [(1, 1), (2, 2), (3, 2), (8, 4)] {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu max --vcpus {vcpus} --smp {cpus} --exits");
+        let scenario = Scenario::new(format!("pc/amd/suite/max-{vcpus}-on-{cpus}"), &arguments);
+        scenarios.push(Scenario { expect: passed(), ..scenario.with("--kernel", programs.path("pc")?) });
+    }
+    scenarios.extend(boots());
+    scenarios.extend([busy(), reboot(), operator(programs)?]);
+    for (seed, cpus) in [(2, 1), (3, 2)] {
+        scenarios.push(hostile(seed, cpus, programs)?);
+    }
+    for attack in ["starts", "code", "strings", "registers", "ticks", "calls", "print", "mixed"] {
+        scenarios.push(storm(attack, programs)?);
+    }
+    Ok(scenarios)
+}
+
+/// Debian's kernels.
+fn boots() -> impl Iterator<Item = Scenario> {
+    let machines = [
+        ("debian:6.1", "6.1.", "max", 1, 1),
+        ("debian:6.1", "6.1.", "EPYC", 3, 2),
+        ("debian:6.1", "6.1.", "max", 8, 4),
+        ("debian:6.12", "6.12.", "max", 4, 2),
+        ("debian:6.12", "6.12.", "max", 16, 8),
+        ("debian", "-cloud-amd64", "max", 2, 2),
+        ("debian", "-cloud-amd64", "max", 16, 4),
+    ];
+    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --kernel {kernel} --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/amd/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments);
+        let tell = "uname -r; nproc; grep -m 1 -o kvm-clock /sys/devices/system/clocksource/clocksource0/current_clocksource; exit 7";
+        let mut expect = debian(release, vcpus);
+        expect.output.push("kvm-clock".into());
+        Scenario { expect, ..scenario.with("--exec", tell) }
+    })
+}
+
+/// Debian's CPUs go off and on again while processes on all of them compute.
+fn busy() -> Scenario {
+    let exec = "for c in 0 1 2 3; do (while :; do md5sum /bin/busybox >/dev/null; done) & done; \
+                for round in 1 2 3; do for c in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu$c/online || exit 1; echo off $(nproc); \
+                echo 1 >/sys/devices/system/cpu/cpu$c/online || exit 1; done; done; uname -r; nproc; exit 7";
+    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 256M --cpu max --vcpus 4 --smp 2 --exits";
+    let mut expect = debian("6.1.", 4);
+    expect.output.splice(0..0, vec!["off 3".into(); 9]);
+    Scenario { expect, ..Scenario::new("pc/amd/debian:6.1/cpus-go-and-come", arguments).with("--exec", exec) }
+}
+
+/// Debian restarts its machine.
+fn reboot() -> Scenario {
+    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 256M --cpu max --vcpus 2 --smp 2 --exits --on-reset restart:1";
+    let scenario = Scenario::new("pc/amd/debian:6.1/reboot", arguments).with("--exec", "echo has $(nproc); reboot -f");
+    let notes = vec![NO_DIFFERENCE.into(), "vm0 ended by a reset, having restarted once".into()];
+    Scenario { expect: Expect { status: exit::GUEST, output: vec!["has 2".into(); 2], notes, ..Expect::default() }, ..scenario }
+}
+
+/// Two VMs: an attacker, and one that computes checksums over its memory.
+fn beside_checksums(cpus: u32, attacker: &str, rest: &str, rounds: &str, programs: &Programs) -> Result<String> {
+    let (attacker, checksum) = (programs.path(attacker)?, programs.path("checksum")?);
+    Ok(format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"attacker\"\nkernel = \"{attacker}\"\nmemory = \"64M\"\n{rest}\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{checksum}\"\nmemory = \"64M\"\n{rounds}\n"
+    ))
+}
+
+/// A VM tries to break out; its neighbour's checksums stay correct.
+fn hostile(seed: u32, cpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = beside_checksums(cpus, "hostile", &format!("append = \"seed={seed}\"\nvcpus = 2"), "", programs)?;
+    // Both must end, in either order.
+    let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("pc/amd/isolation/hostile-{seed}"), "--exits") })
+}
+
+/// One kind of exit on four vCPUs without end: the neighbour completes.
+fn storm(attack: &str, programs: &Programs) -> Result<Scenario> {
+    let rest = format!("append = \"attack={attack}\"\nvcpus = 4");
+    let config = beside_checksums(2, "storm", &rest, "append = \"rounds=10\"", programs)?;
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("pc/amd/isolation/storm-{attack}"), "--exits") })
+}
+
+/// An operator: what the exit path cannot do yet is refused.
+fn operator(programs: &Programs) -> Result<Scenario> {
+    let refused = "m can't be traced: its processor has AMD-V, whose exit path records nothing yet";
+    let steps = vec![
+        Step::new("checksum: round", "pause m", &["is paused"]),
+        Step::new("", "top m --once --json --interval 0.1", &[r#""unaccounted":0"#]).agrees(),
+        Step::new("", "metrics m --once", &["# EOF"]).agrees(),
+        Step::new("", "trace m -o t.json --format json", &[refused]).fails(1),
+        Step::new("", "report m -o r.html", &[refused]).fails(1),
+        Step::new("", "stop m --force", &["is off"]),
+    ];
+    let arguments = "--arch x86_64 --cpu max --memory 64M --exits --append rounds=1000000";
+    let scenario = Scenario::new("pc/amd/operator", arguments).with("--kernel", programs.path("checksum")?);
+    let expect = Expect { output: vec!["checksum: round".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Ok(Scenario { steps, expect, ..scenario })
+}
