@@ -80,15 +80,19 @@ fn clusters() -> Scenario {
 fn two_vms(name: &str, cpus: u32) -> Scenario {
     let vm = |name: &str| {
         // Each turn is longer than some time slices.
-        let exec = "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn; done";
+        let exec = "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn; \
+                    set -- $(head -n 1 /proc/stat); [ $9 -eq 0 ] || echo stolen; done";
         format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n")
     };
     let config = format!("[machine]\ncpus = {cpus}\n\n{}\n{}", vm("one"), vm("two"));
     Scenario { config: Some(config), expect: by_turns(), ..Scenario::new(name, "--exits") }
 }
 
+/// Each sees the time that the other one had.
 fn one_cpu() -> Scenario {
-    two_vms("share/two-vms-on-one-cpu", 1)
+    let mut scenario = two_vms("share/two-vms-on-one-cpu", 1);
+    scenario.expect.output.extend(["one | stolen", "two | stolen"].map(String::from));
+    scenario
 }
 
 fn two_cpus() -> Scenario {
