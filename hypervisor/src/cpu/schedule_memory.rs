@@ -12,7 +12,6 @@ use stile_paging::PAGE_SIZE;
 use stile_sched::memory::{self, Part};
 use stile_sched::{CpuId, Scheduler};
 
-use super::schedule::SCHEDULE;
 use crate::nodes::Near;
 use crate::{address_space, nodes};
 
@@ -47,7 +46,7 @@ pub fn setup(cpus: usize) -> Result<(), &'static str> {
     let cpus = cpus.min(stile_sched::CPUS);
     address_space::reserve_pages(&raw const __schedule as u64, size_of::<Scheduler>() as u64)?;
     map(&memory::of_machine(cpus), &Near::new(), |_| {})?;
-    SCHEDULE.setup(cpus);
+    Reserved.setup(cpus);
     Ok(())
 }
 
