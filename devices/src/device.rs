@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
@@ -18,7 +18,7 @@ use stile_virtio::{EventPage, server};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
-use crate::server::{Registers, read_pair};
+use crate::server::{Registers, Sources, read_pair};
 
 /// Offsets of the page of events and of the window in the device's file; the register page is at 0.
 const EVENTS_OFFSET: u64 = server::SIZE;
@@ -27,9 +27,6 @@ const WINDOW_OFFSET: u64 = 2 * server::SIZE;
 /// Attempts to open a device that another process has, and the pause between two.
 const ATTEMPTS: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Files, beside the device's, on which its server waits.
-pub type Sources<'a> = [Option<BorrowedFd<'a>>; 2];
 
 /// The module's request for a file with the window only.
 struct Window;

@@ -27,11 +27,11 @@ mod tap;
 mod vhost_user;
 
 pub use arguments::{DeviceArgument, Format, parse};
-pub use device::{Device, Page, Sources};
+pub use device::{Device, Page};
 pub use disk::{DISK, Disk, FailedDisk, QUEUE_SIZE, SECTOR};
 pub use frame::{HEADER, Mac};
 pub use identity::Identity;
 pub use network::{Network, Port, Unplugged};
-pub use server::{Backend, Progress, Registers, Server};
+pub use server::{Backend, Progress, Registers, Server, Sources};
 pub use tap::Tap;
 pub use vhost_user::{Kind, VhostUser};

@@ -10,10 +10,9 @@ use virtio_bindings::virtio_net::{
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
-use crate::device::Sources;
 use crate::frame::{ETHERNET, HEADER};
 use crate::identity::Identity;
-use crate::server::{BATCH, Backend, Progress, use_buffers};
+use crate::server::{BATCH, Backend, Progress, Sources, use_buffers};
 
 /// Maximum size of a frame with its header: a TCP segment of 64 KiB that the switch divides, with a VLAN tag.
 const MAX_FRAME: usize = HEADER + ETHERNET + 4 + (64 << 10);

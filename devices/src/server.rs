@@ -1,6 +1,7 @@
 //! The protocol of a served device's registers, and the state of its queues.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use libc::c_long;
@@ -8,8 +9,6 @@ use stile_virtio::{EventPage, server, status};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
-
-use crate::device::Sources;
 
 /// Buffers of a queue that are used before the client is interrupted and events are looked at.
 pub(crate) const BATCH: usize = 32;
@@ -31,6 +30,9 @@ pub trait Registers {
 pub(crate) fn read_pair(registers: &impl Registers, offset: u64) -> u64 {
     u64::from(registers.read(offset)) | u64::from(registers.read(offset + 4)) << 32
 }
+
+/// Files, beside the device's, on which its process waits.
+pub type Sources<'a> = [Option<BorrowedFd<'a>>; 2];
 
 /// The function of a device, behind its queues.
 pub trait Backend {

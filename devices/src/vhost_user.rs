@@ -18,10 +18,9 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use virtio_queue::{Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-use crate::device::Sources;
 use crate::protocol::{Connection, F_PROTOCOL_FEATURES, QueueAddresses, Region};
 use crate::relay::{QUEUE_SIZE, Relay, rings};
-use crate::server::{BATCH, Backend, Progress};
+use crate::server::{BATCH, Backend, Progress, Sources};
 
 /// Time that a back end has to answer what it was asked, when its client resets the device. It then ends: the requests may be dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
