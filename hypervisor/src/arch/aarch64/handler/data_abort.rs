@@ -114,7 +114,8 @@ fn load_again(cpu: &mut Cpu, device: Device, row: RowId) -> Outcome {
         return Outcome::again(row);
     }
     direct::leave_for_scheduler(cpu);
-    cpu.leave = Leave::Yield;
+    // As by WFI: what ends the wait wakes the vCPU, and so does each of its interrupts, which it may take before the load.
+    cpu.leave = Leave::Wait;
     Outcome::leave(row)
 }
 

@@ -2,7 +2,7 @@
 
 use core::iter;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
 use stile_lock::TicketLock;
@@ -14,6 +14,7 @@ use crate::address_space;
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::interrupts::delivery;
 use crate::arena::Arena;
+use crate::cpu;
 use crate::vm;
 
 /// A served device.
@@ -32,6 +33,8 @@ pub struct Link {
     pub events: &'static EventPage,
     /// Registers of both sides.
     pub transport: TicketLock<Transport>,
+    /// vCPUs of the client may sleep until a load has an answer. Set with the transport locked.
+    pub awaited: AtomicBool,
 }
 
 /// The links of a server by slot; null for unused slots. Written when a client is created.
@@ -104,6 +107,27 @@ impl Link {
                     self.hold(left);
                 }
             }
+        }
+    }
+
+    /// Loads for the client. Returns `None` if the load waits: [`Link::answer`] wakes its vCPU.
+    pub fn load(&self, offset: u64, bytes: u64) -> Option<u32> {
+        let mut transport = self.transport.lock();
+        let value = transport.pci_read(offset, bytes);
+        if value.is_none() {
+            self.awaited.store(true, Ordering::Relaxed);
+        }
+        value
+    }
+
+    /// Wakes the client's vCPUs whose loads wait, after a change of the transport by which they may have an answer. The transport's lock
+    /// orders this with [`Link::load`]: either that finds the answer, or this the wait.
+    pub fn answer(&self) {
+        if self.awaited.swap(false, Ordering::Relaxed)
+            && let Some(vm) = vm::get(self.client)
+        {
+            // One that is about to sleep does not.
+            vm.vcpus.iter().for_each(|vcpu| cpu::wake(vcpu));
         }
     }
 

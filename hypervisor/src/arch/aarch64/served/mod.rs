@@ -9,6 +9,8 @@ mod link;
 mod registers;
 mod window;
 
+use core::sync::atomic::AtomicBool;
+
 use heapless::Vec;
 use stile_blob::Slot;
 use stile_board::MAX_SERVED;
@@ -73,7 +75,17 @@ impl Served {
             let function = Function::new(served.device)?;
             let events = link::event_page(arena)?;
             let (client_place, server_place) = (place(number).ok_or(UNKNOWN)?, place(server).ok_or(UNKNOWN)?);
-            let link = Link { client: number, client_place, function, server, server_place, slot: at as u32, events, transport };
+            let link = Link {
+                client: number,
+                client_place,
+                function,
+                server,
+                server_place,
+                slot: at as u32,
+                events,
+                transport,
+                awaited: AtomicBool::new(false),
+            };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
                 server.arch.tables.map_events(&link.event_piece());

@@ -93,8 +93,7 @@ impl Device for Transports {
             }
             _ => {}
         }
-        let value = link.transport.lock().pci_read(offset, bytes);
-        value.map(u64::from)
+        link.load(offset, bytes).map(u64::from)
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
@@ -138,7 +137,11 @@ impl Device for ServerPages {
 
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         let link = ServerPages::link(cpu, offset)?;
-        link.change(|transport| transport.server_write(offset % map::SERVER_STRIDE, value as u32));
+        let register = offset % map::SERVER_STRIDE;
+        link.change(|transport| transport.server_write(register, value as u32));
+        if matches!(register, server::CONTROL | server::RESET_DONE) {
+            link.answer();
+        }
         None
     }
 }
