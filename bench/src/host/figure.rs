@@ -32,6 +32,14 @@ pub struct Figure {
     pub iterations: u64,
 }
 
+impl Figure {
+    /// The figure with the instructions outside of the guest, if they are counted: where the probe's counter is that of time.
+    pub fn outside_only(self) -> Self {
+        let instructions = self.outside.as_ref().map_or(self.instructions, |outside| outside.instructions);
+        Self { instructions, ..self }
+    }
+}
+
 /// Counts outside of the measuring guest for one operation: at EL2, and in a host's EL1 and EL0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outside {

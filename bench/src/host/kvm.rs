@@ -28,11 +28,12 @@ impl Kvm {
         }
     }
 
-    /// The kernel's file.
-    fn kernel(self) -> Result<PathBuf> {
+    /// The kernel's file, for a machine with this CPU model.
+    fn kernel(self, cpu: &str) -> Result<PathBuf> {
         Ok(match self {
             Self::Vhe | Self::Nvhe | Self::Protected | Self::Nested => debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel,
             Self::V6_12 => debian::kernel(DebianKernel::V6_12, Freshness::Weekly)?.kernel,
+            Self::V6_1 if self.arch().has_amd_v(cpu) => debian::kvm_host_of_amd(Freshness::Weekly)?.join("kernel"),
             Self::V6_1 => debian::kvm_host(Freshness::Weekly)?.join("kernel"),
         })
     }
@@ -81,11 +82,13 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
         (request.progress)(format!("{}, {cpus} CPUs", kvm.name()));
         let (archive, names) = match kvm.arch() {
             Arch::Aarch64 => archive(&client, request.probe, &operations, request.iterations)?,
-            Arch::X86_64 => pc::archive(&client, request.probe, &operations, request.iterations)?,
+            Arch::X86_64 => pc::archive(&client, request.probe, &operations, request.iterations, request.cpu)?,
         };
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
-        figures.extend(figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
+        let found = figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?;
+        let outside_only = request.platform.counts_outside_only();
+        figures.extend(found.into_iter().map(|figure| if outside_only { figure.outside_only() } else { figure }));
     }
     Ok(figures)
 }
@@ -113,13 +116,13 @@ impl Kvm {
     /// # Errors
     /// The kernel can't be fetched; KVM is not in the mode that it should be in; a VM fails.
     pub fn boot(self, boot: &Boot<'_>) -> Result<Output> {
-        let kernel = self.kernel()?;
+        let kernel = self.kernel(boot.cpu)?;
         let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
         initrd.write_all(boot.initrd).context("writing the initial RAM file system")?;
         let append = arguments(self.arch(), &format!("loglevel=7 {}", self.parameter()), boot.names);
         let start = Start { cpu: boot.cpu, cpus: boot.cpus, memory: boot.memory };
-        let machine = platform::of(self.arch()).linux(&start, append, initrd.path());
+        let machine = platform::of_machine(self.arch(), boot.cpu).linux(&start, append, initrd.path());
         let output = emulate::run(&machine, &kernel, boot.plugin)?;
         let text = String::from_utf8_lossy(&output.line);
         ensure!(text.contains(self.confirmation()), "KVM does not run in the mode of {} on {}", self.name(), boot.cpu);
@@ -171,7 +174,7 @@ pub fn pc_host(
     grouping: Grouping,
 ) -> Result<(PathBuf, Vec<u8>, String)> {
     let client = linux::build_for(Arch::X86_64, client::PROGRAM)?;
-    let (archive, names) = pc::archive(&client, probe, operations, iterations)?;
+    let (archive, names) = pc::archive(&client, probe, operations, iterations, Arch::X86_64.default_cpu_model())?;
     let names = match grouping {
         Grouping::Alone => names,
         Grouping::Pairs => names.into_iter().map(|name| format!("{name}+{name}")).collect(),
@@ -190,7 +193,10 @@ pub fn pc_host(
 /// # Errors
 /// It can't be fetched.
 pub fn pc_host_arguments(names: &[String]) -> Result<(PathBuf, String)> {
-    Ok((Kvm::V6_1.kernel()?, arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), names)))
+    Ok((
+        Kvm::V6_1.kernel(Arch::X86_64.default_cpu_model())?,
+        arguments(Arch::X86_64, &format!("loglevel=4 {}", Kvm::V6_1.parameter()), names),
+    ))
 }
 
 /// The host's file system, and the names of the VMs to start.

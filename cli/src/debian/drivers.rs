@@ -29,17 +29,26 @@ pub fn kvm_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Mod
     if kernel != DebianKernel::V6_1 {
         return modules(Arch::X86_64, KVM, kernel, freshness);
     }
-    let stored = store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?;
-    let read = |name| {
-        let path = stored.dir.join(name);
-        let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        Ok(Module { name, bytes })
-    };
-    KVM_MODULES.into_iter().map(read).collect()
+    those_in(&store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?.dir, &KVM_MODULES)
 }
 
 /// Their names.
 const KVM_MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
+
+/// The modules of KVM for AMD-V of the kernel of Debian 12, in the order in which they can be loaded.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn kvm_modules_of_amd(freshness: Freshness) -> Result<Vec<Module>> {
+    const NAMES: [&str; 5] = ["irqbypass.ko", "rng-core.ko", "ccp.ko", "kvm.ko", "kvm-amd.ko"];
+    those_in(&store::get(Arch::X86_64, Item::KvmHostAmd6_1, freshness)?.dir, &NAMES)
+}
+
+/// Those of the modules with these names that a folder has.
+fn those_in(folder: &Path, names: &[&'static str]) -> Result<Vec<Module>> {
+    let present = names.iter().filter(|name| folder.join(name).exists());
+    present.map(|name| Ok(Module { name, bytes: read(&folder.join(name))? })).collect()
+}
 
 /// The drivers of PCI functions that are modules of one of Debian's kernels for Arm, in the order in which they can be loaded. None for
 /// other kernels.

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 pub use apt::{Apt, KEYRING_PACKAGE};
 pub use deb::{Part, Wanted, extract, read};
-pub use drivers::{Module, bridge_modules, drivers, folder_modules, kvm_modules};
+pub use drivers::{Module, bridge_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use own_modules::{ipi_module, served_module};
@@ -141,6 +141,14 @@ pub fn dom0_kernel(freshness: Freshness) -> Result<PathBuf> {
 /// No mirror; a failed download with nothing in the cache.
 pub fn kvm_host(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?.dir)
+}
+
+/// The folder with the same kernel, and the modules of its KVM for AMD-V.
+///
+/// # Errors
+/// See [`kvm_host`].
+pub fn kvm_host_of_amd(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Arch::X86_64, Item::KvmHostAmd6_1, freshness)?.dir)
 }
 
 /// Refetches all items of an architecture that Debian has newer versions of, and returns a line about each.

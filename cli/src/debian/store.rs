@@ -47,8 +47,10 @@ pub enum Item {
     Xen,
     /// UEFI firmware (EDK2) of Debian 13.
     Edk2,
-    /// The kernel of Debian 12 with the modules of its KVM, for x86-64.
+    /// The kernel of Debian 12 with the modules of its KVM for VMX, for x86-64.
     KvmHost6_1,
+    /// The same kernel with the modules of its KVM for AMD-V.
+    KvmHostAmd6_1,
 }
 
 /// Condition for a check for a newer version.
@@ -88,6 +90,7 @@ impl Item {
                 Self::Busybox,
                 Self::Xen,
                 Self::KvmHost6_1,
+                Self::KvmHostAmd6_1,
             ],
         }
     }
@@ -107,6 +110,7 @@ impl Item {
             Self::Xen => "xen",
             Self::Edk2 => "edk2",
             Self::KvmHost6_1 => "kvm-host:6.1",
+            Self::KvmHostAmd6_1 => "kvm-host-amd:6.1",
         }
     }
 
@@ -115,7 +119,7 @@ impl Item {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
             Self::Kernel6_12 | Self::General6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
-            Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 => "bookworm",
+            Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
         }
     }
 
@@ -133,7 +137,7 @@ impl Item {
             Self::Drivers6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
             Self::General6_12 => kernel(Choice::General("6.12")),
-            Self::Kernel6_1 | Self::KvmHost6_1 => kernel(series("6.1")),
+            Self::Kernel6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
             Self::Xen => index::newest_named(packages, &format!("xen-hypervisor-4.20-{}", debian_name(arch))),
@@ -158,6 +162,7 @@ impl Item {
                 Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko", required: true },
                 Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko", required: true },
             ],
+            Self::KvmHostAmd6_1 => KVM_HOST_OF_AMD,
             Self::Xen => {
                 &[Wanted { is: |path| matches!(path, "boot/xen-4.20-arm64" | "boot/xen-4.20-amd64.gz"), name: "xen", required: true }]
             }
@@ -165,6 +170,16 @@ impl Item {
         }
     }
 }
+
+/// What KVM needs with AMD-V: `kvm-amd.ko` names the driver of AMD's secure processor, and that one the generator of random numbers.
+const KVM_HOST_OF_AMD: &[Wanted] = &[
+    Wanted { is: is_kernel, name: "kernel", required: true },
+    Wanted { is: |path| path.ends_with("/kernel/virt/lib/irqbypass.ko"), name: "irqbypass.ko", required: true },
+    Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko", required: true },
+    Wanted { is: |path| path.ends_with("/kernel/drivers/char/hw_random/rng-core.ko"), name: "rng-core.ko", required: false },
+    Wanted { is: |path| path.ends_with("/kernel/drivers/crypto/ccp/ccp.ko"), name: "ccp.ko", required: false },
+    Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-amd.ko"), name: "kvm-amd.ko", required: true },
+];
 
 fn is_kernel(path: &str) -> bool {
     path.starts_with("boot/vmlinuz-") || (path.starts_with("usr/lib/modules/") && path.ends_with("/vmlinuz"))

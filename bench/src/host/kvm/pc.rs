@@ -11,11 +11,11 @@ use stile::debian::{self, Freshness};
 use stile::image::{self, Seed, VmFiles};
 use stile::l2::client::{self, Planned};
 
-/// Builds the host's file system, and returns it with the names of the VMs to start. Their memory has the same contents as under Stile.
+/// Builds the file system of a host with this CPU model, and returns it with the names of the VMs to start. Their memory has the same contents as under Stile.
 ///
 /// # Errors
 /// A VM can't be planned; KVM's modules can't be fetched.
-pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32, cpu: &str) -> Result<(Vec<u8>, Vec<String>)> {
     let vm = |(needs, operations): (Needs, Vec<Operation>)| -> Result<Planned> {
         let bootargs = probe::arguments(&operations, iterations);
         let config = VmConfig { name: format!("probe-{}", needs.vcpus()), ..probe::vm(needs, Techniques::default()) };
@@ -25,6 +25,9 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
     };
     let vms = Platform::groups(operations).into_iter().map(vm).collect::<Result<Vec<_>>>()?;
     let mut archive = client::planned(client, client::archive, &vms);
-    archive.modules(&debian::kvm_modules(DebianKernel::V6_1, Freshness::Weekly)?);
+    archive.modules(&match Arch::X86_64.has_amd_v(cpu) {
+        true => debian::kvm_modules_of_amd(Freshness::Weekly)?,
+        false => debian::kvm_modules(DebianKernel::V6_1, Freshness::Weekly)?,
+    });
     Ok((archive.finish(), vms.into_iter().map(|vm| vm.config.name).collect()))
 }

@@ -2,12 +2,13 @@
 
 use std::ffi::CStr;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 
 use crate::error::Error;
 
-/// The modules in order of dependency.
-const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-intel"];
+/// The modules in order of dependency. The host has those that its kernel and its processor need.
+const MODULES: [&str; 6] = ["irqbypass", "rng-core", "ccp", "kvm", "kvm-intel", "kvm-amd"];
 
 /// Parameters of a module. The emulator requires page-aligned posted-interrupt descriptors, which KVM's are not; a hypervisor does not.
 fn parameters(name: &str) -> &'static CStr {
@@ -23,7 +24,10 @@ pub fn prepare() -> Result<(), Error> {
     }
     for name in MODULES {
         let path = format!("/{name}.ko");
-        let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file.map_err(|error| format!("{path}: {error}"))?,
+        };
         // SAFETY: the descriptor is open, and the string is NUL-terminated.
         let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters(name).as_ptr(), 0) };
         if result != 0 {
