@@ -70,6 +70,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
         refuse(what);
     }
     watch::setup();
+    upload::setup();
     trace::setup();
     screen::write(format_args!("The VMs start. Their consoles and Stile's log are on the serial line, if there is one.\n"));
     console::listen();

@@ -609,6 +609,20 @@ fn each_allocation_fails(machine: &mut Simulation, configuration: &[stile_blob::
     upload::begin(11, 0, 1, 0);
     machine.run_until(|| !retire::is_any());
     let free = memory::available();
+    // The number of a VM that could not be created is not free at once: the transfer begins once it is.
+    let from = fake::LINE.lock().unwrap().len();
+    assert!(retire::claim(2));
+    retire::abandon(2);
+    upload::begin(17, 2, 1 << 20, 0);
+    assert!(retire::is_any() && messages(from).is_empty());
+    machine.run_until(|| !retire::is_any());
+    assert!(messages(from).into_iter().any(|event| matches!(event, Event::Uploaded { tag: 17, next: 0 })));
+    // Not, if its client has left meanwhile.
+    upload::abandon(18, 17);
+    upload::begin(19, 2, 1 << 20, 0);
+    upload::abandon(20, 19);
+    machine.run_until(|| !retire::is_any());
+    assert_eq!(memory::available(), free, "a transfer without a client began");
     upload::begin(12, 2, 1 << 20, free);
     assert!(!retire::is_any(), "the number of a VM without memory is not free at once");
     upload::begin(13, 2, 1 << 20, free / 2);
@@ -633,11 +647,19 @@ fn a_snapshot_becomes_another_vm(machine: &mut Simulation, configuration: &[stil
     DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
     let vm = vm::get(number).unwrap();
     assert!(vm.save_state(0, &mut window).is_err() && vm.save_memory(0, Scope::Rest, &mut window).is_err() && vm.collect(0).is_err());
+    let has_written = || vm.arch.lives.load(Ordering::Relaxed) == LIVES[number].load(Ordering::Relaxed);
     let pause = |machine: &mut Simulation, window: &mut [u8]| {
-        machine.run_until(|| {
-            vm.arch.lives.load(Ordering::Relaxed) == LIVES[number].load(Ordering::Relaxed) && power::pause(vm) == Answer::Done
-        });
-        machine.run_until(|| vm.save_state(0, window).is_ok());
+        loop {
+            machine.run_until(|| has_written() && power::pause(vm) == Answer::Done);
+            machine.run_until(|| vm.save_state(0, window).is_ok());
+            if has_written() {
+                break;
+            }
+            // It was reset before the pause began, and has not written to its memory since.
+            assert_eq!(power::resume(vm), Answer::Done);
+            DONE[0].fetch_add(1, Ordering::Relaxed);
+            DONE[1].fetch_add(1, Ordering::Relaxed);
+        }
     };
     let mut pieces = Vec::new();
     let mut round = |scope: Scope, window: &mut [u8]| {
@@ -809,6 +831,7 @@ fn vms_live_and_end() {
     report::setup(true).unwrap();
     vm::all().for_each(power::start);
     watch::setup();
+    upload::setup();
     trace::setup();
     fake::NOTHING_TO_DO.set(wait);
     let quiet = std::panic::take_hook();

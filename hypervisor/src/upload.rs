@@ -5,6 +5,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_blob::{Checksum, Package};
+use stile_board::MAX_VMS;
 use stile_lock::TicketLock;
 use stile_wire::{Answer, Event, Piece, VmState};
 
@@ -51,11 +52,36 @@ const ACK_INTERVAL: u32 = 4 << 10;
 /// Maximum number of bytes taken from the window at once, at some ten instructions for the checksum of each.
 const AT_ONCE: usize = 16 << 10;
 
+/// A transfer that begins once the number of its VM is free.
+#[derive(Clone, Copy)]
+struct Waiting {
+    tag: u32,
+    vm: u8,
+    size: u32,
+    memory: u64,
+}
+
+static WAITING: TicketLock<Option<Waiting>> = TicketLock::new(None);
+
+/// Makes transfers begin that wait for a number.
+pub fn setup() {
+    retire::FREED_HOOK.set(begin_waiting);
+}
+
+/// Begins the transfer that waits for this number, if there is one.
+fn begin_waiting(number: usize) {
+    let waiting = WAITING.lock().take_if(|waiting| usize::from(waiting.vm) == number);
+    if let Some(Waiting { tag, vm, size, memory }) = waiting {
+        begin(tag, vm, size, memory);
+    }
+}
+
 /// Allocates memory for a package of `size` bytes that describes VM number `vm`, with `memory` bytes of RAM, which must be free but are
 /// not allocated yet. Abandons a transfer in progress; one for the same VM leaves its number, as that would not be free at once, and its
-/// memory.
+/// memory. If what had the number is still being freed, all this happens once it is.
 pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
     let number = usize::from(vm);
+    *WAITING.lock() = None;
     // Another operator may use the same tag.
     let _ = CREATED.compare_exchange(tag, 0, Ordering::Relaxed, Ordering::Relaxed);
     let old = UPLOAD.lock().take();
@@ -78,7 +104,15 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
         return console::refuse(tag, format_args!("it needs {memory} MiB of memory, and {size} KiB for its files: {free} MiB are free"));
     }
     if same.is_none() && !retire::claim(number) {
-        return console::refuse(tag, format_args!("VM number {number} is in use, is still being freed, or is out of range"));
+        if number >= MAX_VMS || vm::get(number).is_some() {
+            return console::refuse(tag, format_args!("VM number {number} is in use, or is out of range"));
+        }
+        *WAITING.lock() = Some(Waiting { tag, vm, size, memory });
+        // It may have become free before this was known.
+        if !retire::is_claimed(number) {
+            begin_waiting(number);
+        }
+        return;
     }
     let reserve = || arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE));
     let (at, room) = match same.filter(|old| old.room >= size) {
@@ -98,6 +132,7 @@ pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
 
 /// Drops a package that was not completed, and answers once nothing is left of it.
 pub fn abandon(tag: u32, upload: u32) {
+    let _ = WAITING.lock().take_if(|waiting| waiting.tag == upload);
     let old = UPLOAD.lock().take_if(|old| old.tag == upload);
     match old {
         Some(old) => old.undo(|vm| retire::abandon_for(tag, vm)),

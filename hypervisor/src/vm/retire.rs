@@ -22,6 +22,7 @@ use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::cpu::{self, SCHEDULE};
 use crate::device::alarm;
+use crate::once::Once;
 use crate::{arena, console, sample};
 
 /// A VM that was removed from lookups.
@@ -59,6 +60,14 @@ static NUMBERS: [AtomicBool; MAX_VMS] = [const { AtomicBool::new(false) }; MAX_V
 pub fn claim(number: usize) -> bool {
     NUMBERS.get(number).is_some_and(|used| !used.swap(true, Ordering::AcqRel))
 }
+
+/// Whether a number is in use, also by a VM that is being created or retired.
+pub fn is_claimed(number: usize) -> bool {
+    NUMBERS.get(number).is_none_or(|used| used.load(Ordering::Acquire))
+}
+
+/// Called with a number that has become free.
+pub static FREED_HOOK: Once<fn(usize)> = Once::new();
 
 /// Whether a VM is being retired.
 #[inline]
@@ -159,5 +168,8 @@ fn finish(gone: &Leaving) {
     }
     cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);
+    if let Some(hook) = FREED_HOOK.try_get() {
+        hook(gone.number);
+    }
     shut_down::if_all_off();
 }
