@@ -14,17 +14,14 @@ const CLEAR: u64 = 300;
 /// Entries after which L1 writes a field that it otherwise reads.
 const WRITE: u64 = 100;
 
-/// The operand of LGDT: the limit, and the base in three parts.
-#[repr(align(16))]
-struct Descriptor([u16; 5]);
-
 fn each_entry() -> Outcome {
     let again = code!("lgdt [rsi]", "add rsp, rdx");
     fresh(again);
     let mut is_launched = false;
     for entry in 1..=ENTRIES {
         let (stack, limit, base) = (0x10_0000 + entry * 16, entry & 0xffff, entry << 12);
-        let descriptor = Descriptor([limit as u16, base as u16, (base >> 16) as u16, (base >> 32) as u16, 0]);
+        // The operand of LGDT.
+        let descriptor = [limit as u16, base as u16, (base >> 16) as u16, (base >> 32) as u16, 0];
         set(field::GUEST_RIP, again);
         set(field::GUEST_RSP, stack);
         same!(get(field::GUEST_RSP), stack, "RSP as L1 wrote it");
