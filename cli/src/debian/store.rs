@@ -49,7 +49,7 @@ pub enum Item {
     Edk2,
     /// The kernel of Debian 12 with the modules of its KVM for VMX, for x86-64.
     KvmHost6_1,
-    /// The same kernel with the modules of its KVM for AMD-V.
+    /// The kernel of Debian 12 with the modules of its KVM for AMD-V.
     KvmHostAmd6_1,
 }
 
@@ -171,7 +171,7 @@ impl Item {
     }
 }
 
-/// What KVM needs with AMD-V: `kvm-amd.ko` names the driver of AMD's secure processor, and that one the generator of random numbers.
+/// Modules of KVM for AMD-V: `kvm-amd.ko` names the driver of AMD's secure processor, and that one the generator of random numbers.
 const KVM_HOST_OF_AMD: &[Wanted] = &[
     Wanted { is: is_kernel, name: "kernel", required: true },
     Wanted { is: |path| path.ends_with("/kernel/virt/lib/irqbypass.ko"), name: "irqbypass.ko", required: true },

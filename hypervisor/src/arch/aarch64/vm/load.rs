@@ -1,4 +1,4 @@
-//! What a CPU loads of a VM: its second stage, and the offset of its virtual counter.
+//! A VM's state that a CPU loads: its second stage, and the offset of its virtual counter.
 
 use core::sync::atomic::{AtomicU16, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a CPU loads of a VM with protected pages or nesting.
+//! State of a VM with protected pages or nesting that a CPU loads.
 
 use super::Vm;
 use crate::arch::x86_64::host::cpu::Cpu;

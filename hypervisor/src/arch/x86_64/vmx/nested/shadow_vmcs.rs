@@ -34,7 +34,7 @@ pub struct ShadowVmcs {
     adopted_values: [u64; MOST],
 }
 
-/// What is known of the contents.
+/// Knowledge of the contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contents {
     /// Nothing: it has not been filled.
