@@ -15,6 +15,7 @@ pub const RDPMC: u64 = 15;
 pub const RSM: u64 = 17;
 pub const VMCALL: usize = 18;
 pub const VMX_FIRST: usize = 19;
+pub const VMRESUME: u64 = 24;
 pub const VMX_LAST: usize = 27;
 pub const CONTROL_REGISTER: u64 = 28;
 pub const IO: usize = 30;

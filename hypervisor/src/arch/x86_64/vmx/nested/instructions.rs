@@ -32,7 +32,7 @@ mod number {
     pub const VMLAUNCH: u64 = 20;
     pub const VMPTRST: u64 = 22;
     pub const VMREAD: u64 = 23;
-    pub const VMRESUME: u64 = 24;
+    pub const VMRESUME: u64 = basic::VMRESUME;
     pub const VMWRITE: u64 = 25;
     pub const VMXOFF: u64 = 26;
     pub const VMXON: u64 = 27;

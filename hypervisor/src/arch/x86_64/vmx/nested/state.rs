@@ -16,6 +16,7 @@ use crate::address_space;
 use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::{CpuidResult, rdmsr};
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
+use crate::arch::x86_64::vmx::basic;
 use crate::arch::x86_64::vmx::extension::invalidate_vpid;
 use crate::arch::x86_64::vmx::hyper_v::Partition;
 use crate::arch::x86_64::vmx::vmcs;
@@ -373,12 +374,10 @@ impl GuestVmx {
     /// Counts an access to a field of the current VMCS that exited, and shadows the field if L1 accesses it often. VMCS01 is current,
     /// before and after.
     pub fn count_access(&mut self, cpu: &mut Cpu, field: Field) {
-        /// VMRESUME.
-        const RESUME: u32 = 24;
-        let ledger = cpu.loaded().ledger();
-        let row = ledger.row_for(reason::VMX, key::instruction(RESUME));
-        let entries = ledger.row(row).count;
         let Some(shadow) = &mut self.shadow else { return };
+        let ledger = cpu.loaded().ledger();
+        let row = ledger.row_for(reason::VMX, key::instruction(basic::VMRESUME as u32));
+        let entries = ledger.row(row).count;
         if shadow.adopted.count(field, entries) {
             self.collect_shadow(cpu);
             if self.shadow.as_mut().is_some_and(|shadow| shadow.adopt(entries)) {
