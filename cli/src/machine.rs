@@ -346,7 +346,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let mut bootargs = bootargs.join(" ").trim().to_owned();
     if let (KernelSource::Disk, Some(command)) = (&vm.kernel, &vm.exec) {
         let marks = Marks::new(number(options.seed)?);
-        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, vm.has_network(), &bootargs)?);
+        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, vm.seconds_to_address(), &bootargs)?);
         system = Some(System { marks, command: true, size: options.terminal.1 });
     }
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;

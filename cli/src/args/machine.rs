@@ -90,13 +90,25 @@ fn whole_number(text: &str) -> Result<i64, String> {
 }
 
 impl MachineArgs {
+    /// Whether another VM serves a device of this one.
+    fn is_served(&self) -> bool {
+        self.disk.iter().any(|disk| disk.served) || self.net.iter().any(|network| network.served)
+    }
+
+    /// The most CPUs of such a machine.
+    fn most_cpus(&self) -> i64 {
+        // A GICv2 has eight CPU interfaces.
+        if self.gic == Some(2) { 8 } else { stile_board::MAX_CPUS as i64 }
+    }
+
     /// The settings as the configuration takes them.
     pub fn flags(&self) -> Flags {
         // Without any argument there is one VM, with Debian's newest kernel.
         let alone = self.config.is_none();
-        // By default, each vCPU of a VM without a file has a CPU. An invalid number is reported for --vcpus only.
+        // By default, each vCPU of a VM without a file has a CPU, and so has the VM that serves its devices: on a shared one, a start of
+        // Debian takes a third more of the emulator's time. An invalid number is reported for --vcpus only.
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
-        let cpus_for_vcpus = cpus_for_vcpus.map(|vcpus| vcpus.min(stile_board::MAX_CPUS as i64));
+        let cpus_for_vcpus = cpus_for_vcpus.map(|vcpus| (vcpus + i64::from(self.is_served())).min(self.most_cpus()));
         // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // Debian's newest kernel has no file system for shared folders.

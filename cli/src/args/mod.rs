@@ -158,6 +158,8 @@ mod tests {
     fn a_vm_without_a_file_has_sensible_defaults() {
         assert_eq!(run(&["--vcpus", "4"]).machine.flags().machine_cpus, Some(4));
         assert_eq!(run(&["--vcpus", "4", "--cpus", "0-1"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["--vcpus", "4", "--net", "user,served"]).machine.flags().machine_cpus, Some(5));
+        assert_eq!(run(&["--vcpus", "8", "--gic", "2", "--disk", "a,served"]).machine.flags().machine_cpus, Some(8));
         assert_eq!(run(&["--vcpus", "999"]).machine.flags().machine_cpus, None);
         assert_eq!(run(&["machine.toml", "--vcpus", "4"]).machine.flags().machine_cpus, None);
         let flags = run(&["--kernel", "Image", "--exec", "true"]).machine.flags();

@@ -112,9 +112,12 @@ impl VmConfig {
         self.disks.len() + self.networks.len() + self.folders.len()
     }
 
-    /// Whether it has a network, of its own or one that the added VM serves.
-    pub const fn has_network(&self) -> bool {
-        !self.networks.is_empty() || !self.served_networks.is_empty()
+    /// How long a command waits for the VM's address, in the VM's seconds; `None` without a network, its own or a served one. The
+    /// emulator's network always gives an address, on a busy computer late; on a bridge nobody may.
+    pub fn seconds_to_address(&self) -> Option<u32> {
+        let mut networks = self.networks.iter().chain(&self.served_networks).peekable();
+        networks.peek()?;
+        Some(if networks.any(|network| network.bridge.is_none()) { 300 } else { 60 })
     }
 }
 

@@ -223,7 +223,7 @@ mod tests {
         let [a, b, c, server] = &config.vms[..] else { panic!("four VMs") };
         let devices = |vm: &VmConfig| vm.served.iter().map(|served| served.device).collect::<Vec<_>>();
         assert_eq!((devices(a), devices(b), devices(c)), (vec![NET], vec![BLOCK, NET, NET], vec![NET]));
-        assert!(a.networks.is_empty() && a.functions.is_empty() && a.has_network());
+        assert!(a.networks.is_empty() && a.functions.is_empty() && a.seconds_to_address() == Some(300));
         assert_eq!(a.served_networks[0].address, Some(FIRST_ADDRESS));
         assert_eq!(b.served_networks[1].address, None, "of a bridge");
         let forwards = vec![Forward { host: 2222, guest: 22, address: Some(Ipv4Addr::new(10, 0, 2, 16)) }];

@@ -63,12 +63,13 @@ pub fn mounts(folders: &[Folder]) -> String {
 }
 
 /// The parameters that let systemd run a command when the system is up, and then power off. The command's output and status are between
-/// marks. With `online`, the command starts when the network is up.
+/// marks. With `online`, the command starts when the network is up, or after that many seconds of the VM's.
 ///
 /// # Errors
 /// The command is too long.
-pub fn command(command: &str, marks: &Marks, online: bool, others: &str) -> Result<String> {
-    let wait = if online { "/usr/lib/systemd/systemd-networkd-wait-online --any --timeout=60\n" } else { "" };
+pub fn command(command: &str, marks: &Marks, online: Option<u32>, others: &str) -> Result<String> {
+    let wait =
+        online.map_or_else(String::new, |seconds| format!("/usr/lib/systemd/systemd-networkd-wait-online --any --timeout={seconds}\n"));
     let script = format!(
         "exec </dev/console >/dev/console 2>&1\nstty raw -echo\ndmesg -n 1\n(systemctl start multi-user.target\n{wait}) >/dev/null 2>&1\n\
          cd /root\nexport HOME=/root\nprintf %s {}\nsh -c {}\nprintf '%s%d%s' {} $? {}\nstty -echo\n",
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn long_commands_are_refused_with_their_room() {
         let marks = Marks::new(1);
-        let fits = |length: usize| command(&"x".repeat(length), &marks, true, "root=x");
+        let fits = |length: usize| command(&"x".repeat(length), &marks, Some(60), "root=x");
         let most = (1..2000).rev().find(|length| fits(*length).is_ok()).unwrap();
         assert!(most >= 800, "{most}");
         assert!(fits(most).unwrap().len() + 7 <= LONGEST);
