@@ -19,6 +19,10 @@ const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 /// MD5 of the file on the disk, the output of `seq 1 200000`.
 const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
 
+/// Time-out in seconds of a start of the whole system, which takes the emulator 50 s of CPU time: beside builds and emulators with many
+/// threads it has had a tenth of a CPU.
+const START: u32 = 1500;
+
 /// Starts the system on a disk's partition, writes a file on it, and ends by Ctrl-C; another machine, whose disk and network the service VM
 /// serves, finds it, has an address, and ends by a power-off.
 pub fn test() -> Result<(), String> {
@@ -26,8 +30,9 @@ pub fn test() -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let disk = dir.path().join("disk.img");
     disk::partition::with_system(&base, &disk).map_err(|error| format!("copying {}: {error:#}", base.display()))?;
-    let arguments = |more: &str| format!("--disk {},format=raw{more} --vcpus 2 --exits", disk.display());
+    let arguments = |more: &str| format!("--disk {},format=raw{more} --vcpus 1 --exits", disk.display());
     let write = Scenario {
+        timeout: START,
         expect: Expect {
             status: exit::LEFT,
             output: vec!["written\n".into()],
@@ -38,6 +43,7 @@ pub fn test() -> Result<(), String> {
         ..Scenario::new("write", &arguments(" --net user")).with("--exec", "seq 1 200000 > /root/numbers; sync; echo written; sleep 1000")
     };
     let read = Scenario {
+        timeout: START,
         expect: Expect {
             status: 42,
             output: vec![SUM.into(), "10.0.2.15\n".into(), "all configured\n".into(), "+LLMNR\n".into()],
