@@ -107,15 +107,40 @@ fn back_end_killed() -> Scenario {
 /// Times that [`killed_often`] kills a process.
 const KILLS: u32 = 100;
 
-/// Debian writes a disk whose server's process is killed, [`KILLS`] times. Everything that was written is on the disk.
-pub(super) fn killed_often() -> Scenario {
-    // After the last time the server tells the client by a sector of the disk.
+/// Debian writes disks whose servers' processes are killed, [`KILLS`] times each: one with a raw image, and one with an image in QEMU's
+/// format, of whose front end and back end one is killed in turn. Everything that was written is on the disk.
+pub(super) fn killed_often() -> [Scenario; 2] {
+    let raw = Scenario {
+        config: Some(killed_config("dd if=/dev/zero of=/tmp/disk bs=1M count=16", "", "$(pidof exe)", "")),
+        ..Scenario::new("long/served-killed", "--exits")
+    };
+    let image = "qemu-img create -q -f qcow2 /tmp/disk 16M";
+    // A back end that dies may leave clusters that nothing refers to, which is status 3.
+    let check = "; qemu-img check /tmp/disk > /tmp/check; [ $? != 2 ] && echo no table is damaged";
+    let processes = "$(pidof $([ $((n % 2)) = 0 ] && echo exe || echo qemu-storage-daemon))";
+    let qcow2 = Scenario {
+        config: Some(killed_config(image, ",format=qcow2", processes, check)),
+        ..Scenario::new("long/back-end-killed", "--exits")
+    };
+    [(raw, None), (qcow2, Some("no table is damaged"))].map(|(scenario, more)| {
+        let output = ["pieces are the same"].into_iter().chain(more).map(String::from).collect();
+        let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
+        Scenario { timeout: 3600, expect, ..scenario }
+    })
+}
+
+/// Configuration of [`killed_often`]: the command that makes the image, the option of `stile-devices` with its format, the numbers of the
+/// processes to be killed after the `n`th start, and what follows once the client is off.
+fn killed_config(image: &str, format: &str, processes: &str, then: &str) -> String {
+    // After the last time the server tells the client by a second disk.
     let kill = format!(
-        "n=0; while read line; do usleep $((n % 10 * 40000)); n=$((n + 1)); \
-         if [ $n -gt {KILLS} ]; then echo enough | dd of=/tmp/disk bs=512 seek=30000 conv=notrunc,sync; exec cat; fi; \
-         kill -9 $(pidof exe) || true; done"
+        "n=0; while read line; do case $line in *'device 0:'*) ;; *) continue;; esac; usleep $((n % 10 * 40000)); n=$((n + 1)); \
+         if [ $n -gt {KILLS} ]; then echo enough | dd of=/tmp/enough bs=512 conv=notrunc,sync; exec cat; fi; kill -9 {processes} || true; done"
     );
-    let serve = format!("dd if=/dev/zero of=/tmp/disk bs=1M count=16; stile-devices block=/tmp/disk | ({kill})");
+    let serve = format!(
+        "{image}; dd if=/dev/zero of=/tmp/enough bs=512 count=1; \
+         stile-devices block=/tmp/disk{format} block=/tmp/enough | ({kill}){then}"
+    );
     let sum = |slot: &str| format!("$(dd if=/dev/vda bs=64k skip=$(({slot} * 8)) count=8 iflag=direct | md5sum)");
     let write = format!(
         "slot=$((n % 16)); dd if=/dev/urandom of=/tmp/a bs=64k count=8; dd if=/tmp/a of=/dev/vda bs=64k seek=$((slot * 8)) oflag=direct; \
@@ -127,17 +152,14 @@ pub(super) fn killed_often() -> Scenario {
          echo all $n pieces are the same",
         sum("slot")
     );
-    let enough = "dd if=/dev/vda bs=512 skip=30000 count=1 iflag=direct | grep -q enough";
-    let config = format!(
+    let enough = "dd if=/dev/vdb bs=512 count=1 iflag=direct | grep -q enough";
+    let served = "[[vm.served]]\ndevice = \"block\"\nby = \"server\"\n";
+    format!(
         "[machine]\ncpus = 2\n\n\
          [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n\
-         exec = \"n=0; exec 2> /dev/null; while ! {enough}; do {write}; done; {check}\"\n\
-         [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
+         exec = \"n=0; exec 2> /dev/null; while ! {enough}; do {write}; done; {check}\"\n{served}{served}\n\
          [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n"
-    );
-    let output = vec!["pieces are the same".into()];
-    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
-    Scenario { config: Some(config), timeout: 3600, expect, ..Scenario::new("long/served-killed", "--exits") }
+    )
 }
 
 /// Gets an address by DHCP.
