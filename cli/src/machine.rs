@@ -10,6 +10,7 @@ use stile_blob::{IpiAccess, Mitigations, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
+use crate::config::served::FS;
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistakes, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
@@ -309,13 +310,14 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty() && vm.served.is_empty()) {
                 archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
             }
-            if !vm.folders.is_empty() {
+            let folders: Vec<_> = vm.all_folders().cloned().collect();
+            if !folders.is_empty() || vm.served.iter().any(|served| served.device == FS) {
                 let modules = match &vm.kernel {
                     KernelSource::Debian(which) => debian::folder_modules(*which, freshness)?,
-                    // A user's kernel may have the file system built in.
+                    // A user's kernel may have the file systems built in.
                     KernelSource::File(_) | KernelSource::Disk | KernelSource::Stile(_) => Vec::new(),
                 };
-                archive.extend(initramfs::with_folders(&modules, &vm.folders));
+                archive.extend(initramfs::with_folders(&modules, &folders, vm.serves != 0));
             }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, vm.serves != 0)
                 && let Some(module) = debian::served_module(*which, freshness)?
@@ -337,7 +339,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             Some(archive)
         }
     };
-    let mounts = disk::system::mounts(&vm.folders);
+    let mounts = disk::system::mounts(vm.all_folders());
     if vm.kernel == KernelSource::Disk {
         bootargs.push(&mounts);
     }
@@ -393,10 +395,15 @@ fn devices(freshness: Freshness) -> Result<Vec<u8>> {
 
 /// Programs that carry out requests for `stile-devices`, with their libraries, and `qemu-img`; none for a command that does not start them.
 fn back_ends(vm: &VmConfig) -> Result<BTreeMap<String, Vec<u8>>> {
-    if vm.exec.as_ref().is_some_and(|command| !command.contains("format=qcow2")) {
-        return Ok(BTreeMap::new());
+    let wants = |option: &str| vm.exec.as_ref().is_none_or(|command| command.contains(option));
+    let mut files = BTreeMap::new();
+    if wants("format=qcow2") {
+        files.extend(debian::programs(Arch::Aarch64, "qemu-utils", &["usr/bin/qemu-storage-daemon", "usr/bin/qemu-img"])?);
     }
-    debian::programs(Arch::Aarch64, "qemu-utils", &["qemu-storage-daemon", "qemu-img"])
+    if wants(" fs=") {
+        files.extend(debian::programs(Arch::Aarch64, "virtiofsd", &["usr/libexec/virtiofsd"])?);
+    }
+    Ok(files)
 }
 
 /// The number in the marks of a system.

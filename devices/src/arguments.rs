@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::{Identity, Mac};
 
 /// The accepted forms.
-const EXPECTED: &str =
-    "expected block=FILE, block=FILE,readonly, block=FILE,format=qcow2, net=BRIDGE,mac=ADDRESS or net=BRIDGE,mac=ADDRESS,ip=ADDRESS";
+const EXPECTED: &str = "expected block=FILE[,format=qcow2][,readonly], net=BRIDGE,mac=ADDRESS[,ip=ADDRESS], fs=DIRECTORY,tag=NAME[,readonly] \
+                        or rng; stile-devices serves no other devices";
 
 /// Format of a disk's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +36,45 @@ pub enum DeviceArgument {
         /// The client's addresses.
         identity: Identity,
     },
+    /// A folder.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The client's name for it.
+        tag: String,
+        /// The client can't write.
+        read_only: bool,
+    },
+    /// Random bytes.
+    Entropy,
 }
 
-/// Reads an argument `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`.
+impl DeviceArgument {
+    /// Type of the device (Virtio 1.2, section 5), and its name.
+    pub const fn kind(&self) -> (u32, &'static str) {
+        match self {
+            Self::Net { .. } => (1, "net"),
+            Self::Block { .. } => (2, "block"),
+            Self::Entropy => (4, "rng"),
+            Self::Folder { .. } => (26, "fs"),
+        }
+    }
+
+    /// Whether another program carries out its requests.
+    pub const fn has_back_end(&self) -> bool {
+        matches!(self, Self::Block { format: Format::Qcow2, .. } | Self::Folder { .. })
+    }
+}
+
+/// Reads an argument: `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or
+/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, or `rng`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
 pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
     let parsed = match argument.split_once('=') {
+        None if argument == "rng" => Some(DeviceArgument::Entropy),
+        Some(("fs", folder)) => self::folder(folder),
         Some(("block", file)) => block(file),
         Some(("net", card)) => net(card),
         _ => None,
@@ -57,6 +88,16 @@ fn block<'a>(file: &'a str) -> Option<DeviceArgument> {
     let (file, is_qcow2) = option(file, ",format=qcow2");
     let format = if is_qcow2 { Format::Qcow2 } else { Format::Raw };
     (!file.is_empty()).then(|| DeviceArgument::Block { file: file.into(), format, read_only })
+}
+
+/// Longest tag, in bytes.
+const LONGEST_TAG: usize = 36;
+
+fn folder(folder: &str) -> Option<DeviceArgument> {
+    let (folder, read_only) = folder.strip_suffix(",readonly").map_or((folder, false), |folder| (folder, true));
+    let (path, tag) = folder.rsplit_once(",tag=")?;
+    let is_tag = (1..=LONGEST_TAG).contains(&tag.len()) && !tag.contains('\0');
+    (!path.is_empty() && is_tag).then(|| DeviceArgument::Folder { path: path.into(), tag: tag.to_owned(), read_only })
 }
 
 fn net(card: &str) -> Option<DeviceArgument> {
@@ -92,8 +133,18 @@ mod tests {
             |ip| Ok(DeviceArgument::Net { bridge: "net0".into(), identity: Identity { mac: [0x52, 0x54, 0, 0x73, 0x76, 0x0a], ip } });
         assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a"), card(None));
         assert_eq!(parse("net=net0,mac=52:54:00:73:76:0a,ip=10.0.2.15"), card(Some([10, 0, 2, 15].into())));
+        let folder = |path: &str, tag: &str, read_only| Ok(DeviceArgument::Folder { path: path.into(), tag: tag.into(), read_only });
+        assert_eq!(parse("fs=/a,tag=b"), folder("/a", "b", false));
+        assert_eq!(parse("fs=/a,tag=b,tag=c,readonly"), folder("/a,tag=b", "c", true));
+        assert_eq!(parse("rng").map(|entropy| entropy.kind()), Ok((4, "rng")));
+        let long = format!("fs=/a,tag={}", "x".repeat(37));
         let wrong = [
             "",
+            "rng=a",
+            "fs=/a",
+            "fs=,tag=b",
+            "vsock=3",
+            &long,
             "block=",
             "block=,readonly",
             "block=,format=qcow2",

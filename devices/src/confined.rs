@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 
 use libc::c_long;
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter};
 
-use crate::sandbox;
+use crate::{jail, memory_limit, sandbox};
 
 /// Option of `stile-devices` for the process that becomes a back end.
 pub const FLAG: &str = "--back-end";
@@ -33,7 +33,6 @@ const REFUSED: &[c_long] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_setns,
-    libc::SYS_unshare,
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -50,14 +49,18 @@ const REFUSED: &[c_long] = &[
     libc::SYS_io_uring_setup,
 ];
 
+/// Files that a back end may have open: `virtiofsd` has one for each file that its client knows.
+const FILES: u64 = 1 << 16;
+
 /// Starts a back end, which listens at a socket that it has open, as the user `user`. `command` makes its command line from the number of
-/// that file. Returns the connection.
+/// that file. With a `folder`, it reaches the files of that, whoever owns them, and no others. Returns the connection.
 ///
 /// The process has the user `user`, as this one must have: the kernel then ends it when this one ends.
 ///
 /// # Errors
 /// The kernel's.
-pub fn start(user: u32, command: impl FnOnce(i32) -> Vec<String>) -> io::Result<UnixStream> {
+pub fn start(user: u32, folder: Option<&Path>, command: impl FnOnce(i32) -> Vec<String>) -> io::Result<UnixStream> {
+    let root = folder.map(|folder| jail::prepare(user, folder)).transpose()?.unwrap_or_default();
     let path = std::env::temp_dir().join(format!("stile-devices-{}.socket", std::process::id()));
     let listener = UnixListener::bind(&path)?;
     let socket = UnixStream::connect(&path);
@@ -65,7 +68,8 @@ pub fn start(user: u32, command: impl FnOnce(i32) -> Vec<String>) -> io::Result<
     fs::remove_file(&path)?;
     fcntl_setfd(&listener, FdFlags::empty())?;
     let mut process = Command::new("/proc/self/exe");
-    process.args([FLAG.to_owned(), user.to_string(), std::process::id().to_string()]).args(command(listener.as_raw_fd()));
+    let root = root.to_string_lossy().into_owned();
+    process.args([FLAG.to_owned(), user.to_string(), std::process::id().to_string(), root]).args(command(listener.as_raw_fd()));
     // It ends when this process does, which ends when it does: nobody waits for it.
     drop(process.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
     socket
@@ -76,17 +80,24 @@ pub fn start(user: u32, command: impl FnOnce(i32) -> Vec<String>) -> io::Result<
 /// # Errors
 /// The kernel's; there is no such program.
 pub fn become_back_end(arguments: &[String]) -> Result<std::convert::Infallible, String> {
-    let [user, parent, program, rest @ ..] = arguments else { return Err("a back end without a program".to_owned()) };
+    let [user, parent, root, program, rest @ ..] = arguments else { return Err("a back end without a program".to_owned()) };
     let (user, parent) = (user.parse::<u32>().map_err(|error| error.to_string())?, parent.parse().ok().and_then(Pid::from_raw));
-    confine(user, parent).map_err(|error| format!("{program} can't be confined: {error}"))?;
+    memory_limit::enter(user).map_err(|error| format!("the memory of {program} can't be limited: {error}"))?;
+    confine(user, parent, Path::new(root)).map_err(|error| format!("{program} can't be confined: {error}"))?;
     Err(format!("{program} can't be run: {}", Command::new(program).args(rest).exec()))
 }
 
-/// Takes this process's rights.
-fn confine(user: u32, parent: Option<Pid>) -> io::Result<()> {
+/// Takes this process's rights. With a `root` that is not empty, it has those of [`jail`].
+fn confine(user: u32, parent: Option<Pid>, root: &Path) -> io::Result<()> {
     // If memory is short, it is the first process to be ended, and is started again.
     fs::write("/proc/self/oom_score_adj", "1000")?;
-    sandbox::become_user(user)?;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum: Some(FILES) })?;
+    if root.as_os_str().is_empty() {
+        sandbox::become_user(user)?;
+    } else {
+        jail::enter(root)?;
+        jail::keep_rights(|| sandbox::become_user(user))?;
+    }
     // Cleared when the user changes.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != parent {
@@ -103,6 +114,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(vec![condition])?])
     };
     rules.insert(libc::SYS_socket, others(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?);
+    // A thread's own directory and mask of permissions, which virtiofsd's have.
+    rules.insert(libc::SYS_unshare, others(0, SeccompCmpOp::Ne, libc::CLONE_FS as u64)?);
     let own = u64::from(std::process::id());
     for number in [libc::SYS_kill, libc::SYS_tgkill] {
         rules.insert(number, others(0, SeccompCmpOp::Ne, own)?);
@@ -124,6 +137,29 @@ pub fn disk(image: &Path, read_only: bool, socket: i32) -> Vec<String> {
         "--export".to_owned(),
         format!("vhost-user-blk,id=disk,node-name=disk,writable={writable},writethrough=on,addr.type=fd,addr.str={socket}"),
     ]
+}
+
+/// Command line of the back end of a folder with a name for its client, which listens at file `socket`. It has the [`jail`]'s root.
+///
+/// All of the client's users are one here, who is the root of the folder's file system: a process without root's rights can't be several.
+pub fn folder(tag: &str, read_only: bool, socket: i32) -> Vec<String> {
+    let all = "squash-guest:0:0:4294967295";
+    let mut command = vec![
+        "/usr/libexec/virtiofsd".to_owned(),
+        format!("--fd={socket}"),
+        format!("--shared-dir={}", jail::FOLDER),
+        format!("--tag={tag}"),
+        // The root directory is this process's, and so are its rights and limits.
+        "--sandbox=none".to_owned(),
+        "--rlimit-nofile=0".to_owned(),
+        // Changes by others show at once.
+        "--cache=never".to_owned(),
+        format!("--translate-uid={all}"),
+        format!("--translate-gid={all}"),
+        "--log-level=error".to_owned(),
+    ];
+    command.extend(read_only.then(|| "--readonly".to_owned()));
+    command
 }
 
 /// Makes a file that of a device's user.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use stile_virtio::{EventPage, server};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
@@ -69,6 +69,20 @@ impl Device {
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// Type of the device (Virtio 1.2, section 5), by the client's configuration.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn kind(&self) -> io::Result<u32> {
+        let registers = self.map_part(server::SIZE as usize, 0)?;
+        // SAFETY: the register is within the page, aligned, and mapped; loads of it have no effect.
+        let kind = unsafe { load(registers.as_ptr().wrapping_add(server::DEVICE_ID as usize).cast()) };
+        // Mappings keep the device open.
+        // SAFETY: the page was mapped above, and there is no reference to it.
+        unsafe { munmap(registers.as_ptr().cast(), server::SIZE as usize)? };
+        Ok(kind)
     }
 
     /// A file with the client's RAM only, for a back end. The device stays open while that is, or is mapped.

@@ -2,10 +2,9 @@
 //!
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
-//! the queues: a [`Disk`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), or another program
-//! ([`VhostUser`]), which is [`confined`]. [`supervisor`] runs a process
-//! for each device, which serves it in a [`sandbox`]. The client of a device that can't be served gets errors
-//! ([`FailedDisk`], [`Unplugged`]).
+//! the queues: a [`Disk`], [`Entropy`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), or another
+//! program ([`VhostUser`]), which is [`confined`]. [`supervisor`] runs a process for each device, which serves it in a
+//! [`sandbox`]. The client of a device that can't be served gets errors ([`FailedDisk`], [`FailedFolder`], [`Unplugged`]).
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
 //! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver
@@ -15,8 +14,13 @@ mod arguments;
 pub mod confined;
 mod device;
 mod disk;
+mod entropy;
+mod folder;
 mod frame;
 mod identity;
+mod jail;
+pub mod memory_limit;
+mod mounting;
 mod network;
 mod protocol;
 mod relay;
@@ -29,6 +33,8 @@ mod vhost_user;
 pub use arguments::{DeviceArgument, Format, parse};
 pub use device::{Device, Page};
 pub use disk::{DISK, Disk, FailedDisk, QUEUE_SIZE, SECTOR};
+pub use entropy::Entropy;
+pub use folder::{FOLDER, FOLDER_QUEUES, FailedFolder};
 pub use frame::{HEADER, Mac};
 pub use identity::Identity;
 pub use network::{Network, Port, Unplugged};

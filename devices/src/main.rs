@@ -1,5 +1,6 @@
-//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS ...`: serves the Nth device of this VM by the Nth argument: a disk with the
-//! content of a file, or a network card that is a port of a bridge.
+//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng ...`: serves the Nth
+//! device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port of a bridge, a folder, or random
+//! bytes.
 //!
 //! Ends when all clients are off.
 
@@ -10,15 +11,18 @@ use std::process::ExitCode;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use stile_devices::supervisor::Mode;
 use stile_devices::{
-    Backend, DISK, Device, DeviceArgument, Disk, FailedDisk, Format, Kind, Network, Page, Server, Tap, Unplugged, VhostUser, confined,
-    parse, sandbox, supervisor,
+    Backend, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Network, Page,
+    Server, Tap, Unplugged, VhostUser, confined, memory_limit, parse, sandbox, supervisor,
 };
 use vm_memory::GuestMemoryMmap;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
-        [] => Err("usage: stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS ...".to_owned()),
+        [] => {
+            Err("usage: stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng ..."
+                .to_owned())
+        }
         [flag, number, argument] if flag == Mode::Serve.flag() => serve(number, argument),
         [flag, number, argument] if flag == Mode::Fail.flag() => fail(number, argument),
         [flag, rest @ ..] if flag == confined::FLAG => confined::become_back_end(rest).map(|never| match never {}),
@@ -34,10 +38,31 @@ fn main() -> ExitCode {
 }
 
 fn supervise(arguments: &[String]) -> Result<(), String> {
-    for argument in arguments {
-        parse(argument)?;
+    let devices = arguments.iter().map(|argument| parse(argument)).collect::<Result<Vec<_>, _>>()?;
+    for (number, (device, argument)) in devices.iter().zip(arguments).enumerate() {
+        check(number, device, argument)?;
+    }
+    let next = format!("/dev/stile-served{}", devices.len());
+    if Path::new(&next).exists() {
+        eprintln!("stile-devices: {next} has no argument: its client waits until something serves it");
+    }
+    if devices.iter().any(DeviceArgument::has_back_end) {
+        memory_limit::prepare().map_err(|error| format!("the memory of back ends can't be limited: {error}"))?;
     }
     supervisor::run(arguments).map_err(|error| error.to_string())
+}
+
+/// Checks that a device is what an argument is for: a driver would not understand another one.
+fn check(number: usize, given: &DeviceArgument, argument: &str) -> Result<(), String> {
+    let path = format!("/dev/stile-served{number}");
+    let device = Device::open(Path::new(&path)).map_err(|error| format!("{path}, for {argument}: {error}"))?;
+    let kind = device.kind().map_err(|error| format!("{path}: {error}"))?;
+    let (expected, name) = given.kind();
+    if kind == expected {
+        return Ok(());
+    }
+    let wanted = format!("its [[vm.served]] must say \"{name}\"");
+    Err(format!("{argument} is of type {expected}, but the client's device {number} is of type {kind}: {wanted}"))
 }
 
 /// Serves one device, for ever.
@@ -52,8 +77,15 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
         }
         DeviceArgument::Block { file, format: Format::Qcow2, read_only } => {
             confined::give(&file, user).map_err(|error| format!("{}: {error}", file.display()))?;
-            with_back_end::<1>(&device, user, supervisor, DISK, |socket| confined::disk(&file, read_only, socket)).map_err(of_device)
+            with_back_end::<1>(&device, user, supervisor, (DISK, None), |socket| confined::disk(&file, read_only, socket))
+                .map_err(of_device)
         }
+        DeviceArgument::Folder { path, tag, read_only } => {
+            let folder = (FOLDER, Some(path.as_path()));
+            with_back_end::<FOLDER_QUEUES>(&device, user, supervisor, folder, |socket| confined::folder(&tag, read_only, socket))
+                .map_err(of_device)
+        }
+        DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)).map_err(of_device),
         DeviceArgument::Net { bridge, identity } => {
             let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
             run(&device, user, supervisor, Network::new(tap, identity)).map_err(of_device)
@@ -61,15 +93,15 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
     }
 }
 
-/// Serves a device, for ever, by a program with this command line.
+/// Serves a device, for ever, by a program with this command line. It reaches a folder only, if one is given.
 fn with_back_end<const QUEUES: usize>(
     device: &Device,
     user: u32,
     supervisor: Option<Pid>,
-    kind: Kind,
+    (kind, folder): (Kind, Option<&Path>),
     command: impl FnOnce(i32) -> Vec<String>,
 ) -> io::Result<()> {
-    let socket = confined::start(user, command)?;
+    let socket = confined::start(user, folder, command)?;
     let mapped = device.map()?;
     let back_end = VhostUser::<QUEUES>::new(socket, kind, &mapped.1, &device.window()?)?;
     run_mapped(device, mapped, user, supervisor, back_end)
@@ -83,6 +115,9 @@ fn fail(number: &str, argument: &str) -> Result<(), String> {
     match given {
         DeviceArgument::Block { read_only, .. } => run(&device, user, supervisor, FailedDisk { read_only }),
         DeviceArgument::Net { identity, .. } => run(&device, user, supervisor, Network::new(Unplugged, identity)),
+        DeviceArgument::Folder { tag, .. } => run(&device, user, supervisor, FailedFolder { tag }),
+        // It needs nothing that could be missing.
+        DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)),
     }
     .map_err(of_device)
 }

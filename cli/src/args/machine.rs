@@ -79,9 +79,12 @@ pub struct MachineArgs {
     #[arg(long, value_name = "user[,forward=PORT:VM-PORT][,served]|bridge=NAME[,served]", value_parser = Network::parse)]
     pub net: Vec<Network>,
     /// A folder of this machine for the VM, which finds it at /mnt/NAME; by default NAME is the folder's. Can be given several times.
-    /// Debian's kernel is then 6.12, unless another one is given.
-    #[arg(long, value_name = "DIR[,readonly][,tag=NAME]", value_parser = Folder::parse)]
+    /// Debian's kernel is then 6.12, unless another one is given. With `,served`, another VM serves it, which is added.
+    #[arg(long, value_name = "DIR[,readonly][,tag=NAME][,served]", value_parser = Folder::parse)]
     pub share: Vec<Folder>,
+    /// Give the VM random bytes, which another VM serves, which is added.
+    #[arg(long)]
+    pub rng: bool,
 }
 
 /// Parses a number, of which the configuration checks the range.
@@ -92,7 +95,10 @@ fn whole_number(text: &str) -> Result<i64, String> {
 impl MachineArgs {
     /// Whether another VM serves a device of this one.
     fn is_served(&self) -> bool {
-        self.disk.iter().any(|disk| disk.served) || self.net.iter().any(|network| network.served)
+        self.rng
+            || self.disk.iter().any(|disk| disk.served)
+            || self.net.iter().any(|network| network.served)
+            || self.share.iter().any(|folder| folder.served)
     }
 
     /// The most CPUs of such a machine.
@@ -138,6 +144,7 @@ impl MachineArgs {
             disks: self.disk.clone(),
             networks: self.net.clone(),
             shares: self.share.clone(),
+            rng: self.rng,
             inside: None,
             vms_only: false,
         }

@@ -1,6 +1,7 @@
 //! Description of a virtual machine's devices: type, path, and the reason for it.
 
-use crate::config::served::device_name;
+use crate::config::served::{FS, device_name};
+use crate::config::service;
 use crate::config::{MachineConfig, VmConfig, units};
 use crate::disk::network::{Forward, Network};
 use crate::disk::sharing;
@@ -42,9 +43,15 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     // The last ones have networks of the configuration.
     let without = vm.served.len().saturating_sub(vm.served_networks.len());
     let networks = std::iter::repeat_n(None, without).chain(vm.served_networks.iter().map(Some));
+    let mut folders = vm.served_folders.iter();
     for (number, (served, network)) in (1..).zip(vm.served.iter().zip(networks)) {
         let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
-        let leads = network.map(|network| format!(", {}", describe(machine, network))).unwrap_or_default();
+        let folder = folders.by_ref().take(usize::from(served.device == FS && by == service::NAME)).next();
+        let folder = folder.map(|folder| {
+            let read_only = if folder.read_only { ", read-only" } else { "" };
+            format!(", /mnt/{}: {} (tag {}{read_only})", folder.tag, folder.path.display(), folder.tag)
+        });
+        let leads = network.map(|network| format!(", {}", describe(machine, network))).or(folder).unwrap_or_default();
         facts.push((
             "served device",
             format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM"),

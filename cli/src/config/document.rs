@@ -44,7 +44,7 @@ const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
-const FOLDER_KEYS: &[&str] = &["path", "readonly", "tag"];
+const FOLDER_KEYS: &[&str] = &["path", "readonly", "served", "tag"];
 const SERVED_KEYS: &[&str] = &["by", "device"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward", "served"];
 const TECHNIQUE_KEYS: &[&str] =
@@ -240,6 +240,7 @@ fn folders(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<FolderDraft> {
                 path: folder.string("path", "a path", mistakes),
                 read_only: folder.boolean("readonly", mistakes).is_some_and(|given| given.value),
                 tag: folder.string("tag", "a name such as \"src\"", mistakes),
+                served: folder.boolean("served", mistakes).is_some_and(|given| given.value),
             }
         })
         .collect()

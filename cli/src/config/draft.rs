@@ -146,6 +146,8 @@ pub struct FolderDraft {
     pub read_only: bool,
     /// Its name in the virtual machine.
     pub tag: Option<Given<String>>,
+    /// Whether a virtual machine serves it that the configuration does not name.
+    pub served: bool,
 }
 
 /// A device that another virtual machine serves.
@@ -155,7 +157,7 @@ pub struct ServedDraft {
     pub place: Place,
     /// The device's type.
     pub device: Option<Given<String>>,
-    /// The name of the virtual machine that serves it.
+    /// The name of the virtual machine that serves it. `None` if the configuration names none.
     pub by: Option<Given<String>>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Arch, Mistake, Place,
-    draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, VmDraft},
+    draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, ServedDraft, VmDraft},
 };
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
@@ -53,6 +53,8 @@ pub struct Flags {
     pub networks: Vec<Network>,
     /// `--share`: folders of this machine.
     pub shares: Vec<Folder>,
+    /// `--rng`: random bytes.
+    pub rng: bool,
     /// Not a flag: the machine is a virtual machine that runs Stile, on this architecture.
     pub inside: Option<Arch>,
     /// Not a flag: the settings of the machine are these flags' alone, not the file's.
@@ -105,6 +107,7 @@ impl Flags {
         vm.disks.extend(self.disks.iter().map(DiskDraft::from_flag));
         vm.networks.extend(self.networks.iter().map(NetworkDraft::from_flag));
         vm.folders.extend(self.shares.iter().map(FolderDraft::from_flag));
+        vm.served.extend(self.rng.then(ServedDraft::random_bytes));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),

@@ -11,7 +11,8 @@ impl FolderDraft {
     pub fn from_flag(folder: &Folder) -> Self {
         let place = Place::Flag("--share");
         let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
-        Self { path: given(&folder.path.to_string_lossy()), read_only: folder.read_only, tag: given(&folder.tag), place: place.clone() }
+        let (read_only, served) = (folder.read_only, folder.served);
+        Self { path: given(&folder.path.to_string_lossy()), read_only, tag: given(&folder.tag), served, place: place.clone() }
     }
 
     /// The folder, with a path relative to `base`, or to the current folder if it is the command line's.
@@ -29,7 +30,7 @@ impl FolderDraft {
             return None;
         }
         let tag = self.tag.as_ref().map_or_else(|| default_tag(&path), |tag| tag.value.clone());
-        let folder = Folder { path, read_only: self.read_only, tag };
+        let folder = Folder { path, read_only: self.read_only, tag, served: self.served };
         match folder.problem() {
             Some((what, expected)) => {
                 mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
@@ -44,7 +45,7 @@ impl FolderDraft {
 pub fn resolve(drafts: &[FolderDraft], kernel: &KernelSource, base: &Path, mistakes: &mut Vec<Mistake>) -> Vec<Folder> {
     // A kernel with a mistake is this one, too.
     if let (Some(first), KernelSource::Debian(DebianKernel::Newest), true) = (drafts.first(), kernel, mistakes.is_empty()) {
-        let what = "Debian's newest kernel is one for clouds, which has no 9P file system for shared folders";
+        let what = "Debian's newest kernel is one for clouds, which has no file system for shared folders";
         let words = [DebianKernel::V6_12, DebianKernel::V6_1].map(|kernel| format!("kernel = \"{}\"", kernel.word()));
         mistakes.push(Mistake::new(first.place.clone(), what).expected(words.join(" or ")));
     }
@@ -78,7 +79,7 @@ mod tests {
         let second = "[[vm.net]]\n[[vm.share]]\npath = \".\"\nreadonly = true\ntag = \"all\"\n";
         let text = vm("one", "debian:6.1") + second + &vm("two", "debian:6.12");
         let config = read(&text, dir.path(), &Flags::default()).unwrap();
-        let folder = |path: &str, read_only, tag: &str| Folder { path: dir.path().join(path), read_only, tag: tag.into() };
+        let folder = |path: &str, read_only, tag: &str| Folder { path: dir.path().join(path), read_only, tag: tag.into(), served: false };
         assert_eq!(config.vms[0].folders, [folder("a b", false, "a-b"), folder(".", true, "all")]);
         assert_eq!(config.vms[1].folders, [folder("a b", false, "a-b")]);
         let devices = |vm: usize| config.vms[vm].functions.iter().map(|function| function.device()).collect::<Vec<_>>();
@@ -111,7 +112,7 @@ mod tests {
         says(old, "paht = \".\"", "unknown key \"paht\" in [[vm.share]]");
         says(old, "path = \".\"\n[[vm.share]]\npath = \".\"", "has the tag");
         says(old, &format!("path = \".\"\n{}", "[[vm.net]]\n".repeat(8)), "there are 9 disks, networks and shared folders");
-        says("debian", "path = \".\"", "no 9P file system");
+        says("debian", "path = \".\"", "no file system for shared folders");
         let nested = "debian:6.1\"\nnested = true #";
         says(nested, "path = \".\"", "can't be assigned to a virtual machine with an EL2");
         let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian:6.1\"\n[[vm.share]]\npath = \".\"\n";

@@ -96,6 +96,8 @@ pub struct VmConfig {
     pub networks: Vec<Network>,
     /// Folders of this machine, each with a tag of its own.
     pub folders: Vec<Folder>,
+    /// Folders of this machine that a virtual machine serves that the configuration does not name.
+    pub served_folders: Vec<Folder>,
     /// Virtio devices that other virtual machines serve: at most [`stile_board::MAX_SERVED`].
     pub served: Vec<Served>,
     /// Networks of the last ones of them, which a virtual machine serves that the configuration does not name.
@@ -110,6 +112,11 @@ impl VmConfig {
     /// Number of its functions that are devices which the emulated machine gets for it: the last ones of [`VmConfig::functions`].
     pub const fn emulated_functions(&self) -> usize {
         self.disks.len() + self.networks.len() + self.folders.len()
+    }
+
+    /// Folders of this machine, its own and served ones.
+    pub fn all_folders(&self) -> impl Iterator<Item = &Folder> {
+        self.folders.iter().chain(&self.served_folders)
     }
 
     /// How long a command waits for the VM's address, in the VM's seconds; `None` without a network, its own or a served one. The

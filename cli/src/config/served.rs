@@ -3,15 +3,34 @@
 use stile_blob::{Nested, Served};
 use stile_board::MAX_SERVED;
 
-use super::draft::ServedDraft;
-use super::{Arch, Mistake, VmConfig};
+use super::draft::{Given, ServedDraft};
+use super::{Arch, KernelSource, Mistake, Place, VmConfig};
 
 /// Type of a network card (Virtio 1.2, section 5.1).
 pub(super) const NET: u32 = 1;
 /// Type of a block device (Virtio 1.2, section 5.2).
 pub(super) const BLOCK: u32 = 2;
+/// Type of an entropy device (Virtio 1.2, section 5.4).
+pub(super) const RNG: u32 = 4;
+/// Type of a file system device (Virtio 1.2, section 5.11).
+pub const FS: u32 = 26;
 /// Names of types of devices (Virtio 1.2, section 5).
-const DEVICES: [(&str, u32); 6] = [("net", NET), ("block", BLOCK), ("console", 3), ("rng", 4), ("vsock", 19), ("fs", 26)];
+const DEVICES: [(&str, u32); 6] = [("net", NET), ("block", BLOCK), ("console", 3), ("rng", RNG), ("vsock", 19), ("fs", FS)];
+/// Types of those that `stile-devices` serves, with the begins of its arguments.
+const OWN: [(u32, &str); 4] = [(NET, "net="), (BLOCK, "block="), (RNG, "rng"), (FS, "fs=")];
+
+impl ServedDraft {
+    /// Random bytes: a device of the command line.
+    pub fn random_bytes() -> Self {
+        let place = Place::Flag("--rng");
+        Self { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, place }
+    }
+
+    /// Whether it is a device that the virtual machine serves that `stile run` adds: random bytes that no other one is to serve.
+    pub fn is_added(&self) -> bool {
+        self.by.is_none() && self.device.as_ref().is_some_and(|device| device_name(RNG) == device.value)
+    }
+}
 
 /// Name of a type of device.
 pub fn device_name(device: u32) -> &'static str {
@@ -30,9 +49,14 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
             let what = format!("there are {} served devices", served.len());
             mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_SERVED}")));
         }
-        for draft in *served {
+        for draft in served.iter().filter(|draft| !draft.is_added()) {
             let Some(device) = device(draft, mistakes) else { continue };
             let Some(server) = server(draft, index, &servers, vms, mistakes) else { continue };
+            let number = usize::from(vms[server].serves);
+            if let Some((what, expected)) = refused(device, &vms[server], number) {
+                mistakes
+                    .push(Mistake::new(draft.device.as_ref().map_or(&draft.place, |given| &given.place).clone(), what).expected(expected));
+            }
             vms[index].served.push(Served { device, server: server as u8 });
             vms[server].serves += 1;
             if usize::from(vms[server].serves) == MAX_SERVED + 1 {
@@ -61,6 +85,32 @@ fn device(draft: &ServedDraft, mistakes: &mut Vec<Mistake>) -> Option<u32> {
         mistakes.push(Mistake::new(given.place.clone(), what).expected(known()));
     }
     found
+}
+
+/// Why `stile-devices` does not serve a server's device, its number `number`, and what is expected instead; `None` if it does, or if that
+/// can't be told.
+fn refused(device: u32, server: &VmConfig, number: usize) -> Option<(String, String)> {
+    let command = server.exec.as_deref().filter(|_| matches!(server.kernel, KernelSource::Debian(_)))?;
+    let (name, by) = (device_name(device), &server.name);
+    let words = command.split_once("stile-devices ")?.1.split_whitespace();
+    let Some((_, begin)) = OWN.iter().find(|(own, _)| *own == device) else {
+        let own = OWN.map(|(device, _)| format!("\"{}\"", device_name(device))).join(", ");
+        let what = format!("stile-devices, which \"{by}\" runs, serves no device of type \"{name}\"");
+        return Some((what, format!("{own}; or a server with a program of your own")));
+    };
+    // What ends the command.
+    let ends = |word: &&str| !word.starts_with(['|', ';', '&', ')', '>', '<']);
+    let arguments: Vec<&str> = words.take_while(ends).map(|word| word.trim_end_matches([';', ')'])).collect();
+    // The shell can make any arguments of these.
+    if arguments.iter().any(|word| word.contains(['$', '`', '\'', '"', '*', '{'])) {
+        return None;
+    }
+    let what = match arguments.get(number) {
+        Some(argument) if argument.starts_with(begin) => return None,
+        Some(argument) => format!("\"{by}\" serves this device, its number {number}, by \"{argument}\", which is none of type \"{name}\""),
+        None => format!("stile-devices, which \"{by}\" runs, has no argument for this device, its number {number}"),
+    };
+    Some((what, format!("arguments of stile-devices in the order of the devices; this one's begins with {begin}")))
 }
 
 /// The virtual machine that serves a device to number `client`; `servers` are all that serve any.
@@ -126,6 +176,15 @@ mod tests {
         };
         says("device = \"block\"", "", "nobody serves this device");
         says("by = \"other\"", "", "has no type");
+        let by = |exec: &str| format!("[[vm]]\nname = \"s\"\nkernel = \"debian\"\nexec = \"{exec}\"\n");
+        let serves = |device: &str| format!("device = \"{device}\"\nby = \"s\"");
+        says(
+            &serves("vsock"),
+            &by("stile-devices rng"),
+            "serves no device of type \"vsock\"; expected \"net\", \"block\", \"rng\", \"fs\"",
+        );
+        says(&serves("rng"), &by("stile-devices ; true"), "has no argument for this device, its number 0");
+        says(&serves("rng"), &by("stile-devices block=/dev/vda"), "by \"block=/dev/vda\", which is none of type \"rng\"");
         says("device = \"tape\"\nby = \"other\"", "", "unknown type of device \"tape\"");
         says("device = \"block\"\nby = \"another\"", "", "there is no virtual machine \"another\"");
         says("device = \"block\"\nby = \"one\"", "", "can't serve itself");

@@ -1,4 +1,4 @@
-//! The service VM: a virtual machine that serves disks and networks is added to those of the configuration.
+//! The service VM: a virtual machine that serves disks, networks, folders and random bytes is added to those of the configuration.
 
 use std::net::Ipv4Addr;
 
@@ -7,9 +7,10 @@ use stile_board::{MAX_SERVED, MAX_VMS};
 use stile_pci::Address;
 
 use super::draft::{Given, VmDraft};
-use super::served::{BLOCK, NET};
+use super::served::{BLOCK, FS, NET, RNG};
 use super::{DebianKernel, Mistake, Place, VmConfig};
 use crate::disk::drive::Drive;
+use crate::disk::folder::Folder;
 use crate::disk::network::Network;
 
 /// Its name.
@@ -17,6 +18,9 @@ pub const NAME: &str = "service";
 
 /// Its RAM: the kernel, a small system, and a cache of the disks' content.
 const MEMORY: &str = "256M";
+
+/// What has been written to folders is in the host's files after two seconds.
+const WRITE_SOON: &str = "for time in expire writeback; do echo 100 > /proc/sys/vm/dirty_${time}_centisecs; done; ";
 
 /// The first address that QEMU's user network gives; the next ones follow.
 const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
@@ -30,6 +34,8 @@ pub struct Service {
     pub disks: Vec<Drive>,
     /// Its connections to the networks that it serves.
     pub networks: Vec<Network>,
+    /// The folders that it serves.
+    pub folders: Vec<Folder>,
     /// Number of devices that it serves.
     pub serves: u8,
 }
@@ -38,6 +44,10 @@ pub struct Service {
 enum Device {
     /// The next one of [`Devices::disks`].
     Disk { read_only: bool },
+    /// A folder, by its tag for the client: the next one of [`Devices::folders`].
+    Folder { tag: String, read_only: bool },
+    /// Random bytes.
+    Entropy,
     /// A card on a network.
     Card { network: usize },
 }
@@ -46,6 +56,7 @@ enum Device {
 struct Devices {
     all: Vec<Device>,
     disks: Vec<Drive>,
+    folders: Vec<Folder>,
     networks: Vec<Network>,
 }
 
@@ -53,6 +64,12 @@ impl Devices {
     fn add_disk(&mut self, drive: Drive) {
         self.all.push(Device::Disk { read_only: drive.read_only });
         self.disks.push(drive);
+    }
+
+    /// Adds a folder, which has a tag of its own in the service VM: those of two clients may be equal.
+    fn add_folder(&mut self, folder: &Folder) {
+        self.all.push(Device::Folder { tag: folder.tag.clone(), read_only: folder.read_only });
+        self.folders.push(Folder { tag: format!("folder{}", self.folders.len()), served: false, ..folder.clone() });
     }
 
     /// Adds a card, which is on the same network as others of the same bridge, or of none. Returns the network as the client sees it.
@@ -89,7 +106,13 @@ impl Devices {
             format!("stile-uplink net{index} {function}{kept}; ")
         });
         let uplinks: String = uplinks.collect();
+        let mut folders = self.folders.iter();
         let devices = self.all.iter().enumerate().map(|(number, device)| match device {
+            Device::Folder { tag, read_only } => {
+                let option = if *read_only { ",readonly" } else { "" };
+                format!(" fs=/mnt/{},tag={tag}{option}", folders.next().map_or("", |folder| &folder.tag))
+            }
+            Device::Entropy => " rng".to_owned(),
             Device::Disk { read_only } => {
                 let option = if *read_only { ",readonly" } else { "" };
                 let function = disks.next().unwrap_or_default();
@@ -101,7 +124,8 @@ impl Devices {
                 format!(" net=net{network},mac={}{ip}", mac(number))
             }
         });
-        format!("{uplinks}exec stile-devices{}", devices.collect::<String>())
+        let cache = if self.folders.is_empty() { "" } else { WRITE_SOON };
+        format!("{cache}{uplinks}exec stile-devices{}", devices.collect::<String>())
     }
 }
 
@@ -115,8 +139,8 @@ fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + place as u32)
 }
 
-/// Takes the served disks and networks of all virtual machines, whose `drafts` are in the same order. Returns the next virtual machine, which
-/// serves them; `None` if there are none.
+/// Takes the served disks, networks, folders and random bytes of all virtual machines, whose `drafts` are in the same order. Returns the
+/// next virtual machine, which serves them; `None` if there are none.
 pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) -> Option<Service> {
     let before = mistakes.len();
     let server = vms.len() as u8;
@@ -124,7 +148,10 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
     for (draft, vm) in drafts.iter().zip(vms.iter_mut()) {
         let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
         let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
-        let Some(first) = disks.chain(networks).next() else { continue };
+        let folders = draft.folders.iter().filter(|folder| folder.served).map(|folder| &folder.place);
+        let others = draft.served.iter().filter(|served| served.is_added());
+        let entropy = others.clone().count();
+        let Some(first) = disks.chain(networks).chain(folders).chain(others.map(|served| &served.place)).next() else { continue };
         let mut refuse = |what: String, expected: String| mistakes.push(Mistake::new(first.clone(), what).expected(expected));
         if vm.techniques.nested != Nested::Off || draft.inside {
             let what = "devices can't be served to a virtual machine with an EL2 of its own, or inside of one".to_owned();
@@ -137,6 +164,11 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
         vm.disks = own;
         vm.served.extend(served.iter().map(|_| Served { device: BLOCK, server }));
         served.into_iter().for_each(|drive| devices.add_disk(drive));
+        (vm.served_folders, vm.folders) = std::mem::take(&mut vm.folders).into_iter().partition(|folder| folder.served);
+        vm.served.extend(vm.served_folders.iter().map(|_| Served { device: FS, server }));
+        vm.served_folders.iter().for_each(|folder| devices.add_folder(folder));
+        vm.served.extend(std::iter::repeat_n(Served { device: RNG, server }, entropy));
+        devices.all.extend(std::iter::repeat_with(|| Device::Entropy).take(entropy));
         let (served, own): (Vec<Network>, _) = std::mem::take(&mut vm.networks).into_iter().partition(|network| network.served);
         vm.networks = own;
         vm.served.extend(served.iter().map(|_| Served { device: NET, server }));
@@ -145,7 +177,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
             refuse(format!("\"{}\" has {} served devices", vm.name, vm.served.len()), format!("at most {MAX_SERVED}"));
         }
         if devices.all.len() > MAX_SERVED {
-            let what = format!("there are {} served disks and networks up to this virtual machine's", devices.all.len());
+            let what = format!("there are {} served devices up to this virtual machine's", devices.all.len());
             refuse(what, format!("at most {MAX_SERVED}"));
         }
     }
@@ -153,11 +185,11 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
         return None;
     }
     if vms.iter().any(|vm| vm.name == NAME) {
-        let what = format!("a virtual machine is called \"{NAME}\", as the one that serves disks and networks");
+        let what = format!("a virtual machine is called \"{NAME}\", as the one that serves devices");
         mistakes.push(Mistake::new(Place::File, what).expected("another name"));
     }
     if vms.len() == MAX_VMS {
-        let what = format!("there are {MAX_VMS} virtual machines, and one that serves disks and networks");
+        let what = format!("there are {MAX_VMS} virtual machines, and one that serves devices");
         mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {MAX_VMS} in all")));
     }
     let given = |text: &str| Some(Given::new(text.to_owned(), Place::Nowhere));
@@ -169,7 +201,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
         ..VmDraft::new(Place::Nowhere)
     };
     let serves = devices.all.len() as u8;
-    Some(Service { draft, disks: devices.disks, networks: devices.networks, serves })
+    Some(Service { draft, disks: devices.disks, networks: devices.networks, folders: devices.folders, serves })
 }
 
 #[cfg(test)]
@@ -242,6 +274,32 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_that_serves_folders_and_random_bytes_is_added() {
+        let folder = std::env::temp_dir();
+        let share = |more: &str| format!("[[vm.share]]\npath = {folder:?}\ntag = \"t\"\nserved = true\n{more}");
+        let text = [
+            "[[vm]]\nname = \"a\"\nkernel = \"debian:6.1\"\n",
+            &share(""),
+            "[[vm.net]]\nserved = true\n[[vm.served]]\ndevice = \"rng\"\n",
+            "[[vm]]\nname = \"b\"\nkernel = \"debian:6.1\"\n",
+            &share("readonly = true\n"),
+        ]
+        .concat();
+        let config = read(&text).unwrap();
+        let [a, b, server] = &config.vms[..] else { panic!("three VMs") };
+        let devices = |vm: &VmConfig| vm.served.iter().map(|served| served.device).collect::<Vec<_>>();
+        assert_eq!((devices(a), devices(b)), (vec![FS, RNG, NET], vec![FS]));
+        assert!(a.folders.is_empty() && a.functions.is_empty() && a.all_folders().count() == 1);
+        assert_eq!(
+            server.folders.iter().map(|folder| (&folder.tag[..], folder.read_only)).collect::<Vec<_>>(),
+            [("folder0", false), ("folder1", true)]
+        );
+        assert!(server.exec.as_ref().unwrap().ends_with(
+            "exec stile-devices fs=/mnt/folder0,tag=t rng net=net0,mac=52:54:00:73:76:02,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
+        ));
+    }
+
+    #[test]
     fn mistakes_are_reported() {
         let disk = "[[vm.disk]]\nfile = \"one\"\nserved = true\n";
         let net = "[[vm.net]]\nserved = true\n";
@@ -256,7 +314,7 @@ mod tests {
         }
         says(
             &format!("[[vm]]\nkernel = \"debian\"\n{}[[vm]]\nkernel = \"debian\"\n{}", disk.repeat(5), net.repeat(5)),
-            "10 served disks and networks",
+            "10 served devices",
         );
         let other = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{disk}");
         says(&other, "no disks, networks and shared folders yet");

@@ -30,6 +30,8 @@ lists! {
         "failover",
         "net_failover",
         "virtio_net",
+        "rng-core",
+        "virtio-rng",
         "t10-pi",
         "crc64-rocksoft",
         "nvme-common",
@@ -48,8 +50,8 @@ lists! {
     KVM = ["irqbypass", "kvm", "kvm-intel",];
     /// Bridges, and TUN/TAP, with which a process is a bridge's port.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
-    /// The file system 9P over virtio.
-    FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p",];
+    /// The file systems 9P over virtio, and virtiofs.
+    FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "fuse", "virtiofs",];
 }
 
 /// Whether a path in a package is the module of this name, compressed or not.

@@ -20,14 +20,14 @@ const fn folders(arch: Arch) -> [&'static str; 2] {
     }
 }
 
-/// Files by their paths: the programs `names` in `usr/bin` of a package of Debian's stable release, and their libraries.
+/// Files by their paths: some `programs` of a package of Debian's stable release, and their libraries.
 ///
 /// # Errors
 /// No mirror; no such package, program or library; a failed download.
-pub fn programs(arch: Arch, package: &str, names: &[&str]) -> Result<BTreeMap<String, Vec<u8>>> {
+pub fn programs(arch: Arch, package: &str, programs: &[&str]) -> Result<BTreeMap<String, Vec<u8>>> {
     let tree = tree::tree(arch, &[package])?;
     let mut files = BTreeMap::new();
-    let mut wanted: Vec<String> = names.iter().map(|name| format!("usr/bin/{name}")).collect();
+    let mut wanted: Vec<String> = programs.iter().map(|path| (*path).to_owned()).collect();
     while let Some(path) = wanted.pop() {
         if files.contains_key(&path) {
             continue;

@@ -21,18 +21,21 @@ pub struct Folder {
     pub read_only: bool,
     /// Its name in the VM, which mounts it at `/mnt/TAG`. See [`is_tag`].
     pub tag: String,
+    /// Whether a VM that `stile run` adds serves it.
+    pub served: bool,
 }
 
 impl Folder {
-    /// Parses `DIR[,readonly][,tag=NAME]`. The path may contain commas unless an option follows one.
+    /// Parses `DIR[,readonly][,tag=NAME][,served]`. The path may contain commas unless an option follows one.
     ///
     /// # Errors
     /// No path, or a tag that can't be one.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (mut rest, mut read_only, mut tag) = (text, false, None);
+        let (mut rest, mut read_only, mut tag, mut served) = (text, false, None, false);
         while let Some((before, word)) = rest.rsplit_once(',') {
             match word.split_once('=') {
                 None if word == "readonly" => read_only = true,
+                None if word == "served" => served = true,
                 Some(("tag", name)) if is_tag(name) => tag = Some(name.to_owned()),
                 Some(("tag", name)) => return Err(format!("\"{name}\" can't be a tag; expected {TAG}")),
                 _ => break,
@@ -40,11 +43,11 @@ impl Folder {
             rest = before;
         }
         if rest.is_empty() {
-            return Err("expected DIR[,readonly][,tag=NAME]".into());
+            return Err("expected DIR[,readonly][,tag=NAME][,served]".into());
         }
         let path = PathBuf::from(rest);
         let tag = tag.unwrap_or_else(|| default_tag(&path));
-        Ok(Self { path, read_only, tag })
+        Ok(Self { path, read_only, tag, served })
     }
 
     /// Returns why a VM can't use the folder, and what is expected instead; `None` if it can.
@@ -72,10 +75,16 @@ impl Folder {
         }
     }
 
+    /// The file system as which Linux mounts the folder.
+    pub const fn file_system(&self) -> &'static str {
+        if self.served { "virtiofs" } else { "9p" }
+    }
+
     /// The options with which Linux mounts the folder, as those of `mount -o`.
     pub fn mount_options(&self) -> String {
         // Without a cache, which is the default, changes by the host and by other VMs show at once.
-        format!("trans=virtio,version=9p2000.L,msize=262144,{}", if self.read_only { "ro" } else { "rw" })
+        let options = if self.served { "" } else { "trans=virtio,version=9p2000.L,msize=262144," };
+        format!("{options}{}", if self.read_only { "ro" } else { "rw" })
     }
 }
 
@@ -108,8 +117,9 @@ mod tests {
 
     #[test]
     fn options_follow_the_path() {
-        let folder = |path: &str, read_only, tag: &str| Ok(Folder { path: path.into(), read_only, tag: tag.into() });
+        let folder = |path: &str, read_only, tag: &str| Ok(Folder { path: path.into(), read_only, tag: tag.into(), served: false });
         assert_eq!(Folder::parse("/a/src"), folder("/a/src", false, "src"));
+        assert!(Folder::parse("/a/src,served,readonly").unwrap().served);
         assert_eq!(Folder::parse("/a/b,c,readonly,tag=x.y"), folder("/a/b,c", true, "x.y"));
         assert_eq!(Folder::parse("tag=x"), folder("tag=x", false, "tag-x"));
         for wrong in ["", ",readonly", "/a,tag=", "/a,tag=..", "/a,tag=a b", "/a,tag=a/b", "/a,tag=a,tag=-b"] {
@@ -132,7 +142,7 @@ mod tests {
     #[test]
     fn other_paths_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let says = |path: PathBuf| Folder { path, read_only: false, tag: "a".into() }.problem().map(|(what, _)| what);
+        let says = |path: PathBuf| Folder { path, read_only: false, tag: "a".into(), served: false }.problem().map(|(what, _)| what);
         assert_eq!(says(dir.path().to_owned()), None);
         assert!(says(dir.path().join("none")).unwrap().contains("does not exist"));
         fs::write(dir.path().join("file"), "").unwrap();

@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn folders_are_separate_devices() {
         let mut functions = Functions::default();
-        functions.folder(&Folder { path: "/a,\"b' c".into(), read_only: true, tag: "x".into() }, 3).unwrap();
-        functions.folder(&Folder { path: "/".into(), read_only: false, tag: "y".into() }, 4).unwrap();
+        functions.folder(&Folder { path: "/a,\"b' c".into(), read_only: true, tag: "x".into(), served: false }, 3).unwrap();
+        functions.folder(&Folder { path: "/".into(), read_only: false, tag: "y".into(), served: false }, 4).unwrap();
         let arguments = &functions.arguments;
         assert_eq!(arguments[1], "local,id=folder0,path=/a,,\"b' c,readonly=on,security_model=none,multidevs=remap");
         assert_eq!(arguments[3], "virtio-9p-pci,fsdev=folder0,mount_tag=x,addr=3,iommu_platform=on,disable-legacy=on,romfile=");

@@ -54,12 +54,12 @@ fn parameters(own: &str, read_only: bool) -> String {
 
 /// The parameters that let systemd (254 or later) mount folders when they are accessed. A folder that can't be mounted does not stop the
 /// system from starting.
-pub fn mounts(folders: &[Folder]) -> String {
+pub fn mounts<'a>(folders: impl Iterator<Item = &'a Folder>) -> String {
     let mount = |folder: &Folder| {
-        let (tag, options) = (&folder.tag, folder.mount_options());
-        format!("systemd.mount-extra={tag}:/mnt/{tag}:9p:{options},nofail,x-systemd.automount")
+        let (tag, system, options) = (&folder.tag, folder.file_system(), folder.mount_options());
+        format!("systemd.mount-extra={tag}:/mnt/{tag}:{system}:{options},nofail,x-systemd.automount")
     };
-    folders.iter().map(mount).collect::<Vec<_>>().join(" ")
+    folders.map(mount).collect::<Vec<_>>().join(" ")
 }
 
 /// The parameters that let systemd run a command when the system is up, and then power off. The command's output and status are between
@@ -114,9 +114,10 @@ mod tests {
 
     #[test]
     fn folders_are_mounted_by_parameters() {
-        let folder = |tag: &str, read_only| Folder { path: "/a".into(), read_only, tag: tag.into() };
-        let parameters = mounts(&[folder("src", false), folder("b", true)]);
-        let (first, second) = parameters.split_once(' ').unwrap();
+        let folder = |tag: &str, read_only, served| Folder { path: "/a".into(), read_only, tag: tag.into(), served };
+        let parameters = mounts([folder("src", false, false), folder("b", true, false), folder("c", true, true)].iter());
+        let [first, second, third] = parameters.split(' ').collect::<Vec<_>>()[..] else { panic!("{parameters}") };
+        assert_eq!(third, "systemd.mount-extra=c:/mnt/c:virtiofs:ro,nofail,x-systemd.automount");
         assert!(first.starts_with("systemd.mount-extra=src:/mnt/src:9p:trans=virtio,") && first.contains(",rw,nofail"), "{first}");
         assert!(second.starts_with("systemd.mount-extra=b:/mnt/b:9p:trans=virtio,") && second.contains(",ro,nofail"), "{second}");
     }

@@ -14,10 +14,11 @@ mount -t tmpfs tmpfs /tmp
 for driver in /stile/drivers/*; do
     [ -e "$driver" ] && insmod "$driver"
 done
-# Folders of the machine outside: their tags and options, a line each.
-[ ! -e /stile/folders ] || while read -r tag options; do
+# Folders of the machine outside: their tags, file systems and options, a line each.
+[ ! -e /stile/folders ] || while read -r tag system options; do
     mkdir -p "/mnt/$tag"
-    mount -t 9p -o "$options" "$tag" "/mnt/$tag" || echo "stile: the shared folder $tag is not mounted: does this kernel have 9P?"
+    mount -t "$system" -o "$options" "$tag" "/mnt/$tag" ||
+        echo "stile: the shared folder $tag is not mounted: does this kernel have $system?"
 done </stile/folders
 hostname -F /etc/hostname
 ip link set lo up 2>/dev/null

@@ -110,15 +110,22 @@ pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
-/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules for folders, and a list of those that the system mounts.
-pub fn with_folders(modules: &[Module], folders: &[Folder]) -> Vec<u8> {
+/// Options with which a system that serves folders mounts them. `virtiofsd` reads into its client's RAM, which 9P can't do without a copy
+/// in the page cache: Linux has no descriptors of those pages.
+const TO_SERVE: &str = ",cache=loose";
+
+/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules for folders, and a list of those that the system
+/// mounts, to use them or to serve them.
+pub fn with_folders(modules: &[Module], folders: &[Folder], to_serve: bool) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("stile/drivers");
     for (number, module) in modules.iter().enumerate() {
         // Behind the numbers of drivers.
         archive.file(&format!("stile/drivers/folder-{number}-{}", module.name), 0o644, &module.bytes);
     }
-    let list: String = folders.iter().map(|folder| format!("{} {}\n", folder.tag, folder.mount_options())).collect();
+    let more = if to_serve { TO_SERVE } else { "" };
+    let line = |folder: &Folder| format!("{} {} {}{more}\n", folder.tag, folder.file_system(), folder.mount_options());
+    let list: String = folders.iter().map(line).collect();
     archive.file("stile/folders", 0o644, list.as_bytes());
     archive.finish()
 }
@@ -198,10 +205,11 @@ mod tests {
 
     #[test]
     fn folders_are_listed() {
-        let folder = Folder { path: "/a b".into(), read_only: true, tag: "src".into() };
-        let archive = with_folders(&[Module { name: "9p.ko", bytes: b"code".to_vec() }], &[folder]);
+        let folder = Folder { path: "/a b".into(), read_only: true, tag: "src".into(), served: false };
+        let archive = with_folders(&[Module { name: "9p.ko", bytes: b"code".to_vec() }], std::slice::from_ref(&folder), false);
         assert!(holds(&archive, "stile/drivers/folder-0-9p.ko\0"));
-        assert!(holds(&archive, "src trans=virtio,version=9p2000.L,msize=262144,ro\n"));
+        assert!(holds(&archive, "src 9p trans=virtio,version=9p2000.L,msize=262144,ro\n"));
+        assert!(holds(&with_folders(&[], &[folder], true), "msize=262144,ro,cache=loose\n"));
     }
 
     #[test]

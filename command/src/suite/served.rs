@@ -24,6 +24,8 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         debian(),
         killed(),
         back_end_killed(),
+        back_end_attacked(programs)?,
+        folder(),
         network(),
         network_killed(),
         most_devices(programs)?,
@@ -102,6 +104,71 @@ fn back_end_killed() -> Scenario {
     let rows = vec![("virtio", 0..=50_000, f64::INFINITY)];
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], rows, ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/back-end-killed", "--exits") }
+}
+
+/// A client attacks its disk's back end, which ends and is started again, beside Debian with a disk of another one. A back end that wants
+/// more memory than it may have is ended.
+fn back_end_attacked(programs: &Programs) -> Result<Scenario> {
+    // The shell's own number is that of the process's parent.
+    let hog = "sh -c 'stile-devices --back-end 70009 $$ \"\" dd if=/dev/zero of=/dev/null bs=160M count=1; \
+               grep oom_group_kill /sys/fs/cgroup/stile-devices-70009/memory.events'";
+    let serve = format!(
+        "for n in a b; do qemu-img create -q -f qcow2 /tmp/$n 8M; done; \
+         stile-devices block=/tmp/a,format=qcow2 block=/tmp/b,format=qcow2 | (read line; echo $line; {hog} > /tmp/ended; exec cat); cat /tmp/ended"
+    );
+    let piece = "dd if=/dev/urandom of=/tmp/a bs=64k count=4; dd if=/tmp/a of=/dev/vda bs=64k seek=$((n * 4)) oflag=direct; \
+                 dd if=/dev/vda of=/tmp/b bs=64k skip=$((n * 4)) count=4 iflag=direct; cmp /tmp/a /tmp/b || exit 1";
+    let served = "[[vm.served]]\ndevice = \"block\"\nby = \"server\"\n";
+    let config = [
+        "[machine]\ncpus = 2\n\n".to_owned(),
+        vm(programs, "wild", "served", "stile wild others rounds=10", "server")?,
+        format!(
+            "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n\
+             exec = \"exec 2> /dev/null; for n in $(seq 0 30); do {piece}; done; echo the disk is as written\"\n{served}"
+        ),
+        format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \'\'\'{serve}\'\'\'\n"),
+    ];
+    let output = ["the disk is as written", "oom_group_kill 1"].map(String::from).into();
+    let notes = vec![NO_DIFFERENCE.into(); 3];
+    let expect = Expect { output, notes, absent: vec!["FAIL ", "not served any more"], ..Expect::default() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/back-end-attacked", "--exits") })
+}
+
+/// Debian uses a folder and random bytes of a server. Their processes and the folder's back end are killed: the folder is mounted again.
+fn folder() -> Scenario {
+    // The client asks by a file.
+    let kill = "(until rm /tmp/folder/kill; do sleep 0.2; done; kill -9 $(pidof virtiofsd) $(pidof exe)) 2> /dev/null &";
+    let serve = format!(
+        "mkdir /tmp/folder; echo of the server > /tmp/folder/from; chmod 600 /tmp/folder/from; {kill} \
+         stile-devices fs=/tmp/folder,tag=src rng; cat /tmp/folder/to"
+    );
+    let random = "[ \"$(dd if=/dev/hwrng bs=64 count=4 | wc -c)\" = 256 ] && echo random bytes";
+    // Links lead to the client's own files.
+    let client = format!(
+        "mkdir /mnt; mount -t virtiofs src /mnt && cat /mnt/from; echo of the client > /mnt/to; ln -s /etc/hostname /mnt/name; cat /mnt/name; \
+         mknod /mnt/node b 8 0 || echo no devices; {random}; \
+         touch /mnt/kill; sleep 1; until umount -l /mnt; mount -t virtiofs src /mnt && grep client /mnt/to; do sleep 0.5; done; {random}"
+    );
+    let served = |device: &str| format!("[[vm.served]]\ndevice = \"{device}\"\nby = \"server\"\n");
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian:6.12\"\nmemory = \"256M\"\nexec = \'\'\'exec 2> /dev/null; {client}\'\'\'\n{}{}\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \'\'\'{serve}\'\'\'\n",
+        served("fs"),
+        served("rng")
+    );
+    let output = [
+        "web    | of the server",
+        "web    | web",
+        "no devices",
+        "random bytes",
+        "web    | of the client",
+        "random bytes",
+        "server | of the client",
+    ];
+    let output = output.map(String::from).into();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/folder", "--exits") }
 }
 
 /// Times that [`killed_often`] kills a process.

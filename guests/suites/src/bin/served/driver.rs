@@ -95,7 +95,7 @@ fn send(kind: u32, sector: u64) {
 
 /// Makes a request, and waits for its answer and an interrupt. There may be more interrupts: a server that comes back sends one
 /// to each client.
-fn request(kind: u32, sector: u64) -> Outcome {
+pub fn request(kind: u32, sector: u64) -> Outcome {
     irq::clear();
     let before = read16(queue() + place::USED + 2);
     send(kind, sector);

@@ -4,19 +4,25 @@ use payload::harness::Test;
 use payload::prelude::*;
 use payload::random::Random;
 
-use crate::disk::SIZE;
+use crate::disk::{SIZE, kind};
 use crate::driver;
 use crate::function;
 use crate::memory::{describe, place, write16, write32};
 
 pub const TESTS: &[Test] = payload::tests![any_registers, any_descriptors, any_rings, the_end_is_announced];
 
-const ROUNDS: u64 = 60;
+/// Those for a server that is not this program's own: the disk is any.
+pub const FOR_OTHERS: &[Test] = payload::tests![any_registers, any_descriptors, any_rings, a_sector_is_read];
+
+/// Number of attacks of each kind.
+fn rounds() -> u64 {
+    machine::number("rounds", 60)
+}
 
 /// Any stores. (Loads may have to wait for the server, which is honest and there.)
 fn any_registers() -> Outcome {
     let mut random = Random::new(machine::number("seed", 1));
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         driver::start(SIZE)?;
         for _ in 0..100 {
             function::store_anywhere(&mut random);
@@ -29,7 +35,7 @@ fn any_registers() -> Outcome {
 
 fn any_descriptors() -> Outcome {
     let mut random = Random::new(machine::number("seed", 2));
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         driver::start(SIZE)?;
         let queue = driver::queue();
         for index in 0..u64::from(SIZE) {
@@ -50,7 +56,7 @@ fn any_descriptors() -> Outcome {
 /// Rings at any address, and indexes that jump.
 fn any_rings() -> Outcome {
     let mut random = Random::new(machine::number("seed", 3));
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         driver::start(SIZE)?;
         function::set_status(0);
         function::set_status(0xB);
@@ -68,4 +74,9 @@ fn any_rings() -> Outcome {
 fn the_end_is_announced() -> Outcome {
     driver::start(SIZE)?;
     driver::the_end_is_announced()
+}
+
+fn a_sector_is_read() -> Outcome {
+    driver::start(SIZE)?;
+    driver::request(kind::READ, 0)
 }
