@@ -123,7 +123,9 @@ const _: () = {
 
 /// Registers of the loaded vCPU, its events and windows.
 const _: () = {
-    let _: fn(Field) -> u64 = state::read;
+    let _: [fn(Field) -> u64; 2] = [state::read, state::read_raw];
+    let _: fn(Field, u64) -> u64 = state::of_raw;
+    let _: fn() = state::end_shadow;
     let _: fn(Field, u64) = state::write;
     let _: fn(Field, u32) -> Field = state::of_segment;
     let _: [u64; 3] = [state::CR0_HELD, state::CR0_SET, state::CR0_CLEAR];

@@ -15,9 +15,10 @@ use crate::vm::Vm;
 /// Decoder of a vCPU, with its cache.
 pub struct Decoder {
     scheme: Scheme,
-    /// Values of the first registers of the key, if the context is 64-bit code.
-    decisive: [u64; DECISIVE],
-    /// The registers from which `context` was derived.
+    /// Values of CR3, EFER and the access rights of CS, which alone determine 64-bit code, if the context is that: EFER.LMA
+    /// implies four-level paging, as guests have no LA57.
+    decisive: [u64; 3],
+    /// The registers from which `context` was derived, as [`state::read_raw`] reads them.
     registers: [u64; REGISTERS.len()],
     context: Context,
     /// Storage for an instruction that is not in a cache of this vCPU.
@@ -35,9 +36,6 @@ enum Scheme {
 /// All registers that determine how code is fetched, except PAE pointers.
 const REGISTERS: [Field; 6] =
     [Field::GUEST_CR3, Field::GUEST_EFER, Field::GUEST_CS_RIGHTS, Field::GUEST_CR4, Field::GUEST_CR0, Field::GUEST_SS_RIGHTS];
-/// The first registers of the key, which alone determine 64-bit code: EFER.LMA implies four-level paging, as guests
-/// have no LA57.
-const DECISIVE: usize = 3;
 
 /// A value that no register has.
 const NEVER: u64 = u64::MAX;
@@ -59,7 +57,7 @@ impl Decoder {
         let none = Paging::new(&Registers::default(), FEATURES_OF_NONE);
         Ok(Decoder {
             scheme,
-            decisive: [NEVER; DECISIVE],
+            decisive: [NEVER; 3],
             registers: [NEVER; REGISTERS.len()],
             context: Context::new(none, false, CodeSize::Bits16),
             passing: Decoded::NOTHING,
@@ -72,7 +70,11 @@ impl Decoder {
     /// instruction.
     #[inline(always)]
     pub fn hit(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Option<&Decoded> {
-        if !(0..DECISIVE).all(|n| state::read(REGISTERS[n]) == self.decisive[n]) {
+        // By constants: a loop over the fields would find out how to read each.
+        let agree = state::read_raw(Field::GUEST_CR3) == self.decisive[0]
+            && state::read_raw(Field::GUEST_EFER) == self.decisive[1]
+            && state::read_raw(Field::GUEST_CS_RIGHTS) == self.decisive[2];
+        if !agree {
             return None;
         }
         match &mut self.scheme {
@@ -87,7 +89,7 @@ impl Decoder {
 
     /// Returns the loaded vCPU's instruction at `rip`, and its execution context.
     pub fn find(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Result<(&Decoded, &Context), Refusal> {
-        let registers = REGISTERS.map(state::read);
+        let registers = REGISTERS.map(state::read_raw);
         let differing = registers.iter().zip(&self.registers).fold(0, |all, (new, old)| all | new ^ old);
         if differing != 0 {
             self.renew(registers, vm);
@@ -111,7 +113,7 @@ impl Decoder {
 
     /// Execution context of the loaded vCPU.
     pub fn context(&mut self, vm: &'static Vm) -> &Context {
-        let registers = REGISTERS.map(state::read);
+        let registers = REGISTERS.map(state::read_raw);
         if registers != self.registers {
             self.renew(registers, vm);
         }
@@ -120,8 +122,9 @@ impl Decoder {
 
     #[cold]
     fn renew(&mut self, registers: [u64; REGISTERS.len()], vm: &'static Vm) {
-        let [cr3, efer, code, cr4, cr0, stack] = registers;
         self.registers = registers;
+        let decisive = [registers[0], registers[1], registers[2]];
+        let [cr3, efer, code, cr4, cr0, stack] = core::array::from_fn(|n| state::of_raw(REGISTERS[n], registers[n]));
         let pdpte = state::pdptes(|| cr0::pdptes(vm, cr0::table()).unwrap_or_default());
         let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
         let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
@@ -131,7 +134,7 @@ impl Decoder {
         }
         let size = CodeSize::new(efer & 1 << 10 != 0, code & 1 << 13 != 0, code & 1 << 14 != 0);
         self.context = Context::new(paging, stack >> 5 & 0b11 == 0b11, size);
-        self.decisive = if size == CodeSize::Bits64 { [cr3, efer, code] } else { [NEVER; DECISIVE] };
+        self.decisive = if size == CodeSize::Bits64 { decisive } else { [NEVER; 3] };
     }
 }
 

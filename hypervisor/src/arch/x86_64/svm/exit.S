@@ -160,7 +160,7 @@ call_stub exit_hlt, handle_svm_hlt
 exit_npf:
     begin_call
     mov     rdi, rsp
-    call    handle_svm_npf
+    call    handle_ept_violation
     bt      rax, {WITH_ALL_BIT}
     jc      5f
     account

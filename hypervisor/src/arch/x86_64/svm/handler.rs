@@ -12,7 +12,6 @@ use super::{amd_msrs, control_registers, length, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::{handle_hlt, handle_vmcall};
 use crate::arch::x86_64::handler::io::handle_io;
-use crate::arch::x86_64::handler::mmio::{handle_ept_violation, handle_ept_violation_full};
 use crate::arch::x86_64::handler::{
     crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
@@ -120,15 +119,8 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     }
 }
 
-/// Handles an access outside mapped RAM, or to a protected page. The caller-saved registers are in the frame: the outcome
-/// may request a call of the function below with all of them.
-#[unsafe(no_mangle)]
-extern "C" fn handle_svm_npf(cpu: &mut WholeCpu) -> Outcome {
-    state::write(Field::EXIT_QUALIFICATION, npf_qualification(state::read(Field::EXIT_INFO_1)));
-    handle_ept_violation(cpu)
-}
-
-/// Handles an access that [`handle_svm_npf`] does not.
+/// Handles an access outside mapped RAM, or to a protected page, that [`handle_ept_violation`](mmio::handle_ept_violation) does not. All
+/// general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_npf_full(cpu: &mut WholeCpu) -> Outcome {
     /// Bit of the exit information: the access was to one of the guest's tables.
@@ -142,7 +134,8 @@ extern "C" fn handle_svm_npf_full(cpu: &mut WholeCpu) -> Outcome {
         let row = cpu.loaded().ledger().row_for(reason::MMIO, key::page(address, false));
         return mmio::emulate(cpu, row, mmio::NO_ADDRESS);
     }
-    handle_ept_violation_full(cpu)
+    state::write(Field::EXIT_QUALIFICATION, npf_qualification(state::read(Field::EXIT_INFO_1)));
+    mmio::handle_ept_violation_full(cpu)
 }
 
 /// Handles RDMSR and WRMSR. The caller-saved registers are in the frame.

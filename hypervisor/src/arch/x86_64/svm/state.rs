@@ -94,6 +94,31 @@ pub fn read(field: Field) -> u64 {
     }
 }
 
+/// Reads a field as the VMCB has it, without a conversion: a value that differs if the field's does.
+#[inline(always)]
+pub fn read_raw(field: Field) -> u64 {
+    match field.form {
+        Form::Rights => load::<u16>(field.offset).into(),
+        Form::Efer => load(field.offset),
+        _ => read(field),
+    }
+}
+
+/// Value of a field that [`read_raw`] has read.
+pub fn of_raw(field: Field, raw: u64) -> u64 {
+    match field.form {
+        Form::Rights => unpack(raw as u16),
+        Form::Efer => raw & !SVME,
+        _ => raw,
+    }
+}
+
+/// Ends blocking of interrupts by the previous instruction.
+#[inline(always)]
+pub fn end_shadow() {
+    store(Field::GUEST_INTERRUPTIBILITY.offset, 0u8);
+}
+
 /// Writes a field.
 #[inline(always)]
 pub fn write(field: Field, value: u64) {

@@ -1,7 +1,7 @@
 //! Event injection (the manual, "VM-Entry Controls for Event Injection").
 
 use crate::arch::x86_64::virt::state::{self, Field};
-pub use crate::arch::x86_64::virt::state::{end_step, pend_step, set_fault_address};
+pub use crate::arch::x86_64::virt::state::{end_shadow, end_step, pend_step, set_fault_address};
 
 /// Valid bit of [`Field::ENTRY_INTERRUPTION`]; type 0 is an external interrupt (the manual, "VM-Entry Controls for
 /// Event Injection").
@@ -31,15 +31,6 @@ pub mod vector {
 
 /// The exception bitmap: those whose delivery can raise the next one endlessly (`handler/exception.rs`, `vmx/handler/intercepted.rs`).
 pub const INTERCEPTED: u64 = 1 << vector::DEBUG | 1 << vector::ALIGNMENT;
-
-/// Ends blocking by STI and MOV SS after the following instruction.
-#[inline(always)]
-pub fn end_shadow() {
-    let blocked = state::read(Field::GUEST_INTERRUPTIBILITY);
-    if blocked & 0b11 != 0 {
-        state::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
-    }
-}
 
 /// Whether interruption information is of an NMI.
 #[inline(always)]

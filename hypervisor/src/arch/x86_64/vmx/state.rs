@@ -15,6 +15,27 @@ pub const CR0_SET: u64 = 1 << 5;
 /// Of them, those that are clear.
 pub const CR0_CLEAR: u64 = 1 << 29 | 1 << 30;
 
+/// Reads a field: none is converted.
+#[inline(always)]
+pub fn read_raw(field: Field) -> u64 {
+    read(field)
+}
+
+/// Value of a field that [`read_raw`] has read.
+#[inline(always)]
+pub fn of_raw(_field: Field, raw: u64) -> u64 {
+    raw
+}
+
+/// Ends blocking by STI and MOV SS after the following instruction.
+#[inline(always)]
+pub fn end_shadow() {
+    let blocked = read(Field::GUEST_INTERRUPTIBILITY);
+    if blocked & 0b11 != 0 {
+        write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+    }
+}
+
 /// Field of a segment register. `first`: that of ES. Fields are in the order of the registers' encoding, two apart.
 pub const fn of_segment(first: Field, number: u32) -> Field {
     Field(first.0 + 2 * number)
