@@ -11,7 +11,7 @@ use crate::config::{Arch, DebianKernel, MachineConfig};
 use crate::debian::{self, Freshness};
 use crate::detach;
 use crate::disk::functions::Functions;
-use crate::emulator::{self, AmdPc, Board, Boot, Pc, SharedMemory};
+use crate::emulator::{self, AmdPc, Board, Boot, Pc};
 use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
@@ -83,11 +83,9 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     };
     let claim = session::claim(detached.as_deref().or(args.session.name.as_deref()))?;
     // Only clients of the control socket save VMs.
-    let memory = match &machine {
-        emulator::Machine::Arm(board) if claim.is_some() => {
-            SharedMemory::new(board, &args.qemu_arg).context("making the machine's memory")?
-        }
-        emulator::Machine::Arm(_) | emulator::Machine::Pc(_) | emulator::Machine::AmdPc(_) => None,
+    let memory = match claim {
+        Some(_) => machine.share_memory(&args.qemu_arg).context("making the machine's memory")?,
+        None => None,
     };
     let request = Request {
         arch: machine.arch(),

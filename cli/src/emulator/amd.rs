@@ -1,6 +1,7 @@
 //! The emulated PC with AMD-V: QEMU's `q35` machine. Its TCG emulates AMD-V with nested paging, and no VMX.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -35,7 +36,15 @@ pub struct AmdPc {
     pub extra: Vec<String>,
 }
 
+/// Size from which the machine moves a part of its RAM, from 2 GiB on, behind the first 4 GiB.
+const DIVIDES: u64 = 0xb000_0000;
+
 impl AmdPc {
+    /// Physical addresses of the RAM, if it is one piece.
+    pub fn ram(&self) -> Option<Range<u64>> {
+        (self.memory <= DIVIDES).then_some(0..self.memory)
+    }
+
     /// The emulator's arguments for running `image`, which it loads as Multiboot describes. The serial line is the
     /// emulator's standard input and output.
     pub fn arguments(&self, image: &Path) -> Vec<OsString> {
@@ -90,6 +99,8 @@ mod tests {
         let text = line(&pc);
         assert!(text.starts_with("-accel tcg -M q35 -cpu max -smp 2 -m 1024M -nodefaults"), "{text}");
         assert!(text.ends_with("-serial chardev:line -kernel IMAGE"), "{text}");
+        assert_eq!(pc.ram(), Some(0..1 << 30));
+        assert_eq!(AmdPc { memory: DIVIDES + 1, ..pc.clone() }.ram(), None);
         let named = AmdPc { cpu: "EPYC".into(), machine: vec!["smm=off".into()], icount: true, extra: vec!["-S".into()], ..pc };
         let text = line(&named);
         assert!(text.contains("-M q35,smm=off -cpu EPYC,+svm,+npt,+x2apic "), "{text}");

@@ -12,6 +12,7 @@ mod qemu_features;
 mod shared;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 
 use anyhow::Result;
@@ -82,14 +83,32 @@ impl Machine {
         }
     }
 
+    /// Makes the machine's RAM, to which this process has access then. `None` if it is not one piece, if the emulator takes no file, or
+    /// if the user's arguments for the emulator describe it.
+    ///
+    /// # Errors
+    /// The file can't be made.
+    pub fn share_memory(&self, arguments: &[String]) -> io::Result<Option<SharedMemory>> {
+        let ram = match self {
+            Self::Arm(board) => board.ram(),
+            Self::AmdPc(pc) => pc.ram(),
+            Self::Pc(_) => None,
+        };
+        ram.map_or(Ok(None), |ram| SharedMemory::new(&ram, arguments))
+    }
+
     /// Starts the machine with its RAM in memory that this process has access to, if given.
     ///
     /// # Errors
     /// As [`Machine::start`].
     pub fn start_with(&self, image: &Path, memory: Option<&SharedMemory>) -> Result<(Emulator, Pipes)> {
-        let (Self::Arm(board), Some(memory)) = (self, memory) else { return self.start(image) };
-        let extra = [&memory.arguments()[..], &board.extra[..]].concat();
-        Emulator::start(&Board { extra, ..board.clone() }, image)
+        let Some(memory) = memory else { return self.start(image) };
+        let with = |extra: &[String]| [&memory.arguments()[..], extra].concat();
+        match self {
+            Self::Arm(board) => Emulator::start(&Board { extra: with(&board.extra), ..board.clone() }, image),
+            Self::AmdPc(pc) => amd::start(&AmdPc { extra: with(&pc.extra), ..pc.clone() }, image),
+            Self::Pc(_) => self.start(image),
+        }
     }
 
     /// Opens the memory of an emulator of this machine, if its RAM stays where it is in the process.

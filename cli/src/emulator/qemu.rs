@@ -66,7 +66,15 @@ const HEARTBEAT: [&str; 6] = [
     "filter-buffer,id=heart,netdev=beat,interval=1000000",
 ];
 
+/// Physical address of the first byte of RAM.
+const RAM: u64 = 0x4000_0000;
+
 impl Board {
+    /// Physical addresses of the RAM, if it is one piece: not divided among nodes.
+    pub fn ram(&self) -> Option<Range<u64>> {
+        self.nodes.is_empty().then_some(RAM..RAM + self.memory)
+    }
+
     /// The emulator's arguments for running `image`. The serial line is the emulator's standard input and
     /// output.
     pub fn arguments(&self, image: &Path) -> Vec<OsString> {
@@ -222,7 +230,9 @@ mod tests {
     #[test]
     fn nodes_share_all_memory() {
         let text = line(&Board { cpus: 4, nodes: vec![0..1, 1..2, 2..4], memory: 1000 << 20, ..board() });
-        let even = line(&Board { cpus: 4, nodes: vec![0..2, 2..4], ..board() });
+        let nodes = Board { cpus: 4, nodes: vec![0..2, 2..4], ..board() };
+        assert_eq!(nodes.ram(), None);
+        let even = line(&nodes);
         assert!(even.contains("-smp 4,sockets=2,cores=2 "), "{even}");
         for part in [
             "-smp 4 ",

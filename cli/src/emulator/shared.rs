@@ -2,37 +2,34 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::qemu::Board;
-
-/// Physical address of the first byte of RAM on QEMU's `virt`.
-const BASE: u64 = 0x4000_0000;
-
 /// The RAM.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: File,
+    /// Physical address of its first byte.
+    base: u64,
     size: u64,
 }
 
 impl SharedMemory {
-    /// Makes the RAM of a board. `None` for a board whose RAM is divided among nodes, or described by the user's arguments for the
-    /// emulator.
+    /// Makes RAM at these physical addresses. `None` if the user's arguments for the emulator describe it.
     ///
     /// # Errors
     /// The file can't be made.
-    pub fn new(board: &Board, arguments: &[String]) -> io::Result<Option<Self>> {
-        if !board.nodes.is_empty() || arguments.iter().any(|argument| argument == "-m" || argument.contains("mem")) {
+    pub fn new(ram: &Range<u64>, arguments: &[String]) -> io::Result<Option<Self>> {
+        if arguments.iter().any(|argument| argument == "-m" || argument.contains("mem")) {
             return Ok(None);
         }
         let file = File::from(memfd_create("stile", MemfdFlags::CLOEXEC)?);
-        let size = board.memory.next_multiple_of(1 << 20);
+        let size = (ram.end - ram.start).next_multiple_of(1 << 20);
         file.set_len(size)?;
-        Ok(Some(Self { file, size }))
+        Ok(Some(Self { file, base: ram.start, size }))
     }
 
     /// The emulator's arguments for it.
@@ -59,7 +56,7 @@ impl SharedMemory {
     }
 
     fn offset(&self, address: u64, length: usize) -> io::Result<u64> {
-        let offset = address.checked_sub(BASE).filter(|offset| offset.checked_add(length as u64).is_some_and(|end| end <= self.size));
+        let offset = address.checked_sub(self.base).filter(|offset| offset.checked_add(length as u64).is_some_and(|end| end <= self.size));
         offset.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{address:#x} is not in the machine's RAM")))
     }
 }
@@ -68,23 +65,12 @@ impl SharedMemory {
 mod tests {
     use super::*;
 
-    fn board() -> Board {
-        Board {
-            cpu: "max".into(),
-            cpus: 1,
-            nodes: Vec::new(),
-            memory: (2 << 20) - 1,
-            machine: Vec::new(),
-            icount: false,
-            smmu: false,
-            firmware: None,
-            extra: Vec::new(),
-        }
-    }
+    const BASE: u64 = 0x4000_0000;
+    const RAM: Range<u64> = BASE..BASE + (2 << 20) - 1;
 
     #[test]
     fn only_ram_is_accessed() {
-        let memory = SharedMemory::new(&board(), &[]).unwrap().unwrap();
+        let memory = SharedMemory::new(&RAM, &[]).unwrap().unwrap();
         assert!(memory.arguments()[3].ends_with(",share=on,size=2M"));
         memory.write(BASE + 0x1000, b"window").unwrap();
         let mut bytes = [0; 6];
@@ -98,10 +84,7 @@ mod tests {
     #[test]
     fn the_users_own_memory_is_left_alone() {
         for arguments in [vec!["-m".into(), "4G".into()], vec!["-object".into(), "memory-backend-ram,id=x".into()]] {
-            assert!(SharedMemory::new(&board(), &arguments).unwrap().is_none());
+            assert!(SharedMemory::new(&RAM, &arguments).unwrap().is_none());
         }
-        assert!(SharedMemory::new(&Board { nodes: std::iter::once(0..1).collect(), ..board() }, &[]).unwrap().is_none());
-        let disk = Board { extra: vec!["-drive".into(), "file=/mem/a.qcow2".into()], ..board() };
-        assert!(SharedMemory::new(&disk, &[]).unwrap().is_some(), "a disk's path is no memory");
     }
 }

@@ -21,9 +21,27 @@ const HOLD: &str = "snapshot: hold";
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     if programs.arch == Arch::X86_64 {
-        return Ok(vec![save_pc(programs)?, migrate_pc(programs)?, migrate_spread(programs)?]);
+        return Ok(vec![save_pc(programs)?, migrate_pc(programs, " instructions of Stile")?, migrate_spread(programs)?]);
     }
     Ok(vec![save(programs)?, beside_resets(programs)?, migrate(programs)?, migrate_spread(programs)?, clock(programs)?])
+}
+
+/// Those of PCs with AMD-V.
+///
+/// # Errors
+/// A guest is missing.
+pub fn with_amd_v(programs: &Programs) -> Result<Vec<Scenario>> {
+    let choose = |text: &str| text.replacen("[machine]\n", "[machine]\ncpu = \"max\"\n", 1);
+    let with = |scenario: Scenario| {
+        let files = scenario.files.into_iter().map(|(name, text)| (name, choose(&String::from_utf8_lossy(&text)).into_bytes()));
+        Scenario {
+            name: scenario.name.replacen("pc/", "pc/amd/", 1),
+            config: scenario.config.as_deref().map(choose),
+            files: files.collect(),
+            ..scenario
+        }
+    };
+    Ok(vec![with(save_pc(programs)?), with(migrate_pc(programs, " of the machines' time")?)])
 }
 
 /// A machine of two CPUs, with a VM of two vCPUs, and a neighbour that computes checksums until it is stopped.
@@ -161,15 +179,15 @@ fn clock(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("operator/clock-after-restore", "--exits") })
 }
 
-/// As [`migrate`], between two PCs, and not back.
-fn migrate_pc(programs: &Programs) -> Result<Scenario> {
+/// As [`migrate`], between two PCs, and not back. `downtime`: the end of what is said of it.
+fn migrate_pc(programs: &Programs, downtime: &'static str) -> Result<Scenario> {
     let other = "[machine]\narch = \"x86_64\"\ncpus = 1\nmemory = \"256M\"\n\n";
     let config = config(programs, "snapshot", 1000)?.replace("768M", "256M").replace("64M", "24M");
     let keeper = config.split_once("[[vm]]\nname = \"neighbour\"").map_or("", |(_, vm)| vm);
     let other = format!("{other}[[vm]]\nname = \"keeper\"{keeper}");
     let steps = vec![
         Step::new("snapshot: round 2", "run --detach --name n --timeout 600 other.toml", &["n"]),
-        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused", " instructions of Stile"]),
+        Step::new("snapshot: round", "migrate m/snapshot n", &["n/snapshot runs; ", " while it was paused", downtime]),
         Step::new(ROUND, "pause n/snapshot", &["n/snapshot is paused"]),
         Step::new("", "resume n/snapshot", &[]),
         Step::new("", "stop n/snapshot --force", &[]),

@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 61] = [
+pub const NAMES: [&str; 62] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -40,6 +40,7 @@ pub const NAMES: [&str; 61] = [
     "pc/amd/isolation/storm-starts",
     "pc/amd/isolation/storm-strings",
     "pc/amd/isolation/storm-ticks",
+    "pc/amd/operator/migrate",
     "pc/amd/suite/max-1-on-1",
     "pc/amd/suite/max-2-on-2",
     "pc/amd/suite/max-3-on-2",

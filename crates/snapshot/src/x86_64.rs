@@ -76,7 +76,7 @@ pub struct Vcpu<'a> {
     pub stolen: Option<u64>,
 }
 
-/// Guest-state area of a VMCS.
+/// Guest-state area of a VMCS, or state-save area of a VMCB.
 #[expect(clippy::large_enum_variant, reason = "a record exists once, on the stack, while it is encoded or decoded")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -105,4 +105,6 @@ pub struct EmulatedMsrs {
     pub spec_ctrl: u64,
     /// MSR_KVM_STEAL_TIME.
     pub steal_time: u64,
+    /// MSR_KVM_SYSTEM_TIME_NEW, which only the back end for AMD-V has.
+    pub system_time: u64,
 }

@@ -22,6 +22,28 @@ pub const fn is_of_software(event: u64) -> bool {
     event & KIND == SOFTWARE || event & KIND == EXCEPTION && (vector == BREAKPOINT || vector == OVERFLOW)
 }
 
+/// Reduces an untrusted event to one that VMRUN injects, or none: interrupts, NMIs, and faults and traps of any mode. Faults
+/// that are left out recur with their instruction.
+pub const fn injectable(event: u64, is_protected: bool) -> u64 {
+    const TYPE: u64 = 7 << 8;
+    const NMI: u64 = 2 << 8;
+    /// #DE, #DB, #UD, #NM, #MF, #XM beside those with an error code.
+    const EXCEPTIONS: u64 = CODES | 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16 | 1 << 19;
+    let (vector, kind) = (event & 0xff, event & TYPE);
+    let exists = match kind {
+        0 => true,
+        NMI => vector == 2,
+        EXCEPTION => vector < 32 && EXCEPTIONS >> vector & 1 != 0,
+        _ => false,
+    };
+    if event & VALID == 0 || !exists {
+        return 0;
+    }
+    // In real mode none has an error code.
+    let has_code = kind == EXCEPTION && is_protected && CODES >> vector & 1 != 0;
+    VALID | kind | vector | if has_code { ERROR_CODE } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +52,19 @@ mod tests {
     fn exceptions_have_their_error_codes() {
         assert_eq!(exception(1), 0x8000_0301);
         assert_eq!(exception(17), 0x8000_0b11);
+    }
+
+    #[test]
+    fn only_events_that_vmrun_takes_are_injected() {
+        for event in [0x8000_0030, 0x8000_0202, 0x8000_0301, exception(14)] {
+            assert_eq!(injectable(event, true), event);
+        }
+        assert_eq!(injectable(exception(13), false), 0x8000_030d, "real mode");
+        assert_eq!(injectable(0x8000_0b06, true), 0x8000_0306, "#UD has no error code");
+        assert_eq!(injectable(0xffff_f030 & !(7 << 8), true), 0x8000_0030, "reserved bits");
+        for event in [0, 0x30, 0x8000_0130, 0x8000_0203, 0x8000_0302, 0x8000_0320, 0x8000_0480, 0x8000_0600] {
+            assert_eq!(injectable(event, true), 0, "{event:#x}");
+        }
     }
 
     #[test]

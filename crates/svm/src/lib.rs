@@ -23,7 +23,7 @@ mod rights;
 mod task;
 
 pub use asid::{Asid, Asids};
-pub use event::{exception, is_of_software};
+pub use event::{exception, injectable, is_of_software};
 pub use field::{Field, Form, SAVE_AREA, VMCB_SIZE};
 pub use io::{IO_ADDRESS, io_info_of_read, io_qualification};
 pub use npf::npf_qualification;

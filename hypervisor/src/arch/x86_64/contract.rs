@@ -46,7 +46,7 @@ use crate::arch::x86_64::host::instructions::CpuidResult;
 use crate::arch::x86_64::vcpu::moved_msrs::MSRS;
 use crate::arch::x86_64::virt::block::{self, OfCpu, OfLocal};
 use crate::arch::x86_64::virt::descriptors::{Direct, Sending};
-use crate::arch::x86_64::virt::guest_state::{self, GuestState};
+use crate::arch::x86_64::virt::guest_state::GuestState;
 use crate::arch::x86_64::virt::hyper_v::AssistPage;
 use crate::arch::x86_64::virt::kvm_clock::KvmClock;
 use crate::arch::x86_64::virt::nested::{self, GuestVmx, Offer};
@@ -114,7 +114,6 @@ const _: () = {
     let _: fn(&Structure, &mut [u64; MSRS.len()], usize) = Structure::read_msrs;
     let _: fn(&mut Pauses, bool) = Pauses::reset;
     let _: fn(&mut Pauses, bool) = Pauses::trap;
-    let _: Option<&str> = guest_state::OBSTACLE;
     let _: fn(u64) -> GuestState = GuestState::read;
     let _: fn(&GuestState) -> &[u64; FIELDS] = GuestState::words;
     let _: fn(&GuestState) = GuestState::write;
@@ -207,4 +206,6 @@ const _: () = {
     let _: fn(&AssistPage) = AssistPage::reset;
     let _: fn() -> KvmClock = KvmClock::new;
     let _: fn(&KvmClock) = KvmClock::reset;
+    let _: fn(&KvmClock) -> u64 = KvmClock::register;
+    let _: fn(&KvmClock, u64) = KvmClock::restore;
 };

@@ -10,7 +10,6 @@ use crate::arch::x86_64::Arch;
 use crate::arch::x86_64::emulation::devices;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::{speculation, timer};
-use crate::arch::x86_64::virt::guest_state;
 use crate::cpu::SCHEDULE;
 use crate::vm::{Vcpu, Vm};
 use crate::wall_clock;
@@ -25,9 +24,6 @@ impl Snapshots for Arch {
     const PREPARES: bool = false;
 
     fn obstacle(vm: &Vm) -> Option<&'static str> {
-        if let Some(why) = guest_state::OBSTACLE {
-            return Some(why);
-        }
         let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
         // A snapshot must not make its VM a trusted one.
         let trusted = vm.arch.direct.as_ref().map(|_| "a VM with `ipi = \"direct\"` can't be saved or restored: stop it instead");
@@ -71,14 +67,18 @@ impl Snapshots for Arch {
     }
 }
 
-/// Features of this CPU that guests see or that change their state, and mitigations that Stile offers them.
+/// Features of this CPU that guests see or that change their state, and mitigations that Stile offers them. Whether the machine has
+/// more than one CPU is not among them.
 fn features() -> [u32; FEATURES] {
+    /// HTT, in EDX of leaf 1, and CmpLegacy, in ECX of AMD's leaf 8000_0001H: guests have them by the number of their vCPUs.
+    const HTT: u32 = 1 << 28;
+    const CMP_LEGACY: u32 = 1 << 1;
     let (version, structured, xsave) = (cpuid(1, 0), cpuid(7, 0), cpuid(0xd, 0));
     let extended = cpuid(0x8000_0001, 0);
     let sizes = cpuid(0x8000_0008, 0).eax;
     let xsaves = cpuid(0xd, 1).eax;
-    let basic = [version.eax, version.ecx, version.edx, structured.ebx, structured.ecx, structured.edx];
-    let more = [xsave.eax, xsaves, extended.ecx, extended.edx, sizes];
+    let basic = [version.eax, version.ecx, version.edx & !HTT, structured.ebx, structured.ecx, structured.edx];
+    let more = [xsave.eax, xsaves, extended.ecx & !CMP_LEGACY, extended.edx, sizes];
     let seen = speculation::guests();
     let has_capabilities = seen.leaf_7_of_guests() & leaf_7::ARCH_CAPABILITIES != 0;
     let capabilities = if has_capabilities { seen.capabilities_of_guests() } else { 0 };

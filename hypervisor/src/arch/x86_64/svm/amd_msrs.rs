@@ -3,9 +3,9 @@
 use stile_apic::GeneralProtection;
 use stile_svm::Field;
 
+use super::permitted::is_pat;
 use super::{control_registers, kvm_clock, state};
 use crate::arch::x86_64::host::instructions::msr;
-use crate::arch::x86_64::vcpu::msrs::is_memory_type;
 use crate::vm::Vcpu;
 
 /// Registers that read as zero and ignore writes: guests access them on processors of AMD's without checking CPUID.
@@ -36,9 +36,7 @@ pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
 
 /// Writes the PAT of the loaded vCPU. It exits, since QEMU does not load it from the VMCB: vCPUs that share a CPU would have one.
 fn write_pat(value: u64) -> Result<(), GeneralProtection> {
-    /// A memory type that MTRRs do not have.
-    const UC_MINUS: u8 = 7;
-    if !value.to_le_bytes().iter().all(|&kind| kind == UC_MINUS || is_memory_type(kind.into())) {
+    if !is_pat(value) {
         return Err(GeneralProtection);
     }
     state::write(Field::GUEST_PAT, value);

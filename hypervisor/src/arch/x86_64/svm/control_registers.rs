@@ -6,29 +6,19 @@ use stile_ledger::x86_64::{self as rows};
 use stile_svm::Field;
 use stile_x86_decode::Kind;
 
+use super::permitted::{self, EFER, LMA, LME, NXE, PAE, PCIDE, SMEP};
 use super::{length, state};
 use crate::arch::x86_64::handler::mmio::{NO_ADDRESS, emulate};
 use crate::arch::x86_64::handler::skip_instruction;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::cr0::{self, PG};
-use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
 use crate::cpu::Outcome;
 
 const PSE: u64 = 1 << 4;
-const PAE: u64 = 1 << 5;
 const PGE: u64 = 1 << 7;
-const PCIDE: u64 = 1 << 17;
-const SMEP: u64 = 1 << 20;
-/// EFER.
-const LME: u64 = 1 << 8;
-const LMA: u64 = 1 << 10;
-const NXE: u64 = 1 << 11;
-/// SCE, LME, LMA and NXE.
-const EFER: u64 = 1 | LME | LMA | NXE;
 
 fn register(cpu: &Cpu, number: u8) -> u64 {
     let value = match usize::from(number & 0xf) {
@@ -86,26 +76,14 @@ pub fn write_cr4(cpu: &mut WholeCpu) -> Outcome {
     accept(set_cr4(value), rows::CR4)
 }
 
-/// Bits of CR4 that guests may set and this CPU has.
-fn cr4_allowed() -> u64 {
-    let (version, structured) = (cpuid(1, 0), cpuid(7, 0).ebx);
-    let bits = [
-        (version.ecx >> 17, PCIDE),
-        (version.ecx >> 26, 1 << 18),
-        (structured, 1 << 16),
-        (structured >> 7, SMEP),
-        (structured >> 20, 1 << 21),
-    ];
-    let lacking = bits.into_iter().filter(|(feature, _)| feature & 1 == 0).fold(0, |all, (_, bit)| all | bit);
-    CR4_OWNED & !lacking
-}
-
 /// Sets CR4, as MOV to it does ("MOV CRn", Volume 3). Returns false if the value is invalid.
 fn set_cr4(value: u64) -> bool {
     let (old, efer) = (state::read(Field::GUEST_CR4), state::read(Field::GUEST_EFER));
     let is_long = efer & LMA != 0;
     let opens_pcids = value & !old & PCIDE != 0;
-    if value & !cr4_allowed() != 0 || is_long && value & PAE == 0 || opens_pcids && (!is_long || state::read(Field::GUEST_CR3) & 0xfff != 0)
+    if value & !permitted::cr4() != 0
+        || is_long && value & PAE == 0
+        || opens_pcids && (!is_long || state::read(Field::GUEST_CR3) & 0xfff != 0)
     {
         return false;
     }

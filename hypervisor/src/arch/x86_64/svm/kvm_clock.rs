@@ -37,12 +37,23 @@ impl KvmClock {
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
+
+    /// The register's value.
+    pub fn register(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the register to its value in a snapshot. The structure was saved with the guest's memory, and does not change: its
+    /// frequency is that of the machine where the guest started, as Linux keeps it, too.
+    pub fn restore(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
 }
 
 /// Reads a register of a vCPU; `None` if it is not one of these.
 pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
     match register {
-        SYSTEM_TIME => Some(vcpu.arch.msrs.kvm_clock.0.load(Ordering::Relaxed)),
+        SYSTEM_TIME => Some(vcpu.arch.msrs.kvm_clock.register()),
         // Its value has no meaning after it was written.
         WALL_CLOCK => Some(0),
         _ => None,

@@ -19,6 +19,7 @@ mod local;
 pub mod nested;
 pub mod parts;
 pub mod pauses;
+mod permitted;
 pub mod place;
 pub mod record;
 pub mod second_stage;

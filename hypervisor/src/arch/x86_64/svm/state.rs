@@ -9,7 +9,8 @@ use stile_svm::intercept::{interrupt, tlb, word_3};
 pub use stile_svm::{Field, Form};
 use stile_svm::{clean, is_of_software, pack, unpack};
 
-use super::local::VMCB;
+use super::local::{VMCB, set_vmcb};
+use crate::address_space;
 use crate::arch::x86_64::host::cpu;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
 use crate::arch::x86_64::host::{apic, idt};
@@ -110,6 +111,24 @@ pub fn of_raw(field: Field, raw: u64) -> u64 {
         Form::Rights => unpack(raw as u16),
         Form::Efer => raw & !SVME,
         _ => raw,
+    }
+}
+
+/// Calls `read` with the VMCB at a physical address as the loaded one, as which it is not loaded.
+pub fn with_vmcb<T>(at: u64, read: impl FnOnce() -> T) -> T {
+    let before = vmcb();
+    // SAFETY: the caller owns the vCPU of the VMCB, which is permanent, and nothing is entered before the next line.
+    unsafe { set_vmcb(address_space::physical(at)) };
+    let result = read();
+    // SAFETY: it was the loaded vCPU's, if any.
+    unsafe { set_vmcb(before) };
+    result
+}
+
+/// Goes on with a step over IRET that was in progress when the VM was saved ([`step_over_iret`]).
+pub fn continue_step_over_iret() {
+    if read(Field::NMI_STEP) & STEPPING != 0 {
+        intercept(Field::INTERCEPTS_3, word_3::IRET, false);
     }
 }
 
@@ -299,6 +318,8 @@ pub fn end_step_over_iret(complete: bool) -> Option<bool> {
 /// Bits of [`Field::NMI_STEP`]: a step is in progress; RFLAGS.TF was set by the guest.
 const STEPPING: u64 = 1;
 const GUESTS_TF: u64 = 1 << 1;
+/// Both.
+pub const NMI_STEP: u64 = STEPPING | GUESTS_TF;
 /// RFLAGS.TF.
 pub const TF: u64 = 1 << 8;
 

@@ -119,6 +119,7 @@ impl EmulatedMsrs {
             tsc_adjust: self.tsc_adjust.load(Ordering::Relaxed),
             spec_ctrl: self.spec_ctrl(),
             steal_time: self.stolen_time.register(),
+            system_time: self.kvm_clock.register(),
         }
     }
 
@@ -138,6 +139,7 @@ impl EmulatedMsrs {
         self.tsc_offset.store(tsc_offset, Ordering::Relaxed);
         self.set_spec_ctrl(from.spec_ctrl & speculation::guests().control_of_guests());
         let _ = self.stolen_time.write(from.steal_time);
+        self.kvm_clock.restore(from.system_time);
     }
 
     /// Reads a register of the vCPU.

@@ -12,9 +12,6 @@ use crate::arch::x86_64::vmx::extension::{self, entry};
 use crate::arch::x86_64::vmx::nested::Offer;
 use crate::arch::x86_64::vmx::vmcs::{self, Field};
 
-/// Why VMs have no snapshots.
-pub const OBSTACLE: Option<&str> = None;
-
 /// The fields. Their order is part of the format of snapshots.
 const ALL: [Field; FIELDS] = [
     Field::GUEST_CR0,
