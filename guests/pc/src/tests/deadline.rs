@@ -97,7 +97,8 @@ pub fn arming(_: u64) -> Result<(), &'static str> {
     for _ in 0..20 {
         let deadline = ticks() + soon();
         arm(deadline);
-        let kept = armed() == deadline;
+        // Where time is real, it may be over by now.
+        let kept = armed() == deadline || ticks() > deadline;
         check!(kept && comes(VECTOR, deadline), "one that is set: it reads otherwise, or does not come once");
     }
     for past in [1, ticks()] {
