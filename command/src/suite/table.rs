@@ -37,6 +37,7 @@ pub fn without_guests() -> Vec<Scenario> {
     scenarios.extend([
         installer(),
         clusters(),
+        hot_plug(),
         topology::arm(),
         one_cpu(),
         two_cpus(),
@@ -73,6 +74,16 @@ fn installer() -> Scenario {
 fn clusters() -> Scenario {
     let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
     let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// Linux turns vCPUs off and on again that compete for fewer CPUs, while some of them compute.
+fn hot_plug() -> Scenario {
+    let turn = |on| format!("for n in 1 3; do echo {on} >cpu$n/online; done");
+    let load = "for n in 1 2 3 4; do while :; do :; done & done";
+    let exec = format!("cd /sys/devices/system/cpu; {load}; {}; few=$(nproc); {}; echo $few $(nproc)", turn(0), turn(1));
+    let scenario = Scenario::new("life/hot-plug", "--vcpus 4 --smp 2 --exits").with("--exec", exec);
+    let expect = Expect { output: vec!["2 4\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario }
 }
 

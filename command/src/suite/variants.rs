@@ -1,5 +1,5 @@
 //! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone; and budgets of Debian's requests to
-//! disks (`budgets/io`), whose paths others limit with smaller guests.
+//! disks (`budgets/io`), whose paths others limit with smaller guests; and vCPUs that Linux turns off and on again.
 //!
 //! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
@@ -19,6 +19,7 @@ pub const NAMES: [&str; 62] = [
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
     "direct/switch/debian:6.1/direct",
+    "life/hot-plug",
     "nested/debian-6.1-nvhe-two-vcpus-of-l2",
     "nested/debian-6.12-two-vcpus-of-l2",
     "nested/debian-as-l2",
