@@ -5,6 +5,7 @@ mod debug;
 pub mod firmware;
 mod interrupts;
 mod paging;
+mod preempted;
 pub mod qemu;
 mod registers;
 mod smp;
@@ -105,6 +106,7 @@ pub const ALL: &[Test] = &[
     ("others_disable_their_apics", On::Stile, smp::lowest_priority),
     ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
     ("aps_alternate", On::Stile, smp::turns),
+    ("aps_lose_their_cpu", On::Stile, preempted::seen),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),

@@ -86,6 +86,7 @@ impl PhysicalCpu for Cpu {
         self.frame.registers = self.loaded().context().general;
         delivery::load(self, vcpu, fresh);
         direct::load(self, vcpu);
+        vcpu.arch.msrs.stolen_time.get_cpu(vcpu.vm());
     }
 
     fn put(&mut self, mut loaded: Loaded<'static>, sleeps: bool) -> Option<u64> {
@@ -96,6 +97,9 @@ impl PhysicalCpu for Cpu {
         loaded.borrow().context().put(self);
         if vcpu.vm().arch.follows_loads {
             vcpu.vm().arch.put(self, &mut loaded);
+        }
+        if !sleeps {
+            vcpu.arch.msrs.stolen_time.lose_cpu(vcpu.vm());
         }
         wake.filter(|_| sleeps)
     }

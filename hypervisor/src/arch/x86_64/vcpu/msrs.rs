@@ -138,7 +138,7 @@ impl EmulatedMsrs {
         self.tsc_adjust.store(from.tsc_adjust, Ordering::Relaxed);
         self.tsc_offset.store(tsc_offset, Ordering::Relaxed);
         self.set_spec_ctrl(from.spec_ctrl & speculation::guests().control_of_guests());
-        let _ = self.stolen_time.write(from.steal_time);
+        self.stolen_time.restore(from.steal_time);
         self.kvm_clock.restore(from.system_time);
     }
 
