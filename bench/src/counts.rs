@@ -119,6 +119,29 @@ pub struct Sharing {
     pub spins: u64,
 }
 
+/// Counts outside of guests, on the CPUs of the guest that set the marks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnCpus {
+    /// Instructions.
+    pub instructions: u64,
+    /// Atomic writes.
+    pub atomics: u64,
+    /// Those to cache lines that other CPUs also wrote atomically.
+    pub shared: u64,
+    /// Stores-exclusive, or compare-exchanges, that did not store.
+    pub failed: u64,
+    /// YIELDs, or PAUSEs: polls of CPUs that wait for another one.
+    pub spins: u64,
+}
+
+impl From<&Sharing> for OwnCpus {
+    fn from(counts: &Sharing) -> Self {
+        let &Sharing { el2, atomics, shared, failed, spins } = counts;
+        Self { instructions: el2.instructions, atomics, shared, failed, spins }
+    }
+}
+
 /// Counts of a whole run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Run {

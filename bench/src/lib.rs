@@ -84,14 +84,14 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
             Arch::X86_64 => nested::pc::bench(args),
         };
     }
-    if arch != Arch::Aarch64 && (args.ablate || args.scale || args.io) {
-        return Err(exit::usage(format!("--ablate, --scale and --io measure {} only", Arch::Aarch64.name())));
+    if arch != Arch::Aarch64 && (args.ablate || args.io) {
+        return Err(exit::usage(format!("--ablate and --io measure {} only", Arch::Aarch64.name())));
     }
     if args.io {
         return io::bench(args);
     }
     if args.scale {
-        return scale::bench(args);
+        return scale::bench(args, arch);
     }
     let platform = args.cpu.as_deref().map_or(platform::of(arch), |cpu| platform::of_machine(arch, cpu));
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());

@@ -71,6 +71,16 @@ pub static AARCH64: [Operation; 15] = [
     operation("ipi_shared", Needs::Shared, None),
 ];
 
+/// Arm: an SGI to all other vCPUs of a VM. Its cost depends on their number, so that only `--scale` measures it.
+pub const BROADCAST: Operation = operation("sgi_broadcast", Needs::Two, None);
+
+/// A PC's operations that only `--scale` measures: for a budget, the suite would boot Bochs twice for each.
+pub static X86_64_SCALE: [Operation; 3] = [
+    operation("ipi_hlt", Needs::Two, None),
+    operation("ipi_hlt_shared", Needs::Shared, None),
+    operation("ipi_shared", Needs::Shared, None),
+];
+
 /// A timer that fires without an exit: its VM has other techniques than those of the operations that are measured together.
 pub const FIRE_DIRECT: &str = "tscdeadline_fire_direct";
 

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::counts::OwnCpus;
+
 /// Counts between two marks of the guest's, on all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +23,7 @@ pub struct Section {
     vmcs_reads: u64,
     vmcs_writes: u64,
     msr_writes: u64,
+    sharing: OwnCpus,
 }
 
 /// Counts of one operation, without its exits.
@@ -51,6 +54,11 @@ impl Section {
     /// All instructions, including those of guests.
     pub const fn all_instructions(&self) -> u64 {
         self.all_instructions
+    }
+
+    /// Counts on the CPUs of the guest that set the marks.
+    pub const fn sharing(&self) -> &OwnCpus {
+        &self.sharing
     }
 
     /// Exits by basic reason.
@@ -93,8 +101,8 @@ impl Section {
 mod tests {
     use super::*;
 
-    const ONCE: &str = r#"{"exits":{"10":64,"1":2},"marker_exits":{"10":64},"all_instructions":6400,"instructions":3200,"vmcs_reads":256,"vmcs_writes":66,"msr_writes":3}"#;
-    const TWICE: &str = r#"{"exits":{"10":128,"1":2},"marker_exits":{"10":127},"all_instructions":9600,"instructions":6400,"vmcs_reads":512,"vmcs_writes":130,"msr_writes":3}"#;
+    const ONCE: &str = r#"{"exits":{"10":64,"1":2},"marker_exits":{"10":64},"all_instructions":6400,"instructions":3200,"vmcs_reads":256,"vmcs_writes":66,"msr_writes":3,"sharing":{"instructions":3000,"atomics":2,"shared":1,"failed":0,"spins":4}}"#;
+    const TWICE: &str = r#"{"exits":{"10":128,"1":2},"marker_exits":{"10":127},"all_instructions":9600,"instructions":6400,"vmcs_reads":512,"vmcs_writes":130,"msr_writes":3,"sharing":{"instructions":3000,"atomics":2,"shared":1,"failed":0,"spins":4}}"#;
 
     #[test]
     fn costs_at_the_edges_are_excluded() {
@@ -102,6 +110,7 @@ mod tests {
         assert_eq!((once.exits(), twice.more_exits(&once)), (66, 64));
         assert_eq!(twice.by_level(), [BTreeMap::from([(10, 127)]), BTreeMap::from([(1, 2), (10, 1)])]);
         assert_eq!((twice.all_instructions(), twice.instructions()), (9600, 6400));
+        assert_eq!(*twice.sharing(), OwnCpus { instructions: 3000, atomics: 2, shared: 1, failed: 0, spins: 4 });
         assert_eq!(twice.of_each(&once, 64), Vmx { vmcs_reads: 4.0, vmcs_writes: 1.0, msr_writes: 0.0 });
         assert!(parse("{}\n").is_err() && parse("").unwrap().is_empty());
     }

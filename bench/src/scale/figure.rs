@@ -2,18 +2,55 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::counts::Sharing;
+use crate::counts::OwnCpus;
+use crate::operation::BROADCAST;
+use crate::platform;
+use stile::config::Arch;
 
-/// The operations, in the order of tables.
-pub const OPERATIONS: [&str; 7] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
+/// Arm's operations, in the order of tables.
+const AARCH64: [&str; 8] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", BROADCAST.name, "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
+/// A PC's: the corresponding ones, and one of vCPUs that spin.
+const X86_64: [&str; 7] = ["vmcall", "lapic_timer_read", "tscdeadline_fire", "ipi", "ipi_hlt", "ipi_hlt_shared", "ipi_shared"];
 
-/// Counts at EL2 of one operation, on the CPUs of the VM that measures.
+/// The operations of an architecture, in the order of tables.
+pub const fn operations(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::Aarch64 => &AARCH64,
+        Arch::X86_64 => &X86_64,
+    }
+}
+
+/// A machine's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// CPUs.
+    pub cpus: u32,
+    /// Where the busy VMs are.
+    pub load: Load,
+}
+
+/// Places of the VMs that do not measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// One on each CPU that the VM that measures has not.
+    OnEachCpu,
+    /// All on the last CPU.
+    OnOneCpu {
+        /// VMs of the machine, at least 2, including the one that measures.
+        vms: u32,
+    },
+}
+
+/// Counts outside of guests of one operation, on the CPUs of the VM that measures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The emulated CPUs' model.
     pub cpu: String,
     /// The machine's CPUs.
     pub cpus: u32,
+    /// The machine's VMs, of which all but the one that measures share a CPU; absent if each other CPU has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vms: Option<u32>,
     /// The operation's name.
     pub operation: String,
     /// Instructions.
@@ -22,7 +59,7 @@ pub struct Figure {
     pub atomics: f64,
     /// Atomic writes to cache lines that other CPUs also write atomically.
     pub shared: f64,
-    /// Failed stores-exclusive.
+    /// Failed stores-exclusive or compare-exchanges.
     pub failed: f64,
     /// Polls while waiting for a lock.
     pub spins: f64,
@@ -32,13 +69,17 @@ pub struct Figure {
 
 impl Figure {
     /// Divides counts by the number of operations.
-    pub fn new(cpu: &str, cpus: u32, operation: &str, counts: &Sharing, iterations: u64) -> Self {
+    pub fn new(cpu: &str, Machine { cpus, load }: Machine, operation: &str, counts: &OwnCpus, iterations: u64) -> Self {
         let each = |count: u64| count as f64 / iterations.max(1) as f64;
         Self {
             cpu: cpu.to_owned(),
             cpus,
+            vms: match load {
+                Load::OnOneCpu { vms } => Some(vms),
+                Load::OnEachCpu => None,
+            },
             operation: operation.to_owned(),
-            instructions: each(counts.el2.instructions),
+            instructions: each(counts.instructions),
             atomics: each(counts.atomics),
             shared: each(counts.shared),
             failed: each(counts.failed),
@@ -49,7 +90,13 @@ impl Figure {
 
     /// Sort key: model, operation and number of CPUs.
     pub fn place(&self) -> impl Ord + use<> {
-        (self.cpu.clone(), OPERATIONS.iter().position(|name| *name == self.operation), self.operation.clone(), self.cpus)
+        let position = operations(self.arch()).iter().position(|name| *name == self.operation);
+        (self.cpu.clone(), position, self.operation.clone(), self.vms, self.cpus)
+    }
+
+    /// The architecture of the machine.
+    pub fn arch(&self) -> Arch {
+        platform::of_cpu(&self.cpu).arch
     }
 
     /// Whether both are figures of the same operation, machine and model.
@@ -65,14 +112,27 @@ pub mod tests {
 
     pub fn figure(cpus: u32, operation: &str, instructions: f64) -> Figure {
         let operation = operation.to_owned();
-        Figure { cpu: "max".to_owned(), cpus, operation, instructions, atomics: 3.0, shared: 1.0, failed: 0.0, spins: 0.5, iterations: 64 }
+        Figure {
+            cpu: "max".to_owned(),
+            cpus,
+            vms: None,
+            operation,
+            instructions,
+            atomics: 3.0,
+            shared: 1.0,
+            failed: 0.0,
+            spins: 0.5,
+            iterations: 64,
+        }
     }
 
     #[test]
     fn counts_are_of_each_operation() {
-        let counts = Sharing { el2: Default::default(), atomics: 128, shared: 64, failed: 0, spins: 32 };
-        let made = Figure { instructions: 100.0, ..Figure::new("max", 4, "ipi", &counts, 64) };
-        assert_eq!(made, Figure { atomics: 2.0, ..figure(4, "ipi", 100.0) });
+        let counts = OwnCpus { instructions: 6400, atomics: 128, shared: 64, failed: 0, spins: 32 };
+        assert_eq!(
+            Figure::new("max", Machine { cpus: 4, load: Load::OnEachCpu }, "ipi", &counts, 64),
+            Figure { atomics: 2.0, ..figure(4, "ipi", 100.0) }
+        );
     }
 
     #[test]

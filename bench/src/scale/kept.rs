@@ -8,19 +8,20 @@ use super::figure::Figure;
 use super::{picture, table};
 use crate::json_lines;
 use crate::store::{self, File};
+use stile::config::Arch;
 
 /// The files, from the repository's folder.
 const FIGURES: &str = "bench/scale.jsonl";
 const PAGE: &str = "docs/bench-scale.md";
-const PICTURE: &str = "docs/bench-scale.svg";
+
+/// The table's name on the page, the architecture, and the picture.
+const PARTS: [(&str, Arch, &str); 2] =
+    [("scale", Arch::Aarch64, "docs/bench-scale.svg"), ("scale of x86_64", Arch::X86_64, "docs/bench-scale-x86_64.svg")];
 
 /// The command that writes them.
 const COMMAND: &str = "stile bench --scale --update";
 
-/// The CPU model of the page.
-const MODEL: &str = "max";
-
-/// Replaces older figures of the same operation, machine and model, and regenerates the page and the picture.
+/// Replaces older figures of the same operation, machine and model, and regenerates the page and the pictures.
 ///
 /// # Errors
 /// A file can't be read or written, or is not as expected.
@@ -32,11 +33,14 @@ pub fn update(repository: &Path, new: Vec<Figure>) -> Result<()> {
     store::write(repository, [(FIGURES, json_lines::write(&figures)?)].into_iter().chain(made))
 }
 
-/// The page and the picture.
-fn made(repository: &Path, figures: &[Figure]) -> Result<[File; 2]> {
-    let figures: Vec<_> = figures.iter().filter(|figure| figure.cpu == MODEL).cloned().collect();
-    let page = store::page(repository, PAGE, COMMAND, [("scale".to_owned(), table::page(&figures))])?;
-    Ok([page, (PICTURE, picture::draw(&figures))])
+/// The page and the pictures.
+fn made(repository: &Path, figures: &[Figure]) -> Result<Vec<File>> {
+    let parts = PARTS.map(|(name, arch, picture)| {
+        let of_page = |figure: &&Figure| figure.cpu == arch.default_cpu_model();
+        (name, figures.iter().filter(of_page).cloned().collect::<Vec<_>>(), picture)
+    });
+    let page = store::page(repository, PAGE, COMMAND, parts.iter().map(|(name, figures, _)| ((*name).to_owned(), table::page(figures))))?;
+    Ok([page].into_iter().chain(parts.map(|(_, figures, file)| (file, picture::draw(&figures)))).collect())
 }
 
 #[cfg(test)]
@@ -56,7 +60,7 @@ mod tests {
 
     #[test]
     fn new_figures_replace_older_ones_and_others_stay() {
-        let folder = store::tests::repository(COMMAND, &[(PAGE, vec!["scale".to_owned()])]);
+        let folder = store::tests::repository(COMMAND, &[(PAGE, PARTS.map(|(name, ..)| name.to_owned()).to_vec())]);
         update(folder.path(), vec![figure(2, "ipi", 200.0), figure(64, "ipi", 300.0)]).unwrap();
         update(folder.path(), vec![figure(64, "ipi", 220.0)]).unwrap();
         let kept: Vec<Figure> = store::read(folder.path(), FIGURES).unwrap();

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use stile_blob::Techniques;
 use stile_board::{CpuId, CpuSet};
 
-use super::figure::Figure;
-use crate::counts::Plugin;
-use crate::operation::{Needs, Operation};
+use super::figure::{Figure, Load, Machine};
+use crate::counts::{OwnCpus, Plugin};
+use crate::operation::{BROADCAST, Needs, Operation};
+use crate::platform::Platform;
 use crate::probe;
 use crate::under_stile::{self, Until};
 use stile::config::{Arch, MachineConfig, VmConfig};
@@ -30,47 +31,61 @@ const fn iterations(needs: Needs, cpus: u32) -> u32 {
 }
 
 /// The boot arguments of a busy VM: its two vCPUs, on one CPU, hand it to each other forever.
-const BUSY: &str = "only=vcpu_switch endless";
+const fn busy(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "only=vcpu_switch endless",
+        Arch::X86_64 => "only=ipi_hlt_shared endless",
+    }
+}
+
 /// Boot arguments of a VM that ends immediately.
 const ENDS: &str = "only=nothing";
 
 /// Programs needed for a run.
 #[derive(Debug)]
-pub struct Tools {
+pub struct Tools<'a> {
+    /// The operations' platform.
+    pub platform: &'a Platform,
+    /// The CPUs' model.
+    pub cpu: &'a str,
     /// The probe's program.
     pub probe: Vec<u8>,
-    /// Path of the emulator's plugin.
-    pub plugin: PathBuf,
+    /// Path of the emulator's plugin, if counting takes one.
+    pub plugin: Option<PathBuf>,
     /// Stile.
     pub hypervisor: Hypervisor,
 }
 
-/// Measures operations that need the same CPUs on a machine of `cpus` CPUs.
+/// Measures operations that need the same CPUs.
 ///
 /// # Errors
 /// The emulator fails, or a count is missing.
-pub fn measure(tools: &Tools, cpu: &str, cpus: u32, needs: Needs, operations: &[Operation]) -> Result<Vec<Figure>> {
-    let config = machine(cpu, cpus, needs);
-    let measured = probe::arguments(operations, iterations(needs, cpus));
+pub fn measure(tools: &Tools<'_>, size: Machine, needs: Needs, operations: &[Operation]) -> Result<Vec<Figure>> {
+    let &Tools { platform, cpu, .. } = tools;
+    let is_broadcast = operations == [BROADCAST];
+    let config = if is_broadcast { everyone(cpu, size.cpus) } else { machine(platform.arch, cpu, size, needs) };
+    let measured = probe::arguments(operations, iterations(needs, size.cpus));
     let arguments = |index| match index {
         0 => &measured[..],
-        _ if is_quiet(cpus, needs) => ENDS,
-        _ => BUSY,
+        _ if is_broadcast || is_quiet(size.cpus, needs) => ENDS,
+        _ => busy(platform.arch),
     };
     let files = |index| VmFiles { kernel: &tools.probe, initrd: None, bootargs: arguments(index), domains: &[] };
     let files: Vec<_> = (0..config.vms.len()).map(files).collect();
-    let plugin = Plugin { path: &tools.plugin, sharing: true };
+    let plugin = tools.plugin.as_deref().map(|path| Plugin { path, sharing: true });
     let is_over = |console: &[u8]| probe::is_over(console, operations);
-    let output = under_stile::run_vms(&tools.hypervisor, &config, &files, Vec::new(), Some(plugin), Until::Said(&is_over))?;
+    let output = under_stile::run_vms(&tools.hypervisor, &config, &files, Vec::new(), plugin, Until::Said(&is_over))?;
     let lines = probe::lines(&output.console)?;
-    let sections = output.counts.context("the emulator's plugin counted nothing")?.sections;
+    let of_plugin = output.counts.iter().flat_map(|counts| &counts.sections).filter_map(|section| section.sharing.as_ref());
+    let sections: Vec<OwnCpus> = of_plugin.map(OwnCpus::from).chain(output.vmx.iter().map(|section| *section.sharing())).collect();
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.iterations?))).collect();
     ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
-    let figure = |((line, iterations), section): (&(&probe::Line, u64), &crate::counts::Section)| {
-        let sharing = section.sharing.as_ref().context("the emulator's plugin counted nothing of what CPUs share")?;
-        Ok(Figure::new(cpu, cpus, &line.operation, sharing, *iterations))
+    // A broadcast's cost is that of each target.
+    let targets = if is_broadcast { u64::from(size.cpus - 1) } else { 1 };
+    let figure = |((line, iterations), counts): (&(&probe::Line, u64), &OwnCpus)| {
+        Figure::new(cpu, size, &line.operation, counts, *iterations * targets)
     };
-    measured.iter().zip(&sections).map(figure).collect()
+    Ok(measured.iter().zip(&sections).map(figure).collect())
 }
 
 /// Whether the probe's VM has all CPUs.
@@ -78,31 +93,47 @@ fn is_quiet(cpus: u32, needs: Needs) -> bool {
     cpus == needs.cpus()
 }
 
-/// A machine with the probe's VM on the first CPUs, and a busy VM on each other CPU. It always has several VMs, so that
-/// shares are accounted on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
-fn machine(cpu: &str, cpus: u32, needs: Needs) -> MachineConfig {
+/// A machine with the probe's VM on the first CPUs, and busy VMs on others. It always has several VMs, so that shares are
+/// accounted on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
+fn machine(arch: Arch, cpu: &str, Machine { cpus, load }: Machine, needs: Needs) -> MachineConfig {
     let own = probe::vm(needs, Techniques::default());
     let own = VmConfig { cpus: CpuSet::first_few(needs.cpus() as usize), pinned: needs == Needs::Two, ..own };
-    let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(Arch::Aarch64, own, cpus, cpu) };
-    let other = |place: u32, needs| {
-        let vm = probe::vm(needs, Techniques::default());
-        VmConfig { name: format!("{}-{place}", vm.name), cpus: CpuId::wrapping(place as usize).into(), ..vm }
-    };
-    if is_quiet(cpus, needs) {
-        machine.vms.push(other(0, Needs::One));
+    let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(arch, own, cpus, cpu) };
+    match load {
+        Load::OnOneCpu { vms } => machine.vms.extend((1..vms).map(|number| another(number, needs.cpus(), Needs::Shared))),
+        Load::OnEachCpu if is_quiet(cpus, needs) => machine.vms.push(another(0, 0, Needs::One)),
+        Load::OnEachCpu => machine.vms.extend((needs.cpus()..cpus).map(|place| another(place, place, Needs::Shared))),
     }
-    machine.vms.extend((needs.cpus()..cpus).map(|place| other(place, Needs::Shared)));
     machine
+}
+
+/// A machine with the probe's VM on all CPUs, and a VM that ends immediately.
+fn everyone(cpu: &str, cpus: u32) -> MachineConfig {
+    let own = probe::vm(Needs::Two, Techniques::default());
+    let own = VmConfig { vcpus: cpus as u16, cpus: CpuSet::first_few(cpus as usize), pinned: true, ..own };
+    let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(Arch::Aarch64, own, cpus, cpu) };
+    machine.vms.push(another(0, 0, Needs::One));
+    machine
+}
+
+/// A VM on a CPU.
+fn another(number: u32, place: u32, needs: Needs) -> VmConfig {
+    let vm = probe::vm(needs, Techniques::default());
+    VmConfig { name: format!("{}-{number}", vm.name), cpus: CpuId::wrapping(place as usize).into(), ..vm }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const fn size(cpus: u32) -> Machine {
+        Machine { cpus, load: Load::OnEachCpu }
+    }
+
     #[test]
     fn each_cpu_is_the_probes_or_a_busy_vms() {
         for (needs, cpus) in [(Needs::One, 64), (Needs::Two, 64), (Needs::Shared, 4), (Needs::Two, 3)] {
-            let machine = machine("max", cpus, needs);
+            let machine = machine(Arch::Aarch64, "max", size(cpus), needs);
             let all = machine.vms.iter().fold(CpuSet::EMPTY, |all, vm| {
                 assert!(all.and(&vm.cpus).is_empty(), "{needs:?} on {cpus}: {}", vm.name);
                 all.or(&vm.cpus)
@@ -113,9 +144,17 @@ mod tests {
     }
 
     #[test]
+    fn vms_share_the_last_cpu() {
+        let machine = machine(Arch::Aarch64, "max", Machine { cpus: 3, load: Load::OnOneCpu { vms: 64 } }, Needs::Two);
+        assert_eq!(machine.vms.len(), 64);
+        assert!(machine.vms.iter().skip(1).all(|vm| vm.cpus == CpuId::wrapping(2).into()));
+    }
+
+    #[test]
     fn there_are_always_several_vms() {
-        assert_eq!(machine("max", 1, Needs::One).vms.len(), 2);
-        assert_eq!(machine("max", 2, Needs::Two).vms.len(), 2);
-        assert_eq!(machine("max", 2, Needs::Shared).vms.len(), 2);
+        for (cpus, needs) in [(1, Needs::One), (2, Needs::Two), (2, Needs::Shared)] {
+            assert_eq!(machine(Arch::Aarch64, "max", size(cpus), needs).vms.len(), 2);
+        }
+        assert_eq!(everyone("max", 64).vms.iter().map(|vm| vm.vcpus).collect::<Vec<_>>(), [64, 1]);
     }
 }

@@ -1,8 +1,8 @@
 //! `stile bench --scale`: cost of operations of two CPUs while all others are busy, by number of CPUs.
 //!
 //! The probe's VM has dedicated CPUs; each other CPU has a VM of two vCPUs that wake each other forever, so that it
-//! schedules continually. The emulator's plugin counts Stile's instructions on the probe's CPUs, and its writes there
-//! to cache lines that it also writes elsewhere.
+//! schedules continually. The emulator (on Arm its plugin) counts Stile's instructions on the probe's CPUs, and its
+//! writes there to cache lines that it also writes elsewhere.
 
 pub mod budgets;
 mod figure;
@@ -13,10 +13,10 @@ mod table;
 
 use anyhow::{Context, Result};
 
-use crate::operation::Operation;
+use crate::operation::{self, BROADCAST, Needs, Operation, X86_64_SCALE};
 use crate::platform::{self, Platform};
 use crate::{counts, json_lines, probe};
-use figure::{Figure, OPERATIONS};
+use figure::{Figure, Load, Machine, operations};
 use stile::args::BenchArgs;
 use stile::config::Arch;
 use stile::progress::Task;
@@ -25,18 +25,30 @@ use stile::{cargo, emulator, exit, out};
 /// Default numbers of CPUs.
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
+/// The same on a PC: Bochs has no timers for a sixteenth CPU.
+const CPUS_OF_PC: [u32; 4] = [2, 4, 8, 15];
+
 /// Measures, and prints a table.
 ///
 /// # Errors
 /// Unknown name; failed build or run; a file can't be written.
-pub fn bench(args: &BenchArgs) -> Result<u8> {
-    let platform = platform::of(Arch::Aarch64);
-    let names: Vec<_> = if args.only.is_empty() { OPERATIONS.map(str::to_owned).to_vec() } else { args.only.clone() };
-    let operations = platform.choose(&names).map_err(exit::usage)?;
+pub fn bench(args: &BenchArgs, arch: Arch) -> Result<u8> {
+    let platform = platform::of(arch);
+    let names = if args.only.is_empty() { operations(arch).iter().map(|name| (*name).to_owned()).collect() } else { args.only.clone() };
+    let more = match arch {
+        Arch::Aarch64 => &[BROADCAST][..],
+        Arch::X86_64 => &X86_64_SCALE,
+    };
+    let operations = operation::choose(&[platform.operations, more].concat(), &names).map_err(exit::usage)?;
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
-    let numbers = if args.cpus.is_empty() { CPUS.to_vec() } else { args.cpus.clone() };
+    let numbers = match arch {
+        _ if !(args.cpus.is_empty() && args.vms.is_empty()) => args.cpus.clone(),
+        Arch::Aarch64 => CPUS.to_vec(),
+        Arch::X86_64 => CPUS_OF_PC.to_vec(),
+    };
+    let numbers = Numbers { cpus: &numbers, vms: &args.vms };
     let task = Task::start("measuring");
-    let figures = measure(&operations, cpu, &numbers, &|what| task.message(format!("measuring: {what}")))?;
+    let figures = measure(platform, &operations, cpu, numbers, &|what| task.message(format!("measuring: {what}")))?;
     drop(task);
     out::line(table::text(&figures))?;
     if let Some(path) = &args.json {
@@ -51,21 +63,43 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Measures operations on machines with each of these numbers of CPUs that is enough for them.
+/// Sizes of machines.
+#[derive(Debug, Clone, Copy)]
+struct Numbers<'a> {
+    /// CPUs that all are busy.
+    cpus: &'a [u32],
+    /// VMs, most of them on one CPU.
+    vms: &'a [u32],
+}
+
+/// Measures operations on machines with each of these numbers of CPUs that is enough for them, and of VMs.
 ///
 /// # Errors
 /// Something can't be built or run.
-fn measure(operations: &[Operation], cpu: &str, numbers: &[u32], progress: &dyn Fn(String)) -> Result<Vec<Figure>> {
-    emulator::ensure(Arch::Aarch64)?;
-    let (probe, plugin) = (probe::build(Arch::Aarch64)?, counts::build()?);
-    let tools = machine::Tools { probe, plugin, hypervisor: stile::hypervisor::make(Arch::Aarch64)? };
+fn measure(
+    platform: &Platform,
+    operations: &[Operation],
+    cpu: &str,
+    numbers: Numbers<'_>,
+    progress: &dyn Fn(String),
+) -> Result<Vec<Figure>> {
+    let arch = platform.arch;
+    emulator::ensure(arch)?;
+    let (probe, plugin) = (probe::build(arch)?, platform.has_plugin.then(counts::build).transpose()?);
+    let tools = machine::Tools { platform, cpu, probe, plugin, hypervisor: stile::hypervisor::make(arch)? };
     let mut figures = Vec::new();
-    for &cpus in numbers {
-        for (needs, operations) in Platform::groups(operations).into_iter().filter(|(needs, _)| needs.cpus() <= cpus) {
+    let (broadcast, others): (Vec<_>, Vec<_>) = operations.iter().partition(|operation| **operation == BROADCAST);
+    let mut groups = Platform::groups(&others);
+    groups.extend(broadcast.first().map(|_| (Needs::Two, vec![BROADCAST])));
+    for (needs, operations) in groups {
+        let on_each = numbers.cpus.iter().map(|&cpus| Machine { cpus, load: Load::OnEachCpu });
+        let vms = if operations == [BROADCAST] { &[] } else { numbers.vms };
+        let on_one = vms.iter().map(|&vms| Machine { cpus: needs.cpus() + 1, load: Load::OnOneCpu { vms } });
+        for machine in on_each.chain(on_one).filter(|machine| needs.cpus() <= machine.cpus) {
             let names = operations.iter().map(|operation| operation.name).collect::<Vec<_>>().join(", ");
-            progress(format!("{names}, {cpus} CPUs"));
-            let more = machine::measure(&tools, cpu, cpus, needs, &operations);
-            figures.extend(more.with_context(|| format!("measuring {names} on {cpus} CPUs"))?);
+            let what = format!("{names}, on {} CPUs, {:?}", machine.cpus, machine.load);
+            progress(what.clone());
+            figures.extend(machine::measure(&tools, machine, needs, &operations).context(what)?);
         }
     }
     figures.sort_by_key(Figure::place);

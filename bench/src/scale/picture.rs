@@ -20,6 +20,7 @@ const LABEL: f64 = 18.0;
 
 /// Draws the figures.
 pub fn draw(figures: &[Figure]) -> String {
+    let figures: Vec<Figure> = figures.iter().filter(|figure| figure.vms.is_none()).cloned().collect();
     let cpus: Vec<u32> = figures.iter().map(|figure| figure.cpus).collect::<BTreeSet<_>>().into_iter().collect();
     let curves: Vec<&[Figure]> = figures.chunk_by(|one, other| one.operation == other.operation).collect();
     let height = TOP + curves.len().div_ceil(COLUMNS) as f64 * ROW + MARGIN;

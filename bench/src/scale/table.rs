@@ -19,15 +19,16 @@ const COUNTS: [Count; 4] = [
     ("spins", |figure| figure.spins),
 ];
 
-/// The terminal's table: a row for each operation and number of CPUs.
+/// The terminal's table: a row for each operation and machine.
 pub fn text(figures: &[Figure]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    let heading = ["operation", "CPUs", "instructions"].into_iter().chain(COUNTS.map(|(name, _)| name));
+    let heading = ["operation", "CPUs", "VMs", "instructions"].into_iter().chain(COUNTS.map(|(name, _)| name));
     table.set_header(heading);
     for figure in figures {
         let counts = COUNTS.map(|(_, count)| number(count(figure)));
-        table.add_row([figure.operation.clone(), figure.cpus.to_string(), number(figure.instructions)].into_iter().chain(counts));
+        let vms = figure.vms.map_or("on each".to_owned(), |vms| vms.to_string());
+        table.add_row([figure.operation.clone(), figure.cpus.to_string(), vms, number(figure.instructions)].into_iter().chain(counts));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -35,27 +36,40 @@ pub fn text(figures: &[Figure]) -> String {
     table.trim_fmt()
 }
 
-/// The page's tables: instructions over the number of CPUs; and the counts of sharing on the largest machine.
+/// The page's tables: instructions over the number of CPUs; the counts of sharing on the largest machine; and instructions
+/// over the number of VMs, if these were measured.
 pub fn page(figures: &[Figure]) -> String {
-    let cpus: BTreeSet<u32> = figures.iter().map(|figure| figure.cpus).collect();
-    let most = cpus.last().copied().unwrap_or(0);
+    let (by_vms, by_cpus): (Vec<&Figure>, Vec<&Figure>) = figures.iter().partition(|figure| figure.vms.is_some());
+    let most = by_cpus.iter().map(|figure| figure.cpus).max().unwrap_or(0);
+    let heading = [format!("on {most} CPUs")].into_iter().chain(COUNTS.map(|(name, _)| name.to_owned())).collect::<Vec<_>>();
+    let row = |figure: &&&Figure| figure.cpus == most;
+    let counts = by_cpus
+        .iter()
+        .filter(row)
+        .map(|figure| [figure.operation.clone()].into_iter().chain(COUNTS.map(|(_, count)| number(count(figure)))).collect::<Vec<_>>());
+    let mut tables =
+        vec![instructions("CPUs", &by_cpus, |figure| figure.cpus), markdown(&[heading].into_iter().chain(counts).collect::<Vec<_>>())];
+    if !by_vms.is_empty() {
+        tables.push(instructions("VMs", &by_vms, |figure| figure.vms.unwrap_or(0)));
+    }
+    tables.join("\n")
+}
+
+/// The table of instructions over a number, with the ratio of the largest one to 2.
+fn instructions(of: &str, figures: &[&Figure], number: impl Fn(&Figure) -> u32) -> String {
+    let numbers: BTreeSet<u32> = figures.iter().map(|figure| number(figure)).collect();
+    let most = numbers.last().copied().unwrap_or(0);
     let mut names: Vec<&str> = figures.iter().map(|figure| &figure.operation[..]).collect();
     names.dedup();
-    let find = |name: &str, cpus: u32| figures.iter().find(|figure| figure.operation == name && figure.cpus == cpus);
-
-    let heading = ["instructions at EL2, by CPUs".to_owned()].into_iter().chain(cpus.iter().map(u32::to_string));
-    let mut instructions = vec![heading.chain([format!("{most} : 2")]).collect::<Vec<_>>()];
-    let mut counts = vec![[format!("on {most} CPUs")].into_iter().chain(COUNTS.map(|(name, _)| name.to_owned())).collect::<Vec<_>>()];
+    let find = |name: &str, wanted: u32| figures.iter().find(|figure| figure.operation == name && number(figure) == wanted);
+    let heading = [format!("instructions of Stile, by {of}")].into_iter().chain(numbers.iter().map(u32::to_string));
+    let mut rows = vec![heading.chain([format!("{most} : 2")]).collect::<Vec<_>>()];
     for name in names {
-        let of = |cpus: &u32| find(name, *cpus).map_or(String::new(), |figure| short(figure.instructions));
-        let ratio =
-            find(name, most).zip(find(name, 2)).map_or(String::new(), |(most, two)| format!("{:.2}", most.instructions / two.instructions));
-        instructions.push([name.to_owned()].into_iter().chain(cpus.iter().map(of)).chain([ratio]).collect());
-        if let Some(figure) = find(name, most) {
-            counts.push([name.to_owned()].into_iter().chain(COUNTS.map(|(_, count)| number(count(figure)))).collect());
-        }
+        let of = |number: &u32| find(name, *number).map_or(String::new(), |figure| short(figure.instructions));
+        let ratio = find(name, most).zip(find(name, 2)).map(|(most, two)| format!("{:.2}", most.instructions / two.instructions));
+        rows.push([name.to_owned()].into_iter().chain(numbers.iter().map(of)).chain([ratio.unwrap_or_default()]).collect());
     }
-    markdown(&instructions) + "\n" + &markdown(&counts)
+    markdown(&rows)
 }
 
 #[cfg(test)]
@@ -67,8 +81,11 @@ mod tests {
     fn the_pages_tables_have_a_row_for_each_operation() {
         let figures =
             [figure(2, "ipi", 200.0), figure(64, "ipi", 250.0), figure(1, "vcpu_switch", 700.0), figure(64, "vcpu_switch", 710.0)];
-        let page = page(&figures);
-        assert!(page.contains("| instructions at EL2, by CPUs | 1 | 2 | 64 | 64 : 2 |\n"), "{page}");
+        let of_vms = [2, 64].map(|vms| Figure { vms: Some(vms), ..figure(3, "ipi", 200.0 + f64::from(vms)) });
+        let page = page(&[&figures[..], &of_vms].concat());
+        assert!(page.contains("| instructions of Stile, by VMs | 2 | 64 | 64 : 2 |\n"), "{page}");
+        assert!(page.contains("| ipi | 202 | 264 | 1.31 |\n"), "{page}");
+        assert!(page.contains("| instructions of Stile, by CPUs | 1 | 2 | 64 | 64 : 2 |\n"), "{page}");
         assert!(page.contains("| ipi |  | 200 | 250 | 1.25 |\n"), "{page}");
         assert!(page.contains("| vcpu_switch | 700 |  | 710 |  |\n"), "{page}");
         assert!(page.contains("| on 64 CPUs | atomic writes | shared | failed | spins |\n"), "{page}");
@@ -77,8 +94,11 @@ mod tests {
 
     #[test]
     fn the_terminals_table_has_a_row_for_each_figure() {
-        let text = text(&[figure(2, "ipi", 200.0), figure(64, "ipi", 250.5)]);
+        let text = text(&[figure(2, "ipi", 200.0), Figure { vms: Some(8), ..figure(64, "ipi", 250.5) }]);
         let rows: Vec<Vec<_>> = text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows, [["ipi", "2", "200", "3", "1", "0", "0.5"], ["ipi", "64", "250.5", "3", "1", "0", "0.5"]]);
+        assert_eq!(
+            rows,
+            [vec!["ipi", "2", "on", "each", "200", "3", "1", "0", "0.5"], vec!["ipi", "64", "8", "250.5", "3", "1", "0", "0.5"]]
+        );
     }
 }

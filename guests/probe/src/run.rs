@@ -12,7 +12,7 @@ const WARM_UP: u64 = 16;
 pub fn run_all(platform: &Platform) {
     let mut second = false;
     for operation in &arch::OPERATIONS {
-        if !platform.arguments.wants(operation.name, operation.needs != Needs::Shared) {
+        if !platform.arguments.wants(operation.name, !matches!(operation.needs, Needs::Shared | Needs::All)) {
             continue;
         }
         if operation.needs != Needs::One {

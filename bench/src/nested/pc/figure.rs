@@ -78,7 +78,7 @@ pub mod tests {
 
     /// A figure of 64 operations, with a tick of L1's.
     pub fn figure(operation: &str) -> Figure {
-        let counts = r#"{"exits":{"1":1,"10":64,"24":65},"marker_exits":{"1":1,"10":64},"all_instructions":204800,"instructions":51200,"vmcs_reads":1280,"vmcs_writes":640,"msr_writes":0}"#;
+        let counts = r#"{"exits":{"1":1,"10":64,"24":65},"marker_exits":{"1":1,"10":64},"all_instructions":204800,"instructions":51200,"vmcs_reads":1280,"vmcs_writes":640,"msr_writes":0,"sharing":{"instructions":0,"atomics":0,"shared":0,"failed":0,"spins":0}}"#;
         Figure::new(["kvm", "pc", operation], 2949.0, 64, &vmx::parse(counts).unwrap()[0])
     }
 
@@ -95,7 +95,7 @@ pub mod tests {
     fn fewer_exits_cost_less_whatever_the_instructions() {
         let [cheap, tick] = [(64, 3000.0), (65, 2900.0)].map(|(resumes, instructions)| {
             let counts = format!(
-                r#"{{"exits":{{"10":64,"24":{resumes}}},"marker_exits":{{"10":64}},"all_instructions":1,"instructions":1,"vmcs_reads":0,"vmcs_writes":0,"msr_writes":0}}"#
+                r#"{{"exits":{{"10":64,"24":{resumes}}},"marker_exits":{{"10":64}},"all_instructions":1,"instructions":1,"vmcs_reads":0,"vmcs_writes":0,"msr_writes":0,"sharing":{{"instructions":0,"atomics":0,"shared":0,"failed":0,"spins":0}}}}"#
             );
             Figure::new(["kvm", "pc", "cpuid"], instructions, 64, &vmx::parse(&counts).unwrap()[0])
         });

@@ -6,6 +6,8 @@
 void count_entry(unsigned cpu);
 void count_exit(unsigned cpu, unsigned reason);
 void count_msr_write(unsigned cpu);
+void count_change(unsigned cpu, bx_phy_address at, unsigned length);
+void count_pause(unsigned cpu);
 void count_vmcs_read();
 void count_vmcs_write();
 void mark(unsigned cpu, bx_address at);
@@ -14,11 +16,13 @@ void close_counts();
 #define BX_INSTR_VMEXIT(cpu, reason, qualification) count_exit(cpu, reason)
 #define BX_INSTR_WRMSR(cpu, msr, value) count_msr_write(cpu)
 #define BX_INSTR_PREFETCH_HINT(cpu, what, segment, offset) mark(cpu, offset)
+#define BX_INSTR_LIN_ACCESS(cpu, linear, physical, length, type, access) do { if ((access) == BX_RW) count_change(cpu, physical, length); } while (0)
 #define BX_INSTR_EXIT_ENV() close_counts()
-// These are not Bochs' own: they stand where it enters a guest, and executes VMREAD and VMWRITE outside of guests.
+// These are not Bochs' own: they stand where it enters a guest, and executes VMREAD, VMWRITE and PAUSE outside of guests.
 #define BX_INSTR_VMENTRY(cpu) count_entry(cpu)
 #define BX_INSTR_VMREAD() count_vmcs_read()
 #define BX_INSTR_VMWRITE() count_vmcs_write()
+#define BX_INSTR_PAUSE(cpu) count_pause(cpu)
 
 #else
 
@@ -29,6 +33,8 @@ void close_counts();
 #define BX_INSTR_VMENTRY(cpu)
 #define BX_INSTR_VMREAD()
 #define BX_INSTR_VMWRITE()
+#define BX_INSTR_PAUSE(cpu)
+#define BX_INSTR_LIN_ACCESS(cpu, linear, physical, length, type, access)
 
 #endif
 
@@ -54,7 +60,6 @@ void close_counts();
 #define BX_INSTR_BEFORE_EXECUTION(cpu, instruction)
 #define BX_INSTR_AFTER_EXECUTION(cpu, instruction)
 #define BX_INSTR_REPEAT_ITERATION(cpu, instruction)
-#define BX_INSTR_LIN_ACCESS(cpu, linear, physical, length, type, access)
 #define BX_INSTR_PHY_ACCESS(cpu, physical, length, type, access)
 #define BX_INSTR_INP(port, length)
 #define BX_INSTR_INP2(port, length, value)

@@ -47,8 +47,8 @@ const SOURCE_FILES: f64 = 466.0;
 /// - A guest that waits by HLT without an exit must be woken by a virtual interrupt, must stay in HLT through a
 ///   physical interrupt that exits (the exit saves the state) or is a posted-interrupt notification, and must see
 ///   to these with RFLAGS.IF clear, too: 3.0 sleeps on, wakes, and sleeps on.
-/// - VM entries, and VMREAD and VMWRITE outside guests, are reported to [`INSTRUMENT`], for which Bochs has no callback.
-const MENDED: [(&str, &str, &str); 11] = [
+/// - VM entries, and VMREAD, VMWRITE and PAUSE outside guests, are reported to [`INSTRUMENT`], for which Bochs has no callback.
+const MENDED: [(&str, &str, &str); 12] = [
     (
         "cpu/vmx.cc",
         "  BX_CPU_THIS_PTR in_vmx_guest = true;\n",
@@ -96,6 +96,7 @@ const MENDED: [(&str, &str, &str); 11] = [
     ),
     ("cpu/vmx.cc", "    field_64 = vmread(encoding);\n", "    { BX_INSTR_VMREAD(); field_64 = vmread(encoding); }\n"),
     ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),
+    ("cpu/proc_ctrl.cc", "    VMexit_PAUSE();\n", "    VMexit_PAUSE();\n  else\n    BX_INSTR_PAUSE(BX_CPU_ID);\n"),
 ];
 
 /// Replaces Bochs' instrumentation stubs by counters: files and their contents.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use super::sysreg::{instruction, mrs};
 
 /// Maximum number of CPUs that the probe uses.
-pub const CPUS: usize = 2;
+pub const CPUS: usize = 64;
 
 /// A CPU's counters, written only by its own vectors. With the MMU off, memory is uncached and unsuitable for
 /// exclusive accesses.

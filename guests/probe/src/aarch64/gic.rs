@@ -65,6 +65,11 @@ pub const fn sgi_to(sgi: u64, cpu: u64) -> u64 {
     sgi << 24 | 1 << cpu
 }
 
+/// The value for ICC_SGI1R_EL1 that sends `sgi` to all CPUs but the sender: IRM.
+pub const fn sgi_to_others(sgi: u64) -> u64 {
+    sgi << 24 | 1 << 40
+}
+
 /// Sends an SGI with a value of [`sgi_to`].
 pub fn send(value: u64) {
     instruction!("dsb ish");

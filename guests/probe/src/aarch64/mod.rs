@@ -5,6 +5,7 @@ mod cpu;
 mod gic;
 mod measure;
 mod operations;
+mod others;
 mod platform;
 mod psci;
 mod second;

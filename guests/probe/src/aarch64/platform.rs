@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 
 /// The machine, and the command line's arguments.
 pub struct Platform {
-    /// CPUs: 1 or 2.
+    /// CPUs: 1 to 64.
     pub cpus: usize,
     /// GICv3 distributor.
     pub gicd: u64,

@@ -26,9 +26,12 @@ fn call(smc: bool, function: u32, arguments: [u64; 3]) -> i64 {
     if smc { call!("smc #0", function, arguments) } else { call!("hvc #0", function, arguments) }
 }
 
-/// Turns the second CPU on at an address.
-pub fn start_second(platform: &Platform, entry: u64) -> bool {
-    call(platform.smc, CPU_ON, [1, entry, 0]) == 0
+/// Turns a CPU on, which gets its number in X0. Affinities count clusters of 16. Returns whether there is one.
+pub fn start(platform: &Platform, cpu: u64) -> bool {
+    unsafe extern "C" {
+        fn other_start();
+    }
+    call(platform.smc, CPU_ON, [((cpu / 16) << 8) | (cpu % 16), other_start as *const () as u64, cpu]) == 0
 }
 
 /// Powers the machine off, by SMC or HVC.

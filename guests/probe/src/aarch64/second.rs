@@ -47,10 +47,7 @@ const TO_FIRST: u64 = gic::sgi_to(gic::REPLY, 0);
 
 /// Turns the second CPU on. Returns whether there is one.
 pub fn start(platform: &Platform) -> bool {
-    unsafe extern "C" {
-        fn second_start();
-    }
-    let started = platform.cpus > 1 && psci::start_second(platform, second_start as *const () as u64);
+    let started = platform.cpus > 1 && psci::start(platform, 1);
     if started {
         wait_for(&PLAYED, Role::None);
     }
@@ -89,8 +86,7 @@ fn wait_for(what: &AtomicU64, role: Role) {
 }
 
 /// Main program of the second CPU. Interrupts are masked unless stated otherwise.
-pub extern "C" fn main() -> ! {
-    gic::setup_cpu(1);
+pub fn main() -> ! {
     loop {
         let number = WANTED.load(Acquire);
         let role = ROLES.into_iter().find(|role| *role as u64 == number).unwrap_or(Role::None);

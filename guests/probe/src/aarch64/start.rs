@@ -1,4 +1,4 @@
-//! Entry code for both CPUs, and the exception vectors.
+//! Entry code for all CPUs, and the exception vectors.
 
 use core::cell::UnsafeCell;
 
@@ -25,5 +25,5 @@ core::arch::global_asm!(
     stamp = const cpu::STAMP,
     faults = const cpu::FAULTS,
     main = sym super::main,
-    second = sym super::second::main,
+    other = sym super::others::main,
 );

@@ -18,11 +18,12 @@ first_start:
     mov     x0, x19
     bl      {main}
 
-.global second_start
-second_start:
-    mov     x20, #1
+.global other_start
+other_start:
+    mov     x20, x0                 // its number
     bl      prepare
-    bl      {second}
+    mov     x0, x20
+    bl      {other}
 
 // Stack, vectors and slot of CPU x20.
 prepare:

@@ -185,6 +185,11 @@ pub fn start_second(page: u8, wait: fn(u64)) {
     wait(200);
 }
 
+/// Interrupts the CPU with an identifier, in x2APIC mode.
+pub fn interrupt(cpu: u64, vector: u8) {
+    wrmsr(msr(ICR), cpu << 32 | u64::from(ASSERT) | u64::from(vector));
+}
+
 /// Sends a message to the second CPU, whose APIC ID is 1.
 fn command(message: u32) {
     if X2APIC.load(Relaxed) {

@@ -75,6 +75,12 @@ pub fn unmask() {
     unsafe { asm!("sti", "nop", options(nostack)) };
 }
 
+/// Waits for an interrupt, which is taken; interrupts are masked before and after.
+pub fn halt() {
+    // SAFETY: the handlers save the registers that they use, and change only atomic variables.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+}
+
 /// Writes a model-specific register. #GP is counted: see [`faults`].
 pub fn wrmsr(register: u32, value: u64) {
     // SAFETY: the probe is alone on its machine, and no Rust code relies on the registers that it writes: the

@@ -64,6 +64,12 @@ pub fn end_section() {
     ports::out8(MARK, 2);
 }
 
+/// A step of a loop without PAUSE, on which some hypervisors take the CPU away.
+pub fn no_operation() {
+    // SAFETY: NOP changes no register and no memory.
+    unsafe { core::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };
+}
+
 fn hint(address: usize) {
     // SAFETY: a hint, which accesses nothing as far as programs can tell. What is measured is neither before nor after it.
     unsafe { core::arch::asm!("prefetchnta [{}]", in(reg) address, options(nostack, preserves_flags)) };

@@ -1,7 +1,8 @@
 //! A PC's operations. Those of xAPIC mode are first: x2APIC mode can't be left.
 
-use super::measure::{loop_ticks, within_a_page};
+use super::measure::{loop_ticks, no_operation, within_a_page};
 use super::platform::Platform;
+use super::second::{self, Role};
 use super::{apic, console, cpu, gate, interrupts, ports};
 use crate::measure::{all_ticks, net_ticks};
 use crate::operation::{Needs, Operation};
@@ -11,7 +12,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 25] = [
+pub const OPERATIONS: [Operation; 28] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("vmmcall", vmmcall),
@@ -35,6 +36,9 @@ pub const OPERATIONS: [Operation; 25] = [
     Operation { divisor: 8, net: all_ticks, ..operation("tscdeadline_fire_direct", tscdeadline_fire_direct) },
     Operation { divisor: 8, net: all_ticks, ..operation("host_interrupt", host_interrupt) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
+    Operation { needs: Needs::Two, divisor: 8, net: all_ticks, ..operation("ipi_hlt", ipi_hlt) },
+    Operation { needs: Needs::Shared, divisor: 4, net: all_ticks, ..operation("ipi_hlt_shared", ipi_hlt_shared) },
+    Operation { needs: Needs::Shared, divisor: 4, net: all_ticks, ..operation("ipi_shared", ipi_shared) },
     Operation { needs: Needs::Two, ..operation("ipi_gate", ipi_gate) },
     // The last: from then on the ICR is the physical one.
     Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },
@@ -173,6 +177,49 @@ fn ipi(_platform: &Platform, n: u64) -> u64 {
     send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
 }
 
+/// An IPI to the other CPU, which waits by HLT, until this one sees that its handler has run.
+fn ipi_hlt(platform: &Platform, n: u64) -> u64 {
+    second::play(platform, Role::Sleep);
+    let once = |_| {
+        cpu::pause(ASLEEP);
+        send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, 1)
+    };
+    (0..n).map(once).sum()
+}
+
+/// An IPI to a vCPU that waits by HLT on the same CPU as the sender, which then waits for the reply.
+fn ipi_hlt_shared(platform: &Platform, n: u64) -> u64 {
+    second::play(platform, Role::Reply);
+    rounds(n, |before| {
+        while cpu::taken(0) == before {
+            cpu::halt();
+        }
+    })
+}
+
+/// An IPI to a vCPU that spins on the same CPU as the sender, which then spins for the reply.
+fn ipi_shared(platform: &Platform, n: u64) -> u64 {
+    second::play(platform, Role::Echo);
+    rounds(n, |before| {
+        cpu::unmask();
+        while cpu::taken(0) == before {
+            no_operation();
+        }
+        cpu::mask();
+    })
+}
+
+/// The ticks of `n` one-way messages, half of them to the second CPU and half of them back.
+fn rounds(n: u64, wait: fn(u64)) -> u64 {
+    let start = cpu::now();
+    for _ in 0..n.div_ceil(2) {
+        let before = cpu::taken(0);
+        apic::interrupt(1, interrupts::SECOND);
+        wait(before);
+    }
+    (cpu::now() - start) * n / (n.div_ceil(2) * 2)
+}
+
 /// An IPI by the posted-interrupt descriptor of the other CPU, and the physical ICR.
 fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
     const VECTOR: u8 = interrupts::SECOND;
@@ -264,6 +311,8 @@ fn tscdeadline_fire_direct(_platform: &Platform, n: u64) -> u64 {
     ticks
 }
 
+/// Microseconds after which the other CPU is asleep under any hypervisor.
+const ASLEEP: u64 = 50;
 /// Microseconds to a deadline: long enough for any hypervisor to be back in the guest.
 const AHEAD: u64 = 50;
 /// Instructions of a turn of the wait for it.

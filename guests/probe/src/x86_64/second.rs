@@ -1,9 +1,9 @@
 //! The second CPU: it runs, and takes interrupts.
 
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use super::platform::Platform;
-use super::{apic, cpu, interrupts};
+use super::{apic, cpu, interrupts, measure};
 
 /// Where it begins, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;
@@ -12,7 +12,23 @@ const STACK_SIZE: usize = 16 * 1024;
 /// Microseconds in which it has started, if there is one: in an L2, a thread of a busy L1 starts it.
 const START: u64 = 100_000;
 
+/// The role of the second CPU. It is reset for another one, so that no loop of a role has to look for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Role {
+    /// Runs, and takes interrupts.
+    Spin,
+    /// Waits for interrupts, and takes them.
+    Sleep,
+    /// Waits for an interrupt, takes it, and sends one back.
+    Reply,
+    /// Runs, takes interrupts, and sends one back for each.
+    Echo,
+}
+
 static RUNS: AtomicBool = AtomicBool::new(false);
+/// The role, from the next start on.
+static ROLE: AtomicU64 = AtomicU64::new(Role::Spin as u64);
 
 #[repr(C, align(16))]
 struct Stack([u8; STACK_SIZE]);
@@ -32,6 +48,7 @@ pub fn start(_platform: &Platform) -> bool {
     let (from, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: nothing else is at that place, which is RAM on every PC.
     unsafe { core::ptr::copy_nonoverlapping(from, TRAMPOLINE as *mut u8, end as usize - from as usize) };
+    RUNS.store(false, Release);
     apic::start_second((TRAMPOLINE >> 12) as u8, cpu::pause);
     let until = cpu::now() + cpu::ticks(START);
     while !RUNS.load(Acquire) {
@@ -42,14 +59,46 @@ pub fn start(_platform: &Platform) -> bool {
     true
 }
 
+/// Assigns a role to the second CPU, and waits until it has started.
+pub fn play(platform: &Platform, role: Role) {
+    if ROLE.swap(role as u64, Release) != role as u64 {
+        start(platform);
+    }
+}
+
 extern "C" fn main() -> ! {
     interrupts::load();
     apic::setup_second();
+    let role = ROLE.load(Acquire);
+    if role == Role::Sleep as u64 || role == Role::Reply as u64 {
+        RUNS.store(true, Release);
+        loop {
+            let before = cpu::taken(1);
+            cpu::halt();
+            if role == Role::Reply as u64 && cpu::taken(1) != before {
+                apic::interrupt(0, interrupts::FIRST);
+            }
+        }
+    }
     cpu::unmask();
     RUNS.store(true, Release);
+    if role == Role::Echo as u64 {
+        echo();
+    }
     loop {
-        // A loop without PAUSE, on which some hypervisors take the CPU away.
-        // SAFETY: NOP changes no register and no memory.
-        unsafe { core::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };
+        measure::no_operation();
+    }
+}
+
+/// Answers each interrupt.
+fn echo() -> ! {
+    let mut before = cpu::taken(1);
+    loop {
+        let taken = cpu::taken(1);
+        if taken != before {
+            before = taken;
+            apic::interrupt(0, interrupts::FIRST);
+        }
+        measure::no_operation();
     }
 }

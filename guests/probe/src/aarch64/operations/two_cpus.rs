@@ -7,7 +7,7 @@ use crate::arch::measure::{loop_ticks, once_ticks, shift_phase};
 use crate::arch::platform::Platform;
 use crate::arch::second::{self, Role};
 use crate::arch::sysreg::instruction;
-use crate::arch::{cpu, gic};
+use crate::arch::{cpu, gic, others};
 
 /// Microseconds after which the other CPU is asleep under any hypervisor.
 const ASLEEP: u64 = 50;
@@ -20,6 +20,23 @@ pub fn ipi(_platform: &Platform, n: u64) -> u64 {
         ["add {expected}, {expected}, #1", "msr S3_0_C12_C11_5, {sgi}",
             "3: yield", "ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
         expected = inout(reg) cpu::taken(1) => _, sgi = in(reg) TO_SECOND, taken = in(reg) cpu::taken_address(1), value = out(reg) _)
+}
+
+/// An SGI to all other CPUs, which run, until this one observes that all handlers have run.
+pub fn sgi_broadcast(platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Spin);
+    others::start_rest(platform);
+    let start = cpu::now();
+    for _ in 0..n {
+        let before: [u64; cpu::CPUS] = core::array::from_fn(cpu::taken);
+        gic::send(gic::sgi_to_others(gic::SGI));
+        for (number, before) in before.into_iter().enumerate().take(platform.cpus).skip(1) {
+            while cpu::taken(number) == before {
+                instruction!("yield");
+            }
+        }
+    }
+    cpu::now() - start
 }
 
 /// An SGI to a CPU in WFI, until this one observes that the handler has run.
