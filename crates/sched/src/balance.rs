@@ -56,12 +56,19 @@ impl Locked<'_> {
     }
 
     /// Steals a vCPU for an idle CPU, from the queue of the CPU with the highest load.
-    #[cold]
+    #[inline]
     pub(crate) fn steal(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
         // Before it looks, and `may_spread` has the other half: either this CPU sees a vCPU that begins to wait, or the CPU for
         // which that waits sees an idle one.
         self.shared().set_idle(cpu, true);
         fence(Ordering::SeqCst);
+        if self.shared().is_any_offering() { self.steal_offered(cpu, now) } else { None }
+    }
+
+    /// Steals one of the vCPUs that wait for CPUs that offer them.
+    #[cold]
+    #[inline(never)]
+    fn steal_offered(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
         let mut rest = self.shared().offering(&self.online().except(cpu));
         let mut attempt = 0;
         loop {

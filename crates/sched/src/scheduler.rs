@@ -63,9 +63,7 @@ impl Scheduler {
     /// Brings a CPU online. It starts idle, with nothing loaded.
     pub fn cpu_online(&self, cpu: CpuId) {
         let mut all = self.lock_all();
-        let mut online = all.online();
-        online.set(cpu, true);
-        all.shared().online.set(&online);
+        all.shared().add_online(cpu);
         all[cpu].queue.deadline = u64::MAX;
         all.update_idle(cpu);
     }

@@ -14,8 +14,10 @@ const GROUP: usize = 8;
 /// State that no CPU's lock guards. A CPU's own part is written by the holder of its lock. What others read of it without
 /// the lock is a hint; they take the lock, and look again.
 pub(crate) struct Shared {
-    /// CPUs that run vCPUs. Written with all locks held, as the next four.
+    /// CPUs that run vCPUs. Written with all locks held, as the next five.
     pub(crate) online: SharedCpuSet,
+    /// Number of groups up to the last one with a CPU online.
+    groups_online: AtomicUsize,
     /// CPUs that do not answer.
     pub(crate) barred: SharedCpuSet,
     /// Whether there are several VMs, or caps. With a single VM no shares are accounted.
@@ -70,6 +72,7 @@ impl Shared {
     pub(crate) const fn new() -> Self {
         Self {
             online: SharedCpuSet::new(),
+            groups_online: AtomicUsize::new(0),
             barred: SharedCpuSet::new(),
             policed: AtomicBool::new(false),
             capped: SharedVmSet::new(),
@@ -109,6 +112,21 @@ impl Shared {
     /// The affinity of a VM's vCPUs that may use several CPUs.
     pub(crate) fn affinity(&self, vm: usize) -> &Affinity {
         &self.affinities[vm & (VMS - 1)]
+    }
+
+    /// Adds a CPU to those online. The caller holds all locks.
+    pub(crate) fn add_online(&self, cpu: CpuId) {
+        let mut online = self.online.get();
+        online.set(cpu, true);
+        self.online.set(&online);
+        self.groups_online.fetch_max(cpu.index() / GROUP + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a vCPU that may use another CPU waits for any CPU; only a hint. Reads one byte for eight CPUs.
+    #[inline]
+    pub(crate) fn is_any_offering(&self) -> bool {
+        let groups = self.groups.iter().take(self.groups_online.load(Ordering::Relaxed));
+        groups.into_iter().any(|group| group.offering.load(Ordering::Relaxed) != 0)
     }
 
     /// The idle CPUs of `among`.
