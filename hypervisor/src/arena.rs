@@ -269,7 +269,7 @@ pub fn check_that_all_comes_back() {
         let pages = arena.allocate_pages(size * PAGE_SIZE).unwrap();
         // SAFETY: the pages were just allocated, so that nothing else refers to them.
         let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(pages), (size * PAGE_SIZE) as usize) };
-        assert!(bytes.iter().all(|&byte| byte == 0));
+        assert!(memory::tests::is_clear(bytes));
         bytes.fill(0xaa);
     }
     // Two of three allocations have been cleared before.
@@ -281,7 +281,7 @@ pub fn check_that_all_comes_back() {
         for (at, size) in places.into_iter().zip(sizes) {
             // SAFETY: the pages were just allocated, so that nothing else refers to them.
             let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(at), size as usize) };
-            assert!(bytes.iter().all(|&byte| byte == 0));
+            assert!(memory::tests::is_clear(bytes));
             bytes.fill(0xaa);
         }
     }
@@ -297,6 +297,6 @@ pub fn check_that_all_comes_back() {
     let block = memory::take(size, &nodes::Near::new()).unwrap();
     // SAFETY: the block was just allocated, so that nothing else refers to it.
     let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(block.start), size as usize) };
-    assert!(bytes.iter().all(|&byte| byte == 0), "memory that came back is clear");
+    assert!(memory::tests::is_clear(bytes), "memory that came back is clear");
     memory::free(block);
 }

@@ -160,6 +160,10 @@ impl TableMemory for TableFrames {
 #[cfg(test)]
 pub mod tests {
     use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::Mutex;
+
+    /// Called by the next allocation.
+    pub static AT_ALLOCATION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
     /// Number of allocations that succeed before the others fail.
     static BEFORE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -177,7 +181,17 @@ pub mod tests {
         FAILED.load(Ordering::Relaxed)
     }
 
+    /// Whether all bytes are zero. Slices are compared as a whole, which Miri does at once.
+    pub fn is_clear(bytes: &[u8]) -> bool {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        bytes.chunks(ZEROS.len()).all(|chunk| chunk == &ZEROS[..chunk.len()])
+    }
+
     pub(super) fn fails() -> bool {
+        let work = AT_ALLOCATION.lock().unwrap().take();
+        if let Some(work) = work {
+            work();
+        }
         match BEFORE.load(Ordering::Relaxed) {
             u64::MAX => false,
             0 => {

@@ -41,7 +41,23 @@ impl Upload {
     }
 }
 
-static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
+/// A transfer that begins once the number of its VM is free.
+#[derive(Clone, Copy)]
+struct Waiting {
+    tag: u32,
+    vm: u8,
+    size: u32,
+    memory: u64,
+}
+
+/// The transfer in progress, and one that waits. Both are under one lock: a transfer that waits is never between the two when its client
+/// abandons it.
+struct Transfers {
+    current: Option<Upload>,
+    waiting: Option<Waiting>,
+}
+
+static TRANSFERS: TicketLock<Transfers> = TicketLock::new(Transfers { current: None, waiting: None });
 
 /// Tag of the last VM that was created.
 static CREATED: AtomicU32 = AtomicU32::new(0);
@@ -52,17 +68,6 @@ const ACK_INTERVAL: u32 = 4 << 10;
 /// Maximum number of bytes taken from the window at once, at some ten instructions for the checksum of each.
 const AT_ONCE: usize = 16 << 10;
 
-/// A transfer that begins once the number of its VM is free.
-#[derive(Clone, Copy)]
-struct Waiting {
-    tag: u32,
-    vm: u8,
-    size: u32,
-    memory: u64,
-}
-
-static WAITING: TicketLock<Option<Waiting>> = TicketLock::new(None);
-
 /// Makes transfers begin that wait for a number.
 pub fn setup() {
     retire::FREED_HOOK.set(begin_waiting);
@@ -70,9 +75,13 @@ pub fn setup() {
 
 /// Begins the transfer that waits for this number, if there is one.
 fn begin_waiting(number: usize) {
-    let waiting = WAITING.lock().take_if(|waiting| usize::from(waiting.vm) == number);
-    if let Some(Waiting { tag, vm, size, memory }) = waiting {
-        begin(tag, vm, size, memory);
+    let begun = {
+        let mut transfers = TRANSFERS.lock();
+        let waiting = transfers.waiting.take_if(|waiting| usize::from(waiting.vm) == number);
+        waiting.map(|waiting| (waiting.tag, transfers.begin(waiting)))
+    };
+    if let Some((tag, begun)) = begun {
+        answer(tag, begun);
     }
 }
 
@@ -80,60 +89,110 @@ fn begin_waiting(number: usize) {
 /// not allocated yet. Abandons a transfer in progress; one for the same VM leaves its number, as that would not be free at once, and its
 /// memory. If what had the number is still being freed, all this happens once it is.
 pub fn begin(tag: u32, vm: u8, size: u32, memory: u64) {
-    let number = usize::from(vm);
-    *WAITING.lock() = None;
     // Another operator may use the same tag.
     let _ = CREATED.compare_exchange(tag, 0, Ordering::Relaxed, Ordering::Relaxed);
-    let old = UPLOAD.lock().take();
-    let same = match old {
-        Some(old) if old.vm == number && old.creation.is_none() => Some(old),
-        Some(other) => {
-            other.undo(retire::abandon);
-            None
-        }
-        None => None,
-    };
-    let free = memory::available();
-    let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
-    // Before the number is claimed, which is not free at once when it is given back.
-    if memory.saturating_add(u64::from(size)) > free + kept {
-        if same.is_some() {
-            retire::abandon(number);
-        }
-        let (memory, size, free) = (memory >> 20, size >> 10, (free + kept) >> 20);
-        return console::refuse(tag, format_args!("it needs {memory} MiB of memory, and {size} KiB for its files: {free} MiB are free"));
+    let begun = TRANSFERS.lock().begin(Waiting { tag, vm, size, memory });
+    answer(tag, begun);
+}
+
+/// Answers a request to begin a transfer, unless the transfer waits.
+fn answer(tag: u32, begun: Result<Begun, Unavailable>) {
+    match begun {
+        Ok(Begun::Now) => console::event(&Event::Uploaded { tag, next: 0 }),
+        Ok(Begun::Waits) => {}
+        Err(why) => console::refuse(tag, format_args!("{why}")),
     }
-    if same.is_none() && !retire::claim(number) {
-        if number >= MAX_VMS || vm::get(number).is_some() {
-            return console::refuse(tag, format_args!("VM number {number} is in use, or is out of range"));
-        }
-        *WAITING.lock() = Some(Waiting { tag, vm, size, memory });
-        // It may have become free before this was known.
-        if !retire::is_claimed(number) {
-            begin_waiting(number);
-        }
-        return;
-    }
-    let reserve = || arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE));
-    let (at, room) = match same.filter(|old| old.room >= size) {
-        Some(old) => (old.at, old.room),
-        None => match reserve() {
-            Ok(memory) => (memory.start, size),
-            Err(_) => {
-                retire::abandon(number);
-                let free = memory::available() >> 20;
-                return console::refuse(tag, format_args!("no memory for {} KiB of files: {free} MiB are free", size >> 10));
+}
+
+enum Begun {
+    Now,
+    /// Once its number is free.
+    Waits,
+}
+
+/// What a transfer lacks; sizes in bytes.
+enum Unavailable {
+    /// Memory for the VM and its package.
+    Memory {
+        memory: u64,
+        size: u32,
+        free: u64,
+    },
+    /// Memory for the package, in the VM's own blocks.
+    Room {
+        size: u32,
+    },
+    Number(usize),
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Unavailable::Memory { memory, size, free } => {
+                let (memory, size, free) = (memory >> 20, size >> 10, free >> 20);
+                write!(f, "it needs {memory} MiB of memory, and {size} KiB for its files: {free} MiB are free")
             }
-        },
-    };
-    *UPLOAD.lock() = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new(), creation: None });
-    console::event(&Event::Uploaded { tag, next: 0 });
+            Unavailable::Room { size } => {
+                write!(f, "no memory for {} KiB of files: {} MiB are free", size >> 10, memory::available() >> 20)
+            }
+            Unavailable::Number(number) => write!(f, "VM number {number} is in use, or is out of range"),
+        }
+    }
+}
+
+impl Transfers {
+    /// As [`begin`], without the answer: a message may wait for the line, which must not block other CPUs at this lock.
+    fn begin(&mut self, new: Waiting) -> Result<Begun, Unavailable> {
+        let Waiting { tag, vm, size, memory } = new;
+        let number = usize::from(vm);
+        self.waiting = None;
+        let same = match self.current.take() {
+            Some(old) if old.vm == number && old.creation.is_none() => Some(old),
+            Some(other) => {
+                other.undo(retire::abandon);
+                None
+            }
+            None => None,
+        };
+        let kept = same.as_ref().map_or(0, |old| u64::from(old.room));
+        let free = memory::available() + kept;
+        // Before the number is claimed, which is not free at once when it is given back.
+        if memory.saturating_add(u64::from(size)) > free {
+            if same.is_some() {
+                retire::abandon(number);
+            }
+            return Err(Unavailable::Memory { memory, size, free });
+        }
+        if same.is_none() && !retire::claim(number) {
+            if number >= MAX_VMS || vm::get(number).is_some() {
+                return Err(Unavailable::Number(number));
+            }
+            // Whoever frees the number calls `begin_waiting` afterwards, which takes this lock.
+            self.waiting = Some(new);
+            return Ok(Begun::Waits);
+        }
+        let (at, room) = match same.filter(|old| old.room >= size) {
+            Some(old) => (old.at, old.room),
+            None => match arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) {
+                Ok(memory) => (memory.start, size),
+                Err(_) => {
+                    retire::abandon(number);
+                    return Err(Unavailable::Room { size });
+                }
+            },
+        };
+        self.current = Some(Upload { tag, vm: number, at, size, room, next: 0, checksum: Checksum::new(), creation: None });
+        Ok(Begun::Now)
+    }
 }
 
 /// Drops a package that was not completed, and answers once nothing is left of it.
 pub fn abandon(tag: u32, upload: u32) {
-    let _ = WAITING.lock().take_if(|waiting| waiting.tag == upload);
-    let old = UPLOAD.lock().take_if(|old| old.tag == upload);
+    let old = {
+        let mut transfers = TRANSFERS.lock();
+        let _ = transfers.waiting.take_if(|waiting| waiting.tag == upload);
+        transfers.current.take_if(|old| old.tag == upload)
+    };
     match old {
         Some(old) => old.undo(|vm| retire::abandon_for(tag, vm)),
         None => console::event(&Event::Answer { tag, answer: Answer::Done }),
@@ -161,8 +220,8 @@ pub fn take_window(tag: u32, offset: u32, length: u32) {
 
 fn receive(tag: u32, offset: u32, bytes: &[u8]) {
     let received = {
-        let mut upload = UPLOAD.lock();
-        let Some(upload) = upload.as_mut().filter(|upload| upload.tag == tag) else { return };
+        let mut transfers = TRANSFERS.lock();
+        let Some(upload) = transfers.current.as_mut().filter(|upload| upload.tag == tag) else { return };
         let before = upload.next;
         if offset == before && bytes.len() <= (upload.size - before) as usize {
             // SAFETY: `begin` reserved `size` bytes from `at` on for this package, the piece ends within them, and nothing else refers
@@ -188,9 +247,9 @@ pub fn start(vm: &'static Vm) {
 /// Creates a bounded piece of the VM, and requests the command again. Once the VM is complete, calls `then` for it. The package
 /// becomes part of the VM, or is freed. `for_snapshot`: as [`vm::begin`].
 pub fn create(tag: u32, crc: u32, for_snapshot: bool, then: impl FnOnce(&'static Vm)) {
-    let mut upload = UPLOAD.lock();
-    let Some(mine) = upload.as_mut().filter(|upload| upload.tag == tag) else {
-        drop(upload);
+    let mut transfers = TRANSFERS.lock();
+    let Some(mine) = transfers.current.as_mut().filter(|upload| upload.tag == tag) else {
+        drop(transfers);
         return if CREATED.load(Ordering::Relaxed) == tag {
             // The answer was lost.
             console::event(&Event::Answer { tag, answer: Answer::Done });
@@ -201,19 +260,19 @@ pub fn create(tag: u32, crc: u32, for_snapshot: bool, then: impl FnOnce(&'static
     let (made, next) = (make(mine, crc, for_snapshot), mine.next);
     match made {
         Ok(None) => {
-            drop(upload);
+            drop(transfers);
             console::event(&Event::Uploaded { tag, next });
         }
         Ok(Some(vm)) => {
-            *upload = None;
-            drop(upload);
+            transfers.current = None;
+            drop(transfers);
             CREATED.store(tag, Ordering::Relaxed);
             console::event(&Event::Answer { tag, answer: Answer::Done });
             then(vm);
         }
         Err(why) => {
-            let failed = upload.take();
-            drop(upload);
+            let failed = transfers.current.take();
+            drop(transfers);
             // Before the package is freed, whose text it may contain.
             console::refuse(tag, format_args!("{why}"));
             if let Some(failed) = failed {

@@ -14,12 +14,10 @@ use crate::vm::power::{self, End};
 use crate::vm::{self, retire};
 use crate::{cpu, memory};
 
-/// Whether memory of at most 2 MiB is zero.
+/// Whether memory that was freed is zero.
 fn is_clear(start: *const u8, size: usize) -> bool {
-    static ZEROS: [u8; 2 << 20] = [0; 2 << 20];
     // SAFETY: callers pass a part of the fake memory, which is initialized and never freed; no thread writes there meanwhile.
-    let bytes = unsafe { std::slice::from_raw_parts(start, size) };
-    bytes == &ZEROS[..size]
+    memory::tests::is_clear(unsafe { std::slice::from_raw_parts(start, size) })
 }
 
 /// VMs are destroyed and created while others run: all memory is returned and cleared, and no state of a VM reaches the next one with its

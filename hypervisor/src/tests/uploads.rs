@@ -1,5 +1,9 @@
 //! Transfers of packages, from which the operator creates VMs.
 
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use stile_wire::Event;
 
 use super::counts::{line_length, messages};
@@ -34,6 +38,7 @@ pub fn leave_nothing_behind(machine: &mut Machine) {
     let free = memory::available();
     waits_for_its_number(machine);
     assert_eq!(memory::available(), free, "a transfer without a client began");
+    is_abandoned_while_it_begins(machine);
     upload::begin(12, NUMBER, SIZE, free);
     assert!(is_retired(), "the number of a VM without memory is not free at once");
     upload::begin(13, NUMBER, SIZE, free / 2);
@@ -62,4 +67,23 @@ fn waits_for_its_number(machine: &mut Machine) {
     upload::begin(19, NUMBER, SIZE, 0);
     upload::abandon(20, 19);
     machine.run_until(|| !retire::is_any());
+}
+
+/// A client leaves while another CPU begins the transfer, whose number has become free: nothing is left of it.
+fn is_abandoned_while_it_begins(machine: &mut Machine) {
+    let number = usize::from(NUMBER);
+    let free = memory::available();
+    assert!(retire::claim(number));
+    retire::abandon(number);
+    upload::begin(21, NUMBER, SIZE, 0);
+    let (sender, clients) = mpsc::channel();
+    *memory::tests::AT_ALLOCATION.lock().unwrap() = Some(Box::new(move || {
+        sender.send(thread::spawn(|| upload::abandon(22, 21))).unwrap();
+        // It answers meanwhile, or waits until the transfer has begun.
+        thread::sleep(Duration::from_millis(50));
+    }));
+    machine.run_until(|| !retire::is_any());
+    clients.recv().unwrap().join().unwrap();
+    machine.run_until(|| !retire::is_any());
+    assert_eq!(memory::available(), free, "the package of a client that left stays");
 }

@@ -61,11 +61,6 @@ pub fn claim(number: usize) -> bool {
     NUMBERS.get(number).is_some_and(|used| !used.swap(true, Ordering::AcqRel))
 }
 
-/// Whether a number is in use, also by a VM that is being created or retired.
-pub fn is_claimed(number: usize) -> bool {
-    NUMBERS.get(number).is_none_or(|used| used.load(Ordering::Acquire))
-}
-
 /// Called with a number that has become free.
 pub static FREED_HOOK: Once<fn(usize)> = Once::new();
 
