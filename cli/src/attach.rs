@@ -14,7 +14,7 @@ use crate::control::directory::Directory;
 use crate::control::name;
 use crate::control::protocol::{self, Bytes, Reply, Request, State};
 use crate::out::Unwritable;
-use crate::session::{Action, Keys, Raw, with_returns};
+use crate::session::{Action, KEYS, Keys, Raw, with_returns};
 use crate::{exit, out};
 
 /// Shows a console with its scroll-back, and types to it, until the user leaves or the machine ends.
@@ -34,7 +34,7 @@ pub fn attach(args: &AttachArgs) -> Result<u8> {
     connection.set_patience(None)?;
     let raw = Raw::enter(true)?.map(Restored);
     if raw.is_some() {
-        out::note(format_args!("stile: console of {first}; Ctrl-a x leaves\r"));
+        out::note(format_args!("stile: console of {first}; Ctrl-a x leaves, Ctrl-a ? lists the keys\r"));
     }
     let (mut replies, stream) = connection.split();
     let is_terminal = raw.is_some();
@@ -85,6 +85,14 @@ fn show(bytes: &[u8]) -> Result<(), Unwritable> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritable)
 }
 
+/// The VMs and the keys, for a terminal in raw mode, whose cursor may be within a line.
+fn list(vms: &[String], shown: usize) -> String {
+    let mark = |vm| if vm == shown { '*' } else { ' ' };
+    let vms = vms.iter().enumerate().map(|(vm, name)| format!("{} {} {name}", mark(vm), vm + 1));
+    let keys = KEYS.lines().map(str::to_owned);
+    vms.chain(keys).map(|line| format!("\r\nstile: {line}")).collect::<String>() + "\r"
+}
+
 /// Keyboard input.
 struct Typist {
     stream: UnixStream,
@@ -121,8 +129,23 @@ impl Typist {
             Action::Next => (self.shown + 1) % count,
             Action::Previous => (self.shown + count - 1) % count,
             Action::Show(vm) if vm < count => vm,
-            Action::Show(_) | Action::List | Action::Leave => return Ok(()),
+            Action::List => {
+                out::note(list(&self.vms, self.shown));
+                return Ok(());
+            }
+            Action::Show(_) | Action::Leave => return Ok(()),
         };
         protocol::write(&mut self.stream, &Request::Attach { vm: self.vms.get(self.shown).cloned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_marks_the_vm_that_is_shown() {
+        let text = list(&["web".into(), "db".into()], 1);
+        assert!(text.starts_with("\r\nstile:   1 web\r\nstile: * 2 db\r\nstile: keys: Ctrl-a, then x leave"), "{text:?}");
     }
 }

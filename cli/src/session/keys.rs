@@ -24,6 +24,7 @@ Keys on a terminal:
   Ctrl-a n        the next VM's console
   Ctrl-a p        the previous VM's console
   Ctrl-a 1 to 8   the console of that VM
+  Ctrl-a ?        list the VMs and the keys
   Ctrl-a Ctrl-a   Ctrl-a for the guest";
 
 /// The action of a key sequence.
