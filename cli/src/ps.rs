@@ -17,13 +17,14 @@ pub fn ps(args: &PsArgs) -> Result<u8> {
     let directory = Directory::open()?;
     let (mut machines, mut silent) = (Vec::new(), false);
     for name in directory.machines()? {
-        // Skip a machine that is just ending or does not answer: the others are still shown.
+        // Others are shown beside a machine that does not answer. One that ended meanwhile needs no message.
         match Connection::open(&directory, &name).and_then(|mut connection| connection.status()) {
             Ok(status) => machines.push(status),
-            Err(error) => {
-                silent |= directory.machines()?.contains(&name);
+            Err(error) if directory.machines()?.contains(&name) => {
+                silent = true;
                 out::note(format_args!("stile: {error:#}"));
             }
+            Err(_) => {}
         }
     }
     if args.json {
