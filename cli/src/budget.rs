@@ -29,6 +29,13 @@ impl Budget {
     }
 }
 
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits: Vec<String> = self.limits().map(|(kind, limit)| kind.figure(limit)).collect();
+        write!(f, "at most {}", limits.join(", and "))
+    }
+}
+
 /// A quantity that a budget limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +116,13 @@ impl fmt::Display for Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_lists_its_limits() {
+        let budget = Budget { exits_per_second: Some(2_000), exit_time: Some(5_000) };
+        assert_eq!(budget.to_string(), "at most 2000 exits/s, and 0.5% of a CPU");
+        assert_eq!(Budget { exits_per_second: None, ..budget }.to_string(), "at most 0.5% of a CPU");
+    }
 
     #[test]
     fn usage_names_what_grew() {

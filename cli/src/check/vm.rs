@@ -52,6 +52,9 @@ pub fn explain(machine: &MachineConfig, index: usize, cpu_time: &str, plan: Opti
     let arranged = vm.topology.map(topology).unwrap_or_default();
     fact("vCPUs", &format!("{}{arranged}{pinned}", vm.vcpus));
     fact("CPU time", cpu_time);
+    if !vm.budget.is_empty() {
+        fact("budget", &vm.budget.to_string());
+    }
     if let Some(nodes) = affinity::nodes_of_vm(machine, vm) {
         fact("NUMA nodes", &nodes);
     }
