@@ -82,13 +82,27 @@ pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
         return None;
     }
     let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
-    known
-        .into_iter()
-        .filter(|word| *word != written)
-        .map(|word| (distance(word), word))
-        .filter(|(distance, word)| *distance <= word.chars().count().max(3) / 3)
-        .min()
-        .map(|(_, word)| word)
+    let known = known.into_iter().filter(|word| *word != written);
+    let (mut nearest, mut part) = (None, None);
+    for word in known {
+        let far = distance(word);
+        if far <= word.chars().count().max(3) / 3 {
+            nearest = nearest.min(Some((far, word))).or(Some((far, word)));
+        }
+        // `cpu_model` is written for `cpu`, and `exits` for `exits_per_second`.
+        if is_part(written, word) || is_part(word, written) {
+            part = part.or(Some(word));
+        }
+    }
+    nearest.map(|(_, word)| word).or(part)
+}
+
+/// Whether a word begins or ends a name of several words.
+fn is_part(name: &str, word: &str) -> bool {
+    let separators = ['_', '-'];
+    let rest =
+        [name.strip_prefix(word).map(|rest| rest.starts_with(separators)), name.strip_suffix(word).map(|rest| rest.ends_with(separators))];
+    word.len() > 1 && rest.contains(&Some(true))
 }
 
 /// All mistakes of a configuration, in the order of the file.

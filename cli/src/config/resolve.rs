@@ -195,6 +195,10 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
         true => nested_way.unwrap_or(Nested::Nv2),
         false => Nested::Off,
     };
+    if let (None, Some(given), Some(_)) = (&draft.nested, &draft.nested_way, nested_way.filter(|way| *way != Nested::Off)) {
+        let what = format!("nested = \"{}\" has no effect: the virtual machine has no EL2 or VMX of its own", given.value);
+        mistakes.push(Mistake::new(given.place.clone(), what).expected("also nested = true (or false) in its [[vm]]"));
+    }
     if let (Some(given), true) = (&draft.nested, draft.inside && nested != Nested::Off) {
         mistakes.push(
             Mistake::new(given.place.clone(), "a virtual machine's own virtual machines can't have an EL2 or VMX")

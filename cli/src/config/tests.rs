@@ -371,7 +371,9 @@ fn a_nesting_mode_requires_nested() {
     assert_eq!(nested("").unwrap(), Nested::Off);
     assert_eq!(nested("nested = true\n").unwrap(), Nested::Nv2);
     assert_eq!(nested("nested = true\n[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Nv);
-    assert_eq!(nested("[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
+    assert_eq!(nested("nested = false\n[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
+    let refusal = nested("[vm.techniques]\nnested = \"nv\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("nested = \"nv\" has no effect") && refusal.contains("nested = true"), "{refusal}");
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
     assert_eq!(nested("nested = true\n[machine]\narch = \"x86_64\"\n").unwrap(), Nested::Nv2);
@@ -497,6 +499,12 @@ fn suggestions_make_sense() {
     assert!(said.contains("\"0\" is not a size") && !said.contains("did you mean"), "{said}");
     // Megabytes took minutes.
     assert_eq!((similar(&"a".repeat(5 << 20), ["debian"]), similar("debain", ["debian"])), (None, Some("debian")));
+    // Names of several words, for one of them and for more.
+    assert_eq!(
+        (similar("cpu_model", ["arch", "cpus", "cpu"]), similar("exits", ["exit_time", "exits_per_second"])),
+        (Some("cpu"), Some("exits_per_second"))
+    );
+    assert_eq!((similar("a_b", ["a"]), similar("cpumodel", ["cpu"])), (None, None));
 }
 
 #[test]
