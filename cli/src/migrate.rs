@@ -10,6 +10,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use serde::Serialize;
 
 use crate::args::MigrateArgs;
+use crate::config::units;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::protocol::{Clock, Copied, CopyStep, Reply, Request, State};
@@ -96,9 +97,11 @@ pub fn run(args: &MigrateArgs) -> Result<u8> {
     } else {
         let Moved { rounds, pages, paused_pages, paused_pages_read, .. } = moved;
         out::note(format_args!(
-            "stile: {} runs; {pages} pages were copied in {rounds} rounds while it ran, and {paused_pages} of {paused_pages_read} \
+            "stile: {} runs; copied {} in {} while it ran, and {paused_pages} of {paused_pages_read} \
              that it had written since while it was paused, which took {}",
             target.name(),
+            units::plural(pages, "page"),
+            units::plural(rounds, "round"),
             moved.downtime()
         ));
     }
@@ -136,7 +139,7 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock,
     let mut last = u64::MAX;
     loop {
         let round = moved.rounds + 1;
-        let reading = |pages| tell(&format!("round {round}, {pages} pages read"));
+        let reading = |pages| tell(&format!("round {round}, {} read", units::plural(pages, "page")));
         let Copied { sections, pages, .. } = step(source, &Request::CopyStep { step: CopyStep::Round }, reading)?;
         let whole = file.metadata().map_or(1, |file| file.len().max(1)) as f64;
         let request = match moved.rounds {
@@ -147,7 +150,7 @@ fn transfer(source: &mut Target, target: &mut Target, file: &Path, clock: Clock,
         restore::load(target, &request, |done| {
             // The copy's file grows by each round.
             let percent = (done as f64 * 100.0 / whole).min(100.0);
-            tell(&format!("round {round}, {pages} pages copied, {percent:.0} % of all of them restored"));
+            tell(&format!("round {round}, {} copied, {percent:.0} % of all of them restored", units::plural(pages, "page")));
         })?;
         moved.rounds = round;
         moved.pages += pages;

@@ -60,10 +60,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     if vm.serves != 0 {
         let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));
         let names: Vec<&str> = clients.map(|vm| &vm.name[..]).collect();
-        facts.push((
-            "serves",
-            format!("{} of {}, whose RAM is behind its own", units::plural(vm.serves.into(), "device"), names.join(", ")),
-        ));
+        facts.push(("serves", format!("{} of {}, whose RAM is behind its own", units::plural(vm.serves, "device"), names.join(", "))));
     }
     facts
 }

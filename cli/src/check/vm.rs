@@ -148,6 +148,6 @@ fn techniques_of_pc(vm: &VmConfig, has_amd_v: bool, fact: &mut impl FnMut(&str, 
 /// Topology of vCPUs.
 fn topology(of: Topology) -> String {
     let [sockets, cores, threads] =
-        [(of.sockets, "socket"), (of.cores, "core"), (of.threads, "thread")].map(|(n, what)| units::plural(n.into(), what));
+        [(of.sockets, "socket"), (of.cores, "core"), (of.threads, "thread")].map(|(n, what)| units::plural(n, what));
     format!(" in {sockets} of {cores} with {threads} each")
 }

@@ -1,5 +1,6 @@
 //! Amounts as people write them: sizes, durations and sets of CPUs.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use stile_board::{CpuId, CpuSet};
@@ -45,9 +46,9 @@ pub fn rounded_size(bytes: u64) -> String {
 }
 
 /// A count of things: `1 CPU`, `2 CPUs`.
-pub fn plural(count: usize, one: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
+pub fn plural(count: impl TryInto<u64> + Copy + Display, one: &str) -> String {
+    match count.try_into() {
+        Ok(1) => format!("1 {one}"),
         _ => format!("{count} {one}s"),
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::index::{self, Package};
 use crate::child;
-use crate::config::Arch;
+use crate::config::{Arch, units};
 use crate::exit;
 use crate::progress::Task;
 
@@ -133,7 +133,7 @@ impl Apt {
         let archives = self.config.with_file_name("cache").join("archives");
         let simulated = String::from_utf8_lossy(&simulation.stdout).into_owned();
         let files: Vec<_> = simulated.lines().filter_map(installed_file).map(|name| archives.join(name)).collect();
-        let task = Task::start(format!("fetching {} packages", files.len()));
+        let task = Task::start(format!("fetching {}", units::plural(files.len(), "package")));
         self.run(&[&install[..], &["--download-only"], names].concat(), Path::new("/"), &task).context("fetching packages")?;
         match files.iter().find(|file| !file.exists()) {
             Some(missing) => bail!("apt-get downloaded no {}", missing.display()),

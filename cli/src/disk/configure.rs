@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use crate::child::{self, end_with_parent};
+use crate::config::units;
 use crate::emulator::{PACKAGE, PROGRAM};
 use crate::exit;
 use crate::progress::Task;
@@ -49,7 +50,7 @@ const PREPARED: f64 = 17.0;
 /// # Errors
 /// The emulator can't be run; the VM reports a failure or hangs: the error contains the end of its output.
 pub fn run(vm: &Vm<'_>) -> Result<()> {
-    let task = Task::start(format!("unpacking {} packages", vm.packages));
+    let task = Task::start(format!("unpacking {}", units::plural(vm.packages, "package")));
     let mut command = Command::new(PROGRAM);
     command.args(arguments(vm)?).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = end_with_parent(&mut command, Signal::KILL)
@@ -72,7 +73,7 @@ pub fn run(vm: &Vm<'_>) -> Result<()> {
             Line::Unpacking => {}
             Line::Preparing => task.percent(UNPACKED),
             Line::Configuring => {
-                task.message(format!("configuring {} packages", vm.packages));
+                task.message(format!("configuring {}", units::plural(vm.packages, "package")));
                 task.percent(PREPARED);
             }
             Line::Package(name) => {

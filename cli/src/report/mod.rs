@@ -15,6 +15,7 @@ use anyhow::{Result, bail};
 use serde_json::json;
 
 use crate::args::ReportArgs;
+use crate::config::units;
 use crate::control::name;
 use crate::trace::Recorder;
 use crate::{exit, out, replaced};
@@ -59,7 +60,7 @@ pub fn report(args: &ReportArgs) -> Result<u8> {
     if args.json {
         out::json(&json!({"output": args.output, "exits": exits, "exits_dropped": input.dropped, "lost": input.lost}))?;
     } else {
-        out::line(format_args!("{}: {exits} exits", args.output.display()))?;
+        out::line(format_args!("{}: {}", args.output.display(), units::plural(exits, "exit")))?;
     }
     Ok(exit::OK)
 }

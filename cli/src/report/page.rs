@@ -7,6 +7,7 @@ use super::html::{Histogram, bars, escape, time};
 use super::input::{Event, Exit, Input};
 use super::latency::{Latencies, percentile};
 use super::worst;
+use crate::config::units;
 
 /// Bars of the exits over time.
 const BARS: usize = 80;
@@ -44,9 +45,9 @@ pub fn page(input: &Input, title: &str) -> String {
     let span = span(&exits);
     let _ = writeln!(
         page,
-        "<p>{} exits in {}; {} more were dropped, {} lost</p>\n<p>Times are the machine's, by its counter: on an emulator they may pass faster \
+        "<p>{} in {}; {} more were dropped, {} lost</p>\n<p>Times are the machine's, by its counter: on an emulator they may pass faster \
          or slower than this computer's.</p>",
-        exits.len(),
+        units::plural(exits.len(), "exit"),
         time(span),
         input.dropped,
         input.lost

@@ -11,6 +11,7 @@ use super::account::Longest;
 use super::plan::Round;
 use super::totals::Totals;
 use super::verdict::Outcome;
+use crate::config::units;
 
 /// A round that failed.
 #[derive(Debug)]
@@ -85,7 +86,8 @@ impl Summary {
         let mut text = String::new();
         let seconds = elapsed.as_secs_f64();
         // Writing to a string can't fail.
-        let _ = writeln!(text, "{} rounds, {} operations in {seconds:.0} s, {} exits", self.rounds, self.operations, self.exits);
+        let (rounds, exits) = (units::plural(self.rounds, "round"), units::plural(self.exits, "exit"));
+        let _ = writeln!(text, "{rounds}, {} operations in {seconds:.0} s, {exits}", self.operations);
         for (kind, count) in &self.kinds {
             let _ = writeln!(text, "  {kind:<24} {count:>12}");
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::args::TraceArgs;
-use crate::config::Arch;
+use crate::config::{Arch, units};
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::name;
@@ -152,13 +152,16 @@ fn text(trace: &Trace, file: &Path) -> String {
     // An emulated machine's time may pass faster or slower than this computer's.
     let seconds = trace.span() as f64 / 1e9;
     let (exits, events) = (trace.exits(), trace.events.len());
-    let mut text = format!("{}: {exits} exits, {events} events in {seconds:.3} s of the machine's time", file.display());
+    let (exits, events) = (units::plural(exits, "exit"), units::plural(events, "event"));
+    let mut text = format!("{}: {exits}, {events} in {seconds:.3} s of the machine's time", file.display());
     let (_, exits, others) = trace.counted();
     if exits + others != 0 {
-        text += &format!("; {exits} exits and {others} other events were dropped: the serial line is too slow for them");
+        let exits = units::plural(exits, "exit");
+        let others = units::plural(others, "other event");
+        text += &format!("; dropped, because the serial line is too slow: {exits} and {others}");
     }
     if trace.lost != 0 {
-        text += &format!("; {} events were lost on the serial line", trace.lost);
+        text += &format!("; lost on the serial line: {}", units::plural(trace.lost, "event"));
     }
     text
 }
@@ -176,8 +179,9 @@ mod tests {
         assert_eq!(text(&trace, file), whole);
         (trace.counts, trace.lost) = (counts, 5);
         let (_, exits, others) = trace.counted();
+        assert_eq!(others, 1);
         let missing = format!(
-            "; {exits} exits and {others} other events were dropped: the serial line is too slow for them; 5 events were lost on the serial line"
+            "; dropped, because the serial line is too slow: {exits} exits and {others} other event; lost on the serial line: 5 events"
         );
         assert!(text(&trace, file).ends_with(&missing), "{}", text(&trace, file));
     }
