@@ -34,6 +34,8 @@ if [ -e /stile/exec ]; then
     dmesg -n 1
     # Raw: no carriage returns are added to the output, nothing is echoed.
     stty raw -echo
+    # A command's output is for programs, too: no colours, though it is a terminal's.
+    export TERM=dumb LS_COLORS= NO_COLOR=1
     printf %s "$begin"
     sh /stile/exec
     printf '%s%d%s' "$end" "$?" "$stop"

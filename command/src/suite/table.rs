@@ -136,8 +136,8 @@ fn status() -> Scenario {
 
 /// A command's output is complete, and the console accepts bulk input.
 fn exact_output() -> Scenario {
-    let scenario = Scenario::new("command/output", "").with("--exec", "seq 1 20000 | md5sum; seq 1 3000; printf end");
-    let output = vec!["e071f707df7bbeee2a6a1eb48011ddd0".into(), "\n1\n2\n3\n".into(), "\n2999\n3000\nend".into()];
+    let scenario = Scenario::new("command/output", "").with("--exec", "seq 1 20000 | md5sum; seq 1 3000; ls -d /proc; printf end");
+    let output = vec!["e071f707df7bbeee2a6a1eb48011ddd0".into(), "\n1\n2\n3\n".into(), "\n2999\n3000\n/proc\nend".into()];
     Scenario { expect: Expect { output, ..Expect::default() }, ..scenario }
 }
 
