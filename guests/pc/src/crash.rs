@@ -14,7 +14,7 @@ const TEST_ENTRY: u16 = 0xe8;
 /// Makes the VM entry fail by a control (0) or by guest state (1), which ends the VM.
 fn fail_entry(by: u8) {
     println!("crash: the next VM entry fails by {by}");
-    // SAFETY: none: this is the end.
+    // SAFETY: nothing of the program is used after this: the machine is expected to end here.
     unsafe { pc::machine::out8(TEST_ENTRY, by) };
     println!("FAIL: it does not");
 }
@@ -32,6 +32,6 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     }
     println!("crash: jumping to {NOWHERE:#x} without a table of exceptions");
     let none = [0u16; 5];
-    // SAFETY: none: this is the end.
+    // SAFETY: nothing of the program is used after this: the machine is expected to end here.
     unsafe { core::arch::asm!("lidt [{}]", "jmp {}", in(reg) &none, in(reg) NOWHERE, options(noreturn)) }
 }

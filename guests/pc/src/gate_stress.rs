@@ -132,7 +132,7 @@ fn reset() -> Result<(), &'static str> {
                 gate::notify(0);
                 gate::notify(1);
             } else {
-                // SAFETY: an interrupt ends the wait.
+                // SAFETY: interrupts have handlers, and another CPU sends this one its next: the wait ends.
                 unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
             }
         }
@@ -144,7 +144,7 @@ fn reset() -> Result<(), &'static str> {
         }
     }
     println!("gate_stress: resets");
-    // SAFETY: a reset is intended.
+    // SAFETY: the 8042 resets the machine, which this test expects: nothing after it is needed.
     unsafe { machine::out8(KEYBOARD, RESET) };
     pass(200_000_000);
     Err("it is not reset")
@@ -156,7 +156,7 @@ fn toggle() -> Result<(), &'static str> {
     others::give(|| {
         enable();
         while !ENDED.load(Ordering::SeqCst) {
-            // SAFETY: an interrupt ends the wait.
+            // SAFETY: interrupts have handlers, and another CPU sends this one its next: the wait ends.
             unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
         }
     });

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The device's side effects are intended.
 pub unsafe fn in8(port: u16) -> u8 {
     let value: u8;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) };
     value
 }
@@ -19,7 +19,7 @@ pub unsafe fn in8(port: u16) -> u8 {
 /// # Safety
 /// As [`in8`].
 pub unsafe fn out8(port: u16, value: u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
@@ -28,7 +28,7 @@ pub unsafe fn out8(port: u16, value: u8) {
 /// # Safety
 /// As [`in8`].
 pub unsafe fn out16(port: u16, value: u16) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) };
 }
 
@@ -37,7 +37,7 @@ pub unsafe fn out16(port: u16, value: u16) {
 /// # Safety
 /// As [`out8`].
 pub unsafe fn out32(port: u16, value: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags)) };
 }
 
@@ -47,7 +47,7 @@ pub unsafe fn out32(port: u16, value: u32) {
 /// As [`in8`].
 pub unsafe fn in32(port: u16) -> u32 {
     let value: u32;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags)) };
     value
 }
@@ -58,7 +58,7 @@ pub unsafe fn in32(port: u16) -> u32 {
 /// The CPU has the register.
 pub unsafe fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags)) };
     u64::from(high) << 32 | u64::from(low)
 }
@@ -68,13 +68,13 @@ pub unsafe fn rdmsr(register: u32) -> u64 {
 /// # Safety
 /// The CPU has the register and accepts the value, with which this program can continue.
 pub unsafe fn wrmsr(register: u32, value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what the function's documentation requires; no memory is accessed.
     unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
 }
 
 /// The time-stamp counter.
 pub fn ticks() -> u64 {
-    // SAFETY: reading the counter changes nothing.
+    // SAFETY: every x86-64 CPU has RDTSC, which has no side effect.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -98,7 +98,7 @@ pub fn sti() {
 
 /// Disables interrupts.
 pub fn cli() {
-    // SAFETY: no other effect.
+    // SAFETY: CLI changes only RFLAGS.IF, and at privilege level 0 does not fault.
     unsafe { asm!("cli", options(nostack)) };
 }
 
@@ -115,7 +115,7 @@ pub fn command_line(info: u32) -> &'static str {
 
 /// Powers the machine off: by ACPI's PM1a control register on Stile and QEMU, or by Bochs' port.
 pub fn off() -> ! {
-    // SAFETY: powers the machine off.
+    // SAFETY: these ports power the machine off or do nothing; the function does not return.
     unsafe {
         out16(0x604, 1 << 13);
         for byte in *b"Shutdown" {
@@ -123,7 +123,7 @@ pub fn off() -> ! {
         }
     }
     loop {
-        // SAFETY: port 0x80 is unused.
+        // SAFETY: port 0x80 has POST codes: a read has no side effect.
         unsafe { in8(0x80) };
     }
 }

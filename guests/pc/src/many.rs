@@ -79,7 +79,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 
 /// Waits until each of the others has started since the last SIPI.
 fn wait_for_all(vcpus: u32) {
-    // SAFETY: RAM that only `many.s` changes.
+    // SAFETY: an aligned word of RAM in the page that `many.s` was copied to, which only it and this program access.
     while unsafe { core::ptr::without_provenance::<u32>(STARTED).read_volatile() } < vcpus - 1 {
         core::hint::spin_loop();
     }
@@ -106,7 +106,7 @@ fn prepare(senders: u8) {
 
 fn round(vcpus: u32) {
     lapic::send(0, command::OTHERS | command::INIT | command::ASSERT);
-    // SAFETY: RAM that only `many.s` changes.
+    // SAFETY: an aligned word of RAM in the page that `many.s` was copied to, which only it and this program access.
     unsafe { core::ptr::without_provenance_mut::<u32>(STARTED).write_volatile(0) };
     lapic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | PAGE);
     lapic::send(0, command::OTHERS | command::ASSERT | VECTOR);
@@ -153,7 +153,7 @@ fn send_to_128(low: u32) {
 fn edges(low: u32) {
     static TOGGLES: [u8; 16] = [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0];
     lapic::io_route(14, 0xff, low);
-    // SAFETY: the line is for tests.
+    // SAFETY: the port sets an interrupt line of the test device; the instruction accesses no memory.
     unsafe {
         core::arch::asm!(
             "cld",
@@ -170,7 +170,7 @@ fn edges(low: u32) {
 /// Asserts all lines, which lead to all vCPUs by one vector, and ends their interrupts at once: all are sent again.
 /// Half of them, with the delivery mode `broadcast`, name all vCPUs, the others, with `logical`, logical identifiers.
 fn levels(logical: u32, broadcast: u32) {
-    // SAFETY: the lines are for tests.
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
     let set_lines = |high: bool| (0..24).for_each(|line| unsafe { machine::out8(LINES + line, u8::from(high)) });
     for input in 0..24 {
         let (to, mode) = if input < 12 { (0xff, broadcast) } else { (input, logical | command::LOGICAL) };

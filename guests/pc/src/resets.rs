@@ -24,7 +24,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         // SAFETY: RAM, and any value will do.
         unsafe { (page as *const u64).read_volatile() };
     }
-    // SAFETY: a reset is intended.
+    // SAFETY: the 8042 resets the machine, which this test expects: nothing after it is needed.
     unsafe { machine::out8(KEYBOARD, RESET) };
     loop {
         core::hint::spin_loop();

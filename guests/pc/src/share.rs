@@ -61,6 +61,6 @@ fn stolen_time() -> Option<impl Fn() -> u64> {
 
 /// 20,000 instructions.
 fn compute() {
-    // SAFETY: it counts a register down.
+    // SAFETY: counts a register of its own down, and accesses no memory.
     unsafe { core::arch::asm!("2: dec {n}", "jnz 2b", n = inout(reg) 10_000u64 => _, options(nomem, nostack)) };
 }

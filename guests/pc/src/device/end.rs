@@ -45,7 +45,7 @@ fn at(end: u64) -> Result<(), &'static str> {
     // MOVSQ, from there to a device.
     let mut block = Block { rsi: last, rdi: DEVICE, ..Block::new() };
     block.run(put(&[0x48, 0xa5]), false);
-    // SAFETY: the device's memory.
+    // SAFETY: aligned memory of the test device, which the tests alone access.
     let moved = unsafe { (DEVICE as *const u64).read_volatile() };
     check!(moved == 0xffff_ffff_5566_7788, "MOVS reads what is behind RAM");
     Ok(())

@@ -50,7 +50,7 @@ fn task_switched() -> Result<(), &'static str> {
     // SAFETY: no code but the tests' uses these registers.
     unsafe { asm!("mov {0}, cr0", "or {0}, 8", "mov cr0, {0}", out(reg) _, options(nostack)) };
     let faults = [catch!("movups xmm0, [rsi]", "rsi" = DEVICE), catch!("movq [rsi], mm0", "rsi" = DEVICE)];
-    // SAFETY: clearing CR0.TS touches no memory.
+    // SAFETY: clears CR0.TS alone, as it was before the test set it.
     unsafe { asm!("clts", options(nostack)) };
     check!(faults == [Some((DEVICE_NOT_AVAILABLE, 0)); 2], "with CR0.TS");
     Ok(())
@@ -100,10 +100,10 @@ fn second_page() -> Result<(), &'static str> {
     write(at, &[0x99; 8]);
     let fault = catch!("movups [rsi], xmm0", "rsi" = at);
     let address: u64;
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nostack, preserves_flags)) };
     check!(fault == Some((PAGE_FAULT, 2)) && address == WINDOW + 3 * PAGE, "a store whose second page is not present");
-    // SAFETY: the device's memory.
+    // SAFETY: aligned memory of the test device, which the tests alone access.
     check!(unsafe { (at as *const u64).read_volatile() } == 0x9999_9999_9999_9999, "a store that faults was done in part");
     for page in 2..4 {
         map_to(Root::First, page, Some(Place::Frame(page as usize)));

@@ -32,7 +32,7 @@ fn parts(a: u64, b: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
 pub fn fill(at: u64, bytes: u64) {
     let byte = |n: u64| (n * 37 + 11) as u8;
     for (n, size) in parts(at, at, bytes) {
-        // SAFETY: memory of the tests.
+        // SAFETY: callers pass memory of the test device or RAM of the tests, and `parts` aligns each access.
         unsafe {
             match size {
                 8 => ((at + n) as *mut u64).write_volatile(u64::from_le_bytes(from_fn(|k| byte(n + k as u64)))),
@@ -44,7 +44,7 @@ pub fn fill(at: u64, bytes: u64) {
 
 /// Whether memory is equal at both addresses.
 pub fn same(a: u64, b: u64, bytes: u64) -> bool {
-    // SAFETY: memory of the tests.
+    // SAFETY: callers pass memory of the test device or RAM of the tests, and `parts` aligns each access.
     let read = |at: u64, size| unsafe {
         match size {
             8 => (at as *const u64).read_volatile(),

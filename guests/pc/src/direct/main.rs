@@ -246,7 +246,7 @@ fn masked_halt() -> Result<(), &'static str> {
     others::give(|| {
         if apic::id() == 1 {
             WAITING.fetch_add(1, Ordering::SeqCst);
-            // SAFETY: an NMI ends the wait.
+            // SAFETY: the sender's NMI ends the wait, and its handler returns to here.
             unsafe { asm!("cli", "hlt", options(nostack)) };
             WOKEN.fetch_add(1, Ordering::SeqCst);
             sti();

@@ -16,7 +16,7 @@ pub const ON: u64 = 1;
 
 /// Reads the control register.
 pub fn control() -> u64 {
-    // SAFETY: `features` has found the register.
+    // SAFETY: callers have `features`, which found the register; reading it has no side effect.
     unsafe { rdmsr(CONTROL) }
 }
 

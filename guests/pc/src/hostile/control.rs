@@ -71,7 +71,7 @@ fn wraps() -> Outcome {
     // cpuid, handled by a leaf; in al, 0x80.
     for code in [[0x0f, 0xa2], [0xe4, 0x80]] {
         let mut frame = cpu::kernel(&[], [0; 16]);
-        // SAFETY: this CPU's page of code.
+        // SAFETY: the last two bytes of this CPU's page of code, which no other CPU accesses and which does not run now.
         unsafe { ((page + 4094) as *mut [u8; 2]).write_volatile(code) };
         window::map_last(Some(page));
         (frame.cs, frame.rip) = (selector::CODE_32, 0xffff_fffe);

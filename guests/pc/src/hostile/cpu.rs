@@ -76,7 +76,7 @@ static mut IDT: [[u64; 2]; 256] = [[0; 2]; 256];
 
 #[repr(C, align(65536))]
 struct Blocks(UnsafeCell<[[u8; BLOCK]; MAX_CPUS]>);
-// SAFETY: each CPU touches its own.
+// SAFETY: each CPU accesses only its own block, which `own` finds by the CPU's stack.
 unsafe impl Sync for Blocks {}
 static ALL: Blocks = Blocks(UnsafeCell::new([[0; BLOCK]; MAX_CPUS]));
 
@@ -120,7 +120,7 @@ pub fn blocks() -> core::ops::Range<u64> {
 
 fn own() -> *mut Block {
     let pointer: u64;
-    // SAFETY: reads a register.
+    // SAFETY: copies RSP, without access to memory.
     unsafe { core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
     (pointer & !(BLOCK as u64 - 1)) as *mut Block
 }
@@ -187,7 +187,7 @@ fn adopt(number: usize) {
 }
 
 fn load_tables(block: *mut Block) {
-    // SAFETY: addresses only.
+    // SAFETY: takes addresses of fields; nothing is read or written.
     let (gdt, idt) = unsafe { (&raw const (*block).gdt as u64, &raw const IDT as u64) };
     let gdt = Pointer { unused: [0; 3], limit: 9 * 8 - 1, base: gdt };
     let idt = Pointer { unused: [0; 3], limit: 256 * 16 - 1, base: idt };
@@ -308,7 +308,7 @@ fn place(code: &[u8]) -> u64 {
 
 /// The page that [`place`] writes.
 pub fn code_page() -> u64 {
-    // SAFETY: an address.
+    // SAFETY: takes the address of a static; nothing is read or written.
     unsafe { (*own()).code_page.get() as u64 }
 }
 

@@ -72,7 +72,7 @@ pub fn once(random: &mut Random) -> u64 {
         }
         8 => {
             let line = 0x2000 + random.below(24) as u16;
-            // SAFETY: lines to test with.
+            // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
             unsafe { machine::out8(line, random.below(2) as u8) };
         }
         _ => {

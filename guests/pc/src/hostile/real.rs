@@ -70,7 +70,7 @@ pub fn run() -> Outcome {
         write(u64::from(PAGE) << 12 | 0xf00, &[0]);
         start(command::INIT, 0);
         start(command::STARTUP, PAGE);
-        // SAFETY: the page is RAM.
+        // SAFETY: a byte of the page of real-mode code, RAM that is identity-mapped; that code writes it, hence the volatile access.
         let note = || unsafe { ((u64::from(PAGE) << 12 | 0xf00) as *const u8).read_volatile() };
         if round == 0 {
             let all = cpu::count() as u8 - 1;

@@ -140,7 +140,7 @@ fn restore(random: &mut Random) -> u64 {
 fn reset(random: &mut Random) -> u64 {
     if Pc::state().take_reset() {
         let (port, value) = random.pick(&[(0xcf9, 6), (0x64, 0xfe)]);
-        // SAFETY: resets the machine.
+        // SAFETY: the port resets the machine, which is intended, or has no effect.
         unsafe { machine::out8(port, value) };
     }
     0

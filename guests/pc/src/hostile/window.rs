@@ -39,7 +39,7 @@ unsafe impl Sync for Pages {}
 static USER_DATA: Pages = Pages(UnsafeCell::new([const { Page([0; 4096]) }; 2 * MAX_CPUS]));
 
 fn table(index: usize) -> *mut u64 {
-    // SAFETY: an address.
+    // SAFETY: `index` is below the number of tables, so that the address is within the static.
     unsafe { TABLE.0.get().cast::<u64>().add(512 * index) }
 }
 

@@ -110,7 +110,7 @@ pub fn stack() -> u32 {
 pub fn strike(offset: u64, flags: u32, random: &mut Random) {
     let in_real_mode = random.below(6) == 0;
     let (cr0, cr4): (u64, u64);
-    // SAFETY: reads registers.
+    // SAFETY: reads control registers, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr0", "mov {}, cr4", out(reg) cr0, out(reg) cr4, options(nomem, nostack)) };
     let cr4 = cr4 as u32 & !(CR4_PAE | CR4_PSE);
     let table = |index: usize| (&raw const TABLES).cast::<[u64; 512]>().wrapping_add(index) as u32;
@@ -159,7 +159,7 @@ pub fn strike(offset: u64, flags: u32, random: &mut Random) {
 
 /// Sends an NMI to the CPU that attacks, by `send`, and waits until it was taken: it is never under way while that CPU changes its mode.
 pub fn send_nmi(send: impl FnOnce()) {
-    // SAFETY: the program's own lock.
+    // SAFETY: an atomic that is never freed: a shared reference to it is always valid.
     let lock = unsafe { &SENDING };
     while lock.swap(1, Ordering::SeqCst) != 0 {
         core::hint::spin_loop();

@@ -309,13 +309,13 @@ impl Machine {
 
     /// The entry that `other_map` writes, and its address.
     pub fn set_entry(&self, at: u32, entry: u32) {
-        // SAFETY: no program runs.
+        // SAFETY: the program's memory is accessed by its own code only, which does not run between two calls of `run`.
         unsafe { tasks_entry = [at, entry] };
     }
 
     /// The values recorded by `other_small`: TR, EAX, ESP and EFLAGS.
     pub fn seen(&self) -> [u32; 4] {
-        // SAFETY: no program runs.
+        // SAFETY: the program's memory is accessed by its own code only, which does not run between two calls of `run`.
         unsafe { (&raw const tasks_seen).read_volatile() }
     }
 

@@ -12,7 +12,7 @@ use crate::others::wait;
 
 /// An item of fw_cfg, of `bytes` bytes.
 fn item(key: u16, bytes: u32) -> u64 {
-    // SAFETY: fw_cfg is read-only.
+    // SAFETY: selects and reads an item of fw_cfg, which only this function accesses: it changes no memory.
     unsafe {
         asm!("out dx, ax", in("dx") 0x510u16, in("ax") key, options(nostack));
         (0..bytes).fold(0, |value, n| value | u64::from(in8(0x511)) << (8 * n))
@@ -37,7 +37,7 @@ pub fn sleep(page: u32, vector: u8) {
     const LINE: u8 = 5;
     start_8259s(vector - LINE);
     mask_8259(!(1 << LINE));
-    // SAFETY: the lines are for tests.
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
     unsafe { out8(0x2000 + u16::from(LINE), 1) };
     wake(page);
 }
@@ -66,7 +66,7 @@ pub fn reset_by_a_line() -> ! {
     }
     println!("send a line");
     loop {
-        // SAFETY: interrupts are off.
+        // SAFETY: HLT accesses no memory; with interrupts off, this CPU waits until the machine ends.
         unsafe { asm!("hlt", options(nostack)) };
     }
 }
@@ -94,7 +94,7 @@ pub fn configuration(_: u64) -> Result<(), &'static str> {
 }
 
 fn byte(at: u64) -> u8 {
-    // SAFETY: the first GiB is mapped.
+    // SAFETY: callers pass addresses of firmware's tables, below 1 GiB, which is identity-mapped.
     unsafe { (at as *const u8).read_volatile() }
 }
 
@@ -150,7 +150,7 @@ pub fn processor_tables(_: u64) -> Result<(), &'static str> {
 }
 
 pub fn acpi_timer(_: u64) -> Result<(), &'static str> {
-    // SAFETY: the timer is only read.
+    // SAFETY: reads ACPI's PM timer, which has no side effect.
     let now = || unsafe { in32(0x608) };
     let start = now();
     check!(wait(|| now().wrapping_sub(start) > 1000), "it stands");
@@ -267,7 +267,7 @@ pub fn mask_8259(first: u8) {
 
 /// Sets an interrupt line, which belongs to tests.
 pub fn set_test_line(line: u8, high: bool) {
-    // SAFETY: the lines are for tests.
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
     unsafe { out8(0x2000 + u16::from(line), u8::from(high)) };
 }
 
@@ -304,7 +304,7 @@ pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x52;
     const LINE: u16 = 5;
     start_8259s(0x20);
-    // SAFETY: the lines are for tests.
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
     let set_line = |high: bool| unsafe { out8(0x2000 + LINE, u8::from(high)) };
     mask_8259(!(1 << LINE));
     apic::enable();
@@ -341,7 +341,7 @@ fn timer_comes_by_the_8259s() -> bool {
     let came = wait(|| count() >= 5);
     // While it waits: in HLT.
     if came {
-        // SAFETY: the timer ends the wait.
+        // SAFETY: the timer armed before interrupts this wait, and its handler returns to here.
         unsafe { asm!("hlt", options(nostack)) };
     }
     crate::machine::cli();
@@ -393,7 +393,7 @@ pub fn keyboard_controller(_: u64) -> Result<(), &'static str> {
 
 /// The cursor's position is stored, and the retrace bit toggles.
 pub fn screen_controller(_: u64) -> Result<(), &'static str> {
-    // SAFETY: the screen is unused.
+    // SAFETY: writes the cursor's position into CRTC registers: this program shows nothing on the screen.
     unsafe {
         for (index, value) in [(14, 1), (15, 0x42)] {
             out8(0x3d4, index);

@@ -121,7 +121,7 @@ pub fn timer(_: u64) -> Result<(), &'static str> {
 }
 
 fn set_test_line(line: u16, high: bool) {
-    // SAFETY: the lines are for tests.
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
     unsafe { out8(0x2000 + line, u8::from(high)) };
 }
 
@@ -238,7 +238,7 @@ pub fn blocked_nmis(_: u64) -> Result<(), &'static str> {
             }
             apic::send(apic::id(), command::NMI | command::ASSERT);
             apic::write(register::INITIAL, 0x40_0000);
-            // SAFETY: the timer ends the wait.
+            // SAFETY: the timer armed before interrupts this wait, and its handler returns to here.
             unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
             CAME.store(count(VECTOR), Ordering::SeqCst);
         }),

@@ -189,7 +189,7 @@ fn msr_of_the_guest(_: u64) -> Result<(), &'static str> {
     // STAR, LSTAR, KERNEL_GS_BASE, SYSENTER_EIP: store values across exits.
     for register in [0xc000_0081u32, 0xc000_0082, 0xc000_0102, 0x176] {
         let (low, high): (u32, u32);
-        // SAFETY: these registers are otherwise unused.
+        // SAFETY: this program uses none of these MSRs: any value may be in them.
         unsafe {
             asm!("wrmsr", in("ecx") register, in("eax") register.rotate_left(8), in("edx") 0x1234, options(nostack));
             cpuid(0, 0);
@@ -225,7 +225,7 @@ fn xcr0(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     check!(cpuid(1, 0).ecx & 1 << 27 == 0, "OSXSAVE before it was set");
-    // SAFETY: the CPU has XSAVE.
+    // SAFETY: CPUID reported XSAVE and FXSAVE just before: CR4.OSXSAVE and CR4.OSFXSR can be set.
     unsafe { asm!("mov rax, cr4", "or eax, 1 << 18 | 1 << 9", "mov cr4, rax", out("rax") _, options(nostack)) };
     check!(cpuid(1, 0).ecx & 1 << 27 != 0, "no OSXSAVE");
     check!(catch!("xsetbv", "ecx" = 0, "eax" = 3, "edx" = 0).is_none(), "XCR0 does not take x87 and SSE");
@@ -276,7 +276,7 @@ fn registers_survive(_: u64) -> Result<(), &'static str> {
 }
 
 fn unassigned_port(_: u64) -> Result<(), &'static str> {
-    // SAFETY: these ports are unassigned.
+    // SAFETY: no device is at these ports: reads return all ones, and writes have no effect.
     unsafe {
         check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "an unassigned port does not read as all ones");
         let word: u32;
@@ -298,7 +298,7 @@ fn serial_scratch(_: u64) -> Result<(), &'static str> {
 }
 
 fn tsc_advances(_: u64) -> Result<(), &'static str> {
-    // SAFETY: reading the counter changes nothing.
+    // SAFETY: every x86-64 CPU has RDTSC, which has no side effect.
     let now = || unsafe { core::arch::x86_64::_rdtsc() };
     let start = now();
     cpuid(0, 0);
@@ -309,7 +309,7 @@ fn tsc_advances(_: u64) -> Result<(), &'static str> {
 /// Cost of exits in ticks, minus the loop: instructions, if the counter counts those (Bochs with one CPU).
 fn costs(_: u64) -> Result<(), &'static str> {
     const TIMES: u64 = 256;
-    // SAFETY: reading the counter changes nothing.
+    // SAFETY: every x86-64 CPU has RDTSC, which has no side effect.
     let now = || unsafe { core::arch::x86_64::_rdtsc() };
     let measure = |operation: fn()| {
         let start = now();
@@ -327,9 +327,9 @@ fn costs(_: u64) -> Result<(), &'static str> {
         ("cpuid", || {
             core::hint::black_box(cpuid(0, 0));
         }),
-        // SAFETY: an unknown hypercall.
+        // SAFETY: the hypervisor refuses an unknown hypercall, and changes nothing but RAX.
         ("vmcall", || unsafe { asm!(pc::hypercall!(), inout("rax") 1u64 => _, options(nostack)) }),
-        // SAFETY: IA32_APIC_BASE exists.
+        // SAFETY: all CPUs with a local APIC have IA32_APIC_BASE; reading it has no side effect.
         ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x1b, out("eax") _, out("edx") _, options(nostack)) }),
         ("port_read", || {
             // SAFETY: reading the line status changes nothing.

@@ -38,14 +38,14 @@ static mut POINTERS: Pointers = Pointers([0; 4]);
 
 fn cr3() -> u64 {
     let root;
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr3", out(reg) root, options(nostack)) };
     root
 }
 
 fn cr(which: u32) -> u64 {
     let value;
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe {
         match which {
             0 => asm!("mov {}, cr0", out(reg) value, options(nostack)),
@@ -182,7 +182,7 @@ pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
     let now = cr(4);
     for (bit, _) in bits.iter().filter(|(_, there)| !there) {
         let outcome = catch!("mov cr4, rsi", "rsi" = now | 1u64 << bit);
-        // SAFETY: restores the original value.
+        // SAFETY: the value was in CR4 before this test, under which this program runs.
         unsafe { asm!("mov cr4, {}", in(reg) now, options(nostack)) };
         check!(outcome == Some((GENERAL_PROTECTION, 0)), "a feature that is not there can be turned on");
     }
@@ -208,7 +208,7 @@ pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
         place.write_volatile(&raw const (*tables)[2] as u64 + PRESENT_WRITABLE);
     }
     let outcome = catch!("jmp rsi", "rsi" = EDGE - 3);
-    // SAFETY: restores the original mapping.
+    // SAFETY: the entry was not present before this test; nothing refers to the addresses that it maps.
     unsafe {
         place.write_volatile(0);
         asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack));
@@ -247,7 +247,7 @@ pub fn exiting_code_changes(_: u64) -> Result<(), &'static str> {
         // One address shows one page, then the other.
         for (index, prefixes) in [(0, 0), (1, 1), (0, 0), (1, 2)] {
             write_code(pages[index], prefixes, instruction);
-            // SAFETY: the tables are this module's.
+            // SAFETY: only this function, on one CPU, accesses the tables of this module.
             unsafe {
                 (&raw mut TABLES[0].0[511]).write_volatile(pages[index] + PRESENT_WRITABLE);
                 asm!("invlpg [{}]", in(reg) edge, options(nostack));
@@ -255,7 +255,7 @@ pub fn exiting_code_changes(_: u64) -> Result<(), &'static str> {
             (0..3).for_each(|_| call(edge));
         }
     }
-    // SAFETY: restores the original mapping.
+    // SAFETY: the entry was not present before this test; nothing refers to the addresses that it maps.
     unsafe {
         place.write_volatile(0);
         asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack));

@@ -21,7 +21,7 @@ pub fn stolen_time(_: u64) -> Result<(), &'static str> {
     const UNTOUCHED: u64 = 60 << 20;
     /// Index of the version.
     const VERSION: usize = 2;
-    // SAFETY: RAM that no test uses.
+    // SAFETY: an aligned word of RAM that no test uses; the hypervisor may write it, hence the volatile access.
     let version = || unsafe { (UNTOUCHED as *const u32).add(VERSION).read_volatile() };
     // SAFETY: the register names that RAM. It is off before the RAM is touched, which the end of a slice may follow at once.
     unsafe {
@@ -32,7 +32,7 @@ pub fn stolen_time(_: u64) -> Result<(), &'static str> {
     // SAFETY: as above; then it is off.
     unsafe { wrmsr(MSR_KVM_STEAL_TIME, UNTOUCHED | 1) };
     let touched = version();
-    // SAFETY: off.
+    // SAFETY: turns the recording of stolen time off: the hypervisor writes to memory no longer.
     unsafe { wrmsr(MSR_KVM_STEAL_TIME, 0) };
     check!(untouched == 0, "memory that nobody has touched is written");
     check!(touched != 0 && touched.is_multiple_of(2), "memory is not written");
@@ -49,7 +49,7 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
     // IA32_MISC_ENABLE, IA32_PAT, FS_BASE, LSTAR, SYSENTER_EIP.
     let values = [(0x277u32, 0x0007_0406_0001_0506), (0xc000_0100, 0x1234_5678_9abc), (0xc000_0082, 0x1234_5678_9abc), (0x176, 0x12_3456)];
     for (register, value) in values {
-        // SAFETY: these registers are otherwise unused.
+        // SAFETY: this program uses none of these MSRs: any value may be in them.
         let kept = unsafe {
             let before = rdmsr(register);
             wrmsr(register, value);

@@ -159,7 +159,7 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
     }
     apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
     apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | others::PAGE);
-    // SAFETY: as above.
+    // SAFETY: an aligned word of RAM that the started CPU writes; volatile, because that CPU's code is not Rust's.
     let cr0 = || unsafe { CR0.read_volatile() };
     let seen = wait(|| cr0() != 0);
     others::forget();
@@ -223,7 +223,7 @@ pub fn nmi_wakes(_: u64) -> Result<(), &'static str> {
     WOKEN.store(0, Ordering::SeqCst);
     exception::handle(2, None);
     others::give(|| {
-        // SAFETY: an NMI ends the wait.
+        // SAFETY: the sender's NMI ends the wait, and its handler returns to here.
         unsafe {
             asm!("cli", options(nostack));
             WAITING.fetch_add(1, Ordering::SeqCst);
@@ -384,7 +384,7 @@ pub fn timer_of_another(_: u64) -> Result<(), &'static str> {
         }
         // The first CPU is in HLT by then.
         pass(WHILE);
-        // SAFETY: the interrupt has a handler.
+        // SAFETY: the vector that the timer sends has a handler in the IDT, which returns to here.
         unsafe {
             out8(0x40, 0x40);
             out8(0x40, 0);
@@ -573,7 +573,7 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
             // The remaining CPUs do not interfere.
             crate::machine::sti();
             while TURN.load(Ordering::SeqCst) < 2 * ROUNDS {
-                // SAFETY: an NMI signals the end.
+                // SAFETY: HLT accesses no memory; the NMI that signals the end has a handler.
                 unsafe { asm!("hlt", options(nostack)) };
             }
             crate::machine::cli();
@@ -603,7 +603,7 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
 
 fn sleep_for_ever() {
     loop {
-        // SAFETY: stops the CPU, as intended.
+        // SAFETY: stops this CPU for good, which the test wants: it needs no memory any more.
         unsafe { asm!("cli", "hlt", options(nostack)) };
     }
 }
@@ -653,7 +653,7 @@ pub fn nmis_in_a_shadow(_: u64) -> Result<(), &'static str> {
             return;
         }
         while GOES_ON.load(Ordering::SeqCst) != 0 {
-            // SAFETY: reads the line status.
+            // SAFETY: the instruction reads COM1's line status into AL, and accesses no memory.
             unsafe {
                 asm!(
                     "lea {place}, [rip + 2f]", "mov [{shadow}], {place}", "sti", "2: in al, dx", "nop", "cli",

@@ -82,7 +82,7 @@ fn longest() -> Outcome {
     }
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(value(LIMIT - 1), VALUE, "the last value");
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     same!(unsafe { rdmsr(SCRATCH_MSR) }, VALUE, "the register");
     check!((before..ticks()).contains(&value(LIMIT - 2)), "the stored time");
     if is_guest() {
@@ -164,7 +164,7 @@ fn efer_in_area() -> Outcome {
     const SCE: u64 = 1 << 0;
     const LME: u64 = 1 << 8;
     const LMA: u64 = 1 << 10;
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     let own = unsafe { rdmsr(EFER as u32) };
     fresh(code!("mov ecx, 0xc0000080", "rdmsr"));
     if !enable(field::PRIMARY_CONTROLS, primary::MSR_BITMAPS) {
@@ -185,9 +185,9 @@ fn efer_in_area() -> Outcome {
     set(field::EXIT_MSR_LOADS, 1);
     set(field::EXIT_MSR_LOAD_AREA, page(AREA));
     same!(run(&mut registers, true), VMCALL, "the exit that loads EFER");
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     let found = unsafe { rdmsr(EFER as u32) };
-    // SAFETY: as it was.
+    // SAFETY: the value was in EFER before, under which this program runs.
     unsafe { wrmsr(EFER as u32, own) };
     same!(found, own ^ SCE, "L1's EFER");
     Outcome::Pass

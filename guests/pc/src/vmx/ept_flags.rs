@@ -105,7 +105,7 @@ fn paging_structures() -> Outcome {
         return ABSENT;
     }
     let cr3: u64;
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr3", out(reg) cr3) };
     // The root of L2's tables, in the tests' page.
     for word in 0..512 {

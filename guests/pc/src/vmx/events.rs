@@ -268,7 +268,7 @@ fn int1() -> Outcome {
     unsafe { core::arch::asm!("mov dr6, {}", in(reg) CAUSE) };
     let exit = run(&mut [0; 8], false);
     let found: u64;
-    // SAFETY: as above.
+    // SAFETY: reads and writes DR6, which only reports debug exceptions that have happened.
     unsafe { core::arch::asm!("mov {0}, dr6", "mov dr6, {1}", out(reg) found, in(reg) INITIAL) };
     same!((exit, exception::take(DEBUG)), (VMCALL, 1), "the exit, and the number of exceptions");
     same!(PLACES[usize::from(DEBUG)].load(Ordering::SeqCst), start + 1, "where it returns");

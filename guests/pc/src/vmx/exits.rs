@@ -148,7 +148,7 @@ fn host_state() -> Outcome {
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     let (mut gdt, mut idt) = ([0u16; 5], [0u16; 5]);
     let (dr7, cr3_after, gs, flags): (u64, u64, u64, u64);
-    // SAFETY: reads registers.
+    // SAFETY: SGDT and SIDT store ten bytes each into the arrays; the other instructions only read registers.
     unsafe {
         asm!("sgdt [{}]", "sidt [{}]", in(reg) &mut gdt, in(reg) &mut idt);
         asm!("mov {}, dr7", "mov {}, cr3", "mov {2:e}, gs", "pushfq", "pop {3}", out(reg) dr7, out(reg) cr3_after, out(reg) gs, out(reg) flags);
@@ -158,7 +158,7 @@ fn host_state() -> Outcome {
     same!(cr3_after, cr3, "CR3");
     same!(gs, 0x10, "GS");
     same!(flags & 0x3f_7700, 0, "RFLAGS");
-    // SAFETY: the registers exist.
+    // SAFETY: all x86-64 CPUs have these MSRs, and reading them has no side effect.
     let (base, eip, cs) = unsafe { (rdmsr(0xc000_0101), rdmsr(0x176), rdmsr(0x174)) };
     same!(base, 0x1234_5678_9abc, "GS's base");
     same!(eip, 0xffff_8000_0000_1000, "IA32_SYSENTER_EIP");
@@ -205,7 +205,7 @@ fn failed_entry() -> Outcome {
 fn efer() -> Outcome {
     const EFER: u32 = 0xc000_0080;
     const SCE: u64 = 1 << 0;
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     let of_l1 = unsafe { rdmsr(EFER) };
     fresh(code!("nop"));
     if !vmcs::may(field::ENTRY_CONTROLS, entry::LOAD_EFER) || !vmcs::may(field::EXIT_CONTROLS, exit::SAVE_EFER | exit::LOAD_EFER) {
@@ -214,7 +214,7 @@ fn efer() -> Outcome {
     set(field::GUEST_EFER, of_l1 ^ SCE);
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(get(field::GUEST_EFER), of_l1 ^ SCE, "the stored EFER");
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     same!(unsafe { rdmsr(EFER) }, of_l1, "L1's EFER");
     Outcome::Pass
 }
@@ -226,7 +226,7 @@ pub fn area(number: usize, msr: u64, value: u64) {
 }
 
 fn area_value(number: usize) -> u64 {
-    // SAFETY: the page is the area's.
+    // SAFETY: an aligned word of the MSR area, a page of which `number` is an entry; L2 does not run now.
     unsafe { (page(AREA) as *const u64).add(2 * number + 1).read_volatile() }
 }
 
@@ -286,7 +286,7 @@ fn msr_areas() -> Outcome {
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(area_value(5), 0x4444, "the last value that the entry loaded");
     same!(area_value(6), 0x2222, "another MSR that the entry loaded");
-    // SAFETY: the register exists.
+    // SAFETY: all x86-64 CPUs have this MSR, and reading it has no side effect.
     same!(unsafe { rdmsr(SCRATCH_MSR) }, 0x3333, "what the exit loaded");
     Outcome::Pass
 }

@@ -73,7 +73,7 @@ fn capabilities() -> Outcome {
 fn outside() -> Outcome {
     let at = page(FIRST);
     check!(catch!("vmxon [rsi]", "rsi" = &at) == UNDEFINED, "VMXON without CR4.VMXE");
-    // SAFETY: the processor has VMX.
+    // SAFETY: CPUID was checked for VMX before these tests run, so that CR4.VMXE can be set.
     unsafe { asm!("mov rax, cr4", "or eax, 1 << 13", "mov cr4, rax", out("rax") _) };
     check!(catch!("vmclear [rsi]", "rsi" = &at) == UNDEFINED, "VMCLEAR");
     check!(catch!("vmptrld [rsi]", "rsi" = &at) == UNDEFINED, "VMPTRLD");
@@ -98,7 +98,7 @@ fn wide() -> u64 {
 /// Enters VMX operation, without the failures of VMXON.
 pub fn enter() -> Outcome {
     poke(VMXON, 0, revision());
-    // SAFETY: the processor has VMX.
+    // SAFETY: CPUID was checked for VMX before these tests run, so that CR4.VMXE can be set.
     unsafe { asm!("mov rax, cr4", "bts rax, 13", "mov cr4, rax", "mov rax, cr0", "bts rax, 5", "mov cr0, rax", out("rax") _) };
     same!(vmxon(page(VMXON)), Done::Succeed, "VMXON");
     Outcome::Pass
@@ -108,7 +108,7 @@ fn failures() -> Outcome {
     poke(VMXON, 0, revision());
     const NE: u64 = 1 << 5;
     let (cr0, region): (u64, u64);
-    // SAFETY: x87 exceptions do not occur.
+    // SAFETY: CR0.NE selects how x87 exceptions are reported, and this program has none.
     unsafe { asm!("mov {0}, cr0", "and {0}, ~(1 << 5)", "mov cr0, {0}", out(reg) cr0) };
     region = page(VMXON);
     check!(catch!("vmxon [rsi]", "rsi" = &region) == GENERAL_PROTECTION, "VMXON without CR0.NE");
@@ -141,7 +141,7 @@ fn failures() -> Outcome {
 
 fn fixed_bits() -> Outcome {
     let (cr0, cr4): (u64, u64);
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr0", "mov {}, cr4", out(reg) cr0, out(reg) cr4) };
     check!(cr4 & 1 << 13 != 0, "CR4.VMXE reads as 0");
     let can_clear_vmxe = catch!("mov cr4, rsi", "rsi" = cr4 & !(1 << 13)) != GENERAL_PROTECTION;
@@ -212,11 +212,11 @@ fn fields() -> Outcome {
     same!(get(field::GUEST_RIP), u64::MAX, "natural width");
     // Memory operands.
     let mut stored = 0u64;
-    // SAFETY: VMREAD stores there.
+    // SAFETY: VMREAD stores eight bytes into `stored`, and a VMCS is current.
     unsafe { asm!("vmread [{}], {}", in(reg) &mut stored, in(reg) field::EXCEPTION_BITMAP) };
     same!(stored, 0x1234_5678, "VMREAD to memory");
     let value = 0x77u64;
-    // SAFETY: VMWRITE reads there.
+    // SAFETY: VMWRITE reads eight bytes of `value`, and a VMCS is current.
     unsafe { asm!("vmwrite {}, [{}]", in(reg) field::EXCEPTION_BITMAP, in(reg) &value) };
     same!(get(field::EXCEPTION_BITMAP), 0x77, "VMWRITE from memory");
     check!(catch!("vmread [rsi], rdi", "rsi" = 1u64 << 63, "rdi" = 0x4004u64) == GENERAL_PROTECTION, "VMREAD to no address");
@@ -387,6 +387,6 @@ pub const SCRATCH_MSR: u32 = 0xc000_0102;
 
 /// Sets it.
 pub fn set_scratch(value: u64) {
-    // SAFETY: nothing uses the register.
+    // SAFETY: this program uses this MSR nowhere else: any value may be in it.
     unsafe { wrmsr(SCRATCH_MSR, value) };
 }

@@ -286,7 +286,7 @@ fn cr3() -> Outcome {
         return Outcome::Skip("MOV from CR3 always exits");
     }
     let cr3: u64;
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr3", out(reg) cr3) };
     same!(with(0, [cr3, cr3]), Ok(28), "without targets");
     same!(with(1, [cr3, 0]), VMCALL, "the first target");
@@ -335,7 +335,7 @@ fn page_faults() -> Outcome {
     };
     let cr2 = || {
         let address: u64;
-        // SAFETY: reading changes nothing.
+        // SAFETY: reads a control register, which has no side effect at privilege level 0.
         unsafe { asm!("mov {}, cr2", out(reg) address) };
         address
     };

@@ -40,10 +40,10 @@ fn identity() -> Outcome {
     if !fresh_ept(code!("mov eax, [0x2000008]", "inc eax", "mov [0x2000010], eax"), ADDRESS | LARGE | WRITE_BACK | 7) {
         return ABSENT;
     }
-    // SAFETY: the memory is otherwise unused.
+    // SAFETY: an aligned address of RAM that the loader left free, identity-mapped and used by this test only.
     unsafe { ((ADDRESS + 8) as *mut u32).write_volatile(0x1234_5677) };
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
-    // SAFETY: the memory is otherwise unused.
+    // SAFETY: an aligned address of RAM that the loader left free, identity-mapped and used by this test only.
     same!(unsafe { ((ADDRESS + 16) as *const u32).read_volatile() }, 0x1234_5678, "the memory");
     Outcome::Pass
 }
@@ -119,9 +119,9 @@ fn changes() -> Outcome {
         return ABSENT;
     }
     let mut registers = [0; 8];
-    // SAFETY: the memory is otherwise unused.
+    // SAFETY: an aligned address of RAM that the loader left free, identity-mapped and used by this test only.
     unsafe { (ADDRESS as *mut u32).write_volatile(1) };
-    // SAFETY: the memory is otherwise unused.
+    // SAFETY: an aligned address of RAM that the loader left free, identity-mapped and used by this test only.
     unsafe { ((ADDRESS + (2 << 20)) as *mut u32).write_volatile(2) };
     same!(run(&mut registers, false), VMCALL, "the exit");
     same!(registers[0], 1, "the memory");

@@ -22,7 +22,7 @@ const RESET: u8 = 0xfe;
 /// The second processor is in an L2 meanwhile.
 /// Returns the third time.
 pub fn twice(enter: impl Fn() -> Outcome) -> Outcome {
-    // SAFETY: RAM that nothing else uses.
+    // SAFETY: an aligned word of RAM that nothing else uses, also after a reset.
     let place = unsafe { AtomicU64::from_ptr(PLACE as *mut u64) };
     let resets = place.load(Ordering::Relaxed).checked_sub(MARK).filter(|&resets| resets < 3).unwrap_or(0);
     println!("boot {}", resets + 1);
@@ -41,7 +41,7 @@ pub fn twice(enter: impl Fn() -> Outcome) -> Outcome {
     fresh(if resets == 0 { code!("mov al, 0xfe", "out 0x64, al", "2: jmp 2b") } else { code!("nop") });
     check!(enable_ept(), "EPT");
     check!(run(&mut [0; 8], false) == crate::exits::VMCALL, "the exit");
-    // SAFETY: a reset is intended.
+    // SAFETY: the 8042 resets the machine, which this test expects: nothing after it is needed.
     unsafe { out8(KEYBOARD, RESET) };
     machine::off()
 }

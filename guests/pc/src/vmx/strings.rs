@@ -43,13 +43,13 @@ fn open_ports(code: u64) -> bool {
 
 fn fill(at: u64, bytes: &[u8]) {
     for (n, &byte) in bytes.iter().enumerate() {
-        // SAFETY: the memory is otherwise unused.
+        // SAFETY: an aligned address of RAM that the loader left free, identity-mapped and used by this test only.
         unsafe { (at as *mut u8).add(n).write_volatile(byte) };
     }
 }
 
 fn bytes<const N: usize>(at: u64) -> [u8; N] {
-    // SAFETY: as above.
+    // SAFETY: an address of the same RAM, which is initialized: the loader cleared it or a test wrote it.
     core::array::from_fn(|n| unsafe { (at as *const u8).add(n).read_volatile() })
 }
 
@@ -58,12 +58,12 @@ fn scratch() -> u8 {
 }
 
 fn port(port: u16) -> u8 {
-    // SAFETY: the port has no effect.
+    // SAFETY: callers pass COM1's scratch register or the test device's word: a read of either has no side effect.
     unsafe { in8(port) }
 }
 
 fn set_scratch(value: u8) {
-    // SAFETY: as above.
+    // SAFETY: COM1's scratch register has no effect on anything.
     unsafe { out8(PORT, value) };
 }
 
@@ -206,7 +206,7 @@ fn second_stage() -> Outcome {
         open_ports(code!("outsd"));
         map([APIC | LARGE | READ_WRITE, 0]);
         same!(run(&mut registers(1, WORD, ADDRESS + VERSION), false), VMCALL, "OUTSD from a device");
-        // SAFETY: the register can be read.
+        // SAFETY: the local APIC's page is identity-mapped; reading the version register has no side effect.
         let version = unsafe { ((APIC + VERSION) as *const u32).read_volatile() };
         same!(self::port(WORD as u16), version as u8, "the device's register");
     }

@@ -67,7 +67,7 @@ fn event() -> Outcome {
     }
     let root = get(field::GUEST_CR3) & !0xfff;
     for word in 0..512 {
-        // SAFETY: L1's table.
+        // SAFETY: `root` is L1's PML4 table, identity-mapped, and `word` is below 512.
         poke(ROOT, word, unsafe { (root as *const u64).add(word).read_volatile() });
     }
     let handler = code!("nop");

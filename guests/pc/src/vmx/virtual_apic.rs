@@ -74,7 +74,7 @@ fn shadow() -> Outcome {
     let mut found = [0; 8];
     same!((run(&mut found, false), found[0], tpr()), (VMCALL, 5, 0x50), "the exit, CR8, the virtual TPR");
     let own: u64;
-    // SAFETY: reads the register.
+    // SAFETY: reads CR8, which has no side effect at privilege level 0.
     unsafe { core::arch::asm!("mov {}, cr8", out(reg) own) };
     same!(own, 0, "L1's CR8");
     enable(field::PRIMARY_CONTROLS, primary::CR8_LOAD);

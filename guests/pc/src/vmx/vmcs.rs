@@ -16,7 +16,7 @@ pub static mut PAGES: [Page; 16] = [const { Page([0; 512]) }; 16];
 
 /// The address of a page.
 pub fn page(number: usize) -> u64 {
-    // SAFETY: only the address is taken.
+    // SAFETY: callers pass indices of `PAGES`, so that the address is within the static; nothing is read or written.
     unsafe { (&raw const PAGES).cast::<Page>().add(number) as u64 }
 }
 
@@ -90,7 +90,7 @@ pub fn vmptrld(region: u64) -> Done {
 
 pub fn vmptrst() -> u64 {
     let mut region = 0u64;
-    // SAFETY: stores the current-VMCS pointer there.
+    // SAFETY: VMPTRST stores eight bytes into `region`, and this CPU is in VMX operation.
     unsafe { asm!("vmptrst [{}]", in(reg) &mut region) };
     region
 }
@@ -101,7 +101,7 @@ pub fn vmwrite(field: u64, value: u64) -> Done {
 
 pub fn vmread(field: u64) -> Result<u64, Done> {
     let (value, flags): (u64, u64);
-    // SAFETY: reads a field.
+    // SAFETY: VMREAD accesses no memory with a register operand; the CPU is in VMX operation, and flags report failure.
     unsafe { asm!("stc", "vmread {}, {}", "pushfq", "pop {}", out(reg) value, in(reg) field, out(reg) flags) };
     const CF_ZF: u64 = 0x41;
     match flags & CF_ZF {
@@ -220,7 +220,7 @@ pub static CODE: AtomicU64 = AtomicU64::new(0);
 macro_rules! code {
     ($($line:literal),+ $(,)?) => {{
         let address: u64;
-        // SAFETY: the code is jumped over.
+        // SAFETY: only takes the code's address: the jump skips the code itself.
         unsafe {
             core::arch::asm!("lea {0}, [rip + 27f]", "jmp 28f", "27:", $($line,)+ "vmcall", "ud2", "28:", out(reg) address);
         }
@@ -239,13 +239,13 @@ pub fn fresh(code: u64) {
     vmclear(page(FIRST));
     vmptrld(page(FIRST));
     let (cr0, cr3, cr4): (u64, u64, u64);
-    // SAFETY: reading changes nothing.
+    // SAFETY: reads a control register, which has no side effect at privilege level 0.
     unsafe { asm!("mov {}, cr0", "mov {}, cr3", "mov {}, cr4", out(reg) cr0, out(reg) cr3, out(reg) cr4) };
     let (mut gdt, mut idt) = ([0u16; 5], [0u16; 5]);
-    // SAFETY: stores the registers there.
+    // SAFETY: SGDT and SIDT store ten bytes each, as many as the arrays have.
     unsafe { asm!("sgdt [{}]", "sidt [{}]", in(reg) &mut gdt, in(reg) &mut idt) };
     let base = |table: [u16; 5]| table[1..].iter().rev().fold(0, |base, &part| base << 16 | u64::from(part));
-    // SAFETY: the registers exist.
+    // SAFETY: all x86-64 CPUs have these MSRs, and reading them has no side effect.
     let (efer, pat) = unsafe { (rdmsr(0xc000_0080), rdmsr(0x277)) };
     let fields = [
         (field::PIN_CONTROLS, choose(field::PIN_CONTROLS, 0)),

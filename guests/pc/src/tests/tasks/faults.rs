@@ -213,7 +213,7 @@ pub fn pages(_: u64) -> Result<(), &'static str> {
             *machine.gdt(ODD) = descriptor(0, 0xffff, 0xf3, 0);
             other[word::ESP] = 2;
         }
-        // SAFETY: no program runs.
+        // SAFETY: the program's memory is accessed by its own code only, which does not run between two calls of `run`.
         unsafe { LAST[0].0[0] = 0 };
         let run = machine.run(at!(main_touch));
         check!(ends(&run, DOUBLE_FAULT, 0) && run.end.tr == OTHER, "an error code without room");

@@ -252,7 +252,7 @@ fn in_virtual_8086_mode(_: u64) -> Result<(), &'static str> {
 fn and_debug_registers(_: u64) -> Result<(), &'static str> {
     const DEBUG: u32 = 1;
     const RF: u32 = 1 << 16;
-    // SAFETY: DR6 is cleared.
+    // SAFETY: writes DR6, which only reports debug exceptions that have happened.
     let forget = || unsafe { core::arch::asm!("mov dr6, {}", in(reg) 0xffff_0ff0u64, options(nostack)) };
     forget();
     let machine = Machine::new(at!(other_debug));
