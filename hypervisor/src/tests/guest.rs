@@ -48,8 +48,13 @@ pub fn memory_uses(vm: usize) -> u64 {
     USES[vm].load(Ordering::Relaxed)
 }
 
+/// The VMs, whose numbers are those of the configuration's.
+pub fn vms() -> impl Iterator<Item = &'static vm::Vm> {
+    (0..VCPUS.len()).filter_map(vm::get)
+}
+
 fn any_vcpu() -> &'static vm::Vcpu {
-    let vcpus: Vec<_> = vm::all().flat_map(|vm| vm.vcpus.iter().copied()).collect();
+    let vcpus: Vec<_> = vms().flat_map(|vm| vm.vcpus.iter().copied()).collect();
     vcpus[random(vcpus.len() as u64) as usize]
 }
 

@@ -7,7 +7,7 @@ use stile_wire::{Answer, Event, VmState};
 use super::counts::{DESTROYED, count, line_length, messages};
 use super::machine::Machine;
 use super::random::random;
-use super::{CPUS, CYCLES, MANY_VCPUS, VCPUS, operator};
+use super::{CPUS, CYCLES, MANY_VCPUS, RESETS, STEPS_WITHOUT_VMS, VCPUS, operator};
 use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::vm::power::{self, End};
@@ -90,7 +90,7 @@ pub fn operators_reset_precedes_guests(machine: &mut Machine) {
     let config = stile_blob::Vm { on_reset: OnReset::Stop, vcpus: 4, ..machine.configuration[number].clone() };
     let vm = machine.create(number, &config);
     power::start(vm);
-    for _ in 0..20 {
+    for _ in 0..RESETS {
         operator::turn_on(vm);
         machine.run_until_runs(number);
         let from = line_length();
@@ -122,7 +122,7 @@ pub fn new_vms_keep_the_machine_on(machine: &mut Machine) {
         machine.create(number, &machine.configuration[number]);
     }
     power::end(vm::get(0).unwrap(), End::Off);
-    for _ in 0..2_000 {
+    for _ in 0..STEPS_WITHOUT_VMS {
         machine.step();
     }
     vm::all().filter(|vm| vm.number != 0).for_each(power::start);

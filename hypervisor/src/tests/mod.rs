@@ -32,15 +32,19 @@ const VCPUS: [u16; 3] = [4, 2, 1];
 
 // Under Miri, which needs a thousand times as long, all sizes are smaller.
 /// Steps of the machine with the VMs of the configuration.
-const STEPS: usize = if cfg!(miri) { 600 } else { 60_000 };
+const STEPS: usize = if cfg!(miri) { 150 } else { 60_000 };
 /// VMs that are created and destroyed.
-const CYCLES: usize = if cfg!(miri) { 4 } else { 1_000 };
+const CYCLES: usize = if cfg!(miri) { 3 } else { 1_000 };
 /// vCPUs of the largest of them.
 const MANY_VCPUS: u16 = if cfg!(miri) { 16 } else { stile_board::MAX_VCPUS as u16 };
 /// Traces that the operator records.
 const TRACES: u32 = if cfg!(miri) { 1 } else { 12 };
 /// Steps of the machine during a trace.
-const TRACE_STEPS: usize = if cfg!(miri) { 400 } else { 4_000 };
+const TRACE_STEPS: usize = if cfg!(miri) { 150 } else { 4_000 };
+/// Resets by the operator and the guest at once.
+const RESETS: usize = if cfg!(miri) { 2 } else { 20 };
+/// Steps of the machine while none of its VMs is on.
+const STEPS_WITHOUT_VMS: usize = if cfg!(miri) { 100 } else { 2_000 };
 /// Messages that exceed the buffer of a line that accepts none.
 const MANY_MESSAGES: u32 = if cfg!(miri) { 300 } else { 1_000 };
 
@@ -73,7 +77,7 @@ fn vms_live_and_end() {
         while machine.step_to_end() {}
     }
     for woken in [&guest::WOKEN_BESIDE, &guest::WOKEN_LATER] {
-        assert!(woken.load(Ordering::Relaxed) > 100, "{woken:?}");
+        assert!(woken.load(Ordering::Relaxed) > STEPS as u64 / 600, "{woken:?}");
     }
     counts::check_messages(vcpus);
 }

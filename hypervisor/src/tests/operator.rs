@@ -6,6 +6,7 @@ use stile_wire::Answer;
 
 use super::VCPUS;
 use super::counts::{PAUSES, RESUMES, STARTS, count};
+use super::guest::vms;
 use super::random::random;
 use crate::vm;
 use crate::vm::power::{self, End};
@@ -20,7 +21,7 @@ pub fn is_paused(vm: usize) -> bool {
 
 /// Notes which VMs are paused.
 pub fn note_states() {
-    for vm in vm::all() {
+    for vm in vms() {
         PAUSED[vm.number].store(vm.power.is_held() && !vm.power.is_changing(), Ordering::Relaxed);
     }
 }
