@@ -36,13 +36,13 @@ impl Session<'_> {
         self.resume_held();
     }
 
-    /// The client's pause of a VM does not end with the client.
+    /// Makes a client's pause of a VM outlast the client.
     pub(super) fn keep_hold(&mut self, id: ClientId, name: &str) {
         self.holds.retain(|hold| hold.client != Some(id) || hold.vm != name);
     }
 
-    /// A VM has another state. If it is not paused, a pause that had begun is over.
-    /// `restarted`: it was reset.
+    /// Notes that a VM's state has changed: a pause that had begun ends when the VM is no longer paused.
+    /// `restarted`: the VM was reset.
     pub(super) fn held_changed(&mut self, name: &str, fate: Fate, restarted: bool) {
         if fate == Fate::Paused {
             self.holds.iter_mut().filter(|hold| hold.vm == name).for_each(|hold| hold.has_begun = true);

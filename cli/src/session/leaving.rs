@@ -1,8 +1,8 @@
-//! VMs that are destroyed: their ledgers, which go with them, are read before.
+//! VMs that a client destroys: their ledgers are freed with them, so that a sample is taken before.
 
 use crate::control::server::ClientId;
 
-/// The session among the sampler's clients for this; others are counted from 0.
+/// Identifies the session itself as the sampler's client for these samples; identifiers of real clients count from 0.
 pub const KEEPER: ClientId = ClientId::MAX - 1;
 
 /// A VM that a client wants to be destroyed.

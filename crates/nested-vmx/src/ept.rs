@@ -52,7 +52,7 @@ impl Leaf {
 /// Why a walk ends without a usable page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// An entry is absent or lacks a right: an EPT violation. What the entries that were found allow.
+    /// An entry is absent or lacks a right: an EPT violation. Holds the accesses that the entries found allow.
     Violation(Rights),
     /// An entry has a reserved combination of bits: an EPT misconfiguration.
     Misconfiguration,
@@ -65,7 +65,7 @@ const ACCESSED: u64 = 1 << 8;
 const DIRTY: u64 = 1 << 9;
 /// In an EPT pointer: accessed and dirty flags are enabled.
 pub const ACCESSED_DIRTY: u64 = 1 << 6;
-/// Walks after which entries that change all the time are given up. L1 then gets a violation, as of a translation that was cached.
+/// Maximum number of walks while other CPUs of L1 change the entries. L1 then gets an EPT violation, as from a stale cached translation.
 const ATTEMPTS: usize = 16;
 
 /// Walks from an EPT pointer's root to the page of an L2 address, for an access that needs `needed`. If the pointer

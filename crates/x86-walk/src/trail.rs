@@ -9,7 +9,9 @@ pub struct Trail {
     address: u64,
     /// Address and value of each entry, from the root down.
     entries: [(u64, u64); 5],
+    /// Number of valid entries: 0 without paging.
     count: u8,
+    /// Entries of four bytes: paging of 32 bits without PAE.
     narrow: bool,
 }
 
