@@ -33,6 +33,8 @@ mod stacks;
 #[cfg(test)]
 mod tests;
 mod trace;
+#[allow(dead_code, reason = "not every architecture asks")]
+mod uart_16550;
 mod upload;
 mod vm;
 mod wall_clock;

@@ -103,6 +103,14 @@ pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Res
     })
 }
 
+/// The device tree of the Raspberry Pi 4.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn raspberry_pi(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Arch::Aarch64, Item::RaspberryPi6_1, freshness)?.dir.join("device-tree"))
+}
+
 /// The statically linked busybox for Arm.
 ///
 /// # Errors

@@ -47,6 +47,8 @@ pub enum Item {
     Xen,
     /// UEFI firmware (EDK2) of Debian 13.
     Edk2,
+    /// The device tree of the Raspberry Pi 4 that comes with the kernel of Debian 12.
+    RaspberryPi6_1,
     /// The kernel of Debian 12 with the modules of its KVM for VMX, for x86-64.
     KvmHost6_1,
     /// The kernel of Debian 12 with the modules of its KVM for AMD-V.
@@ -75,6 +77,7 @@ impl Item {
                 Self::Drivers6_12,
                 Self::Kernel6_1,
                 Self::Drivers6_1,
+                Self::RaspberryPi6_1,
                 Self::Installer,
                 Self::Busybox,
                 Self::Xen,
@@ -109,6 +112,7 @@ impl Item {
             Self::Busybox => "busybox",
             Self::Xen => "xen",
             Self::Edk2 => "edk2",
+            Self::RaspberryPi6_1 => "raspberry-pi:6.1",
             Self::KvmHost6_1 => "kvm-host:6.1",
             Self::KvmHostAmd6_1 => "kvm-host-amd:6.1",
         }
@@ -119,7 +123,7 @@ impl Item {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
             Self::Kernel6_12 | Self::General6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
-            Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
+            Self::Kernel6_1 | Self::Drivers6_1 | Self::RaspberryPi6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
         }
     }
 
@@ -134,7 +138,7 @@ impl Item {
             Self::NewestKernel => kernel(Choice::NewestCloud),
             Self::NewestDrivers => index::newest_named(packages, &modules::package_of(&kernel(Choice::NewestCloud)?.name)),
             Self::Drivers6_12 => kernel(series("6.12")),
-            Self::Drivers6_1 => kernel(series("6.1")),
+            Self::Drivers6_1 | Self::RaspberryPi6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
             Self::General6_12 => kernel(Choice::General("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => kernel(series("6.1")),
@@ -165,6 +169,9 @@ impl Item {
             Self::KvmHostAmd6_1 => KVM_HOST_OF_AMD,
             Self::Xen => {
                 &[Wanted { is: |path| matches!(path, "boot/xen-4.20-arm64" | "boot/xen-4.20-amd64.gz"), name: "xen", required: true }]
+            }
+            Self::RaspberryPi6_1 => {
+                &[Wanted { is: |path| path.ends_with("/broadcom/bcm2711-rpi-4-b.dtb"), name: "device-tree", required: true }]
             }
             Self::Edk2 => &[Wanted { is: |path| path == "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", name: "firmware", required: true }],
         }

@@ -2,7 +2,7 @@
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
-use crate::nodes::{Span, find, spans};
+use crate::nodes::{Span, find, registers};
 
 /// Names of such interrupt controllers.
 const COMPATIBLE: [&str; 3] = ["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"];
@@ -36,9 +36,10 @@ impl Gicv2 {
     ///
     /// # Errors
     /// A description: a region is missing, too small or misplaced.
-    pub fn read(gic: FdtNode<'_>) -> Result<Gicv2, &'static str> {
-        let regions: [Span; 4] =
-            spans::<4>(gic).into_array().map_err(|_| "the GICv2 has no virtualization extensions: its node does not have four regions")?;
+    pub fn read<'a>(tree: &Fdt<'a>, gic: FdtNode<'a>) -> Result<Gicv2, &'static str> {
+        let regions: [Span; 4] = registers::<4>(tree, gic)
+            .into_array()
+            .map_err(|_| "the GICv2 has no virtualization extensions: its node does not have four regions")?;
         let whole = |span: &Span| span.start / PAGE * PAGE..span.end.next_multiple_of(PAGE);
         let is_placed = |span: &Span| span.start.is_multiple_of(PAGE) && span.end <= 1 << 48;
         let overlap = |a: &Span, b: &Span| a.start < b.end && b.start < a.end;
@@ -79,7 +80,7 @@ mod tests {
         fdt.end_node(root).unwrap();
         let bytes: Vec<u8> = fdt.finish().unwrap();
         let tree = Fdt::new(&bytes).unwrap();
-        Gicv2::find(&tree).map(Gicv2::read)
+        Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic))
     }
 
     /// The Raspberry Pi 4's.

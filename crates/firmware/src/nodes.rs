@@ -9,6 +9,9 @@ use heapless::Vec;
 /// Physical addresses.
 pub type Span = Range<u64>;
 
+/// The end of the physical addresses that Stile uses.
+const ADDRESSES: u64 = 1 << 48;
+
 /// INTID of a GIC interrupt specifier: type (0 is an SPI, 1 a PPI), number.
 pub fn intid(cells: &[u32]) -> Option<u32> {
     match *cells {
@@ -41,6 +44,14 @@ pub fn affinity(cpu: &FdtNode<'_>) -> u64 {
     cells(cpu, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell))
 }
 
+/// Where the CPU of a `cpu` node waits for the address at which it starts (Devicetree Specification, "cpu-release-addr"), if it
+/// does not start by PSCI. A release address that is not aligned, or beyond 2^48, is none.
+pub fn spin_table(cpu: &FdtNode<'_>) -> Option<u64> {
+    let address = cells(cpu, "cpu-release-addr").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
+    let is_usable = address != 0 && address < ADDRESSES && address.is_multiple_of(8);
+    (text(cpu, "enable-method") == Some("spin-table") && is_usable).then_some(address)
+}
+
 /// The property with a CPU's performance relative to other CPUs (Devicetree binding "CPU capacity").
 pub const CAPACITY: &str = "capacity-dmips-mhz";
 
@@ -67,6 +78,44 @@ pub fn spans<'a, const N: usize>(node: FdtNode<'a>) -> Vec<Span, N> {
     found
 }
 
+/// The register regions of a device as the CPUs address it: `ranges` of the buses between the root and the node translate them
+/// (Devicetree Specification, "ranges"). A region that a bus does not pass on whole, or that ends beyond 2^48, is left out.
+pub fn registers<'a, const N: usize>(tree: &Fdt<'a>, node: FdtNode<'a>) -> Vec<Span, N> {
+    let mut found = spans(node);
+    let mut ascend = |bus: FdtNode<'a>| found = found.iter().filter_map(|span| translate(bus, span)).collect();
+    tree.root().children().any(|child| visit_buses(child, &node, &mut ascend));
+    found.retain(|span| span.end <= ADDRESSES);
+    found
+}
+
+/// Visits the nodes above `target`, from the nearest one up to `top`. Returns whether `target` is at or below `top`.
+fn visit_buses<'a>(top: FdtNode<'a>, target: &FdtNode<'a>, visit: &mut impl FnMut(FdtNode<'a>)) -> bool {
+    // A node's name is part of the tree, so that its place tells nodes apart.
+    if core::ptr::eq(top.name(), target.name()) {
+        return true;
+    }
+    let is_above = top.children().any(|child| visit_buses(child, target, visit));
+    if is_above {
+        visit(top);
+    }
+    is_above
+}
+
+/// Addresses on a bus as its parent addresses them.
+fn translate(bus: FdtNode<'_>, span: &Span) -> Option<Span> {
+    // Without the property nothing is passed on; without a value, all is, unchanged.
+    if bus.property("ranges")?.value().is_empty() {
+        return Some(span.clone());
+    }
+    bus.ranges().ok()??.find_map(|range| {
+        let (from, to, length) =
+            (range.child_bus_address::<u64>().ok()?, range.parent_bus_address::<u64>().ok()?, range.length::<u64>().ok()?);
+        let offset = span.start.checked_sub(from)?;
+        let start = to.checked_add(offset)?;
+        (span.end - from <= length).then_some(start..start.checked_add(span.end - span.start)?)
+    })
+}
+
 /// Whether a node is enabled: its `status` is absent, or says so.
 pub fn is_enabled<'a>(node: &FdtNode<'a>) -> bool {
     text(node, "status").is_none_or(|status| status == "okay" || status == "ok")
@@ -87,7 +136,7 @@ pub fn bank(known: &[Span], span: &Span) -> Option<Span> {
     const PAGE: u64 = 4096;
     let span = span.start.checked_next_multiple_of(PAGE)?..span.end / PAGE * PAGE;
     let is_free = known.iter().all(|other| other.end <= span.start || span.end <= other.start);
-    (span.start < span.end && span.end <= 1 << 48 && is_free).then_some(span)
+    (span.start < span.end && span.end <= ADDRESSES && is_free).then_some(span)
 }
 
 /// Removes the pages of `hole` from banks of RAM. Parts that do not fit into the list are dropped.
@@ -130,6 +179,50 @@ mod tests {
         for wrong in [0x47ff_f000..0x4800_1000, 0..0xfff, 0x5000_0000..u64::MAX, u64::MAX - 1..u64::MAX, 1 << 48..(1 << 48) + 4096] {
             assert_eq!(bank(known, &wrong), None, "{wrong:x?}");
         }
+    }
+
+    /// A device on two buses: the second has several ranges, as on the Raspberry Pi 4.
+    fn on_buses(inner: Option<&[u32]>, registers: [u32; 2]) -> Vec<Span, 4> {
+        let mut fdt = vm_fdt::FdtWriter::new().unwrap();
+        let cells = |fdt: &mut vm_fdt::FdtWriter, address, size| {
+            fdt.property_u32("#address-cells", address).unwrap();
+            fdt.property_u32("#size-cells", size).unwrap();
+        };
+        let root = fdt.begin_node("").unwrap();
+        cells(&mut fdt, 2, 1);
+        let outer = fdt.begin_node("soc").unwrap();
+        cells(&mut fdt, 1, 1);
+        fdt.property_array_u32("ranges", &[0x7e00_0000, 0, 0xfe00_0000, 0x180_0000, 0x4000_0000, 1, 0xff80_0000, 0x80_0000]).unwrap();
+        let bus = fdt.begin_node("bus").unwrap();
+        cells(&mut fdt, 1, 1);
+        if let Some(ranges) = inner {
+            fdt.property_array_u32("ranges", ranges).unwrap();
+        }
+        let device = fdt.begin_node("device").unwrap();
+        fdt.property_string("compatible", "device").unwrap();
+        fdt.property_array_u32("reg", &registers).unwrap();
+        for node in [device, bus, outer, root] {
+            fdt.end_node(node).unwrap();
+        }
+        let bytes = fdt.finish().unwrap();
+        let tree = Fdt::new(&bytes).unwrap();
+        registers_of(&tree)
+    }
+
+    fn registers_of(tree: &Fdt<'_>) -> Vec<Span, 4> {
+        registers(tree, find(tree, "device").unwrap())
+    }
+
+    #[test]
+    fn buses_translate_addresses() {
+        assert_eq!(on_buses(Some(&[]), [0x7e20_1000, 0x200])[..], [0xfe20_1000..0xfe20_1200][..]);
+        assert_eq!(on_buses(Some(&[]), [0x4004_1000, 0x1000])[..], [0x1_ff84_1000..0x1_ff84_2000][..]);
+        assert_eq!(on_buses(Some(&[0, 0x7e00_0000, 0x1000]), [0xff0, 0x10])[..], [0xfe00_0ff0..0xfe00_1000][..]);
+        // Beyond a range, outside of all, on a bus that passes nothing on, and where the end wraps.
+        assert_eq!(on_buses(Some(&[0, 0x7e00_0000, 0x1000]), [0xff0, 0x11])[..], []);
+        assert_eq!(on_buses(Some(&[]), [0x1000, 0x10])[..], []);
+        assert_eq!(on_buses(None, [0x7e20_1000, 0x200])[..], []);
+        assert_eq!(on_buses(Some(&[0, 0xffff_ffff, 0x1000]), [0, 0x10])[..], []);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use dtoolkit::Node;
 use stile_firmware::acpi::Tables;
+use stile_firmware::serial::SerialPort;
 use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
@@ -212,6 +213,9 @@ fn device_tree(bytes: &[u8]) {
     let mut ram: Vec<Range<u64>> = Vec::new();
     nodes::walk(tree.root(), &mut |node| {
         let spans = nodes::spans::<9>(node);
+        let registers = nodes::registers::<9>(&tree, node);
+        assert!(registers.iter().all(|span| span.end <= 1 << 48), "{registers:x?}");
+        let _ = nodes::spin_table(&node).inspect(|&release| assert!(release % 8 == 0 && release < 1 << 48));
         let _ = (nodes::intid(&nodes::cells(&node, "interrupts")), nodes::is_enabled(&node), nodes::text(&node, "method"));
         if nodes::text(&node, "device_type") == Some("memory") {
             ram.extend(spans.iter().fold(Vec::new(), |mut banks, span| {
@@ -229,6 +233,7 @@ fn device_tree(bytes: &[u8]) {
     if tree.memory_reservations().count() > 0 {
         reach("reserved");
     }
+    let _ = SerialPort::find(&tree);
     for path in ["/reserved-memory", "/chosen", "/aliases"] {
         let children = tree.find_node(path).into_iter().flat_map(|node| node.children());
         children.for_each(|node| drop(nodes::spans::<4>(node)));

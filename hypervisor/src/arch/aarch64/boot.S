@@ -94,10 +94,12 @@ first_cpu:
     mov     x30, xzr
     b       boot
 
-// Entry point of a CPU started by PSCI CPU_ON: x0 = physical address of its Handoff (boot.rs).
+// Entry point of a CPU started by PSCI CPU_ON or by its spin table, which passes no argument.
 .global secondary_cpu
 secondary_cpu:
     msr     daifset, #0xf
+    adrp    x0, HANDOFF             // cpu/start.rs
+    add     x0, x0, :lo12:HANDOFF
     ldp     x27, x20, [x0]          // root of the tables, stack
     bl      choose_regime
     bl      mmu_on

@@ -3,12 +3,16 @@
 use stile_firmware::device_tree;
 use stile_speculation::aarch64::has_speculative_at;
 
+use crate::address_space::Span;
 use crate::arch::aarch64::exit::vectors;
 use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
+use crate::arch::aarch64::host::firmware::Obstacle;
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{bulk, features, firmware, gic, gicv2, mmu, speculation, timer, uart, wait_for_interrupt};
+use crate::arch::aarch64::host::{
+    broadcom_power, bulk, features, firmware, gic, gicv2, mmu, speculation, spin_table, timer, uart, wait_for_interrupt,
+};
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vcpu::{debug, registers, serror, traps};
 use crate::arch::aarch64::vm::second_stage;
@@ -40,8 +44,8 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         unsafe { gicv2::adopt() };
     }
     mmu::setup(&board, &image, &blob);
-    if let Some(device) = &board.uart {
-        uart::setup(Mmio::new(address_space::device(device.registers.clone())));
+    if let Some(port) = &board.uart {
+        uart::setup(port);
     }
     if let Some(buffer) = &board.frame_buffer {
         let registers = buffer.address..buffer.address + buffer.len();
@@ -50,6 +54,9 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     }
     if let Some(conduit) = board.psci {
         firmware::setup(conduit);
+    }
+    if let Some(registers) = &board.power {
+        broadcom_power::setup(Mmio::new(address_space::device(registers.clone())));
     }
     let board = board::set(board);
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
@@ -69,13 +76,13 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     if let Err(what) = setup_machine(board, cpu) {
         crate::refuse(what);
     }
-    start_others(board);
+    start_others(board, &used);
     crate::start(cpu, &blob)
 }
 
 fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
-    if board.psci.is_none() {
-        return Err("the device tree has no PSCI node: other CPUs can't be started, nor the machine turned off");
+    if board.psci.is_none() && board.power.is_none() {
+        log!("the device tree has no PSCI node: the machine can't be turned off");
     }
     if let Some(device) = &board.rtc {
         wall_clock::set(Mmio::new(address_space::device(device.registers.clone())).read32(0).into());
@@ -115,8 +122,8 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     crate::cpu::online(cpu)
 }
 
-/// Starts the secondary CPUs.
-fn start_others(board: &Board) {
+/// Starts the secondary CPUs. `used` is the image with the blob, in physical memory.
+fn start_others(board: &Board, used: &Span) {
     unsafe extern "C" {
         fn secondary_cpu();
     }
@@ -125,7 +132,10 @@ fn start_others(board: &Board) {
     start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
         // The secondary reads it with its caches off.
         bulk::flush(handoff, size_of::<start::Handoff>());
-        firmware::cpu_on(mpidr, entry, address_space::image_to_physical(handoff))
+        match board.release(mpidr).map_err(Obstacle::Board)? {
+            Some(release) => spin_table::start(release, entry, &board.ram, used).map_err(Obstacle::Board),
+            None => firmware::cpu_on(mpidr, entry),
+        }
     });
 }
 

@@ -1,10 +1,11 @@
 //! The board, as described by its device tree (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`,
-//! `arm,pl011`, `arm,psci`). Stile has no constants for boards.
+//! `arm,psci`). Stile has no constants for boards.
 
 use dtoolkit::Node;
 use dtoolkit::fdt::{Fdt, FdtNode};
 use heapless::Vec;
 use stile_board::MAX_CPUS;
+use stile_paging::PAGE_SIZE;
 
 use super::pcie::HostBridge;
 use crate::address_space::Span;
@@ -12,8 +13,9 @@ use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::gicv2::Gicv2;
-use stile_firmware::nodes::{affinity, bank, capacity, cells, exclude, find, intid, is_compatible, is_enabled, spans, text, walk};
+use stile_firmware::nodes::{affinity, bank, capacity, cells, exclude, find, intid, is_enabled, registers, spans, spin_table, text, walk};
 use stile_firmware::numa::Numa;
+use stile_firmware::serial::SerialPort;
 
 const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
 
@@ -79,8 +81,12 @@ pub struct Board {
     pub numa: Numa,
     /// PSCI conduit.
     pub psci: Option<Conduit>,
-    /// Console, an Arm PL011.
-    pub uart: Option<Device>,
+    /// Where CPUs without PSCI wait for the address at which they start: their affinities, and physical addresses of 64 bits.
+    releases: Vec<(u64, u64), MAX_CPUS>,
+    /// Power management of a Broadcom SoC (binding `brcm,bcm2835-pm-wdt`), which turns off a board without PSCI.
+    pub power: Option<Span>,
+    /// Console.
+    pub uart: Option<SerialPort>,
     /// Arm PL031, for the time of day.
     pub rtc: Option<Device>,
     /// The firmware's frame buffer.
@@ -103,8 +109,8 @@ pub struct Board {
     pub timers: Option<[u32; 3]>,
 }
 
-fn device(node: FdtNode<'static>) -> Option<Device> {
-    let registers = spans::<1>(node).pop()?;
+fn device(tree: &Fdt<'static>, node: FdtNode<'static>) -> Option<Device> {
+    let registers = registers::<1>(tree, node).pop()?;
     Some(Device { registers, intid: intid(&cells(&node, "interrupts")) })
 }
 
@@ -122,6 +128,16 @@ impl Board {
         self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
     }
 
+    /// Where a CPU without PSCI waits for the address at which it starts, if no other CPU waits there.
+    ///
+    /// # Errors
+    /// Others do: all would start at once.
+    pub fn release(&self, mpidr: u64) -> Result<Option<u64>, &'static str> {
+        let release = self.releases.iter().find(|(cpu, _)| *cpu == mpidr).map(|&(_, address)| address);
+        let waiting = self.releases.iter().filter(|&&(_, address)| Some(address) == release).count();
+        if waiting > 1 { Err("another CPU waits at the same cpu-release-addr") } else { Ok(release) }
+    }
+
     /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let mut board = Board {
@@ -133,8 +149,10 @@ impl Board {
             capacities: Vec::new(),
             numa: Numa::read(tree),
             psci: None,
-            uart: None,
-            rtc: find(tree, "arm,pl031").and_then(device),
+            releases: Vec::new(),
+            power: find(tree, "brcm,bcm2835-pm-wdt").and_then(|node| registers::<1>(tree, node).into_iter().next()),
+            uart: SerialPort::find(tree),
+            rtc: find(tree, "arm,pl031").and_then(|node| device(tree, node)),
             frame_buffer: find(tree, frame_buffer::COMPATIBLE).and_then(FrameBuffer::read),
             time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
@@ -142,10 +160,10 @@ impl Board {
             }),
             gic: None,
             gic_obstacle: NO_GIC,
-            its: find(tree, "arm,gic-v3-its").and_then(|its| spans::<1>(its).pop()),
+            its: find(tree, "arm,gic-v3-its").and_then(|its| registers::<1>(tree, its).pop()),
             pci: find(tree, "pci-host-ecam-generic").and_then(HostBridge::new),
             // The first interrupt is the event queue's (binding `arm,smmu-v3`).
-            smmu: find(tree, "arm,smmu-v3").and_then(device),
+            smmu: find(tree, "arm,smmu-v3").and_then(|node| device(tree, node)),
             maintenance: None,
             timers: None,
         };
@@ -160,6 +178,15 @@ impl Board {
             } else if is("cpu") {
                 let mpidr = affinity(&node);
                 let _ = board.cpus.push(mpidr);
+                if let Some(release) = spin_table(&node) {
+                    let _ = board.releases.push((mpidr, release));
+                    // Whatever the tree reserves: CPUs run there.
+                    let start = release / PAGE_SIZE * PAGE_SIZE;
+                    let page = start..start.saturating_add(PAGE_SIZE);
+                    if !board.reserved.contains(&page) {
+                        board.reserves_more |= board.reserved.push(page).is_err();
+                    }
+                }
                 if let Some(capacity) = capacity(&node) {
                     let _ = board.capacities.push((mpidr, capacity));
                 }
@@ -195,23 +222,13 @@ impl Board {
             };
         }
 
-        // Firmware's choice of console if it is a PL011, otherwise the first PL011.
-        let path = tree.find_node("/chosen").and_then(|chosen| text(&chosen, "stdout-path"));
-        let chosen = path.and_then(|path| {
-            // A path or an alias, and options after a colon.
-            let name = path.split(':').next()?;
-            let path = if name.starts_with('/') { name } else { text(&tree.find_node("/aliases")?, name)? };
-            tree.find_node(path)
-        });
-        board.uart = chosen.filter(|node| is_compatible(node, "arm,pl011")).or_else(|| find(tree, "arm,pl011")).and_then(device);
-
         if let Some(gic) = find(tree, "arm,gic-v3") {
-            let mut registers = spans::<9>(gic).into_iter();
+            let mut registers = registers::<9>(tree, gic).into_iter();
             let regions = cells(&gic, "#redistributor-regions").first().copied().unwrap_or(1) as usize;
             board.gic = registers.next().map(|gicd| Gic::V3 { gicd, gicr: registers.take(regions.min(8)).collect() });
             board.maintenance = intid(&cells(&gic, "interrupts"));
         } else if let Some(gic) = Gicv2::find(tree) {
-            match Gicv2::read(gic) {
+            match Gicv2::read(tree, gic) {
                 Ok(registers) => board.gic = Some(Gic::V2(registers)),
                 Err(why) => board.gic_obstacle = why,
             }

@@ -1,8 +1,11 @@
 //! Calls to firmware: PSCI (Arm DEN 0022) through the conduit in the device tree.
 
+use core::fmt::{self, Display};
+
 use smccc::{Hvc, Smc, psci};
 
 use super::board::Conduit;
+use super::broadcom_power;
 use crate::once::Once;
 
 static CONDUIT: Once<Conduit> = Once::new();
@@ -17,15 +20,34 @@ pub fn is_called_by_smc() -> bool {
     matches!(CONDUIT.try_get(), Some(Conduit::Smc))
 }
 
-/// Starts a CPU at a physical address, with an argument in x0.
+/// Why a CPU does not start.
+pub enum Obstacle {
+    /// Firmware refuses.
+    Firmware(psci::error::Error),
+    /// The board's description prevents it.
+    Board(&'static str),
+}
+
+impl Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Firmware(error) => error.fmt(f),
+            Obstacle::Board(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Starts a CPU at a physical address.
 ///
 /// # Errors
-/// A description, if firmware refuses.
-pub fn cpu_on(mpidr: u64, entry: u64, argument: u64) -> Result<(), psci::error::Error> {
-    match CONDUIT.get() {
-        Conduit::Smc => psci::cpu_on::<Smc>(mpidr, entry, argument),
-        Conduit::Hvc => psci::cpu_on::<Hvc>(mpidr, entry, argument),
+/// There is no firmware, or it refuses.
+pub fn cpu_on(mpidr: u64, entry: u64) -> Result<(), Obstacle> {
+    match CONDUIT.try_get() {
+        Some(Conduit::Smc) => psci::cpu_on::<Smc>(mpidr, entry, 0),
+        Some(Conduit::Hvc) => psci::cpu_on::<Hvc>(mpidr, entry, 0),
+        None => return Err(Obstacle::Board("the device tree has neither PSCI nor the CPU's spin table")),
     }
+    .map_err(Obstacle::Firmware)
 }
 
 /// Powers the machine off.
@@ -33,7 +55,10 @@ pub fn power_off() -> ! {
     let _ = match CONDUIT.try_get() {
         Some(Conduit::Smc) => psci::system_off::<Smc>(),
         Some(Conduit::Hvc) => psci::system_off::<Hvc>(),
-        None => Ok(()),
+        None => {
+            broadcom_power::off();
+            Ok(())
+        }
     };
     loop {
         super::wait_for_interrupt();

@@ -46,6 +46,14 @@ impl Mmio {
 
 /// Accesses of other sizes.
 impl Mmio {
+    /// Reads a byte.
+    pub fn read8(&self, offset: usize) -> u8 {
+        let value: u32;
+        // SAFETY: `base` maps only devices, so that no Rust object is read.
+        unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
+        value as u8
+    }
+
     /// Reads 64 bits, as two halves.
     pub fn read64(&self, offset: usize) -> u64 {
         u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32

@@ -1,6 +1,7 @@
 //! The physical machine: its CPUs, memory, interrupt controller, timer and console.
 
 pub mod board;
+pub mod broadcom_power;
 pub mod bulk;
 pub mod cpu;
 pub mod features;
@@ -13,9 +14,11 @@ pub mod its;
 pub mod mmio;
 pub mod mmu;
 pub mod pcie;
+mod pl011;
 pub mod redistributor;
 pub mod smmu;
 pub mod speculation;
+pub mod spin_table;
 pub mod sysreg;
 pub mod timer;
 pub mod uart;

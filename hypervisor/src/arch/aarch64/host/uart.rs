@@ -1,57 +1,70 @@
-//! The board's PL011 (Arm DDI 0183), under the console.
+//! The board's serial port: a PL011, or a relative of the 16550.
+
+use stile_firmware::serial::{Kind, SerialPort};
 
 use super::mmio::Mmio;
+use super::pl011::Pl011;
+use crate::address_space;
 use crate::once::Once;
+use crate::uart_16550::{Registers, Uart16550};
 
-const DR: usize = 0x00;
-const FR: usize = 0x18;
-const LCR_H: usize = 0x2c;
-const CR: usize = 0x30;
-const IFLS: usize = 0x34;
-const IMSC: usize = 0x38;
-const ICR: usize = 0x44;
-const FR_RXFE: u32 = 1 << 4;
-const FR_TXFF: u32 = 1 << 5;
-const INT_RX: u32 = 1 << 4;
-const INT_TX: u32 = 1 << 5;
-const INT_RT: u32 = 1 << 6;
-
-static UART: Once<Mmio> = Once::new();
-
-/// Takes over the UART with firmware's speed, FIFOs enabled, interrupts disabled.
-pub fn setup(registers: Mmio) {
-    registers.write32(IMSC, 0);
-    registers.write32(ICR, 0x7ff);
-    registers.write32(LCR_H, registers.read32(LCR_H) | 1 << 4 | 0b11 << 5);
-    registers.write32(CR, 1 << 9 | 1 << 8 | 1);
-    UART.set(registers);
+enum Uart {
+    Pl011(Pl011),
+    Compatible(Uart16550<Window>),
 }
 
-/// Sends a byte if the FIFO has room.
-pub fn try_send(byte: u8) -> bool {
-    let Some(uart) = UART.try_get() else { return true };
-    if uart.read32(FR) & FR_TXFF != 0 {
-        return false;
+/// Registers of a 16550, in memory.
+struct Window {
+    registers: Mmio,
+    /// Log2 of their distance in bytes.
+    shift: u8,
+    /// Accesses have 32 bits, not 8.
+    wide: bool,
+}
+
+impl Registers for Window {
+    fn read(&self, register: u8) -> u8 {
+        let offset = usize::from(register) << self.shift;
+        if self.wide { self.registers.read32(offset) as u8 } else { self.registers.read8(offset) }
     }
-    uart.write32(DR, u32::from(byte));
-    true
+
+    fn write(&self, register: u8, value: u8) {
+        self.registers.write(usize::from(register) << self.shift, if self.wide { 4 } else { 1 }, value.into());
+    }
+}
+
+static UART: Once<Uart> = Once::new();
+
+/// Maps the port's registers, and takes it over.
+pub fn setup(port: &SerialPort) {
+    let registers = Mmio::new(address_space::device(port.registers.clone()));
+    UART.set(match port.kind {
+        Kind::Pl011 => Uart::Pl011(Pl011::new(registers)),
+        Kind::Compatible { shift, wide, fifo } => Uart::Compatible(Uart16550::new(Window { registers, shift, wide }, fifo)),
+    });
+}
+
+/// Sends a byte if there is room. Without a port it is lost.
+pub fn try_send(byte: u8) -> bool {
+    UART.try_get().is_none_or(|uart| match uart {
+        Uart::Pl011(uart) => uart.try_send(byte),
+        Uart::Compatible(uart) => uart.try_send(byte),
+    })
 }
 
 /// Returns a received byte.
 pub fn try_receive() -> Option<u8> {
-    let uart = UART.try_get()?;
-    (uart.read32(FR) & FR_RXFE == 0).then(|| uart.read32(DR) as u8)
+    match UART.try_get()? {
+        Uart::Pl011(uart) => uart.try_receive(),
+        Uart::Compatible(uart) => uart.try_receive(),
+    }
 }
 
 /// Clears the interrupt, and selects whether to be interrupted for transmit room as well.
 pub fn set_interrupts(receive: bool, send: bool) {
-    let Some(uart) = UART.try_get() else { return };
-    uart.write32(IFLS, 0b010 << 3);
-    // Not the receive interrupts: reading the FIFO clears them, and clearing them here could lose that of a byte just
-    // received. Nor a transmit interrupt that is wanted: a full FIFO deasserts it (DDI 0183, "UARTTXINTR"), and one that is
-    // not full, as under QEMU, has asserted it at the last write and would not do so again.
-    if !send {
-        uart.write32(ICR, INT_TX);
+    match UART.try_get() {
+        Some(Uart::Pl011(uart)) => uart.set_interrupts(receive, send),
+        Some(Uart::Compatible(uart)) => uart.set_interrupts(receive, send),
+        None => {}
     }
-    uart.write32(IMSC, if receive { INT_RX | INT_RT } else { 0 } | if send { INT_TX } else { 0 });
 }

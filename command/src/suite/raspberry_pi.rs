@@ -1,0 +1,87 @@
+//! The emulated Raspberry Pi 4 with Debian's device tree: a GIC-400, CPUs that wait at spin tables, buses that translate addresses,
+//! two kinds of serial port, and no PSCI.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use stile::child::end_with_parent;
+use stile::config::Arch;
+use stile::debian::{self, Freshness};
+use stile::programs::{PASSED, Programs};
+
+/// A test: the error is for people.
+pub type Run = fn() -> Result<()>;
+
+/// The tests' names, and the tests.
+pub const TESTS: [(&str, Run); 2] = [("gicv2/raspi4b/pl011", || run("smp", PL011)), ("gicv2/raspi4b/mini-uart", || run("gic", MINI_UART))];
+
+/// The number of the board's serial port.
+const PL011: usize = 0;
+const MINI_UART: usize = 1;
+
+const PROGRAM: &str = "qemu-system-aarch64";
+
+/// Time limit of a run, which takes 6 seconds of CPU time and waits for timers.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs a suite with as many vCPUs as the board has CPUs, with the console at one of its ports. In the end the board turns off.
+fn run(suite: &str, port: usize) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = image(dir.path(), &Programs::build(Arch::Aarch64)?.path(suite)?)?;
+    let tree = device_tree(dir.path(), port)?;
+    let log = dir.path().join("serial.log");
+    let mut command = Command::new(PROGRAM);
+    command.args(["-M", "raspi4b", "-display", "none", "-no-reboot", "-kernel"]).arg(image).arg("-dtb").arg(tree);
+    for number in [PL011, MINI_UART] {
+        command.args(["-serial", &if number == port { format!("file:{}", log.display()) } else { "null".to_owned() }]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = end_with_parent(&mut command, Signal::KILL)
+        .spawn()
+        .with_context(|| format!("{PROGRAM} can't be run: install the package qemu-system-arm"))?;
+    let until = Instant::now() + LIMIT;
+    let text = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            child.wait()?;
+            bail!("the board has not turned off after {} s; its serial line:\n{}", LIMIT.as_secs(), text());
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    let text = text();
+    let all_start = !text.contains("start: ") && !text.contains("has not started");
+    ensure!(text.contains("Raspberry Pi 4") && text.contains(PASSED) && all_start, "the serial line:\n{text}");
+    Ok(())
+}
+
+/// Makes an image by `stile build`.
+fn image(dir: &Path, kernel: &str) -> Result<PathBuf> {
+    let (config, image) = (dir.join("machine.toml"), dir.join("stile.img"));
+    let vm = format!("[[vm]]\nname = \"guest\"\nkernel = \"{kernel}\"\nappend = \"stile\"\nvcpus = 4\nmemory = \"64M\"\n");
+    fs::write(&config, format!("[machine]\ngic = 2\ncpus = 4\n{vm}"))?;
+    let output = Command::new(std::env::current_exe()?).arg("build").arg(config).arg("-o").arg(&image).output()?;
+    ensure!(output.status.success(), "stile build: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(image)
+}
+
+/// Debian's tree, whose console is the mini UART; without that choice it is the PL011.
+fn device_tree(dir: &Path, port: usize) -> Result<PathBuf> {
+    const CHOICE: &[u8] = b"serial1:115200n8";
+    let original = debian::raspberry_pi(Freshness::Weekly)?;
+    if port == MINI_UART {
+        return Ok(original);
+    }
+    let mut tree = fs::read(original)?;
+    let choice = tree.windows(CHOICE.len()).position(|text| text == CHOICE).context("Debian's tree has another console")?;
+    tree[choice + 6] = b'0';
+    let changed = dir.join("device-tree");
+    fs::write(&changed, tree)?;
+    Ok(changed)
+}

@@ -1,0 +1,150 @@
+//! The serial port of a board, by its device tree (bindings `arm,pl011`, `8250`, `brcm,bcm2835-aux-uart`).
+
+use dtoolkit::fdt::{Fdt, FdtNode};
+
+use crate::nodes::{Span, cells, find, intid, is_compatible, is_enabled, registers, text};
+
+/// What kind of UART it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An Arm PL011.
+    Pl011,
+    /// A relative of the 16550, with eight registers.
+    Compatible {
+        /// Log2 of the registers' distance in bytes, at most 4.
+        shift: u8,
+        /// Accesses have 32 bits, not 8.
+        wide: bool,
+        /// Number of bytes that it takes when it says that its transmitter is empty.
+        fifo: u8,
+    },
+}
+
+/// A serial port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SerialPort {
+    /// The UART.
+    pub kind: Kind,
+    /// Its registers, in physical memory.
+    pub registers: Span,
+    /// Physical INTID, if any.
+    pub intid: Option<u32>,
+}
+
+const PL011: &str = "arm,pl011";
+/// Bytes in the FIFO of a 16550A and of Synopsys' UART.
+const FIFO: u8 = 16;
+/// Relatives of the 16550, and their FIFO's size. The transmitter of Broadcom's says that it is empty when there is room for one
+/// byte, and a 16450 has no FIFO.
+const COMPATIBLE: [(&str, u8); 5] =
+    [("ns16550a", FIFO), ("snps,dw-apb-uart", FIFO), ("brcm,bcm2835-aux-uart", 1), ("ns16550", 1), ("ns16450", 1)];
+/// The one whose registers are words, which its node does not say.
+const BROADCOM: &str = "brcm,bcm2835-aux-uart";
+
+impl SerialPort {
+    /// Firmware's choice of console, if Stile can use it; otherwise the first PL011, or else the first other port.
+    pub fn find(tree: &Fdt<'_>) -> Option<SerialPort> {
+        let chosen = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node));
+        let first = |name: &str| find(tree, name).and_then(|node| SerialPort::read(tree, node));
+        chosen.or_else(|| first(PL011)).or_else(|| COMPATIBLE.iter().find_map(|&(name, _)| first(name)))
+    }
+
+    fn read<'a>(tree: &Fdt<'a>, node: FdtNode<'a>) -> Option<SerialPort> {
+        let cell = |name| cells(&node, name).first().copied();
+        let kind = if is_compatible(&node, PL011) {
+            Kind::Pl011
+        } else {
+            let &(name, fifo) = COMPATIBLE.iter().find(|&&(name, _)| is_compatible(&node, name))?;
+            let words = if name == BROADCOM { (2, 4) } else { (0, 1) };
+            let shift = u8::try_from(cell("reg-shift").unwrap_or(words.0)).ok().filter(|&shift| shift <= 4)?;
+            let wide = match cell("reg-io-width").unwrap_or(words.1) {
+                1 => false,
+                // Words at other distances would overlap.
+                4 if shift >= 2 => true,
+                _ => return None,
+            };
+            Kind::Compatible { shift, wide, fifo }
+        };
+        let registers = registers::<1>(tree, node).into_iter().next()?;
+        let size = match kind {
+            Kind::Pl011 => 0x48,
+            Kind::Compatible { shift, .. } => 8 << shift,
+        };
+        (registers.end - registers.start >= size).then(|| SerialPort { kind, registers, intid: intid(&cells(&node, "interrupts")) })
+    }
+}
+
+/// The node of `stdout-path`: a path or an alias, and options after a colon.
+fn chosen<'a>(tree: &Fdt<'a>) -> Option<FdtNode<'a>> {
+    let name = text(&tree.find_node("/chosen")?, "stdout-path")?.split(':').next()?;
+    let path = if name.starts_with('/') { name } else { text(&tree.find_node("/aliases")?, name)? };
+    tree.find_node(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use vm_fdt::FdtWriter;
+
+    use super::*;
+
+    /// A tree with ports at 0x1000, 0x2000, ...: their names in `compatible`, and further properties.
+    fn ports(chosen: Option<&str>, ports: &[(&str, &[(&str, u32)])]) -> Option<SerialPort> {
+        let mut fdt = FdtWriter::new().unwrap();
+        let root = fdt.begin_node("").unwrap();
+        fdt.property_u32("#address-cells", 1).unwrap();
+        fdt.property_u32("#size-cells", 1).unwrap();
+        if let Some(chosen) = chosen {
+            let aliases = fdt.begin_node("aliases").unwrap();
+            fdt.property_string("serial1", "/port@2000").unwrap();
+            fdt.end_node(aliases).unwrap();
+            let node = fdt.begin_node("chosen").unwrap();
+            fdt.property_string("stdout-path", chosen).unwrap();
+            fdt.end_node(node).unwrap();
+        }
+        for (number, (name, properties)) in (1..).zip(ports) {
+            let node = fdt.begin_node(&std::format!("port@{number}000")).unwrap();
+            fdt.property_string("compatible", name).unwrap();
+            fdt.property_array_u32("reg", &[number << 12, 0x48]).unwrap();
+            fdt.property_array_u32("interrupts", &[0, number, 4]).unwrap();
+            for &(name, value) in *properties {
+                fdt.property_u32(name, value).unwrap();
+            }
+            fdt.end_node(node).unwrap();
+        }
+        fdt.end_node(root).unwrap();
+        let bytes: Vec<u8> = fdt.finish().unwrap();
+        SerialPort::find(&Fdt::new(&bytes).unwrap())
+    }
+
+    fn at(port: Option<SerialPort>) -> Option<(u64, Kind)> {
+        port.map(|port| (port.registers.start, port.kind))
+    }
+
+    #[test]
+    fn firmwares_choice_comes_first() {
+        let both: [(&str, &[(&str, u32)]); 2] = [(PL011, &[]), (BROADCOM, &[])];
+        let broadcom = Kind::Compatible { shift: 2, wide: true, fifo: 1 };
+        assert_eq!(at(ports(Some("serial1:115200n8"), &both)), Some((0x2000, broadcom)));
+        assert_eq!(at(ports(Some("/port@2000"), &both)), Some((0x2000, broadcom)));
+        assert_eq!(at(ports(Some("serial7"), &both)), Some((0x1000, Kind::Pl011)));
+        assert_eq!(at(ports(None, &both)), Some((0x1000, Kind::Pl011)));
+        assert_eq!(ports(None, &both).unwrap().intid, Some(33));
+        // One that Stile has no driver for.
+        assert_eq!(at(ports(Some("serial1"), &[(PL011, &[]), ("vendor,uart", &[])])), Some((0x1000, Kind::Pl011)));
+        assert_eq!(ports(None, &[("vendor,uart", &[])]), None);
+    }
+
+    #[test]
+    fn registers_have_distances_and_widths() {
+        let read = |properties| at(ports(None, &[("snps,dw-apb-uart", properties)])).map(|(_, kind)| kind);
+        assert_eq!(read(&[]), Some(Kind::Compatible { shift: 0, wide: false, fifo: 16 }));
+        assert_eq!(read(&[("reg-shift", 2), ("reg-io-width", 4)]), Some(Kind::Compatible { shift: 2, wide: true, fifo: 16 }));
+        assert_eq!(read(&[("reg-shift", 2)]), Some(Kind::Compatible { shift: 2, wide: false, fifo: 16 }));
+        // Overlapping words, other widths, and registers beyond the node's.
+        for wrong in [&[("reg-io-width", 4)][..], &[("reg-io-width", 2)], &[("reg-shift", 4)], &[("reg-shift", 5)], &[("reg-shift", 256)]] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
+    }
+}
