@@ -22,7 +22,8 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let screen = Scenario { input: Some(("send a line", "hello, world\n")), screen: Some(("send a line", &SCREEN)), ..screen };
     let mut gic = stick("gic-by-acpi", "on", "gic", "stile only=binary_point", programs)?;
     gic.expect.output.insert(0, "PASS binary_point_out_of_range".into());
-    Ok(vec![variables(), cpus, screen, gic])
+    let gicv2 = stick("gicv2-by-acpi", "on", "gic", "stile only=binary_point", programs)?.with("--gic", "2");
+    Ok(vec![variables(), cpus, screen, gic, gicv2])
 }
 
 /// A guest starts from firmware, sets a variable, and finds it after a reset.

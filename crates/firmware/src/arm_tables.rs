@@ -1,5 +1,5 @@
 //! ACPI tables of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
-//! (GTDT), PSCI (FADT), console (SPCR), nodes (SRAT).
+//! (GTDT), PSCI (FADT), console (SPCR, or else DBG2), nodes (SRAT).
 
 use core::ops::Range;
 
@@ -7,6 +7,7 @@ use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
+use crate::serial_tables::{self, Port};
 use crate::srat::{self, Affinity};
 use crate::table::{HEADER, table};
 use crate::{MAX_CPUS, Memory};
@@ -23,8 +24,12 @@ pub struct ArmTables {
     /// Classes of `cpus` by efficiency (GICC structure, "Processor Power Efficiency Class"): CPUs of a higher class perform
     /// better and are less efficient.
     pub efficiency: Vec<u8, MAX_CPUS>,
-    /// Physical address of the distributor, if it is a GICv3 or GICv4.
+    /// Physical address of the distributor.
     pub distributor: Option<u64>,
+    /// The GIC's version; 0 leaves it to the hardware to say.
+    version: u8,
+    /// A GICv2's CPU interface, virtual interface control and virtual CPU interface: physical addresses.
+    interfaces: Option<[u64; 3]>,
     /// The redistributors' registers.
     pub redistributors: Vec<Range<u64>, 8>,
     /// Physical address of the first ITS.
@@ -35,8 +40,8 @@ pub struct ArmTables {
     pub timers: Option<[u32; 4]>,
     /// Whether PSCI is called by HVC; `None` without PSCI.
     pub psci_by_hvc: Option<bool>,
-    /// Physical address and interrupt of the console, if that is a PL011.
-    pub uart: Option<(u64, Option<u32>)>,
+    /// The console.
+    pub uart: Option<Port>,
     /// Nodes of memory and CPUs, by MPIDR affinities.
     pub numa: Numa,
     /// ACPI processor UIDs of `cpus`.
@@ -50,6 +55,7 @@ impl ArmTables {
         let mut tables = Self::default();
         let mut has_madt = false;
         let mut affinities = None;
+        let mut debug_port = None;
         for entry in root.get(HEADER..)?.chunks_exact(8) {
             let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
             // Tables that are cut short are ignored.
@@ -60,7 +66,14 @@ impl ArmTables {
                 }
                 Some(GTDT) => tables.read_gtdt(bytes),
                 Some(FACP) => tables.read_fadt(bytes),
-                Some(SPCR) => tables.read_spcr(bytes),
+                Some(SPCR) => {
+                    tables.uart = serial_tables::of_spcr(bytes);
+                    None
+                }
+                Some(DBG2) => {
+                    debug_port = serial_tables::of_dbg2(bytes);
+                    None
+                }
                 // It refers to CPUs by the MADT's UIDs, which may follow.
                 Some(SRAT) => {
                     affinities = Some(bytes);
@@ -72,7 +85,15 @@ impl ArmTables {
         if let Some(affinities) = affinities {
             tables.read_srat(affinities);
         }
+        tables.uart = tables.uart.or(debug_port);
         has_madt.then_some(tables)
+    }
+
+    /// A GICv2's CPU interface, virtual interface control and virtual CPU interface, if it is one: physical addresses.
+    pub fn gicv2(&self) -> Option<[u64; 3]> {
+        // Where the hardware is to say what it is, the tables have redistributors if it is a GICv3.
+        let is_v2 = self.version == 2 || self.version == 0 && self.redistributors.is_empty();
+        self.interfaces.filter(|_| is_v2)
     }
 
     fn read_madt(&mut self, bytes: &[u8]) -> Option<()> {
@@ -99,13 +120,17 @@ impl ArmTables {
                 // Older tables end before it.
                 self.efficiency.push(u8_at(entry, 76).unwrap_or(0)).ok()?;
                 self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|&intid| intid != 0));
+                let interfaces = [u64_at(entry, 32)?, u64_at(entry, 48)?, u64_at(entry, 40)?];
+                self.interfaces = self.interfaces.or((!interfaces.contains(&0)).then_some(interfaces));
                 let redistributor = u64_at(entry, 60)?;
                 if redistributor != 0 {
                     self.add_redistributors(redistributor..redistributor.checked_add(REDISTRIBUTOR)?)?;
                 }
             }
-            // GIC Distributor: version 0 leaves it to the hardware to say.
-            0x0c if matches!(u8_at(entry, 20)?, 0 | 3 | 4) => self.distributor = Some(u64_at(entry, 8)?),
+            // GIC Distributor
+            0x0c if matches!(u8_at(entry, 20)?, 0 | 2..=4) => {
+                (self.distributor, self.version) = (Some(u64_at(entry, 8)?), u8_at(entry, 20)?);
+            }
             // GIC Redistributor
             0x0e => {
                 let start = u64_at(entry, 4)?;
@@ -150,18 +175,6 @@ impl ArmTables {
             Affinity::Apic(_) => {}
         });
     }
-
-    /// "Serial Port Console Redirection Table", Microsoft.
-    fn read_spcr(&mut self, bytes: &[u8]) -> Option<()> {
-        const PL011: u8 = 3;
-        const MEMORY: u8 = 0;
-        const BY_GIC: u8 = 1 << 3;
-        if u8_at(bytes, 36)? == PL011 && u8_at(bytes, 40)? == MEMORY {
-            let intid = u32_at(bytes, 54).filter(|_| u8_at(bytes, 52).is_some_and(|kinds| kinds & BY_GIC != 0));
-            self.uart = Some((u64_at(bytes, 44)?, intid));
-        }
-        Some(())
-    }
 }
 
 // As numbers: a comparison with a text may read a pointer, which leads nowhere where this runs before the MMU is set up.
@@ -169,4 +182,5 @@ const APIC: u32 = u32::from_le_bytes(*b"APIC");
 const GTDT: u32 = u32::from_le_bytes(*b"GTDT");
 const FACP: u32 = u32::from_le_bytes(*b"FACP");
 const SPCR: u32 = u32::from_le_bytes(*b"SPCR");
+const DBG2: u32 = u32::from_le_bytes(*b"DBG2");
 const SRAT: u32 = u32::from_le_bytes(*b"SRAT");

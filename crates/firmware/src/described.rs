@@ -4,15 +4,18 @@ use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
+use crate::serial_tables::Uart;
 use crate::tree_writer::TreeWriter;
 use crate::{nodes, numa};
 
 /// The GIC's phandle.
 const GIC: u32 = 1;
-/// Sizes of the distributor's, an ITS's and a PL011's registers, in bytes.
+/// Sizes of the distributor's, an ITS's and a UART's registers, in bytes.
 const DISTRIBUTOR_SIZE: u64 = 0x1_0000;
 const ITS_SIZE: u64 = 0x2_0000;
 const UART_SIZE: u64 = 0x1000;
+/// Sizes of the registers of a GICv2: distributor, CPU interface, virtual interface control, virtual CPU interface.
+const GICV2_SIZES: [u64; 4] = [0x1000, 0x2000, 0x1000, 0x2000];
 /// Level-sensitive, active high.
 const LEVEL: u32 = 4;
 
@@ -86,11 +89,18 @@ pub fn describe(
         tree.cells("interrupts", &[a, b, c, d, e, f, g, h, i, j, k, l]);
         tree.end();
     }
-    if let Some((address, intid)) = tables.uart {
+    if let Some(port) = tables.uart {
         tree.begin("serial");
-        tree.text("compatible", "arm,pl011");
-        tree.reg(core::iter::once(address..address.saturating_add(UART_SIZE)));
-        if let Some(intid) = intid {
+        match port.kind {
+            Uart::Pl011 => tree.text("compatible", "arm,pl011"),
+            Uart::Compatible { fifo, shift, width } => {
+                tree.text("compatible", if fifo { "ns16550a" } else { "ns16450" });
+                tree.cells("reg-shift", &[shift.into()]);
+                tree.cells("reg-io-width", &[width.into()]);
+            }
+        }
+        tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
+        if let Some(intid) = port.gsi {
             tree.cells("interrupts", &interrupt(intid));
         }
         tree.end();
@@ -104,15 +114,20 @@ pub fn describe(
 
 fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distributor: u64) {
     tree.begin_at("interrupt-controller", Some(distributor));
-    tree.text("compatible", "arm,gic-v3");
+    tree.text("compatible", if tables.gicv2().is_some() { "arm,gic-400" } else { "arm,gic-v3" });
     tree.empty("interrupt-controller");
     tree.cells("#interrupt-cells", &[3]);
     tree.cells("#address-cells", &[2]);
     tree.cells("#size-cells", &[2]);
     tree.empty("ranges");
-    tree.cells("#redistributor-regions", &[tables.redistributors.len() as u32]);
-    let registers = core::iter::once(distributor..distributor.saturating_add(DISTRIBUTOR_SIZE));
-    tree.reg(registers.chain(tables.redistributors.iter().cloned()));
+    if let Some([gicc, gich, gicv]) = tables.gicv2() {
+        let addresses = [distributor, gicc, gich, gicv].into_iter();
+        tree.reg(addresses.zip(GICV2_SIZES).map(|(address, size)| address..address.saturating_add(size)));
+    } else {
+        tree.cells("#redistributor-regions", &[tables.redistributors.len() as u32]);
+        let registers = core::iter::once(distributor..distributor.saturating_add(DISTRIBUTOR_SIZE));
+        tree.reg(registers.chain(tables.redistributors.iter().cloned()));
+    }
     if let Some(intid) = tables.maintenance {
         tree.cells("interrupts", &interrupt(intid));
     }
@@ -144,8 +159,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::gicv2::Gicv2;
     use crate::nodes::{cells, intid, spans, text};
     use crate::numa::Numa;
+    use crate::serial::{Kind, SerialPort};
     use crate::{Memory, device_tree};
 
     struct Flat(Vec<u8>);
@@ -250,6 +267,46 @@ mod tests {
         put_table(&mut memory, 0x1000, b"APIC", &[vec![0; 8], cpu(0), cpu(1), cpu(9)].concat());
         let tables = ArmTables::read(&memory, 0).unwrap();
         assert_eq!(tables.redistributors, [0x80a_0000..0x80e_0000, 0x81c_0000..0x81e_0000]);
+    }
+
+    /// The MADT's distributor of a version, and CPUs with a GICv2's interfaces.
+    fn with_interfaces(version: u8, redistributors: &[u8]) -> Option<Gicv2> {
+        let mut memory = machine();
+        let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[version])]);
+        let mut interface = cpu(0, 1);
+        for (at, address) in [(32, 0x801_0000_u64), (40, 0x804_0000), (48, 0x803_0000)] {
+            interface[at..at + 8].copy_from_slice(&address.to_le_bytes());
+        }
+        put_table(&mut memory, 0x1000, b"APIC", &[&[0; 8], &distributor[..], &interface, redistributors].concat());
+        let mut to = [0; 4096];
+        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+        let tree = device_tree::parse(&to[..length]).unwrap();
+        Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic).unwrap())
+    }
+
+    #[test]
+    fn a_gicv2_is_described() {
+        let gic = with_interfaces(2, &[]).unwrap();
+        assert_eq!(
+            (gic.gicd.start, gic.gicc.start, gic.gich.start, gic.gicv),
+            (0x800_0000, 0x801_0000, 0x803_0000, 0x804_0000..0x804_2000)
+        );
+        // The hardware is to say, and what else the tables have does.
+        assert!(with_interfaces(0, &[]).is_some());
+        let redistributors = fields(16, &[(0, &[0x0e, 16]), (4, &0x80a_0000_u64.to_le_bytes()), (12, &0x4_0000_u32.to_le_bytes())]);
+        assert!(with_interfaces(0, &redistributors).is_none() && with_interfaces(3, &[]).is_none());
+    }
+
+    #[test]
+    fn a_16550_is_described() {
+        let mut memory = machine();
+        let spcr = fields(44, &[(0, &[0x12]), (5, &[32, 0, 3]), (8, &0x900_0000_u64.to_le_bytes()), (16, &[8]), (18, &[33])]);
+        put_table(&mut memory, 0x4000, b"SPCR", &spcr);
+        let mut to = [0; 4096];
+        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+        let port = SerialPort::find(&device_tree::parse(&to[..length]).unwrap()).unwrap();
+        let kind = Kind::Compatible { shift: 2, wide: true, fifo: 16 };
+        assert_eq!(port, SerialPort { kind, registers: 0x900_0000..0x900_1000, intid: Some(33) });
     }
 
     #[test]
