@@ -49,7 +49,7 @@ pub struct Scenario {
     pub disk: Option<Contents>,
     /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
-    /// Files that the operator has: names and contents.
+    /// Files that the operator has: names and contents. `{dir}` in an argument is their folder.
     pub files: Vec<(&'static str, Vec<u8>)>,
     /// An operator's steps during the run, in this order.
     pub steps: Vec<Step>,
@@ -248,7 +248,7 @@ impl Scenario {
             command.args(["--name", MACHINE]).env("XDG_RUNTIME_DIR", dir);
         }
         end_with_parent(&mut command, Signal::TERM)
-            .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk)))
+            .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk).replace("{dir}", &dir.display().to_string())))
             .args(["--timeout", &self.timeout.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

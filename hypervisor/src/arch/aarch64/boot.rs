@@ -89,8 +89,9 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     } else if let Some(time) = board.time {
         wall_clock::set(time);
     }
+    let gic = board.gic.as_ref().ok_or(board.gic_obstacle)?;
     interrupts::setup(board)?;
-    gic::setup_distributor(board.gic.as_ref().ok_or(board.gic_obstacle)?);
+    gic::setup_distributor(gic);
     setup_cpu(board, cpu)?;
     interface::setup();
     second_stage::setup()?;

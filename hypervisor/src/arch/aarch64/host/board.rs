@@ -17,6 +17,7 @@ use stile_firmware::nodes::{affinity, bank, capacity, cells, exclude, find, inti
 use stile_firmware::numa::Numa;
 use stile_firmware::serial::SerialPort;
 
+const GIC_IN_MEMORY: &str = "the device tree is contradictory: it has the registers of the GIC in memory";
 const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
 
 static BOARD: Once<Board> = Once::new();
@@ -61,6 +62,22 @@ pub enum Gic {
     },
     /// GICv2.
     V2(Gicv2),
+}
+
+impl Gic {
+    /// All registers.
+    fn regions(&self) -> impl Iterator<Item = &Span> {
+        let (first, others): (_, &[Span]) = match self {
+            Gic::V3 { gicd, gicr } => ([gicd, gicd, gicd, gicd], gicr),
+            Gic::V2(gic) => ([&gic.gicd, &gic.gicc, &gic.gich, &gic.gicv], &[]),
+        };
+        first.into_iter().chain(others)
+    }
+}
+
+/// Whether a region has a part in one of `banks`.
+fn overlaps(banks: &[Span], region: &Span) -> bool {
+    banks.iter().any(|bank| bank.start < region.end && region.start < bank.end)
 }
 
 /// Description of the board.
@@ -196,6 +213,10 @@ impl Board {
             // It is mapped as device memory, and RAM as normal memory.
             exclude(&mut board.ram, &(buffer.address..buffer.address + buffer.len()));
         }
+        if let Some(port) = &board.uart {
+            // Contradictory, and what is sent must not end in memory in use.
+            exclude(&mut board.ram, &port.registers);
+        }
         match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
             Some(first) => board.cpus.swap(0, first),
             // The boot CPU is missing in the tree.
@@ -233,6 +254,9 @@ impl Board {
                 Err(why) => board.gic_obstacle = why,
             }
             board.maintenance = intid(&cells(&gic, "interrupts"));
+        }
+        if board.gic.as_ref().is_some_and(|gic| gic.regions().any(|region| overlaps(&board.ram, region))) {
+            (board.gic, board.gic_obstacle) = (None, GIC_IN_MEMORY);
         }
         if let Some(timer) = find(tree, "arm,armv8-timer") {
             // Secure physical, non-secure physical, virtual, hypervisor physical.
