@@ -13,7 +13,9 @@ use crate::once::Once;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::gicv2::Gicv2;
-use stile_firmware::nodes::{affinity, bank, capacity, cells, exclude, find, intid, is_enabled, registers, spans, spin_table, text, walk};
+use stile_firmware::nodes::{
+    affinity, bank, capacity, cells, exclude, find, find_each, intid, is_enabled, registers, spans, spin_table, text, walk,
+};
 use stile_firmware::numa::Numa;
 use stile_firmware::serial::SerialPort;
 
@@ -157,6 +159,8 @@ impl Board {
 
     /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
+        let names = ["arm,pl031", frame_buffer::COMPATIBLE, "arm,gic-v3-its", "pci-host-ecam-generic", "arm,smmu-v3"];
+        let [rtc, frame_buffer, its, pci, smmu] = find_each(tree, names);
         let mut board = Board {
             model: text(&tree.root(), "model").unwrap_or("unnamed board"),
             ram: Vec::new(),
@@ -167,20 +171,20 @@ impl Board {
             numa: Numa::read(tree),
             psci: None,
             releases: Vec::new(),
-            power: find(tree, "brcm,bcm2835-pm-wdt").and_then(|node| registers::<1>(tree, node).into_iter().next()),
+            power: None,
             uart: SerialPort::find(tree),
-            rtc: find(tree, "arm,pl031").and_then(|node| device(tree, node)),
-            frame_buffer: find(tree, frame_buffer::COMPATIBLE).and_then(FrameBuffer::read),
+            rtc: rtc.and_then(|node| device(tree, node)),
+            frame_buffer: frame_buffer.and_then(FrameBuffer::read),
             time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
                 _ => None,
             }),
             gic: None,
             gic_obstacle: NO_GIC,
-            its: find(tree, "arm,gic-v3-its").and_then(|its| registers::<1>(tree, its).pop()),
-            pci: find(tree, "pci-host-ecam-generic").and_then(HostBridge::new),
+            its: its.and_then(|its| registers::<1>(tree, its).pop()),
+            pci: pci.and_then(HostBridge::new),
             // The first interrupt is the event queue's (binding `arm,smmu-v3`).
-            smmu: find(tree, "arm,smmu-v3").and_then(|node| device(tree, node)),
+            smmu: smmu.and_then(|node| device(tree, node)),
             maintenance: None,
             timers: None,
         };
@@ -241,6 +245,10 @@ impl Board {
                 Some("hvc") => Some(Conduit::Hvc),
                 _ => None,
             };
+        }
+        if board.psci.is_none() {
+            // A search for what is not there takes half a million instructions.
+            board.power = find(tree, "brcm,bcm2835-pm-wdt").and_then(|node| registers::<1>(tree, node).into_iter().next());
         }
 
         if let Some(gic) = find(tree, "arm,gic-v3") {
