@@ -131,4 +131,10 @@ impl Victim {
         self.0 = self.0.wrapping_add(1);
         usize::from(self.0) % WAYS
     }
+
+    /// A way other than the first one.
+    fn next_but_first(&mut self) -> usize {
+        self.0 = self.0.wrapping_add(1);
+        1 + usize::from(self.0) % (WAYS - 1)
+    }
 }
