@@ -1,10 +1,11 @@
 //! Tests of what QEMU's AMD processors do otherwise than the manual says, with or without a hypervisor (`docs/upstream/qemu-x86.md`).
 
 /// Names, and what QEMU does.
-const OTHERWISE: [(&str, &str); 13] = [
+const OTHERWISE: [(&str, &str); 14] = [
     ("registers_kept", "WRMSR takes addresses that are not canonical"),
     ("breakpoints", "MOV SS does not hold a breakpoint on code"),
     ("aps_alternate", "PAUSE has no filter, so that vCPUs that spin keep the CPU, and time is real"),
+    ("aps_lose_their_cpu", "time is real: a CPU that the host stops has lost no CPU of Stile's"),
     ("tasks_by_a_fault", "RFLAGS.RF is not saved"),
     ("tasks_by_an_nmi", "task switches can't be intercepted: the TSS of an NMI's task has the TF by which its IRET was stepped over"),
     ("tasks_of_users", "segments are not marked as accessed"),
