@@ -9,7 +9,7 @@ use stile::metrics::parse::parse;
 use super::client::Broken;
 
 /// Time-out of a command.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// A command and its expected outcome.
 #[derive(Debug, Clone)]
