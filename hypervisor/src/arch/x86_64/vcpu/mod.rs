@@ -9,5 +9,6 @@ pub mod inject;
 pub mod loaded;
 pub mod moved_msrs;
 pub mod msrs;
+pub mod saved_fields;
 pub mod simd;
 pub mod start_state;

@@ -8,81 +8,20 @@ use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::cr4::CR4_OWNED;
 use crate::arch::x86_64::vcpu::inject::VALID;
+use crate::arch::x86_64::vcpu::saved_fields::{self, DEBUGCTL, RFLAGS, saved_fields};
 use crate::arch::x86_64::vmx::extension::{self, entry};
 use crate::arch::x86_64::vmx::nested::Offer;
 use crate::arch::x86_64::vmx::vmcs::{self, Field};
 
 /// The fields. Their order is part of the format of snapshots.
-const ALL: [Field; FIELDS] = [
-    Field::GUEST_CR0,
-    Field::CR0_SHADOW,
-    Field::GUEST_CR3,
-    Field::GUEST_CR4,
-    Field::CR4_SHADOW,
-    Field::GUEST_DR7,
-    Field::GUEST_DEBUGCTL,
-    Field::GUEST_PAT,
-    Field::GUEST_EFER,
-    Field::GUEST_SYSENTER_CS,
-    Field::GUEST_SYSENTER_ESP,
-    Field::GUEST_SYSENTER_EIP,
-    Field::GUEST_ES,
-    Field::GUEST_CS,
-    Field::GUEST_SS,
-    Field::GUEST_DS,
-    Field::GUEST_FS,
-    Field::GUEST_GS,
-    Field::GUEST_LDTR,
-    Field::GUEST_TR,
-    Field::GUEST_ES_LIMIT,
-    Field::GUEST_CS_LIMIT,
-    Field::GUEST_SS_LIMIT,
-    Field::GUEST_DS_LIMIT,
-    Field::GUEST_FS_LIMIT,
-    Field::GUEST_GS_LIMIT,
-    Field::GUEST_LDTR_LIMIT,
-    Field::GUEST_TR_LIMIT,
-    Field::GUEST_ES_RIGHTS,
-    Field::GUEST_CS_RIGHTS,
-    Field::GUEST_SS_RIGHTS,
-    Field::GUEST_DS_RIGHTS,
-    Field::GUEST_FS_RIGHTS,
-    Field::GUEST_GS_RIGHTS,
-    Field::GUEST_LDTR_RIGHTS,
-    Field::GUEST_TR_RIGHTS,
-    Field::GUEST_ES_BASE,
-    Field::GUEST_CS_BASE,
-    Field::GUEST_SS_BASE,
-    Field::GUEST_DS_BASE,
-    Field::GUEST_FS_BASE,
-    Field::GUEST_GS_BASE,
-    Field::GUEST_LDTR_BASE,
-    Field::GUEST_TR_BASE,
-    Field::GUEST_GDTR_LIMIT,
-    Field::GUEST_IDTR_LIMIT,
-    Field::GUEST_GDTR_BASE,
-    Field::GUEST_IDTR_BASE,
-    Field::GUEST_RSP,
-    Field::GUEST_RIP,
-    Field::GUEST_RFLAGS,
-    Field::GUEST_INTERRUPTIBILITY,
-    Field::GUEST_PENDING_DEBUG,
-    Field::GUEST_PDPTE0,
-    Field::GUEST_PDPTE1,
-    Field::GUEST_PDPTE2,
-    Field::GUEST_PDPTE3,
-    Field::ENTRY_INTERRUPTION,
-    Field::ENTRY_ERROR_CODE,
-    Field::ENTRY_LENGTH,
-];
+const ALL: [Field; FIELDS] = saved_fields!(
+    [GUEST_CR0, CR0_SHADOW, GUEST_CR3, GUEST_CR4, CR4_SHADOW, GUEST_DR7],
+    [GUEST_PENDING_DEBUG, GUEST_PDPTE0, GUEST_PDPTE1, GUEST_PDPTE2, GUEST_PDPTE3, ENTRY_INTERRUPTION, ENTRY_ERROR_CODE, ENTRY_LENGTH]
+);
 
 /// SCE, LME, LMA and NXE.
 const EFER: u64 = 0xd01;
 const LMA: u64 = 1 << 10;
-/// BTF.
-const DEBUGCTL: u64 = 1 << 1;
-/// Bits of RFLAGS, and the one that is always 1.
-const RFLAGS: (u64, u64) = (0x3f_7fd5, 1 << 1);
 /// Blocking by STI, by MOV SS, by NMI.
 const INTERRUPTIBILITY: u64 = 0b1011;
 /// B0 to B3, enabled breakpoint, BS ("Pending Debug Exceptions").
@@ -126,13 +65,11 @@ impl GuestState {
     }
 
     fn get(&self, field: Field) -> u64 {
-        ALL.iter().zip(&self.0).find_map(|(of, value)| (*of == field).then_some(*value)).unwrap_or(0)
+        saved_fields::get(&ALL, &self.0, field)
     }
 
     fn change(&mut self, field: Field, to: impl FnOnce(u64) -> u64) {
-        if let Some((_, value)) = ALL.iter().zip(&mut self.0).find(|(of, _)| **of == field) {
-            *value = to(*value);
-        }
+        saved_fields::change(&ALL, &mut self.0, field, to);
     }
 
     /// Reduces untrusted values to those that a guest could have set. `None` if a VM entry with them would fail.
