@@ -2,12 +2,16 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-const DATA: u8 = 0;
-const INTERRUPT_ENABLE: u8 = 1;
+/// Data; with LINE_CONTROL.DLAB set, the divisor's low byte.
+pub const DATA: u8 = 0;
+/// Interrupt enable; with LINE_CONTROL.DLAB set, the divisor's high byte.
+pub const INTERRUPT_ENABLE: u8 = 1;
 const FIFO_CONTROL: u8 = 2;
-const LINE_CONTROL: u8 = 3;
+/// Line control.
+pub const LINE_CONTROL: u8 = 3;
 const MODEM_CONTROL: u8 = 4;
-const LINE_STATUS: u8 = 5;
+/// Line status.
+pub const LINE_STATUS: u8 = 5;
 
 const RECEIVED: u8 = 1 << 0;
 const TRANSMIT_EMPTY: u8 = 1 << 5;
