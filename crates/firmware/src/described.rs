@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
-use crate::serial_tables::Uart;
+use crate::serial::Kind;
 use crate::tree_writer::TreeWriter;
 use crate::{nodes, numa};
 
@@ -92,11 +92,11 @@ pub fn describe(
     if let Some(port) = tables.uart {
         tree.begin("serial");
         match port.kind {
-            Uart::Pl011 => tree.text("compatible", "arm,pl011"),
-            Uart::Compatible { fifo, shift, width } => {
-                tree.text("compatible", if fifo { "ns16550a" } else { "ns16450" });
+            Kind::Pl011 => tree.text("compatible", "arm,pl011"),
+            Kind::Compatible { fifo, shift, wide } => {
+                tree.text("compatible", if fifo > 1 { "ns16550a" } else { "ns16450" });
                 tree.cells("reg-shift", &[shift.into()]);
-                tree.cells("reg-io-width", &[width.into()]);
+                tree.cells("reg-io-width", &[if wide { 4 } else { 1 }]);
             }
         }
         tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
@@ -162,7 +162,7 @@ mod tests {
     use crate::gicv2::Gicv2;
     use crate::nodes::{cells, intid, spans, text};
     use crate::numa::Numa;
-    use crate::serial::{Kind, SerialPort};
+    use crate::serial::SerialPort;
     use crate::{Memory, device_tree};
 
     struct Flat(Vec<u8>);

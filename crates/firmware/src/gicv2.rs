@@ -2,7 +2,7 @@
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
-use crate::nodes::{Span, find, registers};
+use crate::nodes::{Span, find_each, registers};
 
 /// Names of such interrupt controllers.
 const COMPATIBLE: [&str; 3] = ["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"];
@@ -29,7 +29,7 @@ pub struct Gicv2 {
 impl Gicv2 {
     /// The node of the first GICv2 that is enabled.
     pub fn find<'a>(tree: &Fdt<'a>) -> Option<FdtNode<'a>> {
-        COMPATIBLE.iter().find_map(|name| find(tree, name))
+        find_each(tree, COMPATIBLE).into_iter().flatten().next()
     }
 
     /// Reads the node's registers: all start at a page, do not overlap, and end below 2^48.

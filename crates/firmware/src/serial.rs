@@ -2,9 +2,9 @@
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
-use crate::nodes::{Span, cells, find, intid, is_compatible, is_enabled, registers, text};
+use crate::nodes::{Span, cells, find, find_each, intid, is_compatible, is_enabled, registers, text};
 
-/// What kind of UART it is.
+/// A kind of UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An Arm PL011.
@@ -33,7 +33,7 @@ pub struct SerialPort {
 
 const PL011: &str = "arm,pl011";
 /// Bytes in the FIFO of a 16550A and of Synopsys' UART.
-const FIFO: u8 = 16;
+pub(crate) const FIFO: u8 = 16;
 /// Relatives of the 16550, and their FIFO's size. The transmitter of Broadcom's says that it is empty when there is room for one
 /// byte, and a 16450 has no FIFO.
 const COMPATIBLE: [(&str, u8); 5] =
@@ -45,8 +45,10 @@ impl SerialPort {
     /// Firmware's choice of console, if Stile can use it; otherwise the first PL011, or else the first other port.
     pub fn find(tree: &Fdt<'_>) -> Option<SerialPort> {
         let chosen = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node));
-        let first = |name: &str| find(tree, name).and_then(|node| SerialPort::read(tree, node));
-        chosen.or_else(|| first(PL011)).or_else(|| COMPATIBLE.iter().find_map(|&(name, _)| first(name)))
+        let pl011 = || find(tree, PL011).and_then(|node| SerialPort::read(tree, node));
+        let other =
+            || find_each(tree, COMPATIBLE.map(|(name, _)| name)).into_iter().flatten().find_map(|node| SerialPort::read(tree, node));
+        chosen.or_else(pl011).or_else(other)
     }
 
     fn read<'a>(tree: &Fdt<'a>, node: FdtNode<'a>) -> Option<SerialPort> {

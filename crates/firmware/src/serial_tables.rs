@@ -1,32 +1,17 @@
 //! Serial ports in ACPI tables: "Serial Port Console Redirection Table" (SPCR) and "Debug Port Table 2" (DBG2), Microsoft.
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+use crate::serial::{FIFO, Kind};
 
 /// A serial port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The UART.
-    pub kind: Uart,
+    pub kind: Kind,
     /// Physical address of its registers.
     pub address: u64,
     /// Global system interrupt, if any.
     pub gsi: Option<u32>,
-}
-
-/// What kind of UART it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uart {
-    /// An Arm PL011, or Arm's SBSA generic UART, which has some of its registers.
-    Pl011,
-    /// A relative of the 16550.
-    Compatible {
-        /// It has a FIFO.
-        fifo: bool,
-        /// Log2 of the registers' distance in bytes.
-        shift: u8,
-        /// Size of an access in bytes: 1 or 4.
-        width: u8,
-    },
 }
 
 /// The console of an SPCR, if it is in memory and of a kind that is known.
@@ -58,22 +43,23 @@ pub fn of_dbg2(dbg2: &[u8]) -> Option<Port> {
 
 /// Kind and address of a UART, by the number of its kind, the same in both tables, and the Generic Address Structure of its
 /// registers.
-fn uart(kind: u16, registers: &[u8]) -> Option<(Uart, u64)> {
+fn uart(kind: u16, registers: &[u8]) -> Option<(Kind, u64)> {
     const MEMORY: u8 = 0;
     const BYTES: u8 = 1;
     const DOUBLE_WORDS: u8 = 3;
     // "Register Bit Width" and "Access Size", whose 0 leaves it open.
     let (space, bits, access, address) = (u8_at(registers, 0)?, u8_at(registers, 1)?, u8_at(registers, 3)?, u64_at(registers, 4)?);
     let kind = match kind {
-        3 | 0xd | 0xe => Uart::Pl011,
+        // 0xd and 0xe: Arm's SBSA generic UART, which has some of a PL011's registers.
+        3 | 0xd | 0xe => Kind::Pl011,
         0 | 1 | 0x12 => {
-            let width = match access {
-                0 | BYTES => 1,
-                DOUBLE_WORDS => 4,
+            let wide = match access {
+                0 | BYTES => false,
+                DOUBLE_WORDS => true,
                 _ => return None,
             };
-            // 1 is a 16450.
-            Uart::Compatible { fifo: kind != 1, shift: if width == 4 || bits == 32 { 2 } else { 0 }, width }
+            // 1 is a 16450, which has no FIFO.
+            Kind::Compatible { shift: if wide || bits == 32 { 2 } else { 0 }, wide, fifo: if kind == 1 { 1 } else { FIFO } }
         }
         _ => return None,
     };
@@ -109,13 +95,13 @@ mod tests {
     #[test]
     fn consoles() {
         let memory = registers(0, 32, 3);
-        assert_eq!(spcr(3, &memory, 8), Some(Port { kind: Uart::Pl011, address: 0x2_0000_1000, gsi: Some(33) }));
-        assert_eq!(spcr(0xe, &memory, 1), Some(Port { kind: Uart::Pl011, address: 0x2_0000_1000, gsi: None }));
-        let compatible = |fifo, shift, width| Some(Uart::Compatible { fifo, shift, width });
+        assert_eq!(spcr(3, &memory, 8), Some(Port { kind: Kind::Pl011, address: 0x2_0000_1000, gsi: Some(33) }));
+        assert_eq!(spcr(0xe, &memory, 1), Some(Port { kind: Kind::Pl011, address: 0x2_0000_1000, gsi: None }));
+        let compatible = |fifo, shift, wide| Some(Kind::Compatible { fifo, shift, wide });
         let kind = |kind, registers: Vec<u8>| spcr(kind, &registers, 8).map(|port| port.kind);
-        assert_eq!(kind(0x12, memory), compatible(true, 2, 4));
-        assert_eq!(kind(0, registers(0, 8, 1)), compatible(true, 0, 1));
-        assert_eq!(kind(1, registers(0, 32, 1)), compatible(false, 2, 1));
+        assert_eq!(kind(0x12, memory), compatible(16, 2, true));
+        assert_eq!(kind(0, registers(0, 8, 1)), compatible(16, 0, false));
+        assert_eq!(kind(1, registers(0, 32, 1)), compatible(1, 2, false));
         // In ports, of words, and of another kind.
         assert_eq!((kind(0, registers(1, 8, 1)), kind(0, registers(0, 16, 2)), kind(0x13, registers(0, 8, 1))), (None, None, None));
     }
@@ -137,7 +123,7 @@ mod tests {
         bytes.extend(device(0x8001, 3, &memory));
         bytes.extend(device(0x8000, 3, &registers(1, 32, 3)));
         bytes.extend(device(0x8000, 3, &memory));
-        assert_eq!(of_dbg2(&bytes), Some(Port { kind: Uart::Pl011, address: 0x2_0000_1000, gsi: None }));
+        assert_eq!(of_dbg2(&bytes), Some(Port { kind: Kind::Pl011, address: 0x2_0000_1000, gsi: None }));
         for length in 0..bytes.len() {
             assert_eq!(of_dbg2(&bytes[..length]), None);
         }
