@@ -127,14 +127,9 @@ impl Key {
 struct Victim(u8);
 
 impl Victim {
-    fn next(&mut self) -> usize {
+    /// The next way, from `first` on.
+    fn next(&mut self, first: usize) -> usize {
         self.0 = self.0.wrapping_add(1);
-        usize::from(self.0) % WAYS
-    }
-
-    /// A way other than the first one.
-    fn next_but_first(&mut self) -> usize {
-        self.0 = self.0.wrapping_add(1);
-        1 + usize::from(self.0) % (WAYS - 1)
+        first + usize::from(self.0) % (WAYS - first)
     }
 }

@@ -110,7 +110,7 @@ impl Protect {
         let set = &mut self.sets[key.set()];
         let way = set.iter().position(|entry| entry.key == Key::VACANT).unwrap_or_else(|| {
             self.counts.evictions += 1;
-            self.victims[key.set()].next()
+            self.victims[key.set()].next(0)
         });
         set[way] = Entry { key, decoded, pages };
         Ok(&set[way].decoded)

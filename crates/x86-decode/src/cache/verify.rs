@@ -107,7 +107,7 @@ impl<M: GuestMemory> Verify<M> {
         let (decoded, fetched) = code.decode_at(trail.address())?;
         let way = set.iter().position(|entry| entry.key == Key::VACANT).unwrap_or_else(|| {
             count(&counters.evictions);
-            self.victims[key.set()].next_but_first()
+            self.victims[key.set()].next(1)
         });
         // First in its set, where a hit takes the fewest comparisons: code that is new runs more often than code that was there before.
         set.swap(0, way);
