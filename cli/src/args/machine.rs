@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
+use stile_blob::MAX_GICV2_VCPUS;
 
 use super::values::{ARCHITECTURES, CPU_MODELS, MITIGATIONS, NESTED, ON_RESET};
 use crate::config::{Arch, DebianKernel, Flags, KernelSource};
@@ -103,8 +104,8 @@ impl MachineArgs {
 
     /// The most CPUs of such a machine.
     fn most_cpus(&self) -> i64 {
-        // A GICv2 has eight CPU interfaces.
-        if self.gic == Some(2) { 8 } else { stile_board::MAX_CPUS as i64 }
+        // A GICv2 has as many CPU interfaces as a VM's has.
+        if self.gic == Some(2) { MAX_GICV2_VCPUS.into() } else { stile_board::MAX_CPUS as i64 }
     }
 
     /// The settings as the configuration takes them.
