@@ -26,8 +26,9 @@ const RIGHTS: [CapabilitySet; 2] = [CapabilitySet::DAC_OVERRIDE, CapabilitySet::
 /// There is no such folder; this process is not root's.
 pub fn prepare(user: u32, folder: &Path) -> io::Result<PathBuf> {
     let root = std::env::temp_dir().join(format!("stile-devices-root-{user}"));
-    let is_ready = root.join("lib");
-    if is_ready.is_symlink() {
+    // Made last.
+    let libraries = root.join("lib");
+    if libraries.is_symlink() {
         return Ok(root);
     }
     let within = |path: &str| root.join(path.trim_start_matches('/'));
@@ -40,7 +41,7 @@ pub fn prepare(user: u32, folder: &Path) -> io::Result<PathBuf> {
     {
         mount([OsStr::new("-o"), OsStr::new(options), within(path).as_os_str()])?;
     }
-    symlink("usr/lib", is_ready)?;
+    symlink("usr/lib", libraries)?;
     Ok(root)
 }
 
