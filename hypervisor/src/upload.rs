@@ -110,7 +110,7 @@ enum Begun {
     Waits,
 }
 
-/// What a transfer lacks; sizes in bytes.
+/// The resource that a transfer lacks; sizes in bytes.
 enum Unavailable {
     /// Memory for the VM and its package.
     Memory {
@@ -167,7 +167,7 @@ impl Transfers {
             if number >= MAX_VMS || vm::get(number).is_some() {
                 return Err(Unavailable::Number(number));
             }
-            // Whoever frees the number calls `begin_waiting` afterwards, which takes this lock.
+            // `begin_waiting` takes this lock, after the number was freed.
             self.waiting = Some(new);
             return Ok(Begun::Waits);
         }

@@ -22,10 +22,10 @@ use stile::config::Arch;
 use stile::progress::Task;
 use stile::{cargo, emulator, exit, out};
 
-/// Default numbers of CPUs.
+/// Default numbers of CPUs on Arm.
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// The same on a PC: Bochs has no timers for a sixteenth CPU.
+/// Default numbers of CPUs on a PC: Bochs has no timers for a sixteenth one.
 const CPUS_OF_PC: [u32; 4] = [2, 4, 8, 15];
 
 /// Measures, and prints a table.

@@ -98,7 +98,7 @@ fn refused(device: u32, server: &VmConfig, number: usize) -> Option<(String, Str
         let what = format!("stile-devices, which \"{by}\" runs, serves no device of type \"{name}\"");
         return Some((what, format!("{own}; or a server with a program of your own")));
     };
-    // What ends the command.
+    // Up to the end of the command.
     let ends = |word: &&str| !word.starts_with(['|', ';', '&', ')', '>', '<']);
     let arguments: Vec<&str> = words.take_while(ends).map(|word| word.trim_end_matches([';', ')'])).collect();
     // The shell can make any arguments of these.

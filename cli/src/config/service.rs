@@ -19,7 +19,7 @@ pub const NAME: &str = "service";
 /// Its RAM: the kernel, a small system, and a cache of the disks' content.
 const MEMORY: &str = "256M";
 
-/// What has been written to folders is in the host's files after two seconds.
+/// Has the kernel write changes of folders to the host's files within two seconds.
 const WRITE_SOON: &str = "for time in expire writeback; do echo 100 > /proc/sys/vm/dirty_${time}_centisecs; done; ";
 
 /// The first address that QEMU's user network gives; the next ones follow.

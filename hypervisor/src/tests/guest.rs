@@ -150,7 +150,7 @@ pub fn exit(cpu: &mut Cpu) {
     cpu::leave(cpu, row);
 }
 
-/// What the handler of an exit does before it leaves the vCPU.
+/// Handles an exit in a way that chance chooses, and returns the reason for which its vCPU is left.
 fn reason_to_leave(vcpu: &'static vm::Vcpu) -> Leave {
     let vm = vcpu.vm();
     let loaded = vm.vcpus.iter().filter(|vcpu| vcpu.arch.loaded.lock().unwrap().is_some()).count();

@@ -19,7 +19,7 @@ use crate::{cpu, trace};
 /// An idle CPU ends its turn by a panic with this payload.
 struct Idle;
 
-/// What an idle CPU does: an interrupt wakes it, or its turn ends.
+/// Lets an idle CPU wait: an interrupt wakes it, or its turn ends.
 fn wait() {
     fake::pass(random(10_000_000));
     if random(4) == 0 {

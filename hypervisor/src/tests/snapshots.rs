@@ -15,7 +15,7 @@ use crate::vm::{self, power};
 /// The VM's number.
 const NUMBER: usize = 1;
 
-/// What was saved of a VM.
+/// The snapshot of a VM.
 struct Saved {
     window: Vec<u8>,
     /// Pieces of memory.

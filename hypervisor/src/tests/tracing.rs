@@ -15,7 +15,7 @@ use crate::{memory, trace};
 const RINGS: usize = CPUS * size_of::<stile_trace::Ring>();
 /// Bytes of memory for a trace.
 const MEMORY: u64 = trace::size(CPUS);
-/// What [`dirty_rings`] fills the rings with.
+/// Content of the rings after [`dirty_rings`].
 static DIRT: [u8; RINGS] = [0xff; RINGS];
 
 /// Leaves something in the memory from which the next trace takes its rings, and returns its address.
@@ -38,7 +38,7 @@ pub fn traces_come_and_go(machine: &mut Machine) {
         // SAFETY: `dirty_rings` initialized the bytes; the fake memory is never freed, and CPUs write records only once they are stepped.
         let rings = unsafe { std::slice::from_raw_parts(rings, RINGS) };
         assert!(rings == DIRT, "one exit clears the rings of all CPUs");
-        // The same trace again, as if the answer was lost; another one is refused.
+        // A request is repeated, as if its answer was lost; one for another trace is refused.
         [tag, tag + 1].into_iter().for_each(trace::start);
         let overflows = tag % 4 == 3;
         let steps = if overflows { 16 * stile_trace::SLOTS } else { TRACE_STEPS };

@@ -201,7 +201,7 @@ impl Board {
                 let _ = board.cpus.push(mpidr);
                 if let Some(release) = spin_table(&node) {
                     let _ = board.releases.push((mpidr, release));
-                    // Whatever the tree reserves: CPUs run there.
+                    // Even if the tree does not reserve the page: CPUs run there.
                     let start = release / PAGE_SIZE * PAGE_SIZE;
                     let page = start..start.saturating_add(PAGE_SIZE);
                     if !board.reserved.contains(&page) {
