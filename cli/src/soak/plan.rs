@@ -16,6 +16,12 @@ pub const NEIGHBOUR: &str = "neighbour";
 /// otherwise fill nearly all of a campaign's time.
 pub const NESTED_PART: u64 = 50;
 
+/// The default `weight` of a VM.
+const WEIGHT: u64 = 100;
+/// The `weight` of a neighbour that leaves most of a shared CPU to the attacking VM: a campaign makes more operations in its time, and
+/// shares that differ are judged.
+const LIGHT: u64 = 25;
+
 /// The seed of the `number`th round of an architecture under a master seed.
 pub fn seed_of(master: u64, arch: Arch, number: u64) -> u64 {
     let arch = match arch {
@@ -72,6 +78,8 @@ pub struct Round {
     pinned: bool,
     lost: bool,
     resets: u64,
+    /// The neighbour's `weight`; the attacking VM's is [`WEIGHT`].
+    weight: u64,
     techniques: Vec<String>,
 }
 
@@ -93,12 +101,15 @@ impl Round {
             pinned: draws.one_in(3),
             lost: draws.one_in(6),
             resets: draws.below(4),
+            weight: WEIGHT,
             techniques: Vec::new(),
         };
         match arch {
             Arch::Aarch64 => round.draw_arm(&mut draws),
             Arch::X86_64 => round.draw_pc(&mut draws),
         }
+        // Last, so that the other draws of a seed stay as they were.
+        round.weight = draws.pick(&[WEIGHT, LIGHT, LIGHT, LIGHT]);
         round
     }
 
@@ -166,8 +177,9 @@ impl Round {
         // The neighbour runs until it is stopped.
         let _ = writeln!(
             text,
-            "[[vm]]\nname = \"{NEIGHBOUR}\"\nkernel = \"{}\"\nappend = \"stile share rounds=1000000\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"",
-            programs.path("checksum")?
+            "[[vm]]\nname = \"{NEIGHBOUR}\"\nkernel = \"{}\"\nappend = \"stile share rounds=1000000\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"\nweight = {}",
+            programs.path("checksum")?,
+            self.weight
         );
         Ok(text)
     }
@@ -191,7 +203,7 @@ impl Round {
         let kind = self.nested.map_or(String::new(), |technique| format!(", nested by {technique}"));
         let pinned = if self.pinned { ", pinned" } else { "" };
         let (cpus, vcpus) = (count(self.cpus, "CPU"), count(self.vcpus, "vCPU"));
-        format!("{} {}, {cpus}, {vcpus}{pinned}{kind}, slice {}", self.arch.name(), self.cpu, self.slice)
+        format!("{} {}, {cpus}, {vcpus}{pinned}{kind}, slice {}, weight {}", self.arch.name(), self.cpu, self.slice, self.weight)
     }
 
     /// The command that runs this round again.
@@ -205,9 +217,11 @@ impl Round {
         self.cpus == 1
     }
 
-    /// The neighbour's least share of its CPU in thousandths: half of each vCPU's share under a fair scheduler.
+    /// The neighbour's least share of its CPU in thousandths, in 50 ms: half of its share beside as many other VMs as the attacking VM has
+    /// vCPUs; a quarter with [`LIGHT`] weight, where 50 ms are only two of its turns with the longest slice.
     pub fn least_share(&self) -> u64 {
-        1000 / (1 + self.vcpus) / 2
+        let fair = 1000 * self.weight / (self.weight + WEIGHT * self.vcpus);
+        if self.weight == WEIGHT { fair / 2 } else { fair / 4 }
     }
 }
 
@@ -263,7 +277,7 @@ mod tests {
                 assert_eq!(config.vms.len(), 2);
                 let operations = if round.nested.is_some() { 20 } else { 1000 };
                 assert!(config.vms[0].append.contains(&format!(" soak={operations} ")), "{}", config.vms[0].append);
-                seen.insert((round.cpu, round.cpus, round.vcpus, round.nested, round.slice, round.techniques));
+                seen.insert((round.cpu, round.cpus, round.vcpus, round.nested, round.slice, round.weight, round.techniques));
             }
             assert!(seen.len() > 30, "{arch:?}: {} machines", seen.len());
         }

@@ -126,7 +126,7 @@ mod tests {
     use crate::config::Arch;
 
     fn round() -> Round {
-        (0..).map(|seed| Round::new(Arch::Aarch64, seed, 100)).find(|round| round.is_timed() && round.vcpus == 1).unwrap()
+        (0..).map(|seed| Round::new(Arch::Aarch64, seed, 100)).find(|round| round.is_timed() && round.least_share() == 250).unwrap()
     }
 
     fn consoles(lines: &str) -> Consoles {
