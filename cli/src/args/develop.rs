@@ -119,6 +119,10 @@ pub struct SoakArgs {
     /// Number of rounds that run concurrently.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
+    /// Only machines with one CPU: a replay is identical to the instruction, and every exit and share is judged. Also the fastest
+    /// on a host core
+    #[arg(long, conflicts_with = "replay")]
+    pub one_cpu: bool,
     /// Go on after a round that fails.
     #[arg(long)]
     pub keep_going: bool,

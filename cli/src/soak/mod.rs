@@ -169,19 +169,24 @@ impl Campaign<'_> {
 
     /// The next round, unless all is done.
     fn next(&self) -> Option<Round> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let done = self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).operations;
         let hours = self.args.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0));
         let minutes = self.args.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
         let late = hours.or(minutes).is_some_and(|limit| self.start.elapsed() >= limit);
         let enough = self.args.operations.is_some_and(|limit| done >= limit);
-        let over = if self.args.replay.is_some() { number > 0 } else { late || enough };
-        if over || self.stop.load(Ordering::Relaxed) {
-            return None;
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let over = if self.args.replay.is_some() { number > 0 } else { late || enough };
+            if over || self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let arch = self.archs[(number % self.archs.len() as u64) as usize];
+            let seed = self.args.replay.unwrap_or_else(|| seed_of(self.master, arch, number));
+            let round = Round::new(arch, seed, self.args.round);
+            if round.is_timed() || !self.args.one_cpu {
+                return Some(round);
+            }
         }
-        let arch = self.archs[(number % self.archs.len() as u64) as usize];
-        let seed = self.args.replay.unwrap_or_else(|| seed_of(self.master, arch, number));
-        Some(Round::new(arch, seed, self.args.round))
     }
 
     fn progress(&self) -> String {
