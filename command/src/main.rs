@@ -5,14 +5,13 @@
 
 mod suite;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use clap::Parser;
 use stile::args::{Cli, Command, DiskCommand};
-use stile::config::Mistakes;
+use stile::config::{Look, Mistakes};
 use stile::out::Unwritable;
 use stile::scratch::{EndBySignal, Scratch};
 use stile::{exit, hints, out};
@@ -85,7 +84,10 @@ fn stile() -> Result<u8> {
 fn tell(error: &anyhow::Error) {
     match error.downcast_ref::<Mistakes>() {
         // They begin with the file's name.
-        Some(mistakes) => out::note(mistakes.render(std::io::stderr().is_terminal() && out::may_colour())),
+        Some(mistakes) => {
+            let width = out::terminal_width(&std::io::stderr());
+            out::note(mistakes.render(Look { colour: width.is_some() && out::may_colour(), width }));
+        }
         None if exit::status_of(error) == exit::UNREAD => {}
         None => {
             let lines: Vec<_> = format!("stile: {error:#}").lines().map(out::printable).collect();

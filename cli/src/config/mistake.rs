@@ -5,6 +5,8 @@ use std::{fmt, ops::Range, path::Path};
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
+use crate::out;
+
 /// Maximum length in bytes of a word with a similar one.
 const LONGEST_WORD: usize = 64;
 
@@ -105,6 +107,24 @@ fn is_part(name: &str, word: &str) -> bool {
     word.len() > 1 && rest.contains(&Some(true))
 }
 
+/// How mistakes look: without colours and on lines of any length by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// With a terminal's colours.
+    pub colour: bool,
+    /// Columns of a line at most.
+    pub width: Option<usize>,
+}
+
+impl Look {
+    fn fit(self, text: String) -> String {
+        match self.width {
+            Some(width) => out::fit(&text, width),
+            None => text,
+        }
+    }
+}
+
 /// All mistakes of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
@@ -132,7 +152,7 @@ impl Mistakes {
 
     /// The first mistake, with its place, in one line.
     pub fn first(&self) -> String {
-        let first = self.list.first().map(|mistake| self.render_one(mistake, false)).unwrap_or_default();
+        let first = self.list.first().map(|mistake| self.render_one(mistake, Look::default())).unwrap_or_default();
         first.lines().next().unwrap_or_default().to_owned()
     }
 
@@ -154,33 +174,32 @@ impl Mistakes {
         self.list.iter().map(of).collect()
     }
 
-    /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a
-    /// terminal if `colour`.
-    pub fn render(&self, colour: bool) -> String {
-        let mut shown: Vec<String> = self.list.iter().take(Self::MOST_SHOWN).map(|mistake| self.render_one(mistake, colour)).collect();
+    /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it.
+    pub fn render(&self, look: Look) -> String {
+        let mut shown: Vec<String> = self.list.iter().take(Self::MOST_SHOWN).map(|mistake| self.render_one(mistake, look)).collect();
         if let Some(more @ 1..) = self.list.len().checked_sub(Self::MOST_SHOWN) {
             shown.push(format!("and {more} more"));
         }
         shown.join("\n\n")
     }
 
-    fn render_one(&self, mistake: &Mistake, colour: bool) -> String {
+    fn render_one(&self, mistake: &Mistake, look: Look) -> String {
         let (file, text) = match &self.source {
             Some((file, text)) => (&file[..], &text[..]),
             None => ("", ""),
         };
         let message = mistake.message();
         let span = match &mistake.place {
-            Place::Nowhere if file.is_empty() => return message,
-            Place::File | Place::Nowhere => return format!("{file}: {message}"),
-            Place::Flag(flag) => return format!("{flag}: {message}"),
+            Place::Nowhere if file.is_empty() => return look.fit(message),
+            Place::File | Place::Nowhere => return look.fit(format!("{file}: {message}")),
+            Place::Flag(flag) => return look.fit(format!("{flag}: {message}")),
             Place::Text(span) => first_line(text, span),
         };
         let (line, column) = line_and_column(text, span.start);
-        let title = Level::ERROR.no_name().primary_title(format!("{file}:{line}:{column}: {message}"));
+        let title = Level::ERROR.no_name().primary_title(look.fit(format!("{file}:{line}:{column}: {message}")));
         let annotation = AnnotationKind::Primary.span(span);
         let report = [title.element(Snippet::source(text).annotation(annotation))];
-        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let renderer = if look.colour { Renderer::styled() } else { Renderer::plain() };
         renderer.render(&report)
     }
 }
@@ -208,7 +227,7 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(false))
+        f.write_str(&self.render(Look::default()))
     }
 }
 

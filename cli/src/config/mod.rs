@@ -32,7 +32,7 @@ pub use machine::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, RESERVED, VmConfig,
 };
 use mistake::file_like;
-pub use mistake::{Mistake, Mistakes, Place, similar};
+pub use mistake::{Look, Mistake, Mistakes, Place, similar};
 
 impl MachineConfig {
     /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags for a

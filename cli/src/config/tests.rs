@@ -238,8 +238,16 @@ fn files() {
 #[test]
 fn colours() {
     let mistakes = read("[[vm]]\nkernel = 1\n").expect_err("wrong");
-    assert!(mistakes.render(true).contains('\x1b'));
-    assert!(!mistakes.render(false).contains('\x1b'));
+    assert!(mistakes.render(Look { colour: true, width: None }).contains('\x1b'));
+    assert!(!mistakes.render(Look::default()).contains('\x1b'));
+}
+
+#[test]
+fn mistakes_fit_a_terminal() {
+    let text = "[[vm]]\nkernel = \"debian\"\nwieght = 3\n[vm.techniques]\nnestedd = 1\n";
+    let whole = read(text).expect_err("wrong");
+    assert!(whole.to_string().lines().any(|line| line.len() > 200));
+    insta::assert_snapshot!("mistakes_in_80_columns", whole.render(Look { colour: false, width: Some(80) }));
 }
 
 const SAMPLE: &str = "[machine]\ncpus = 2\nmemory = \"1G\"\n[[vm]]\nname = \"a\"\nkernel = \"debian\"\ncpus = [0, 1]\nvcpus = 2\n\
@@ -264,7 +272,8 @@ proptest! {
             Ok(config) => prop_assert!(config.vms.iter().all(|vm| vm.vcpus >= 1 && vm.memory > 0)),
             Err(mistakes) => {
                 prop_assert!(mistakes.count() > 0);
-                prop_assert!(!mistakes.render(true).is_empty());
+                let look = Look { colour: true, width: Some(40) };
+                prop_assert!(!mistakes.render(look).is_empty());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stile::config::{Flags, MachineConfig};
+use stile::config::{Flags, Look, MachineConfig};
 
 use crate::marks::reach;
 use crate::target::Target;
@@ -103,7 +103,8 @@ fn configuration(bytes: &[u8]) {
         Err(mistakes) => {
             reach("mistake");
             assert!(mistakes.count() > 0);
-            assert!(!mistakes.render(false).is_empty() && !mistakes.render(true).is_empty());
+            let narrow = Look { colour: true, width: Some(20) };
+            assert!(!mistakes.to_string().is_empty() && !mistakes.render(narrow).is_empty());
         }
     }
 }

@@ -99,7 +99,7 @@ fn pc_files() -> Vec<Vec<u8>> {
 fn vm(arch: &str) -> VmConfig {
     let text = format!("[machine]\narch = \"{arch}\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"64M\"\nvcpus = 2\n");
     let machine = MachineConfig::from_text("fuzz.toml", &text, Path::new(""), &Flags::default());
-    machine.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).vms.remove(0)
+    machine.unwrap_or_else(|mistakes| panic!("{mistakes}")).vms.remove(0)
 }
 
 thread_local! {
