@@ -1,5 +1,7 @@
 //! Creation, reset and destruction of VMs while others run.
 
+use std::ptr::with_exposed_provenance;
+
 use stile_blob::OnReset;
 use stile_sched::CpuId;
 use stile_wire::{Answer, Event, VmState};
@@ -65,12 +67,13 @@ fn destroy_and_check(machine: &mut Machine, vm: &'static vm::Vm) {
         machine.lose_cpu();
     }
     let ram: Vec<u64> = vm.arch.mapped.lock().unwrap().values().copied().collect();
-    let place = std::ptr::from_ref(vm).cast::<u8>();
+    // Not a pointer made from `vm`, which ends with the VM (Tree Borrows).
+    let place = std::ptr::from_ref(vm).addr();
     machine.run_until(|| vm::get(number).is_none() && !retire::is_any());
     machine.regain_cpu();
     count(&DESTROYED, 1);
     assert!(ram.iter().all(|&block| is_clear(Arch::physical(block), 2 << 20)), "RAM is returned with the guest's data");
-    assert!(is_clear(place, size_of::<vm::Vm>()), "memory is returned with Stile's data");
+    assert!(is_clear(with_exposed_provenance(place), size_of::<vm::Vm>()), "memory is returned with Stile's data");
 }
 
 /// Creates VMs for which there is too little memory, or no CPU.
