@@ -23,12 +23,12 @@ core::arch::global_asm!(include_str!("efi.S"));
 /// Device tree in the configuration table (Embedded Base Boot Requirements, Devicetree).
 const DEVICE_TREE: Guid = guid!("b1b621d5-f19c-41a5-830b-d9152c69aae0");
 
-/// Alignment of the image, which boot.S maps by blocks.
+/// Alignment of the image in bytes: boot.S maps it by blocks of 2 MiB.
 const BLOCK: u64 = 2 << 20;
-/// Size reserved for the device tree: the boot protocol's maximum.
+/// Size reserved for the device tree in bytes: the boot protocol's maximum (Linux, Documentation/arch/arm64/booting.rst).
 const TREE: u64 = 2 << 20;
-/// Maximum size of firmware's device tree: leaves space for a reservation per descriptor of the memory map, and a
-/// frame buffer.
+/// Maximum size of firmware's device tree in bytes. `MAP` bytes are left for a reservation of 16 bytes per descriptor of
+/// the memory map, which has at least 40, and for a frame buffer's node.
 const FIRMWARE_TREE: usize = TREE as usize - MAP;
 
 /// Memory allocated from firmware.
@@ -75,15 +75,15 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // returned.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
     let (time, screen) = (time(system), frame_buffer(boot));
-    let Some((map, descriptor)) = exit(boot, handle, room.map) else {
+    let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
-    let reserved = efi::reserved(map, descriptor);
+    let reserved = efi::reserved(map, descriptor_size);
     let length = match (tree, &tables) {
         (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), to),
-        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), efi::memory(map, descriptor), reserved, to),
+        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), efi::memory(map, descriptor_size), reserved, to),
         (None, None) => None,
     };
     // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
@@ -99,9 +99,11 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
 
 /// Returns the device tree at an address, if it is well-formed.
 fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
-    // SAFETY: a device tree starts with a header of ten words.
+    // SAFETY: firmware's configuration table says that a device tree is there, whose header has ten words, and memory
+    // is identity-mapped until `efi_leave`.
     let length = device_tree::length(unsafe { slice::from_raw_parts(tree, 40) }).filter(|&length| length <= FIRMWARE_TREE)?;
-    // SAFETY: the tree is as long as its header says. Its memory is not reused before it was copied.
+    // SAFETY: the tree is as long as its header says. Nothing writes there until it is copied: firmware does not allocate
+    // memory in use, and after boot services have ended Stile writes only to what it allocated before.
     let tree = unsafe { slice::from_raw_parts(tree, length) };
     device_tree::parse(tree).is_ok().then_some(tree)
 }
@@ -109,19 +111,20 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
 /// Unix time, if firmware has a clock.
 fn time(system: &SystemTable) -> Option<u64> {
     let mut now = Time::invalid();
-    // SAFETY: runtime services are callable until boot services end.
+    // SAFETY: firmware's table of runtime services is valid, and boot services have not ended, so that its functions
+    // are called at the addresses where they are.
     let status = unsafe { ((*system.runtime_services).get_time)(&mut now, core::ptr::null_mut()) };
     let offset = (now.time_zone != Time::UNSPECIFIED_TIMEZONE).then_some(now.time_zone);
     let fields = [now.month, now.day, now.hour, now.minute, now.second];
     if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
 }
 
-/// Allocates memory for an image of `size` bytes, the device tree and the memory map.
+/// Allocates memory for an image of `size` bytes, the device tree and the memory map. `None` if firmware has too little.
 fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
     let all = BLOCK + image + TREE + MAP as u64;
     let mut start = 0;
-    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    // SAFETY: boot services have not ended, so that their table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, (all / PAGE) as usize, &mut start) };
     let at = start.next_multiple_of(BLOCK);
     (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })

@@ -20,7 +20,7 @@ use crate::arch::aarch64::host::{its, mmu, smmu, timer};
 use crate::arch::contract::PhysicalCpu;
 use crate::console::log;
 
-/// Function-level reset, in the device control register of PCI Express.
+/// Initiate Function Level Reset, in the device control register (PCI Express Base Specification, 7.5.3.4).
 const INITIATE_RESET: u32 = 1 << 15;
 /// Duration of the reset, in milliseconds (PCI Express Base Specification, 6.6.2).
 const RESET_MS: u64 = 100;
@@ -56,12 +56,15 @@ pub struct Function {
     mapped: [Option<u64>; BARS],
     /// A failed mapping was logged since the VM started.
     has_logged: bool,
+    /// StreamID of its DMA.
     stream: u32,
     /// The physical LPI of its first vector.
     first_lpi: u32,
     /// The VM's LPI of each event that the VM's ITS translates, or 0.
     events: [u16; EVENTS],
+    /// Its reset method, if it has one.
     reset: Option<Reset>,
+    /// Completion time of its reset, in ticks of the counter.
     ready_at: u64,
 }
 
@@ -131,8 +134,8 @@ impl Function {
         Ok(function)
     }
 
-    /// Whether a virtio function, whose common configuration is at `offset` of a BAR, uses the platform's translation: the feature
-    /// VIRTIO_F_ACCESS_PLATFORM (VIRTIO 1.2, 6), bit 33. Without it QEMU's functions access memory by its physical addresses.
+    /// Whether a virtio function, whose common configuration is at `offset` of a BAR, has its DMA translated by the SMMU: the
+    /// feature VIRTIO_F_ACCESS_PLATFORM (VIRTIO 1.2, 6), bit 33. Without it QEMU's functions bypass the SMMU.
     fn translates(&self, bar: usize, offset: u64) -> bool {
         const DEVICE_FEATURE_SELECT: usize = 0;
         const DEVICE_FEATURE: usize = 4;
@@ -215,6 +218,7 @@ impl Function {
         let Some(msix) = self.model.msix() else { return };
         for vector in 0..self.table.vectors() {
             let entry = self.table_entry(msix, vector);
+            // Vector control: masked. Then the message's address.
             entry.write32(12, 1);
             entry.write32(0, map::ITS_TRANSLATER as u32);
             entry.write32(4, (map::ITS_TRANSLATER >> 32) as u32);
@@ -228,6 +232,7 @@ impl Function {
         Mmio::new((mmu::DEVICES + self.bars[bar]) as usize)
     }
 
+    /// The physical entry of a vector: address (8 bytes), data, vector control.
     fn table_entry(&self, msix: Msix, vector: usize) -> Mmio {
         self.registers(msix.bar).at(msix.offset as usize + (vector % MAX_VECTORS) * 16)
     }
@@ -258,8 +263,9 @@ impl Function {
         let mastering = if self.model.masters_bus() && !failure::are_stopped() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
         if mastering != 0 {
+            // The read completes the write. `failure::check` on another CPU may have run between the condition above and
+            // the write, and cleared the mastering of all functions too early for this one.
             self.config.read(register::COMMAND);
-            // A failure meanwhile may have found this function's mastering off.
             if failure::are_stopped() {
                 self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
             }
@@ -328,8 +334,8 @@ impl Function {
         }
     }
 
-    /// Applies a change of a vector, or of its event's translation: the physical LPI becomes the VM's, and the physical vector
-    /// is masked if the virtual one is masked or leads nowhere.
+    /// Applies a change of a vector, or of its event's translation: routes the physical LPI to the VM's LPI, and masks the
+    /// physical vector if the virtual one is masked or has no LPI.
     fn update_vector(&mut self, number: usize) {
         let Some(msix) = self.model.msix() else { return };
         let vector = self.table.vector(number);
@@ -340,7 +346,7 @@ impl Function {
         self.table_entry(msix, number).write32(12, masked.into());
     }
 
-    /// Translates an event to an LPI of the VM, or to nothing.
+    /// Sets the VM's LPI to which its ITS translates an event, or none.
     pub fn translate(&mut self, event: usize, lpi: Option<u32>) {
         self.events[event % EVENTS] = lpi.unwrap_or(0) as u16;
         for number in 0..self.table.vectors() {
@@ -357,7 +363,7 @@ impl Function {
         (msix.pages().contains(&offset) && offset.is_multiple_of(bytes)).then_some((msix, offset))
     }
 
-    /// Whether the function decodes an access of the MSI-X table's BAR: a BAR may be smaller than its page.
+    /// Whether the function decodes an access to the MSI-X table's BAR. A BAR may be smaller than the page that it has.
     fn decodes(&self, msix: Msix, offset: u64, bytes: u64) -> bool {
         self.model.size(msix.bar).is_some_and(|size| offset + bytes <= size)
     }

@@ -8,10 +8,12 @@ use super::Functions;
 use crate::arch::aarch64::interrupts::delivery;
 use crate::vm::Vm;
 
-/// The parts of a VM that its ITS changes. Each change takes the lock of the distributor, or of the functions, for itself.
+/// The parts of a VM that its ITS changes. Each change takes the lock of the distributor, or of the functions, and releases
+/// it.
 struct Parts {
     vm: &'static Vm,
     functions: &'static Functions,
+    /// vCPUs to synchronize after the changes.
     kick: Kick,
 }
 
@@ -68,11 +70,13 @@ impl Functions {
         self.its.lock().read_redistributor(vcpu, offset, bytes)
     }
 
-    /// Writes a register of a vCPU's redistributor, as far as LPIs are concerned. Returns whether the guest shall execute the store again.
+    /// Writes the bits of a vCPU's redistributor register that concern LPIs. Returns whether there are more LPIs to route: the
+    /// guest shall execute the store again.
     pub fn write_redistributor(&'static self, vm: &'static Vm, vcpu: usize, offset: u64, bytes: u64, value: u64) -> bool {
         self.change(vm, |its, parts| its.write_redistributor(vcpu, offset, bytes, value, parts))
     }
 
+    /// Changes the ITS, and then delivers the interrupts that this made deliverable.
     fn change<T>(&'static self, vm: &'static Vm, change: impl FnOnce(&mut GuestIts, &mut Parts) -> T) -> T {
         let mut parts = Parts { vm, functions: self, kick: Kick::NONE };
         // The guard is dropped before the delivery.

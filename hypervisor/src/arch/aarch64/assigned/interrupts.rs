@@ -1,4 +1,5 @@
-//! Messages of functions: each vector has a physical LPI, which becomes the VM's LPI that the guest's ITS translates it to.
+//! MSIs of assigned PCI functions ("messages"): each vector has a physical LPI, which becomes the LPI of the VM to which
+//! the guest's ITS translates it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +15,7 @@ use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
 
-/// For each physical LPI: the VM in the upper half, its LPI in the lower one, or 0.
+/// For each physical LPI: the number of the VM in the upper 16 bits, and the VM's LPI in the lower ones; LPI 0: none.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
 /// DeviceID of each function.
@@ -29,7 +30,8 @@ const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
 /// Misses of all LPIs of each VM in the current time slice.
 static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
 
-/// First LPI of the `number`th function, which VM `vm` owns and which has this DeviceID.
+/// Assigns LPIs to the `number`th function, which VM `vm` owns and which has this DeviceID: [`MAX_VECTORS`] of them, whose
+/// messages are dropped until [`route`]. Returns the INTID of the first.
 pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     if let Some(place) = DEVICES.get(number as usize) {
         place.store(device, Ordering::Relaxed);
@@ -41,14 +43,15 @@ pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     FIRST_LPI + first as u32
 }
 
-/// Sets the VM's LPI of a physical one, or none (0): its messages are dropped. The caller has the lock of the function.
+/// Sets the VM's LPI for a physical LPI; 0: its messages are dropped. The caller has the lock of the function, and is thus
+/// the only writer of its routes.
 pub fn route(lpi: u32, target: u16) {
     if let Some(route) = ROUTES.get((lpi - FIRST_LPI) as usize) {
         route.store(route.load(Ordering::Relaxed) & 0xffff_0000 | u32::from(target), Ordering::Relaxed);
     }
 }
 
-/// Handles an LPI that this CPU acknowledged: makes the guest's pending. (LPIs have no active state to clear.)
+/// Handles an LPI that this CPU acknowledged: makes the VM's LPI pending. (LPIs have no active state to clear.)
 pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
     let route = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize));
@@ -67,7 +70,8 @@ pub fn deliver(here: &Cpu, lpi: u32) {
     deliver_slowly(here, lpi, number, target);
 }
 
-/// Makes LPI `target` pending in the distributor of VM `number`, for any of its vCPUs.
+/// Makes LPI `target` pending in the distributor of VM `number`, for any of its vCPUs. If no vCPU that it wakes runs here,
+/// that is a miss: frequent ones move or hold the physical LPI ([`Misses`]).
 #[cold]
 #[inline(never)]
 fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, target: u32) {
@@ -92,13 +96,13 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, target: u32) {
     delivery::deliver(vm, kick);
 }
 
-/// The event of an LPI.
+/// The event of the LPI of this index, which is that of its INTID less [`FIRST_LPI`].
 fn event(lpi: usize) -> MappedEvent {
     let device = DEVICES[lpi / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed);
     MappedEvent { device, event: event_id(lpi), lpi }
 }
 
-/// EventID of an LPI.
+/// EventID of the LPI of this index.
 const fn event_id(lpi: usize) -> u32 {
     (lpi % MAX_VECTORS) as u32
 }
@@ -111,7 +115,7 @@ fn hold(vm: &'static Vm, index: usize, here: usize) {
     // The next vCPU that is loaded or woken finds the request, and calls `release`.
     vm.vcpus.iter().for_each(|vcpu| vcpu.arch.requests.announce_spis());
     if vm.vcpus.iter().any(|vcpu| cpu::running_on(vcpu).is_some()) {
-        // It may have checked for requests before.
+        // That vCPU may have checked for requests before this one was added.
         release(vm.number, here);
     }
 }

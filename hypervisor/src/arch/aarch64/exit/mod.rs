@@ -65,7 +65,7 @@ core::arch::global_asm!(
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 
-/// Size of a row: its count, followed by its ticks.
+/// Offset of a row's count, which its ticks follow.
 const COUNT: usize = offset_of!(Row, count);
 const _: () = assert!(offset_of!(Row, ticks) == COUNT + 8, "exit.S moves them as a pair");
 
@@ -111,13 +111,15 @@ unsafe extern "C" {
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
 }
 
-/// First entry of this CPU into a guest; later ones are in `exit.S`.
+/// Enters the guest of the loaded vCPU for the first time on this CPU; later entries are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
-    // This CPU started before there were VMs. Vectors chosen at load stay in force.
+    // This CPU chose its vectors before its mitigations were known and the VMs created. If the vCPU's load has chosen
+    // others (nested, direct), they stay.
     speculation::enter_first(cpu.index);
     if read_sysreg!(VBAR_EL2) == Vectors::Ordinary.address() {
         write_sysreg!(VBAR_EL2, vectors::base());
     }
-    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its `registers` are its own.
+    // SAFETY: `cpu` is this CPU's own block, above its stack, which SP_EL2 may point to. The caller has loaded a vCPU
+    // (`PhysicalCpu::enter`), whose load has set `registers` to its x0 to x30.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
 }

@@ -1,11 +1,13 @@
-//! Stubs by exception class, for `exit.S` and the paths that `build.rs` makes out of it.
+//! Dispatch tables from exception class to stub, for `exit.S` and the exit paths that `build.rs` makes out of it: a pair
+//! for each combination of recording a trace and of clearing the guest's registers (docs/speculation.md).
 
 /// Address of a stub in `exit.S`, which is not callable as a function.
 #[derive(Clone, Copy)]
 #[expect(dead_code, reason = "read by exit.S")]
 struct Stub(unsafe extern "C" fn());
 
-/// The stub for each exception class (Arm ARM, ESR_EL2, EC).
+/// The stub for each exception class (Arm ARM, ESR_EL2.EC). Aligned to a page, so that the vector needs one ADRP for the
+/// address, without low bits to add.
 #[repr(C, align(4096))]
 struct Stubs([Stub; 64]);
 
@@ -30,7 +32,7 @@ macro_rules! tables {
     };
 }
 
-/// A function that only `exit.S` branches to.
+/// The type of [`Stub`]'s address.
 type Address = unsafe extern "C" fn();
 
 const fn stubs(other: Address, wfx: Address, hvc: Address, smc: Address, sysreg: Address, data_abort: Address) -> [Stub; 64] {

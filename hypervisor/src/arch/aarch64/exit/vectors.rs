@@ -17,7 +17,7 @@ unsafe extern "C" {
     static traced_direct_vectors: u8;
 }
 
-/// Vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
+/// Vector tables of `exit.S`, `nested/exit.S` and `direct.S`, in the order of `speculation.S`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
     /// vCPUs without an EL2.
@@ -49,7 +49,7 @@ impl Vectors {
         speculation::in_front_of(self as usize).unwrap_or_else(|| self.address())
     }
 
-    /// Address of the variant of the table that records exits.
+    /// Address of the variant of the table that records exits for a trace, with the mitigations of this CPU.
     fn traced_base(self) -> u64 {
         let address = || match self {
             Vectors::Ordinary => &raw const traced_vectors as u64,
@@ -65,7 +65,8 @@ impl Vectors {
     const ALL: [Vectors; 5] = [Vectors::Ordinary, Vectors::Redirected, Vectors::Trapping, Vectors::Plain, Vectors::Direct];
 }
 
-/// Starts or stops recording on this CPU. Returns whether that changed its table.
+/// Selects the recording or the ordinary variant of this CPU's table. Returns whether that changed the table. A later
+/// choice of a table, such as at load, selects an ordinary variant: call this again.
 pub fn trace(on: bool) -> bool {
     let current = read_sysreg!(VBAR_EL2);
     let other = Vectors::ALL.into_iter().find_map(|table| {
@@ -79,8 +80,8 @@ pub fn trace(on: bool) -> bool {
     other.is_some()
 }
 
-/// Address of the table of vCPUs without an EL2: once the VMs have been created, that of `ablation.S` in a machine
-/// that ablates.
+/// Address of the table for vCPUs without an EL2 and without direct interrupts. Once the VMs have been created, that is the
+/// one of `ablation.S` if a VM has `ablate`.
 pub fn base() -> u64 {
     if crate::vm::all().any(|vm| vm.techniques.ablate.is_some()) { &raw const ablated_vectors as u64 } else { Vectors::Ordinary.base() }
 }

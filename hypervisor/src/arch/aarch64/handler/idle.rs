@@ -42,7 +42,7 @@ pub fn idle(cpu: &mut Cpu) {
     } else if intid < gic::KICK {
         trusted::arrived(cpu, intid);
     } else {
-        // The idle loop does the timer's work.
+        // If it is the timer: the idle loop does its work after this.
         let _ = own(cpu, intid);
         if intid == interrupts::maintenance() {
             wake_if_pending(cpu);

@@ -1,4 +1,4 @@
-//! Physical interrupts.
+//! Physical interrupts that are taken from a guest.
 
 use stile_board::intid;
 use stile_ledger::RowId;
@@ -16,8 +16,8 @@ use crate::cpu::{self, Leave, Outcome};
 #[unsafe(no_mangle)]
 extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     let intid = gic::acknowledge();
-    // Guests' timers first: their guest deactivates them. One comparison separates the virtual one from lower INTIDs such as
-    // the kick.
+    // EL1's timers first, as they are frequent: the guest deactivates them. One comparison separates the virtual timer from
+    // lower INTIDs such as the kick.
     if intid == intid::TIMER_EL1_VIRTUAL {
         return raise_timer(cpu, intid, rows::IRQ_VIRTUAL_TIMER);
     }
@@ -27,7 +27,7 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     other_irq::<true>(cpu, intid)
 }
 
-/// Handles one of EL1's timers, for the loaded vCPU.
+/// Handles the interrupt of one of EL1's timers, which is the loaded vCPU's.
 #[inline(always)]
 fn raise_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
     gic::drop_priority(intid);
@@ -37,8 +37,8 @@ fn raise_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
     inject_timer(cpu, intid, row)
 }
 
-/// Handles an acknowledged physical interrupt other than EL1's timers. `MESSAGES`: the vCPU's VM may have functions,
-/// whose messages are frequent.
+/// Handles an acknowledged physical interrupt other than EL1's timers. `MESSAGES`: the vCPU's VM may have PCI functions,
+/// whose MSIs (LPIs) are frequent.
 #[inline(always)]
 pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
     if intid == gic::KICK {
@@ -86,7 +86,7 @@ fn accept(cpu: &mut Cpu, requests: Requests) -> Outcome {
     Outcome::again(rows::IRQ_KICK)
 }
 
-/// The ledger's row of EL1's timers.
+/// The ledger's row of an interrupt that is one of EL1's timers.
 #[inline(always)]
 pub(super) fn timer_row(intid: u32) -> Option<RowId> {
     match intid {
@@ -121,7 +121,7 @@ pub(super) fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
     if intid == interrupts::timer() {
         (rows::IRQ_SLICE, true)
     } else if intid == interrupts::maintenance() {
-        // A maintenance interrupt: the engine inspects all list registers.
+        // With GICv2, ends of linked interrupts also cause it: they may be the only cause.
         if let Some(vcpu) = cpu.vcpu
             && (!gicv2::is_present() || interface::end_linked())
         {

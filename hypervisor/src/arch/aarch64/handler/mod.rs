@@ -22,7 +22,7 @@ use stile_sysreg::syndrome::Esr;
 
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// Skips the instruction, in handlers that do not end with [`crate::cpu::Outcome::done`].
+/// Skips the trapped instruction, in handlers that do not return [`crate::cpu::Outcome::done`].
 pub fn skip_instruction() {
     if step::changes_pstate(read_sysreg!(SPSR_EL2)) {
         return skip_rare();
@@ -30,7 +30,8 @@ pub fn skip_instruction() {
     write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_add(4));
 }
 
-/// Skips the instruction where that changes more than the program counter.
+/// Skips the trapped instruction where that may change more than the program counter ([`step`]): SPSR_EL2.SS, and in
+/// AArch32 state the IT bits. An AArch32 instruction may have 16 bits.
 #[cold]
 #[unsafe(no_mangle)]
 extern "C" fn skip_rare() {

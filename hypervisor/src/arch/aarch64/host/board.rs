@@ -70,7 +70,8 @@ impl Gic {
     /// All registers.
     fn regions(&self) -> impl Iterator<Item = &Span> {
         let (first, others): (_, &[Span]) = match self {
-            Gic::V3 { gicd, gicr } => ([gicd, gicd, gicd, gicd], gicr),
+            // Four, as below.
+            Gic::V3 { gicd, gicr } => ([gicd; 4], gicr),
             Gic::V2(gic) => ([&gic.gicd, &gic.gicc, &gic.gich, &gic.gicv], &[]),
         };
         first.into_iter().chain(others)
@@ -90,23 +91,24 @@ pub struct Board {
     pub ram: Vec<Span, 16>,
     /// Parts of RAM that Stile must not use.
     pub reserved: Vec<Span, 96>,
-    /// The device tree has more reservations than `reserved` can hold.
+    /// The device tree has more reservations than `reserved` can hold: Stile must not start.
     pub reserves_more: bool,
     /// MPIDR affinities of the CPUs; the boot CPU is first.
     pub cpus: Vec<u64, MAX_CPUS>,
-    /// Capacities of CPUs, by their affinities, if the board states them.
+    /// Capacities of CPUs (`capacity-dmips-mhz`), by their affinities, if the board states them.
     capacities: Vec<(u64, u32), MAX_CPUS>,
     /// Nodes of memory and CPUs.
     pub numa: Numa,
     /// PSCI conduit.
     pub psci: Option<Conduit>,
-    /// Where CPUs without PSCI wait for the address at which they start: their affinities, and physical addresses of 64 bits.
+    /// Spin tables: affinities of CPUs without PSCI, and the physical addresses of the 64-bit words (`cpu-release-addr`) in
+    /// which they wait for the address at which they start.
     releases: Vec<(u64, u64), MAX_CPUS>,
     /// Power management of a Broadcom SoC (binding `brcm,bcm2835-pm-wdt`), which turns off a board without PSCI.
     pub power: Option<Span>,
     /// Console.
     pub uart: Option<SerialPort>,
-    /// Arm PL031, for the time of day.
+    /// Real-time clock (Arm PL031).
     pub rtc: Option<Device>,
     /// The firmware's frame buffer.
     pub frame_buffer: Option<FrameBuffer>,
@@ -114,7 +116,7 @@ pub struct Board {
     pub time: Option<u64>,
     /// The interrupt controller.
     pub gic: Option<Gic>,
-    /// Why there is none, if there is none.
+    /// If `gic` is `None`: the reason, for the log.
     pub gic_obstacle: &'static str,
     /// The GIC's ITS.
     pub its: Option<Span>,
@@ -142,22 +144,23 @@ impl Board {
         }
     }
 
-    /// Performance of a CPU, by its affinity, in the board's own unit; 0 if unknown.
+    /// Performance of a CPU, by its affinity, relative to the board's others (`capacity-dmips-mhz`); 0 if unknown.
     pub fn capacity(&self, mpidr: u64) -> u32 {
         self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
     }
 
-    /// Where a CPU without PSCI waits for the address at which it starts, if no other CPU waits there.
+    /// Returns the physical address of the word in which a CPU waits for the address at which it starts, if it has one.
     ///
     /// # Errors
-    /// Others do: all would start at once.
+    /// Another CPU waits in the same word: both would start at once.
     pub fn release(&self, mpidr: u64) -> Result<Option<u64>, &'static str> {
         let release = self.releases.iter().find(|(cpu, _)| *cpu == mpidr).map(|&(_, address)| address);
         let waiting = self.releases.iter().filter(|&&(_, address)| Some(address) == release).count();
         if waiting > 1 { Err("another CPU waits at the same cpu-release-addr") } else { Ok(release) }
     }
 
-    /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU.
+    /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU. Parts that are missing or malformed are `None`
+    /// or left out; their users report them.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let names = ["arm,pl031", frame_buffer::COMPATIBLE, "arm,gic-v3-its", "pci-host-ecam-generic", "arm,smmu-v3"];
         let [rtc, frame_buffer, its, pci, smmu] = find_each(tree, names);
@@ -201,7 +204,7 @@ impl Board {
                 let _ = board.cpus.push(mpidr);
                 if let Some(release) = spin_table(&node) {
                     let _ = board.releases.push((mpidr, release));
-                    // Even if the tree does not reserve the page: CPUs run there.
+                    // Reserved even if the tree does not do so: CPUs poll this word, usually by code in the same page.
                     let start = release / PAGE_SIZE * PAGE_SIZE;
                     let page = start..start.saturating_add(PAGE_SIZE);
                     if !board.reserved.contains(&page) {
@@ -218,7 +221,7 @@ impl Board {
             exclude(&mut board.ram, &(buffer.address..buffer.address + buffer.len()));
         }
         if let Some(port) = &board.uart {
-            // Contradictory, and what is sent must not end in memory in use.
+            // RAM with the UART's registers in it is an error of the tree. Bytes sent must not overwrite memory in use.
             exclude(&mut board.ram, &port.registers);
         }
         match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
@@ -247,7 +250,7 @@ impl Board {
             };
         }
         if board.psci.is_none() {
-            // A search for what is not there takes half a million instructions.
+            // Only then: a search for an absent node takes half a million instructions.
             board.power = find(tree, "brcm,bcm2835-pm-wdt").and_then(|node| registers::<1>(tree, node).into_iter().next());
         }
 
@@ -267,7 +270,8 @@ impl Board {
             (board.gic, board.gic_obstacle) = (None, GIC_IN_MEMORY);
         }
         if let Some(timer) = find(tree, "arm,armv8-timer") {
-            // Secure physical, non-secure physical, virtual, hypervisor physical.
+            // Secure physical, non-secure physical, virtual, hypervisor physical; each of as many cells as the interrupt
+            // controller says, three with GICv2.
             let interrupts = cells(&timer, "interrupts");
             let size = find(tree, "arm,gic-v3").map_or(3, |gic| cells(&gic, "#interrupt-cells").first().map_or(3, |&cells| cells as usize));
             let each = |n: usize| interrupts.get(n * size..).and_then(intid);

@@ -17,6 +17,7 @@ macro_rules! each_line {
     ($operation:literal, $start:expr, $end:expr, $line:expr) => {{
         let (start, end, line): (u64, u64, u64) = ($start, $end, $line);
         asm!(
+            // Eight lines at a time up to `eights`, then one at a time.
             "2: cmp {at}, {eights}",
             "b.hs 3f",
             ".rept 8",
@@ -59,7 +60,7 @@ pub unsafe fn zero(memory: *mut u8, length: usize) {
     flush(start, length);
 }
 
-/// Copies a file's bytes, data or code.
+/// Copies bytes of a file, which may be code: makes them visible to instruction fetches as well.
 ///
 /// # Safety
 /// The caller has exclusive access to `to`, `length` bytes of the direct map; `from` is readable and does not overlap
@@ -97,8 +98,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     }
     flush(to as u64, length);
     // The instruction cache may hold stale instructions from before a reset.
-    // SAFETY: caches lose instructions that memory holds, too: the data was cleaned to it above, and Stile's own
-    // code never changes.
+    // SAFETY: instruction caches are never written back. They refetch from memory, to which the data was cleaned above, and
+    // in which Stile's own code never changes.
     unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
@@ -108,8 +109,8 @@ pub fn flush(address: u64, length: usize) {
     // CTR_EL0.DminLine: log2 of words.
     let line = 4u64 << (read_sysreg!(CTR_EL0) >> 16 & 0xf);
     let end = (address + length as u64).next_multiple_of(line);
-    // SAFETY: caches write back what they hold before they drop it, which does not change memory contents as seen by any
-    // observer.
+    // SAFETY: DC CIVAC writes a dirty line back before it invalidates it, so that no data is lost. Rounding to lines reaches
+    // neighbouring data, for which the same holds.
     unsafe {
         each_line!("dc civac", address & !(line - 1), end, line);
         asm!("dsb sy", options(nostack, preserves_flags));

@@ -10,7 +10,7 @@ use crate::once::Once;
 
 static CONDUIT: Once<Conduit> = Once::new();
 
-/// Sets the conduit.
+/// Sets the conduit, once during boot. Without one there is no PSCI.
 pub fn setup(conduit: Conduit) {
     CONDUIT.set(conduit);
 }
@@ -22,7 +22,7 @@ pub fn is_called_by_smc() -> bool {
 
 /// Why a CPU does not start.
 pub enum Obstacle {
-    /// Firmware refuses.
+    /// PSCI's CPU_ON returned this error.
     Firmware(psci::error::Error),
     /// The board's description prevents it.
     Board(&'static str),
@@ -37,10 +37,10 @@ impl Display for Obstacle {
     }
 }
 
-/// Starts a CPU at a physical address.
+/// Starts the CPU with affinity `mpidr` at the physical address `entry`, with x0 = 0 (CPU_ON).
 ///
 /// # Errors
-/// There is no firmware, or it refuses.
+/// There is no PSCI, or it refuses.
 pub fn cpu_on(mpidr: u64, entry: u64) -> Result<(), Obstacle> {
     match CONDUIT.try_get() {
         Some(Conduit::Smc) => psci::cpu_on::<Smc>(mpidr, entry, 0),
@@ -50,7 +50,7 @@ pub fn cpu_on(mpidr: u64, entry: u64) -> Result<(), Obstacle> {
     .map_err(Obstacle::Firmware)
 }
 
-/// Powers the machine off.
+/// Powers the machine off. If that fails, this CPU waits for ever.
 pub fn power_off() -> ! {
     let _ = match CONDUIT.try_get() {
         Some(Conduit::Smc) => psci::system_off::<Smc>(),

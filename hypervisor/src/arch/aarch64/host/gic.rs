@@ -1,5 +1,6 @@
 //! The physical GICv3: distributor, this CPU's redistributor, and the CPU interface at EL2. Arm GIC Architecture
-//! Specification (IHI 0069), chapters Programmers' model and The GIC system registers. [`gicv2`] has what differs with GICv2.
+//! Specification (IHI 0069), chapters Programmers' model and The GIC system registers. [`gicv2`] has the
+//! differences of a GICv2.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -13,10 +14,10 @@ use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, Span};
 use crate::once::Once;
 
-/// SGI that makes a CPU check for requests. Most guests with direct interrupts do not use it.
+/// SGI that makes a CPU check for requests: 15, as few guests with direct interrupts use that one themselves.
 pub const KICK: u32 = 15;
 
-/// Bit mask of the other SGIs: Stile takes those that a trusted VM sends to its own CPUs.
+/// Bit mask of the other SGIs. Stile takes them only at CPUs of a trusted VM (`ipi = "direct"`), whose guest sends them.
 pub const SGIS: u32 = 0xffff & !(1 << KICK);
 
 /// Priority of interrupts that guests can cause: kicks, maintenance, guests' timers.
@@ -55,14 +56,16 @@ pub const CTLR_EOI_MODE: u64 = 1 << 1;
 const GICV3_STRIDE: u64 = 0x2_0000;
 const GICV4_STRIDE: u64 = 0x4_0000;
 
-/// Private interrupts that Stile takes.
+/// Bit mask of the SGIs and PPIs that Stile enables on every CPU.
 pub(super) static OWN: AtomicU32 = AtomicU32::new(0);
 
-/// Priority bits that the redistributors and interfaces of all CPUs implement, in Stile's view.
+/// Priority bits that the redistributors and CPU interfaces of all CPUs implement, as read at EL2.
 static KEPT_PRIORITY: AtomicU8 = AtomicU8::new(u8::MAX);
+/// The GIC has two security states.
 static TWO_STATES: AtomicBool = AtomicBool::new(false);
 
 static DISTRIBUTOR: Once<Mmio> = Once::new();
+/// Virtual address of each CPU's redistributor; 0 until the CPU is set up.
 static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 /// ICC_SGI1R_EL1 value that kicks each CPU.
 static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
@@ -100,6 +103,7 @@ pub fn is_of_qemu() -> bool {
     gicv2::is_of_qemu(DISTRIBUTOR.get())
 }
 
+/// Waits until `bit` of the register at `control` is clear: register writes pending (RWP).
 pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
     while registers.read32(control) & bit != 0 {
         core::hint::spin_loop();
@@ -126,6 +130,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
     KICKS[cpu].store(sgi1r(mpidr, KICK), Ordering::Relaxed);
 
+    // Clears ProcessorSleep, and waits until ChildrenAsleep is clear.
     let waker = gicr.read32(GICR_WAKER) & !2;
     gicr.write32(GICR_WAKER, waker);
     while gicr.read32(GICR_WAKER) & 4 != 0 {
@@ -135,6 +140,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     gicr.write32(frame + GICD_ICENABLER, u32::MAX);
     gicr.write32(frame + GICD_ICACTIVER, u32::MAX);
     gicr.write32(frame + GICD_IGROUPR, u32::MAX);
+    // Priority bits that are not implemented are RES0.
     gicr.write32(frame + GICD_IPRIORITYR, u32::MAX);
     let kept_by_redistributor = gicr.read32(frame + GICD_IPRIORITYR) as u8;
     for word in 0..8 {
@@ -159,7 +165,8 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
 /// [`setup_cpu`] on a machine with GICv2.
 fn setup_cpu_v2(cpu: usize, enable: u32, timer: u32) {
     let gicd = DISTRIBUTOR.get();
-    // Its first registers are banked, and have the layout of a redistributor's second frame.
+    // The distributor's first registers are banked by CPU, and have the layout of a redistributor's second frame. The first
+    // frame of a redistributor at this address is never accessed.
     let gicr = Mmio::new(gicd.base() - GICR_SGI);
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
     let (kept, sgir) = gicv2::setup_private(gicd);
@@ -199,6 +206,7 @@ pub(super) fn set_priority(registers: &Mmio, base: usize, intid: u32, priority: 
     registers.write32(word, u32::from_le_bytes(priorities));
 }
 
+/// Returns the redistributor with an affinity, as in GICR_TYPER, if it is in the region.
 fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
     let registers = Mmio::new(address_space::device(region.clone()));
     let mut offset = 0;
@@ -248,7 +256,7 @@ fn enable(intid: u32, mpidr: u64, prepare: impl FnOnce(&Mmio, usize)) {
     gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
 }
 
-/// Makes an edge-triggered SPI pending.
+/// Makes an edge-triggered SPI (INTID 32 to 1019) pending.
 pub fn set_pending_spi(intid: u32) {
     let n = intid as usize;
     DISTRIBUTOR.get().write32(GICD_ISPENDR + n / 32 * 4, 1 << (n % 32));
@@ -273,7 +281,7 @@ pub(super) fn redistributor(cpu: usize) -> Mmio {
     Mmio::new(REDISTRIBUTORS[cpu % MAX_CPUS].load(Ordering::Relaxed) as usize)
 }
 
-/// ICC_SGI1R_EL1 target fields of a CPU.
+/// Returns the ICC_SGI1R_EL1 value that sends an SGI to the CPU with this affinity.
 fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
     let affinity = |n: u32| mpidr >> (if n == 3 { 32 } else { n * 8 }) & 0xff;
     affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
@@ -306,7 +314,7 @@ pub fn kick(cpu: usize) {
     write_gic!(ICC_SGI1R_EL1, KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
 }
 
-/// Acknowledges the highest-priority pending interrupt (ICC_IAR1_EL1).
+/// Acknowledges the pending interrupt of the highest priority, and returns its INTID (ICC_IAR1_EL1): 1023 if there is none.
 #[inline(always)]
 pub fn acknowledge() -> u32 {
     read_gic!(ICC_IAR1_EL1) as u32 & 0xff_ffff
@@ -338,7 +346,7 @@ pub fn deactivate(intid: u32) {
     write_gic!(ICC_DIR_EL1, u64::from(intid));
 }
 
-/// Sets or clears the active state of a private interrupt of this CPU.
+/// Sets or clears the active state of a private interrupt of CPU `cpu`, which is online.
 pub fn set_active(cpu: usize, intid: u32, active: bool) {
     let gicr = Mmio::new(REDISTRIBUTORS[cpu].load(Ordering::Relaxed) as usize);
     gicr.write32(if active { GICR_ISACTIVER0 } else { GICR_ICACTIVER0 }, 1 << (intid & 31));

@@ -78,8 +78,8 @@ pub fn ignore(cpu: usize, sgis: u32) {
     dsb_ish();
 }
 
-/// Takes guests' SGIs that arrived after the CPU was taken back, or before it was handed over.
-pub fn strays(cpu: usize) -> u32 {
+/// Takes guests' SGIs that are pending at a CPU where no vCPU is direct: clears them, and returns their bit mask.
+pub fn take_late_sgis(cpu: usize) -> u32 {
     let gicr = redistributor(cpu);
     let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << KICK);
     if pending != 0 {

@@ -1,5 +1,5 @@
-//! The counter, and EL2's physical timer, which is enabled only while vCPUs share this CPU or a sleeper has a
-//! deadline.
+//! The counter, and EL2's physical timer, which is enabled only while the scheduler has a deadline on this CPU: the end of
+//! a slice, a sleeper's timer, or another attempt at direct interrupts.
 
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 
@@ -14,14 +14,14 @@ pub fn frequency() -> u64 {
     read_sysreg!(CNTFRQ_EL0)
 }
 
-/// Physical count at which a virtual timer expires (now, if it has): its compare value includes CNTVOFF_EL2, modulo
-/// 2^64.
+/// Returns the physical count at which a timer with the compare value `compare` expires; the current count if it has
+/// expired. The timer compares with a virtual count: the physical one less `offset` (CNTVOFF_EL2), modulo 2^64.
 pub fn virtual_deadline(compare: u64, offset: u64) -> u64 {
     let now = now();
     now.saturating_add(compare.saturating_sub(now.wrapping_sub(offset)))
 }
 
-/// Programs CNTHP_CVAL_EL2, or disables the timer.
+/// Sets the timer to expire at a physical count, in ticks (CNTHP_CVAL_EL2), or disables it.
 pub fn set_deadline(deadline: Option<u64>) {
     match deadline {
         Some(at) => {

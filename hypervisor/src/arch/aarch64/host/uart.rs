@@ -1,4 +1,4 @@
-//! The board's serial port: a PL011, or a relative of the 16550.
+//! The board's serial port: a PL011, or a UART that is compatible with the 16550.
 
 use stile_firmware::serial::{Kind, SerialPort};
 
@@ -16,7 +16,7 @@ enum Uart {
 /// Registers of a 16550, in memory.
 struct Window {
     registers: Mmio,
-    /// Log2 of their distance in bytes.
+    /// Base-2 logarithm of the distance between registers in bytes.
     shift: u8,
     /// Accesses have 32 bits, not 8.
     wide: bool,
@@ -44,7 +44,7 @@ pub fn setup(port: &SerialPort) {
     });
 }
 
-/// Sends a byte if there is room. Without a port it is lost.
+/// Sends a byte. Returns false if there is no room. On a board without a port the byte is lost.
 pub fn try_send(byte: u8) -> bool {
     UART.try_get().is_none_or(|uart| match uart {
         Uart::Pl011(uart) => uart.try_send(byte),
@@ -52,7 +52,7 @@ pub fn try_send(byte: u8) -> bool {
     })
 }
 
-/// Returns a received byte.
+/// Returns a received byte, if there is one.
 pub fn try_receive() -> Option<u8> {
     match UART.try_get()? {
         Uart::Pl011(uart) => uart.try_receive(),
@@ -60,7 +60,7 @@ pub fn try_receive() -> Option<u8> {
     }
 }
 
-/// Clears the interrupt, and selects whether to be interrupted for transmit room as well.
+/// Clears the interrupt, and selects the causes of the next one: a received byte, and transmit room.
 pub fn set_interrupts(receive: bool, send: bool) {
     match UART.try_get() {
         Some(Uart::Pl011(uart)) => uart.set_interrupts(receive, send),

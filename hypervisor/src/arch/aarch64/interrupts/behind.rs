@@ -1,12 +1,13 @@
-//! Physical interrupts that are linked to virtual ones.
+//! Physical interrupts that are linked to virtual ones (ICH_LRn_EL2.HW): those of EL1's timers, which are "behind" the
+//! timer interrupts that the guest sees "in front". The guest's deactivation of the virtual one deactivates the physical one.
 
 use stile_board::intid;
 
 use crate::arch::aarch64::host::gic;
 use crate::vm::Vcpu;
 
-/// Physical INTIDs linked to private interrupts from 16 on: the same INTID, or, with an EL2, EL1's timers for EL2's,
-/// which virtual EL2 uses as its own.
+/// Physical INTID linked to each private interrupt from 16 on: the same INTID, except that EL2's timers in front of a vCPU
+/// with an EL2 have EL1's timers behind them, since virtual EL2 runs at EL1.
 pub const BEHIND: [u8; 16] = {
     let mut behind = stile_vgic::SAME_PPIS;
     behind[(intid::TIMER_EL2_PHYSICAL - intid::PPI_BASE) as usize] = intid::TIMER_EL1_PHYSICAL as u8;
@@ -14,7 +15,7 @@ pub const BEHIND: [u8; 16] = {
     behind
 };
 
-/// Bit mask of private interrupts with a linked physical one.
+/// Bit mask by INTID of private interrupts with a linked physical one, for a vCPU with or without an EL2.
 pub const fn linked(has_el2: bool) -> u32 {
     match has_el2 {
         false => 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
@@ -22,7 +23,8 @@ pub const fn linked(has_el2: bool) -> u32 {
     }
 }
 
-/// Sets the active state of the physical interrupts linked to `virtual` ones.
+/// Sets the active state on CPU `cpu` of the physical interrupts linked to the virtual interrupts `ppis`, a bit mask by
+/// INTID. Others are ignored.
 pub fn set_active(cpu: usize, ppis: u32, active: bool) {
     let mut rest = ppis & (linked(false) | linked(true));
     while rest != 0 {
@@ -32,7 +34,7 @@ pub fn set_active(cpu: usize, ppis: u32, active: bool) {
     }
 }
 
-/// Bit mask of the physical interrupts linked to virtual ones.
+/// Returns the physical interrupts linked to the virtual interrupts `ppis`, both as bit masks by INTID.
 pub fn physical(ppis: u32) -> u32 {
     let mut rest = ppis & (linked(false) | linked(true));
     let mut physical = 0;
@@ -43,7 +45,8 @@ pub fn physical(ppis: u32) -> u32 {
     physical
 }
 
-/// The vCPU's virtual interrupt that a physical timer interrupt is linked to; with an EL2, while virtual EL2 runs.
+/// Returns the vCPU's virtual interrupt that a physical timer interrupt is linked to. A vCPU with an EL2 must be at virtual
+/// EL2: at L2's levels EL1's timers are L2's.
 pub fn in_front(vcpu: &Vcpu, physical: u32) -> u32 {
     match (physical, vcpu.arch.has_el2) {
         (intid::TIMER_EL1_VIRTUAL, true) => intid::TIMER_EL2_VIRTUAL,
@@ -52,7 +55,7 @@ pub fn in_front(vcpu: &Vcpu, physical: u32) -> u32 {
     }
 }
 
-/// Deactivates the physical interrupt linked to a virtual one.
+/// Deactivates the physical interrupt on CPU `cpu` that is linked to the virtual interrupt `intid`, below 32.
 pub fn deactivate(cpu: usize, intid: u32) {
     set_active(cpu, 1 << (intid & 31), false);
 }

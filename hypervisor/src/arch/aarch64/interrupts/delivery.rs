@@ -1,4 +1,5 @@
-//! Delivery of virtual interrupts: into list registers of the vCPU loaded here, by request and kick to others.
+//! Delivery of virtual interrupts: into list registers of the vCPU loaded here, by request and kick to others. A [`Kick`]
+//! is the set of vCPUs that must synchronize their interrupts with the distributor after it changed (crate `stile-vgic`).
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +12,7 @@ use crate::cpu;
 use crate::once::Once;
 use crate::vm::{Vcpu, Vm};
 
-/// Routes held LPIs of a VM to this CPU. Set before the first VM has functions.
+/// Routes held LPIs of a VM, by its number, to this CPU, by its own. Set before the first VM has PCI functions.
 pub static RELEASE: Once<fn(usize, usize)> = Once::new();
 
 /// Handles an acknowledged physical interrupt of a timer of a vCPU that is loaded here. Returns false if it needs
@@ -21,7 +22,7 @@ pub fn raise_timer(cpu: &Cpu, vcpu: &Vcpu, intid: u32) -> bool {
     vcpu.arch.shortcuts.raise_hw_ppi(&mut Interface::new(cpu.index, vcpu), intid)
 }
 
-/// Injects a timer interrupt without the fast path.
+/// Injects a timer interrupt of a vCPU that is loaded here, without the fast path.
 pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
     let delivery = vcpu.arch.redistributor.lock().inject_hw_ppi(&mut Interface::new(cpu, vcpu), intid);
     finish(vcpu, cpu, delivery);
@@ -119,7 +120,8 @@ impl Targets {
 
     #[inline]
     fn of(&self, spi: u32) -> Option<&'static Vcpu> {
-        // SAFETY: the pointer is null, or of a complete vCPU of a VM that is never destroyed (`set`).
+        // SAFETY: the pointer is null, or `set` has stored it: from a `&'static Vcpu` of a VM that is never destroyed, with
+        // release ordering, so that the vCPU's contents are visible.
         unsafe { self.place(spi)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -131,15 +133,15 @@ impl Targets {
     }
 }
 
-/// Posts an edge of an SPI to another VM than the running one. Takes no lock; in the common case its vCPU runs, and makes
-/// it pending in a list register. Returns false if it needs [`send_spis`].
+/// Posts an edge of an SPI to another VM than the running one, without a lock. In the common case the target vCPU runs, and
+/// makes the SPI pending in a list register. Returns false if the edge must be sent by [`send_spis`].
 #[inline]
 pub fn post_spi(vm: &Vm, spi: u32) -> bool {
     let Some(vcpu) = vm.arch.targets.and_then(|targets| targets.of(spi)) else { return false };
     vcpu.arch.requests.post_spi(spi) && (cpu::kick_if_running(vcpu) || !vcpu.arch.requests.withdraw_spi(spi))
 }
 
-/// Sends edges of SPIs to a VM by its distributor. Synchronizes the vCPUs that they concern once, so that the exit is
+/// Sends edges of SPIs to a VM by its distributor. Synchronizes their target vCPUs once for all edges, so that the exit is
 /// bounded.
 #[cold]
 #[inline(never)]
@@ -148,13 +150,14 @@ pub fn send_spis(vm: &Vm, spis: impl Iterator<Item = u32>) {
     deliver(vm, kick);
 }
 
-/// Moves SPIs that were posted to a vCPU that is off now to the distributor, which may have them routed to another one.
-/// Senders no longer find that it runs.
+/// Moves SPIs that were posted to a vCPU that is now off to the distributor, which may route them to another vCPU. The vCPU
+/// is no longer published as running.
 pub fn release_posted(vcpu: &Vcpu) {
     send_spis(vcpu.vm(), vcpu.arch.requests.take_posted().posted());
 }
 
-/// Slow path: needs the distributor.
+/// Completes a delivery to a vCPU that is loaded here: if the redistributor alone was not enough, by the slow path, with the
+/// distributor's lock.
 #[inline(always)]
 pub fn finish(vcpu: &Vcpu, cpu: usize, delivery: Delivery) {
     if delivery != Delivery::Done {
@@ -196,8 +199,8 @@ pub fn pulse_resident(vcpu: &Vcpu, cpu: usize, spi: u32) -> bool {
     vcpu.arch.redistributor.lock().pulse_resident(&mut distributor, &mut Interface::new(cpu, vcpu), spi)
 }
 
-/// vCPUs whose interrupts one exit synchronizes, each of which takes up to 8,000 instructions: the others do so
-/// themselves. So an exit is bounded, however many vCPUs its VM has.
+/// Maximum number of vCPUs whose interrupts one exit synchronizes, at up to 8,000 instructions each. The others do so
+/// themselves, so that the exit is bounded, however many vCPUs the VM has.
 pub const AT_ONCE: usize = 4;
 
 /// Synchronizes the interrupts of the vCPUs of a kick. The caller holds no lock of the VM's interrupt controller.
@@ -226,7 +229,8 @@ fn announce(vm: &Vm, kick: Kick) {
     }
 }
 
-/// Offers pending SPIs to one vCPU. Returns the vCPUs to synchronize next.
+/// Synchronizes the interrupts of one vCPU, or makes it do so if it is loaded on another CPU. Returns the vCPUs to
+/// synchronize next.
 fn sync_spis(vcpu: &Vcpu) -> Kick {
     let mut distributor = vcpu.vm().arch.distributor.lock();
     let mut redistributor = vcpu.arch.redistributor.lock();
@@ -245,13 +249,13 @@ fn sync_spis(vcpu: &Vcpu) -> Kick {
     drop(redistributor);
     drop(distributor);
     if wakes {
-        // It may run after all, with its own guest's interrupts loaded instead.
+        // A vCPU with an EL2 may be running: while L2 runs, the list registers are L2's, and its own interrupts are saved.
         cpu::notify(vcpu);
     }
     kick
 }
 
-/// Offers another vCPU's SGIs and PPIs to it after this vCPU changed them.
+/// Makes another vCPU reevaluate its SGIs and PPIs after this vCPU changed them.
 pub fn sync_private(vcpu: &Vcpu) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     if redistributor.is_loaded() {

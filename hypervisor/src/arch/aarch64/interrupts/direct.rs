@@ -1,10 +1,14 @@
-//! Direct interrupts (`interrupts = "direct"`): while a vCPU has its CPU for itself, HCR_EL2.IMO is clear, and EL1 takes its timers and SGIs as
-//! the physical interrupts that they are. docs/direct-interrupts.md has the registers' table and the bound on regaining the CPU.
+//! Direct interrupts (`interrupts = "direct"`): while a vCPU has its CPU for itself, HCR_EL2.IMO is clear, and EL1 takes
+//! its timers and SGIs as the physical interrupts that they are. docs/direct-interrupts.md has the registers' table and the
+//! bound on regaining the CPU.
 //!
-//! A vCPU whose interrupts are direct is not published as running ([`cpu::notify`]): a sender finds its [`Place`], and moves SGIs to the physical
-//! redistributor ([`Place::forward`]). Any other request to it ends direct interrupts ([`Place::revoke`]): its second stage
-//! becomes empty, so that its next fetch exits. It becomes direct again at the next decision of the scheduler at which the
-//! conditions hold; [`retry_later`] schedules one.
+//! A vCPU whose interrupts are direct is not published as running ([`cpu::notify`]): a sender finds its [`Place`], and
+//! moves SGIs to the physical redistributor ([`Place::forward`]). Any other request to it ends direct interrupts
+//! ([`Place::revoke`]): its second stage becomes empty, so that its next fetch exits. It becomes direct again at the next
+//! decision of the scheduler at which the conditions hold; [`retry_later`] schedules one.
+//!
+//! The architecture does not bound how long an SGI takes from one CPU to another. A *late SGI* is pending at the physical
+//! redistributor after its target has left the CPU, or ceased to be direct ([`stile_vgic::LateSgis`]).
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -24,12 +28,12 @@ use crate::arch::aarch64::vcpu::traps::{self, CpuInterface};
 use crate::cpu::{self, Leave, Outcome, SCHEDULE};
 use crate::vm::{Vcpu, Vm};
 
-/// The first wait before another attempt, in microseconds; it doubles with each that fails.
+/// The first wait before another attempt to become direct, in microseconds; it doubles with each attempt that fails.
 const RETRY_US: u64 = 100;
-/// How often it doubles.
+/// Maximum number of doublings: the longest wait is 12.8 ms.
 const DOUBLINGS: u32 = 7;
 
-/// How long a CPU waits, in microseconds, before another vCPU becomes direct there: longer than an SGI takes from one CPU to another.
+/// Wait before another vCPU becomes direct on a CPU, in microseconds: longer than an SGI takes from one CPU to another.
 const SETTLE_US: u64 = 100;
 
 /// Whether the vCPU that is loaded on this CPU is direct.
@@ -38,18 +42,18 @@ pub fn is_here(vcpu: &Vcpu) -> bool {
     vcpu.arch.direct.is_some_and(Place::is_direct)
 }
 
-/// Makes the loaded vCPU direct if the conditions hold. It was published, and has no pending requests.
+/// Makes the loaded vCPU direct if the conditions hold, else schedules another attempt. The vCPU was published.
 #[cold]
 #[inline(never)]
 pub fn resume(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(place) = vcpu.arch.direct else { return };
-    // Stile needs the CPU again soon, or has nowhere else to be.
+    // The scheduler needs the CPU again: at the end of a slice, at a deadline, or as soon as the guest waits.
     let shared = cpu.slice_end.is_some() || cpu.deadline.is_some() || cpu.waiting_trapped;
-    collect_strays(cpu, vcpu);
+    collect_here(cpu, vcpu);
     let Some(priorities) = gic::priorities().filter(|_| !shared && claims::has_housekeeper()) else { return };
     let settled = claims::late(cpu.index).may_become(owner(vcpu), timer::now(), ticks(SETTLE_US));
-    // SGIs taken on this CPU may be another VM's.
+    // A trusted VM may own the SGIs that arrive at this CPU.
     let mine = trusted::owner_at(cpu.index).is_none_or(|other| other == owner(vcpu));
     let direct = settled && mine && try_enter(cpu, vcpu, place, priorities);
     let failures = place.attempted(direct);
@@ -58,7 +62,7 @@ pub fn resume(cpu: &mut Cpu) {
     }
 }
 
-/// Makes the scheduler decide again after a while.
+/// Makes the scheduler decide again on this CPU in 100 microseconds, doubled `doublings` times.
 fn retry_later(cpu: &mut Cpu, doublings: u32) {
     let at = timer::now() + (ticks(RETRY_US) << doublings);
     // Another deadline of this CPU may be earlier.
@@ -66,17 +70,19 @@ fn retry_later(cpu: &mut Cpu, doublings: u32) {
     timer::set_deadline(cpu.deadline);
 }
 
+/// Converts microseconds to ticks of the counter.
 fn ticks(microseconds: u64) -> u64 {
     timer::frequency() * microseconds / 1_000_000
 }
 
-/// Makes late SGIs, sent to a vCPU that was direct here, pending for that vCPU like ordinary ones. No vCPU is direct here.
-fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
-    let strays = redistributor::strays(cpu.index);
-    if strays != 0
+/// Requests this CPU's late SGIs for the vCPU that was direct here, and takes the requests of `vcpu`, which is loaded here.
+/// No vCPU is direct here.
+fn collect_here(cpu: &Cpu, vcpu: &Vcpu) {
+    let late = redistributor::take_late_sgis(cpu.index);
+    if late != 0
         && let Some(of) = trusted::owner_at(cpu.index).or_else(|| claims::late(cpu.index).owner()).and_then(find)
     {
-        (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
+        (0..16).filter(|intid| late >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
         if of.id != vcpu.id {
             cpu::notify(of);
         }
@@ -84,7 +90,7 @@ fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     delivery::pull(cpu);
 }
 
-/// Makes late SGIs of a VM, none of whose vCPUs is loaded, pending for its vCPUs.
+/// Requests the late SGIs of a VM, none of whose vCPUs is loaded, for its vCPUs.
 pub fn collect_late(vm: &Vm) {
     if vm.vcpus.iter().all(|vcpu| vcpu.arch.direct.is_none()) {
         return;
@@ -94,31 +100,34 @@ pub fn collect_late(vm: &Vm) {
             Some(owner) => {
                 // No other VM's vCPU is direct there.
                 if usize::from(owner.vm) == vm.number {
-                    post_strays(cpu, owner);
+                    post_late(cpu, owner);
                 }
             }
-            None => claims::late(cpu).collect(vm.number as u8, |owner| post_strays(cpu, owner)),
+            None => claims::late(cpu).collect(vm.number as u8, |owner| post_late(cpu, owner)),
         }
     }
 }
 
-fn post_strays(cpu: usize, owner: Owner) {
-    let strays = redistributor::strays(cpu);
+/// Requests a CPU's late SGIs, which are `owner`'s.
+fn post_late(cpu: usize, owner: Owner) {
+    let late = redistributor::take_late_sgis(cpu);
     if let Some(of) = find(owner) {
-        (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
+        (0..16).filter(|intid| late >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
     }
 }
 
-/// Discards late SGIs of VM `number`, which is being reset: its next life has not sent them. They stay pending, for
-/// nobody, until their CPU finds them; those of a trusted VM are [`Trust::reset`]'s.
+/// Discards late SGIs of VM `number`, which is being reset. They stay pending, without an owner, until their CPU takes
+/// them. [`Trust::reset`] discards those of a trusted VM.
 pub fn discard_late(number: usize) {
     SCHEDULE.online().iter().for_each(|cpu| claims::late(cpu.index()).forget(number as u8));
 }
 
+/// Makes the loaded vCPU direct. Returns false if a condition does not hold: its interrupts stay virtual.
 fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPriorities) -> bool {
     let interface = Interface::new(cpu.index, vcpu);
     let vmcr = interface.vmcr();
-    // A disabled group 1 would disable the kick that wakes. A common binary point must be the hypervisor's: the physical one may be read-only.
+    // With group 1 disabled, no kick would end a WFI. A common binary point that only the guest has set can't be handed
+    // over: ICC_CTLR_EL1.CBPR may be read-only.
     if !vmcr.group_enabled(true) || vmcr.common_binary_point() != interface.has_common_binary_point() {
         return false;
     }
@@ -127,11 +136,12 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     }
     let own_root = read_sysreg!(VTTBR_EL2);
     place.fill_root(own_root);
-    // Before others can revoke it: this CPU must not cache translations of the VM's own root after their TLBI.
+    // Before the vCPU is published, and so before another CPU revokes it: this CPU must not cache translations of the VM's
+    // own root after that CPU's TLBI.
     place.load_root();
     place.publish(cpu, vcpu);
-    let called = cpu::needs_resched(cpu) || !vcpu.arch.requests.is_empty();
-    let direct = match called {
+    let requested = cpu::needs_resched(cpu) || !vcpu.arch.requests.is_empty();
+    let direct = match requested {
         true => None,
         false => {
             let mut interface = Interface::new(cpu.index, vcpu);
@@ -146,12 +156,13 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
         place.unpublish(cpu);
         write_sysreg!(VTTBR_EL2, own_root);
         vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+        // Pairs with a sender's (`cpu::running_on`): it finds that the vCPU runs here, or its request is found below.
         fence(Ordering::SeqCst);
-        collect_strays(cpu, vcpu);
+        collect_here(cpu, vcpu);
         return false;
     };
     redistributor::hand_over(cpu.index, &direct, priorities);
-    // Asked once senders find it direct: see `Trust::redistributor_written`.
+    // Read after `publish`: see `Trust::redistributor_written`.
     let sends = vcpu.vm().arch.trust.as_ref().is_some_and(Trust::is_in_force);
     place.set_sends(sends);
     if sends {
@@ -165,13 +176,13 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     true
 }
 
-/// Sets which CPU interface the loaded vCPU reaches.
+/// Selects the CPU interface that the loaded vCPU's accesses to ICC_* reach.
 fn reach(cpu: &Cpu, vcpu: &Vcpu, interface: CpuInterface) {
     traps::set_cpu_interface(interface);
     Interface::new(cpu.index, vcpu).set_traps(interface);
 }
 
-/// Ends direct interrupts of the vCPU that is loaded here. It is not published.
+/// Ends direct interrupts of the vCPU that is loaded here, without publishing that it runs here.
 #[cold]
 #[inline(never)]
 fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
@@ -210,14 +221,16 @@ pub fn leave_for_scheduler(cpu: &Cpu) {
     }
 }
 
-/// Ends direct interrupts of the loaded vCPU, if any, because the handler of this exit needs its list registers. The vCPU continues after it.
+/// Ends direct interrupts of the loaded vCPU, if it has them, because the handler of this exit needs its list registers.
+/// The vCPU continues after the exit.
 pub fn leave_for_handler(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(place) = vcpu.arch.direct.filter(|place| place.is_direct()) else { return };
     leave(cpu, vcpu, place);
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+    // As in `try_enter`.
     fence(Ordering::SeqCst);
-    collect_strays(cpu, vcpu);
+    collect_here(cpu, vcpu);
     retry_later(cpu, 0);
 }
 
@@ -225,7 +238,8 @@ pub fn leave_for_handler(cpu: &mut Cpu) {
 pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     let vcpu = cpu.vcpu();
     let place = vcpu.arch.direct.filter(|place| place.is_direct())?;
-    // `Place::revoke` empties the whole root: RAM, firmware, flash and stolen time.
+    // `Place::revoke` has emptied the whole root, while the VM's own root has a table for the address: it is the guest's RAM,
+    // firmware, flash or stolen time.
     if !place.is_empty_at(ipa) || !vcpu.vm().arch.tables.has_table_at(ipa) {
         return None;
     }
@@ -234,7 +248,8 @@ pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
     Some(Outcome::leave(row))
 }
 
-/// Applies a write by the guest, whose interrupts are direct, to a register whose new value [`Interface`] has.
+/// Applies a guest's trapped write of ICC_PMR_EL1 or ICC_CTLR_EL1, which is already in [`Interface`], to the physical CPU
+/// interface if the vCPU is direct.
 pub fn written(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     if is_here(vcpu) {
@@ -249,12 +264,12 @@ pub fn written(cpu: &mut Cpu) {
     }
 }
 
-/// ICC_RPR_EL1 of a guest whose interrupts are direct.
+/// Reads ICC_RPR_EL1 of a guest whose interrupts are direct; `None` if they aren't.
 pub fn running_priority(vcpu: &Vcpu) -> Option<u64> {
     is_here(vcpu).then(physical_interface::running_priority)
 }
 
-/// ICC_DIR_EL1 of a guest whose interrupts are direct. False if they aren't.
+/// Handles a write of ICC_DIR_EL1 by a guest whose interrupts are direct. Returns false if they aren't.
 pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     let direct = is_here(vcpu);
     if direct && ALL.checked_shr(intid).is_some_and(|bits| bits & 1 != 0) {
@@ -263,7 +278,7 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     direct
 }
 
-/// ICC_IGRPEN1_EL1 of a guest whose interrupts are direct, if its writes trap: a disabled group would disable the kick that wakes, too.
+/// Handles a trapped write of ICC_IGRPEN1_EL1. Disabling group 1 ends direct interrupts: no kick would end a WFI.
 pub fn set_group1(cpu: &mut Cpu, value: u64) {
     if value & 1 == 0 {
         leave_for_handler(cpu);

@@ -108,7 +108,7 @@ impl Trust {
     /// Drops pending SGIs at a reset of the VM. None of its vCPUs runs.
     pub fn reset(&self) {
         self.needs_trapped.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.cpus().for_each(|cpu| _ = redistributor::strays(cpu));
+        self.cpus().for_each(|cpu| _ = redistributor::take_late_sgis(cpu));
     }
 
     /// CPUs of the VM.
