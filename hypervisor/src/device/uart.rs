@@ -95,7 +95,7 @@ impl Uart {
         self.with(set_line, |state| ((), state.model.set_tx_full(!room)));
     }
 
-    /// Receives a byte from the serial line. Input beyond the backlog is dropped. `set_line` sets
+    /// Receives a byte for the guest from the serial line. Input beyond the backlog is dropped. `set_line` sets
     /// [`Line::Uart`](super::Line::Uart).
     pub fn receive(&self, byte: u8, set_line: impl FnOnce(bool)) {
         self.with(set_line, |state| {

@@ -21,7 +21,7 @@ pub fn an_idle_cpu_answers(machine: &mut Machine) {
     count(&SAMPLES, 1);
 }
 
-/// The operator gets all ledgers, and no exit sends more than a part of them.
+/// The operator gets all ledgers, and no exit sends more than a piece of them: 16 rows (`report::PIECE`) and a total.
 pub fn are_sent_in_pieces(machine: &mut Machine) {
     let vcpus = vm::all().map(|vm| vm.vcpus.len() as u64).sum::<u64>();
     let from = line_length();

@@ -32,7 +32,7 @@ struct Leaving {
     notice: Notice,
     /// Address of the VM until all CPUs have dropped their references; afterwards only its arena is left to free.
     vm: Option<*mut Vm>,
-    /// The epoch that each CPU must have seen.
+    /// The epoch that each CPU must have seen before the VM can be dropped.
     epoch: u64,
 }
 
@@ -51,7 +51,7 @@ enum Notice {
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
-/// Accessed with the list locked.
+/// Accessed with [`LEAVING`] locked.
 static EPOCHS: Epochs = Epochs::new();
 /// Numbers in use, also by VMs that are being created or retired.
 static NUMBERS: [AtomicBool; MAX_VMS] = [const { AtomicBool::new(false) }; MAX_VMS];
@@ -61,7 +61,7 @@ pub fn claim(number: usize) -> bool {
     NUMBERS.get(number).is_some_and(|used| !used.swap(true, Ordering::AcqRel))
 }
 
-/// Called with a number that has become free.
+/// Called with the number of a VM whose memory was freed, and which can be claimed again.
 pub static FREED_HOOK: Once<fn(usize)> = Once::new();
 
 /// Whether a VM is being retired.
@@ -72,7 +72,7 @@ pub fn is_any() -> bool {
 
 /// Starts the retirement of a VM whose vCPUs are all off permanently, and whose RAM is clear.
 pub fn begin(vm: &'static Vm) {
-    // Before the VM leaves lookups: `shut_down::if_all_off` must find it in one of the two.
+    // Before the VM is removed from lookups: `shut_down::if_all_off` must see it either there or in this count.
     shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
     add(vm.number, Some(unpublish(vm.number)), Notice::Destroyed);
 }
@@ -89,6 +89,7 @@ pub fn abandon_for(tag: u32, number: usize) {
     add(number, None, Notice::Answer(tag));
 }
 
+/// Adds a VM to the list, in a new epoch, and asks each CPU to reschedule.
 fn add(number: usize, vm: Option<*mut Vm>, notice: Notice) {
     let online = SCHEDULE.online();
     {
@@ -143,7 +144,8 @@ fn pass(cpu: &Cpu) {
 
 /// Frees a VM's RAM, and removes its number from tables that are indexed by it.
 fn drop_vm(number: usize, vm: *mut Vm) {
-    // SAFETY: no CPU has a reference, and none can get one: see the module's documentation.
+    // SAFETY: every CPU has seen the VM's epoch, or is confined (`pass`), so that none has a reference; the VM was removed
+    // from lookups before, so that none can obtain one. Only the caller has taken the pointer out of the list.
     unsafe {
         (*vm).ram.give_back();
         vm.drop_in_place();
@@ -153,9 +155,10 @@ fn drop_vm(number: usize, vm: *mut Vm) {
     cpu::remove_vm(number as u8);
 }
 
+/// Frees the VM's number, and notifies the operator.
 fn finish(gone: &Leaving) {
     NUMBERS[gone.number % MAX_VMS].store(false, Ordering::Release);
-    // Before the count falls, as the machine may end then.
+    // Before `shut_down::LEAVING` falls, as the machine may end then.
     match gone.notice {
         Notice::Silent => {}
         Notice::Destroyed => console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed }),

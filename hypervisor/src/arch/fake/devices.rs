@@ -1,4 +1,4 @@
-//! The devices on a VM's buses.
+//! The devices on a VM's buses: the UART in memory, the clock at ports, so that both buses are tested.
 
 use stile_board::map;
 use stile_bus::{Region, Widths};
@@ -15,10 +15,12 @@ devices! {
     Clock => &vm.devices.clock,
 }
 
+/// Regions of the memory bus.
 pub fn memory_regions(_vcpus: usize, _optional: Optional) -> impl Iterator<Item = Region<Device>> {
     core::iter::once(Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart))
 }
 
+/// Regions of the port bus.
 pub fn port_regions() -> [Region<Device>; 1] {
     [Region::new(0x70..0x78, Widths::ALL, Device::Clock)]
 }

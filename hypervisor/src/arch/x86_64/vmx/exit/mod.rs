@@ -72,24 +72,24 @@ exit_path!(
 const WITH_ALL_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Nothing was done: call the handler that gets all general registers.
+    /// Requests the handler that gets all general registers: this one has done nothing.
     #[inline(always)]
     pub const fn with_all_registers() -> Outcome {
         Outcome::again(RowId::masked(0)).with(WITH_ALL_BIT)
     }
 }
 
-/// Bit of a nested handler's [`Outcome`]: enter as [`Cpu::launched`] states, instead of VMRESUME.
+/// Bit of a nested handler's [`Outcome`]: enter as [`Cpu::launched`] states, instead of by VMRESUME.
 const CHOOSES_ENTRY_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Entry as stated by [`Cpu::launched`].
+    /// Re-entry by VMLAUNCH or VMRESUME, as [`Cpu::launched`] states.
     pub const fn choosing_entry(self) -> Outcome {
         self.with(CHOOSES_ENTRY_BIT)
     }
 }
 
-// `exit.S` tests the bit as the sign.
+// `exit.S` tests this bit as the sign of the 64-bit outcome.
 const _: () = assert!(Outcome::LEAVE_BIT == 63);
 
 /// Number of basic exit reasons that are dispatched (the manual, "VMX Basic Exit Reasons"); higher ones go to
@@ -136,6 +136,7 @@ unsafe extern "C" {
     fn handle_vmx();
 }
 
+/// Stubs of CPUs that do not record, by basic exit reason.
 #[unsafe(no_mangle)]
 static EXIT_STUBS: [Stub; REASONS] = {
     let mut stubs = [Stub(exit_other); REASONS];
@@ -150,7 +151,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
     with_vmx(stubs, Stub(exit_vmx))
 };
 
-/// Stubs of recording CPUs.
+/// Stubs of CPUs that record a trace, by basic exit reason.
 #[unsafe(no_mangle)]
 static TRACED_EXIT_STUBS: [Stub; REASONS] = {
     let mut stubs = [Stub(traced_exit_other); REASONS];
@@ -165,7 +166,7 @@ static TRACED_EXIT_STUBS: [Stub; REASONS] = {
     with_vmx(stubs, Stub(traced_exit_vmx))
 };
 
-/// Handlers of `mitigated.S`, which calls each with all general registers in the frame.
+/// Handlers by basic exit reason for `mitigated.S`, which calls each with all general registers in the frame.
 #[unsafe(no_mangle)]
 static MITIGATED_HANDLERS: [Stub; REASONS] = {
     let mut handlers = [Stub(handle_other); REASONS];
@@ -180,7 +181,7 @@ static MITIGATED_HANDLERS: [Stub; REASONS] = {
     with_vmx(handlers, Stub(handle_vmx))
 };
 
-/// Dispatch table with the entries of VMX instructions.
+/// Returns a dispatch table with `entry` for the exits of VMX instructions.
 const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
     let mut reason = basic::VMX_FIRST;
     while reason <= basic::VMX_LAST {
@@ -192,10 +193,11 @@ const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
     table
 }
 
-/// First entry of this CPU into a guest; later ones are in `exit.S`.
+/// Enters the guest of the loaded vCPU for the first time on this CPU; later entries are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     speculation::enter_first(cpu);
     let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };
-    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    // SAFETY: `cpu` is this CPU's own block, above its stack, which RSP may point to. The caller has loaded a vCPU
+    // (`PhysicalCpu::enter`), whose load has put its general registers into the frame.
     unsafe { enter((&raw mut *cpu).cast()) }
 }

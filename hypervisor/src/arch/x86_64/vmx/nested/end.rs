@@ -20,15 +20,19 @@ pub fn unsupported(cpu: &mut Cpu, reason: u64, address: u64) -> Outcome {
     outcome
 }
 
-/// Causes of a VMX abort, with their indicators ("VMX Aborts").
+/// Causes of a VMX abort, with the values of its VMX-abort indicator (the manual, "VMX Aborts").
 #[derive(Clone, Copy)]
 pub enum Abort {
+    /// A guest MSR could not be saved.
     SavingMsrs = 1,
+    /// The host's page-directory-pointer-table entries are invalid.
     HostPdptes = 2,
+    /// A host MSR could not be loaded.
     LoadingMsrs = 4,
 }
 
-/// VMX abort: L1's processor shuts down, after it has written the indicator to the current VMCS. VMCS01 is current.
+/// Performs a VMX abort: writes the indicator to the current VMCS of L1, if it is in memory, and ends the VM, since L1's
+/// processor would shut down. VMCS01 is current.
 #[cold]
 pub fn abort(cpu: &mut Cpu, vmx: &GuestVmx, row: RowId, cause: Abort) -> Outcome {
     let indicator = cause as u64;
