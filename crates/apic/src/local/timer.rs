@@ -1,19 +1,19 @@
-//! The timer ("APIC Timer"). Its input clock is the caller's `now`, which in deadline mode is the guest's
-//! TSC.
+//! The local APIC's timer (the manual, "APIC Timer"). Its input clock is the caller's `now`, in ticks of the caller's; in
+//! deadline mode that is the guest's TSC.
 
 use crate::lvt::TimerMode;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timer {
+    /// The initial-count register, in ticks divided by the divisor.
     initial: u32,
     /// The divide configuration register.
     divide: u32,
-    /// The current mode. Duplicates the timer's local vector, whose old value is overwritten before a change
-    /// is handled.
+    /// The current mode: a copy of the local vector's, whose old value is overwritten before a change is handled.
     mode: TimerMode,
     /// Time of the next expiry; 0 if stopped. In deadline mode it is IA32_TSC_DEADLINE.
     next: u64,
-    /// The minimum period.
+    /// The minimum period in ticks: a periodic timer that is faster is slowed down, so that it can't occupy its CPU.
     pub(super) least: u64,
     /// The local vector is not masked. An expiry while it is masked is dropped.
     unmasked: bool,
@@ -46,7 +46,7 @@ impl Timer {
         if self.has_deadlines() { self.next } else { 0 }
     }
 
-    /// Takes IA32_TSC_DEADLINE out, for the physical timer: an interrupt of that is one of `vector`.
+    /// Takes IA32_TSC_DEADLINE out, for the physical timer: an interrupt of the physical timer stands for one of `vector`.
     pub(super) fn lend(&mut self, vector: u8) -> u64 {
         self.lent = Some(vector);
         core::mem::take(&mut self.next)
@@ -69,16 +69,17 @@ impl Timer {
         self.has_deadlines().then_some(&mut self.next)
     }
 
-    /// log2 of the divisor: bits 3, 1 and 0, where 7 means 1.
+    /// Base-2 logarithm of the divisor. Bits 3, 1 and 0 of the register encode it less one; 7 is the divisor 1.
     const fn shift(&self) -> u32 {
         ((self.divide >> 1 & 4 | self.divide & 3) + 1) & 7
     }
 
-    /// The initial count in units of `now`.
+    /// The initial count in ticks: the period.
     const fn span(&self) -> u64 {
         (self.initial as u64) << self.shift()
     }
 
+    /// The current-count register.
     pub(super) fn count(&self, now: u64) -> u32 {
         if self.has_deadlines() {
             return 0;
@@ -87,7 +88,7 @@ impl Timer {
         u32::try_from(left >> self.shift()).unwrap_or(u32::MAX).min(self.initial)
     }
 
-    /// The remaining count when `next` has passed, or the timer is stopped.
+    /// The ticks left when `next` has passed, or the timer is stopped.
     #[cold]
     fn left_of_period(&self, now: u64) -> u64 {
         let periodic = self.mode == TimerMode::Periodic && self.next != 0 && self.span() != 0;
@@ -135,7 +136,8 @@ impl Timer {
         self.deadline().map(|next| next.saturating_sub(now))
     }
 
-    /// A timer with these registers that expires in `left` ticks, if it runs. A period is not exceeded.
+    /// Returns a timer with these registers that expires in `left` ticks, if it runs. Without deadlines, `left` is limited to
+    /// a period.
     pub(super) fn restored(initial: u32, divide: u32, mode: TimerMode, unmasked: bool, left: Option<u64>, now: u64) -> Self {
         let initial = if mode == TimerMode::Deadline { 0 } else { initial };
         let mut timer = Self { initial, divide: divide & 0xb, mode, unmasked, ..Self::STOPPED };
@@ -144,14 +146,14 @@ impl Timer {
         timer
     }
 
-    /// Moves the next expiry later.
+    /// Moves the next expiry `by` ticks later.
     pub(super) fn hold(&mut self, by: u64) {
         if self.next != 0 {
             self.next = self.next.saturating_add(by);
         }
     }
 
-    /// Moves the next expiry earlier.
+    /// Moves the next expiry `by` ticks earlier.
     pub(super) fn advance(&mut self, by: u64) {
         if self.next != 0 {
             self.next = self.next.saturating_sub(by).max(1);
@@ -170,7 +172,7 @@ impl Timer {
         next.unwrap_or(0)
     }
 
-    /// Whether the timer has expired.
+    /// Returns whether the timer has expired, and stops it or starts its next period if so.
     #[inline(always)]
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let next = self.next;

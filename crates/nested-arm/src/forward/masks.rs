@@ -16,6 +16,8 @@ pub struct Masks {
 }
 
 /// A four-bit field of an ID register.
+///
+/// The register, and the field's lowest bit.
 struct Field(SysReg, u32);
 
 const PFR0_GIC: Field = Field(SysReg::new(3, 0, 0, 4, 0), 24);
@@ -69,41 +71,42 @@ impl Masks {
         let mut masks = Self { keep: [u64::MAX; Control::COUNT], set: [0; Control::COUNT] };
 
         masks.without(has(MMFR1_VH, 1), Control::Hcr, HCR_E2H, 0);
-        // Without FEAT_E2H0, E2H is always set.
+        // Without FEAT_E2H0, E2H is always set, and NV1 is RES0.
         masks.without(!has(MMFR4_E2H0, 8), Control::Hcr, 1 << 43, HCR_E2H);
         let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
-        masks.without(pauth, Control::Hcr, 0, 0b11 << 40);
+        masks.without(pauth, Control::Hcr, 0, 0b11 << 40); // APK, API
         let nv = has(MMFR2_NV, 1);
-        masks.without(nv, Control::Hcr, 0b111 << 42, 0);
-        masks.without(has(MMFR2_NV, 2), Control::Hcr, 1 << 45, 0);
-        masks.without(has(MMFR1_LO, 1), Control::Hcr, 1 << 35, 0);
-        masks.without(has(PFR0_RAS, 1), Control::Hcr, 1 << 36, 0);
-        masks.without(has(PFR0_RAS, 2), Control::Hcr, 0, 1 << 47);
-        masks.without(has(MMFR2_EVT, 1), Control::Hcr, 1 << 49 | 1 << 50 | 1 << 52, 0);
-        masks.without(has(MMFR2_EVT, 2), Control::Hcr, 1 << 54 | 1 << 55, 0);
-        masks.without(has(PFR0_CSV2, 2), Control::Hcr, 0, 1 << 53);
-        masks.without(has(PFR1_MTE, 2), Control::Hcr, 1 << 58, 1 << 56);
+        masks.without(nv, Control::Hcr, 0b111 << 42, 0); // NV, NV1, AT
+        masks.without(has(MMFR2_NV, 2), Control::Hcr, 1 << 45, 0); // NV2
+        masks.without(has(MMFR1_LO, 1), Control::Hcr, 1 << 35, 0); // TLOR
+        masks.without(has(PFR0_RAS, 1), Control::Hcr, 1 << 36, 0); // TERR
+        masks.without(has(PFR0_RAS, 2), Control::Hcr, 0, 1 << 47); // FIEN
+        masks.without(has(MMFR2_EVT, 1), Control::Hcr, 1 << 49 | 1 << 50 | 1 << 52, 0); // TID4, TICAB, TOCU
+        masks.without(has(MMFR2_EVT, 2), Control::Hcr, 1 << 54 | 1 << 55, 0); // TTLBIS, TTLBOS
+        masks.without(has(PFR0_CSV2, 2), Control::Hcr, 0, 1 << 53); // EnSCXT
+        masks.without(has(PFR1_MTE, 2), Control::Hcr, 1 << 58, 1 << 56); // TID5; ATA
 
         let hcx = has(MMFR1_HCX, 1);
         masks.without(hcx, Control::Hcrx, u64::MAX, 0);
-        masks.without(has(ISAR2_MOPS, 1), Control::Hcrx, 1 << 10 | 1 << 11, 0);
-        masks.without(has(ISAR1_XS, 1), Control::Hcrx, 0b11 << 3, 0);
-        masks.without(hcx && has(MMFR3_TCRX, 1), Control::Hcrx, 0, 1 << 14);
-        masks.without(hcx && has(MMFR3_SCTLRX, 1), Control::Hcrx, 0, 1 << 15);
-        masks.without(hcx && has(PFR1_GCS, 1), Control::Hcrx, 0, 1 << 22);
+        masks.without(has(ISAR2_MOPS, 1), Control::Hcrx, 1 << 10 | 1 << 11, 0); // MCE2, MSCEn
+        masks.without(has(ISAR1_XS, 1), Control::Hcrx, 0b11 << 3, 0); // FnXS, FGTnXS
+        masks.without(hcx && has(MMFR3_TCRX, 1), Control::Hcrx, 0, 1 << 14); // TCR2En
+        masks.without(hcx && has(MMFR3_SCTLRX, 1), Control::Hcrx, 0, 1 << 15); // SCTLR2En
+        masks.without(hcx && has(PFR1_GCS, 1), Control::Hcrx, 0, 1 << 22); // GCSEn
 
-        masks.without(has(PFR0_SVE, 1), Control::Cptr, 0, 0b11 << 16);
-        masks.without(has(PFR1_SME, 1), Control::Cptr, 0, 0b11 << 24);
-        masks.without(has(DFR0_TRACE_VER, 1), Control::Cptr, 1 << 28, 0);
-        masks.without(has(PFR0_AMU, 1), Control::Cptr, 1 << 30, 0);
+        masks.without(has(PFR0_SVE, 1), Control::Cptr, 0, 0b11 << 16); // ZEN
+        masks.without(has(PFR1_SME, 1), Control::Cptr, 0, 0b11 << 24); // SMEN
+        masks.without(has(DFR0_TRACE_VER, 1), Control::Cptr, 1 << 28, 0); // TTA
+        masks.without(has(PFR0_AMU, 1), Control::Cptr, 1 << 30, 0); // TAM
 
-        masks.without(has(DFR0_PMU_VER, 1), Control::Mdcr, 1 << 5 | 1 << 6, 0);
-        masks.without(has(DFR0_PMS_VER, 1), Control::Mdcr, 1 << 14, 0b11 << 12);
-        masks.without(has(DFR0_TRACE_FILT, 1), Control::Mdcr, 1 << 19, 0);
-        masks.without(has(DFR0_TRACE_BUFFER, 1), Control::Mdcr, 0, 0b11 << 24);
+        masks.without(has(DFR0_PMU_VER, 1), Control::Mdcr, 1 << 5 | 1 << 6, 0); // TPMCR, TPM
+        masks.without(has(DFR0_PMS_VER, 1), Control::Mdcr, 1 << 14, 0b11 << 12); // TPMS; E2PB
+        masks.without(has(DFR0_TRACE_FILT, 1), Control::Mdcr, 1 << 19, 0); // TTRF
+        masks.without(has(DFR0_TRACE_BUFFER, 1), Control::Mdcr, 0, 0b11 << 24); // E2TB
         // TDCC is part of FEAT_FGT.
         let fgt = has(MMFR0_FGT, 1);
         masks.without(fgt, Control::Mdcr, 1 << 27, 0);
+        // EL1TVT, EL1TVCT, EL1NVPCT, EL1NVVCT, EVNTIS.
         masks.without(has(MMFR0_ECV, 1), Control::Cnthctl, 0x1f << 13, 0);
 
         for control in [Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr] {
@@ -134,7 +137,8 @@ impl Masks {
         masks
     }
 
-    /// Masks bits of the fine-grained trap registers that trap when 1, for features that the VM lacks.
+    /// Masks bits of the fine-grained trap registers that trap when 1, for features that the VM lacks. Their names are those
+    /// of the feature's registers and instructions (Arm ARM, HFGRTR_EL2 to HDFGWTR_EL2).
     fn fine_by_feature(&mut self, has: &impl Fn(Field, u64) -> bool) {
         use Control::{Hdfgrtr, Hdfgwtr, Hfgitr, Hfgrtr, Hfgwtr};
         let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);

@@ -13,11 +13,11 @@ impl Written {
         for trap in trap::ALL {
             written.0[trap.control as usize] |= trap.mask & !trap.value;
         }
-        // If one value of a bit traps, the other.
+        // Inverted bits trap when they are 0.
         for (control, bit) in ROWS.iter().filter_map(|row| row.fine).filter(|fine| fine.inverted).flat_map(fine_controls) {
             written.0[control as usize] |= 1 << bit;
         }
-        // The conditions of these two need bits that others must not set.
+        // With a condition of several bits, clearing one is enough. Set, these two would satisfy conditions of other rows.
         written.0[Control::Hcr as usize] &= !(trap::NV.mask | trap::NV1.mask);
         written
     }
@@ -248,7 +248,7 @@ fn e2h_is_fixed_or_writable_by_feature() {
 fn a_processor_without_features() {
     let masks = Masks::new(&[0; SPACE]);
     let page = Page::new();
-    // Everything that would trap by a 0 in a fine-grained trap or enable.
+    // Registers with a trap that applies while its bit is 0.
     let by_zero = |row: &&Row| row.fine.is_some_and(|fine| fine.inverted) || row.coarse.iter().any(|trap| trap.value == 0);
     let of_every_processor = ["CNTPCT_EL0", "CNTPCTSS_EL0", "CNTP_TVAL_EL0", "CNTP_CTL_EL0", "CNTP_CVAL_EL0"];
     let kept = ROWS.iter().filter(by_zero).filter(|row| !of_every_processor.contains(&row.name));

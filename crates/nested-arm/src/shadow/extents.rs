@@ -13,7 +13,7 @@ impl Extent {
         self.l1 + self.size
     }
 
-    /// Merges both, if they are adjacent with the same offset.
+    /// Merges both, if they are adjacent or overlap, with the same offset from L1 to L2.
     fn joined(self, other: Self) -> Option<Self> {
         let is_same_way = self.l1.wrapping_sub(self.l2) == other.l1.wrapping_sub(other.l2);
         let do_touch = self.l1 <= other.end() && other.l1 <= self.end();

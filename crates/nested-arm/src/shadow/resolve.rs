@@ -10,18 +10,18 @@ use stile_sysreg::syndrome::{Ec, Esr};
 /// The permission that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// To be read.
+    /// To read.
     Read,
-    /// To be written.
+    /// To write.
     Write,
-    /// To be executed.
+    /// To execute, which takes permission to read as well.
     Execute,
 }
 
 impl Need {
-    /// The permission needed by the access of an instruction or data abort with this syndrome. A walk of L2's
-    /// first stage reads, and so does cache maintenance, regardless of WnR: except DC IVAC, the only one with a permission
-    /// fault on what can be read, because it needs permission to write (Arm ARM, DC IVAC).
+    /// Returns the permission needed by the access of an instruction or data abort with this syndrome. A walk of L2's
+    /// first stage reads, and so does cache maintenance, regardless of WnR. The exception is DC IVAC, which needs permission to
+    /// write (Arm ARM, DC IVAC), and is the only one with a permission fault on a readable page.
     pub fn of(esr: Esr) -> Self {
         if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
             return if esr.instruction_abort().s1ptw() { Self::Read } else { Self::Execute };
@@ -45,7 +45,7 @@ impl Need {
 pub struct Mapping {
     /// From L2 addresses to the machine's.
     pub shadow: table::Mapping<ShadowPermissions>,
-    /// The intermediate L1 physical address of the first byte.
+    /// L1's physical address of the first byte: the output of L1's stage, and the input of L0's.
     pub l1: u64,
 }
 
@@ -87,7 +87,7 @@ pub fn resolve(
     }
 }
 
-/// The largest mapping around `ipa` within both L1's and L0's entry, with the permissions of both.
+/// Returns the largest mapping around `ipa` within both L1's and L0's entry, with the permissions that both grant.
 fn combine(ipa: u64, leaf: &Leaf, below: &Translation<Stage2Permissions>) -> Mapping {
     let size = (1u64 << leaf.shift).min(below.level.size()).max(PAGE_SIZE);
     let start = |address: u64| address & !(size - 1);
@@ -102,7 +102,8 @@ fn combine(ipa: u64, leaf: &Leaf, below: &Translation<Stage2Permissions>) -> Map
     Mapping { shadow: table::Mapping { address: start(ipa), output: start(below.output), size, attributes }, l1: start(leaf.output) }
 }
 
-/// The combined memory type of two stages: Arm ARM, "Combining stage 1 and stage 2 memory type attributes".
+/// Combines the memory types of L1's and L0's second stages by the rule for stages 1 and 2: Arm ARM, "Combining stage 1 and
+/// stage 2 memory type attributes".
 const fn weaker(a: MemoryType, b: MemoryType) -> MemoryType {
     match (a, b) {
         (MemoryType::Device, _) | (_, MemoryType::Device) => MemoryType::Device,

@@ -8,7 +8,7 @@ const HCR_DC: u64 = 1 << 12;
 const SCTLR_EE: u64 = 1 << 25;
 /// VTCR_EL2.VS: VMIDs have 16 bits.
 const VTCR_VS: u64 = 1 << 19;
-/// VTTBR_EL2.BADDR, and FEAT_TTCNP's bit below it.
+/// VTTBR_EL2.BADDR, without bit 0, which is CnP (FEAT_TTCNP).
 const BADDR: u64 = 0x0000_ffff_ffff_fffe;
 
 /// A translation granule.
@@ -32,7 +32,7 @@ impl Granule {
         }
     }
 
-    /// Bits that a table resolves.
+    /// Number of address bits that a table resolves.
     pub const fn stride(self) -> u32 {
         self.shift() - 3
     }
@@ -64,11 +64,11 @@ impl Granule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage2 {
     pub(super) granule: Granule,
-    /// Bits of the input address.
+    /// Number of bits of the input address.
     pub(super) input_bits: u32,
     /// The level of the root; `None` if the configuration is invalid, which makes every walk fault.
     pub(super) start: Option<u8>,
-    /// Bits of the output address.
+    /// Number of bits of the output address.
     pub(super) output_bits: u32,
     /// The root, aligned to its size.
     pub(super) root: u64,
@@ -78,8 +78,8 @@ pub struct Stage2 {
 }
 
 impl Stage2 {
-    /// Decodes L1's registers. Its physical addresses have `pa_bits` bits (32 to 48, from its
-    /// ID_AA64MMFR0_EL1.PARange). Total: with values reserved by the architecture, walks fault.
+    /// Decodes L1's registers: VTCR_EL2, VTTBR_EL2, HCR_EL2 and SCTLR_EL2. Its physical addresses have `pa_bits` bits (32 to
+    /// 48, from its ID_AA64MMFR0_EL1.PARange). Defined for all values: with those that the architecture reserves, walks fault.
     ///
     /// Arm ARM pseudocode, `AArch64.S2InvalidSL`, `AArch64.S2InconsistentSL` and `AArch64.S2TxSZFaults`.
     pub const fn decode(vtcr: u64, vttbr: u64, hcr: u64, sctlr: u64, pa_bits: u8) -> Self {
@@ -150,7 +150,7 @@ const fn start_level(granule: Granule, sl0: u64, input_bits: u32, pa_bits: u32) 
     // The first level resolves at least one bit, and at most four more than a table: 16 concatenated tables.
     let least = granule.level_shift(level) + 1;
     let most = granule.level_shift(level) + granule.stride() + 4;
-    // T0SZ is at most 39, and the input no wider than physical addresses.
+    // T0SZ is at most 39, so that the input has at least 25 bits, and the input is no wider than physical addresses.
     let is_in_range = input_bits >= 25 && input_bits <= pa_bits && input_bits >= least && input_bits <= most;
     if is_in_range { Some(level) } else { None }
 }
