@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use super::operated::off_on_reset_pause;
 use super::operator::Step;
 use super::scenario::{Expect, Scenario, passed};
+use super::traced::has_snapshot_until_the_end;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -40,6 +41,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 }
 
 /// A trusted VM with direct interrupts is saved, destroyed and restored. Its interrupts are direct again: a sample regains its CPUs.
+/// A trace records its exits although its guest often ends direct interrupts by an access to a redistributor.
 fn restored(programs: &Programs) -> Result<Scenario> {
     let config = trusting(&vm(programs, "snapshot", "holds=1000")?, programs, 1_000_000)?;
     let steps = vec![
@@ -48,6 +50,10 @@ fn restored(programs: &Programs) -> Result<Scenario> {
         Step::new("", "restore m a.snap --trusted", &["m/snapshot runs"]),
         // The first sample, at the latest, regains them.
         Step::new("snapshot: round", "top m/snapshot --once --json --interval 0.5", &["regained"]).fresh(),
+        Step::new("snapshot: round", "trace m -o t.json --seconds 2 --format json --json", &[r#""lost":0,"#, r#""unaccounted":0"#])
+            .writes("t.json", has_snapshot_until_the_end)
+            .otherwise("trace m -o t.json --seconds 30 --format json --json")
+            .fresh(),
         Step::new("snapshot: round", "pause m/snapshot", &["m/snapshot is paused"]).fresh(),
         Step::new("", "resume m/snapshot", &[]),
         Step::new("snapshot: round", "stop m/snapshot --force", &[]).fresh(),

@@ -171,6 +171,20 @@ fn has_cpus(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Exits of the VM `snapshot` in the second half of the trace: its guest writes to the redistributors in each round.
+pub(super) fn has_snapshot_until_the_end(bytes: &[u8]) -> Result<(), String> {
+    let (lines, summary) = lines(bytes)?;
+    let half = summary["nanoseconds"].as_u64().unwrap_or(0) / 2;
+    let exits = |late: bool| {
+        let is = |line: &Value| line["event"] == "exit" && line["vm"] == "snapshot" && (line["ns"].as_u64() >= Some(half)) == late;
+        count(&lines, is)
+    };
+    match (exits(false), exits(true)) {
+        (1.., 10..) => Ok(()),
+        (first, second) => Err(format!("exits of snapshot in the halves of the trace: {first}, {second}; {summary}")),
+    }
+}
+
 /// The tracks of the VM `ring`, and arrows.
 pub(super) fn has_arrows(bytes: &[u8]) -> Result<(), String> {
     let (tracks, arrows) = trace::tracks_and_arrows(bytes).map_err(|error| error.to_string())?;

@@ -227,6 +227,10 @@ pub fn leave_for_handler(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(place) = vcpu.arch.direct.filter(|place| place.is_direct()) else { return };
     leave(cpu, vcpu, place);
+    // `leave` selects ordinary vectors, and no scheduler that would select recording ones runs before the next exit.
+    if cpu.recorder.is_on() {
+        vectors::trace(true);
+    }
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
     // As in `try_enter`.
     fence(Ordering::SeqCst);
