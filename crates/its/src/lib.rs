@@ -10,10 +10,12 @@ extern crate std;
 mod commands;
 pub mod guest;
 mod misses;
+mod route;
 mod routing;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use misses::{Action, Misses};
+pub use route::{Arrival, Route};
 pub use routing::{MappedEvent, Routing};
 
 /// Bytes of a command.

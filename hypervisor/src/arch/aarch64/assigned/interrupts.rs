@@ -4,8 +4,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::{MAX_ASSIGNED, MAX_VMS};
-use stile_its::{Action, MappedEvent, Misses};
+use stile_its::{Action, Arrival, MappedEvent, Misses, Route};
 use stile_pci::MAX_VECTORS;
+use stile_vgic::Kick;
 
 use super::failure;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -15,7 +16,7 @@ use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
 
-/// For each physical LPI: the number of the VM in the upper 16 bits, and the VM's LPI in the lower ones; LPI 0: none.
+/// For each physical LPI: its [`Route`].
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
 /// DeviceID of each function.
@@ -38,7 +39,7 @@ pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
     }
     let first = number as usize * MAX_VECTORS;
     for route in ROUTES.iter().skip(first).take(MAX_VECTORS) {
-        route.store((vm as u32) << 16, Ordering::Relaxed);
+        route.store(Route::new(vm, 0).bits(), Ordering::Relaxed);
     }
     FIRST_LPI + first as u32
 }
@@ -47,36 +48,32 @@ pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
 /// the only writer of its routes.
 pub fn route(lpi: u32, target: u16) {
     if let Some(route) = ROUTES.get((lpi - FIRST_LPI) as usize) {
-        route.store(route.load(Ordering::Relaxed) & 0xffff_0000 | u32::from(target), Ordering::Relaxed);
+        let vm = Route::from_bits(route.load(Ordering::Relaxed)).vm();
+        route.store(Route::new(vm, target).bits(), Ordering::Relaxed);
     }
 }
 
 /// Handles an LPI that this CPU acknowledged: makes the VM's LPI pending. (LPIs have no active state to clear.)
 pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
-    let route = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize));
-    let route = route.map_or(0, |route| route.load(Ordering::Relaxed));
-    let (number, target) = ((route >> 16) as usize, route & 0xffff);
-    if target == 0 {
-        return;
+    let Some(route) = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize)) else { return };
+    let route = Route::from_bits(route.load(Ordering::Relaxed));
+    match here.vcpu.map(|vcpu| (vcpu, route.arrive(Some(vcpu.vm().number)))) {
+        // Common case: the target is loaded here, and had the LPI in a list register before.
+        Some((vcpu, Arrival::Own(target))) if delivery::pulse_resident(vcpu, here.index, target) => {}
+        Some((_, Arrival::Dropped)) => {}
+        _ => deliver_slowly(here, lpi, route),
     }
-    // Common case: the target is loaded here, and had the LPI in a list register before.
-    if let Some(vcpu) = here.vcpu
-        && vcpu.vm().number == number
-        && delivery::pulse_resident(vcpu, here.index, target)
-    {
-        return;
-    }
-    deliver_slowly(here, lpi, number, target);
 }
 
-/// Makes LPI `target` pending in the distributor of VM `number`, for any of its vCPUs. If no vCPU that it wakes runs here,
-/// that is a miss: frequent ones move or hold the physical LPI ([`Misses`]).
+/// Makes the VM's LPI pending in its distributor, for any of its vCPUs. If no vCPU that it wakes runs here, that is a miss, as is
+/// a message that leads nowhere: frequent ones move or hold the physical LPI ([`Misses`]).
 #[cold]
 #[inline(never)]
-fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, target: u32) {
+fn deliver_slowly(here: &Cpu, lpi: u32, route: Route) {
+    let number = route.vm();
     let Some(vm) = vm::get(number) else { return };
-    let kick = vm.arch.distributor.lock().pulse(target);
+    let kick = if route.lpi() == 0 { Kick::NONE } else { vm.arch.distributor.lock().pulse(route.lpi()) };
     let runs_on = |vcpu: &&'static Vcpu| cpu::running_on(vcpu);
     let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index)).and_then(runs_on);
     let index = (lpi - FIRST_LPI) as usize % LPIS;
@@ -124,7 +121,7 @@ fn hold(vm: &'static Vm, index: usize, here: usize) {
 pub fn release(number: usize, here: usize) {
     for (function, held) in HELD.iter().enumerate() {
         let index = function * MAX_VECTORS;
-        if held.load(Ordering::Relaxed) == 0 || (ROUTES[index].load(Ordering::Relaxed) >> 16) as usize != number {
+        if held.load(Ordering::Relaxed) == 0 || Route::from_bits(ROUTES[index].load(Ordering::Relaxed)).vm() != number {
             continue;
         }
         let held = held.swap(0, Ordering::Acquire);
