@@ -8,12 +8,14 @@
 extern crate std;
 
 mod commands;
+mod direct;
 pub mod guest;
 mod misses;
 mod route;
 mod routing;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
+pub use direct::DirectLpis;
 pub use misses::{Action, Misses};
 pub use route::{Arrival, Route};
 pub use routing::{MappedEvent, Routing};
@@ -56,6 +58,48 @@ pub const fn sync(target: u64) -> Command {
     [0x05, 0, target, 0]
 }
 
+/// INT: makes an event's LPI pending, of a vPE if the event is mapped to one.
+pub const fn set_pending(device: u32, event: u32) -> Command {
+    [0x03 | (device as u64) << 32, event as u64, 0, 0]
+}
+
+/// CLEAR: makes an event's LPI not pending.
+pub const fn clear_pending(device: u32, event: u32) -> Command {
+    [0x04 | (device as u64) << 32, event as u64, 0, 0]
+}
+
+/// DISCARD: unmaps an event, whose LPI ceases to be pending.
+pub const fn discard(device: u32, event: u32) -> Command {
+    [0x0f | (device as u64) << 32, event as u64, 0, 0]
+}
+
+/// VMAPP (GICv4.0): a vPE is on a redistributor, and has a virtual pending table, 64 KiB aligned, for INTIDs of `bits` bits.
+pub const fn map_vpe(vpe: u16, target: u64, table: u64, bits: u8) -> Command {
+    [0x29, (vpe as u64) << 32, VALID | target, table & 0x000f_ffff_ffff_0000 | (bits as u64 - 1)]
+}
+
+/// VMOVP, of an ITS with GITS_TYPER.VMOVP: a vPE, which is not resident, goes to another redistributor.
+pub const fn move_vpe(vpe: u16, target: u64) -> Command {
+    [0x22, (vpe as u64) << 32, target, 0]
+}
+
+/// VMAPTI: an event of a device is an LPI of a vPE. While the vPE is not resident, it makes LPI `doorbell` of the vPE's
+/// redistributor pending as well.
+pub const fn map_virtual_event(device: u32, event: u32, vpe: u16, lpi: u32, doorbell: u32) -> Command {
+    [0x2a | (device as u64) << 32, event as u64 | (vpe as u64) << 32, lpi as u64 | (doorbell as u64) << 32, 0]
+}
+
+/// VMOVI: an event goes to another vPE, with that one's doorbell.
+pub const fn move_virtual_event(device: u32, event: u32, vpe: u16, doorbell: u32) -> Command {
+    const DOORBELL_VALID: u64 = 1;
+    [0x21 | (device as u64) << 32, event as u64 | (vpe as u64) << 32, DOORBELL_VALID | (doorbell as u64) << 32, 0]
+}
+
+/// VSYNC: the commands before it have taken effect on a vPE.
+pub const fn virtual_sync(vpe: u16) -> Command {
+    [0x25, (vpe as u64) << 32, 0, 0]
+}
+
 /// GITS_TYPER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Typer(pub u64);
@@ -64,6 +108,11 @@ impl Typer {
     /// Bytes of an interrupt translation entry.
     pub const fn entry_size(self) -> u64 {
         (self.0 >> 4 & 0xf) + 1
+    }
+
+    /// Whether it has the commands of GICv4, of which VMOVP concerns no other ITS (Virtual, VMOVP).
+    pub const fn is_virtual(self) -> bool {
+        self.0 >> 1 & 1 != 0 && self.0 >> 37 & 1 != 0
     }
 
     /// Bits of a device's number.
@@ -82,6 +131,8 @@ impl Typer {
 pub enum TableKind {
     /// Device table.
     Devices,
+    /// vPE table.
+    Vpes,
     /// Collection table.
     Collections,
     /// Unimplemented, or not used here.
@@ -92,6 +143,7 @@ pub enum TableKind {
 pub const fn table_of(baser: u64) -> (TableKind, u64) {
     let kind = match baser >> 56 & 7 {
         1 => TableKind::Devices,
+        2 => TableKind::Vpes,
         4 => TableKind::Collections,
         _ => TableKind::Other,
     };
@@ -176,6 +228,16 @@ pub const fn place_pending(table: u64) -> u64 {
     ZEROED | 0b111 << 7 | INNER_SHAREABLE | table & 0x000f_ffff_ffff_0000
 }
 
+/// GICR_VPROPBASER of GICv4.0: the table of [`place_configuration`].
+pub const fn place_virtual_configuration(table: u64, bits: u8) -> u64 {
+    place_configuration(table, bits)
+}
+
+/// GICR_VPENDBASER of GICv4.0, which makes the vPE of a virtual pending table, 64 KiB aligned, resident.
+pub const fn place_virtual_pending(table: u64) -> u64 {
+    VALID | 0b111 << 7 | INNER_SHAREABLE | table & 0x000f_ffff_ffff_0000
+}
+
 /// The configuration of an LPI that is enabled, with a priority that is a multiple of 4.
 pub const fn enabled(priority: u8) -> u8 {
     priority & 0xfc | 1
@@ -198,18 +260,34 @@ mod tests {
         assert_eq!(move_event(0x10, 3, 1), [0x10_0000_0001, 3, 1, 0]);
         assert_eq!(invalidate_event(0x10, 3), [0x10_0000_000c, 3, 0, 0]);
         assert_eq!(sync(1 << 16), [5, 0, 0x1_0000, 0]);
+        assert_eq!(set_pending(0x10, 3), [0x10_0000_0003, 3, 0, 0]);
+        assert_eq!(clear_pending(0x10, 3), [0x10_0000_0004, 3, 0, 0]);
+        assert_eq!(discard(0x10, 3), [0x10_0000_000f, 3, 0, 0]);
+    }
+
+    #[test]
+    fn commands_of_gicv4_have_their_operands() {
+        assert_eq!(map_vpe(7, 2 << 16, 0x4001_0000, 14), [0x29, 7 << 32, 0x8000_0000_0002_0000, 0x4001_000d]);
+        assert_eq!(move_vpe(7, 1 << 16), [0x22, 7 << 32, 1 << 16, 0]);
+        assert_eq!(map_virtual_event(0x10, 3, 7, 8200, 9000), [0x10_0000_002a, 7 << 32 | 3, 9000 << 32 | 8200, 0]);
+        assert_eq!(move_virtual_event(0x10, 3, 7, 9000), [0x10_0000_0021, 7 << 32 | 3, 9000 << 32 | 1, 0]);
+        assert_eq!(virtual_sync(7), [0x25, 7 << 32, 0, 0]);
+        assert_eq!(place_virtual_configuration(0x5_0001_0000, 14), 0x5_0001_078d);
+        assert_eq!(place_virtual_pending(0x5_0001_0000), 0x8000_0005_0001_0780);
     }
 
     #[test]
     fn redistributors_are_named_by_number_or_address() {
         assert_eq!(Typer(0).target(0x80a_0000, 3), 3 << 16);
         assert_eq!(Typer(1 << 19).target(0x80a_0000, 3), 0x80a_0000);
+        assert!(Typer(1 << 1 | 1 << 37).is_virtual() && !Typer(1 << 1).is_virtual() && !Typer(1 << 37).is_virtual());
         assert_eq!((Typer(0xb << 4).entry_size(), Typer(15 << 13).device_bits()), (12, 16));
     }
 
     #[test]
     fn tables_are_recognised_and_placed() {
         assert_eq!(table_of(1 << 56 | 7 << 48), (TableKind::Devices, 8));
+        assert_eq!(table_of(2 << 56 | 7 << 48), (TableKind::Vpes, 8));
         assert_eq!(table_of(4 << 56 | 7 << 48), (TableKind::Collections, 8));
         assert_eq!(table_of(0).0, TableKind::Other);
         assert_eq!(place_table(0x5_0001_0000, PageSize::K64), 0xb800_0005_0001_0600);

@@ -38,9 +38,14 @@ impl<const LPIS: usize, const CPUS: usize> Routing<LPIS, CPUS> {
         }
     }
 
+    /// Operand of a CPU's redistributor.
+    pub fn target(&self, cpu: usize) -> u64 {
+        self.targets.get(cpu).copied().unwrap_or_default()
+    }
+
     /// SYNC of a CPU's redistributor.
     pub fn sync(&self, cpu: usize) -> Command {
-        sync(self.targets.get(cpu).copied().unwrap_or_default())
+        sync(self.target(cpu))
     }
 
     /// Maps an event to INTID `intid`, which targets a CPU, with the configuration that is in memory.

@@ -4,7 +4,7 @@
 use stile_board::intid::{LPI_BASE, LPI_COUNT};
 use stile_board::{MAX_FUNCTIONS, MAX_VCPUS};
 use stile_its::guest::{Backing, EVENTS as EVENTIDS, GuestIts, WORK_AT_ONCE, Written};
-use stile_its::{Command, Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
+use stile_its::{Command, DirectLpis, Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
 use stile_pci::{
     BARS, ConfigSpace, Effect, MAX_VECTORS, PAGE, Table, VirtualFunction, capabilities, find_reset, probe_bars, silence, virtio_common,
 };
@@ -20,7 +20,7 @@ pub const COMMANDS: Target = Target {
     run: commands,
     seeds: queues,
     mutations: 4000,
-    marks: &["routed", "unrouted", "configured", "pending", "cleared", "translated", "untranslated", "more", "stalled"],
+    marks: &["routed", "unrouted", "configured", "pending", "cleared", "translated", "untranslated", "injected", "more", "stalled"],
 };
 
 /// A function with any configuration space, and any accesses of its guest.
@@ -221,10 +221,41 @@ fn places(bytes: &[u8]) {
     }
 }
 
-/// The guest's memory, which holds the input's commands, and a GIC that checks what it is told.
+/// The guest's memory, which holds the input's commands, a GIC that checks what it is told, and the commands that a physical ITS
+/// gets with GICv4.
 struct Parts {
     commands: Vec<Command>,
     changes: usize,
+    direct: DirectLpis,
+}
+
+/// Of the physical ITS: the DeviceID of the first function, and the first of the VM's vPEs and doorbells.
+const DEVICE: u32 = 0x100;
+const VPE: u16 = 300;
+const DOORBELL: u32 = 9000;
+
+/// Checks commands for the physical ITS: they name functions, vPEs, doorbells and LPIs of the VM alone.
+fn check(commands: &[Command]) {
+    reach("injected");
+    assert!(commands.len() <= 3, "they fit into the queue");
+    let vpe = |command: &Command| (command[1] >> 32) as u16;
+    for command in commands {
+        let (code, device, event) = (command[0] as u8, (command[0] >> 32) as u32, command[1] as u32);
+        if code != 0x25 {
+            assert!((DEVICE..DEVICE + MAX_FUNCTIONS as u32).contains(&device) && event < EVENTIDS as u32, "{command:x?}");
+        }
+        if matches!(code, 0x21 | 0x25 | 0x2a) {
+            assert!((VPE..VPE + MAX_VCPUS as u16).contains(&vpe(command)), "{command:x?}");
+        }
+        match code {
+            0x21 | 0x2a => assert_eq!((command[2] >> 32) as u32, DOORBELL + u32::from(vpe(command) - VPE)),
+            0x03 | 0x04 | 0x0c | 0x0f | 0x25 => {}
+            _ => panic!("{command:x?}"),
+        }
+        if code == 0x2a {
+            assert!((LPI_BASE..LPI_BASE + LPI_COUNT).contains(&(command[2] as u32)));
+        }
+    }
 }
 
 /// Where the guest's memory begins: a queue below it, or above [`Parts::END`], can't be read.
@@ -254,23 +285,28 @@ impl Backing for Parts {
     fn route(&mut self, lpi: u32, vcpu: Option<usize>) {
         self.change(lpi, if vcpu.is_some() { "routed" } else { "unrouted" });
         assert!(vcpu.is_none_or(|vcpu| vcpu < MAX_VCPUS));
+        self.direct.route(lpi, vcpu, check);
     }
 
     fn configure(&mut self, lpi: u32, _: u8) {
         self.change(lpi, "configured");
+        self.direct.invalidate(lpi, check);
     }
 
     fn set_pending(&mut self, lpi: u32) {
         self.change(lpi, "pending");
+        self.direct.set_pending(lpi, check);
     }
 
     fn clear_pending(&mut self, lpi: u32) {
         self.change(lpi, "cleared");
+        self.direct.clear_pending(lpi, check);
     }
 
     fn translate(&mut self, function: usize, event: usize, lpi: Option<u32>) {
         reach(if lpi.is_some() { "translated" } else { "untranslated" });
         assert!(function < MAX_FUNCTIONS && event < EVENTIDS);
+        self.direct.translate(function, event, lpi, check);
     }
 }
 
@@ -307,7 +343,9 @@ fn commands(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let count = 1 + usize::from(input.half() % 64);
     let commands = (0..count).map(|_| core::array::from_fn(|_| input.double())).collect();
-    let mut parts = Parts { commands, changes: 0 };
+    let mut direct = DirectLpis::new(VPE, DOORBELL, MAX_VCPUS as u16);
+    (0..MAX_FUNCTIONS).for_each(|function| direct.set_device(function, DEVICE + function as u32));
+    let mut parts = Parts { commands, changes: 0, direct };
     let (mut its, mut redistributor) = (GuestIts::new(MAX_FUNCTIONS, MAX_VCPUS), 0);
     while !input.is_empty() {
         let (offset, kind, size, value) = (u64::from(input.half()), input.byte(), 1 << (input.byte() & 1), input.double());
