@@ -1,5 +1,7 @@
 //! Description of a virtual machine's devices: type, path, and the reason for it.
 
+use stile_blob::Interrupts;
+
 use crate::config::served::{FS, device_name};
 use crate::config::service;
 use crate::config::{MachineConfig, VmConfig, units};
@@ -38,7 +40,12 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0")));
     }
     if !facts.is_empty() {
-        facts.push(("PCI", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
+        let exits = match vm.techniques.interrupts {
+            Interrupts::Virtual => "each exits, but none if the machine has GICv4",
+            Interrupts::Direct => "each exits",
+        };
+        let paths = "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS";
+        facts.push(("PCI", format!("{paths}: {exits}")));
     }
     // The last ones have networks of the configuration.
     let without = vm.served.len().saturating_sub(vm.served_networks.len());

@@ -1,5 +1,7 @@
 //! The scenarios with PCI functions that are assigned to VMs.
 
+use std::ops::RangeInclusive;
+
 use anyhow::Result;
 
 use super::disk::{Contents, Disk};
@@ -31,7 +33,27 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         without_smmu(),
         bypassing(),
         bounded_exits(programs)?,
+        injected(request_budget(), "budgets/injected-disk", vec![("device", 0..=20, 1000.0)]),
+        injected(blocked_dma(programs)?, "devices/injected-blocked-dma", vec![]),
+        injected(bounded_exits(programs)?, "devices/injected-bounded-exits", vec![]),
+        injected(network(), "devices/injected-network", vec![]),
+        injected(reset_in_flight(), "devices/injected-reset", vec![]),
+        injected(nvme(), "devices/injected-nvme", vec![]),
+        doorbells(programs)?,
     ])
+}
+
+/// A scenario on a machine with GICv4, which injects messages without exits, with limits on rows of the account.
+fn injected(scenario: Scenario, name: &str, rows: Vec<(&'static str, RangeInclusive<u64>, f64)>) -> Scenario {
+    let notes = ["the GIC injects messages of its PCI functions".into()].into_iter().chain(scenario.expect.notes).collect();
+    let expect = Expect { rows, notes, ..scenario.expect };
+    Scenario { name: name.into(), expect, ..scenario }.with("--machine-option", "gic-version=4")
+}
+
+/// With GICv4, a VM shares its CPU with one that computes: while it waits for its disk, or for the CPU, messages ring its doorbell. Its
+/// vCPUs take their vPEs from CPU to CPU.
+fn doorbells(programs: &Programs) -> Result<Scenario> {
+    Ok(injected(assigned_disk(programs)?, "devices/doorbells", vec![]))
 }
 
 /// The arguments that add a device to the machine.

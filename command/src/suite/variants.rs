@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 63] = [
+pub const NAMES: [&str; 67] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -14,6 +14,10 @@ pub const NAMES: [&str; 63] = [
     "boot/debian:6.12/cortex-a57",
     "boot/debian:6.12/max",
     "budgets/io",
+    "devices/injected-bounded-exits",
+    "devices/injected-network",
+    "devices/injected-nvme",
+    "devices/injected-reset",
     "direct/switch/debian/direct",
     "direct/switch/debian/trusted",
     "direct/switch/debian:6.12/direct",

@@ -27,6 +27,7 @@ use stile_wire::Level;
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
 use crate::address_space;
 use crate::stacks::Stacks;
+use assigned::injection;
 use host::{bulk, features, firmware, mmu, speculation, timer, uart};
 
 pub use emulation::devices;
@@ -73,6 +74,7 @@ impl Host for Arch {
     }
 
     fn wait_for_interrupt() {
+        injection::depart_before_wait(host::cpu::this_index());
         host::wait_for_interrupt();
     }
 

@@ -115,7 +115,7 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn load_beside(&mut self, vcpu: &'static Vcpu) {
         // With an EL2 or direct interrupts, a vCPU may have a second stage of its own.
-        if vcpu.arch.special {
+        if vcpu.arch.is_special() {
             return self.load_special(vcpu);
         }
         vcpu.vm().arch.keep_second_stage(vcpu.vm().number, vcpu.arch.index, self.index);
@@ -189,7 +189,7 @@ impl PhysicalCpu for Cpu {
 
     /// A vCPU with an EL2 has timers that are not looked at.
     fn timer_expiry(&mut self) -> Option<u64> {
-        if self.vcpu().arch.special {
+        if self.vcpu().arch.is_special() {
             return None;
         }
         let [virt, physical] = if features::get().vhe {

@@ -58,8 +58,11 @@ pub struct Function {
     has_logged: bool,
     /// StreamID of its DMA.
     stream: u32,
+    device: u32,
     /// The physical LPI of its first vector.
     first_lpi: u32,
+    /// The physical ITS has the guest's events, instead of one for each vector (GICv4).
+    injected: bool,
     /// The VM's LPI of each event that the VM's ITS translates, or 0.
     events: [u16; EVENTS],
     /// Its reset method, if it has one.
@@ -70,14 +73,14 @@ pub struct Function {
 
 impl Function {
     /// Takes over a function: assigns addresses to its BARs, and LPIs from `first_lpi` on to the messages of its
-    /// DeviceID.
+    /// DeviceID, if they are not `injected`.
     ///
     /// # Errors
     /// A description of why it cannot be assigned.
     pub fn new(
         bridge: &HostBridge,
         address: Address,
-        (device, first_lpi): (u32, u32),
+        (device, first_lpi, injected): (u32, u32, bool),
         window: &mut Window,
     ) -> Result<Function, &'static str> {
         let mut config = bridge.config(address);
@@ -93,7 +96,7 @@ impl Function {
         }
         let msix = model.msix();
         let vectors = msix.map_or(0, |msix| msix.vectors());
-        its::map(device, first_lpi, vectors as u32, Cpu::this_index())?;
+        its::map(device, (!injected).then_some(first_lpi), vectors as u32, Cpu::this_index())?;
         let reset = find_reset(&config);
         let table = Table::new(vectors);
         let mut function = Function {
@@ -106,7 +109,9 @@ impl Function {
             mapped: [None; BARS],
             has_logged: false,
             stream,
+            device,
             first_lpi,
+            injected,
             events: [0; EVENTS],
             reset,
             ready_at: 0,
@@ -147,6 +152,11 @@ impl Function {
     /// Host PCI address.
     pub fn address(&self) -> Address {
         self.address
+    }
+
+    /// DeviceID of its messages.
+    pub fn device(&self) -> u32 {
+        self.device
     }
 
     /// StreamID of its DMA.
@@ -341,9 +351,17 @@ impl Function {
         let vector = self.table.vector(number);
         let event = vector.filter(|vector| vector.address == map::ITS_TRANSLATER).and_then(|vector| usize::try_from(vector.data).ok());
         let lpi = event.and_then(|event| self.events.get(event)).copied().unwrap_or(0);
-        interrupts::route(self.first_lpi + number as u32, lpi);
         let masked = lpi == 0 || vector.is_none_or(|vector| vector.masked);
-        self.table_entry(msix, number).write32(12, masked.into());
+        let entry = self.table_entry(msix, number);
+        match event.filter(|_| self.injected) {
+            Some(event) => {
+                entry.write32(12, 1);
+                // Translated: less than the number of events.
+                entry.write32(8, if lpi == 0 { 0 } else { event as u32 });
+            }
+            None => interrupts::route(self.first_lpi + number as u32, lpi),
+        }
+        entry.write32(12, masked.into());
     }
 
     /// Sets the VM's LPI to which its ITS translates an event, or none.

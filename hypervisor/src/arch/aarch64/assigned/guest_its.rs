@@ -31,24 +31,47 @@ impl Backing for Parts {
     }
 
     fn route(&mut self, lpi: u32, vcpu: Option<usize>) {
-        self.kick |= self.vm.arch.distributor.lock().route_lpi(lpi, vcpu);
+        match &self.functions.injection {
+            Some(injection) => injection.route(lpi, vcpu),
+            None => self.kick |= self.vm.arch.distributor.lock().route_lpi(lpi, vcpu),
+        }
     }
 
     fn configure(&mut self, lpi: u32, configuration: u8) {
-        self.kick |= self.vm.arch.distributor.lock().configure_lpi(lpi, configuration);
+        match &self.functions.injection {
+            Some(injection) => injection.configure(lpi, configuration),
+            None => self.kick |= self.vm.arch.distributor.lock().configure_lpi(lpi, configuration),
+        }
     }
 
     fn set_pending(&mut self, lpi: u32) {
-        self.kick |= self.vm.arch.distributor.lock().pulse(lpi);
+        match &self.functions.injection {
+            Some(injection) => injection.set_pending(lpi),
+            None => self.kick |= self.vm.arch.distributor.lock().pulse(lpi),
+        }
     }
 
     fn clear_pending(&mut self, lpi: u32) {
-        self.kick |= self.vm.arch.distributor.lock().clear_lpi(lpi);
+        match &self.functions.injection {
+            Some(injection) => injection.clear_pending(lpi),
+            None => self.kick |= self.vm.arch.distributor.lock().clear_lpi(lpi),
+        }
     }
 
     fn translate(&mut self, function: usize, event: usize, lpi: Option<u32>) {
-        if let Some(function) = self.functions.list.lock().get_mut(function) {
-            function.translate(event, lpi);
+        let translate = || {
+            if let Some(function) = self.functions.list.lock().get_mut(function) {
+                function.translate(event, lpi);
+            }
+        };
+        let Some(injection) = &self.functions.injection else { return translate() };
+        // Vectors are masked while their event is not mapped.
+        if lpi.is_none() {
+            translate();
+        }
+        injection.translate(function, event, lpi);
+        if lpi.is_some() {
+            translate();
         }
     }
 }

@@ -8,9 +8,9 @@ use stile_its::{Action, Arrival, MappedEvent, Misses, Route};
 use stile_pci::MAX_VECTORS;
 use stile_vgic::Kick;
 
-use super::failure;
+use super::{failure, injection};
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::its::{FIRST_LPI, LPIS};
+use crate::arch::aarch64::host::its::{FIRST_DOORBELL, FIRST_LPI, LPIS};
 use crate::arch::aarch64::host::{gic, its, timer};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
@@ -56,13 +56,22 @@ pub fn route(lpi: u32, target: u16) {
 /// Handles an LPI that this CPU acknowledged: makes the VM's LPI pending. (LPIs have no active state to clear.)
 pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
-    let Some(route) = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize)) else { return };
+    let Some(route) = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize)) else { return doorbell(lpi) };
     let route = Route::from_bits(route.load(Ordering::Relaxed));
     match here.vcpu.map(|vcpu| (vcpu, route.arrive(Some(vcpu.vm().number)))) {
         // Common case: the target is loaded here, and had the LPI in a list register before.
         Some((vcpu, Arrival::Own(target))) if delivery::pulse_resident(vcpu, here.index, target) => {}
         Some((_, Arrival::Dropped)) => {}
         _ => deliver_slowly(here, lpi, route),
+    }
+}
+
+/// Handles an LPI beyond those of functions: a doorbell of a vPE, or none of Stile's.
+#[cold]
+#[inline(never)]
+fn doorbell(lpi: u32) {
+    if let Some(vpe) = lpi.checked_sub(FIRST_DOORBELL) {
+        injection::doorbell(vpe);
     }
 }
 

@@ -1,7 +1,7 @@
 //! PCI functions owned by VMs; docs/devices.md describes assignment.
 //!
 //! The VM's second stage translates a function's DMA ([`dma`]), its BARs are mapped into the second stage, and its
-//! messages become LPIs of the VM ([`interrupts`], [`guest_its`]). Configuration space and MSI-X tables are models (crate
+//! messages become LPIs of the VM ([`interrupts`], [`injection`], [`guest_its`]). Configuration space and MSI-X tables are models (crate
 //! `stile-pci`). DMA faults are logged ([`faults`]).
 
 mod dma;
@@ -9,7 +9,10 @@ mod failure;
 pub mod faults;
 mod function;
 mod guest_its;
+pub mod injection;
 pub mod interrupts;
+
+use core::sync::atomic::Ordering;
 
 use heapless::Vec;
 use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
@@ -22,8 +25,10 @@ use super::host::{board, gic, its, smmu, timer};
 use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::console::log;
+use crate::vm;
 use function::Function;
 pub use function::SecondStage;
+use injection::Injection;
 
 /// State of all functions, set up for the first one.
 struct Shared {
@@ -46,12 +51,15 @@ pub struct Functions {
     vm: usize,
     dma: dma::Dma,
     list: TicketLock<Vec<Function, MAX_FUNCTIONS>>,
+    /// Injection of its messages without exits, if the GIC has it.
+    injection: Option<Injection>,
     /// Locked before `list` and the distributor.
     its: &'static TicketLock<GuestIts>,
 }
 
 impl Functions {
     /// Takes over functions for VM `vm` with this second stage and ITS, in reset state. Their decoding and bus mastering are off.
+    /// `injected`: number of its vCPUs, if its virtual interface takes its interrupts, so that messages may be injected directly.
     ///
     /// # Errors
     /// A description of why a function, named in the log, cannot be assigned.
@@ -61,25 +69,44 @@ impl Functions {
         ids: &[u16],
         table: &PageTable<Stage2>,
         its: &'static TicketLock<GuestIts>,
+        injected: Option<u16>,
     ) -> Result<Functions, &'static str> {
         let output_size = setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         let dma = dma::Dma::new(vm, table, output_size)?;
+        let injection = match injected {
+            Some(vcpus) => Injection::new(vm, vcpus, Cpu::this_index())?,
+            None => None,
+        };
+        if injection.is_some() {
+            log!("{name}: the GIC injects messages of its PCI functions without exits");
+        }
         let mut list = Vec::new();
         for &id in ids {
             let address = Address::from_routing_id(id);
-            let function = take(vm, address).map_err(|reason| {
+            let function = take(vm, address, injection.is_some()).map_err(|reason| {
                 log!("{name}: function {address} can't be assigned: {reason}");
                 "a PCI function can't be assigned"
             })?;
+            if let Some(injection) = &injection {
+                injection.set_device(list.len(), function.device());
+            }
             list.push(function).map_err(|_| "too many PCI functions")?;
         }
-        Ok(Functions { vm, dma, list: TicketLock::new(list), its })
+        Ok(Functions { vm, dma, list: TicketLock::new(list), injection, its })
     }
 
     /// Resets the guest's view. The VM is off.
     pub fn reset(&self) {
         self.its.lock().reset();
+        if let Some(injection) = &self.injection {
+            injection.reset();
+        }
         self.list.lock().iter_mut().for_each(Function::reset);
+    }
+
+    /// Direct injection of the functions' messages, if the GIC has it.
+    pub fn injection(&self) -> Option<&Injection> {
+        self.injection.as_ref()
     }
 
     /// Time at which the functions can be used again after [`Functions::stop`], in ticks of the counter.
@@ -89,6 +116,10 @@ impl Functions {
 
     /// Starts the functions. All of the VM's memory is mapped, none of its vCPUs runs, and one is loaded on this CPU.
     pub fn start(&self, memory: &impl SecondStage) {
+        if let Some(vm) = vm::get(self.vm).filter(|_| self.injection.is_some()) {
+            // Before any of them is published.
+            vm.vcpus.iter().for_each(|vcpu| vcpu.arch.special.store(true, Ordering::Relaxed));
+        }
         for function in self.list.lock().iter_mut() {
             function.unmap_all(memory);
             function.restore();
@@ -219,7 +250,7 @@ fn setup() -> Result<u8, &'static str> {
     Ok(output_size)
 }
 
-fn take(vm: usize, address: Address) -> Result<Function, &'static str> {
+fn take(vm: usize, address: Address, injected: bool) -> Result<Function, &'static str> {
     let mut shared = SHARED.lock();
     let shared = shared.as_mut().ok_or("PCI is not set up")?;
     let number = shared.assigned;
@@ -229,7 +260,7 @@ fn take(vm: usize, address: Address) -> Result<Function, &'static str> {
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
     let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
     let first_lpi = interrupts::first_lpi(vm, number, device);
-    let function = Function::new(bridge, address, (device, first_lpi), &mut shared.window)?;
+    let function = Function::new(bridge, address, (device, first_lpi, injected), &mut shared.window)?;
     shared.assigned += 1;
     Ok(function)
 }

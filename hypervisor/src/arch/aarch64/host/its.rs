@@ -1,6 +1,6 @@
 //! The physical ITS, which translates devices' messages to LPIs (Arm GIC Architecture Specification, IHI 0069,
 //! chapters Locality-specific Peripheral Interrupts and the ITS). Each CPU has a collection; only events given to
-//! [`map`] are mapped.
+//! [`map`] are mapped, and with GICv4 those that VMs' own ITSs translate.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use stile_pci::MAX_VECTORS;
 
 use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
-use super::{gic, mmu};
+use super::{gic, mmu, vpe};
 
 use crate::address_space::{self, Span};
 use crate::memory;
@@ -20,13 +20,19 @@ use crate::memory;
 pub const FIRST_LPI: u32 = 8192;
 /// Number of LPIs: those of all functions.
 pub const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
+/// Number of vPEs of all VMs, each with a doorbell: an LPI.
+pub const VPES: usize = 1 << DOORBELL_BITS;
+/// Doorbell of the first vPE.
+pub const FIRST_DOORBELL: u32 = FIRST_LPI + LPIS as u32;
 /// Number of LPIs that redistributors read the configuration of: those of [`INTID_BITS`].
 const CONFIGURED: usize = (1 << INTID_BITS) - FIRST_LPI as usize;
-const _: () = assert!(LPIS <= CONFIGURED);
+const _: () = assert!(LPIS + VPES <= CONFIGURED);
 /// Width of an INTID.
-const INTID_BITS: u8 = 14;
+pub const INTID_BITS: u8 = 14;
 /// Width of an EventID.
 const EVENT_BITS: u8 = 5;
+/// Width of the EventIDs that stand for doorbells.
+const DOORBELL_BITS: u8 = 10;
 
 /// Priority of LPIs: guests can cause them.
 const PRIORITY: u8 = 0x80;
@@ -54,11 +60,29 @@ const COMMANDS: usize = 4096 / COMMAND_SIZE;
 
 /// A 64 KiB page that the ITS or a redistributor accesses.
 #[repr(C, align(65536))]
-struct Page([AtomicU64; PAGE_64K / 8]);
+pub struct Page([AtomicU64; PAGE_64K / 8]);
 
 /// LPI configuration table: a byte per LPI, zero if disabled.
 #[repr(C, align(4096))]
-struct Configuration([AtomicU8; CONFIGURED]);
+pub struct Configuration([AtomicU8; CONFIGURED]);
+
+impl Configuration {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub fn allocate() -> Result<&'static Configuration, &'static str> {
+        // SAFETY: all-zero is valid: the structure consists of integers.
+        Ok(unsafe { memory::allocate::<Configuration>()?.assume_init_ref() })
+    }
+
+    /// Sets the byte of an LPI, counted from the first one.
+    pub fn set(&self, lpi: usize, value: u8) {
+        if let Some(place) = self.0.get(lpi) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Registers of the command queue.
 struct Queue(Mmio);
@@ -85,18 +109,24 @@ struct Its {
     typer: Typer,
     /// Number of DeviceIDs in the device table.
     devices: u64,
+    /// Number of vPEs in the vPE table: 0 without GICv4.
+    vpes: usize,
 }
 
 /// The ITS, once it is set up, and what its events target.
 struct State {
     its: Option<Its>,
     /// Not in [`Its`], which is built on the stack.
-    routing: Routing<LPIS, MAX_CPUS>,
+    routing: Routing<{ LPIS + VPES }, MAX_CPUS>,
 }
 
 static STATE: TicketLock<State> = TicketLock::new(State { its: None, routing: Routing::new() });
 
-fn page() -> Result<&'static Page, &'static str> {
+/// An empty table.
+///
+/// # Errors
+/// No memory is left.
+pub fn page() -> Result<&'static Page, &'static str> {
     // SAFETY: all-zero is valid: the structure consists of integers.
     Ok(unsafe { memory::allocate::<Page>()?.assume_init_ref() })
 }
@@ -132,17 +162,17 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
     registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
     wait("the ITS does not answer", || registers.read32(GITS_CTLR) & QUIESCENT != 0)?;
     let typer = Typer(registers.read64(GITS_TYPER));
-    // SAFETY: all-zero is valid: the structure consists of integers.
-    let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>()?.assume_init_ref() };
+    let configuration = Configuration::allocate()?;
     let queue = page()?;
     let commands = CommandQueue::new(&queue.0[..COMMANDS * COMMAND_SIZE / 8]);
-    let mut its = Its { registers: Queue(registers), queue: commands, configuration, typer, devices: u64::MAX };
+    let mut its = Its { registers: Queue(registers), queue: commands, configuration, typer, devices: u64::MAX, vpes: 0 };
     for n in 0..8 {
         let register = GITS_BASER + 8 * n;
         let (kind, entry) = stile_its::table_of(registers.read64(register));
         match kind {
             TableKind::Other => continue,
             TableKind::Devices => its.devices = PAGE_64K as u64 / entry,
+            TableKind::Vpes => its.vpes = PAGE_64K / entry as usize,
             TableKind::Collections => {}
         }
         place(&registers, register, address_space::to_physical(page()?))?;
@@ -157,19 +187,87 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
         let target = its.enable_lpis(cpu, &redistributor)?;
         state.routing.set_target(cpu, target);
     }
+    if !typer.is_virtual() || !gic::redistributors().all(|(_, redistributor)| vpe::can_be_on(&redistributor)) {
+        its.vpes = 0;
+    }
+    if its.vpes != 0 {
+        its.map_doorbells(&state.routing)?;
+    }
     state.its = Some(its);
     Ok(())
 }
 
-/// Maps a device's events to LPIs from `first` on (at most 32), targeting this CPU.
+/// Number of vPEs that can be [mapped](map_vpe): 0 without GICv4.
+pub fn vpes() -> usize {
+    STATE.lock().its.as_ref().map_or(0, |its| its.vpes.min(VPES))
+}
+
+/// Maps a vPE to this CPU, and its doorbell. Its events are mapped by [`execute`].
+///
+/// # Errors
+/// The ITS fails.
+pub fn map_vpe(number: u16, table: u64, cpu: usize) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    let State { its: Some(its), routing } = &mut *state else { return Ok(()) };
+    let doorbell = its.doorbell(number);
+    its.configuration.set(doorbell.lpi, stile_its::enabled(PRIORITY));
+    its.execute(&routing.map(doorbell, FIRST_LPI + doorbell.lpi as u32, cpu))?;
+    its.execute(&[stile_its::map_vpe(number, routing.target(cpu), table, INTID_BITS), stile_its::virtual_sync(number)])
+}
+
+/// Moves a vPE, which is resident nowhere, and its doorbell to another CPU.
+///
+/// # Errors
+/// The ITS fails.
+pub fn move_vpe(number: u16, cpu: usize) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    let State { its: Some(its), routing } = &mut *state else { return Ok(()) };
+    its.execute(&[stile_its::move_vpe(number, routing.target(cpu)), stile_its::virtual_sync(number)])?;
+    its.execute(&routing.move_to(its.doorbell(number), cpu))
+}
+
+/// Makes a vPE's doorbell pending.
+///
+/// # Errors
+/// The ITS fails.
+pub fn ring(number: u16) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    let State { its: Some(its), .. } = &mut *state else { return Ok(()) };
+    let MappedEvent { device, event, .. } = its.doorbell(number);
+    its.execute(&[stile_its::set_pending(device, event)])
+}
+
+/// Enables or disables a vPE's doorbell.
+///
+/// # Errors
+/// The ITS fails.
+pub fn enable_doorbell(number: u16, on: bool) -> Result<(), &'static str> {
+    let doorbell = match &STATE.lock().its {
+        Some(its) => its.doorbell(number),
+        None => return Ok(()),
+    };
+    enable(doorbell, on)
+}
+
+/// Executes commands for the events of VMs' functions.
+///
+/// # Errors
+/// The ITS fails.
+pub fn execute(commands: &[Command]) -> Result<(), &'static str> {
+    let mut state = STATE.lock();
+    state.its.as_mut().map_or(Ok(()), |its| its.execute(commands))
+}
+
+/// Maps a device's events to LPIs from `first` on (at most 32), targeting this CPU. `first` is `None` if the events are
+/// mapped later, to vPEs.
 ///
 /// # Errors
 /// A description, if there is no room for the device.
-pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'static str> {
+pub fn map(device: u32, first: Option<u32>, events: u32, cpu: usize) -> Result<(), &'static str> {
     let mut state = STATE.lock();
     let State { its, routing } = &mut *state;
     let its = its.as_mut().ok_or("there is no ITS")?;
-    if u64::from(device) >= its.devices || its.typer.device_bits() < 32 && device >> its.typer.device_bits() != 0 {
+    if u64::from(device) >= its.devices.min(its.proxy()) || its.typer.device_bits() < 32 && device >> its.typer.device_bits() != 0 {
         return Err("the ITS has no room for its number");
     }
     if events > 1 << EVENT_BITS || its.typer.entry_size() << EVENT_BITS > 4096 {
@@ -177,10 +275,11 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
     }
     let table = memory::allocate_pages(4096)?;
     its.execute(&[stile_its::map_device(device, EVENT_BITS, table), routing.sync(cpu)])?;
+    let Some(first) = first else { return Ok(()) };
     for event in 0..events {
         let intid = first + event;
         let lpi = (intid - FIRST_LPI) as usize;
-        its.configuration.0[lpi].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
+        its.configuration.set(lpi, stile_its::enabled(PRIORITY));
         its.execute(&routing.map(MappedEvent { device, event, lpi }, intid, cpu))?;
     }
     Ok(())
@@ -194,9 +293,7 @@ pub fn enable(event: MappedEvent, on: bool) -> Result<(), &'static str> {
     let mut state = STATE.lock();
     let State { its: Some(its), routing } = &mut *state else { return Ok(()) };
     let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
-    if let Some(configuration) = its.configuration.0.get(event.lpi) {
-        configuration.store(value, Ordering::Relaxed);
-    }
+    its.configuration.set(event.lpi, value);
     its.execute(&routing.invalidate(event))
 }
 
@@ -211,6 +308,26 @@ pub fn move_to(event: MappedEvent, cpu: usize) -> Result<(), &'static str> {
 }
 
 impl Its {
+    /// DeviceID whose events stand for doorbells, so that commands can name them: the last one, which no device has.
+    fn proxy(&self) -> u64 {
+        (self.devices - 1).min((1 << self.typer.device_bits()) - 1)
+    }
+
+    /// The event that stands for a vPE's doorbell.
+    fn doorbell(&self, vpe: u16) -> MappedEvent {
+        MappedEvent { device: self.proxy() as u32, event: vpe.into(), lpi: LPIS + usize::from(vpe) }
+    }
+
+    /// Maps the device that stands for doorbells.
+    fn map_doorbells(&mut self, routing: &Routing<{ LPIS + VPES }, MAX_CPUS>) -> Result<(), &'static str> {
+        if self.typer.entry_size() << DOORBELL_BITS > PAGE_64K as u64 || self.devices == u64::MAX {
+            self.vpes = 0;
+            return Ok(());
+        }
+        let table = address_space::to_physical(page()?);
+        self.execute(&[stile_its::map_device(self.proxy() as u32, DOORBELL_BITS, table), routing.sync(0)])
+    }
+
     /// Enables a CPU's LPIs, maps its collection, and returns the command operand for its redistributor.
     fn enable_lpis(&mut self, cpu: usize, redistributor: &Mmio) -> Result<u64, &'static str> {
         if redistributor.read32(GICR_CTLR) & ENABLE != 0 {

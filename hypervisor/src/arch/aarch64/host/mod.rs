@@ -22,6 +22,7 @@ pub mod spin_table;
 pub mod sysreg;
 pub mod timer;
 pub mod uart;
+pub mod vpe;
 
 use sysreg::isb;
 

@@ -20,6 +20,7 @@ use super::interface::Interface;
 use super::place::{ALL, Place, RESERVED, find, owner};
 use super::trusted::{self, Trust};
 use super::{claims, delivery, physical_interface};
+use crate::arch::aarch64::assigned::injection;
 use crate::arch::aarch64::exit::vectors::{self, Vectors};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -42,12 +43,13 @@ pub fn is_here(vcpu: &Vcpu) -> bool {
     vcpu.arch.direct.is_some_and(Place::is_direct)
 }
 
-/// Makes the loaded vCPU direct if the conditions hold, else schedules another attempt. The vCPU was published.
+/// Makes the loaded vCPU direct if the conditions hold, or, if it is not configured for that, its vPE resident. It was
+/// published, and has no pending requests.
 #[cold]
 #[inline(never)]
 pub fn resume(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
-    let Some(place) = vcpu.arch.direct else { return };
+    let Some(place) = vcpu.arch.direct else { return injection::resume(cpu) };
     // The scheduler needs the CPU again: at the end of a slice, at a deadline, or as soon as the guest waits.
     let shared = cpu.slice_end.is_some() || cpu.deadline.is_some() || cpu.waiting_trapped;
     collect_here(cpu, vcpu);

@@ -52,7 +52,7 @@ pub use timer_interrupts::idle_timer;
 #[inline(always)]
 pub fn resume(cpu: &mut Cpu) {
     delivery::pull(cpu);
-    if cpu.vcpu().arch.special {
+    if cpu.vcpu().arch.is_special() {
         resume_special(cpu);
     }
 }

@@ -9,6 +9,8 @@ use stile_snapshot::aarch64::{BREAKPOINTS, Debug as Saved};
 use stile_sysreg::SysReg;
 
 use super::traps;
+use crate::arch::aarch64::assigned::injection;
+use crate::arch::aarch64::host::cpu::this_index;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 
@@ -25,6 +27,10 @@ pub struct Debug {
     in_use: bool,
     /// They are in the CPU while the vCPU is loaded.
     granted: bool,
+    /// [`Debug::put`] has something to do: they are granted, or a vPE is resident with the vCPU.
+    has_put: bool,
+    /// A vPE is resident with the vCPU.
+    resident: bool,
     /// They are granted also while the OS lock is set: the vCPU has an EL2.
     shared: bool,
     /// OSLSR_EL1.OSLK.
@@ -43,6 +49,8 @@ impl Debug {
         *self = Debug {
             in_use: false,
             granted: false,
+            has_put: false,
+            resident: false,
             shared: false,
             os_lock: true,
             mdscr: 0,
@@ -64,7 +72,9 @@ impl Debug {
             return;
         }
         if locked {
-            self.put();
+            if self.granted {
+                self.put_granted();
+            }
             self.granted = false;
             self.mdscr = read_sysreg!(MDSCR_EL1) & MDSCR;
             write_sysreg!(MDSCR_EL1, self.mdscr & TDCC);
@@ -82,14 +92,14 @@ impl Debug {
         if self.granted || self.os_lock {
             return false;
         }
-        (self.in_use, self.granted) = (true, true);
+        (self.in_use, self.granted, self.has_put) = (true, true, true);
         self.load_granted();
         true
     }
 
     /// Grants the registers from the start. The vCPU is not loaded.
     pub fn share(&mut self) {
-        (self.in_use, self.granted, self.shared) = (true, true, true);
+        (self.in_use, self.granted, self.has_put, self.shared) = (true, true, true, true);
     }
 
     /// Reads a register of the loaded vCPU, for its guest. `None` if the CPU does not have it.
@@ -157,7 +167,8 @@ impl Debug {
         if os_lock {
             *mdscr = guests & TDCC;
         }
-        *self = Debug { in_use, granted: in_use && !os_lock, shared: false, os_lock, mdscr: guests, bvr, bcr, wvr, wcr };
+        let granted = in_use && !os_lock;
+        *self = Debug { in_use, granted, has_put: granted, resident: false, shared: false, os_lock, mdscr: guests, bvr, bcr, wvr, wcr };
     }
 
     /// Loads the registers, if granted.
@@ -186,12 +197,28 @@ impl Debug {
     /// them trapped.
     #[inline(always)]
     pub fn put(&mut self) {
+        if self.has_put {
+            self.put_something();
+        }
+    }
+
+    /// Makes the next [`Debug::put`] end the residency of the loaded vCPU's vPE: no other test is needed at put.
+    pub fn depart_at_put(&mut self) {
+        (self.has_put, self.resident) = (true, true);
+    }
+
+    #[inline(never)]
+    fn put_something(&mut self) {
+        if self.resident {
+            injection::depart(this_index());
+            self.resident = false;
+        }
+        self.has_put = self.granted;
         if self.granted {
             self.put_granted();
         }
     }
 
-    #[inline(never)]
     fn put_granted(&mut self) {
         traps::set_debug_traps(true);
         let have = features::get();

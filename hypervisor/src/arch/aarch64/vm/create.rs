@@ -171,8 +171,10 @@ fn new_functions(
     table: &PageTable<Stage2>,
     arena: &'static Arena,
 ) -> Result<&'static Functions, &'static str> {
+    // With direct interrupts the guest takes physical interrupts, and none of its virtual interface.
+    let injected = (config.techniques.interrupts == Interrupts::Virtual).then_some(config.vcpus);
     let its = arena.allocate()?.write(TicketLock::new(GuestIts::new(config.functions.len(), config.vcpus.into())));
-    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table, its)?))
+    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, table, its, injected)?))
 }
 
 /// Creates a distributor. Not inlined: a CPU's stack has no room for it beside the frames of its callers.

@@ -1,6 +1,7 @@
 //! AArch64 state of a vCPU.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::{is_last_redistributor, mpidr};
@@ -29,8 +30,8 @@ pub struct Vcpu {
     pub requests: PendingRequests,
     /// State for direct interrupts, if configured.
     pub direct: Option<&'static place::Place>,
-    /// It has an EL2, or is configured for direct interrupts.
-    pub special: bool,
+    /// It has an EL2, is configured for direct interrupts, or has a vPE. Set before it runs.
+    pub special: AtomicBool,
     /// Constants of its virtual CPU interface.
     pub interface: interface::Kind,
     /// Interrupts that the CPU that has it loaded delivers without the redistributor's lock.
@@ -83,7 +84,7 @@ impl VcpuPart for Vcpu {
                 gicv2: board::get().gicv2().is_some(),
             })),
             requests: PendingRequests::new(),
-            special: has_el2 || techniques.interrupts == Interrupts::Direct,
+            special: AtomicBool::new(has_el2 || techniques.interrupts == Interrupts::Direct),
             direct: place::Place::new(techniques, arena)?,
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
@@ -128,6 +129,12 @@ impl Vcpu {
     pub unsafe fn context(&self) -> &mut VcpuContext {
         // SAFETY: by the function's contract no other reference to the context exists.
         unsafe { &mut *self.context.get() }
+    }
+
+    /// Whether it has an EL2, is configured for direct interrupts, or has a vPE.
+    #[inline(always)]
+    pub fn is_special(&self) -> bool {
+        self.special.load(Ordering::Relaxed)
     }
 
     /// Sets the initial state of a vCPU that is off.
