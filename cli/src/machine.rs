@@ -10,7 +10,7 @@ use stile_blob::{IpiAccess, Mitigations, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
-use crate::config::served::FS;
+use crate::config::served::{CONSOLE, FS, VSOCK};
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistakes, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
@@ -319,11 +319,18 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 };
                 archive.extend(initramfs::with_folders(&modules, &folders, vm.serves != 0));
             }
+            let has = |device| vm.served.iter().any(|served| served.device == device);
+            if let (KernelSource::Debian(which), true) = (&vm.kernel, has(CONSOLE)) {
+                archive.extend(initramfs::with_consoles(&debian::console_modules(*which, freshness)?));
+            }
+            if let (KernelSource::Debian(which), true) = (&vm.kernel, has(VSOCK)) {
+                archive.extend(initramfs::with_sockets(&debian::socket_modules(*which, freshness)?, &devices(freshness, "stile-vsock")?));
+            }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, vm.serves != 0)
                 && let Some(module) = debian::served_module(*which, freshness)?
             {
                 let modules = [debian::bridge_modules(*which, freshness)?, vec![module]].concat();
-                archive.extend(initramfs::with_server(&modules, &devices(freshness)?, &back_ends(vm)?));
+                archive.extend(initramfs::with_server(&modules, &devices(freshness, "stile-devices")?, &back_ends(vm)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)
             {
@@ -384,13 +391,13 @@ fn l2(arch: Arch, freshness: Freshness) -> Vec<u8> {
     })
 }
 
-/// The program that serves devices.
-fn devices(freshness: Freshness) -> Result<Vec<u8>> {
+/// A program of the package with that which serves devices.
+fn devices(freshness: Freshness, program: &str) -> Result<Vec<u8>> {
     // Only uses available files.
     if freshness == Freshness::Cached {
-        return Err(exit::lacking("stile-devices is not built yet"));
+        return Err(exit::lacking(format!("{program} is not built yet")));
     }
-    l2::linux::build_in(Arch::Aarch64, Path::new("devices"), "stile-devices")
+    l2::linux::build_one(Arch::Aarch64, Path::new("devices"), "stile-devices", program)
 }
 
 /// Programs that carry out requests for `stile-devices`, with their libraries, and `qemu-img`; none for a command that does not start them.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::{Identity, Mac};
 
 /// The accepted forms.
-const EXPECTED: &str = "expected block=FILE[,format=qcow2][,readonly], net=BRIDGE,mac=ADDRESS[,ip=ADDRESS], fs=DIRECTORY,tag=NAME[,readonly] \
-                        or rng; stile-devices serves no other devices";
+const EXPECTED: &str = "expected block=FILE[,format=qcow2][,readonly], net=BRIDGE,mac=ADDRESS[,ip=ADDRESS], fs=DIRECTORY,tag=NAME[,readonly], \
+                        rng, vsock=CID or console=FILE; stile-devices serves no other devices";
 
 /// Format of a disk's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,16 @@ pub enum DeviceArgument {
     },
     /// Random bytes.
     Entropy,
+    /// A console.
+    Console {
+        /// File for its output.
+        file: PathBuf,
+    },
+    /// Sockets between clients.
+    Vsock {
+        /// The client's address.
+        cid: u32,
+    },
 }
 
 impl DeviceArgument {
@@ -55,8 +65,18 @@ impl DeviceArgument {
         match self {
             Self::Net { .. } => (1, "net"),
             Self::Block { .. } => (2, "block"),
+            Self::Console { .. } => (3, "console"),
             Self::Entropy => (4, "rng"),
+            Self::Vsock { .. } => (19, "vsock"),
             Self::Folder { .. } => (26, "fs"),
+        }
+    }
+
+    /// The client's address, of sockets.
+    pub const fn cid(&self) -> Option<u32> {
+        match self {
+            Self::Vsock { cid } => Some(*cid),
+            _ => None,
         }
     }
 
@@ -67,7 +87,7 @@ impl DeviceArgument {
 }
 
 /// Reads an argument: `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or
-/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, or `rng`.
+/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, `rng`, `vsock=CID` or `console=FILE`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
@@ -77,6 +97,8 @@ pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
         Some(("fs", folder)) => self::folder(folder),
         Some(("block", file)) => block(file),
         Some(("net", card)) => net(card),
+        Some(("vsock", cid)) => vsock(cid),
+        Some(("console", file)) => (!file.is_empty()).then(|| DeviceArgument::Console { file: file.into() }),
         _ => None,
     };
     parsed.ok_or_else(|| format!("{argument}: {EXPECTED}"))
@@ -110,6 +132,14 @@ fn net(card: &str) -> Option<DeviceArgument> {
     (!bridge.is_empty()).then(|| DeviceArgument::Net { bridge: bridge.to_owned(), identity })
 }
 
+/// The first address of a VM: lower ones are the host's, or reserved (Virtio 1.2, section 5.10.4).
+const FIRST_CID: u32 = 3;
+
+fn vsock(cid: &str) -> Option<DeviceArgument> {
+    let cid = cid.parse().ok().filter(|cid| (FIRST_CID..u32::MAX).contains(cid))?;
+    Some(DeviceArgument::Vsock { cid })
+}
+
 /// Reads an individual Ethernet address: six bytes in hexadecimal digits.
 fn address(text: &str) -> Option<Mac> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
@@ -137,13 +167,17 @@ mod tests {
         assert_eq!(parse("fs=/a,tag=b"), folder("/a", "b", false));
         assert_eq!(parse("fs=/a,tag=b,tag=c,readonly"), folder("/a,tag=b", "c", true));
         assert_eq!(parse("rng").map(|entropy| entropy.kind()), Ok((4, "rng")));
+        assert_eq!(parse("vsock=3"), Ok(DeviceArgument::Vsock { cid: 3 }));
+        assert_eq!(parse("console=/tmp/log"), Ok(DeviceArgument::Console { file: "/tmp/log".into() }));
         let long = format!("fs=/a,tag={}", "x".repeat(37));
         let wrong = [
             "",
             "rng=a",
             "fs=/a",
             "fs=,tag=b",
-            "vsock=3",
+            "console=",
+            "vsock=2",
+            "vsock=4294967295",
             &long,
             "block=",
             "block=,readonly",

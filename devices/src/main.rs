@@ -1,6 +1,7 @@
-//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng ...`: serves the Nth
-//! device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port of a bridge, a folder, or random
-//! bytes.
+//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|vsock=CID|console=FILE ...`:
+//! serves
+//! the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port of a bridge, a folder,
+//! random bytes, sockets, or a console whose output goes to a file.
 //!
 //! Ends when all clients are off.
 
@@ -10,19 +11,19 @@ use std::process::ExitCode;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use stile_devices::supervisor::Mode;
+use stile_devices::vsock::mesh::Mesh;
 use stile_devices::{
-    Backend, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Network, Page,
-    Server, Tap, Unplugged, VhostUser, confined, memory_limit, parse, sandbox, supervisor,
+    Backend, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Log, Network,
+    Page, Server, Tap, Unplugged, VhostUser, Vsock, confined, memory_limit, parse, sandbox, supervisor,
 };
 use vm_memory::GuestMemoryMmap;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
-        [] => {
-            Err("usage: stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng ..."
-                .to_owned())
-        }
+        [] => Err("usage: stile-devices \
+                 block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|vsock=CID|console=FILE ..."
+            .to_owned()),
         [flag, number, argument] if flag == Mode::Serve.flag() => serve(number, argument),
         [flag, number, argument] if flag == Mode::Fail.flag() => fail(number, argument),
         [flag, rest @ ..] if flag == confined::FLAG => confined::become_back_end(rest).map(|never| match never {}),
@@ -49,7 +50,14 @@ fn supervise(arguments: &[String]) -> Result<(), String> {
     if devices.iter().any(DeviceArgument::has_back_end) {
         memory_limit::prepare().map_err(|error| format!("the memory of back ends can't be limited: {error}"))?;
     }
-    supervisor::run(arguments).map_err(|error| error.to_string())
+    let sockets: Vec<(usize, u32)> = devices.iter().enumerate().filter_map(|(number, device)| Some((number, device.cid()?))).collect();
+    for (index, (_, cid)) in sockets.iter().enumerate() {
+        if sockets[..index].iter().any(|(_, other)| other == cid) {
+            return Err(format!("vsock={cid} is given twice: each client needs an address of its own"));
+        }
+    }
+    let mesh = Mesh::new(&sockets).map_err(|error| format!("no sockets between the processes of vsock=: {error}"))?;
+    supervisor::run(arguments, &mesh).map_err(|error| error.to_string())
 }
 
 /// Checks that a device is what an argument is for: a driver would not understand another one.
@@ -86,6 +94,14 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
                 .map_err(of_device)
         }
         DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)).map_err(of_device),
+        DeviceArgument::Console { file } => {
+            let log = Log::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+            run(&device, user, supervisor, log).map_err(of_device)
+        }
+        DeviceArgument::Vsock { cid } => {
+            let sockets = Mesh::inherited().and_then(|links| Vsock::new(cid, links));
+            sockets.and_then(|sockets| run(&device, user, supervisor, sockets)).map_err(of_device)
+        }
         DeviceArgument::Net { bridge, identity } => {
             let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
             run(&device, user, supervisor, Network::new(tap, identity)).map_err(of_device)
@@ -116,6 +132,9 @@ fn fail(number: &str, argument: &str) -> Result<(), String> {
         DeviceArgument::Block { read_only, .. } => run(&device, user, supervisor, FailedDisk { read_only }),
         DeviceArgument::Net { identity, .. } => run(&device, user, supervisor, Network::new(Unplugged, identity)),
         DeviceArgument::Folder { tag, .. } => run(&device, user, supervisor, FailedFolder { tag }),
+        DeviceArgument::Console { .. } => run(&device, user, supervisor, Log::lost()),
+        // Nobody can be reached.
+        DeviceArgument::Vsock { cid } => Vsock::new(cid, Vec::new()).and_then(|sockets| run(&device, user, supervisor, sockets)),
         // It needs nothing that could be missing.
         DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)),
     }

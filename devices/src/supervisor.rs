@@ -7,6 +7,8 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+use crate::vsock::mesh::Mesh;
+
 /// Pause before a process is started again, so that one that can't start occupies no CPU.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -107,11 +109,12 @@ enum News {
 
 /// Serves a device for each of the `arguments`, in their order, until all clients are off. A device whose process can't be started
 /// again, or ends several times before it is online, is given up: its client gets errors until it is turned off, and others are served on.
+/// `mesh` has the sockets between processes.
 ///
 /// # Errors
 /// A process can't be started at first; all devices were given up.
-pub fn run(arguments: &[String]) -> io::Result<()> {
-    supervise(arguments, start)
+pub fn run(arguments: &[String], mesh: &Mesh) -> io::Result<()> {
+    supervise(arguments, |number, argument, mode, sender| start(number, argument, mode, mesh, sender))
 }
 
 /// A line, or the end, of a device's process, by the device's number.
@@ -171,9 +174,12 @@ fn announce(number: usize, argument: &str, mode: Mode) {
     let _ = writeln!(io::stdout(), "stile-devices: {verb} device {number}: {argument}");
 }
 
-fn start(number: usize, argument: &str, mode: Mode, sender: Sender) -> io::Result<Child> {
+fn start(number: usize, argument: &str, mode: Mode, mesh: &Mesh, sender: Sender) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args([mode.flag(), &number.to_string(), argument]);
+    if mode == Mode::Serve {
+        mesh.give(number, &mut command);
+    }
     spawn(command, number, sender)
 }
 

@@ -86,6 +86,10 @@ pub struct MachineArgs {
     /// Give the VM random bytes, which another VM serves, which is added.
     #[arg(long)]
     pub rng: bool,
+    /// Give the VM a second console, whose output goes to the file NAME.log in a folder of this machine; NAME is the VM's. Another VM serves
+    /// it, which is added.
+    #[arg(long, value_name = "DIR")]
+    pub console: Option<String>,
 }
 
 /// Parses a number, of which the configuration checks the range.
@@ -97,6 +101,7 @@ impl MachineArgs {
     /// Whether another VM serves a device of this one.
     fn is_served(&self) -> bool {
         self.rng
+            || self.console.is_some()
             || self.disk.iter().any(|disk| disk.served)
             || self.net.iter().any(|network| network.served)
             || self.share.iter().any(|folder| folder.served)
@@ -146,6 +151,7 @@ impl MachineArgs {
             networks: self.net.clone(),
             shares: self.share.clone(),
             rng: self.rng,
+            console: self.console.clone(),
             inside: None,
             vms_only: false,
         }

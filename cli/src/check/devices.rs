@@ -2,7 +2,7 @@
 
 use stile_blob::Interrupts;
 
-use crate::config::served::{FS, device_name};
+use crate::config::served::{CONSOLE, FS, VSOCK, device_name};
 use crate::config::service;
 use crate::config::{MachineConfig, VmConfig, units};
 use crate::disk::network::{Forward, Network};
@@ -58,7 +58,10 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
             let read_only = if folder.read_only { ", read-only" } else { "" };
             format!(", /mnt/{}: {} (tag {}{read_only})", folder.tag, folder.path.display(), folder.tag)
         });
-        let leads = network.map(|network| format!(", {}", describe(machine, network))).or(folder).unwrap_or_default();
+        let sockets = vm.cid.filter(|_| served.device == VSOCK).map(|cid| format!(", CID {cid}{}", peers(machine, index)));
+        let console = vm.console.as_ref().filter(|_| served.device == CONSOLE).map(|file| format!(", output to {}", file.display()));
+        let leads =
+            network.map(|network| format!(", {}", describe(machine, network))).or(folder).or(sockets).or(console).unwrap_or_default();
         facts.push((
             "served device",
             format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM"),
@@ -70,6 +73,13 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         facts.push(("serves", format!("{} of {}, whose RAM is behind its own", units::plural(vm.serves, "device"), names.join(", "))));
     }
     facts
+}
+
+/// Destinations of the `index`th virtual machine's sockets.
+fn peers(machine: &MachineConfig, index: usize) -> String {
+    let others = machine.vms.iter().enumerate().filter(|(other, _)| *other != index);
+    let peers: Vec<String> = others.filter_map(|(_, vm)| Some(format!("{} (CID {})", vm.name, vm.cid?))).collect();
+    if peers.is_empty() { ", to no other VM".to_owned() } else { format!(", to {}", peers.join(", ")) }
 }
 
 /// Destination of a network.

@@ -102,6 +102,19 @@ fn served_networks() {
 }
 
 #[test]
+fn served_sockets() {
+    let vm = |name: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\n[[vm.served]]\ndevice = \"vsock\"\n");
+    let by = "served by service, which can access all of this VM's RAM";
+    let says = |vms: &[String], line: &str| {
+        let text = explain(&config(&vms.concat()), &[], None).text();
+        assert!(text.contains(&format!("virtio vsock at 0001:00:01.0, {line}, {by}")), "{line} in:\n{text}");
+    };
+    says(&[vm("a"), vm("b")], "CID 3, to b (CID 4)");
+    says(&[vm("a"), vm("b")], "CID 4, to a (CID 3)");
+    says(&[vm("a")], "CID 3, to no other VM");
+}
+
+#[test]
 fn a_pc() {
     let config = config(
         "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\

@@ -159,6 +159,10 @@ pub struct ServedDraft {
     pub device: Option<Given<String>>,
     /// The name of the virtual machine that serves it. `None` if the configuration names none.
     pub by: Option<Given<String>>,
+    /// The virtual machine's address for sockets.
+    pub cid: Option<Given<i64>>,
+    /// Folder with the file for a console's output.
+    pub folder: Option<Given<String>>,
 }
 
 impl VmDraft {

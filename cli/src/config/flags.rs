@@ -53,6 +53,8 @@ pub struct Flags {
     pub networks: Vec<Network>,
     /// `--share`: folders of this machine.
     pub shares: Vec<Folder>,
+    /// `--console`: the folder with the file for a console's output.
+    pub console: Option<String>,
     /// `--rng`: random bytes.
     pub rng: bool,
     /// Not a flag: the machine is a virtual machine that runs Stile, on this architecture.
@@ -108,6 +110,7 @@ impl Flags {
         vm.networks.extend(self.networks.iter().map(NetworkDraft::from_flag));
         vm.folders.extend(self.shares.iter().map(FolderDraft::from_flag));
         vm.served.extend(self.rng.then(ServedDraft::random_bytes));
+        vm.served.extend(self.console.as_deref().map(ServedDraft::console));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),

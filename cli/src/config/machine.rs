@@ -102,6 +102,10 @@ pub struct VmConfig {
     pub served: Vec<Served>,
     /// Networks of the last ones of them, which a virtual machine serves that the configuration does not name.
     pub served_networks: Vec<Network>,
+    /// Its address for sockets (vsock), if the VM `service` serves them.
+    pub cid: Option<u32>,
+    /// The file for the output of its console, if the VM `service` serves one.
+    pub console: Option<PathBuf>,
     /// How many devices it serves: at most [`stile_board::MAX_SERVED`].
     pub serves: u8,
     /// Its interrupt controller: [`MachineConfig::gic`].

@@ -9,6 +9,8 @@ use std::path::Path;
 
 pub mod ablation;
 mod budget;
+mod cids;
+mod consoles;
 pub mod devices;
 mod document;
 mod draft;

@@ -98,7 +98,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     devices::check_ports(&draft.vms, &vms, mistakes);
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, &mut vms, mistakes);
-    if let Some(Service { draft, disks, networks, folders, serves }) = service::take(&draft.vms, &mut vms, mistakes) {
+    if let Some(Service { draft, disks, networks, folders, serves }) = service::take(&draft.vms, &mut vms, folder, mistakes) {
         let vm = vm(&draft, vms.len(), arch, cpu_limit, folder, mistakes);
         vms.push(VmConfig { serves, disks, networks, folders, ..vm });
     }
@@ -242,6 +242,8 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
         served_folders: Vec::new(),
         served: Vec::new(),
         served_networks: Vec::new(),
+        cid: None,
+        console: None,
         serves: 0,
         gic: Gic::default(),
     }

@@ -10,31 +10,49 @@ use super::{Arch, KernelSource, Mistake, Place, VmConfig};
 pub(super) const NET: u32 = 1;
 /// Type of a block device (Virtio 1.2, section 5.2).
 pub(super) const BLOCK: u32 = 2;
+/// Type of a console (Virtio 1.2, section 5.3).
+pub const CONSOLE: u32 = 3;
 /// Type of an entropy device (Virtio 1.2, section 5.4).
 pub(super) const RNG: u32 = 4;
+/// Type of a socket device (Virtio 1.2, section 5.10).
+pub const VSOCK: u32 = 19;
 /// Type of a file system device (Virtio 1.2, section 5.11).
 pub const FS: u32 = 26;
-/// Names of types of devices (Virtio 1.2, section 5).
-const DEVICES: [(&str, u32); 6] = [("net", NET), ("block", BLOCK), ("console", 3), ("rng", RNG), ("vsock", 19), ("fs", FS)];
-/// Types of those that `stile-devices` serves, with the begins of its arguments.
-const OWN: [(u32, &str); 4] = [(NET, "net="), (BLOCK, "block="), (RNG, "rng"), (FS, "fs=")];
+/// Types of devices (Virtio 1.2, section 5): their names, and the begins of the arguments of `stile-devices`.
+const DEVICES: [(&str, u32, &str); 6] = [
+    ("net", NET, "net="),
+    ("block", BLOCK, "block="),
+    ("console", CONSOLE, "console="),
+    ("rng", RNG, "rng"),
+    ("vsock", VSOCK, "vsock="),
+    ("fs", FS, "fs="),
+];
 
 impl ServedDraft {
     /// Random bytes: a device of the command line.
     pub fn random_bytes() -> Self {
         let place = Place::Flag("--rng");
-        Self { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, place }
+        Self { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, cid: None, folder: None, place }
     }
 
-    /// Whether it is a device that the virtual machine serves that `stile run` adds: random bytes that no other one is to serve.
-    pub fn is_added(&self) -> bool {
-        self.by.is_none() && self.device.as_ref().is_some_and(|device| device_name(RNG) == device.value)
+    /// A console whose output goes to a file in a folder: a device of the command line.
+    pub fn console(folder: &str) -> Self {
+        let place = Place::Flag("--console");
+        let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
+        Self { device: given(device_name(CONSOLE)), by: None, cid: None, folder: given(folder), place }
+    }
+
+    /// Type of a device that the virtual machine serves that `stile run` adds: random bytes, sockets or a console that no
+    /// other one is to serve.
+    pub fn added(&self) -> Option<u32> {
+        let device = self.device.as_ref().filter(|_| self.by.is_none())?;
+        [RNG, VSOCK, CONSOLE].into_iter().find(|added| device_name(*added) == device.value)
     }
 }
 
 /// Name of a type of device.
 pub fn device_name(device: u32) -> &'static str {
-    DEVICES.iter().find(|(_, number)| *number == device).map_or("unknown", |(name, _)| name)
+    DEVICES.iter().find(|(_, number, _)| *number == device).map_or("unknown", |(name, ..)| name)
 }
 
 /// Resolves the served devices of all virtual machines, whose drafts are in the same order.
@@ -49,8 +67,19 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
             let what = format!("there are {} served devices", served.len());
             mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_SERVED}")));
         }
-        for draft in served.iter().filter(|draft| !draft.is_added()) {
+        for draft in served.iter().filter(|draft| draft.added().is_none()) {
             let Some(device) = device(draft, mistakes) else { continue };
+            if let Some(cid) = &draft.cid {
+                let what = "only sockets that the VM `service` serves have a cid here";
+                let expected = "device = \"vsock\" without `by`; a server of your own gets it as an argument, such as vsock=3";
+                mistakes.push(Mistake::new(cid.place.clone(), what).expected(expected));
+            }
+            if let Some(folder) = &draft.folder {
+                let what = "only a console that the VM `service` serves has a folder here";
+                let expected =
+                    "device = \"console\" without `by`; a server of your own gets a file as an argument, such as console=/tmp/log";
+                mistakes.push(Mistake::new(folder.place.clone(), what).expected(expected));
+            }
             let Some(server) = server(draft, index, &servers, vms, mistakes) else { continue };
             let number = usize::from(vms[server].serves);
             if let Some((what, expected)) = refused(device, &vms[server], number) {
@@ -73,13 +102,13 @@ fn server_of(draft: &ServedDraft, vms: &[VmConfig]) -> Option<usize> {
 }
 
 fn device(draft: &ServedDraft, mistakes: &mut Vec<Mistake>) -> Option<u32> {
-    let known = || DEVICES.map(|(name, _)| format!("\"{name}\"")).join(", ");
+    let known = || DEVICES.map(|(name, ..)| format!("\"{name}\"")).join(", ");
     let Some(given) = &draft.device else {
         let what = "this served device has no type";
         mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("device = {}", known())));
         return None;
     };
-    let found = DEVICES.iter().find(|(name, _)| *name == given.value).map(|(_, number)| *number);
+    let found = DEVICES.iter().find(|(name, ..)| *name == given.value).map(|(_, number, _)| *number);
     if found.is_none() {
         let what = format!("unknown type of device \"{}\"", given.value);
         mistakes.push(Mistake::new(given.place.clone(), what).expected(known()));
@@ -93,11 +122,7 @@ fn refused(device: u32, server: &VmConfig, number: usize) -> Option<(String, Str
     let command = server.exec.as_deref().filter(|_| matches!(server.kernel, KernelSource::Debian(_)))?;
     let (name, by) = (device_name(device), &server.name);
     let words = command.split_once("stile-devices ")?.1.split_whitespace();
-    let Some((_, begin)) = OWN.iter().find(|(own, _)| *own == device) else {
-        let own = OWN.map(|(device, _)| format!("\"{}\"", device_name(device))).join(", ");
-        let what = format!("stile-devices, which \"{by}\" runs, serves no device of type \"{name}\"");
-        return Some((what, format!("{own}; or a server with a program of your own")));
-    };
+    let (.., begin) = DEVICES.iter().find(|(_, number, _)| *number == device)?;
     // Up to the end of the command.
     let ends = |word: &&str| !word.starts_with(['|', ';', '&', ')', '>', '<']);
     let arguments: Vec<&str> = words.take_while(ends).map(|word| word.trim_end_matches([';', ')'])).collect();
@@ -178,11 +203,6 @@ mod tests {
         says("by = \"other\"", "", "has no type");
         let by = |exec: &str| format!("[[vm]]\nname = \"s\"\nkernel = \"debian\"\nexec = \"{exec}\"\n");
         let serves = |device: &str| format!("device = \"{device}\"\nby = \"s\"");
-        says(
-            &serves("vsock"),
-            &by("stile-devices rng"),
-            "serves no device of type \"vsock\"; expected \"net\", \"block\", \"rng\", \"fs\"",
-        );
         says(&serves("rng"), &by("stile-devices ; true"), "has no argument for this device, its number 0");
         says(&serves("rng"), &by("stile-devices block=/dev/vda"), "by \"block=/dev/vda\", which is none of type \"rng\"");
         says("device = \"tape\"\nby = \"other\"", "", "unknown type of device \"tape\"");

@@ -1,14 +1,16 @@
-//! The service VM: a virtual machine that serves disks, networks, folders and random bytes is added to those of the configuration.
+//! The service VM: a virtual machine that serves disks, networks, folders, random bytes, sockets and consoles is added to those of the configuration.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use stile_blob::{Nested, Served};
 use stile_board::{MAX_SERVED, MAX_VMS};
 use stile_pci::Address;
 
-use super::draft::{Given, VmDraft};
-use super::served::{BLOCK, FS, NET, RNG};
+use super::draft::{Given, ServedDraft, VmDraft};
+use super::served::{BLOCK, CONSOLE, FS, NET, VSOCK};
 use super::{DebianKernel, Mistake, Place, VmConfig};
+use super::{cids, consoles};
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
 use crate::disk::network::Network;
@@ -44,10 +46,14 @@ pub struct Service {
 enum Device {
     /// The next one of [`Devices::disks`].
     Disk { read_only: bool },
-    /// A folder, by its tag for the client: the next one of [`Devices::folders`].
-    Folder { tag: String, read_only: bool },
+    /// A folder, by its tag for the client: that with this number of [`Devices::folders`].
+    Folder { folder: usize, tag: String, read_only: bool },
+    /// The output of a console, to a file of this name in a folder.
+    Console { folder: usize, file: String },
     /// Random bytes.
     Entropy,
+    /// Sockets of the client with this address.
+    Sockets { cid: u32 },
     /// A card on a network.
     Card { network: usize },
 }
@@ -68,8 +74,22 @@ impl Devices {
 
     /// Adds a folder, which has a tag of its own in the service VM: those of two clients may be equal.
     fn add_folder(&mut self, folder: &Folder) {
-        self.all.push(Device::Folder { tag: folder.tag.clone(), read_only: folder.read_only });
+        self.all.push(Device::Folder { folder: self.folders.len(), tag: folder.tag.clone(), read_only: folder.read_only });
         self.folders.push(Folder { tag: format!("folder{}", self.folders.len()), served: false, ..folder.clone() });
+    }
+
+    /// Adds a console whose output goes to a file. Those in one folder share it.
+    fn add_console(&mut self, folder: &Path, file: String) {
+        let same = |device: &Device| match device {
+            Device::Console { folder: index, .. } if self.folders[*index].path == folder => Some(*index),
+            _ => None,
+        };
+        let index = self.all.iter().find_map(same).unwrap_or_else(|| {
+            let tag = format!("folder{}", self.folders.len());
+            self.folders.push(Folder { path: folder.to_owned(), read_only: false, tag, served: false });
+            self.folders.len() - 1
+        });
+        self.all.push(Device::Console { folder: index, file });
     }
 
     /// Adds a card, which is on the same network as others of the same bridge, or of none. Returns the network as the client sees it.
@@ -106,13 +126,14 @@ impl Devices {
             format!("stile-uplink net{index} {function}{kept}; ")
         });
         let uplinks: String = uplinks.collect();
-        let mut folders = self.folders.iter();
         let devices = self.all.iter().enumerate().map(|(number, device)| match device {
-            Device::Folder { tag, read_only } => {
+            Device::Folder { folder, tag, read_only } => {
                 let option = if *read_only { ",readonly" } else { "" };
-                format!(" fs=/mnt/{},tag={tag}{option}", folders.next().map_or("", |folder| &folder.tag))
+                format!(" fs=/mnt/{},tag={tag}{option}", self.folders[*folder].tag)
             }
             Device::Entropy => " rng".to_owned(),
+            Device::Console { folder, file } => format!(" console=/mnt/{}/{file}", self.folders[*folder].tag),
+            Device::Sockets { cid } => format!(" vsock={cid}"),
             Device::Disk { read_only } => {
                 let option = if *read_only { ",readonly" } else { "" };
                 let function = disks.next().unwrap_or_default();
@@ -129,6 +150,13 @@ impl Devices {
     }
 }
 
+/// Adds a console whose output goes to a file.
+fn add_console(devices: &mut Devices, file: &Path) {
+    if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
+        devices.add_console(folder, name.to_string_lossy().into_owned());
+    }
+}
+
 /// Address of the `number`th device that is served.
 fn mac(number: usize) -> String {
     format!("52:54:00:73:76:{number:02x}")
@@ -139,18 +167,20 @@ fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + place as u32)
 }
 
-/// Takes the served disks, networks, folders and random bytes of all virtual machines, whose `drafts` are in the same order. Returns the
+/// Takes the served disks, networks, folders, random bytes, sockets and consoles of all virtual machines, whose `drafts` are in the same order. Returns the
 /// next virtual machine, which serves them; `None` if there are none.
-pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) -> Option<Service> {
+pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Service> {
     let before = mistakes.len();
     let server = vms.len() as u8;
     let mut devices = Devices::default();
+    cids::assign(drafts, vms, mistakes);
+    consoles::assign(drafts, vms, base, mistakes);
     for (draft, vm) in drafts.iter().zip(vms.iter_mut()) {
         let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
         let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
         let folders = draft.folders.iter().filter(|folder| folder.served).map(|folder| &folder.place);
-        let others = draft.served.iter().filter(|served| served.is_added());
-        let entropy = others.clone().count();
+        let others = draft.served.iter().filter(|served| served.added().is_some());
+        let added: Vec<u32> = others.clone().filter_map(ServedDraft::added).collect();
         let Some(first) = disks.chain(networks).chain(folders).chain(others.map(|served| &served.place)).next() else { continue };
         let mut refuse = |what: String, expected: String| mistakes.push(Mistake::new(first.clone(), what).expected(expected));
         if vm.techniques.nested != Nested::Off || draft.inside {
@@ -167,8 +197,15 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
         (vm.served_folders, vm.folders) = std::mem::take(&mut vm.folders).into_iter().partition(|folder| folder.served);
         vm.served.extend(vm.served_folders.iter().map(|_| Served { device: FS, server }));
         vm.served_folders.iter().for_each(|folder| devices.add_folder(folder));
-        vm.served.extend(std::iter::repeat_n(Served { device: RNG, server }, entropy));
-        devices.all.extend(std::iter::repeat_with(|| Device::Entropy).take(entropy));
+        vm.served.extend(added.iter().map(|&device| Served { device, server }));
+        let cid = vm.cid.unwrap_or_default();
+        for device in added {
+            match (device, &vm.console) {
+                (VSOCK, _) => devices.all.push(Device::Sockets { cid }),
+                (CONSOLE, Some(file)) => add_console(&mut devices, file),
+                _ => devices.all.push(Device::Entropy),
+            }
+        }
         let (served, own): (Vec<Network>, _) = std::mem::take(&mut vm.networks).into_iter().partition(|network| network.served);
         vm.networks = own;
         vm.served.extend(served.iter().map(|_| Served { device: NET, server }));
@@ -206,8 +243,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
+    use super::super::served::RNG;
     use super::super::{Flags, KernelSource, MachineConfig};
     use super::*;
     use crate::disk::network::Forward;
@@ -274,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_serves_folders_and_random_bytes_is_added() {
+    fn a_vm_that_serves_folders_random_bytes_and_sockets_is_added() {
         let folder = std::env::temp_dir();
         let share = |more: &str| format!("[[vm.share]]\npath = {folder:?}\ntag = \"t\"\nserved = true\n{more}");
         let text = [
             "[[vm]]\nname = \"a\"\nkernel = \"debian:6.1\"\n",
             &share(""),
-            "[[vm.net]]\nserved = true\n[[vm.served]]\ndevice = \"rng\"\n",
+            "[[vm.net]]\nserved = true\n[[vm.served]]\ndevice = \"rng\"\n[[vm.served]]\ndevice = \"vsock\"\n",
             "[[vm]]\nname = \"b\"\nkernel = \"debian:6.1\"\n",
             &share("readonly = true\n"),
         ]
@@ -288,14 +324,14 @@ mod tests {
         let config = read(&text).unwrap();
         let [a, b, server] = &config.vms[..] else { panic!("three VMs") };
         let devices = |vm: &VmConfig| vm.served.iter().map(|served| served.device).collect::<Vec<_>>();
-        assert_eq!((devices(a), devices(b)), (vec![FS, RNG, NET], vec![FS]));
+        assert_eq!((devices(a), devices(b)), (vec![FS, RNG, VSOCK, NET], vec![FS]));
         assert!(a.folders.is_empty() && a.functions.is_empty() && a.all_folders().count() == 1);
         assert_eq!(
             server.folders.iter().map(|folder| (&folder.tag[..], folder.read_only)).collect::<Vec<_>>(),
             [("folder0", false), ("folder1", true)]
         );
         assert!(server.exec.as_ref().unwrap().ends_with(
-            "exec stile-devices fs=/mnt/folder0,tag=t rng net=net0,mac=52:54:00:73:76:02,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
+            "exec stile-devices fs=/mnt/folder0,tag=t rng vsock=3 net=net0,mac=52:54:00:73:76:03,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
         ));
     }
 

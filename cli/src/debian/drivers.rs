@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::deb::Wanted;
-use super::modules::{BRIDGE, DRIVERS, FOLDERS, KVM};
+use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, SOCKETS};
 use super::store::{self, Freshness, Item};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -66,6 +66,22 @@ pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>
 /// See [`drivers`].
 pub fn bridge_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
     modules(Arch::Aarch64, BRIDGE, kernel, freshness)
+}
+
+/// The modules of one of Debian's kernels for Arm for consoles over virtio. None for other kernels.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn console_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(Arch::Aarch64, CONSOLE, kernel, freshness)
+}
+
+/// The modules of one of Debian's kernels for Arm for sockets between VMs, in the order in which they can be loaded. None for other kernels.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn socket_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(Arch::Aarch64, SOCKETS, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without

@@ -50,6 +50,10 @@ lists! {
     KVM = ["irqbypass", "kvm", "kvm-intel",];
     /// Bridges, and TUN/TAP, with which a process is a bridge's port.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
+    /// Consoles over virtio.
+    CONSOLE = ["virtio_console",];
+    /// Sockets between VMs (vsock).
+    SOCKETS = ["vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",];
     /// The file systems 9P over virtio, and virtiofs.
     FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "fuse", "virtiofs",];
 }

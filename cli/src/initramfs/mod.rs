@@ -110,6 +110,29 @@ pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
+/// Builds an archive to follow that of [`with_drivers`]: the modules for consoles over virtio.
+pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("stile/drivers");
+    for (number, module) in modules.iter().enumerate() {
+        // Behind the numbers of drivers.
+        archive.file(&format!("stile/drivers/console-{number}-{}", module.name), 0o644, &module.bytes);
+    }
+    archive.finish()
+}
+
+/// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules for sockets, and the program `stile-vsock`.
+pub fn with_sockets(modules: &[Module], program: &[u8]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("stile/drivers");
+    for (number, module) in modules.iter().enumerate() {
+        // Behind the numbers of drivers.
+        archive.file(&format!("stile/drivers/socket-{number}-{}", module.name), 0o644, &module.bytes);
+    }
+    archive.file("bin/stile-vsock", 0o755, program);
+    archive.finish()
+}
+
 /// Options with which a system that serves folders mounts them. `virtiofsd` reads into its client's RAM, which 9P can't do without a copy
 /// in the page cache: Linux has no descriptors of those pages.
 const TO_SERVE: &str = ",cache=loose";

@@ -37,13 +37,21 @@ pub fn build_for(arch: Arch, name: &str) -> Result<Vec<u8>> {
 /// # Errors
 /// See [`build_for`].
 pub fn build_in(arch: Arch, folder: &Path, name: &str) -> Result<Vec<u8>> {
+    build_one(arch, folder, name, name)
+}
+
+/// Builds the programs of the package `name`, which is in `folder` of the repository, and returns that with the name `wanted`.
+///
+/// # Errors
+/// See [`build_for`].
+pub fn build_one(arch: Arch, folder: &Path, name: &str, wanted: &str) -> Result<Vec<u8>> {
     let target = target(arch);
     need_target(target)?;
     let repository = cargo::repository();
     let mut command = cargo::locked("build", &repository.join(folder));
     command.args(["--release", "--target", target]).env("CARGO_TARGET_DIR", repository.join("target").join(name));
     let programs = cargo::build(command, name)?;
-    let path: PathBuf = programs.into_iter().find(|(program, _)| program == name).with_context(|| format!("cargo made no {name}"))?.1;
+    let path: PathBuf = programs.into_iter().find(|(program, _)| program == wanted).with_context(|| format!("cargo made no {wanted}"))?.1;
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
 }
 

@@ -31,6 +31,8 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         served_folders: Vec::new(),
         served: Vec::new(),
         served_networks: Vec::new(),
+        cid: None,
+        console: None,
         serves: 0,
         gic: stile_blob::Gic::V3,
         techniques: Techniques::default(),

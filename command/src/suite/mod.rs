@@ -36,6 +36,7 @@ mod run;
 mod scenario;
 mod screen;
 mod served;
+mod served_console;
 mod served_share;
 mod share;
 mod shared_folder;
@@ -75,6 +76,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     let mut tests = vec![
         Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
         Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
+        Test::new(served_console::NAME, Arch::Aarch64, served_console::test),
         Test::new(served_share::NAME, Arch::Aarch64, served_share::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
         Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),

@@ -28,6 +28,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         folder(),
         network(),
         network_killed(),
+        sockets(),
         most_devices(programs)?,
     ])
 }
@@ -281,6 +282,28 @@ fn network_killed() -> Scenario {
     let output = [vec![online; 2], vec!["the same numbers".into(); 8]].concat();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
     Scenario { config: Some(clients + &server), expect, ..Scenario::new("served/network-killed", "--exits") }
+}
+
+/// Two VMs exchange files by sockets, while the processes that serve these are killed a few times.
+fn sockets() -> Scenario {
+    let vm = |name: &str, exec: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"seq 80000 > /tmp/numbers; {exec}\"\n\
+             [[vm.served]]\ndevice = \"vsock\"\nby = \"server\"\n"
+        )
+    };
+    let get = "until stile-vsock 4 22 < /tmp/numbers > /tmp/got && cmp -s /tmp/numbers /tmp/got; do sleep 1; done; echo the same numbers";
+    let first = format!("for n in 1 2 3 4; do {get}; done; until echo enough | stile-vsock 4 23; do sleep 1; done");
+    let offer = "while stile-vsock 22 < /tmp/numbers > /tmp/got || true; do cmp -s /tmp/numbers /tmp/got && echo whole; done";
+    let second = format!("({offer}) & until stile-vsock 23 < /dev/null | grep enough; do true; done");
+    // Each line is of a new process: the first ones kill the oldest one.
+    let kill = "n=0; while read line; do echo $line; n=$((n + 1)); [ $n -gt 6 ] && exec cat; sleep 1; set -- $(pidof exe); kill -9 $1 || true; done";
+    let serve = format!("stile-devices vsock=3 vsock=4 | ({kill})");
+    let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
+    let config = ["[machine]\ncpus = 2\n\n", &vm("a", &first), &vm("b", &second), &server].concat();
+    let output = [vec!["the same numbers".into(); 4], vec!["| whole".into(), "| enough".into()]].concat();
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], absent: vec!["not served any more"], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/sockets", "--exits") }
 }
 
 /// A VM, with a device that `by` serves if it is not empty.

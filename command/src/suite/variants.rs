@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 67] = [
+pub const NAMES: [&str; 69] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -20,9 +20,9 @@ pub const NAMES: [&str; 67] = [
     "devices/injected-reset",
     "direct/switch/debian/direct",
     "direct/switch/debian/trusted",
+    "direct/switch/debian:6.1/direct",
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
-    "direct/switch/debian:6.1/direct",
     "life/hot-plug",
     "nested/debian-6.1-nvhe-two-vcpus-of-l2",
     "nested/debian-6.12-two-vcpus-of-l2",
@@ -73,4 +73,6 @@ pub const NAMES: [&str; 67] = [
     "pc/switch/debian:6.12/ipi-direct",
     "pc/switch/debian:6.12/timer-direct",
     "pc/switch/debian:6.12/timer-trapped",
+    "served/console",
+    "served/sockets",
 ];

@@ -170,7 +170,12 @@ impl<B: Backend> Machine<B> {
 
     /// Length in the last entry of the used ring.
     pub fn written(&self, queue: usize) -> u32 {
-        let entry = used_ring(queue) + 4 + 8 * u64::from(self.used(queue).wrapping_sub(1) % DESCRIPTORS);
+        self.written_at(queue, self.used(queue).wrapping_sub(1))
+    }
+
+    /// Length in the used ring's entry with this index.
+    pub fn written_at(&self, queue: usize, index: u16) -> u32 {
+        let entry = used_ring(queue) + 4 + 8 * u64::from(index % DESCRIPTORS);
         self.memory.read_obj(GuestAddress(entry + 4)).expect("the ring")
     }
 
