@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
-/// The files of each exit path, in the order in which they are assembled.
-const EXIT_PATHS: [(&str, &[&str]); 2] =
-    [("aarch64", &["exit/exit.S", "nested/exit.S", "exit/direct.S"]), ("x86_64", &["vmx/exit/exit.S", "vmx/exit/mitigated.S"])];
+/// The files of each exit path, in the order in which they are assembled: the architecture, whether with AMD-V, and the files.
+const EXIT_PATHS: [(&str, bool, &[&str]); 3] = [
+    ("aarch64", false, &["exit/exit.S", "nested/exit.S", "exit/direct.S"]),
+    ("x86_64", false, &["vmx/exit/exit.S", "vmx/exit/mitigated.S"]),
+    ("x86_64", true, &["svm/exit.S"]),
+];
 
 /// Tables of stubs of `exit`, of which each path has its own.
 const TABLES: [&str; 3] = ["SYNCHRONOUS_STUBS", "DIRECT_STUBS", "EXIT_STUBS"];
@@ -38,7 +41,8 @@ fn main() {
         println!("cargo:rustc-link-arg-bins=-zmax-page-size=4096");
         println!("cargo:rustc-link-arg-bins=--orphan-handling=warn");
     }
-    for (name, files) in EXIT_PATHS.iter().filter(|(name, _)| *name == arch) {
+    let with_svm = env::var_os("CARGO_FEATURE_SVM").is_some();
+    for (name, _, files) in EXIT_PATHS.iter().filter(|(name, svm, _)| *name == arch && *svm == with_svm) {
         let source = files.iter().map(|file| {
             let path = Path::new(&dir).join("src/arch").join(name).join(file);
             println!("cargo:rerun-if-changed={}", path.display());

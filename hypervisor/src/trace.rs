@@ -16,7 +16,7 @@ use stile_sched::VcpuId;
 use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, TICKS_MASK, id_of};
 use stile_wire::{Event, Records};
 
-use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform};
+use crate::arch::contract::{Counter, Host, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::cpu::{self, Leave, Outcome, SCHEDULE};
 use crate::vm::Vcpu;
@@ -112,7 +112,6 @@ pub fn start(tag: u32) {
 
 /// Reason for refusing a trace.
 enum Refusal {
-    Unsupported(&'static str),
     Traced,
     Ablates,
     NoMemory(u64),
@@ -121,7 +120,6 @@ enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Unsupported(why) => f.write_str(why),
             Refusal::Traced => f.write_str("the machine is being traced already"),
             Refusal::Ablates => f.write_str("a VM of the machine has `ablate`, which needs the vectors that a trace replaces"),
             Refusal::NoMemory(size) => write!(f, "no {} KiB of memory are free for the records", size >> 10),
@@ -130,7 +128,6 @@ impl fmt::Display for Refusal {
 }
 
 fn try_start(tag: u32) -> Result<CpuSet, Refusal> {
-    Arch::RECORDS_EXITS.map_err(Refusal::Unsupported)?;
     let mut trace = TRACE.lock();
     if let Some(trace) = trace.as_ref() {
         // A retry: the first answer was lost.

@@ -15,12 +15,27 @@ use stile::trace;
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![interrupts(programs)?, storm(programs)?];
+    let mut scenarios = vec![interrupts(programs, EMULATOR)?, storm(programs, EMULATOR)?];
     if programs.arch == Arch::Aarch64 {
         scenarios.push(many_cpus(programs)?);
     }
     Ok(scenarios)
 }
+
+/// Those of a PC with AMD-V.
+///
+/// # Errors
+/// A guest is missing.
+pub fn with_amd_v(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![interrupts(programs, AMD_V)?, storm(programs, AMD_V)?])
+}
+
+/// A machine: the folder of its scenarios' names, and its CPU model's line in the configuration.
+type Machine = (&'static str, &'static str);
+/// The emulator's own CPU model.
+const EMULATOR: Machine = ("operator", "");
+/// A PC with AMD-V.
+const AMD_V: Machine = ("amd/operator", "cpu = \"max\"\n");
 
 /// A VM on a CPU beyond the first 64, the last one of its machine.
 fn many_cpus(programs: &Programs) -> Result<Scenario> {
@@ -42,9 +57,9 @@ fn many_cpus(programs: &Programs) -> Result<Scenario> {
 }
 
 /// A VM whose two vCPUs have a CPU each, and a neighbour that shares one of them.
-fn config(programs: &Programs, append: &str) -> Result<String> {
+fn config(programs: &Programs, cpu: &str, append: &str) -> Result<String> {
     Ok(format!(
-        "[machine]\narch = \"{}\"\ncpus = 2\n\n\
+        "[machine]\narch = \"{}\"\n{cpu}cpus = 2\n\n\
          [[vm]]\nname = \"ring\"\nkernel = \"{}\"\nappend = \"{append}\"\nvcpus = 2\ncpus = [0, 1]\npinned = true\nmemory = \"64M\"\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\ncpus = [1]\nmemory = \"64M\"\n",
         programs.arch.name(),
@@ -53,18 +68,18 @@ fn config(programs: &Programs, append: &str) -> Result<String> {
     ))
 }
 
-fn scenario(programs: &Programs, name: &str, append: &str, mut steps: Vec<Step>) -> Result<Scenario> {
+fn scenario(programs: &Programs, cpu: &str, name: &str, append: &str, mut steps: Vec<Step>) -> Result<Scenario> {
     steps.push(Step::new("", "stop m/ring --force", &[]));
     steps.push(Step::new("", "stop m/neighbour --force", &[]));
     let mut expect = passed();
     expect.output.clear();
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario(name), "--exits");
-    Ok(Scenario { config: Some(config(programs, append)?), steps, expect, ..scenario })
+    Ok(Scenario { config: Some(config(programs, cpu, append)?), steps, expect, ..scenario })
 }
 
 /// Every exit that the vectors count is in the trace, and each interrupt between the vCPUs has an arrow to its arrival.
-fn interrupts(programs: &Programs) -> Result<Scenario> {
+fn interrupts(programs: &Programs, (folder, cpu): Machine) -> Result<Scenario> {
     let all = r#""lost":0,"#;
     let steps = vec![
         Step::new("ring: started", "trace m -o t.json --vm nobody", &["there is no VM called nobody; the VMs are ring, neighbour"])
@@ -84,7 +99,7 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
         // After a trace, as before it.
         Step::new("checksum: round", "top m/ring --once --json --interval 0.1", &[r#""unaccounted":0"#]),
     ];
-    scenario(programs, "operator/trace", "", steps)
+    scenario(programs, cpu, &format!("{folder}/trace"), "", steps)
 }
 
 /// A report of the machine, and a check of the page.
@@ -93,19 +108,19 @@ fn interrupts(programs: &Programs) -> Result<Scenario> {
 /// A guest is missing.
 pub fn report(programs: &Programs, name: &str, check: Check) -> Result<Scenario> {
     let steps = vec![Step::new("ring: started", "report m -o r.html --seconds 2", &["r.html: ", " exits"]).writes("r.html", check)];
-    scenario(programs, name, "", steps)
+    scenario(programs, EMULATOR.1, name, "", steps)
 }
 
 /// A vCPU exits faster than the line takes records: all others are counted. Five seconds fill its ring several times over on a host with no time
 /// to spare, too; a tenth of a second may fill none.
-fn storm(programs: &Programs) -> Result<Scenario> {
+fn storm(programs: &Programs, (folder, cpu): Machine) -> Result<Scenario> {
     let steps = vec![
         Step::new("ring: storm", "trace m -o t.json --seconds 5 --format json --json", &[r#""lost":0,"#, r#""unaccounted":0"#])
             .writes("t.json", has_drops)
             .otherwise("trace m -o t.json --seconds 30 --format json --json"),
         Step::new("", "trace m -o t.perfetto --seconds 0.1", &["t.perfetto: ", " exits, "]).writes("t.perfetto", has_cpus),
     ];
-    scenario(programs, "operator/trace-of-a-storm", "storm", steps)
+    scenario(programs, cpu, &format!("{folder}/trace-of-a-storm"), "storm", steps)
 }
 
 /// The lines of a trace, the last of which is the summary.

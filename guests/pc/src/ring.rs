@@ -33,7 +33,10 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         }
     }
     others::start();
-    others::pass(20_000_000);
+    // Until then its APIC is off, and accepts nothing.
+    while others::UP.load(Ordering::SeqCst) == 0 {
+        core::hint::spin_loop();
+    }
     println!("ring: started");
     others::give(|| turns(THERE, BACK, 0));
     others::pass(2_000_000);

@@ -13,8 +13,6 @@ use crate::device::Line;
 use crate::vm::Vm;
 
 impl Platform for Arch {
-    const RECORDS_EXITS: Result<(), &'static str> = Ok(());
-
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
         [map::FIRMWARE_BASE..map::FIRMWARE_BASE + config.firmware, config.ram_base..config.ram_base + config.memory]
     }

@@ -11,10 +11,6 @@ use crate::vm::Vm;
 /// A VM's machine: location of RAM, initial state, and effects of devices and vCPUs. Its devices are the items of the
 /// modules `models` and `devices` (docs/devices.md).
 pub trait Platform {
-    /// Whether the exit path can record exits ([`PhysicalCpu::trace_exits`](super::PhysicalCpu::trace_exits)); the error
-    /// says why not, for the operator.
-    const RECORDS_EXITS: Result<(), &'static str>;
-
     /// Ranges of a VM's RAM, including memory for firmware, in ascending order; ranges may be empty.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2];
 

@@ -15,8 +15,6 @@ use crate::vm;
 pub static HELD: AtomicU64 = AtomicU64::new(0);
 
 impl Platform for Arch {
-    const RECORDS_EXITS: Result<(), &'static str> = Ok(());
-
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
         let end = config.ram_base + config.memory;
         [config.ram_base..end, end..end]

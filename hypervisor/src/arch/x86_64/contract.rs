@@ -8,7 +8,7 @@
 //! | `apic_mode` | mode of the CPUs' APICs | boot: `choose` before the first APIC is initialized, `check_cpu` on each other CPU |
 //! | `timer` | the CPU's timer | `host/timer.rs`, which has the rest of it |
 //! | `block` | the extension's part of a CPU's block | `exit.S`, and the extension itself |
-//! | `exit` | entry, exit, recording of exits | `enter` once on each CPU; it does not return. `trace` at load and when a trace begins or ends |
+//! | `exit` | entry, exit, recording of exits | `enter` once on each CPU; it does not return. `trace` when a trace begins or ends, and on recording CPUs when a vCPU is loaded |
 //! | `basic` | exit codes of crashes that both have | handlers |
 //! | `structure` | the control structure (VMCS, VMCB) | load and put: `attach`, then `write_controls` if it is new, `move_to`, `load_msrs`; `read_msrs`, `detach` |
 //! | `state` | registers of the loaded vCPU in it, events, windows | handlers, load. Only between `attach` and `detach` |
@@ -97,7 +97,7 @@ const _: () = {
     let _: Option<(OfCpu, OfLocal)> = None;
     let _: fn() -> OfLocal = OfLocal::new;
     let _: fn(&mut Cpu) -> ! = exit::enter;
-    let _: fn(bool) -> bool = exit::trace;
+    let _: fn(&Cpu, bool) -> bool = exit::trace;
     let _: (usize, u64) = (basic::EPT_VIOLATION, basic::TASK_SWITCH);
 };
 
@@ -183,8 +183,6 @@ const _: () = {
     let _: fn(&mut Cpu, Loaded<'_>) -> bool = direct::put;
     let _: fn(&Cpu) = direct::wake_from_idle;
     let _: fn() = direct::end_spurious;
-    let _: Result<(), Refusal> = record::RECORDS_EXITS;
-    let _: fn(&Cpu) = record::choose_source;
     let _: fn(&Cpu, Option<u64>, Each) = record::each_new;
     let _: fn(&Cpu, RowId) -> Option<Sent> = record::sent;
 };

@@ -1,10 +1,11 @@
-//! Operands of `frame.S`, the common part of the exit paths of VMX and AMD-V.
+//! Operands of `frame.S` and `record.S`, the common parts of the exit paths of VMX and AMD-V.
 
-/// `global_asm!` of an exit path: `frame.S`, then these files, with these operands and those that both paths have.
+/// `global_asm!` of an exit path: `frame.S` and `record.S`, then these files, with these operands and those that both paths have.
 macro_rules! exit_path {
     ($($file:expr),+; $($operands:tt)+) => {
         core::arch::global_asm!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/frame.S")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/record.S")),
             $($file,)+
             REGISTERS = const $crate::arch::x86_64::host::cpu::REGISTERS,
             SINCE = const $crate::arch::x86_64::host::cpu::SINCE,
@@ -25,6 +26,13 @@ macro_rules! exit_path {
             APIC_BASE_ROW = const stile_ledger::x86_64::RDMSR_APIC_BASE.raw(),
             CPUID_ROW = const stile_ledger::x86_64::reason::CPUID.other().raw(),
             VMCALL_ROW = const stile_ledger::x86_64::reason::VMCALL.other().raw(),
+            VCPU = const $crate::arch::x86_64::host::cpu::VCPU,
+            VCPU_ID = const core::mem::offset_of!($crate::vm::Vcpu, id),
+            RECORD_SLOT = const $crate::arch::x86_64::host::cpu::RECORD_SLOT,
+            RECORDS_DROPPED = const $crate::arch::x86_64::host::cpu::RECORDS_DROPPED,
+            ROW_OF_ICR = const stile_ledger::x86_64::WRMSR_X2APIC_ICR.raw(),
+            ROWS_OF_APIC = const stile_ledger::x86_64::local_apic(true).raw(),
+            ROWS_OF_APIC_LAST = const stile_ledger::x86_64::APIC_WRITE.raw(),
             $($operands)+
         );
     };

@@ -139,11 +139,7 @@ impl PhysicalCpu for Cpu {
     }
 
     fn trace_exits(&self, on: bool) -> bool {
-        // Otherwise no VMCS is current.
-        self.vcpu.is_some() && {
-            record::choose_source(self);
-            exit::trace(on)
-        }
+        exit::trace(self, on)
     }
 
     fn timer_expiry(&mut self) -> Option<u64> {

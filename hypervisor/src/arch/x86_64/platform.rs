@@ -10,14 +10,11 @@ use crate::arch::contract::Platform;
 use crate::arch::x86_64::Arch;
 use crate::arch::x86_64::emulation::devices;
 use crate::arch::x86_64::interrupts::events;
-use crate::arch::x86_64::virt::record;
 use crate::arch::x86_64::vm::protected::Protected;
 use crate::device::Line;
 use crate::vm::{self, Vm};
 
 impl Platform for Arch {
-    const RECORDS_EXITS: Result<(), &'static str> = record::RECORDS_EXITS;
-
     /// Around the device regions.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
         pc::ram(config.memory)

@@ -4,4 +4,5 @@ pub mod deadline;
 pub mod deadlock;
 pub mod delivery;
 pub mod events;
+pub mod sent;
 pub mod window;

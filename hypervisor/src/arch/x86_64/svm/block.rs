@@ -86,6 +86,8 @@ pub struct OfCpu {
     pub loaded: Cell<u64>,
     /// Physical address of the VMCB from which VMLOAD loads Stile's own state at exits.
     pub own: Cell<u64>,
+    /// Address in `exit.S` of the entry: it chooses the exit path, and with that whether exits are recorded.
+    pub entry: Cell<u64>,
     /// Address-space identifiers.
     pub asids: Cell<Option<Asids>>,
     /// Whether exits save the next RIP.

@@ -2,6 +2,9 @@
 //
 // While a guest runs, the RSP that VMRUN has saved is the address of this CPU's block (cpu.rs), as with VMX. RAX, RSP, RIP and RFLAGS of
 // the guest are in its VMCB. VMLOAD and VMSAVE move FS, GS, TR, LDTR and the MSRs of system calls, which Stile has of its own.
+//
+// Lines that begin with //@traced are those of a trace (docs/trace.md): build.rs makes a second exit path out of this file, with traced_
+// before each name, which has them. Here they are comments.
 
 .set CS_LONG, 1 << 9
 
@@ -27,11 +30,15 @@
 
 // The ledger's row for this exit: EAX = row. Changes RAX, RCX and RDX.
 .macro account
+//@traced    mov     rcx, [rsp + {VMCB}]
+//@traced    cmp     dword ptr [rcx + {ENTRY_INTERRUPTION}], 0 // bit 31: it is valid
+//@traced    record_interrupts new_if=l
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]
     ticks_since_exit
     count_ticks rcx, 0
+//@traced    record_exit 0
 .endm
 
 // At the end of a leaf: accounts to a row that is a constant. Changes RAX and RDX.
@@ -39,6 +46,8 @@
     ticks_since_exit
     mov     rdx, [rsp + {ROWS}]
     count_ticks rdx, (\row << {ROW_SHIFT})
+//@traced    record_exit (\row << {ROW_SHIFT})
+//@traced    mov     rcx, [rsp + {VMCB}]
 .endm
 
 // Jumps unless a word of the guest's tables still has the value that it had when the instruction was found.
@@ -108,6 +117,8 @@
 .global enter_guest
 enter_guest:
     mov     rsp, rdi
+    jmp     qword ptr [rsp + {ENTRY}]
+.global enter_full
 enter_full:
     restore_callee_saved
 enter:
@@ -241,10 +252,15 @@ exit_vmmcall:
 leave_this_vcpu:
     save_callee_saved
 leave_this_vcpu_saved:
+//@traced    mov     rsi, rax
+//@traced    mov     rdi, rsp
+//@traced    call    trace_leave             // returns the outcome
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
-    jmp     enter_full
+//@traced    mov     rdi, rsp
+//@traced    call    trace_enter
+    jmp     qword ptr [rsp + {ENTRY}]
 
 .section .rodata
 .balign 8

@@ -13,9 +13,11 @@ use crate::arch::x86_64::host::speculation;
 use crate::cpu::Outcome;
 
 exit_path!(
-    include_str!("exit.S");
+    include_str!("exit.S"),
+    include_str!(concat!(env!("OUT_DIR"), "/traced.S"));
     VMCB = const local::VMCB,
     LOADED = const cpu::VIRT + offset_of!(OfCpu, loaded),
+    ENTRY = const cpu::VIRT + offset_of!(OfCpu, entry),
     OWN = const cpu::VIRT + offset_of!(OfCpu, own),
     GUEST_RAX = const Field::GUEST_RAX.offset,
     CLEAN = const Field::CLEAN.offset,
@@ -23,6 +25,7 @@ exit_path!(
     TLB_CONTROL = const Field::TLB_CONTROL.offset,
     EXIT_CODE = const Field::EXIT_REASON.offset,
     EXIT_INFO_1 = const Field::EXIT_INFO_1.offset,
+    ENTRY_INTERRUPTION = const Field::ENTRY_INTERRUPTION.offset,
     GUEST_RIP = const Field::GUEST_RIP.offset,
     GUEST_CR3 = const Field::GUEST_CR3.offset,
     GUEST_RFLAGS = const Field::GUEST_RFLAGS.offset,
@@ -73,16 +76,28 @@ const _: () = assert!(Outcome::LEAVE_BIT == 63);
 
 unsafe extern "C" {
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+    fn enter_full();
+    fn traced_enter_full();
+}
+
+/// Entry of the exit path that records exits, or of the plain one.
+fn entry(records: bool) -> u64 {
+    let entry = if records { traced_enter_full } else { enter_full };
+    entry as *const () as u64
 }
 
 /// First entry of this CPU into a guest; later ones are in `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     speculation::enter_first(cpu);
+    if cpu.virt.entry.get() == 0 {
+        cpu.virt.entry.set(entry(false));
+    }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
 }
 
-/// Exits are not recorded.
-pub fn trace(_on: bool) -> bool {
-    false
+/// Starts or stops recording of this CPU's exits, from the next one on that leaves its vCPU, as this one does. Returns whether that changed.
+pub fn trace(cpu: &Cpu, on: bool) -> bool {
+    let entry = entry(on);
+    cpu.virt.entry.replace(entry) != entry
 }

@@ -1,20 +1,23 @@
-//! Interrupts in traces: exits are not recorded with AMD-V.
+//! Interrupts in traces.
 
 use stile_board::VCPU_WORDS;
 use stile_ledger::RowId;
 
+use super::state::{self, Field};
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::interrupts::sent;
+use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
 
-/// See [`Platform`](crate::arch::contract::Platform::RECORDS_EXITS).
-pub const RECORDS_EXITS: Result<(), &'static str> = Err("its processor has AMD-V, whose exit path records nothing yet");
+/// Calls `each` with the vector of the event that the next entry injects, if it is an external interrupt or an NMI. The processor clears
+/// the field at exits ("Event Injection"), so that each one is new.
+pub fn each_new(_cpu: &Cpu, _before: Option<u64>, mut each: impl FnMut(u32)) {
+    let event = state::read(Field::ENTRY_INTERRUPTION);
+    if event & VALID != 0 && [EXTERNAL, NMI].contains(&(event & TYPE)) {
+        each(event as u32 & 0xff);
+    }
+}
 
-/// There is no source.
-pub fn choose_source(_cpu: &Cpu) {}
-
-/// Records nothing.
-pub fn each_new(_cpu: &Cpu, _before: Option<u64>, _each: impl FnMut(u32)) {}
-
-/// As [`each_new`].
-pub fn sent(_cpu: &Cpu, _row: RowId) -> Option<(u16, [u64; VCPU_WORDS])> {
-    None
+/// Vector and target vCPUs of an ICR write, if that is the exit being handled.
+pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, [u64; VCPU_WORDS])> {
+    if sent::writes_icr(row, || state::read(Field::GUEST_PHYSICAL)) { sent::last(cpu) } else { None }
 }

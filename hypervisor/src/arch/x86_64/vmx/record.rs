@@ -1,16 +1,14 @@
 //! Interrupts in traces.
 
-use stile_apic::{Delivery, offset};
+use stile_apic::offset;
 use stile_blob::ApicVirtualization;
 use stile_board::VCPU_WORDS;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::interrupts::sent;
 use crate::arch::x86_64::vmx::vmcs::{self, Field};
-
-/// See [`Platform`](crate::arch::contract::Platform::RECORDS_EXITS).
-pub const RECORDS_EXITS: Result<(), &'static str> = Ok(());
 
 /// Selects the VMCS field that shows pending interrupts: virtual-interrupt delivery's status, or the event to inject.
 pub fn choose_source(cpu: &Cpu) {
@@ -36,21 +34,10 @@ pub fn each_new(cpu: &Cpu, before: Option<u64>, mut each: impl FnMut(u32)) {
 
 /// Vector and target vCPUs of an ICR write, if that is the exit being handled.
 pub fn sent(cpu: &Cpu, row: RowId) -> Option<(u16, [u64; VCPU_WORDS])> {
-    let is_icr = if row == rows::WRMSR_X2APIC_ICR {
-        true
-    } else if row == rows::APIC_WRITE {
+    let is_icr = if row == rows::APIC_WRITE {
         vmcs::read(Field::EXIT_QUALIFICATION) as u32 & 0xfff == offset::ICR
     } else {
-        row == rows::local_apic(true) && vmcs::read(Field::GUEST_PHYSICAL) as u32 & 0xfff == offset::ICR
+        sent::writes_icr(row, || vmcs::read(Field::GUEST_PHYSICAL))
     };
-    let vcpu = cpu.vcpu?;
-    let message = vcpu.arch.pages.last_sent().filter(|message| is_icr && matches!(message.delivery, Delivery::Fixed))?;
-    let vcpus = vcpu.vm().vcpus.iter();
-    let is_target =
-        |index: usize| vcpus.clone().nth(index).is_some_and(|to| to.arch.pages.is_target(message.destination, vcpu.arch.index as u32));
-    let mut targets = [0; VCPU_WORDS];
-    for index in (0..vcpus.len()).filter(|&index| is_target(index)) {
-        targets[index / 64] |= 1_u64 << (index % 64);
-    }
-    Some((message.vector.into(), targets))
+    if is_icr { sent::last(cpu) } else { None }
 }

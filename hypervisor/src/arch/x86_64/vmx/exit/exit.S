@@ -58,72 +58,12 @@
 //@traced    record_exit \at
 .endm
 
-//@traced // Writes the record of this exit (crate stile-trace, Kind::Exit): RAX = ticks, RCX + \at = the ledger's row. Changes RAX, RCX and RDX.
-//@traced .macro record_exit at
-//@traced    mov     rdx, [rsp + {RECORD_SLOT}]
-//@traced    cmp     qword ptr [rdx], 0
-//@traced    jne     .Lfull\@                // also after the trace
-//@traced .if \at
-//@traced    mov     dword ptr [rdx + 12], \at
-//@traced .else
-//@traced    sub     rcx, [rsp + {ROWS}]
-//@traced    mov     [rdx + 12], ecx
-//@traced .endif
-//@traced    mov     [rdx + 8], eax
-//@traced    mov     rcx, [rsp + {SINCE}]
-//@traced    shl     rcx, 16
-//@traced    mov     rax, [rsp + {VCPU}]
-//@traced    mov     cx, [rax + {VCPU_ID}]
-//@traced    ror     rcx, 16
-//@traced    mov     [rdx], rcx
-//@traced    add     dx, 16                  // wraps in the ring, which is as large as its alignment
-//@traced    mov     [rsp + {RECORD_SLOT}], rdx
-//@traced .Lrecorded\@:
-//@traced .subsection 1
-//@traced .Lfull\@:
-//@traced    mov     rcx, [rsp + {RECORDS_DROPPED}]
-//@traced    inc     qword ptr [rcx]
-//@traced    jmp     .Lrecorded\@
-//@traced .previous
-//@traced .endm
-
-//@traced // Records interrupts that this exit made pending, and those that it sent: EAX = row. Changes RCX and RDX, and others if there were any.
-//@traced .macro record_interrupts
+// Adds this exit to the ledger: EAX = row. Changes RAX, RCX and RDX.
+.macro account
 //@traced    mov     ecx, [rsp + {RECORDS_SOURCE}]
 //@traced    vmread  rdx, rcx
 //@traced    cmp     rdx, [rsp + {RECORDS_BEFORE}]
-//@traced    jne     .Lnew\@
-//@traced .Lold\@:
-//@traced    cmp     eax, {ROW_OF_ICR}
-//@traced    je      .Lsent\@
-//@traced    lea     edx, [rax - {ROWS_OF_APIC}]
-//@traced    cmp     edx, {ROWS_OF_APIC_LAST} - {ROWS_OF_APIC}
-//@traced    jbe     .Lsent\@
-//@traced .Linterrupts_recorded\@:
-//@traced .subsection 1
-//@traced .Lnew\@:
-//@traced    sub     rsp, 16
-//@traced    mov     [rsp], rax
-//@traced    lea     rdi, [rsp + 16]
-//@traced    call    trace_injections
-//@traced    mov     rax, [rsp]
-//@traced    add     rsp, 16
-//@traced    jmp     .Lold\@
-//@traced .Lsent\@:
-//@traced    sub     rsp, 16
-//@traced    mov     [rsp], rax
-//@traced    mov     rsi, rax
-//@traced    lea     rdi, [rsp + 16]
-//@traced    call    trace_ipi
-//@traced    mov     rax, [rsp]
-//@traced    add     rsp, 16
-//@traced    jmp     .Linterrupts_recorded\@
-//@traced .previous
-//@traced .endm
-
-// Adds this exit to the ledger: EAX = row. Changes RAX, RCX and RDX.
-.macro account
-//@traced    record_interrupts
+//@traced    record_interrupts new_if=ne
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]

@@ -16,10 +16,10 @@ use crate::arch::x86_64::host::speculation;
 use crate::arch::x86_64::host::xapic;
 use crate::arch::x86_64::vmx::basic;
 use crate::arch::x86_64::vmx::block::OfCpu;
+use crate::arch::x86_64::vmx::record;
 use crate::arch::x86_64::vmx::vmcs::Field;
 use crate::cpu::Outcome;
-use crate::vm::Vcpu;
-pub use entry_points::{entry_point, entry_point_of_l2, gate, trace};
+pub use entry_points::{entry_point, entry_point_of_l2, gate};
 
 exit_path!(
     include_str!("exit.S"),
@@ -35,15 +35,8 @@ exit_path!(
     GUEST_INTERRUPT_STATUS = const Field::GUEST_INTERRUPT_STATUS.0,
     GUEST_RIP = const Field::GUEST_RIP.0,
     GUEST_RFLAGS = const Field::GUEST_RFLAGS.0,
-    VCPU = const cpu::VCPU,
-    VCPU_ID = const offset_of!(Vcpu, id),
     RECORDS_SOURCE = const cpu::RECORDS_SOURCE,
     RECORDS_BEFORE = const cpu::RECORDS_BEFORE,
-    RECORD_SLOT = const cpu::RECORD_SLOT,
-    RECORDS_DROPPED = const cpu::RECORDS_DROPPED,
-    ROW_OF_ICR = const rows::WRMSR_X2APIC_ICR.raw(),
-    ROWS_OF_APIC = const rows::local_apic(true).raw(),
-    ROWS_OF_APIC_LAST = const rows::APIC_WRITE.raw(),
     LAUNCHED = const cpu::LAUNCHED,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     CHOOSES_ENTRY_BIT = const CHOOSES_ENTRY_BIT,
@@ -200,4 +193,12 @@ pub fn enter(cpu: &mut Cpu) -> ! {
     // SAFETY: `cpu` is this CPU's own block, above its stack, which RSP may point to. The caller has loaded a vCPU
     // (`PhysicalCpu::enter`), whose load has put its general registers into the frame.
     unsafe { enter((&raw mut *cpu).cast()) }
+}
+
+/// Starts or stops recording of the loaded vCPU's exits, if there is one: otherwise no VMCS is current. Returns whether that changed.
+pub fn trace(cpu: &Cpu, on: bool) -> bool {
+    cpu.vcpu.is_some() && {
+        record::choose_source(cpu);
+        entry_points::trace(on)
+    }
 }
