@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use stile_blob::{IpiAccess, Mitigations, Nested};
+use stile_blob::{IpiAccess, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
@@ -105,9 +105,6 @@ fn check_amd_v(config: &MachineConfig) -> Result<()> {
         return Ok(());
     }
     let vmx = format!("expected a CPU model with VMX, such as {}", config.arch.default_cpu_model());
-    if config.mitigations == Mitigations::All {
-        return Err(exit::usage(format!("mitigations: there are none on CPU model {model}, which has AMD-V; {vmx}")));
-    }
     for vm in &config.vms {
         if vm.techniques.nested != Nested::Off {
             let what = format!("{}: nested: on CPU model {model}, which has AMD-V, a VM can't have VMs of its own; {vmx}", vm.name);

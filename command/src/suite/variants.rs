@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 70] = [
+pub const NAMES: [&str; 71] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -51,6 +51,7 @@ pub const NAMES: [&str; 70] = [
     "pc/amd/suite/max-2-on-2",
     "pc/amd/suite/max-3-on-2",
     "pc/amd/suite/max-8-on-4",
+    "pc/amd/suite/mitigated",
     "pc/debian/corei7_haswell_4770-1-on-1",
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",

@@ -1,14 +1,18 @@
-//! Intel: branch target injection (Spectre v2), return stack underflow and reuse, microarchitectural
+//! x86-64. Here, Intel's processors; [`amd`], AMD's. Intel: branch target injection (Spectre v2), return stack underflow and reuse, microarchitectural
 //! data sampling (MDS and its successors), L1 terminal fault.
 //!
 //! Sources: Intel, *Speculative Execution Side Channel Mitigations*; *Deep Dive: Intel Analysis of
 //! Microarchitectural Data Sampling*; *L1 Terminal Fault*; SDM 2, CPUID leaf 7; SDM 4,
 //! IA32_ARCH_CAPABILITIES, IA32_SPEC_CTRL, IA32_PRED_CMD, IA32_FLUSH_CMD.
 
+pub mod amd;
+pub mod control;
+mod plan;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
+use amd::Amd;
+pub use plan::{Data, Plan, Targets};
 
 /// Bits of CPUID.(EAX=7, ECX=0):EDX.
 pub mod leaf_7 {
@@ -24,16 +28,6 @@ pub mod leaf_7 {
     pub const ARCH_CAPABILITIES: u32 = 1 << 29;
     /// IA32_SPEC_CTRL.SSBD.
     pub const SSBD: u32 = 1 << 31;
-}
-
-/// Bits of IA32_SPEC_CTRL. Each only restricts speculation.
-pub mod control {
-    /// Indirect branch restricted speculation.
-    pub const IBRS: u64 = 1 << 0;
-    /// Single thread indirect branch predictors.
-    pub const STIBP: u64 = 1 << 1;
-    /// Speculative store bypass disable.
-    pub const SSBD: u64 = 1 << 2;
 }
 
 /// Bits of IA32_ARCH_CAPABILITIES.
@@ -81,6 +75,8 @@ pub struct Identity {
     pub leaf_7_edx: u32,
     /// IA32_ARCH_CAPABILITIES; 0 if the CPU does not have it.
     pub capabilities: u64,
+    /// Identification of a processor of AMD's, for which it decides.
+    pub amd: Option<Amd>,
 }
 
 impl Identity {
@@ -92,8 +88,21 @@ impl Identity {
         self.leaf_7_edx & (leaf_7::MD_CLEAR | leaf_7::ARCH_CAPABILITIES | if has_registers { registers } else { 0 })
     }
 
+    /// Bits of CPUID leaf 8000_0008H, EBX, that guests see: on AMD's processors.
+    pub fn leaf_8_of_guests(&self) -> u32 {
+        self.amd.map_or(0, |amd| amd.leaf_8_of_guests())
+    }
+
+    /// Whether guests have IA32_PRED_CMD.
+    pub fn has_barrier_of_guests(&self) -> bool {
+        self.leaf_7_of_guests() & leaf_7::IBRS_IBPB != 0 || self.leaf_8_of_guests() & amd::leaf_8::IBPB != 0
+    }
+
     /// Bits of IA32_SPEC_CTRL that guests may set; 0 if they do not have the register.
     pub fn control_of_guests(&self) -> u64 {
+        if let Some(amd) = &self.amd {
+            return amd.control_of_guests();
+        }
         let edx = self.leaf_7_of_guests();
         let bits = [(leaf_7::IBRS_IBPB, control::IBRS), (leaf_7::STIBP, control::STIBP), (leaf_7::SSBD, control::SSBD)];
         bits.into_iter().filter(|(feature, _)| edx & feature != 0).map(|(_, bit)| bit).sum()
@@ -108,44 +117,12 @@ impl Identity {
     }
 }
 
-/// Isolation of Stile's indirect branches from targets that a guest trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Targets {
-    /// IBRS, set once at boot.
-    SetOnce,
-    /// IBRS, set again at each exit.
-    SetAtExits,
-    /// The CPU has no IBRS.
-    Exposed,
-}
-
-/// Isolation of data in the CPU's buffers or L1 cache from a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
-    /// It does not leak.
-    Unaffected,
-    /// It is cleared at each entry.
-    ClearedAtEntry,
-    /// Affected or not known, and the CPU has no way to clear it.
-    Exposed,
-}
-
-/// The mitigations of a machine with identical CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Branch targets.
-    pub targets: Targets,
-    /// Branch targets are invalidated (IBPB) at a switch to another VM.
-    pub barrier: bool,
-    /// Buffers, by VERW.
-    pub buffers: Data,
-    /// The L1 data cache, by IA32_FLUSH_CMD.
-    pub l1d: Data,
-}
-
 impl Plan {
     /// Chooses the mitigations.
     pub fn new(identity: &Identity) -> Self {
+        if let Some(amd) = &identity.amd {
+            return amd.plan();
+        }
         let has = |bit| identity.leaf_7_edx & bit != 0;
         let promises = |bits| identity.capabilities & bits == bits;
         let cleared = |can| if can { Data::ClearedAtEntry } else { Data::Exposed };
@@ -163,30 +140,11 @@ impl Plan {
 
     /// Each mitigation that this CPU can execute, needed or not: to measure its cost.
     pub fn all(identity: &Identity) -> Self {
+        if let Some(amd) = &identity.amd {
+            return amd.all();
+        }
         let needed = Self::new(identity);
         let l1d = if identity.leaf_7_edx & leaf_7::L1D_FLUSH != 0 { Data::ClearedAtEntry } else { needed.l1d };
         Self { buffers: Data::ClearedAtEntry, l1d, ..needed }
-    }
-
-    /// Whether exits and entries need mitigations: filling the return stack, setting IBRS, clearing data.
-    pub fn is_needed_at_exits(&self) -> bool {
-        self.targets == Targets::SetAtExits || self.buffers == Data::ClearedAtEntry || self.l1d == Data::ClearedAtEntry
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let targets = match self.targets {
-            Targets::SetOnce => "restricted by IBRS from boot on",
-            Targets::SetAtExits => "restricted by IBRS at exits",
-            Targets::Exposed => "EXPOSED",
-        };
-        let barrier = if self.barrier { ", IBPB between VMs" } else { "" };
-        let data = |data| match data {
-            Data::Unaffected => "unaffected",
-            Data::ClearedAtEntry => "cleared at entries",
-            Data::Exposed => "EXPOSED",
-        };
-        write!(f, "branch targets {targets}{barrier}, buffers {}, L1 data cache {}", data(self.buffers), data(self.l1d))
     }
 }

@@ -71,7 +71,6 @@ const _: () = {
     let _: stile_wire::Level = extension::LEVEL;
     let _: u64 = extension::CPU_PAGES;
     let _: Footprint = extension::FOOTPRINT;
-    let _: bool = extension::HAS_MITIGATIONS;
     let _: fn() -> Result<extension::Features, Refusal> = extension::detect;
     let _: fn(extension::Features) = extension::set_features;
     let _: fn() -> &'static extension::Features = extension::features;

@@ -1,11 +1,12 @@
-//! Operands of `frame.S` and `record.S`, the common parts of the exit paths of VMX and AMD-V.
+//! Operands of `frame.S`, `record.S` and `speculation.S`, the common parts of the exit paths of VMX and AMD-V.
 
-/// `global_asm!` of an exit path: `frame.S` and `record.S`, then these files, with these operands and those that both paths have.
+/// `global_asm!` of an exit path: `frame.S`, `record.S` and `speculation.S`, then these files, with these operands and those that both paths have.
 macro_rules! exit_path {
     ($($file:expr),+; $($operands:tt)+) => {
         core::arch::global_asm!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/frame.S")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/record.S")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/arch/x86_64/speculation.S")),
             $($file,)+
             REGISTERS = const $crate::arch::x86_64::host::cpu::REGISTERS,
             SINCE = const $crate::arch::x86_64::host::cpu::SINCE,
@@ -33,6 +34,11 @@ macro_rules! exit_path {
             ROW_OF_ICR = const stile_ledger::x86_64::WRMSR_X2APIC_ICR.raw(),
             ROWS_OF_APIC = const stile_ledger::x86_64::local_apic(true).raw(),
             ROWS_OF_APIC_LAST = const stile_ledger::x86_64::APIC_WRITE.raw(),
+            DATA_SELECTOR = const $crate::arch::x86_64::host::cpu::DATA,
+            FLAGS = sym $crate::arch::x86_64::host::speculation::FLAGS,
+            IBRS_AT_EXITS = const $crate::arch::x86_64::host::speculation::IBRS_AT_EXITS,
+            IA32_SPEC_CTRL = const $crate::arch::x86_64::host::instructions::msr::IA32_SPEC_CTRL,
+            SPEC_CTRL = const $crate::arch::x86_64::host::cpu::SPEC_CTRL,
             $($operands)+
         );
     };

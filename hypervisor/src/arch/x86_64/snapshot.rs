@@ -82,7 +82,7 @@ fn features() -> [u32; FEATURES] {
     let seen = speculation::guests();
     let has_capabilities = seen.leaf_7_of_guests() & leaf_7::ARCH_CAPABILITIES != 0;
     let capabilities = if has_capabilities { seen.capabilities_of_guests() } else { 0 };
-    let mitigations = [seen.leaf_7_of_guests(), capabilities as u32, (capabilities >> 32) as u32];
+    let mitigations = [seen.leaf_7_of_guests() | seen.leaf_8_of_guests(), capabilities as u32, (capabilities >> 32) as u32];
     core::array::from_fn(|index| basic.into_iter().chain(more).chain(mitigations).nth(index).unwrap_or(0))
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use stile_apic::GeneralProtection;
 use stile_board::pc;
 use stile_ledger::x86_64::{self as rows, key, reason};
-use stile_speculation::x86_64::{control, leaf_7};
+use stile_speculation::x86_64::control;
 
 use super::skip_instruction;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
@@ -13,7 +13,7 @@ use crate::arch::x86_64::host::instructions::{cpuid, msr};
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::interrupts::{deadline, delivery, window};
 use crate::arch::x86_64::vcpu::inject;
-use crate::arch::x86_64::vcpu::msrs::{EmulatedMsrs, MISC_READ_ONLY, MISC_WRITABLE, MTRR_HAS_FIXED, has, is_mtrr_def_type};
+use crate::arch::x86_64::vcpu::msrs::{EmulatedMsrs, MISC_READ_ONLY, MISC_WRITABLE, MTRR_HAS_FIXED, is_mtrr_def_type};
 use crate::arch::x86_64::virt::nested;
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::virt::{direct, virtual_apic};
@@ -243,10 +243,12 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
 #[cold]
 fn write_speculation(cpu: &mut Cpu, msrs: &EmulatedMsrs, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
     let is_command = register == msr::IA32_PRED_CMD;
-    let allowed = speculation::guests().control_of_guests();
-    // STIBP is writable wherever the register exists, without effect on processors that lack it.
-    let bits = if is_command { 1 } else { allowed | control::STIBP };
-    if !has(leaf_7::IBRS_IBPB) || value & !bits != 0 {
+    let guests = speculation::guests();
+    let allowed = guests.control_of_guests();
+    let exists = if is_command { guests.has_barrier_of_guests() } else { allowed != 0 };
+    // STIBP is writable wherever the register exists, without effect on Intel's processors that lack it.
+    let bits = if is_command { speculation::IBPB } else { allowed | control::STIBP };
+    if !exists || value & !bits != 0 {
         return Some(Err(GeneralProtection));
     }
     if !is_command {

@@ -4,7 +4,8 @@
 // the guest are in its VMCB. VMLOAD and VMSAVE move FS, GS, TR, LDTR and the MSRs of system calls, which Stile has of its own.
 //
 // Lines that begin with //@traced are those of a trace (docs/trace.md): build.rs makes a second exit path out of this file, with traced_
-// before each name, which has them. Here they are comments.
+// before each name, which has them. Lines that begin with //@cleared are those of CPUs that need mitigations of speculative-execution attacks at
+// exits and entries (docs/speculation.md), in two more, with cleared_ and cleared_traced_. Here they are comments.
 
 .set CS_LONG, 1 << 9
 
@@ -135,6 +136,7 @@ enter:
     mov     r10, [rsp + AT_R10]
     mov     r11, [rsp + AT_R11]
     mov     rcx, [rsp + AT_RCX]
+//@cleared    verw    word ptr [rip + verw_operand]
 // Leaves enter here. RAX: the VMCB's physical address. Everything else is the guest's already.
 enter_from_leaf:
     vmrun   rax
@@ -146,6 +148,7 @@ enter_from_leaf:
     mov     [rsp + {SINCE}], eax
     mov     [rsp + {SINCE} + 4], edx
     mov     rcx, [rsp + {VMCB}]
+//@cleared    jmp     exit_mitigated
     // No two codes that have stubs have the same lowest byte, and handle_svm reads the whole code. A nested page fault's byte is that of
     // reads of CR0, which are not intercepted (exit.rs).
     movzx   eax, byte ptr [rcx + {EXIT_CODE}]
@@ -160,6 +163,26 @@ exit_other:
     js      leave_this_vcpu_saved
     account
     jmp     enter_full
+
+//@cleared // All exits: there are no stubs and leaves.
+//@cleared .balign 16
+//@cleared exit_mitigated:
+//@cleared    begin_call
+//@cleared    save_callee_saved
+//@cleared    test    byte ptr [rip + {FLAGS}], {BARRIER_AT_EXITS}
+//@cleared    jz      1f
+//@cleared    mov     ecx, {IA32_PRED_CMD}
+//@cleared    mov     eax, {IBPB}
+//@cleared    xor     edx, edx
+//@cleared    wrmsr
+//@cleared 1:
+//@cleared    end_speculation
+//@cleared    mov     rdi, rsp
+//@cleared    call    handle_svm_mitigated
+//@cleared    test    rax, rax
+//@cleared    js      leave_this_vcpu_saved
+//@cleared    account
+//@cleared    jmp     enter_full
 
 call_stub exit_io, handle_svm_io
 call_stub exit_msr_call, handle_svm_msr

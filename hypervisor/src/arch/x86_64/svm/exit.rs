@@ -9,12 +9,18 @@ use super::block::{LastAnswer, OfCpu, Site, leaf};
 use super::local;
 use crate::arch::x86_64::frame::exit_path;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
 use crate::cpu::Outcome;
 
 exit_path!(
     include_str!("exit.S"),
-    include_str!(concat!(env!("OUT_DIR"), "/traced.S"));
+    include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
+    include_str!(concat!(env!("OUT_DIR"), "/cleared.S")),
+    include_str!(concat!(env!("OUT_DIR"), "/cleared_traced.S"));
+    BARRIER_AT_EXITS = const speculation::BARRIER_AT_EXITS,
+    IA32_PRED_CMD = const msr::IA32_PRED_CMD,
+    IBPB = const speculation::IBPB,
     VMCB = const local::VMCB,
     LOADED = const cpu::VIRT + offset_of!(OfCpu, loaded),
     ENTRY = const cpu::VIRT + offset_of!(OfCpu, entry),
@@ -78,11 +84,18 @@ unsafe extern "C" {
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
     fn enter_full();
     fn traced_enter_full();
+    fn cleared_enter_full();
+    fn cleared_traced_enter_full();
 }
 
-/// Entry of the exit path that records exits, or of the plain one.
+/// Entry of an exit path: with the mitigations that this machine needs at exits, and with records of exits or without.
 fn entry(records: bool) -> u64 {
-    let entry = if records { traced_enter_full } else { enter_full };
+    let entry = match (speculation::is_needed_at_exits(), records) {
+        (false, false) => enter_full,
+        (false, true) => traced_enter_full,
+        (true, false) => cleared_enter_full,
+        (true, true) => cleared_traced_enter_full,
+    };
     entry as *const () as u64
 }
 

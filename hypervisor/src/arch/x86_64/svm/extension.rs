@@ -18,8 +18,6 @@ pub const LEVEL: stile_wire::Level = stile_wire::Level::Svm;
 pub const CPU_PAGES: u64 = 2;
 /// Memory that the back end takes.
 pub const FOOTPRINT: Footprint = footprint::X86_64_SVM;
-/// Whether the exit path has mitigations of speculative-execution attacks.
-pub const HAS_MITIGATIONS: bool = false;
 
 /// Registers of AMD-V.
 const VM_CR: u32 = 0xc001_0114;

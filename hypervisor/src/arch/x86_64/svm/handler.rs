@@ -119,6 +119,21 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     }
 }
 
+/// Handles any exit, on CPUs that need mitigations at exits. All general registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_mitigated(cpu: &mut WholeCpu) -> Outcome {
+    match state::read(Field::EXIT_REASON) {
+        exit::IO => handle_svm_io(cpu),
+        exit::MSR => handle_svm_msr(cpu),
+        exit::HLT => handle_svm_hlt(cpu),
+        exit::NPF => {
+            let outcome = mmio::handle_ept_violation(cpu);
+            if outcome.wants_all_registers() { handle_svm_npf_full(cpu) } else { outcome }
+        }
+        _ => handle_svm(cpu),
+    }
+}
+
 /// Handles an access outside mapped RAM, or to a protected page, that [`handle_ept_violation`](mmio::handle_ept_violation) does not. All
 /// general registers are in the frame.
 #[unsafe(no_mangle)]

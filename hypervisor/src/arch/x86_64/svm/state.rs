@@ -13,7 +13,7 @@ use super::local::{VMCB, set_vmcb};
 use crate::address_space;
 use crate::arch::x86_64::host::cpu;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
-use crate::arch::x86_64::host::{apic, idt};
+use crate::arch::x86_64::host::{apic, idt, speculation};
 
 /// Guests own CR0: the second stage, not CR0.CD, decides about Stile's caches.
 pub const CR0_HELD: u64 = 0;
@@ -213,8 +213,8 @@ pub fn passes_rdtscp() -> bool {
     true
 }
 
-/// An extended leaf of CPUID for guests: the processor's own, but in leaf 8000_0008H no features of speculation control, and the
-/// VM's number of cores.
+/// An extended leaf of CPUID for guests: the processor's own, but in leaf 8000_0008H the features of speculation control that guests
+/// have, and the VM's number of cores.
 pub fn leaf_of_guests(leaf: u32, own: CpuidResult, cores: u32) -> CpuidResult {
     const SIZES: u32 = 0x8000_0008;
     /// CLZERO, pointers of FXSAVE, WBNOINVD.
@@ -222,7 +222,12 @@ pub fn leaf_of_guests(leaf: u32, own: CpuidResult, cores: u32) -> CpuidResult {
     if leaf != SIZES {
         return own;
     }
-    CpuidResult { eax: own.eax & 0xffff, ebx: own.ebx & EBX, ecx: cores.saturating_sub(1) & 0xff, edx: 0 }
+    CpuidResult {
+        eax: own.eax & 0xffff,
+        ebx: own.ebx & EBX | speculation::guests().leaf_8_of_guests(),
+        ecx: cores.saturating_sub(1) & 0xff,
+        edx: 0,
+    }
 }
 
 /// Invalidates this CPU's translations at the next entry of the loaded vCPU. `exit.S` clears the request.

@@ -17,8 +17,6 @@ pub const LEVEL: stile_wire::Level = stile_wire::Level::Vmx;
 pub const CPU_PAGES: u64 = 1;
 /// Memory that the back end takes.
 pub const FOOTPRINT: Footprint = footprint::X86_64;
-/// Whether the exit path has mitigations of speculative-execution attacks.
-pub const HAS_MITIGATIONS: bool = true;
 
 /// Features of VMX operation. CPUs that differ from the boot CPU are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,9 @@
 // Exit path of a CPU that needs mitigations of speculative-execution attacks at each exit or entry (speculation.rs). All exits
 // use their handlers: there are no leaves. Assembled behind exit.S, whose macros it uses.
 
-.set IA32_SPEC_CTRL, {IA32_SPEC_CTRL}
 .set IA32_FLUSH_CMD, {IA32_FLUSH_CMD}
 
 .section .rodata
-.balign 2
-// VERW with a memory operand clears the CPU's buffers; any writable data segment does.
-verw_operand:
-    .word   {DATA_SELECTOR}
 .balign 8
 // As ENTRIES of exit.S.
 .Lmitigated_entries:
@@ -18,34 +13,7 @@ verw_operand:
 // Saves the guest's registers and ends what speculation may have of it. Changes all but RSP.
 .macro begin_mitigated
     begin_full
-    // The return stack's 32 entries: none of them the guest's.
-    mov     ecx, 16
-1:  call    2f
-    int3
-2:  call    3f
-    int3
-3:  dec     ecx
-    jnz     1b
-    add     rsp, 32 * 8
-    test    byte ptr [rip + {FLAGS}], {IBRS_AT_EXITS}
-    jz      .Lmitigated_filled\@
-    mov     ecx, IA32_SPEC_CTRL
-    mov     eax, [rsp + {SPEC_CTRL}] // with IBRS
-    xor     edx, edx
-    wrmsr
-.Lmitigated_filled\@:
-    lfence
-    // Clears the guest's values, so that speculation can't use them as operands.
-    xor     ebx, ebx
-    xor     ebp, ebp
-    xor     r8d, r8d
-    xor     r9d, r9d
-    xor     r10d, r10d
-    xor     r11d, r11d
-    xor     r12d, r12d
-    xor     r13d, r13d
-    xor     r14d, r14d
-    xor     r15d, r15d
+    end_speculation
 .endm
 
 .balign 64

@@ -52,12 +52,7 @@ exit_path!(
     EOI_MSR = const crate::arch::x86_64::host::apic::EOI,
     TSC_DEADLINE_ROW = const rows::WRMSR_TSC_DEADLINE.raw(),
     STUBS = const REASONS,
-    DATA_SELECTOR = const cpu::DATA,
-    FLAGS = sym speculation::FLAGS,
-    IA32_SPEC_CTRL = const msr::IA32_SPEC_CTRL,
-    SPEC_CTRL = const cpu::SPEC_CTRL,
     IA32_FLUSH_CMD = const msr::IA32_FLUSH_CMD,
-    IBRS_AT_EXITS = const speculation::IBRS_AT_EXITS,
     FLUSH_L1D = const speculation::FLUSH_L1D,
 );
 
