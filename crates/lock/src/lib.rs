@@ -264,4 +264,26 @@ mod tests {
         let order = lock.into_inner();
         assert!(order.is_sorted(), "{order:?}");
     }
+
+    /// The bound on a wait (docs/ledger.md, "Waits for locks"): one hold by each other CPU, however often they take the lock.
+    #[test]
+    fn a_waiter_waits_for_one_hold_by_each_other_cpu() {
+        use core::sync::atomic::Ordering::Relaxed;
+        let lock = TicketLock::new(());
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let guard = lock.lock();
+                        let serving = lock.serving.load(Relaxed);
+                        // The tickets that a CPU that draws one now finds before its own.
+                        let before = lock.next.load(Relaxed).wrapping_sub(serving);
+                        assert!((1..=THREADS).contains(&before), "{before}");
+                        drop(guard);
+                        thread::yield_now();
+                    }
+                });
+            }
+        });
+    }
 }
