@@ -21,7 +21,7 @@ mod schedule_memory;
 #[cfg(target_os = "none")]
 pub mod start;
 pub mod stolen;
-mod turns;
+pub mod turns;
 mod wake;
 
 use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};

@@ -11,7 +11,7 @@ use stile_sched::{CpuSet, VcpuId};
 
 use super::power_state::Power;
 use super::ram::Ram;
-use super::{Start, Turns, Vcpu, Vm, power, publish};
+use super::{Start, Vcpu, Vm, power, publish};
 use crate::arch::contract::{Counter, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
@@ -167,7 +167,7 @@ fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, 
         power: Power::new(has_functions),
         has_functions,
         has_links: config.has_links(),
-        turns: Turns::new(cpu::slice()),
+        turns: cpu::turns::of_vm(),
         devices,
         memory: AtomicU64::new(0),
         arch,
