@@ -1,10 +1,12 @@
-//! ACPI tables that a hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), power-off (FADT, and the `_S5_`
-//! object of the DSDT), and NUMA nodes (SRAT).
+//! ACPI tables that a PC's hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), power-off (FADT, and the
+//! `_S5_` object of the DSDT), NUMA nodes (SRAT), and the console (SPCR, DBG2).
 
 use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
+use crate::serial::Kind;
+use crate::serial_tables::{self, Interrupt, Port};
 use crate::srat::{self, Affinity};
 use crate::table::{HEADER, sum, table};
 use crate::{MAX_CPUS, Memory};
@@ -49,6 +51,10 @@ pub struct Tables {
     pub power_off: Option<PowerOff>,
     /// NUMA nodes: their memory, and their CPUs by APIC ID.
     pub numa: Numa,
+    /// The console of an SPCR, a relative of the 16550.
+    pub console: Option<Port>,
+    /// The first such port of a DBG2.
+    pub debug_port: Option<Port>,
 }
 
 impl Tables {
@@ -89,6 +95,8 @@ impl Tables {
                     Affinity::Apic(id) => tables.numa.add_cpu(id.into(), node),
                     Affinity::Uid(_) => {}
                 }),
+                Some(b"SPCR") => tables.console = serial_tables::of_spcr(bytes, is_compatible),
+                Some(b"DBG2") => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
                 Some(b"FACP") => tables.power_off = power_off(memory, bytes),
                 _ => {}
             }
@@ -133,10 +141,29 @@ impl Tables {
         if self.cpus.contains(&id) { Some(()) } else { self.cpus.push(id).ok() }
     }
 
+    /// Returns the global system interrupt and the MPS INTI flags of an interrupt.
+    pub fn route(&self, interrupt: Interrupt) -> (u32, u16) {
+        // Active low, level-sensitive.
+        const PCI: u16 = 0b1111;
+        const ISA_INTERRUPTS: u32 = 16;
+        match interrupt {
+            Interrupt::Isa(number) => self.isa(number),
+            Interrupt::Global(gsi) => {
+                let flags = self.overrides.iter().find(|moved| moved.gsi == gsi).map(|moved| moved.flags);
+                (gsi, flags.unwrap_or(if gsi < ISA_INTERRUPTS { 0 } else { PCI }))
+            }
+        }
+    }
+
     /// Returns the global system interrupt and the MPS INTI flags of an ISA interrupt.
-    pub fn isa(&self, number: u8) -> (u32, u16) {
+    fn isa(&self, number: u8) -> (u32, u16) {
         self.overrides.iter().find(|moved| moved.isa == number).map_or((number.into(), 0), |moved| (moved.gsi, moved.flags))
     }
+}
+
+/// Whether a serial port is a relative of the 16550.
+fn is_compatible(port: &Port) -> bool {
+    matches!(port.kind, Kind::Compatible { .. })
 }
 
 /// Returns the root table's address and whether its entries have 64 bits ("Finding the RSDP on IA-PC Systems").
@@ -255,7 +282,11 @@ mod tests {
         fadt[28..32].copy_from_slice(&0xb004u32.to_le_bytes());
         memory.put_table(0x2000, b"FACP", &fadt);
         memory.put_table(0x3000, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\x00\x00");
-        memory.put_table(0x4000, b"RSDT", &[0, 0x10, 0, 0, 0, 0x20, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        let mut spcr = [0; 52];
+        spcr[4..16].copy_from_slice(&[1, 8, 0, 1, 0xf8, 2, 0, 0, 0, 0, 0, 0]);
+        (spcr[16], spcr[17]) = (1, 3);
+        memory.put_table(0x5000, b"SPCR", &spcr);
+        memory.put_table(0x4000, b"RSDT", &[0, 0x10, 0, 0, 0, 0x20, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0x50, 0, 0]);
         let mut rsdp = *b"RSD PTR \0STILE \0\0\x40\0\0";
         rsdp[8] = 0u8.wrapping_sub(sum(&rsdp));
         memory.put(0xf_1230, &rsdp);
@@ -267,7 +298,10 @@ mod tests {
         let tables = Tables::read(&machine()).unwrap();
         assert_eq!(tables.cpus, [0, 4]);
         assert_eq!(tables.io_apics, [IoApic { address: 0xfec0_0000, first: 0 }]);
-        assert_eq!((tables.isa(0), tables.isa(4)), ((2, 0), (4, 0)));
+        assert_eq!([0, 4].map(|number| tables.route(Interrupt::Isa(number))), [(2, 0), (4, 0)]);
+        assert_eq!([2, 4, 20].map(|gsi| tables.route(Interrupt::Global(gsi))), [(2, 0), (4, 0), (20, 0b1111)]);
+        let port = tables.console.unwrap();
+        assert_eq!((port.address, port.interrupt, tables.debug_port), (0x2f8, Some(Interrupt::Isa(3)), None));
         let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
         assert_eq!(tables.power_off, Some(PowerOff { writes }));
         assert_eq!(Tables::read_at(&machine(), 0xf_1230).unwrap(), tables);

@@ -7,7 +7,7 @@ use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
-use crate::serial_tables::{self, Port};
+use crate::serial_tables::{self, Port, Space};
 use crate::srat::{self, Affinity};
 use crate::table::{HEADER, table};
 use crate::{MAX_CPUS, Memory};
@@ -56,6 +56,7 @@ impl ArmTables {
         let mut has_madt = false;
         let mut affinities = None;
         let mut debug_port = None;
+        let in_memory = |port: &Port| port.space == Space::Memory;
         for entry in root.get(HEADER..)?.chunks_exact(8) {
             let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
             // Tables that are cut short are ignored.
@@ -67,11 +68,11 @@ impl ArmTables {
                 Some(GTDT) => tables.read_gtdt(bytes),
                 Some(FACP) => tables.read_fadt(bytes),
                 Some(SPCR) => {
-                    tables.uart = serial_tables::of_spcr(bytes);
+                    tables.uart = serial_tables::of_spcr(bytes, in_memory);
                     None
                 }
                 Some(DBG2) => {
-                    debug_port = serial_tables::of_dbg2(bytes);
+                    debug_port = serial_tables::of_dbg2(bytes, in_memory);
                     None
                 }
                 // It refers to CPUs by the MADT's UIDs, which may follow.

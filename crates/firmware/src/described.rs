@@ -5,6 +5,7 @@ use core::ops::Range;
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
 use crate::serial::Kind;
+use crate::serial_tables::Interrupt;
 use crate::tree_writer::TreeWriter;
 use crate::{nodes, numa};
 
@@ -100,7 +101,7 @@ pub fn describe(
             }
         }
         tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
-        if let Some(intid) = port.gsi {
+        if let Some(intid) = port.interrupt.and_then(Interrupt::global) {
             tree.cells("interrupts", &interrupt(intid));
         }
         tree.end();

@@ -5,6 +5,7 @@ use std::ops::Range;
 use dtoolkit::Node;
 use stile_firmware::acpi::Tables;
 use stile_firmware::serial::SerialPort;
+use stile_firmware::serial_tables::{Interrupt, Space};
 use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
@@ -141,8 +142,11 @@ fn acpi(bytes: &[u8]) {
         ("power-off", tables.power_off.is_some_and(|off| off.writes[0].is_some())),
     ];
     marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
+    for port in [tables.console, tables.debug_port].into_iter().flatten() {
+        assert!(port.address != 0 && (port.space == Space::Memory || port.address <= 0xfff8), "{port:x?}");
+    }
     for isa in 0..16 {
-        let (gsi, flags) = tables.isa(isa);
+        let (gsi, flags) = tables.route(Interrupt::Isa(isa));
         assert!(tables.overrides.iter().any(|found| (found.isa, found.gsi, found.flags) == (isa, gsi, flags)) || gsi == u32::from(isa));
     }
 }

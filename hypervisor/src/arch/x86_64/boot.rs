@@ -34,14 +34,17 @@ static BOARD: Once<Board> = Once::new();
 #[unsafe(no_mangle)]
 extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     mmu::set_displacement(displacement.into());
-    uart::setup();
+    // A refusal may wait for interrupts.
+    apic::mask_8259s();
     let board = board(magic, info);
+    uart::setup(Some(board));
     firmware::setup(board.tables.power_off);
     let image = mmu::image();
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
     memory::setup(&board.ram, [&(0..LOW), &used]);
     mmu::setup(&board.ram, &blob);
+    uart::setup_mapping();
     if let Some(buffer) = &board.frame_buffer {
         let registers = buffer.address..buffer.address + buffer.len();
         // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`efi_main`).
@@ -66,7 +69,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
         crate::refuse(what);
     }
     stile_x86_decode::prepare();
-    apic::setup_board(&board.tables, uart::ISA_IRQ);
+    apic::setup_board(board, uart::interrupt());
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
     crate::start(cpu, &blob)
@@ -77,7 +80,10 @@ fn board(magic: u32, info: u32) -> &'static Board {
     efi::board().unwrap_or_else(|| {
         match Board::new(magic, info.into()) {
             Ok(board) => BOARD.set(board),
-            Err(what) => crate::refuse(what),
+            Err(what) => {
+                uart::setup(None);
+                crate::refuse(what)
+            }
         }
         BOARD.get()
     })

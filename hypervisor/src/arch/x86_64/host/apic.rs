@@ -4,11 +4,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::MAX_CPUS;
-use stile_firmware::acpi::Tables;
+use stile_firmware::serial_tables::Interrupt;
 
+use super::board::Board;
 use super::instructions::{msr, out8, rdmsr, wrmsr};
 use super::{timer, xapic};
 use crate::address_space;
+use crate::console::log;
 
 /// Vectors of Stile's own interrupts, in ascending priority: a guest can cause the first four again and again, and must not
 /// keep the timer and the console from a CPU.
@@ -140,17 +142,29 @@ pub fn start(apic: u32, page: u8) {
     send(apic, STARTUP | u64::from(page));
 }
 
-/// Masks the 8259s, and routes the console's interrupt to this CPU.
-pub fn setup_board(tables: &Tables, isa: u8) {
+/// Masks the 8259s. A BIOS leaves the timer's interrupt on, for which there is no handler.
+pub fn mask_8259s() {
     // SAFETY: nothing else uses the 8259s; all of their inputs are masked.
     unsafe {
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
     }
-    let (gsi, flags) = tables.isa(isa);
+}
+
+/// Routes the console's interrupt, if it has one, to this CPU.
+pub fn setup_board(board: &Board, console: Option<Interrupt>) {
+    let tables = &board.tables;
+    let Some((gsi, flags)) = console.map(|interrupt| tables.route(interrupt)) else { return };
     let Some(io_apic) = tables.io_apics.iter().filter(|io_apic| io_apic.first <= gsi).max_by_key(|io_apic| io_apic.first) else { return };
-    let registers = address_space::device(io_apic.address..io_apic.address + 0x20) as *mut u32;
-    let entry = 0x10 + 2 * (gsi - io_apic.first);
+    let registers = io_apic.address..io_apic.address + 0x20;
+    if board.ram.iter().any(|ram| ram.start < registers.end && registers.start < ram.end) {
+        log!("the ACPI tables have the I/O APIC's registers in memory: the console takes no input");
+        return;
+    }
+    let registers = address_space::device(registers) as *mut u32;
+    // The register that selects one has eight bits.
+    let Some(entry) = u8::try_from(gsi - io_apic.first).ok().and_then(|input| input.checked_mul(2)?.checked_add(0x10)) else { return };
+    let entry = u32::from(entry);
     // Active low and level-sensitive if the tables say so, otherwise the ISA bus's defaults.
     let low = u32::from(flags & 0b11 == 0b11) << 13;
     let level = u32::from(flags >> 2 & 0b11 == 0b11) << 15;
