@@ -1,4 +1,4 @@
-//! Device trees that contradict themselves or lack something: Stile says what is wrong.
+//! Device trees that contradict themselves or lack something: Stile says what is wrong. One with much space at its end works.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::scenario::{Expect, Scenario};
 use super::test::Test;
 use stile::config::Arch;
 use stile::exit;
-use stile::programs::Programs;
+use stile::programs::{PASSED, Programs};
 
 /// A change of the emulated machine's tree: the test's name, bytes and what replaces them, and what Stile says.
 struct Case {
@@ -17,6 +17,8 @@ struct Case {
     change: [&'static [u8]; 2],
     says: &'static str,
 }
+
+const LONG: &str = "firmware/long-tree";
 
 const CASES: [Case; 2] = [
     Case { name: "firmware/no-gic", change: [b"arm,gic-v3\0", b"none,gic3\0\0"], says: "has neither a GICv3 nor a GICv2" },
@@ -38,7 +40,23 @@ pub fn all(programs: &Programs) -> Result<Vec<Test>> {
         let kernel = kernel.clone();
         Test::made(case.name, Arch::Aarch64, move || case.scenario(&kernel))
     };
-    Ok(CASES.iter().map(test).collect())
+    let long = Test::made(LONG, Arch::Aarch64, {
+        let kernel = kernel.clone();
+        move || long(&kernel)
+    });
+    Ok(CASES.iter().map(test).chain([long]).collect())
+}
+
+/// A tree that is longer than the boot protocol allows, by space behind its blocks.
+fn long(kernel: &str) -> Result<Scenario> {
+    const LENGTH: u32 = 3 << 20;
+    let mut tree = tree()?;
+    tree.resize(LENGTH as usize, 0);
+    tree[4..8].copy_from_slice(&LENGTH.to_be_bytes());
+    let scenario =
+        Scenario::new(LONG, "--memory 64M --qemu-arg -dtb --qemu-arg {dir}/tree").with("--kernel", kernel).with("--append", "stile");
+    let expect = Expect { output: vec![PASSED.to_owned()], ..Expect::default() };
+    Ok(Scenario { files: vec![("tree", tree)], expect, ..scenario })
 }
 
 impl Case {
@@ -53,7 +71,7 @@ impl Case {
     }
 }
 
-/// The emulator's tree, without the space behind it, which makes it longer than the boot protocol allows.
+/// The emulator's tree, without the space behind it.
 fn tree() -> Result<Vec<u8>> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("tree");

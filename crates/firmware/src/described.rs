@@ -218,6 +218,35 @@ mod tests {
         memory
     }
 
+    /// Each flipped bit, with a checksum that hides it, yields no tables, or a tree that can be read.
+    #[test]
+    fn each_flipped_bit() {
+        let mut memory = machine();
+        let mut described = 0;
+        for start in [0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000] {
+            let length = usize::from(u16::from_le_bytes([memory.0[start + 4], memory.0[start + 5]]));
+            for bit in 0..length * 8 {
+                let (at, flipped, checksum) = (start + bit / 8, 1_u8 << (bit % 8), memory.0[start + 9]);
+                let change = if (memory.0[at] ^ flipped) > memory.0[at] { flipped } else { flipped.wrapping_neg() };
+                memory.0[at] ^= flipped;
+                if at != start + 9 {
+                    memory.0[start + 9] = checksum.wrapping_sub(change);
+                }
+                if let Some(tables) = ArmTables::read(&memory, 0) {
+                    let mut to = vec![0; 8 << 10];
+                    let length = describe(&tables, None, None, core::iter::once(0x4000_0000..0x8000_0000), core::iter::empty(), &mut to);
+                    let tree = device_tree::parse(&to[..length.unwrap()]).unwrap();
+                    let gic = Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic));
+                    let _ = (SerialPort::find(&tree), gic, Numa::read(&tree));
+                    described += 1;
+                }
+                memory.0[at] ^= flipped;
+                memory.0[start + 9] = checksum;
+            }
+        }
+        assert!(described > 1000, "{described}");
+    }
+
     #[test]
     fn a_tree_says_what_the_tables_say() {
         let tables = ArmTables::read(&machine(), 0).unwrap();

@@ -46,7 +46,30 @@ pub enum Malformed {
 /// [`Malformed`]: reading it would panic or not end.
 pub fn parse(memory: &[u8]) -> Result<Fdt<'_>, Malformed> {
     let length = word(memory, 4).ok_or(Malformed::Header)? as usize;
-    let tree = memory.get(..length).filter(|tree| tree.len() >= HEADER).ok_or(Malformed::Header)?;
+    check(memory.get(..length).ok_or(Malformed::Header)?)
+}
+
+/// Parses a device tree as [`parse`] does, of which `memory` may lack space behind the blocks: tools leave some for properties to come. Such
+/// a tree ends with its last block.
+///
+/// # Errors
+/// See [`parse`].
+pub fn parse_start(memory: &[u8]) -> Result<Fdt<'_>, Malformed> {
+    match length(memory) {
+        Some(length) if length > memory.len() => {
+            let end = |start, size| Some((word(memory, start)? as usize).saturating_add(word(memory, size)? as usize));
+            let end = end(8, 36).max(end(12, 32)).unwrap_or(usize::MAX);
+            check(memory.get(..end).ok_or(Malformed::Header)?)
+        }
+        _ => parse(memory),
+    }
+}
+
+/// Checks a whole tree.
+fn check(tree: &[u8]) -> Result<Fdt<'_>, Malformed> {
+    if tree.len() < HEADER {
+        return Err(Malformed::Header);
+    }
     // The header is there.
     let field = |at| word(tree, at).unwrap_or(0);
     if field(0) != MAGIC || field(20) < VERSION || field(24) > VERSION {
@@ -220,6 +243,21 @@ mod tests {
         bytes.extend([0xff; 100]);
         let fdt = parse(&bytes).unwrap();
         assert_eq!((fdt.data().len(), fdt.root().children().count(), fdt.memory_reservations().count()), (len, 1, 1));
+    }
+
+    #[test]
+    fn space_behind_a_tree_may_be_absent() {
+        let mut bytes = tree();
+        let len = bytes.len();
+        put(&mut bytes, 4, 64 << 20);
+        assert_eq!(parse(&bytes).err(), Some(Malformed::Header));
+        assert_eq!(parse_start(&bytes).unwrap().root().children().count(), 1);
+        // Its last block is cut.
+        for short in 0..len {
+            assert!(parse_start(&bytes[..short]).is_err(), "{short}");
+        }
+        put(&mut bytes, 4, len as u32);
+        assert_eq!(parse_start(&bytes).unwrap().data().len(), len);
     }
 
     #[test]

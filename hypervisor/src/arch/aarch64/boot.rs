@@ -23,18 +23,21 @@ use crate::{address_space, memory, nodes, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
-/// Maximum length of a device tree, in bytes (Linux arm64 boot protocol).
-const DTB_MAX: usize = 2 << 20;
+/// Size of the blocks by which boot.S maps memory, and their number for the device tree.
+const BLOCK: u64 = 2 << 20;
+const TREE_BLOCKS: u64 = 2;
 
 /// Entry of the boot CPU, on the stack of `image.ld`, with the boot tables.
 #[unsafe(no_mangle)]
 extern "C" fn boot(dtb: u64, image: u64) -> ! {
     features::set(features::detect());
-    // SAFETY: by the boot protocol, `dtb` is the physical address of a device tree of at most 2 MiB, which nothing
-    // modifies; boot.S mapped 4 MiB from there.
-    let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), DTB_MAX) };
-    // Without a device tree there is no console for a message.
-    let Ok(tree) = device_tree::parse(blob) else { halt() };
+    let mapped = TREE_BLOCKS * BLOCK - dtb % BLOCK;
+    // SAFETY: by the boot protocol, `dtb` is the physical address of a device tree, which nothing modifies; boot.S mapped the block in
+    // which it begins, and the next one.
+    let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), mapped as usize) };
+    // Without a device tree there is no console for a message. The boot protocol allows 2 MiB; of longer trees, space at the end may be
+    // out of reach.
+    let Ok(tree) = device_tree::parse_start(blob) else { halt() };
     let dtb = dtb..dtb + tree.data().len() as u64;
     let board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
