@@ -3,6 +3,7 @@
 //! One image has programs with VMX and with AMD-V. QEMU's emulated processors have AMD-V, or neither: then the way ends where Stile says so, on
 //! the serial line and on the screen.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::screen;
+use super::{grub, screen};
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::debian;
@@ -22,8 +23,12 @@ use stile::programs::{PASSED, Programs};
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 3] =
-    [("firmware/pc", starts), ("firmware/pc-amd", runs_on_amd_v), ("firmware/pc-secure-boot", checks_signatures)];
+pub const TESTS: [(&str, Run); 4] = [
+    ("firmware/pc", starts),
+    ("firmware/pc-amd", runs_on_amd_v),
+    ("firmware/pc-multiboot2", starts_by_multiboot2),
+    ("firmware/pc-secure-boot", checks_signatures),
+];
 
 /// The emulator.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -38,11 +43,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 const PASSPHRASE: &str = "snakeoil";
 
 /// A machine's firmware.
-struct Firmware {
+struct Firmware<'a> {
     /// Code and variables in the folder of Debian's package; `None` for the emulator's BIOS.
     files: Option<[&'static str; 2]>,
     /// Further arguments of the emulator.
-    arguments: &'static [&'static str],
+    arguments: &'a [&'a str],
     /// The processor.
     cpu: &'static str,
 }
@@ -51,12 +56,13 @@ struct Firmware {
 const NO_VIRTUALIZATION: &str = "max,-svm";
 const AMD_V: &str = "max";
 
-const PLAIN: Firmware = Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+const PLAIN: Firmware<'_> =
+    Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
-const BIOS: Firmware = Firmware { files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+const BIOS: Firmware<'_> = Firmware { files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
 /// Firmware with Secure Boot on, which keeps its variables from others by system management mode.
-const SECURE: Firmware = Firmware {
+const SECURE: Firmware<'_> = Firmware {
     files: Some(["OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"]),
     arguments: &["-M", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"],
     cpu: NO_VIRTUALIZATION,
@@ -65,6 +71,9 @@ const SECURE: Firmware = Firmware {
 /// Media, as the emulator's arguments, which `FILE` in them follows.
 const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
 const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
+
+/// A folder as a disk, which the emulator makes of it.
+const FOLDER: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
 
 /// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, without a
 /// screen.
@@ -131,17 +140,58 @@ fn runs_on_amd_v() -> Result<()> {
     Ok(())
 }
 
+/// GRUB starts Stile by Multiboot 2, under a BIOS and under UEFI firmware. The console is the second serial port, which an SPCR names. With the
+/// BIOS, too, the log is on the screen, in the mode that GRUB sets.
+fn starts_by_multiboot2() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (program, table) = (dir.path().join("stile.efi"), dir.path().join("spcr"));
+    make(dir.path(), "pc", &["--netboot".as_ref(), dir.path().as_os_str(), "--append".as_ref(), "only=multiboot".as_ref()])?;
+    fs::write(&table, spcr())?;
+    let acpi = format!("file={}", table.display());
+    let second_port = ["-M", "q35", "-serial", "null", "-acpitable", &acpi];
+
+    let medium = grub::for_bios(dir.path(), &program)?;
+    let bios = dir.path().join("bios");
+    fs::create_dir(&bios)?;
+    let mut machine = Machine::start(&bios, &Firmware { arguments: &second_port, ..BIOS }, CD, &medium, &["-vga", "std"])?;
+    machine.wait_for(NEITHER).context("under a BIOS")?;
+    machine.retry(|| screen::check(&bios, &["Stile ", NEITHER, "The machine stays on, so that this can be read."]))?;
+    drop(machine);
+
+    let medium = grub::for_uefi(dir.path(), &program)?;
+    let uefi = dir.path().join("uefi");
+    fs::create_dir(&uefi)?;
+    let mut machine = Machine::start(&uefi, &Firmware { arguments: &second_port, cpu: AMD_V, ..PLAIN }, FOLDER, &medium, &[])?;
+    machine.wait_for(PASSED).context("under UEFI firmware")?;
+    machine.wait_for_end()
+}
+
+/// A "Serial Port Console Redirection Table" of the second serial port, at 115,200 baud.
+fn spcr() -> Vec<u8> {
+    let mut table = vec![0; 80];
+    table[..9].copy_from_slice(b"SPCR\x50\0\0\0\x02");
+    // "Base Address": a byte in I/O ports; interrupt 3 by the 8259s; the speed.
+    table[40..52].copy_from_slice(&[1, 8, 0, 1, 0xf8, 2, 0, 0, 0, 0, 0, 0]);
+    (table[52], table[53], table[58]) = (1, 3, 7);
+    table[9] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
+    table
+}
+
 /// Makes an image by `stile image` with a program for guests.
 fn image(dir: &Path, program: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let kernel = Programs::build(Arch::X86_64)?.path(program)?;
     let image = dir.join("stick.img");
-    let output = Command::new(std::env::current_exe()?)
-        .args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel, "-o"])
-        .arg(&image)
-        .args(arguments)
-        .output()?;
-    ensure!(output.status.success(), "stile image: {}", String::from_utf8_lossy(&output.stderr));
+    make(dir, program, &[&[OsStr::new("-o"), image.as_os_str()][..], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()].concat())?;
     Ok(image)
+}
+
+/// Runs `stile image` with a program for guests.
+fn make(dir: &Path, program: &str, arguments: &[&OsStr]) -> Result<()> {
+    let kernel = Programs::build(Arch::X86_64)?.path(program)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel]).args(arguments).current_dir(dir);
+    let output = command.output()?;
+    ensure!(output.status.success(), "stile image: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// Debian's package with the firmware.
@@ -157,7 +207,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(dir: &Path, firmware: &Firmware, media: [&str; 4], image: &Path, more: &[&str]) -> Result<Machine> {
+    fn start(dir: &Path, firmware: &Firmware<'_>, media: [&str; 4], image: &Path, more: &[&str]) -> Result<Machine> {
         let log = dir.join("serial.log");
         let [option, device, drive, file] = media;
         let mut command = Command::new(PROGRAM);

@@ -17,6 +17,7 @@ mod figure;
 mod firmware;
 mod firmware_pc;
 mod gicv2;
+mod grub;
 mod guests;
 mod host_tests;
 mod ipi;

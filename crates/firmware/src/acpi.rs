@@ -72,8 +72,16 @@ impl Tables {
     /// See [`read`](Self::read).
     pub fn read_at(memory: &impl Memory, rsdp: u64) -> Result<Self, &'static str> {
         // Version 1 is 20 bytes long.
-        let rsdp = memory.bytes(rsdp, 36).or_else(|| memory.bytes(rsdp, 20)).filter(|bytes| is_rsdp(bytes));
-        Self::from_root(memory, rsdp.and_then(tables_of))
+        let rsdp = memory.bytes(rsdp, 36).or_else(|| memory.bytes(rsdp, 20));
+        Self::read_by(memory, rsdp.unwrap_or(&[]))
+    }
+
+    /// Parses the tables that a root pointer (RSDP) names: boot loaders pass a copy of it.
+    ///
+    /// # Errors
+    /// See [`read`](Self::read).
+    pub fn read_by(memory: &impl Memory, rsdp: &[u8]) -> Result<Self, &'static str> {
+        Self::from_root(memory, Some(rsdp).filter(|bytes| is_rsdp(bytes)).and_then(tables_of))
     }
 
     fn from_root(memory: &impl Memory, root: Option<(u64, bool)>) -> Result<Self, &'static str> {
@@ -340,6 +348,30 @@ mod tests {
         let sum = sum(&memory.0[0x1000..0x1000 + (1 << 20)]);
         memory.0[0x1000 + 9] = memory.0[0x1000 + 9].wrapping_sub(sum);
         assert!(Tables::read(&memory).is_err());
+    }
+
+    /// Each flipped bit, also with a checksum that hides it, yields an error or other contents.
+    #[test]
+    fn each_flipped_bit() {
+        let mut memory = machine();
+        let tables = [0x1000, 0x2000, 0x3000, 0x4000, 0x5000].map(|at| (at, u32_at(&memory.0, at + 4).unwrap() as usize, at + 9));
+        for (start, length, checksum) in tables.into_iter().chain([(0xf_1230, 20, 0xf_1238)]) {
+            for bit in 0..length * 8 {
+                let (at, flipped, before) = (start + bit / 8, 1 << (bit % 8), memory.0[checksum]);
+                memory.0[at] ^= flipped;
+                let _ = Tables::read_at(&memory, 0xf_1230);
+                let now = sum(&memory.0[start..start + length]);
+                memory.0[checksum] = memory.0[checksum].wrapping_sub(now);
+                if let Ok(tables) = Tables::read_at(&memory, 0xf_1230) {
+                    assert!(tables.console.is_none_or(|port| port.address != 0), "{at:#x}");
+                }
+                memory.0[checksum] = before;
+                if at != checksum {
+                    memory.0[at] ^= flipped;
+                }
+            }
+        }
+        assert_eq!(Tables::read(&memory), Tables::read(&machine()));
     }
 
     proptest! {

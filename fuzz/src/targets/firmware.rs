@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use dtoolkit::Node;
 use stile_firmware::acpi::Tables;
+use stile_firmware::multiboot2::Information;
 use stile_firmware::serial::SerialPort;
 use stile_firmware::serial_tables::{Interrupt, Space};
 use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes};
@@ -32,7 +33,8 @@ pub const DEVICE_TREE: Target = Target {
 };
 
 /// Multiboot information.
-pub const MULTIBOOT: Target = Target { name: "multiboot", run: multiboot, seeds: maps, mutations: 8000, marks: &["no map", "map", "ram"] };
+pub const MULTIBOOT: Target =
+    Target { name: "multiboot", run: multiboot, seeds: maps, mutations: 8000, marks: &["no map", "map", "ram", "map 2", "screen", "root"] };
 
 /// A place of [`pages`]'s input: a table, of which `length` is right.
 pub fn place(at: u8, signature: &[u8], body: &[u8]) -> Vec<u8> {
@@ -84,7 +86,21 @@ fn maps() -> Vec<Vec<u8>> {
         map.extend(length.to_le_bytes());
         map.extend(kind.to_le_bytes());
     }
-    vec![map]
+    vec![map, tags()]
+}
+
+/// Information of a Multiboot 2 loader: a memory map, a screen and a root pointer.
+fn tags() -> Vec<u8> {
+    let tag = |kind: u32, words: &[u32]| {
+        let size = 8 + 4 * words.len() as u32;
+        let mut bytes: Vec<u8> = [kind, size].iter().chain(words).flat_map(|word| word.to_le_bytes()).collect();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    let map = tag(6, &[24, 0, 0, 0, 0x9_f000, 0, 1, 0, 0x10_0000, 0, 0x700_0000, 0, 1, 0]);
+    let screen = tag(8, &[0xfd00_0000, 0, 4096, 1024, 768, 0x120]);
+    let tags = [map, screen, tag(15, &[0; 9]), tag(0, &[])].concat();
+    [&(8 + tags.len() as u32).to_le_bytes()[..], &[0; 4], &tags].concat()
 }
 
 /// A page in which all tables lie, seen at the addresses at which a BIOS leaves them; other memory is absent.
@@ -267,4 +283,18 @@ fn multiboot(bytes: &[u8]) {
     });
     assert!(ranges <= bytes.len() / 24 + 1, "an entry has 24 bytes or more");
     reach(if read.is_ok() { "map" } else { "no map" });
+    let flat = Flat(bytes);
+    let Ok(read) = Information::read(&flat, 0) else { return };
+    let mut ranges = 0;
+    if read.ram(|range| ranges += usize::from(range.start < range.end || range.end == u64::MAX)).is_ok() {
+        reach("map 2");
+        assert!(ranges <= bytes.len() / 24, "an entry has 24 bytes or more");
+    }
+    if let Some(buffer) = read.frame_buffer() {
+        reach("screen");
+        assert!(buffer.stride >= 4 * buffer.width && buffer.address.checked_add(buffer.len()).is_some(), "{buffer:x?}");
+    }
+    if read.rsdp().is_some() {
+        reach("root");
+    }
 }

@@ -6,6 +6,14 @@
 .set MULTIBOOT_MAGIC, 0x1badb002
 // Modules at pages; memory map; addresses are in this header: the image is no ELF file.
 .set MULTIBOOT_FLAGS, 0x10003
+.set MULTIBOOT2_MAGIC, 0xe85250d6
+.set MULTIBOOT2_LENGTH, multiboot2_end - multiboot2_header
+// Types of its tags, and the flag of one that a loader may ignore.
+.set ADDRESS_TAG, 2
+.set ENTRY_TAG, 3
+.set FRAME_BUFFER_TAG, 5
+.set RELOCATABLE_TAG, 10
+.set OPTIONAL, 1
 .set CODE_32, 0x08
 .set DATA, 0x10
 .set CODE_64, 0x18
@@ -28,6 +36,7 @@ image_head:
     .long   efi_header - image_head
 // Multiboot Specification 0.6.96, "The layout of Multiboot header".
 .global multiboot_header
+.global multiboot2_header
 multiboot_header:
     .long MULTIBOOT_MAGIC
     .long MULTIBOOT_FLAGS
@@ -40,6 +49,32 @@ multiboot_header:
 .global efi_header
 efi_header:                         // the PE header, which cli writes
     .space  256
+
+// Multiboot2 Specification 2.0, "The layout of Multiboot2 header", for 32-bit protected mode of i386.
+.balign 8
+multiboot2_header:
+    .long   MULTIBOOT2_MAGIC
+    .long   0
+    .long   MULTIBOOT2_LENGTH
+    .long   -(MULTIBOOT2_MAGIC + MULTIBOOT2_LENGTH)
+    .short  ADDRESS_TAG, 0
+    .long   24
+    .long   multiboot2_header_pa, image_pa, 0, 0        // the whole file; zeroed data is in it
+    .short  ENTRY_TAG, 0
+    .long   12
+    .long   start_multiboot2_pa
+    .balign 8
+    // UEFI firmware may use the memory at 2 MiB: the lowest free multiple of 2 MiB below 4 GiB.
+    .short  RELOCATABLE_TAG, OPTIONAL
+    .long   24
+    .long   image_pa, 0xffffffff, 1 << 21, 1
+    // 32 bits per pixel, which GRUB asks for with a size alone.
+    .short  FRAME_BUFFER_TAG, OPTIONAL
+    .long   20
+    .long   1024, 768, 32
+    .balign 8
+    .long   0, 8
+multiboot2_end:
 
 // The image's first program is the one with VMX. The one with AMD-V lies behind the blob, as long as the two are the same in memory, up to
 // the zeros at its end.
@@ -98,6 +133,19 @@ _start:
     mov     edi, eax
     mov     esi, ebx
     xor     ebp, ebp
+    jmp     choose
+// As `_start`, with the image at any multiple of 2 MiB.
+.global start_multiboot2
+start_multiboot2:
+    mov     edi, eax
+    mov     esi, ebx
+    // There is no stack: the information's second word is reserved.
+    lea     esp, [ebx + 8]
+    call    1f
+.global multiboot2_here
+multiboot2_here:
+1:  pop     ebp
+    sub     ebp, offset multiboot2_here_pa
     jmp     choose
 // EDI and ESI are for `boot`. EBP = displacement of the image: its physical address less the one that it is linked for.
 start_displaced:

@@ -47,7 +47,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     uart::setup_mapping();
     if let Some(buffer) = &board.frame_buffer {
         let registers = buffer.address..buffer.address + buffer.len();
-        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`efi_main`).
+        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`is_apart`).
         screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
     }
     log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));

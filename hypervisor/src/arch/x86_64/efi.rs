@@ -4,15 +4,11 @@
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::efi;
-use stile_firmware::frame_buffer::FrameBuffer;
-use stile_paging::PAGE_SIZE;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
 
-use super::host::board::{Board, LOW, MOST_RANGES};
-use super::host::mmu;
-use crate::address_space::Span;
+use super::host::board::{self, Board, LOW};
 use crate::efi::{ACPI, Identity, MAP, PAGE, exit, fail, find, frame_buffer};
 use crate::once::Once;
 
@@ -51,9 +47,9 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
-    let ram = ram(efi::free(map, descriptor));
-    let is_memory = |buffer: &FrameBuffer| ram.iter().any(|ram| buffer.address < ram.end && ram.start < buffer.address + buffer.len());
-    let frame_buffer = frame_buffer.filter(|buffer| !is_memory(buffer));
+    let mut ram = Vec::new();
+    efi::free(map, descriptor).for_each(|span| board::add(&mut ram, span));
+    let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
     BOARD.set(Board { ram, tables, trampoline, frame_buffer });
     // SAFETY: boot services have ended, and the image is at this address.
     unsafe { efi_leave(image) }
@@ -65,22 +61,4 @@ fn allocate(boot: &BootServices, last: u64, size: u64) -> Option<u64> {
     // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::MAX_ADDRESS, MemoryType::LOADER_DATA, (size / PAGE) as usize, &mut start) };
     (status == Status::SUCCESS).then_some(start)
-}
-
-/// The ranges that the boot tables map. Of too many, the largest remain.
-fn ram(free: impl Iterator<Item = Span>) -> Vec<Span, MOST_RANGES> {
-    let mut ram: Vec<Span, MOST_RANGES> = Vec::new();
-    for span in free {
-        let span = span.start.next_multiple_of(PAGE_SIZE)..(span.end & !(PAGE_SIZE - 1)).min(mmu::first_mapped());
-        if span.is_empty() {
-            continue;
-        }
-        if let Err(span) = ram.push(span)
-            && let Some(least) = ram.iter_mut().min_by_key(|span| span.end - span.start)
-            && least.end - least.start < span.end - span.start
-        {
-            *least = span;
-        }
-    }
-    ram
 }

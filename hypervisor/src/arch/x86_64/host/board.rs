@@ -3,7 +3,9 @@
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::frame_buffer::FrameBuffer;
+use stile_firmware::multiboot2::{self, Information};
 use stile_firmware::{Memory, multiboot};
+use stile_paging::PAGE_SIZE;
 
 use super::mmu;
 use crate::address_space::{self, Span};
@@ -11,8 +13,7 @@ use crate::address_space::{self, Span};
 /// Memory below belongs to firmware and the trampoline; Stile allocates none of it.
 pub const LOW: u64 = 1 << 20;
 
-/// The page of the trampoline after a boot by Multiboot: below 1 MiB, and left free by firmware after loading the boot
-/// sector.
+/// The page of the trampoline after a boot by Multiboot, if it is free memory: a BIOS leaves it free after loading the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
 
 /// Maximum number of ranges of RAM. EDK2's memory map has some 20.
@@ -51,17 +52,50 @@ impl Board {
     /// # Errors
     /// A description of what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
-        if magic != multiboot::MAGIC {
-            return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB");
-        }
         let mut ram = Vec::new();
-        multiboot::ram(&Mapped, info, |span| {
-            let page = stile_paging::PAGE_SIZE;
-            let span = span.start.next_multiple_of(page)..(span.end & !(page - 1)).min(mmu::first_mapped());
-            if !span.is_empty() {
-                let _ = ram.push(span);
+        let (tables, frame_buffer) = match magic {
+            multiboot::MAGIC => {
+                multiboot::ram(&Mapped, info, |span| add(&mut ram, span))?;
+                (Tables::read(&Mapped)?, None)
             }
-        })?;
-        Ok(Board { ram, tables: Tables::read(&Mapped)?, trampoline: TRAMPOLINE, frame_buffer: None })
+            multiboot2::MAGIC => {
+                let information = Information::read(&Mapped, info)?;
+                information.ram(|span| add(&mut ram, span))?;
+                // UEFI firmware leaves the root pointer where only the loader finds it.
+                let tables = information.rsdp().map_or_else(|| Tables::read(&Mapped), |rsdp| Tables::read_by(&Mapped, rsdp))?;
+                (tables, information.frame_buffer())
+            }
+            _ => return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB"),
+        };
+        let trampoline = trampoline(&ram).ok_or("there is no memory below 1 MiB, where other CPUs start")?;
+        Ok(Board { frame_buffer: frame_buffer.filter(|buffer| is_apart(buffer, &ram)), ram, tables, trampoline })
     }
+}
+
+/// Adds the part of a range that the boot tables map, in whole pages. Of too many ranges, the largest remain.
+pub fn add(ram: &mut Vec<Span, MOST_RANGES>, span: Span) {
+    let Some(start) = span.start.checked_next_multiple_of(PAGE_SIZE) else { return };
+    let span = start..(span.end & !(PAGE_SIZE - 1)).min(mmu::first_mapped());
+    if span.is_empty() {
+        return;
+    }
+    if let Err(span) = ram.push(span)
+        && let Some(least) = ram.iter_mut().min_by_key(|span| span.end - span.start)
+        && least.end - least.start < span.end - span.start
+    {
+        *least = span;
+    }
+}
+
+/// Whether no part of a frame buffer is RAM.
+pub fn is_apart(buffer: &FrameBuffer, ram: &[Span]) -> bool {
+    !ram.iter().any(|ram| buffer.address < ram.end && ram.start < buffer.address + buffer.len())
+}
+
+/// A page of RAM below 1 MiB: the usual one, or else the last one in the first range that has any. Not the first page, which has a BIOS's
+/// data.
+fn trampoline(ram: &[Span]) -> Option<u64> {
+    let last_of = |ram: &Span| ram.end.min(LOW).checked_sub(PAGE_SIZE).filter(|&page| page >= ram.start.max(PAGE_SIZE));
+    let is_usual = |ram: &Span| ram.start <= TRAMPOLINE && TRAMPOLINE + PAGE_SIZE <= ram.end;
+    if ram.iter().any(is_usual) { Some(TRAMPOLINE) } else { ram.iter().find_map(last_of) }
 }
