@@ -244,16 +244,9 @@ fn soft_off(dsdt: &[u8]) -> Option<[u8; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flat::Flat;
     use proptest::prelude::*;
     use std::vec;
-
-    struct Flat(vec::Vec<u8>);
-
-    impl Memory for Flat {
-        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
-        }
-    }
 
     impl Flat {
         fn put(&mut self, at: usize, bytes: &[u8]) {

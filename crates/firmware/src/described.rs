@@ -160,19 +160,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::device_tree;
+    use crate::flat::Flat;
     use crate::gicv2::Gicv2;
     use crate::nodes::{cells, intid, spans, text};
     use crate::numa::Numa;
     use crate::serial::SerialPort;
-    use crate::{Memory, device_tree};
-
-    struct Flat(Vec<u8>);
-
-    impl Memory for Flat {
-        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
-        }
-    }
 
     /// Bytes of fields at offsets.
     fn fields(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {

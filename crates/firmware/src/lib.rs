@@ -16,6 +16,8 @@ mod bytes;
 pub mod described;
 pub mod device_tree;
 pub mod efi;
+#[cfg(test)]
+mod flat;
 pub mod frame_buffer;
 pub mod gicv2;
 pub mod multiboot;

@@ -44,16 +44,9 @@ pub fn ram(memory: &impl Memory, info: u64, mut found: impl FnMut(Range<u64>)) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flat::Flat;
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
-
-    struct Flat(Vec<u8>);
-
-    impl Memory for Flat {
-        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
-        }
-    }
 
     fn entry(base: u64, length: u64, kind: u32, size: u32) -> Vec<u8> {
         let mut bytes = size.to_le_bytes().to_vec();

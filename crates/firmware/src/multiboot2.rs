@@ -92,16 +92,9 @@ impl<'a> Information<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flat::Flat;
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
-
-    struct Flat(Vec<u8>);
-
-    impl Memory for Flat {
-        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
-        }
-    }
 
     fn tag(kind: u32, contents: &[u8]) -> Vec<u8> {
         let mut bytes = [kind.to_le_bytes(), (8 + contents.len() as u32).to_le_bytes()].concat();

@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// What the VM wants: by event, its LPI; by LPI, the event that was translated to it last, and its vCPU.
+    /// A VM's translations: for each event its LPI, for each LPI its last event and its vCPU.
     #[derive(Default)]
     struct Wanted {
         events: BTreeMap<(usize, usize), u32>,

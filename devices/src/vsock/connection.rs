@@ -1,4 +1,4 @@
-//! What a client's connection with a peer has to send.
+//! A client's connection with a peer: its packets that wait.
 
 use std::collections::VecDeque;
 

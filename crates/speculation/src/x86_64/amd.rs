@@ -67,7 +67,7 @@ pub struct Amd {
     pub leaf_8_ebx: u32,
     /// CPUID leaf 8000_0021H, EAX; 0 if the CPU does not have it.
     pub leaf_21_eax: u32,
-    /// The same leaf's ECX.
+    /// CPUID leaf 8000_0021H, ECX.
     pub leaf_21_ecx: u32,
 }
 
