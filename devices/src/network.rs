@@ -7,12 +7,12 @@ use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC, VIRTIO_NET_F_STATUS,
     VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_NONE, VIRTIO_NET_HDR_GSO_TCPV4, VIRTIO_NET_HDR_GSO_TCPV6, VIRTIO_NET_S_LINK_UP,
 };
-use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
+use virtio_queue::{DescriptorChain, Error, Queue};
 use vm_memory::GuestMemoryMmap;
 
 use crate::frame::{ETHERNET, HEADER};
 use crate::identity::Identity;
-use crate::server::{BATCH, Backend, Progress, Sources, use_buffers};
+use crate::server::{Backend, Progress, Sources, fill_buffers, use_buffers};
 
 /// Maximum size of a frame with its header: a TCP segment of 64 KiB that the switch divides, with a VLAN tag.
 const MAX_FRAME: usize = HEADER + ETHERNET + 4 + (64 << 10);
@@ -102,28 +102,15 @@ impl<P: Port> Network<P> {
 
     /// Passes frames on to the client, a batch at most.
     fn receive(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue) -> Result<Progress, Error> {
-        queue.disable_notification(memory)?;
-        let (mut used, mut more) = (0, true);
-        while used < BATCH {
-            let mut buffers = queue.iter(memory)?;
-            // The port keeps frames, up to a limit, until there is a buffer.
-            let Some(chain) = buffers.next() else {
-                self.has_buffer = false;
-                more = queue.enable_notification(memory)?;
-                break;
-            };
-            let Some(length) = self.port.receive(&mut self.frame) else {
-                self.has_buffer = true;
-                more = false;
-                queue.go_to_previous_position();
-                break;
-            };
-            let head = chain.head_index();
-            let written = self.fill(memory, chain, length);
-            queue.add_used(memory, head, written)?;
-            used += 1;
-        }
-        Ok(Progress { interrupt: u32::from(used != 0 && queue.needs_notification(memory)?), more })
+        let (progress, has_buffer) = fill_buffers(
+            memory,
+            queue,
+            self,
+            |network| network.port.receive(&mut network.frame),
+            |network, chain, length| network.fill(memory, chain, length),
+        )?;
+        self.has_buffer = has_buffer.unwrap_or(self.has_buffer);
+        Ok(progress)
     }
 
     /// Copies the received frame into a buffer, and returns its length. A frame that does not fit is dropped.

@@ -115,6 +115,42 @@ pub fn use_buffers(
     Ok(Progress { interrupt, more: used == BATCH || queue.enable_notification(memory)? })
 }
 
+/// Fills buffers of a queue for the client, a batch at most. `next` takes an item of `source` that waits; `fill` returns the number of bytes
+/// that it has written into a buffer. Returns also whether a buffer was left without an item, or an item without a buffer, if that was found.
+///
+/// # Errors
+/// The queue makes no sense.
+pub fn fill_buffers<S, T>(
+    memory: &GuestMemoryMmap,
+    queue: &mut Queue,
+    source: &mut S,
+    mut next: impl FnMut(&mut S) -> Option<T>,
+    mut fill: impl FnMut(&mut S, DescriptorChain<&GuestMemoryMmap>, T) -> u32,
+) -> Result<(Progress, Option<bool>), Error> {
+    queue.disable_notification(memory)?;
+    let (mut used, mut more, mut has_buffer) = (0, true, None);
+    while used < BATCH {
+        // The source keeps its items until there is a buffer.
+        let Some(chain) = queue.iter(memory)?.next() else {
+            has_buffer = Some(false);
+            more = queue.enable_notification(memory)?;
+            break;
+        };
+        let Some(item) = next(source) else {
+            has_buffer = Some(true);
+            more = false;
+            queue.go_to_previous_position();
+            break;
+        };
+        let head = chain.head_index();
+        let written = fill(source, chain, item);
+        queue.add_used(memory, head, written)?;
+        used += 1;
+    }
+    let interrupt = u32::from(used != 0 && queue.needs_notification(memory)?);
+    Ok((Progress { interrupt, more }, has_buffer))
+}
+
 /// Serves a device to a client.
 pub struct Server<R, B> {
     registers: R,

@@ -19,7 +19,7 @@ use rustix::event::epoll;
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
-use crate::server::{BATCH, Backend, Progress, Sources, use_buffers};
+use crate::server::{BATCH, Backend, Progress, Sources, fill_buffers, use_buffers};
 use connection::LARGEST;
 use link::{Link, Received};
 use packet::{CREDIT_REQUEST, HEADER, Header, RST, RW, STREAM};
@@ -169,28 +169,10 @@ impl Vsock {
 
     /// Passes packets on to the client, a batch at most.
     fn receive(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue) -> Result<Progress, Error> {
-        queue.disable_notification(memory)?;
-        let (mut used, mut more) = (0, true);
-        while used < BATCH {
-            let mut buffers = queue.iter(memory)?;
-            // Packets wait in the links until there is a buffer.
-            let Some(chain) = buffers.next() else {
-                self.has_buffer = false;
-                more = queue.enable_notification(memory)?;
-                break;
-            };
-            if !self.has_packet() {
-                self.has_buffer = true;
-                more = false;
-                queue.go_to_previous_position();
-                break;
-            }
-            let head = chain.head_index();
-            let written = self.fill(memory, chain);
-            queue.add_used(memory, head, written)?;
-            used += 1;
-        }
-        Ok(Progress { interrupt: u32::from(used != 0 && queue.needs_notification(memory)?), more })
+        let (progress, has_buffer) =
+            fill_buffers(memory, queue, self, |vsock| vsock.has_packet().then_some(()), |vsock, chain, ()| vsock.fill(memory, chain))?;
+        self.has_buffer = has_buffer.unwrap_or(self.has_buffer);
+        Ok(progress)
     }
 
     /// Takes the client's packets, a batch at most; none while it takes no refusals.
