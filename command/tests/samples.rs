@@ -49,8 +49,11 @@ fn samples(page: &str) -> Vec<String> {
     blocks
 }
 
-/// Makes the files that a configuration names: kernels, and machines of a Stile in a VM.
+/// Makes what a configuration names: kernels, machines of a Stile in a VM, and folders.
 fn provide(sandbox: &Sandbox, text: &str) {
+    for folder in text.lines().filter_map(|line| line.strip_prefix("folder = \"")?.split('"').next()) {
+        fs::create_dir(sandbox.path(folder)).expect("a folder");
+    }
     let words = text.lines().filter_map(|line| line.trim().strip_prefix("kernel = \"")?.split('"').next());
     for word in words.filter(|word| !word.starts_with("debian") && *word != "stile") {
         match word.strip_prefix("stile:") {
