@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use stile_blob::{IpiAccess, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
 use crate::config::served::{CONSOLE, FS, VSOCK};
-use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistakes, VmConfig};
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistake, Mistakes, Place, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -164,6 +164,17 @@ pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) ->
     Ok((plan, Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner }))
 }
 
+/// Each mistake for programs: the file or the flag, and in a file the line and the column, counted from 1.
+fn places(mistakes: &Mistakes) -> Vec<Value> {
+    let file = mistakes.file();
+    let of = |(mistake, at): (&Mistake, Option<(usize, usize)>)| match (mistake.place(), at) {
+        (_, Some((line, column))) => json!({"file": file, "line": line, "column": column, "message": mistake.message()}),
+        (Place::Flag(flag), None) => json!({"flag": flag, "message": mistake.message()}),
+        (_, None) => json!({"file": file, "message": mistake.message()}),
+    };
+    mistakes.places().map(of).collect()
+}
+
 /// `stile check`: explains the machine.
 ///
 /// # Errors
@@ -171,7 +182,7 @@ pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) ->
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = match configure(&args.machine) {
         Err(error) if args.json && error.is::<Mistakes>() => {
-            out::json(&json!({"mistakes": error.downcast::<Mistakes>()?.places()}))?;
+            out::json(&json!({"mistakes": places(&error.downcast::<Mistakes>()?)}))?;
             return Ok(exit::USAGE);
         }
         config => config?,

@@ -1,7 +1,7 @@
 //! Addresses of virtual machines for their sockets: CIDs (Virtio 1.2, section 5.10.4).
 
 use super::draft::{Given, ServedDraft, VmDraft};
-use super::served::{VSOCK, device_name};
+use super::served::{VSOCK, added, device_name};
 use super::{Mistake, VmConfig};
 
 /// The first address that a virtual machine may have: lower ones are the host's, or reserved.
@@ -12,10 +12,10 @@ const LAST: u32 = u32::MAX - 1;
 /// Gives an address to each virtual machine whose sockets the VM `service` serves: the configuration's, or the lowest that is free. `drafts`
 /// are in the order of `vms`.
 pub fn assign(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
-    let is_socket = |served: &&ServedDraft| served.added() == Some(VSOCK);
+    let is_socket = |served: &&ServedDraft| added(served) == Some(VSOCK);
     let mut taken: Vec<u32> = Vec::new();
     for (draft, vm) in drafts.iter().zip(vms.iter_mut()) {
-        for other in draft.served.iter().filter(|served| served.added().is_some() && !is_socket(served)) {
+        for other in draft.served.iter().filter(|served| added(served).is_some() && !is_socket(served)) {
             if let Some(cid) = &other.cid {
                 let device = other.device.as_ref().map_or("", |device| &device.value);
                 let what = format!("a device of type \"{device}\" has no cid");

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use super::draft::{ServedDraft, VmDraft};
-use super::served::{CONSOLE, device_name};
+use super::served::{CONSOLE, added, device_name};
 use super::{Mistake, Place, VmConfig};
 use crate::disk::folder::Folder;
 
 /// Gives a file to each virtual machine whose console the VM `service` serves: in the folder of the configuration, relative to `base`, or to
 /// the current one if it is the command line's. `drafts` are in the order of `vms`.
 pub fn assign(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mut Vec<Mistake>) {
-    let is_console = |served: &&ServedDraft| served.added() == Some(CONSOLE);
+    let is_console = |served: &&ServedDraft| added(served) == Some(CONSOLE);
     for (draft, vm) in drafts.iter().zip(vms.iter_mut()) {
-        for other in draft.served.iter().filter(|served| served.added().is_some() && !is_console(served)) {
+        for other in draft.served.iter().filter(|served| added(served).is_some() && !is_console(served)) {
             if let Some(folder) = &other.folder {
                 let device = other.device.as_ref().map_or("", |device| &device.value);
                 let what = format!("a device of type \"{device}\" has no folder");

@@ -20,9 +20,9 @@ use crate::disk::network::Network;
 /// PCI devices of a bus. The host bridge is device 0.
 const DEVICES: u16 = 32;
 
-impl DiskDraft {
+impl From<&Drive> for DiskDraft {
     /// A disk of the command line.
-    pub fn from_flag(drive: &Drive) -> Self {
+    fn from(drive: &Drive) -> Self {
         let place = Place::Flag("--disk");
         let given = |text: &str| Given::new(text.to_owned(), place.clone());
         let format = drive.format.map(given);
@@ -34,60 +34,61 @@ impl DiskDraft {
             place: place.clone(),
         }
     }
-
-    /// The disk, with a path relative to `folder`, or to the current one if it is the command line's.
-    fn resolve(&self, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<Drive> {
-        let Some(file) = &self.file else {
-            mistakes.push(Mistake::new(self.place.clone(), "this disk has no image").expected("file = a path"));
-            return None;
-        };
-        let format = match &self.format {
-            Some(given) => match Drive::format_named(&given.value) {
-                Some(format) => Some(format),
-                None => {
-                    let what = format!("unknown format \"{}\"", given.value);
-                    mistakes.push(Mistake::new(given.place.clone(), what).expected("\"qcow2\" or \"raw\""));
-                    return None;
-                }
-            },
-            None => None,
-        };
-        let path = match file.place {
-            Place::Flag(_) => Path::new(&file.value).to_owned(),
-            _ => folder.join(&file.value),
-        };
-        Some(Drive { file: path, read_only: self.read_only, format, served: self.served })
-    }
 }
 
-impl NetworkDraft {
+/// The disk, with a path relative to `folder`, or to the current one if it is the command line's.
+fn disk(draft: &DiskDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<Drive> {
+    let Some(file) = &draft.file else {
+        mistakes.push(Mistake::new(draft.place.clone(), "this disk has no image").expected("file = a path"));
+        return None;
+    };
+    let format = match &draft.format {
+        Some(given) => match Drive::format_named(&given.value) {
+            Some(format) => Some(format),
+            None => {
+                let what = format!("unknown format \"{}\"", given.value);
+                mistakes.push(Mistake::new(given.place.clone(), what).expected("\"qcow2\" or \"raw\""));
+                return None;
+            }
+        },
+        None => None,
+    };
+    let path = match file.place {
+        Place::Flag(_) => Path::new(&file.value).to_owned(),
+        _ => folder.join(&file.value),
+    };
+    Some(Drive { file: path, read_only: draft.read_only, format, served: draft.served })
+}
+
+impl From<&Network> for NetworkDraft {
     /// A network of the command line.
-    pub fn from_flag(network: &Network) -> Self {
+    fn from(network: &Network) -> Self {
         let place = Place::Flag("--net");
         let given = |text: String| Given::new(text, place.clone());
         let forwards = network.forwards.iter().map(|forward| given(forward.to_string())).collect();
         Self { forwards, bridge: network.bridge.clone().map(given), served: network.served, place: place.clone() }
     }
+}
 
-    fn resolve(&self, mistakes: &mut Vec<Mistake>) -> Option<Network> {
-        // A comma would separate words of the command line.
-        if let Some(given) = self.bridge.iter().chain(&self.forwards).find(|given| given.value.contains(',')) {
-            let what = format!("\"{}\" has a comma", given.value);
-            mistakes.push(Mistake::new(given.place.clone(), what).expected("one port or bridge in each text"));
-            return None;
-        }
-        let words = match &self.bridge {
-            Some(bridge) => vec![format!("bridge={}", bridge.value)],
-            None => vec!["user".to_owned()],
-        };
-        let forwards = self.forwards.iter().map(|given| format!("forward={}", given.value));
-        match Network::parse(&words.into_iter().chain(forwards).collect::<Vec<_>>().join(",")) {
-            Ok(network) => Some(Network { served: self.served, ..network }),
-            Err(what) => {
-                let place = self.bridge.iter().chain(&self.forwards).next().map_or(&self.place, |given| &given.place);
-                mistakes.push(Mistake::new(place.clone(), what));
-                None
-            }
+/// The network of a draft.
+fn network(draft: &NetworkDraft, mistakes: &mut Vec<Mistake>) -> Option<Network> {
+    // A comma would separate words of the command line.
+    if let Some(given) = draft.bridge.iter().chain(&draft.forwards).find(|given| given.value.contains(',')) {
+        let what = format!("\"{}\" has a comma", given.value);
+        mistakes.push(Mistake::new(given.place.clone(), what).expected("one port or bridge in each text"));
+        return None;
+    }
+    let words = match &draft.bridge {
+        Some(bridge) => vec![format!("bridge={}", bridge.value)],
+        None => vec!["user".to_owned()],
+    };
+    let forwards = draft.forwards.iter().map(|given| format!("forward={}", given.value));
+    match Network::parse(&words.into_iter().chain(forwards).collect::<Vec<_>>().join(",")) {
+        Ok(network) => Some(Network { served: draft.served, ..network }),
+        Err(what) => {
+            let place = draft.bridge.iter().chain(&draft.forwards).next().map_or(&draft.place, |given| &given.place);
+            mistakes.push(Mistake::new(place.clone(), what));
+            None
         }
     }
 }
@@ -110,9 +111,9 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mi
         let what = format!("there are {} disks, networks and shared folders", places.len());
         mistakes.push(Mistake::new((*place).clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
     }
-    vm.disks = draft.disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
+    vm.disks = draft.disks.iter().filter_map(|draft| disk(draft, folder, mistakes)).collect();
     vm.system_disk = vm.disks.first().filter(|_| vm.kernel == KernelSource::Disk).cloned();
-    vm.networks = draft.networks.iter().filter_map(|network| network.resolve(mistakes)).collect();
+    vm.networks = draft.networks.iter().filter_map(|draft| network(draft, mistakes)).collect();
     vm.folders = folders::resolve(&draft.folders, &vm.kernel, folder, mistakes);
 }
 

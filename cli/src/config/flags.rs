@@ -2,7 +2,8 @@
 
 use super::{
     Arch, Mistake, Place,
-    draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, ServedDraft, VmDraft},
+    draft::{Cpus, DiskDraft, Draft, FolderDraft, Given, NetworkDraft, VmDraft},
+    served,
 };
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
@@ -106,11 +107,11 @@ impl Flags {
         let cpus = self.cpus.clone().map(Cpus::Text);
         let pinned = self.pinned.then_some(true);
         let nested = self.nested.as_ref().map(|_| true);
-        vm.disks.extend(self.disks.iter().map(DiskDraft::from_flag));
-        vm.networks.extend(self.networks.iter().map(NetworkDraft::from_flag));
-        vm.folders.extend(self.shares.iter().map(FolderDraft::from_flag));
-        vm.served.extend(self.rng.then(ServedDraft::random_bytes));
-        vm.served.extend(self.console.as_deref().map(ServedDraft::console));
+        vm.disks.extend(self.disks.iter().map(DiskDraft::from));
+        vm.networks.extend(self.networks.iter().map(NetworkDraft::from));
+        vm.folders.extend(self.shares.iter().map(FolderDraft::from));
+        vm.served.extend(self.rng.then(served::random_bytes));
+        vm.served.extend(self.console.as_deref().map(served::console));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),

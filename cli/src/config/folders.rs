@@ -6,38 +6,38 @@ use super::draft::{FolderDraft, Given};
 use super::{DebianKernel, KernelSource, Mistake, Place};
 use crate::disk::folder::{Folder, TAG, default_tag, is_tag};
 
-impl FolderDraft {
+impl From<&Folder> for FolderDraft {
     /// A folder of the command line.
-    pub fn from_flag(folder: &Folder) -> Self {
+    fn from(folder: &Folder) -> Self {
         let place = Place::Flag("--share");
         let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
         let (read_only, served) = (folder.read_only, folder.served);
         Self { path: given(&folder.path.to_string_lossy()), read_only, tag: given(&folder.tag), served, place: place.clone() }
     }
+}
 
-    /// The folder, with a path relative to `base`, or to the current folder if it is the command line's.
-    fn resolve(&self, base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Folder> {
-        let Some(given) = self.path.as_ref().filter(|given| !given.value.is_empty()) else {
-            mistakes.push(Mistake::new(self.place.clone(), "this shared folder has no path").expected("path = a folder"));
-            return None;
-        };
-        let path = match given.place {
-            Place::Flag(_) => Path::new(&given.value).to_owned(),
-            _ => base.join(&given.value),
-        };
-        if let Some(tag) = self.tag.as_ref().filter(|tag| !is_tag(&tag.value)) {
-            mistakes.push(Mistake::new(tag.place.clone(), format!("\"{}\" can't be a tag", tag.value)).expected(TAG));
-            return None;
+/// The folder, with a path relative to `base`, or to the current folder if it is the command line's.
+fn folder(draft: &FolderDraft, base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Folder> {
+    let Some(given) = draft.path.as_ref().filter(|given| !given.value.is_empty()) else {
+        mistakes.push(Mistake::new(draft.place.clone(), "this shared folder has no path").expected("path = a folder"));
+        return None;
+    };
+    let path = match given.place {
+        Place::Flag(_) => Path::new(&given.value).to_owned(),
+        _ => base.join(&given.value),
+    };
+    if let Some(tag) = draft.tag.as_ref().filter(|tag| !is_tag(&tag.value)) {
+        mistakes.push(Mistake::new(tag.place.clone(), format!("\"{}\" can't be a tag", tag.value)).expected(TAG));
+        return None;
+    }
+    let tag = draft.tag.as_ref().map_or_else(|| default_tag(&path), |tag| tag.value.clone());
+    let folder = Folder { path, read_only: draft.read_only, tag, served: draft.served };
+    match folder.problem() {
+        Some((what, expected)) => {
+            mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
+            None
         }
-        let tag = self.tag.as_ref().map_or_else(|| default_tag(&path), |tag| tag.value.clone());
-        let folder = Folder { path, read_only: self.read_only, tag, served: self.served };
-        match folder.problem() {
-            Some((what, expected)) => {
-                mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
-                None
-            }
-            None => Some(folder),
-        }
+        None => Some(folder),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn resolve(drafts: &[FolderDraft], kernel: &KernelSource, base: &Path, mista
     }
     let mut folders: Vec<Folder> = Vec::new();
     for draft in drafts {
-        let Some(folder) = draft.resolve(base, mistakes) else { continue };
+        let Some(folder) = folder(draft, base, mistakes) else { continue };
         if folders.iter().any(|other| other.tag == folder.tag) {
             let place = draft.tag.as_ref().map_or(&draft.place, |tag| &tag.place);
             let what = format!("another shared folder of this virtual machine has the tag \"{}\"", folder.tag);

@@ -7,34 +7,30 @@
 use std::fs;
 use std::path::Path;
 
-pub mod ablation;
 mod budget;
 mod cids;
 mod consoles;
 pub mod devices;
-mod document;
-mod draft;
+mod file_like;
 mod flags;
 mod folders;
 mod gic;
 mod machine;
-mod mistake;
 mod resolve;
 pub mod served;
 pub mod service;
-mod table;
 #[cfg(test)]
 mod tests;
 mod topology;
-pub mod units;
 mod value;
 
+use file_like::file_like;
 pub use flags::Flags;
 pub use machine::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, RESERVED, VmConfig,
 };
-use mistake::file_like;
-pub use mistake::{Look, Mistake, Mistakes, Place, similar};
+pub use stile_config::{Look, Mistake, Mistakes, Place, ablation, similar, units};
+use stile_config::{document, draft};
 
 impl MachineConfig {
     /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags for a

@@ -28,26 +28,24 @@ const DEVICES: [(&str, u32, &str); 6] = [
     ("fs", FS, "fs="),
 ];
 
-impl ServedDraft {
-    /// Random bytes: a device of the command line.
-    pub fn random_bytes() -> Self {
-        let place = Place::Flag("--rng");
-        Self { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, cid: None, folder: None, place }
-    }
+/// Random bytes: a device of the command line.
+pub fn random_bytes() -> ServedDraft {
+    let place = Place::Flag("--rng");
+    ServedDraft { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, cid: None, folder: None, place }
+}
 
-    /// A console whose output goes to a file in a folder: a device of the command line.
-    pub fn console(folder: &str) -> Self {
-        let place = Place::Flag("--console");
-        let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
-        Self { device: given(device_name(CONSOLE)), by: None, cid: None, folder: given(folder), place }
-    }
+/// A console whose output goes to a file in a folder: a device of the command line.
+pub fn console(folder: &str) -> ServedDraft {
+    let place = Place::Flag("--console");
+    let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
+    ServedDraft { device: given(device_name(CONSOLE)), by: None, cid: None, folder: given(folder), place }
+}
 
-    /// Type of a device that the virtual machine serves that `stile run` adds: random bytes, sockets or a console that no
-    /// other one is to serve.
-    pub fn added(&self) -> Option<u32> {
-        let device = self.device.as_ref().filter(|_| self.by.is_none())?;
-        [RNG, VSOCK, CONSOLE].into_iter().find(|added| device_name(*added) == device.value)
-    }
+/// Type of a device that the virtual machine serves that `stile run` adds: random bytes, sockets or a console that no
+/// other one is to serve.
+pub fn added(draft: &ServedDraft) -> Option<u32> {
+    let device = draft.device.as_ref().filter(|_| draft.by.is_none())?;
+    [RNG, VSOCK, CONSOLE].into_iter().find(|added| device_name(*added) == device.value)
 }
 
 /// Name of a type of device.
@@ -67,7 +65,7 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
             let what = format!("there are {} served devices", served.len());
             mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_SERVED}")));
         }
-        for draft in served.iter().filter(|draft| draft.added().is_none()) {
+        for draft in served.iter().filter(|draft| added(draft).is_none()) {
             let Some(device) = device(draft, mistakes) else { continue };
             if let Some(cid) = &draft.cid {
                 let what = "only sockets that the VM `service` serves have a cid here";

@@ -7,8 +7,8 @@ use stile_blob::{Nested, Served};
 use stile_board::{MAX_SERVED, MAX_VMS};
 use stile_pci::Address;
 
-use super::draft::{Given, ServedDraft, VmDraft};
-use super::served::{BLOCK, CONSOLE, FS, NET, VSOCK};
+use super::draft::{Given, VmDraft};
+use super::served::{BLOCK, CONSOLE, FS, NET, VSOCK, added};
 use super::{DebianKernel, Mistake, Place, VmConfig};
 use super::{cids, consoles};
 use crate::disk::drive::Drive;
@@ -179,8 +179,8 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
         let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
         let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
         let folders = draft.folders.iter().filter(|folder| folder.served).map(|folder| &folder.place);
-        let others = draft.served.iter().filter(|served| served.added().is_some());
-        let added: Vec<u32> = others.clone().filter_map(ServedDraft::added).collect();
+        let others = draft.served.iter().filter(|served| added(served).is_some());
+        let added: Vec<u32> = others.clone().filter_map(added).collect();
         let Some(first) = disks.chain(networks).chain(folders).chain(others.map(|served| &served.place)).next() else { continue };
         let mut refuse = |what: String, expected: String| mistakes.push(Mistake::new(first.clone(), what).expected(expected));
         if vm.techniques.nested != Nested::Off || draft.inside {

@@ -208,7 +208,7 @@ impl<'a> View<'a> {
     /// Shows text without a prefix, such as a table.
     pub fn text(&mut self, text: &str) {
         let width = if self.colour { out::terminal_width(&io::stderr()) } else { None };
-        let fitted = width.map(|width| out::fit(text, width));
+        let fitted = width.map(|width| stile_config::fit(text, width));
         for line in fitted.as_deref().unwrap_or(text).lines() {
             self.write_note(line, false);
         }

@@ -1,10 +1,15 @@
 //! Parses the text of a TOML file into a draft: the file's schema, and the types of its values.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use toml::de::{DeTable, DeValue};
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
 
-use super::{
+use crate::{
     Mistake, Place, ablation,
     draft::{Cpus, DiskDraft, DomainDraft, Draft, FolderDraft, FunctionDraft, Given, NetworkDraft, ServedDraft, VmDraft},
     table::{Table, integer, wrong_type},
@@ -13,6 +18,10 @@ use super::{
 
 /// Number of syntax errors that are shown: one mistake causes further ones, and a file that is not TOML at all has one in each line.
 const SYNTAX_ERRORS_SHOWN: usize = 3;
+
+/// Tables and arrays inside each other, in which a key's dots count, too: more than any setting has. Readers recurse, and a
+/// booting Stile has little stack.
+const MAX_NESTING: usize = 16;
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "gic", "memory", "mitigations", "nodes", "slice"];
@@ -52,6 +61,11 @@ const TECHNIQUE_KEYS: &[&str] =
 
 /// Parses a draft; `None` if the text is not TOML at all.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
+    if let Some(place) = too_deep(text) {
+        mistakes
+            .push(Mistake::new(Place::Text(place), "tables and arrays are nested too deeply").expected(format!("{MAX_NESTING} at most")));
+        return None;
+    }
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // Values recovered from broken syntax would only cause spurious mistakes.
@@ -75,6 +89,24 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
         draft.vms.push(vm_draft(vm, span, mistakes));
     }
     Some(draft)
+}
+
+/// The first token that is nested too deeply.
+fn too_deep(text: &str) -> Option<Range<usize>> {
+    let (mut brackets, mut dots) = (0_usize, 0_usize);
+    for token in Source::new(text).lex() {
+        match token.kind() {
+            TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => brackets += 1,
+            TokenKind::RightSquareBracket | TokenKind::RightCurlyBracket => brackets = brackets.saturating_sub(1),
+            TokenKind::Dot => dots += 1,
+            TokenKind::Newline if brackets == 0 => dots = 0,
+            _ => {}
+        }
+        if brackets + dots > MAX_NESTING {
+            return Some(token.span().start()..token.span().end());
+        }
+    }
+    None
 }
 
 /// Returns a mistake in the syntax, with the parser's message if it is helpful.
@@ -299,6 +331,30 @@ fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> 
         _ => {
             mistakes.push(wrong_type("cpus", value, wanted));
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Option<alloc::string::String> {
+        let mut mistakes = Vec::new();
+        draft(text, &mut mistakes);
+        mistakes.first().map(Mistake::message)
+    }
+
+    #[test]
+    fn nesting_is_limited() {
+        let too_deep = "tables and arrays are nested too deeply; expected 16 at most";
+        let arrays = |depth: usize| format!("a = {}{}\n[[vm]]\n", "[".repeat(depth), "]".repeat(depth));
+        let keys = |depth: usize| format!("{} = 1\n[[vm]]\n", ["a"; 20][..depth].join("."));
+        for text in [arrays(17), arrays(30_000), keys(18), "[".repeat(60_000), "a=[1.5,\n".repeat(20)] {
+            assert_eq!(message(&text).as_deref(), Some(too_deep));
+        }
+        for text in [arrays(16), keys(17), "[[vm]]\na.b.c = 1\n".repeat(20)] {
+            assert!(message(&text).is_some_and(|message| message.starts_with("unknown key")));
         }
     }
 }

@@ -1,11 +1,16 @@
 //! Mistakes in a configuration, and their presentation.
 
-use std::{fmt, ops::Range, path::Path};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use serde_json::{Value, json};
 
-use crate::out;
+use crate::distance::distance;
+use crate::fit::fit;
 
 /// Maximum length in bytes of a word with a similar one.
 const LONGEST_WORD: usize = 64;
@@ -56,6 +61,11 @@ impl Mistake {
         }
     }
 
+    /// The place.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// The whole sentence, without the place.
     pub fn message(&self) -> String {
         let mut message = self.what.clone();
@@ -83,11 +93,11 @@ pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
     if written.len() > LONGEST_WORD {
         return None;
     }
-    let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
+    let far_from = |word: &str| distance(&written.to_lowercase(), &word.to_lowercase());
     let known = known.into_iter().filter(|word| *word != written);
     let (mut nearest, mut part) = (None, None);
     for word in known {
-        let far = distance(word);
+        let far = far_from(word);
         if far <= word.chars().count().max(3) / 3 {
             nearest = nearest.min(Some((far, word))).or(Some((far, word)));
         }
@@ -119,7 +129,7 @@ pub struct Look {
 impl Look {
     fn fit(self, text: String) -> String {
         match self.width {
-            Some(width) => out::fit(&text, width),
+            Some(width) => fit(&text, width),
             None => text,
         }
     }
@@ -134,7 +144,8 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    pub(super) fn new(source: Option<(String, String)>, mut list: Vec<Mistake>) -> Self {
+    /// The mistakes `list` of a file, by its name and text, or of the command line.
+    pub fn new(source: Option<(String, String)>, mut list: Vec<Mistake>) -> Self {
         list.sort_by_key(|mistake| match &mistake.place {
             Place::Text(span) => span.start,
             _ => 0,
@@ -156,22 +167,21 @@ impl Mistakes {
         first.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Each mistake for programs: the file or the flag, and in a file the line and the column, counted from 1.
-    pub fn places(&self) -> Vec<Value> {
-        let (file, text) = self.source.as_ref().map(|(file, text)| (file, text.as_str())).unzip();
-        let of = |mistake: &Mistake| {
-            let message = mistake.message();
-            match &mistake.place {
-                Place::Text(span) => {
-                    let text = text.unwrap_or_default();
-                    let (line, column) = line_and_column(text, first_line(text, span).start);
-                    json!({"file": file, "line": line, "column": column, "message": message})
-                }
-                Place::Flag(flag) => json!({"flag": flag, "message": message}),
-                Place::File | Place::Nowhere => json!({"file": file, "message": message}),
-            }
-        };
-        self.list.iter().map(of).collect()
+    /// Name of the file, if the configuration has one.
+    pub fn file(&self) -> Option<&str> {
+        self.source.as_ref().map(|(file, _)| &file[..])
+    }
+
+    /// Each mistake, with its line and column in the file, both counted from 1, if it has some.
+    pub fn places(&self) -> impl Iterator<Item = (&Mistake, Option<(usize, usize)>)> {
+        let text = self.source.as_ref().map_or("", |(_, text)| &text[..]);
+        self.list.iter().map(move |mistake| {
+            let at = match &mistake.place {
+                Place::Text(span) => Some(line_and_column(text, first_line(text, span).start)),
+                Place::File | Place::Flag(_) | Place::Nowhere => None,
+            };
+            (mistake, at)
+        })
     }
 
     /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it.
@@ -231,18 +241,4 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
-
-/// A file in the same folder with a similar name, relative to the same folder as `path`.
-pub(super) fn file_like(path: &Path) -> Option<String> {
-    let file_name = |entry: std::io::Result<std::fs::DirEntry>| {
-        let entry = entry.ok()?;
-        entry.path().is_file().then_some(())?;
-        entry.file_name().into_string().ok()
-    };
-    let name = path.file_name()?.to_str()?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let names: Vec<String> = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(file_name).collect();
-    let similar = similar(name, names.iter().map(String::as_str))?;
-    Some(path.with_file_name(similar).display().to_string())
-}
+impl core::error::Error for Mistakes {}

@@ -1,5 +1,10 @@
 //! The words for ablations ([`Ablation`]).
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use stile_blob::Ablation;
 
 /// A switch of [`Ablation`].

@@ -1,16 +1,23 @@
 //! The draft of a configuration: unchecked settings in the user's words, each with its place in the file or
 //! command line.
 
-use super::Place;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::Place;
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given<T> {
+    /// The value.
     pub value: T,
+    /// Its place.
     pub place: Place,
 }
 
 impl<T> Given<T> {
+    /// A value at a place.
     pub fn new(value: T, place: Place) -> Self {
         Self { value, place }
     }
@@ -28,14 +35,23 @@ pub enum Cpus {
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
+    /// `arch`.
     pub arch: Option<Given<String>>,
+    /// `cpus`.
     pub cpus: Option<Given<i64>>,
+    /// `nodes`.
     pub nodes: Option<Given<i64>>,
+    /// `memory`.
     pub memory: Option<Given<String>>,
+    /// `cpu`.
     pub cpu: Option<Given<String>>,
+    /// `slice`.
     pub slice: Option<Given<String>>,
+    /// `mitigations`.
     pub mitigations: Option<Given<String>>,
+    /// `gic`.
     pub gic: Option<Given<i64>>,
+    /// Its virtual machines.
     pub vms: Vec<VmDraft>,
 }
 
@@ -51,38 +67,69 @@ impl Draft {
 pub struct VmDraft {
     /// Place of its start.
     pub place: Place,
+    /// `name`.
     pub name: Option<Given<String>>,
+    /// `kernel`.
     pub kernel: Option<Given<String>>,
     /// Whether the given kernel is not a string, which has been reported already.
     pub kernel_unreadable: bool,
+    /// `initrd`.
     pub initrd: Option<Given<String>>,
+    /// `append`.
     pub append: Option<Given<String>>,
+    /// `memory`.
     pub memory: Option<Given<String>>,
+    /// `vcpus`.
     pub vcpus: Option<Given<i64>>,
+    /// `topology`.
     pub topology: Option<Given<String>>,
+    /// `cpus`.
     pub cpus: Option<Given<Cpus>>,
+    /// `pinned`.
     pub pinned: Option<Given<bool>>,
+    /// `weight`.
     pub weight: Option<Given<i64>>,
+    /// `cap`.
     pub cap: Option<Given<String>>,
+    /// `exits_per_second` of `[vm.budget]`.
     pub exits_per_second: Option<Given<i64>>,
+    /// `exit_time` of `[vm.budget]`.
     pub exit_time: Option<Given<String>>,
+    /// `nested`.
     pub nested: Option<Given<bool>>,
+    /// `on_reset`.
     pub on_reset: Option<Given<String>>,
+    /// `exec`.
     pub exec: Option<Given<String>>,
+    /// `nested` of `[vm.techniques]`.
     pub nested_way: Option<Given<String>>,
+    /// `apic_virtualization` of `[vm.techniques]`.
     pub apic_virtualization: Option<Given<String>>,
+    /// `binary_point` of `[vm.techniques]`.
     pub binary_point: Option<Given<String>>,
+    /// `decode_cache` of `[vm.techniques]`.
     pub decode_cache: Option<Given<String>>,
+    /// `timer` of `[vm.techniques]`.
     pub timer: Option<Given<String>>,
+    /// `ipi` of `[vm.techniques]`.
     pub ipi: Option<Given<String>>,
+    /// `interrupts` of `[vm.techniques]`.
     pub interrupts: Option<Given<String>>,
+    /// `wfi_passthrough` of `[vm.techniques]`.
     pub wfi_passthrough: Option<Given<bool>>,
+    /// `ablate` of `[vm.techniques]`.
     pub ablate: Option<Vec<Given<String>>>,
+    /// `[[vm.domain]]`.
     pub domains: Vec<DomainDraft>,
+    /// `[[vm.pci]]`.
     pub functions: Vec<FunctionDraft>,
+    /// `[[vm.disk]]`.
     pub disks: Vec<DiskDraft>,
+    /// `[[vm.net]]`.
     pub networks: Vec<NetworkDraft>,
+    /// `[[vm.share]]`.
     pub folders: Vec<FolderDraft>,
+    /// `[[vm.served]]`.
     pub served: Vec<ServedDraft>,
     /// Whether the machine is itself a virtual machine.
     pub inside: bool,
@@ -93,9 +140,13 @@ pub struct VmDraft {
 pub struct DomainDraft {
     /// Place of its start.
     pub place: Place,
+    /// `kernel`.
     pub kernel: Option<Given<String>>,
+    /// `append`.
     pub append: Option<Given<String>>,
+    /// `memory`.
     pub memory: Option<Given<String>>,
+    /// `vcpus`.
     pub vcpus: Option<Given<i64>>,
 }
 
@@ -104,6 +155,7 @@ pub struct DomainDraft {
 pub struct FunctionDraft {
     /// Place of its start.
     pub place: Place,
+    /// `function`.
     pub function: Option<Given<String>>,
 }
 

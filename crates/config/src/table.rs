@@ -1,14 +1,19 @@
 //! Tables of the configuration's file, whose values are read with their places.
 
-use std::ops::Range;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::draft::Given;
-use super::{Mistake, Place};
+use crate::draft::Given;
+use crate::mistake::similar;
+use crate::{Mistake, Place};
 
 /// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
@@ -57,7 +62,7 @@ impl<'t> Table<'t> {
             .keys()
             .map(|word| word.get_ref())
             .take(MOST_UNKNOWN)
-            .any(|word| !self.keys.contains(&&word[..]) && super::mistake::similar(word, [key]).is_some())
+            .any(|word| !self.keys.contains(&&word[..]) && similar(word, [key]).is_some())
     }
 
     /// A table in it, and its place.

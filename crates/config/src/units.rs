@@ -1,7 +1,10 @@
 //! Amounts as people write them: sizes, durations and sets of CPUs.
 
-use std::fmt::Display;
-use std::time::Duration;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Display;
+use core::time::Duration;
 
 use stile_board::{CpuId, CpuSet};
 
@@ -105,8 +108,12 @@ pub fn runs(numbers: impl IntoIterator<Item = usize>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use alloc::borrow::ToOwned;
+    use alloc::vec;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn numbers_beyond_a_word_are_in_runs() {

@@ -1,0 +1,26 @@
+//! The configuration file of a machine, as `stile` and a booting Stile read it.
+//!
+//! [`document::draft`] parses the text into a [`draft::Draft`]: settings in the user's words, each with its place.
+//! [`value`] checks them, and [`Mistakes`] shows what is wrong with them.
+//!
+//! The text is untrusted input: whatever it is, no function panics or recurses deeper than the text's nesting, which
+//! [`document`] limits.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod ablation;
+mod distance;
+pub mod document;
+pub mod draft;
+mod fit;
+mod mistake;
+mod table;
+pub mod units;
+pub mod value;
+
+pub use fit::fit;
+pub use mistake::{Look, Mistake, Mistakes, Place, similar};
