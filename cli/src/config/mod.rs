@@ -30,7 +30,7 @@ pub use machine::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, RESERVED, VmConfig,
 };
 pub use stile_config::{Look, Mistake, Mistakes, Place, ablation, similar, units};
-use stile_config::{document, draft};
+use stile_config::{document, draft, utf8};
 
 impl MachineConfig {
     /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags for a
@@ -57,13 +57,8 @@ impl MachineConfig {
             };
             Mistakes::new(Some((name.clone(), String::new())), vec![mistake])
         })?;
-        let text = String::from_utf8(text).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            let mistake = Mistake::new(Place::Text(at..at + 1), "a byte that is not UTF-8").expected("a text file");
-            Mistakes::new(Some((name.clone(), text)), vec![mistake])
-        })?;
-        Self::from_text(&name, &text, path.parent().unwrap_or(Path::new("")), flags)
+        let text = utf8(&name, &text)?;
+        Self::from_text(&name, text, path.parent().unwrap_or(Path::new("")), flags)
     }
 
     /// Reads the configuration from the `text` of a file called `name`, whose relative paths are taken from `folder`.

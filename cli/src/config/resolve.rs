@@ -21,7 +21,7 @@ const DEFAULT_MEMORY: u64 = 512 << 20;
 const DEFAULT_INSTALLER_MEMORY: u64 = 1 << 30;
 /// The RAM of a domain that doesn't say.
 const DEFAULT_DOMAIN_MEMORY: u64 = 64 << 20;
-const DEFAULT_SLICE: Duration = Duration::from_millis(5);
+const DEFAULT_SLICE: Duration = Duration::from_micros(stile_config::boot::DEFAULT_SLICE_US as u64);
 
 /// Reports every mistake; `None` if no configuration can be made.
 pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<MachineConfig> {

@@ -1,0 +1,300 @@
+//! The difference that the file on the boot medium makes to the configuration in an image.
+//!
+//! The image has the text of which it was made. A key with the same value in both files keeps the image's setting, which
+//! may be the command line's. Another value of a key of [`CHANGEABLE`] applies; of any other key it is a mistake, since the
+//! image was made by it.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use stile_blob::{CpuClass, Mitigations, OnReset, Settings, Share, Techniques, Vm};
+use stile_board::CpuSet;
+use toml::de::{DeTable, DeValue};
+
+use crate::draft::{Cpus, Draft, Given, VmDraft};
+use crate::{Mistake, Mistakes, Place, document, value};
+
+/// Maximum length of the file in bytes.
+pub const LONGEST: usize = 64 << 10;
+
+/// The time slice of a machine without one in its configuration, in microseconds.
+pub const DEFAULT_SLICE_US: u32 = 5000;
+
+/// Keys of `[machine]`, `[[vm]]` and `[vm.techniques]` that may change.
+const CHANGEABLE: [&[&str]; 3] =
+    [&["mitigations", "slice"], &["cap", "cpus", "on_reset", "pinned", "techniques", "weight"], &["wfi_passthrough"]];
+
+/// Longest value that a message repeats, in bytes.
+const LONGEST_VALUE: usize = 64;
+
+/// The changes of a machine's settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Another time slice, in microseconds.
+    pub slice_us: Option<u32>,
+    /// Another set of mitigations.
+    pub mitigations: Option<Mitigations>,
+    /// The changes of each virtual machine of the image's text, in its order.
+    pub vms: Vec<VmChanges>,
+    /// The keys that changed, such as `slice` and `guest: weight`, for the log.
+    pub keys: Vec<String>,
+}
+
+/// The changes of a virtual machine's settings. `None`: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmChanges {
+    /// The file lacks the virtual machine.
+    pub is_removed: bool,
+    /// Other physical CPUs, or a class of them.
+    pub cpus: Option<(CpuSet, Option<CpuClass>)>,
+    /// Whether each vCPU is pinned.
+    pub pinned: Option<bool>,
+    /// Another weight.
+    pub weight: Option<u16>,
+    /// Another cap, or none.
+    pub cap: Option<Option<u16>>,
+    /// Another effect of a reset.
+    pub on_reset: Option<OnReset>,
+    /// Whether `WFI` is not trapped while no other vCPU wants the CPU.
+    pub wfi_passthrough: Option<bool>,
+}
+
+impl VmChanges {
+    /// Applies them to the image's settings.
+    pub fn apply(&self, vm: &mut Vm<'_>) {
+        if let Some((cpus, class)) = self.cpus {
+            (vm.cpus, vm.class) = (cpus, class);
+        }
+        let Share { weight, cap } = vm.share;
+        vm.share = Share { weight: self.weight.unwrap_or(weight), cap: self.cap.unwrap_or(cap) };
+        vm.pinned = self.pinned.unwrap_or(vm.pinned);
+        vm.on_reset = self.on_reset.unwrap_or(vm.on_reset);
+        vm.techniques.wfi_passthrough = self.wfi_passthrough.unwrap_or(vm.techniques.wfi_passthrough);
+    }
+}
+
+impl Changes {
+    /// Reads `text`, the content of a file called `name`, and compares it with `image`, the text of which the image was made.
+    /// `cpus`: the number of physical CPUs.
+    ///
+    /// # Errors
+    /// The mistakes in the file, in the words of `stile check`, and the keys that can't change.
+    pub fn read(name: &str, text: &[u8], image: &str, cpus: u32) -> Result<Self, Mistakes> {
+        let text = crate::utf8(name, text)?;
+        let mut mistakes = Vec::new();
+        let changes = compare(text, image, cpus, &mut mistakes);
+        match changes {
+            Some(changes) if mistakes.is_empty() => Ok(changes),
+            _ => Err(Mistakes::new(Some((name.to_owned(), text.to_owned())), mistakes)),
+        }
+    }
+
+    /// Applies those of the whole machine.
+    pub fn apply(&self, settings: &mut Settings) {
+        settings.slice_us = self.slice_us.unwrap_or(settings.slice_us);
+        settings.mitigations = self.mitigations.unwrap_or(settings.mitigations);
+    }
+}
+
+fn compare(text: &str, image: &str, cpus: u32, mistakes: &mut Vec<Mistake>) -> Option<Changes> {
+    let draft = document::draft(text, mistakes)?;
+    // The command has read it before.
+    let old = document::draft(image, &mut Vec::new()).unwrap_or_default();
+    let pairs = pairs(&draft, &old, mistakes);
+    let mut changes = Changes { vms: vec![VmChanges { is_removed: true, ..VmChanges::default() }; old.vms.len()], ..Changes::default() };
+    if let Some(slice) = changed(&draft.slice, &old.slice) {
+        changes.keys.push("slice".to_owned());
+        let slice = slice.and_then(|given| value::slice(given, mistakes));
+        changes.slice_us = Some(slice.map_or(DEFAULT_SLICE_US, |slice| slice.as_micros() as u32));
+    }
+    if let Some(mitigations) = changed(&draft.mitigations, &old.mitigations) {
+        changes.keys.push("mitigations".to_owned());
+        changes.mitigations = Some(mitigations.and_then(|given| value::mitigations(given, mistakes)).unwrap_or_default());
+    }
+    for &(new, old_number) in &pairs {
+        let (Some(vm), Some(old), Some(to)) = (draft.vms.get(new), old.vms.get(old_number), changes.vms.get_mut(old_number)) else {
+            continue;
+        };
+        *to = vm_changes(vm, old, &name_of(new, vm), cpus, &mut changes.keys, mistakes);
+    }
+    for (number, vm) in old.vms.iter().enumerate().filter(|(number, _)| changes.vms.get(*number).is_some_and(|vm| vm.is_removed)) {
+        let name = name_of(number, vm);
+        changes.keys.push(format!("{name}: removed"));
+        if let (true, Some(_)) = (mistakes.is_empty(), old.vms.iter().find(|vm| !vm.served.is_empty())) {
+            let what = format!("virtual machine \"{name}\" can't be removed here, since virtual machines serve others devices");
+            mistakes.push(Mistake::new(Place::File, what).expected("the virtual machines of the image, or a new image"));
+        }
+    }
+    // Keys with mistakes are different from the image's.
+    if mistakes.is_empty() {
+        compare_fixed(text, image, &pairs, mistakes);
+    }
+    Some(changes)
+}
+
+/// The name of a virtual machine, by its number in its file.
+fn name_of(number: usize, vm: &VmDraft) -> String {
+    vm.name.as_ref().map_or_else(|| format!("vm{number}"), |given| given.value.clone())
+}
+
+/// The numbers of the virtual machines of both drafts that have the same names.
+fn pairs(new: &Draft, old: &Draft, mistakes: &mut Vec<Mistake>) -> Vec<(usize, usize)> {
+    let known: Vec<String> = old.vms.iter().enumerate().map(|(number, vm)| name_of(number, vm)).collect();
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (number, vm) in new.vms.iter().enumerate() {
+        let name = name_of(number, vm);
+        let place = vm.name.as_ref().map_or(&vm.place, |given| &given.place).clone();
+        match known.iter().position(|known| *known == name) {
+            Some(old) if pairs.iter().any(|pair| pair.1 == old) => {
+                let what = format!("another virtual machine is called \"{name}\" already");
+                mistakes.push(Mistake::new(place, what).expected("a name of its own"));
+            }
+            Some(old) => pairs.push((number, old)),
+            None => {
+                let what = format!("the image has no virtual machine \"{name}\"");
+                let expected = match &known[..] {
+                    [only] => format!("\"{only}\", or a new image by `stile image`"),
+                    _ => format!("one of \"{}\", or a new image by `stile image`", known.join("\", \"")),
+                };
+                mistakes.push(Mistake::new(place, what).expected(expected).similar_among(&name, known.iter().map(|name| &name[..])));
+            }
+        }
+    }
+    pairs
+}
+
+/// The new value of a setting, if it differs from the old one.
+fn changed<'d, T: PartialEq>(new: &'d Option<Given<T>>, old: &Option<Given<T>>) -> Option<Option<&'d Given<T>>> {
+    let is_same = new.as_ref().map(|given| &given.value) == old.as_ref().map(|given| &given.value);
+    (!is_same).then_some(new.as_ref())
+}
+
+/// Whether two lists of CPUs differ, apart from their places.
+fn cpus_differ(new: Option<&Given<Cpus>>, old: Option<&Given<Cpus>>) -> bool {
+    match (new.map(|given| &given.value), old.map(|given| &given.value)) {
+        (Some(Cpus::List(new)), Some(Cpus::List(old))) => !new.iter().map(|cpu| cpu.value).eq(old.iter().map(|cpu| cpu.value)),
+        (new, old) => new != old,
+    }
+}
+
+/// Finds the changes of a virtual machine called `name`.
+fn vm_changes(vm: &VmDraft, old: &VmDraft, name: &str, cpus: u32, keys: &mut Vec<String>, mistakes: &mut Vec<Mistake>) -> VmChanges {
+    let mut changes = VmChanges::default();
+    let mut note = |key: &str| keys.push(format!("{name}: {key}"));
+    if cpus_differ(vm.cpus.as_ref(), old.cpus.as_ref()) {
+        note("cpus");
+        changes.cpus = Some(vm.cpus.as_ref().and_then(|given| value::cpus(given, cpus, mistakes)).unwrap_or_default());
+    }
+    if let Some(pinned) = changed(&vm.pinned, &old.pinned) {
+        note("pinned");
+        changes.pinned = Some(pinned.is_some_and(|given| given.value));
+    }
+    if let Some(weight) = changed(&vm.weight, &old.weight) {
+        note("weight");
+        changes.weight = Some(weight.and_then(|given| value::weight(given, mistakes)).unwrap_or(Share::default().weight));
+    }
+    if let Some(cap) = changed(&vm.cap, &old.cap) {
+        note("cap");
+        changes.cap = Some(cap.and_then(|given| value::cap(given, mistakes)));
+    }
+    if let Some(on_reset) = changed(&vm.on_reset, &old.on_reset) {
+        note("on_reset");
+        changes.on_reset = Some(on_reset.and_then(|given| value::on_reset(given, mistakes)).unwrap_or_default());
+    }
+    if let Some(passthrough) = changed(&vm.wfi_passthrough, &old.wfi_passthrough) {
+        note("wfi_passthrough");
+        changes.wfi_passthrough = Some(passthrough.map_or(Techniques::default().wfi_passthrough, |given| given.value));
+    }
+    changes
+}
+
+/// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts.
+fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], mistakes: &mut Vec<Mistake>) {
+    let [new, old] = [text, image].map(|text| DeTable::parse_recoverable(text).0);
+    let (whole, new, old) = (new.span(), new.get_ref(), old.get_ref());
+    let [machine, vm, technique] = CHANGEABLE;
+    fixed_tables(new, old, "machine", whole, machine, image, mistakes);
+    for &(number, old_number) in pairs {
+        if let (Some((new, span)), Some((old, _))) = (vm_table(new, number), vm_table(old, old_number)) {
+            fixed(new, old, &span, vm, image, mistakes);
+            fixed_tables(new, old, "techniques", span, technique, image, mistakes);
+        }
+    }
+}
+
+/// The table of a virtual machine, and its place.
+fn vm_table<'t>(file: &'t DeTable<'t>, number: usize) -> Option<(&'t DeTable<'t>, Range<usize>)> {
+    match file.get("vm")?.get_ref() {
+        DeValue::Array(array) => array.get(number).and_then(|vm| Some((vm.get_ref().as_table()?, vm.span()))),
+        _ => None,
+    }
+}
+
+/// Compares the tables called `key`, either of which may be missing.
+fn fixed_tables(
+    new: &DeTable<'_>,
+    old: &DeTable<'_>,
+    key: &str,
+    outer: Range<usize>,
+    changeable: &[&str],
+    image: &str,
+    mistakes: &mut Vec<Mistake>,
+) {
+    let none = DeTable::new();
+    let span = new.get(key).map_or(outer, |value| value.span());
+    let [new, old] = [new, old].map(|table| table.get(key).and_then(|value| value.get_ref().as_table()).unwrap_or(&none));
+    fixed(new, old, &span, changeable, image, mistakes);
+}
+
+/// Reports the keys of two tables that differ, but for the `changeable` ones. `span`: place of the new one.
+fn fixed(new: &DeTable<'_>, old: &DeTable<'_>, span: &Range<usize>, changeable: &[&str], image: &str, mistakes: &mut Vec<Mistake>) {
+    let is_fixed = |key: &str| !changeable.contains(&key);
+    for (key, value) in new.iter().filter(|(key, _)| is_fixed(key.get_ref())) {
+        let word = key.get_ref();
+        let (what, expected) = match old.get(&word[..]) {
+            Some(old) if is_same(value.get_ref(), old.get_ref()) => continue,
+            Some(old) => ("changed here: the image was made by it", in_image(image, old.span())),
+            None => ("added here: the image was made without it", "no such key".to_owned()),
+        };
+        let mistake = Mistake::new(Place::Text(value.span()), format!("\"{word}\" can't be {what}"));
+        mistakes.push(mistake.expected(format!("{expected}, or a new image by `stile image`")));
+    }
+    for (key, value) in old.iter().filter(|(key, _)| is_fixed(key.get_ref()) && !new.contains_key(&key.get_ref()[..])) {
+        let word = key.get_ref();
+        let what = format!("\"{word}\" can't be removed here: the image was made by it");
+        let expected = format!("{word} = {}, or a new image by `stile image`", in_image(image, value.span()));
+        mistakes.push(Mistake::new(Place::Text(span.clone()), what).expected(expected));
+    }
+}
+
+/// A value of the image's text for a message: itself, if it is short.
+fn in_image(image: &str, span: Range<usize>) -> String {
+    let value = image.get(span).unwrap_or_default();
+    if value.len() <= LONGEST_VALUE && !value.contains('\n') { format!("{value} as in the image") } else { "the image's value".to_owned() }
+}
+
+/// Whether two values are equal, apart from their places. They are nested no deeper than [`document`] allows.
+fn is_same(one: &DeValue<'_>, other: &DeValue<'_>) -> bool {
+    match (one, other) {
+        (DeValue::String(one), DeValue::String(other)) => one == other,
+        (DeValue::Integer(one), DeValue::Integer(other)) => one.radix() == other.radix() && one.as_str() == other.as_str(),
+        (DeValue::Float(one), DeValue::Float(other)) => one.as_str() == other.as_str(),
+        (DeValue::Boolean(one), DeValue::Boolean(other)) => one == other,
+        (DeValue::Datetime(one), DeValue::Datetime(other)) => one == other,
+        (DeValue::Array(one), DeValue::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| is_same(one.get_ref(), other.get_ref()))
+        }
+        (DeValue::Table(one), DeValue::Table(other)) => {
+            let has = |key: &str, value| other.get(key).is_some_and(|other| is_same(value, other.get_ref()));
+            one.len() == other.len() && one.iter().all(|(key, value)| has(key.get_ref(), value.get_ref()))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

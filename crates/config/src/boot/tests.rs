@@ -1,0 +1,117 @@
+use alloc::string::ToString;
+
+use stile_board::CpuId;
+
+use super::*;
+
+const IMAGE: &str = r#"[machine]
+arch = "aarch64"
+cpus = 4
+slice = "2ms"
+
+[[vm]]
+name = "one"
+kernel = "Image"
+cpus = [0, 1]
+weight = 200
+
+[[vm]]
+name = "two"
+kernel = "Image"
+cap = "50%"
+"#;
+
+fn read(text: &str) -> Result<Changes, String> {
+    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4).map_err(|mistakes| mistakes.to_string())
+}
+
+fn replaced(from: &str, to: &str) -> Result<Changes, String> {
+    assert!(IMAGE.contains(from));
+    read(&IMAGE.replacen(from, to, 1))
+}
+
+#[test]
+fn the_same_text_changes_nothing() {
+    let none = Changes { vms: vec![VmChanges::default(); 2], ..Changes::default() };
+    assert_eq!(read(IMAGE), Ok(none.clone()));
+    assert_eq!(read(&IMAGE.replace('\n', "\r\n")), Ok(none.clone()));
+    assert_eq!(replaced("cpus = [0, 1]", "\n# comment\ncpus = [ 0,\n 1 ]"), Ok(none));
+}
+
+#[test]
+fn changes_are_found() {
+    assert_eq!(replaced("\"2ms\"", "\"1s\"").unwrap().slice_us, Some(1_000_000));
+    assert_eq!(replaced("slice = \"2ms\"", "").unwrap().slice_us, Some(DEFAULT_SLICE_US));
+    assert_eq!(replaced("cpus = 4", "cpus = 4\nmitigations = \"off\"").unwrap().mitigations, Some(Mitigations::Off));
+    let changes = replaced("cpus = [0, 1]\nweight = 200", "cpus = \"3\"\npinned = true\ncap = \"10%\"\non_reset = \"stop\"").unwrap();
+    let three = [CpuId::new(3).unwrap()].into_iter().collect();
+    let one = VmChanges {
+        cpus: Some((three, None)),
+        pinned: Some(true),
+        weight: Some(100),
+        cap: Some(Some(10)),
+        on_reset: Some(OnReset::Stop),
+        ..VmChanges::default()
+    };
+    assert_eq!(changes.vms, [one, VmChanges::default()]);
+    assert_eq!(changes.keys, ["one: cpus", "one: pinned", "one: weight", "one: cap", "one: on_reset"]);
+    let two = VmChanges { cap: Some(None), wfi_passthrough: Some(false), ..VmChanges::default() };
+    let changes = replaced("cap = \"50%\"", "techniques = { wfi_passthrough = false }").unwrap();
+    assert_eq!(changes.vms, [VmChanges::default(), two]);
+}
+
+#[test]
+fn virtual_machines_are_removed() {
+    let (first, second) = IMAGE.split_at(IMAGE.rfind("[[vm]]").unwrap());
+    let removed = VmChanges { is_removed: true, ..VmChanges::default() };
+    let changes = read(first).unwrap();
+    assert_eq!((&changes.vms[..], &changes.keys[..]), (&[VmChanges::default(), removed][..], &["two: removed".to_owned()][..]));
+    let machine = &first[..first.find("[[vm]]").unwrap()];
+    assert_eq!(read(&format!("{machine}{second}")).unwrap().vms, [removed, VmChanges::default()]);
+    let served = format!("{IMAGE}[[vm.served]]\ndevice = \"block\"\nby = \"one\"\n");
+    let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &served, 4).unwrap_err().to_string();
+    assert_eq!(
+        mistakes,
+        "STILE.TOML: virtual machine \"two\" can't be removed here, since virtual machines serve others devices; \
+         expected the virtual machines of the image, or a new image"
+    );
+}
+
+#[test]
+fn mistakes_are_shown_with_their_place() {
+    let message = |from: &str, to: &str| replaced(from, to).unwrap_err();
+    assert_eq!(
+        message("weight = 200", "weight = 0"),
+        "STILE.TOML:10:10: the weight 0 is out of range; expected 1 to 10000; a VM that is not given one has 100\n   |\n10 | weight = 0\n   |          ^"
+    );
+    let first = |from: &str, to: &str| message(from, to).lines().next().unwrap().to_owned();
+    assert_eq!(
+        first("kernel = \"Image\"", "kernel = \"Imag\""),
+        "STILE.TOML:8:10: \"kernel\" can't be changed here: the image was made by it; expected \"Image\" as in the image, or a new image \
+         by `stile image`"
+    );
+    assert_eq!(
+        first("kernel = \"Image\"\n", ""),
+        "STILE.TOML:6:1: \"kernel\" can't be removed here: the image was made by it; expected kernel = \"Image\" as in the image, or a \
+         new image by `stile image`"
+    );
+    assert_eq!(
+        first("cpus = 4", "cpus = 4\nmemory = \"1G\""),
+        "STILE.TOML:4:10: \"memory\" can't be added here: the image was made without it; expected no such key, or a new image by \
+         `stile image`"
+    );
+    assert_eq!(
+        first("\"two\"", "\"tow\""),
+        "STILE.TOML:13:8: the image has no virtual machine \"tow\"; expected one of \"one\", \"two\", or a new image by `stile image`; \
+         did you mean \"two\"?"
+    );
+    assert_eq!(first("[0, 1]", "[0, 4]"), "STILE.TOML:9:12: there is no CPU 4; expected 0 to 3");
+    assert_eq!(
+        first("\"two\"", "\"one\""),
+        "STILE.TOML:13:8: another virtual machine is called \"one\" already; expected a name of its own"
+    );
+    assert!(first("[machine]", "[machine").starts_with("STILE.TOML:1:"));
+    assert!(first("weight", "wieght").ends_with("did you mean \"weight\"?"));
+    let bytes = Changes::read("STILE.TOML", b"# \xff", IMAGE, 4).unwrap_err().to_string();
+    assert!(bytes.starts_with("STILE.TOML:1:3: a byte that is not UTF-8; expected a text file"), "{bytes}");
+}
