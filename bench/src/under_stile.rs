@@ -93,7 +93,7 @@ pub fn run_vms(
 ) -> Result<Output> {
     let plan = |(vm, files)| image::plan_for(config.arch, vm, files, Seed::Fixed);
     let plans = config.vms.iter().zip(files).map(plan).collect::<Result<Vec<_>, _>>()?;
-    let image = image::assemble(hypervisor, config, &plans, true)?;
+    let image = image::assemble(hypervisor, config, &plans, true, "")?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
     let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
     let machine = platform::of_machine(config.arch, &config.cpu_model).hypervisors(&start, extra);

@@ -27,12 +27,12 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     Ok(config)
 }
 
-/// Makes the machine of [`configure`].
+/// Makes the machine of [`configure`]. `text`: see [`Options::text`].
 ///
 /// # Errors
 /// A failed fetch or build.
-pub fn machine(config: MachineConfig) -> Result<Machine> {
-    machine::make(config, &Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) })
+pub fn machine(config: MachineConfig, text: &str) -> Result<Machine> {
+    machine::make(config, &Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true), text })
 }
 
 /// Makes the image, and prints how to start it.
@@ -41,7 +41,7 @@ pub fn machine(config: MachineConfig) -> Result<Machine> {
 /// A mistake in the configuration; a failed fetch, build or write.
 pub fn build(args: &BuildArgs) -> Result<u8> {
     replaced::check(&args.output)?;
-    let machine = machine(configure(&args.machine)?)?;
+    let machine = machine(configure(&args.machine)?, "")?;
     let path = args.output.display();
     match machine.config.arch {
         Arch::Aarch64 => replaced::write(&args.output, |file| Ok(file.write_all(&machine.image.bytes)?))?,

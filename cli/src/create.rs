@@ -46,7 +46,7 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
     };
     let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
     let terminal = (terminal.as_deref().unwrap_or("linux"), (0, 0), true);
-    let options = Options { report_exits: false, seed: image::Seed::Random, terminal };
+    let options = Options { report_exits: false, seed: image::Seed::Random, terminal, text: "" };
     let config = MachineConfig::load(Some(&args.file), &flags)?;
     if config.vms.iter().any(|vm| !vm.served.is_empty()) {
         return Err(exit::usage(format!(

@@ -28,6 +28,8 @@ pub struct Options<'a> {
     /// The user's terminal: its type, columns and rows (0 if unknown), and whether input comes from a
     /// keyboard.
     pub terminal: (&'a str, (u16, u16), bool),
+    /// The text of the configuration, if the file on the boot medium may change the settings; else empty.
+    pub text: &'a str,
 }
 
 /// A machine ready to be started.
@@ -146,7 +148,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
         guests.push(Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner });
     }
     let hypervisor = hypervisor::make(config.arch)?;
-    let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
+    let image = image::assemble(&hypervisor, &config, &plans, options.report_exits, options.text).map_err(classify)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;
     Ok(Machine { config, image, guests, memory })
 }
@@ -206,7 +208,7 @@ pub fn check(args: &CheckArgs) -> Result<u8> {
 
 /// The memory layout of each VM, as far as it can be determined without fetching or building.
 fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
-    let options = Options { report_exits: false, seed: Seed::Fixed, terminal: ("linux", (0, 0), true) };
+    let options = Options { report_exits: false, seed: Seed::Fixed, terminal: ("linux", (0, 0), true), text: "" };
     config
         .vms
         .iter()

@@ -10,6 +10,7 @@ use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::{GptConfig, partition_types};
 use serde_json::json;
+use stile_config::boot::{LONGEST, NAME};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, units};
@@ -49,7 +50,8 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         replaced::target(output)?;
     }
     secure_boot::check(&args.signature)?;
-    let mut machine = build::machine(config)?;
+    let text = &text(args)?;
+    let mut machine = build::machine(config, text)?;
     let program = &secure_boot::sign(&args.signature, std::mem::take(&mut machine.image.bytes))?;
     let (path, size, use_it) = match (&args.netboot, &args.output) {
         (Some(folder), _) => {
@@ -60,14 +62,16 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
         }
         // One image is a CD-ROM and a disk, for UEFI firmware and a BIOS.
         (None, Some(output)) if arch == Arch::X86_64 => {
-            let size = replaced::replace(output, |file| write_pc(file, program))?;
+            let size = replaced::replace(output, |file| write_pc(file, program, text))?;
             (output.clone(), size, "write it to a disk with dd, or to a CD-ROM; it starts from a BIOS, too")
         }
         (None, Some(output)) if args.iso => {
-            let size = replaced::replace(output, |file| write_iso(file, program))?;
+            let size = replaced::replace(output, |file| write_iso(file, program, text))?;
             (output.clone(), size, "write it to a CD-ROM, or give it to a virtual drive")
         }
-        (None, Some(output)) => (output.clone(), replaced::replace(output, |file| write(file, program))?, "write it to a disk with dd"),
+        (None, Some(output)) => {
+            (output.clone(), replaced::replace(output, |file| write(file, program, text))?, "write it to a disk with dd")
+        }
         (None, None) => unreachable!("one of them is required"),
     };
     let (cpus, memory) = (machine.config.cpus, machine.memory);
@@ -85,16 +89,24 @@ pub fn image(args: &ImageArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// The text of the configuration file, which a file on the medium may replace. Empty if Stile is to ignore such a file: it would not
+/// be signed, or there is no configuration file, or it is longer than Stile reads.
+fn text(args: &ImageArgs) -> Result<String> {
+    let (Some(path), None, None) = (&args.machine.config, &args.signature.sign, &args.netboot) else { return Ok(String::new()) };
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(if text.len() <= LONGEST { text } else { String::new() })
+}
+
 /// Writes a CD-ROM image with a FAT file system that has `program` in it (UEFI Specification, 13.3.2.1 ISO-9660 and El Torito).
 /// Returns its size in bytes.
 ///
 /// # Errors
 /// xorriso is missing or fails; the file can't be written.
-pub fn write_iso(file: &mut File, program: &[u8]) -> Result<u64> {
+pub fn write_iso(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [disk, iso] = ["disk/efi.img", "stick.iso"].map(|name| files.path().join(name));
     fs::create_dir(files.path().join("disk"))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program)?, &mut File::create(disk)?)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program, text)?, &mut File::create(disk)?)?;
     // A length of one block stands for the rest of the medium: the field is too short for kernels.
     let output = Command::new("xorriso")
         .args(["-as", "mkisofs", "-quiet", "-V", "STILE", "-e", "efi.img", "-no-emul-boot", "-boot-load-size", "1", "-o"])
@@ -114,10 +126,10 @@ pub fn write_iso(file: &mut File, program: &[u8]) -> Result<u64> {
 ///
 /// # Errors
 /// GRUB's tools or xorriso are missing or fail; the file can't be written.
-pub fn write_pc(file: &mut File, program: &[u8]) -> Result<u64> {
+pub fn write_pc(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [efi, image, iso] = ["efi.img", "image", "stick.iso"].map(|name| files.path().join(name));
-    std::io::copy(&mut volume(Arch::X86_64, partition(program), program)?, &mut File::create(&efi)?)?;
+    std::io::copy(&mut volume(Arch::X86_64, partition(program), program, text)?, &mut File::create(&efi)?)?;
     fs::write(&image, program)?;
     bochs::write_iso(&image, &bochs::Boot::default(), Some(&efi), &iso)?;
     Ok(std::io::copy(&mut File::open(iso)?, file)?)
@@ -132,7 +144,7 @@ fn partition(program: &[u8]) -> u64 {
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write(file: &mut File, program: &[u8]) -> Result<u64> {
+pub fn write(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
     let partition = partition(program);
     // The table, and its copy at the end.
     let size = partition + 2 * ALIGN;
@@ -145,19 +157,23 @@ pub fn write(file: &mut File, program: &[u8]) -> Result<u64> {
     let start = entry.bytes_start(LogicalBlockSize::Lb512)?;
     disk.write()?;
     file.seek(SeekFrom::Start(start))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition, program)?, file)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition, program, text)?, file)?;
     file.flush()?;
     Ok(size)
 }
 
-/// Creates a FAT file system of `size` bytes at the start of the region.
-fn volume(arch: Arch, size: u64, program: &[u8]) -> Result<File> {
+/// Creates a FAT file system of `size` bytes at the start of the region, with `program` and, if there is any, the `text` of the
+/// configuration.
+fn volume(arch: Arch, size: u64, program: &[u8], text: &str) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.set_len(size)?;
     fatfs::format_volume(&mut file, FormatVolumeOptions::new().volume_label(*b"STILE      "))?;
     let volume = FileSystem::new(&mut file, FsOptions::new())?;
     let [efi, boot] = FOLDER;
     volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(program_name(arch))?.write_all(program)?;
+    if !text.is_empty() {
+        volume.root_dir().create_file(NAME)?.write_all(text.as_bytes())?;
+    }
     volume.unmount()?;
     file.rewind()?;
     Ok(file)
@@ -185,7 +201,7 @@ mod tests {
     fn the_program_is_in_the_boot_catalog() {
         const BLOCK: usize = 2048;
         let mut file = tempfile::tempfile().unwrap();
-        let size = write_iso(&mut file, &program()).unwrap();
+        let size = write_iso(&mut file, &program(), "").unwrap();
         let mut iso = Vec::new();
         file.rewind().unwrap();
         std::io::copy(&mut file, &mut iso).unwrap();
@@ -205,7 +221,7 @@ mod tests {
     fn the_program_is_on_the_partition() {
         let program = program();
         let mut file = tempfile::tempfile().unwrap();
-        let size = write(&mut file, &program).unwrap();
+        let size = write(&mut file, &program, "[[vm]]\n").unwrap();
         assert_eq!(file.metadata().unwrap().len(), size);
         let disk = GptConfig::new().open_from_device(&file).unwrap();
         let (_, entry) = disk.partitions().iter().next().unwrap();
@@ -215,6 +231,10 @@ mod tests {
         let mut bytes = vec![0; entry.bytes_len(LogicalBlockSize::Lb512).unwrap() as usize];
         file.seek(SeekFrom::Start(start)).unwrap();
         file.read_exact(&mut bytes).unwrap();
+        let volume = FileSystem::new(std::io::Cursor::new(bytes.clone()), FsOptions::new()).unwrap();
+        let mut text = String::new();
+        volume.root_dir().open_file("stile.toml").unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "[[vm]]\n");
         check(bytes, &program);
     }
 }

@@ -32,6 +32,7 @@ targets! {
     blob: "blob",
     image: "image",
     bus: "bus",
+    boot_configuration: "boot-configuration",
     configuration: "configuration",
     console: "console",
     control: "control",

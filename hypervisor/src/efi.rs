@@ -6,9 +6,12 @@
 
 use core::slice;
 
+use stile_config::boot::{LONGEST, NAME};
 use stile_firmware::Memory;
 use stile_firmware::frame_buffer::FrameBuffer;
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
+use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, SimpleFileSystemProtocol};
+use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Guid, Handle, Status, guid};
@@ -20,6 +23,9 @@ pub const ACPI: Guid = guid!("8868e871-e4f1-11d3-bc22-0080c73c8881");
 pub const PAGE: u64 = 4096;
 /// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
 pub const MAP: usize = 64 << 10;
+
+/// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
+pub const TEXT: usize = LONGEST + 1;
 
 /// Identity mapping, as set up by firmware.
 pub struct Identity;
@@ -62,6 +68,52 @@ pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
         stride: info.pixels_per_scan_line.checked_mul(4)?,
     };
     buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
+}
+
+/// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
+/// it. Returns their number; `None` if there is no such file, or it can't be read.
+pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
+    let image = protocol::<LoadedImageProtocol>(boot, handle, &LoadedImageProtocol::GUID)?;
+    // SAFETY: firmware returned the protocol, whose device stays valid until boot services end.
+    let volume = protocol::<SimpleFileSystemProtocol>(boot, unsafe { (*image).device_handle }, &SimpleFileSystemProtocol::GUID)?;
+    let mut root = core::ptr::null_mut::<FileProtocolV1>();
+    // SAFETY: boot services have not ended, and firmware returned the protocol.
+    let status = unsafe { ((*volume).open_volume)(volume, &mut root) };
+    if status != Status::SUCCESS || root.is_null() {
+        return None;
+    }
+    let mut name = [0; NAME.len() + 1];
+    name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
+    let mut file = core::ptr::null_mut::<FileProtocolV1>();
+    // SAFETY: firmware opened the root directory; the name is NUL-terminated.
+    let status = unsafe { ((*root).open)(root, &mut file, name.as_ptr(), FileMode::READ, FileAttribute::empty()) };
+    let mut length = (status == Status::SUCCESS && !file.is_null()).then_some(0);
+    while let Some(rest) = length.and_then(|length| to.get_mut(length..)).filter(|rest| !rest.is_empty()) {
+        let mut size = rest.len();
+        // SAFETY: firmware opened the file, and the buffer has `size` bytes.
+        let status = unsafe { ((*file).read)(file, &mut size, rest.as_mut_ptr().cast()) };
+        match (status, size) {
+            (Status::SUCCESS, 0) => break,
+            (Status::SUCCESS, size) => length = length.map(|length| length + size),
+            _ => length = None,
+        }
+    }
+    // SAFETY: firmware opened them, and nothing uses them any more.
+    unsafe {
+        if !file.is_null() {
+            let _ = ((*file).close)(file);
+        }
+        let _ = ((*root).close)(root);
+    }
+    length
+}
+
+/// A protocol of a handle.
+fn protocol<P>(boot: &BootServices, handle: Handle, guid: &Guid) -> Option<*mut P> {
+    let mut found = core::ptr::null_mut();
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.handle_protocol)(handle, guid, &mut found) };
+    (status == Status::SUCCESS && !found.is_null()).then_some(found.cast())
 }
 
 /// Exits boot services. Returns the last memory map, and the size of its descriptors.

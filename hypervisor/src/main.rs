@@ -19,12 +19,14 @@ mod direct_map;
 mod efi;
 #[cfg(target_os = "none")]
 mod footprint;
+mod heap;
 mod image;
 mod memory;
 mod nodes;
 mod once;
 mod operator;
 mod panic;
+mod reconfigure;
 mod report;
 mod sample;
 mod screen;
@@ -50,8 +52,9 @@ use arch::contract::Host;
 use arch::{Arch, Cpu};
 use console::log;
 
-/// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent.
-fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
+/// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent, `file` the boot medium's
+/// configuration file.
+fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
     // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes
     // to it.
     let blob = unsafe { core::slice::from_raw_parts(Arch::physical(blob.start), (blob.end - blob.start) as usize) };
@@ -62,13 +65,17 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
             refuse("it has no usable configuration: make the image with `stile build`");
         }
     };
-    let settings = blob.settings.clone();
+    let mut settings = blob.settings.clone();
+    let changes = match file.map(|file| reconfigure::read(file, blob.text, &mut settings)).transpose() {
+        Ok(changes) => changes.unwrap_or_default(),
+        Err(what) => refuse(what),
+    };
     let cpus = cpu::SCHEDULE.online().len() as u16;
     console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: blob.vms.len() as u8 });
     cpu::classes::log_all();
     cpu::setup(settings.slice_us);
     Arch::apply_mitigations(settings.mitigations);
-    if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {
+    if let Err(what) = vm::create_all(blob, changes).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {
         refuse(what);
     }
     watch::setup();

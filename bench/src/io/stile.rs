@@ -21,7 +21,7 @@ const TIMER: &str = "IRQ: virtual timer";
 pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     let config = MachineConfig::from_text("io.toml", &configuration(job, served), Path::new("/"), &Flags::default())?;
     let functions = Functions::new(&config)?;
-    let options = Options { report_exits: true, seed: Seed::Fixed, terminal: ("linux", (0, 0), false) };
+    let options = Options { report_exits: true, seed: Seed::Fixed, terminal: ("linux", (0, 0), false), text: "" };
     let Machine { config, image, memory, .. } = machine::make(config, &options)?;
     let board = Board {
         cpu: config.cpu_model.clone(),

@@ -212,11 +212,11 @@ impl Behind {
     }
 }
 
-/// Assembles the image of a machine: `plans` has one per virtual machine, in order.
+/// Assembles the image of a machine: `plans` has one per virtual machine, in order. `text`: see [`Blob::text`].
 ///
 /// # Errors
 /// [`Error::Blob`]: the configuration is invalid.
-pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool) -> Result<Image, Error> {
+pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool, text: &str) -> Result<Image, Error> {
     let mut machine = Machine {
         settings: Settings {
             report_exits,
@@ -224,6 +224,7 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
             mitigations: config.mitigations,
         },
         vms: Vec::new(),
+        text,
     };
     let mut files = Vec::new();
     for (index, (vm, plan)) in config.vms.iter().zip(plans).enumerate() {

@@ -42,34 +42,38 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Passphrase of the key that Debian's firmware for tests trusts (README.Debian of package ovmf).
 const PASSPHRASE: &str = "snakeoil";
 
-/// A machine's firmware.
-struct Firmware<'a> {
+/// A machine's emulator and firmware.
+pub struct Firmware<'a> {
+    /// The emulator.
+    pub program: &'static str,
     /// Code and variables in the folder of Debian's package; `None` for the emulator's BIOS.
-    files: Option<[&'static str; 2]>,
+    pub files: Option<[&'static str; 2]>,
     /// Further arguments of the emulator.
-    arguments: &'a [&'a str],
+    pub arguments: &'a [&'a str],
     /// The processor.
-    cpu: &'static str,
+    pub cpu: &'static str,
 }
 
 /// A processor with neither VMX nor AMD-V, and one with AMD-V.
 const NO_VIRTUALIZATION: &str = "max,-svm";
-const AMD_V: &str = "max";
+pub const AMD_V: &str = "max";
 
-const PLAIN: Firmware<'_> =
-    Firmware { files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+/// OVMF.
+pub const PLAIN: Firmware<'_> =
+    Firmware { program: PROGRAM, files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
-const BIOS: Firmware<'_> = Firmware { files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+const BIOS: Firmware<'_> = Firmware { program: PROGRAM, files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
 /// Firmware with Secure Boot on, which keeps its variables from others by system management mode.
 const SECURE: Firmware<'_> = Firmware {
+    program: PROGRAM,
     files: Some(["OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"]),
     arguments: &["-M", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"],
     cpu: NO_VIRTUALIZATION,
 };
 
 /// Media, as the emulator's arguments, which `FILE` in them follows.
-const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
+pub const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
 const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
 
 /// A folder as a disk, which the emulator makes of it.
@@ -200,17 +204,21 @@ fn tree() -> Result<PathBuf> {
 }
 
 /// An emulated PC.
-struct Machine {
+pub struct Machine {
     child: Child,
     log: PathBuf,
     until: Instant,
 }
 
 impl Machine {
-    fn start(dir: &Path, firmware: &Firmware<'_>, media: [&str; 4], image: &Path, more: &[&str]) -> Result<Machine> {
+    /// Starts it with a medium; its files are in `dir`.
+    ///
+    /// # Errors
+    /// The emulator or the firmware is missing.
+    pub fn start(dir: &Path, firmware: &Firmware<'_>, media: [&str; 4], image: &Path, more: &[&str]) -> Result<Machine> {
         let log = dir.join("serial.log");
         let [option, device, drive, file] = media;
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(firmware.program);
         command
             .args(firmware.arguments)
             .args(["-accel", "tcg", "-cpu", firmware.cpu, "-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config", "-display", "none"])
@@ -231,12 +239,15 @@ impl Machine {
         }
         let child = end_with_parent(&mut command, Signal::KILL)
             .spawn()
-            .with_context(|| format!("{PROGRAM} can't be run: install the package qemu-system-x86"))?;
+            .with_context(|| format!("{} can't be run: install its package", firmware.program))?;
         Ok(Machine { child, log, until: Instant::now() + LIMIT })
     }
 
     /// Waits until the serial line has a text.
-    fn wait_for(&mut self, text: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// The machine ends before, or the time limit does.
+    pub fn wait_for(&mut self, text: &str) -> Result<()> {
         while !self.serial().contains(text) {
             if self.child.try_wait()?.is_some() && !self.serial().contains(text) {
                 bail!("the machine ended without {text:?} on its serial line:\n{}", self.serial());
@@ -246,7 +257,11 @@ impl Machine {
         Ok(())
     }
 
-    fn wait_for_end(&mut self) -> Result<()> {
+    /// Waits until the machine turns off.
+    ///
+    /// # Errors
+    /// The time limit ends before.
+    pub fn wait_for_end(&mut self) -> Result<()> {
         while self.child.try_wait()?.is_none() {
             self.pause().context("the machine does not turn off")?;
         }
@@ -254,7 +269,10 @@ impl Machine {
     }
 
     /// Repeats a check until it passes.
-    fn retry(&self, check: impl Fn() -> Result<(), String>) -> Result<()> {
+    ///
+    /// # Errors
+    /// The check's, at the time limit.
+    pub fn retry(&self, check: impl Fn() -> Result<(), String>) -> Result<()> {
         while let Err(why) = check() {
             self.pause().context(why)?;
         }
@@ -268,7 +286,7 @@ impl Machine {
     }
 
     /// Text of the serial line.
-    fn serial(&self) -> String {
+    pub fn serial(&self) -> String {
         // The emulator creates it.
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

@@ -32,6 +32,7 @@ mod operator;
 mod output;
 mod pc;
 mod raspberry_pi;
+mod reconfigured;
 mod report_in_browser;
 mod run;
 mod scenario;
@@ -88,6 +89,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
     let in_words = |test: firmware_pc::Run| move || test().map_err(|error| format!("{error:#}"));
     tests.extend(firmware_pc::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
+    tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(raspberry_pi::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));

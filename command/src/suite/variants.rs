@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 72] = [
+pub const NAMES: [&str; 74] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -24,6 +24,8 @@ pub const NAMES: [&str; 72] = [
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
     "firmware/pc-multiboot2",
+    "firmware/pc-stick",
+    "firmware/stick",
     "life/hot-plug",
     "nested/debian-6.1-nvhe-two-vcpus-of-l2",
     "nested/debian-6.12-two-vcpus-of-l2",

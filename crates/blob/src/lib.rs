@@ -8,7 +8,7 @@
 //! | part | length | content |
 //! | --- | --- | --- |
 //! | header | [`HEADER_LEN`] | [`Header`], little-endian |
-//! | configuration | `config_len` | the number of virtual machines, each [`Vm`], and [`Settings`], in postcard's format |
+//! | configuration | `config_len` | the number of virtual machines, each [`Vm`], [`Settings`] and the [text](Blob::text), in postcard's format |
 //! | symbols | `symbols_len` | [`Symbols`]: may be empty |
 //! | files | the rest, to `total_len` | each aligned to [`FILE_ALIGN`] from the blob's start |
 #![no_std]
@@ -62,6 +62,8 @@ pub struct Blob<'a> {
     pub settings: Settings,
     /// The virtual machines' configurations.
     pub vms: Vms<'a>,
+    /// The text of the configuration, if what the boot medium has of it may change the settings; else empty.
+    pub text: &'a str,
     /// The hypervisor's functions.
     pub symbols: Symbols<'a>,
 }
@@ -83,9 +85,9 @@ impl<'a> Blob<'a> {
         }
         let files = HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
         let vms = Vms::parse(config)?;
-        let settings = validate::validate(vms.clone(), files, header.total_len)?;
+        let (settings, text) = validate::validate(vms.clone(), files, header.total_len)?;
         let symbols = Symbols::parse(symbols)?;
-        Ok(Self { bytes, settings, vms, symbols })
+        Ok(Self { bytes, settings, vms, text, symbols })
     }
 
     /// Its files.

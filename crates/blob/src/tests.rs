@@ -33,7 +33,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
 }
 
 fn machine<'a>(vms: &[Vm<'a>]) -> Machine<'a> {
-    Machine { settings: Settings { report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto }, vms: vms.to_vec() }
+    Machine { settings: Settings { report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto }, vms: vms.to_vec(), text: "" }
 }
 
 fn function(start: u32, len: u32, name: &str) -> Function {
@@ -480,7 +480,7 @@ proptest! {
     ) {
         let names: Vec<String> = (0..vms.len()).map(|n| format!("vm-{n}")).collect();
         let contents: Vec<Vec<u8>> = (0..2000).step_by(100).map(|n| vec![n as u8; n]).collect();
-        let mut machine = Machine { settings: Settings { report_exits, slice_us, mitigations: Mitigations::All }, vms: Vec::new() };
+        let mut machine = Machine { settings: Settings { report_exits, slice_us, mitigations: Mitigations::All }, vms: Vec::new(), text: "slice = 1\n" };
         let mut files = Vec::new();
         for (index, (vm, loads)) in vms.iter().enumerate() {
             machine.vms.push(Vm { name: &names[index], ..vm.clone() });

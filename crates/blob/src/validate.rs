@@ -10,12 +10,12 @@ pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-/// Checks every rule of a configuration, whose files lie at `files_start..blob_len` of its blob. Returns the settings, which are behind
-/// the virtual machines.
+/// Checks every rule of a configuration, whose files lie at `files_start..blob_len` of its blob. Returns the settings and the text, which are
+/// behind the virtual machines.
 ///
 /// # Errors
 /// The first violated rule; [`Error::Encoding`].
-pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Result<Settings, Error> {
+pub(crate) fn validate<'b>(mut vms: Vms<'b>, files_start: u64, blob_len: u64) -> Result<(Settings, &'b str), Error> {
     if vms.len() == 0 {
         return Err(Error::NoVms);
     }
@@ -46,13 +46,14 @@ pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Res
         names.push(vm.name).map_err(|_| Error::Encoding)?;
     }
     let (settings, rest) = postcard::take_from_bytes::<Settings>(vms.rest()).map_err(|_| Error::Encoding)?;
+    let (text, rest) = postcard::take_from_bytes::<&str>(rest).map_err(|_| Error::Encoding)?;
     if !rest.is_empty() {
         return Err(Error::Encoding);
     }
     if !(100..=1_000_000).contains(&settings.slice_us) {
         return Err(Error::Slice);
     }
-    Ok(settings)
+    Ok((settings, text))
 }
 
 pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {

@@ -22,6 +22,8 @@ pub struct Machine<'a> {
     pub settings: Settings,
     /// The virtual machines: 1 to [`stile_board::MAX_VMS`].
     pub vms: Vec<Vm<'a>>,
+    /// [`Blob::text`].
+    pub text: &'a str,
 }
 
 impl Machine<'_> {
@@ -29,7 +31,8 @@ impl Machine<'_> {
     fn encode(&self) -> Result<Vec<u8>, Error> {
         let count = postcard::to_allocvec(&self.vms.len());
         let with_vms = self.vms.iter().try_fold(count.map_err(|_| Error::Encoding)?, |bytes, vm| postcard::to_extend(vm, bytes));
-        with_vms.and_then(|bytes| postcard::to_extend(&self.settings, bytes)).map_err(|_| Error::Encoding)
+        let with_settings = with_vms.and_then(|bytes| postcard::to_extend(&self.settings, bytes));
+        with_settings.and_then(|bytes| postcard::to_extend(self.text, bytes)).map_err(|_| Error::Encoding)
     }
 }
 

@@ -16,7 +16,10 @@ use stile_board::CpuSet;
 use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Cpus, Draft, Given, VmDraft};
-use crate::{Mistake, Mistakes, Place, document, value};
+use crate::{Mistake, Mistakes, Place, document, units, value};
+
+/// The file's name, in the root directory of the file system from which firmware starts Stile.
+pub const NAME: &str = "STILE.TOML";
 
 /// Maximum length of the file in bytes.
 pub const LONGEST: usize = 64 << 10;
@@ -84,6 +87,10 @@ impl Changes {
     /// # Errors
     /// The mistakes in the file, in the words of `stile check`, and the keys that can't change.
     pub fn read(name: &str, text: &[u8], image: &str, cpus: u32) -> Result<Self, Mistakes> {
+        if text.len() > LONGEST {
+            let mistake = Mistake::new(Place::File, "the file is too long").expected(format!("at most {}", units::size(LONGEST as u64)));
+            return Err(Mistakes::new(Some((name.to_owned(), String::new())), vec![mistake]));
+        }
         let text = crate::utf8(name, text)?;
         let mut mistakes = Vec::new();
         let changes = compare(text, image, cpus, &mut mistakes);

@@ -7,7 +7,7 @@ use crate::frame_buffer::FrameBuffer;
 use crate::serial::Kind;
 use crate::serial_tables::Interrupt;
 use crate::tree_writer::TreeWriter;
-use crate::{nodes, numa};
+use crate::{configuration, nodes, numa};
 
 /// The GIC's phandle.
 const GIC: u32 = 1;
@@ -24,11 +24,12 @@ const LEVEL: u32 = 4;
 pub const TIME: &str = "stile,time";
 
 /// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. `time`: now, in seconds since
-/// 1970, if firmware knows it. Returns the tree's length; `None` without room.
+/// 1970, if firmware knows it. `text`: the boot medium's [`configuration`]. Returns the tree's length; `None` without room.
 pub fn describe(
     tables: &ArmTables,
     time: Option<u64>,
     frame_buffer: Option<&FrameBuffer>,
+    text: Option<&[u8]>,
     memory: impl Iterator<Item = Range<u64>> + Clone,
     reserved: impl Iterator<Item = Range<u64>>,
     to: &mut [u8],
@@ -108,6 +109,9 @@ pub fn describe(
     }
     if let Some(frame_buffer) = frame_buffer {
         frame_buffer.write(&mut tree);
+    }
+    if let Some(text) = text {
+        configuration::write(text, &mut tree);
     }
     tree.end();
     tree.finish()
@@ -227,7 +231,8 @@ mod tests {
                 }
                 if let Some(tables) = ArmTables::read(&memory, 0) {
                     let mut to = vec![0; 8 << 10];
-                    let length = describe(&tables, None, None, core::iter::once(0x4000_0000..0x8000_0000), core::iter::empty(), &mut to);
+                    let length =
+                        describe(&tables, None, None, None, core::iter::once(0x4000_0000..0x8000_0000), core::iter::empty(), &mut to);
                     let tree = device_tree::parse(&to[..length.unwrap()]).unwrap();
                     let gic = Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic));
                     let _ = (SerialPort::find(&tree), gic, Numa::read(&tree));
@@ -248,7 +253,8 @@ mod tests {
         let reserved = [0x4000_0000..0x4000_1000];
         let screen = FrameBuffer { address: 0x10_0000, width: 1024, height: 768, stride: 4096 };
         let length =
-            describe(&tables, Some(1 << 32 | 5), Some(&screen), memory.iter().cloned(), reserved.iter().cloned(), &mut to).unwrap();
+            describe(&tables, Some(1 << 32 | 5), Some(&screen), Some(b"# text"), memory.iter().cloned(), reserved.iter().cloned(), &mut to)
+                .unwrap();
         let tree = device_tree::parse(&to[..length]).unwrap();
         let node = |path: &str| tree.find_node(path).unwrap();
         assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);
@@ -302,7 +308,7 @@ mod tests {
         }
         put_table(&mut memory, 0x1000, b"APIC", &[&[0; 8], &distributor[..], &interface, redistributors].concat());
         let mut to = [0; 4096];
-        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
         let tree = device_tree::parse(&to[..length]).unwrap();
         Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic).unwrap())
     }
@@ -326,7 +332,7 @@ mod tests {
         let spcr = fields(44, &[(0, &[0x12]), (5, &[32, 0, 3]), (8, &0x900_0000_u64.to_le_bytes()), (16, &[8]), (18, &[33])]);
         put_table(&mut memory, 0x4000, b"SPCR", &spcr);
         let mut to = [0; 4096];
-        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+        let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
         let port = SerialPort::find(&device_tree::parse(&to[..length]).unwrap()).unwrap();
         let kind = Kind::Compatible { shift: 2, wide: true, fifo: 16 };
         assert_eq!(port, SerialPort { kind, registers: 0x900_0000..0x900_1000, intid: Some(33) });
@@ -335,9 +341,9 @@ mod tests {
     #[test]
     fn there_may_be_no_room() {
         let tables = ArmTables::read(&machine(), 0).unwrap();
-        let length = describe(&tables, None, None, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
+        let length = describe(&tables, None, None, None, [].into_iter(), [].into_iter(), &mut [0; 4096]).unwrap();
         for room in 0..length {
-            assert_eq!(describe(&tables, None, None, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
+            assert_eq!(describe(&tables, None, None, None, [].into_iter(), [].into_iter(), &mut vec![0; room]), None);
         }
     }
 
@@ -358,7 +364,7 @@ mod tests {
             }
             if let Some(tables) = ArmTables::read(&memory, 0) {
                 let mut to = vec![0; 0x1_0000];
-                let length = describe(&tables, None, None, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
+                let length = describe(&tables, None, None, None, [0..4096].into_iter(), [].into_iter(), &mut to).unwrap();
                 prop_assert!(device_tree::parse(&to[..length]).is_ok());
             }
         }

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use dtoolkit::fdt::Fdt;
 
+use crate::configuration;
 use crate::frame_buffer::FrameBuffer;
 use crate::nodes::cells;
 use crate::tree_writer::TreeWriter;
@@ -98,9 +99,16 @@ pub fn length(header: &[u8]) -> Option<usize> {
     word(header, 0).filter(|&magic| magic == MAGIC).and_then(|_| word(header, 4)).map(|length| length as usize)
 }
 
-/// Writes a [checked](parse) device tree to `to`, with further memory reservations and a node for a frame buffer, which is
-/// left out if the root's addresses and sizes do not have two cells each. Returns the new length; `None` without room.
-pub fn extend(tree: &[u8], ranges: impl Iterator<Item = Range<u64>>, frame_buffer: Option<&FrameBuffer>, to: &mut [u8]) -> Option<usize> {
+/// Writes a [checked](parse) device tree to `to`, with further memory reservations, a node for a frame buffer, which is
+/// left out if the root's addresses and sizes do not have two cells each, and the boot medium's [`configuration`]. Returns
+/// the new length; `None` without room.
+pub fn extend(
+    tree: &[u8],
+    ranges: impl Iterator<Item = Range<u64>>,
+    frame_buffer: Option<&FrameBuffer>,
+    text: Option<&[u8]>,
+    to: &mut [u8],
+) -> Option<usize> {
     let field = |at| word(tree, at).map(|value| value as usize);
     let structure = tree.get(field(8)?..)?.get(..field(36)?)?;
     let strings = tree.get(field(12)?..)?.get(..field(32)?)?;
@@ -117,6 +125,9 @@ pub fn extend(tree: &[u8], ranges: impl Iterator<Item = Range<u64>>, frame_buffe
     let mut tree = TreeWriter::extending(root, strings, old.chain(ranges), to);
     if let Some(frame_buffer) = frame_buffer.filter(|_| has_two_cells) {
         frame_buffer.write(&mut tree);
+    }
+    if let Some(text) = text {
+        configuration::write(text, &mut tree);
     }
     tree.end();
     tree.finish()
@@ -265,7 +276,7 @@ mod tests {
         let (old, mut to) = (tree(), [0xee; 4096]);
         let ranges = [0x4000..0x5000, u64::MAX - 1..u64::MAX];
         let buffer = FrameBuffer { address: 0x8_0000_1000, width: 800, height: 600, stride: 4096 };
-        let length = extend(&old, ranges.iter().cloned(), Some(&buffer), &mut to).unwrap();
+        let length = extend(&old, ranges.iter().cloned(), Some(&buffer), Some(b"# text"), &mut to).unwrap();
         let fdt = parse(&to).unwrap();
         let found: Vec<_> = fdt.memory_reservations().map(|entry| (entry.address(), entry.size())).collect();
         assert_eq!(found, [(0x1000, 0x1000), (0x4000, 0x1000), (u64::MAX - 1, 1)]);
@@ -273,9 +284,11 @@ mod tests {
         assert_eq!(crate::nodes::cells(&fdt.find_node("/node@1").unwrap(), "reg")[..], [7]);
         assert_eq!(crate::nodes::text(&fdt.root(), "model"), Some("board"));
         assert_eq!(crate::nodes::find(&fdt, COMPATIBLE).and_then(FrameBuffer::read), Some(buffer));
-        assert_eq!(extend(&to[..length], [].into_iter(), None, &mut [0; 4096]), Some(length));
+        assert_eq!(extend(&to[..length], [].into_iter(), None, None, &mut [0; 4096]), Some(length));
+        assert_eq!(configuration::read(&fdt), Some(&b"# text"[..]));
+        assert_eq!(configuration::read(&parse(&old).unwrap()), None);
         for room in 0..length {
-            assert_eq!(extend(&old, ranges.iter().cloned(), Some(&buffer), &mut vec![0; room]), None);
+            assert_eq!(extend(&old, ranges.iter().cloned(), Some(&buffer), Some(b"# text"), &mut vec![0; room]), None);
         }
         assert_eq!(super::length(&old), Some(old.len()));
         assert_eq!(super::length(&[0; 40]), None);
@@ -327,7 +340,7 @@ mod tests {
             if let Ok(fdt) = parse(&tree) {
                 let mut to = [0; 4096];
                 let buffer = FrameBuffer { address: 0, width: 1, height: 1, stride: 4 };
-                let length = extend(fdt.data(), core::iter::once(0..4096), Some(&buffer), &mut to).unwrap();
+                let length = extend(fdt.data(), core::iter::once(0..4096), Some(&buffer), None, &mut to).unwrap();
                 prop_assert!(parse(&to[..length]).is_ok());
                 crate::nodes::walk(fdt.root(), &mut |node| drop(crate::nodes::spans::<8>(node)));
             }

@@ -13,6 +13,7 @@ extern crate std;
 pub mod acpi;
 pub mod arm_tables;
 mod bytes;
+pub mod configuration;
 pub mod described;
 pub mod device_tree;
 pub mod efi;

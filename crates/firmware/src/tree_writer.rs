@@ -83,6 +83,13 @@ impl<'a> TreeWriter<'a> {
         self.align();
     }
 
+    /// A property with any bytes.
+    pub fn data(&mut self, name: &str, data: &[u8]) {
+        self.property(name, data.len());
+        self.bytes(data);
+        self.align();
+    }
+
     /// A property with cells.
     pub fn cells(&mut self, name: &str, cells: &[u32]) {
         self.property(name, 4 * cells.len());

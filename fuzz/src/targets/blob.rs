@@ -60,6 +60,7 @@ pub fn blobs() -> Vec<Vec<u8>> {
     let machine = |vms: &[Vm<'static>]| Machine {
         settings: Settings { report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto },
         vms: vms.to_vec(),
+        text: "[[vm]]\n",
     };
     let small = write::blob(&machine(&[vm("a", Mode::Reset)]), &[], &[]);
     let large = write::blob(&machine(&[vm("guest-0", Mode::Reset), pc]), &names, &files);

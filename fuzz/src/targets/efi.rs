@@ -74,7 +74,7 @@ fn efi(bytes: &[u8]) {
         if device_tree::parse(rest).is_err() {
             return;
         }
-        device_tree::extend(rest, reserved.clone(), Some(&SCREEN), &mut to)
+        device_tree::extend(rest, reserved.clone(), Some(&SCREEN), Some(b"[[vm]]"), &mut to)
     } else {
         let Some(tables) = ArmTables::read(&pages(&mut input), ROOT) else { return reach("no tables") };
         reach("tables");
@@ -89,13 +89,14 @@ fn efi(bytes: &[u8]) {
             ("reserved", reserved.clone().next().is_some()),
         ];
         marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
-        describe(&tables, None, Some(&SCREEN), memory.clone(), reserved.clone(), &mut to)
+        describe(&tables, None, Some(&SCREEN), Some(b"[[vm]]"), memory.clone(), reserved.clone(), &mut to)
     };
     let Some(length) = length else { return };
     let tree = device_tree::parse(&to[..length]).expect("what is written can be read");
     reach("tree");
     let found: Vec<Range<u64>> =
         tree.memory_reservations().map(|entry| entry.address()..entry.address().saturating_add(entry.size())).collect();
+    assert!(stile_firmware::configuration::read(&tree).is_some());
     let wanted: Vec<_> = reserved.collect();
     assert!(found.ends_with(&wanted), "{found:x?} {wanted:x?}");
     if !is_tree {

@@ -2,6 +2,7 @@
 
 mod assigned;
 mod blob;
+mod boot_configuration;
 mod bus;
 mod config;
 mod console;
@@ -35,6 +36,7 @@ pub const ALL: &[Target] = &[
     blob::BLOB,
     blob::IMAGE,
     bus::BUS,
+    boot_configuration::BOOT_CONFIGURATION,
     config::CONFIGURATION,
     console::CONSOLE,
     control::REQUESTS,

@@ -9,8 +9,11 @@ use super::VCPUS;
 /// Returns the blob as an image has it, at the start of a page.
 pub fn blob() -> &'static [u8] {
     let names = ["one", "two", "three"];
-    let mut machine =
-        write::Machine { settings: Settings { report_exits: true, slice_us: 100, mitigations: Default::default() }, vms: Vec::new() };
+    let mut machine = write::Machine {
+        settings: Settings { report_exits: true, slice_us: 100, mitigations: Default::default() },
+        vms: Vec::new(),
+        text: "",
+    };
     let files: Vec<_> = (0..VCPUS.len()).map(|vm| write::File { vm, bytes: b"a guest", gpa: RAM_BASE, mem_len: 4096 }).collect();
     for (name, vcpus) in names.into_iter().zip(VCPUS) {
         let vm = stile_blob::Vm {

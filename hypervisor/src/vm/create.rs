@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_blob::{Blob, Files, Interrupts, Nested, Techniques};
+use stile_config::boot::VmChanges;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::CpuSet;
 
@@ -17,11 +18,12 @@ use crate::{arena, image, memory, nodes};
 /// Whether VMs of this machine may have direct interrupts.
 static MAY_BE_DIRECT: AtomicBool = AtomicBool::new(false);
 
-/// Creates every VM of the blob without starting it.
+/// Creates every VM of the blob, but for those that `changes` remove, without starting it. `changes` are in the order of
+/// the VMs, and may be fewer.
 ///
 /// # Errors
 /// A description of what this board cannot provide.
-pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
+pub fn create_all(blob: Blob<'static>, changes: &[VmChanges]) -> Result<(), &'static str> {
     let (vms, files) = (blob.vms.clone(), blob.files());
     image::set(blob);
     retire::setup();
@@ -29,7 +31,13 @@ pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     // Neither can be created later.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     MAY_BE_DIRECT.store(may_be_direct, Ordering::Relaxed);
-    for (number, config) in vms.enumerate() {
+    for (number, mut config) in vms.enumerate() {
+        if let Some(changes) = changes.get(number) {
+            if changes.is_removed {
+                continue;
+            }
+            changes.apply(&mut config);
+        }
         if !retire::claim(number) {
             return Err("the configuration has more VMs than Stile supports");
         }

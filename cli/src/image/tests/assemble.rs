@@ -41,7 +41,7 @@ fn made(seed: Seed) -> (MachineConfig, Image) {
     );
     let hypervisor = Hypervisor::from_elf(&hypervisor_elf()).expect("a hypervisor");
     let plans = plans(&config, &image(0, 0x20_0000, 10_000), Some(&[3; 5000]), seed);
-    let image = assemble(&hypervisor, &config, &plans, true).expect("an image");
+    let image = assemble(&hypervisor, &config, &plans, true, "").expect("an image");
     (config, image)
 }
 
@@ -90,7 +90,7 @@ fn a_second_program_lies_behind_the_blob() {
     let config = config("[[vm]]\nkernel = \"debian\"\n");
     let plans = plans(&config, &image(0, 4096, 64), None, Seed::Fixed);
     let both = program(Some(0x100), 1).with_other(program(Some(0x100), 2)).expect("they fit");
-    let image = assemble(&both, &config, &plans, false).expect("an image").bytes;
+    let image = assemble(&both, &config, &plans, false, "").expect("an image").bytes;
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
     let (at, len) = (word(0x100), word(0x104));
     assert_eq!((at % 0x1000, len, &image[at..]), (0, 0x1000, &[2; 0x1000][..]), "without its zeros, at a page");

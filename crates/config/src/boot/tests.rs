@@ -113,5 +113,10 @@ fn mistakes_are_shown_with_their_place() {
     assert!(first("[machine]", "[machine").starts_with("STILE.TOML:1:"));
     assert!(first("weight", "wieght").ends_with("did you mean \"weight\"?"));
     let bytes = Changes::read("STILE.TOML", b"# \xff", IMAGE, 4).unwrap_err().to_string();
+    let long = vec![b'#'; LONGEST + 1];
+    assert_eq!(
+        Changes::read("STILE.TOML", &long, IMAGE, 4).unwrap_err().to_string(),
+        "STILE.TOML: the file is too long; expected at most 64K"
+    );
     assert!(bytes.starts_with("STILE.TOML:1:3: a byte that is not UTF-8; expected a text file"), "{bytes}");
 }

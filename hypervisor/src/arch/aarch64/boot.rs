@@ -80,7 +80,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         crate::refuse(what);
     }
     start_others(board, &used);
-    crate::start(cpu, &blob)
+    crate::start(cpu, &blob, board.configuration)
 }
 
 fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {

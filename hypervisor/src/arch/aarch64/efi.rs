@@ -16,7 +16,7 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::{ACPI, Identity, MAP, PAGE, exit, fail, find, frame_buffer};
+use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, read_configuration};
 
 core::arch::global_asm!(include_str!("efi.S"));
 
@@ -28,8 +28,8 @@ const BLOCK: u64 = 2 << 20;
 /// Size reserved for the device tree in bytes: the boot protocol's maximum (Linux, Documentation/arch/arm64/booting.rst).
 const TREE: u64 = 2 << 20;
 /// Maximum size of firmware's device tree in bytes. `MAP` bytes are left for a reservation of 16 bytes per descriptor of
-/// the memory map, which has at least 40, and for a frame buffer's node.
-const FIRMWARE_TREE: usize = TREE as usize - MAP;
+/// the memory map, which has at least 40, and for a frame buffer's node, and as many as the configuration file has.
+const FIRMWARE_TREE: usize = TREE as usize - MAP - TEXT.next_multiple_of(PAGE as usize);
 
 /// Memory allocated from firmware.
 struct Room {
@@ -39,6 +39,8 @@ struct Room {
     tree: u64,
     /// Address of the memory map.
     map: u64,
+    /// Address of the buffer for the configuration file.
+    text: u64,
 }
 
 unsafe extern "C" {
@@ -75,6 +77,12 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // returned.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
     let (time, screen) = (time(system), frame_buffer(boot));
+    // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
+    let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
+    let text = match read_configuration(boot, handle, text) {
+        Some(length) => text.get(..length),
+        None => None,
+    };
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
@@ -82,8 +90,8 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
     let reserved = efi::reserved(map, descriptor_size);
     let length = match (tree, &tables) {
-        (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), to),
-        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), efi::memory(map, descriptor_size), reserved, to),
+        (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), text, to),
+        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), text, efi::memory(map, descriptor_size), reserved, to),
         (None, None) => None,
     };
     // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
@@ -119,13 +127,16 @@ fn time(system: &SystemTable) -> Option<u64> {
     if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
 }
 
-/// Allocates memory for an image of `size` bytes, the device tree and the memory map. `None` if firmware has too little.
+/// Allocates memory for an image of `size` bytes, the device tree, the memory map and the configuration file. `None` if firmware has too little.
 fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
-    let all = BLOCK + image + TREE + MAP as u64;
+    let all = BLOCK + image + TREE + (MAP + TEXT.next_multiple_of(PAGE as usize)) as u64;
     let mut start = 0;
     // SAFETY: boot services have not ended, so that their table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, (all / PAGE) as usize, &mut start) };
     let at = start.next_multiple_of(BLOCK);
-    (status == Status::SUCCESS).then_some(Room { image: at, tree: at + image, map: at + image + TREE })
+    (status == Status::SUCCESS).then_some({
+        let map = at + image + TREE;
+        Room { image: at, tree: at + image, map, text: map + MAP as u64 }
+    })
 }

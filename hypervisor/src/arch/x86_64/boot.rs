@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use crate::arch::x86_64::efi;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart};
+use crate::arch::x86_64::host::{apic, firmware, heap, idt, mmu, rtc, speculation, timer, uart};
 use crate::arch::x86_64::virt::{apic_mode, extension};
 use crate::console::log;
 use crate::cpu::start;
@@ -68,11 +68,12 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     if let Err(what) = setup_cpu(cpu) {
         crate::refuse(what);
     }
+    heap::setup();
     stile_x86_decode::prepare();
     apic::setup_board(board, uart::interrupt());
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
-    crate::start(cpu, &blob)
+    crate::start(cpu, &blob, board.configuration)
 }
 
 /// The board, which UEFI firmware described, or a loader and firmware do.

@@ -1,6 +1,8 @@
 //! Entry from UEFI firmware: the image is also an EFI application. `efi.S` copies it to a multiple of 2 MiB and maps the
 //! copy at the link address beside firmware's own mappings; from here it continues in `boot.S`.
 
+use core::cell::UnsafeCell;
+
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::efi;
@@ -9,10 +11,18 @@ use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
-use crate::efi::{ACPI, Identity, MAP, PAGE, exit, fail, find, frame_buffer};
+use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, read_configuration};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
+
+/// Buffer for the boot medium's configuration file.
+struct Text(UnsafeCell<[u8; TEXT]>);
+
+// SAFETY: `efi_main` writes it, before anything else runs; it is constant from then on.
+unsafe impl Sync for Text {}
+
+static TEXT_BUFFER: Text = Text(UnsafeCell::new([0; TEXT]));
 
 /// The board, as firmware describes it.
 static BOARD: Once<Board> = Once::new();
@@ -44,13 +54,18 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     };
     let Some(map) = allocate(boot, u64::MAX, MAP as u64) else { return fail(system, "Stile: the firmware has no memory left") };
     let frame_buffer = frame_buffer(boot);
+    // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
+    let buffer: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
+    let length = read_configuration(boot, handle, buffer);
+    let buffer: &'static [u8] = buffer;
+    let configuration = length.and_then(|length| buffer.get(..length));
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
     let mut ram = Vec::new();
     efi::free(map, descriptor).for_each(|span| board::add(&mut ram, span));
     let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
-    BOARD.set(Board { ram, tables, trampoline, frame_buffer });
+    BOARD.set(Board { ram, tables, trampoline, frame_buffer, configuration });
     // SAFETY: boot services have ended, and the image is at this address.
     unsafe { efi_leave(image) }
 }

@@ -29,6 +29,8 @@ pub struct Board {
     pub trampoline: u64,
     /// The firmware's screen.
     pub frame_buffer: Option<FrameBuffer>,
+    /// The boot medium's configuration file, if UEFI firmware started Stile.
+    pub configuration: Option<&'static [u8]>,
 }
 
 /// Physical memory that the boot tables map.
@@ -68,7 +70,7 @@ impl Board {
             _ => return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB"),
         };
         let trampoline = trampoline(&ram).ok_or("there is no memory below 1 MiB, where other CPUs start")?;
-        Ok(Board { frame_buffer: frame_buffer.filter(|buffer| is_apart(buffer, &ram)), ram, tables, trampoline })
+        Ok(Board { frame_buffer: frame_buffer.filter(|buffer| is_apart(buffer, &ram)), ram, tables, trampoline, configuration: None })
     }
 }
 

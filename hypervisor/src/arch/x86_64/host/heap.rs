@@ -1,36 +1,22 @@
-//! Heap of the instruction decoder, which builds its tables at first use (crate `stile-x86-decode`). Nothing else
-//! allocates, and nothing is freed.
+//! Memory for the heap of the instruction decoder, which builds its tables at boot (crate `stile-x86-decode`).
 
-use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 use stile_x86_decode::DECODER_HEAP;
 
+use crate::heap;
+
 #[repr(C, align(64))]
-struct Heap {
-    memory: UnsafeCell<[u8; DECODER_HEAP]>,
-    used: AtomicUsize,
-}
+struct Memory(UnsafeCell<[u8; DECODER_HEAP]>);
 
-// SAFETY: an atomic counter hands out each byte once, so that no two allocations overlap.
-unsafe impl Sync for Heap {}
+// SAFETY: only the heap uses it, which hands out each byte once.
+unsafe impl Sync for Memory {}
 
-#[global_allocator]
-static HEAP: Heap = Heap { memory: UnsafeCell::new([0; DECODER_HEAP]), used: AtomicUsize::new(0) };
+static MEMORY: Memory = Memory(UnsafeCell::new([0; DECODER_HEAP]));
 
-// SAFETY: allocations lie in `memory`, are aligned and do not overlap. The heap is aligned to 16, and no layout of
-// the decoder's is stricter.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let size = layout.size().next_multiple_of(16);
-        let at = self.used.fetch_add(size, Ordering::Relaxed);
-        if layout.align() > 16 || at + size > DECODER_HEAP {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: the range was checked to be in bounds.
-        unsafe { self.memory.get().cast::<u8>().add(at) }
-    }
-
-    unsafe fn dealloc(&self, _memory: *mut u8, _layout: Layout) {}
+/// Gives it to the heap, before the first allocation.
+pub fn setup() {
+    let start = MEMORY.0.get() as usize;
+    // SAFETY: nothing else uses the memory, which is aligned; the boot CPU calls this before it starts others.
+    unsafe { heap::give(start..start + DECODER_HEAP) };
 }

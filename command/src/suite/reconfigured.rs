@@ -1,0 +1,119 @@
+//! A stick whose configuration is changed on its partition: Stile applies what can change at boot, and refuses a file with mistakes in the
+//! words of `stile check`.
+
+use std::fs;
+use std::io::{Cursor, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use fatfs::{FileSystem, FsOptions};
+
+use super::firmware_pc::{AMD_V, DISK, Firmware, Machine, PLAIN};
+use super::screen;
+use stile::config::Arch;
+use stile::debian;
+use stile::programs::{PASSED, Programs};
+
+/// A test: the error is for people.
+pub type Run = fn() -> Result<()>;
+
+/// The tests' names, and the tests.
+pub const TESTS: [(&str, Arch, Run); 2] = [("firmware/stick", Arch::Aarch64, on_arm), ("firmware/pc-stick", Arch::X86_64, on_a_pc)];
+
+/// The configuration's name on the partition.
+const NAME: &str = "STILE.TOML";
+
+/// Label of the partition's file system, and where boot sectors of FAT16 and FAT32 have it.
+const LABEL: &[u8] = b"STILE      ";
+const LABEL_AT: [usize; 2] = [43, 71];
+
+/// Debian's EDK2 on QEMU's board, with a screen.
+fn on_arm() -> Result<()> {
+    let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
+    let arguments = ["-M", "virt,virtualization=on,gic-version=3", "-bios", &firmware, "-device", "ramfb"];
+    let board = Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" };
+    reconfigure(Arch::Aarch64, &board, ("psci", "stile"), &[])
+}
+
+/// OVMF on a PC with AMD-V.
+fn on_a_pc() -> Result<()> {
+    reconfigure(Arch::X86_64, &Firmware { cpu: AMD_V, ..PLAIN }, ("pc", "only=multiboot"), &["-device", "VGA,romfile="])
+}
+
+/// Starts a machine with two VMs with the file as it was made, with changes, and with mistakes.
+fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str), more: &[&str]) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let kernel = Programs::build(arch)?.path(program)?;
+    let vm =
+        |name: &str| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"{append}\"\nmemory = \"64M\"\nvcpus = 4\n");
+    let text = format!("[machine]\narch = \"{arch}\"\ncpus = 2\nslice = \"2ms\"\n{}{}", vm("one"), vm("two"));
+    let image = dir.path().join("stick.img");
+    fs::write(dir.path().join(NAME), &text)?;
+    stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
+
+    let changed = text.replace(&vm("two"), "").replace("2ms", "500us") + "weight = 300\ncpus = [1]\n";
+    let mut machine = start(dir.path(), "changed", firmware, &image, &changed, more)?;
+    machine.wait_for(PASSED)?;
+    machine.wait_for_end()?;
+    let log = machine.serial();
+    for line in ["changes slice", "changes one: weight", "changes one: cpus", "changes two: removed"] {
+        ensure!(log.contains(&format!("{NAME} {line}")), "no {line:?}:\n{log}");
+    }
+    ensure!(log.matches(PASSED).count() == 1, "a removed VM runs:\n{log}");
+
+    let wrong = text.replacen("vcpus = 4", "vcpus = 4\nweight = 0\ncap = \"x\"", 1).replacen("slice", "slcie", 1);
+    let mut machine = start(dir.path(), "wrong", firmware, &image, &wrong, more)?;
+    machine.wait_for("its configuration file has mistakes")?;
+    fs::write(dir.path().join(NAME), &wrong)?;
+    let check = Command::new(std::env::current_exe()?).args(["check", NAME]).current_dir(dir.path()).output()?;
+    let check = String::from_utf8_lossy(&check.stderr).into_owned();
+    let log = machine.serial();
+    for line in check.lines().filter(|line| !line.trim().is_empty()) {
+        ensure!(log.contains(line.trim_end()), "`stile check` says {line:?}, but Stile:\n{log}");
+    }
+    ensure!(check.contains("did you mean \"slice\"?") && !log.contains(PASSED), "{check}\n{log}");
+    machine.retry(|| screen::check(&dir.path().join("wrong"), &["The machine stays on, so that this can be read."]))?;
+    drop(machine);
+
+    let other = text.replacen("64M", "128M", 1);
+    let mut machine = start(dir.path(), "other", firmware, &image, &other, more)?;
+    machine.wait_for("\"memory\" can't be changed here: the image was made by it; expected \"64M\" as in the image")
+}
+
+/// Runs this command.
+fn stile(dir: &Path, arguments: &[&str]) -> Result<Output> {
+    let output = Command::new(std::env::current_exe()?).args(arguments).current_dir(dir).output()?;
+    ensure!(output.status.success(), "stile {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(output)
+}
+
+/// Starts a machine from a copy of the image with another configuration file on it.
+fn start(dir: &Path, name: &str, firmware: &Firmware<'_>, image: &Path, text: &str, more: &[&str]) -> Result<Machine> {
+    let dir = dir.join(name);
+    fs::create_dir(&dir)?;
+    let image = with_file(&dir, image, text)?;
+    Machine::start(&dir, firmware, DISK, &image, more)
+}
+
+/// Copies the image, and replaces the file as its user would.
+fn with_file(dir: &Path, image: &Path, text: &str) -> Result<PathBuf> {
+    let mut bytes = fs::read(image)?;
+    let has_label = |sector: &[u8]| LABEL_AT.iter().any(|&at| sector.get(at..at + LABEL.len()) == Some(LABEL));
+    let is_volume = |sector: &[u8]| has_label(sector) && sector.ends_with(&[0x55, 0xaa]);
+    let start = 512 * bytes.chunks_exact(512).position(is_volume).context("the image has no EFI system partition")?;
+    let mut volume = bytes.split_off(start);
+    let file_system = FileSystem::new(Cursor::new(&mut volume), FsOptions::new())?;
+    let mut file = file_system.root_dir().open_file(NAME)?;
+    let mut old = String::new();
+    file.read_to_string(&mut old)?;
+    ensure!(old.contains("slice = \"2ms\""), "the partition has another file: {old}");
+    drop(file);
+    file_system.root_dir().remove(NAME)?;
+    file_system.root_dir().create_file(NAME)?.write_all(text.as_bytes())?;
+    file_system.unmount()?;
+    bytes.append(&mut volume);
+    let copy = dir.join("stick.img");
+    fs::write(&copy, bytes)?;
+    Ok(copy)
+}

@@ -1,0 +1,73 @@
+//! The configuration file on a boot medium, against the one of which the image was made.
+
+use stile_blob::Share;
+use stile_board::CpuId;
+use stile_config::boot::{Changes, NAME};
+
+use crate::marks::reach;
+use crate::target::Target;
+
+/// A file: changes in range, or mistakes that can be shown.
+pub const BOOT_CONFIGURATION: Target = Target {
+    name: "boot-configuration",
+    run: boot_configuration,
+    seeds: crate::target::none,
+    mutations: 1500,
+    marks: &["nothing", "slice", "removed", "cpus", "cap", "mistake", "fixed"],
+};
+
+/// The text of the image.
+const IMAGE: &str = r#"[machine]
+arch = "aarch64"
+slice = "2ms"
+
+[[vm]]
+name = "one"
+kernel = "debian"
+vcpus = 2
+cpus = [0, 1]
+
+[[vm]]
+name = "two"
+kernel = "debian"
+"#;
+
+const CPUS: u32 = 4;
+
+fn boot_configuration(bytes: &[u8]) {
+    match Changes::read(NAME, bytes, IMAGE, CPUS) {
+        Ok(changes) => check(&changes),
+        Err(mistakes) => {
+            let text = mistakes.to_string();
+            assert!(mistakes.count() > 0 && text.contains(NAME));
+            reach(if text.contains("the image was made") { "fixed" } else { "mistake" });
+        }
+    }
+}
+
+fn check(changes: &Changes) {
+    assert_eq!(changes.vms.len(), 2);
+    assert!(changes.vms.iter().any(|vm| !vm.is_removed), "a machine without VMs");
+    if changes.keys.is_empty() {
+        reach("nothing");
+    }
+    if let Some(slice) = changes.slice_us {
+        reach("slice");
+        assert!((100..=1_000_000).contains(&slice));
+    }
+    for vm in &changes.vms {
+        if vm.is_removed {
+            reach("removed");
+        }
+        if let Some((cpus, class)) = vm.cpus {
+            reach("cpus");
+            assert!(cpus.iter().all(|cpu: CpuId| cpu.index() < CPUS as usize));
+            assert!(class.is_none() || cpus.is_empty());
+        }
+        if let Some(cap) = vm.cap {
+            reach("cap");
+            assert!(cap.is_none_or(|cap| (1..=Share::MAX_CAP).contains(&cap)));
+        }
+        assert!(vm.weight.is_none_or(|weight| (1..=Share::MAX_WEIGHT).contains(&weight)));
+    }
+}
