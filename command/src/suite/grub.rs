@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use stile::config::Arch;
 use stile::debian;
 
-/// GRUB's configuration: these modules set a mode of the screen.
+/// GRUB's configuration: these modules set a mode of the screen. The memory map gets a hole that begins and ends within pages.
 fn configuration(video: &str) -> String {
-    format!("set timeout=0\n{video}multiboot2 /boot/image\nboot\n")
+    format!("set timeout=0\n{video}insmod mmap\ncutmem 0x6000800 0x6001900\nmultiboot2 /boot/image\nboot\n")
 }
 
 /// A CD-ROM for a BIOS.
@@ -23,7 +23,7 @@ pub fn for_bios(dir: &Path, image: &Path) -> Result<PathBuf> {
     fs::create_dir_all(files.join("boot/grub"))?;
     fs::copy(image, files.join("boot/image"))?;
     fs::write(files.join("boot/grub/grub.cfg"), configuration("insmod vbe\n"))?;
-    let arguments = ["--install-modules=multiboot2 vbe", "--fonts=", "--locales=", "--themes=", "-o"];
+    let arguments = ["--install-modules=multiboot2 vbe mmap", "--fonts=", "--locales=", "--themes=", "-o"];
     run("grub-mkrescue", &[&arguments.map(OsStr::new)[..], &[medium.as_os_str(), files.as_os_str()]].concat())?;
     Ok(medium)
 }
@@ -45,7 +45,7 @@ pub fn for_uefi(dir: &Path, image: &Path) -> Result<PathBuf> {
     let arguments = [
         "-O",
         "x86_64-efi",
-        "--install-modules=multiboot2 normal efi_gop memdisk tar",
+        "--install-modules=multiboot2 mmap normal efi_gop memdisk tar",
         "--modules=multiboot2 normal efi_gop",
         "--fonts=",
         "--locales=",

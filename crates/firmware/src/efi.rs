@@ -16,13 +16,16 @@ const DEVICES: [u32; 2] = [11, 12];
 /// EFI_MEMORY_TYPE of memory that is neither free nor faulty: runtime services' code and data, ACPI tables and their storage.
 const KEPT: [u32; 4] = [5, 6, 9, 10];
 
-/// Memory that is free when boot services have ended. Neighbours are one range; an overlong one ends at the end of addresses.
-pub fn free(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
-    joined(map, descriptor, is_free)
-}
-
 fn is_free(kind: u32, attributes: u64) -> bool {
     FREE.contains(&kind) && attributes & RUNTIME == 0
+}
+
+/// The map's descriptors: ranges of addresses, and whether they are free when boot services have ended.
+pub fn entries(map: &[u8], descriptor: usize) -> impl Iterator<Item = (Range<u64>, bool)> + Clone {
+    map.chunks_exact(descriptor.max(DESCRIPTOR)).filter_map(|descriptor| {
+        let free = range(descriptor, &is_free).map(|range| (range, true));
+        free.or_else(|| range(descriptor, &|kind, attributes| !is_free(kind, attributes)).map(|range| (range, false)))
+    })
 }
 
 /// All memory that the machine has, firmware's included. Neighbours are one range.
@@ -106,8 +109,9 @@ mod tests {
         assert_eq!(found[..4], expected);
         let all: Vec<_> = memory(&map, 48).collect();
         assert_eq!(all, [0x4000_0000..0x4001_b000, 0x6000_0000..0x6000_3000, 0x7000_0000..0x7000_1000]);
-        let unused: Vec<_> = free(&map, 48).collect();
+        let unused: Vec<_> = entries(&map, 48).filter(|(_, is_free)| *is_free).map(|(range, _)| range).collect();
         assert_eq!(unused, [0x4000_0000..0x4001_0000, 0x4001_3000..0x4001_b000]);
+        assert_eq!(entries(&map, 48).count(), 9, "one is empty");
         assert_eq!((found.len(), &found[4]), (5, &(u64::MAX - 4095..u64::MAX)));
     }
 

@@ -1,6 +1,7 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
 //! [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
-//! ([`efi`]) and frame buffers ([`frame_buffer`]), serial ports ([`serial`], [`serial_tables`]), and nodes of memory and CPUs ([`numa`]).
+//! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
+//! [`serial_tables`]), and nodes of memory and CPUs ([`numa`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or
 //! are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
@@ -25,6 +26,7 @@ pub mod multiboot;
 pub mod multiboot2;
 pub mod nodes;
 pub mod numa;
+pub mod ram;
 pub mod serial;
 pub mod serial_tables;
 pub mod srat;

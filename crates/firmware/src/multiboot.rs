@@ -15,11 +15,11 @@ const MAP_MAX: u32 = 64 << 10;
 /// Type of a range of the map: RAM that may be used.
 const RAM: u32 = 1;
 
-/// Calls `found` for each range of RAM in the map of the information at `info`.
+/// Returns the entries of the memory map in the information at `info`: ranges of addresses, and whether they are RAM.
 ///
 /// # Errors
 /// A sentence for the operator: the map is missing or not readable.
-pub fn ram(memory: &impl Memory, info: u64, mut found: impl FnMut(Range<u64>)) -> Result<(), &'static str> {
+pub fn entries(memory: &impl Memory, info: u64) -> Result<impl Iterator<Item = (Range<u64>, bool)> + Clone, &'static str> {
     let header = memory.bytes(info, 52).ok_or("the boot loader's information is out of reach")?;
     let word = |at| u32_at(header, at).unwrap_or(0);
     let (flags, length, address) = (word(0), word(44), word(48));
@@ -28,17 +28,13 @@ pub fn ram(memory: &impl Memory, info: u64, mut found: impl FnMut(Range<u64>)) -
     }
     let map = memory.bytes(address.into(), length.min(MAP_MAX) as usize).ok_or("the boot loader's memory map is out of reach")?;
     let mut at = 0;
-    // Each entry's size does not count the field that holds it.
-    while let Some(size) = u32_at(map, at)
-        && size >= 20
-    {
-        let (Some(base), Some(length), Some(kind)) = (u64_at(map, at + 4), u64_at(map, at + 12), u32_at(map, at + 20)) else { break };
-        if kind == RAM && length != 0 {
-            found(base..base.saturating_add(length));
-        }
+    Ok(core::iter::from_fn(move || {
+        // Each entry's size does not count the field that holds it.
+        let size = u32_at(map, at).filter(|&size| size >= 20)?;
+        let (base, length, kind) = (u64_at(map, at + 4)?, u64_at(map, at + 12)?, u32_at(map, at + 20)?);
         at += size as usize + 4;
-    }
-    Ok(())
+        Some((base..base.saturating_add(length), kind == RAM))
+    }))
 }
 
 #[cfg(test)]
@@ -67,24 +63,24 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_ram_are_found() {
+    fn entries_are_found() {
         let map = [entry(0, 0x9_fc00, 1, 20), entry(0xf_0000, 0x1_0000, 2, 24), entry(0x10_0000, 0x700_0000, 1, 24)].concat();
-        let mut found = Vec::new();
-        ram(&information(&map, HAS_MAP), 0, |range| found.push(range)).unwrap();
-        assert_eq!(found, [0..0x9_fc00, 0x10_0000..0x710_0000]);
+        let memory = information(&map, HAS_MAP);
+        let found: Vec<_> = entries(&memory, 0).unwrap().collect();
+        assert_eq!(found, [(0..0x9_fc00, true), (0xf_0000..0x10_0000, false), (0x10_0000..0x710_0000, true)]);
     }
 
     #[test]
     fn a_missing_map_is_an_error() {
-        assert!(ram(&information(&[], 0), 0, |_| ()).is_err());
-        assert!(ram(&Flat(vec![0; 8]), 0, |_| ()).is_err());
+        assert!(entries(&information(&[], 0), 0).is_err());
+        assert!(entries(&Flat(vec![0; 8]), 0).is_err());
     }
 
     proptest! {
         /// Reading terminates for any bytes.
         #[test]
         fn any_map_ends(map: Vec<u8>) {
-            let _ = ram(&information(&map, HAS_MAP), 0, |_| ());
+            let _ = entries(&information(&map, HAS_MAP), 0).map(Iterator::count);
         }
     }
 }

@@ -55,23 +55,22 @@ impl<'a> Information<'a> {
         }
     }
 
-    /// Calls `found` for each range of RAM in the memory map.
+    /// Returns the entries of the memory map: ranges of addresses, and whether they are RAM.
     ///
     /// # Errors
     /// A sentence for the operator: there is no map.
-    pub fn ram(self, mut found: impl FnMut(Range<u64>)) -> Result<(), &'static str> {
+    pub fn entries(self) -> Result<impl Iterator<Item = (Range<u64>, bool)> + Clone + use<'a>, &'static str> {
         const LEAST_ENTRY: usize = 24;
         let map = self.tag(tag::MEMORY_MAP).ok_or("the boot loader gave no memory map")?;
         let size = u32_at(map, 0).unwrap_or(0) as usize;
         if size < LEAST_ENTRY {
             return Err("the boot loader's memory map is malformed");
         }
-        for entry in map.get(8..).unwrap_or(&[]).chunks_exact(size) {
-            if let (Some(base), Some(length @ 1..), Some(RAM)) = (u64_at(entry, 0), u64_at(entry, 8), u32_at(entry, 16)) {
-                found(base..base.saturating_add(length));
-            }
-        }
-        Ok(())
+        let entries = map.get(8..).unwrap_or(&[]).chunks_exact(size);
+        Ok(entries.filter_map(|entry| {
+            let (base, length, kind) = (u64_at(entry, 0)?, u64_at(entry, 8)?, u32_at(entry, 16)?);
+            Some((base..base.saturating_add(length), kind == RAM))
+        }))
     }
 
     /// A copy of the root pointer of ACPI tables: of version 2, or else 1.
@@ -134,9 +133,9 @@ mod tests {
             let memory =
                 information(&[tag(1, b"words\0"), map(size, &entries), tag(14, b"old"), tag(15, b"new"), screen(32, 1), tag(0, &[])]);
             let read = Information::read(&memory, 0).unwrap();
-            let mut found = Vec::new();
-            read.ram(|range| found.push(range)).unwrap();
-            assert_eq!(found, [0..0x9_fc00, 0x10_0000..0x710_0000]);
+            let found: Vec<_> = read.entries().unwrap().collect();
+            let expected = entries.map(|(base, length, kind)| (base..base + length, kind == 1));
+            assert_eq!(found, expected);
             assert_eq!(read.rsdp(), Some(&b"new"[..]));
             let buffer = FrameBuffer { address: 0xfd00_0000, width: 1024, height: 768, stride: 4096 };
             assert_eq!(read.frame_buffer(), Some(buffer));
@@ -152,7 +151,7 @@ mod tests {
         assert!(Information::read(&Flat(vec![0; 4]), 0).is_err());
         assert!(Information::read(&Flat(vec![9; 16]), 0).is_err(), "longer than memory");
         for tags in [&[][..], &[tag(0, &[])], &[map(0, &[])], &[map(16, &[(0, 4096, 1)])], &[tag(6, &[])]] {
-            assert!(Information::read(&information(tags), 0).unwrap().ram(|_| ()).is_err());
+            assert!(Information::read(&information(tags), 0).unwrap().entries().is_err());
         }
     }
 
@@ -162,7 +161,7 @@ mod tests {
         fn any_information_ends(bytes: Vec<u8>, kind in 0_u32..20) {
             for memory in [Flat(bytes.clone()), information(&[tag(kind, &bytes)])] {
                 if let Ok(read) = Information::read(&memory, 0) {
-                    let _ = (read.ram(|_| ()), read.rsdp(), read.frame_buffer());
+                    let _ = (read.entries().map(Iterator::count), read.rsdp(), read.frame_buffer());
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::described::describe;
 use stile_firmware::frame_buffer::FrameBuffer;
+use stile_firmware::ram::ram;
 use stile_firmware::{device_tree, efi, nodes};
 
 use super::firmware::{ROOT, address, pages, place, trees};
@@ -61,12 +62,9 @@ fn efi(bytes: &[u8]) {
     let (is_tree, count) = if first == 255 { (true, input.byte()) } else { (false, first) };
     let map = input.take(usize::from(count) * DESCRIPTOR).to_vec();
     let (memory, reserved) = (efi::memory(&map, DESCRIPTOR), efi::reserved(&map, DESCRIPTOR));
-    for free in efi::free(&map, DESCRIPTOR) {
+    for free in ram::<96>(efi::entries(&map, DESCRIPTOR), u64::MAX) {
         reach("free");
-        let (taken, all) = (reserved.clone(), memory.clone());
-        assert!(all.clone().any(|all| all.start <= free.start && free.end <= all.end), "{free:x?} {:x?}", all.collect::<Vec<_>>());
-        // Only maps whose descriptors overlap have memory that is both.
-        assert!(overlap(&map) || taken.clone().all(|taken| taken.end <= free.start || free.end <= taken.start), "{free:x?}");
+        assert!(reserved.clone().all(|taken| taken.end <= free.start || free.end <= taken.start), "{free:x?}");
     }
     let mut to = vec![0; 1 << 17];
     let length = if is_tree {
@@ -108,15 +106,4 @@ fn efi(bytes: &[u8]) {
         });
         assert_eq!(banks, memory.collect::<Vec<_>>());
     }
-}
-
-/// Whether descriptors of a map describe the same memory.
-fn overlap(map: &[u8]) -> bool {
-    let field = |descriptor: &[u8], at: usize| u64::from_le_bytes(descriptor[at..at + 8].try_into().expect("eight bytes"));
-    let ranges: Vec<_> = map
-        .chunks_exact(DESCRIPTOR)
-        .map(|descriptor| (field(descriptor, 8), field(descriptor, 8).saturating_add(field(descriptor, 24).saturating_mul(4096))))
-        .collect();
-    let is_twice = |(index, one): (usize, &(u64, u64))| ranges[..index].iter().any(|other| one.0 < other.1 && other.0 < one.1);
-    ranges.iter().enumerate().any(is_twice)
 }

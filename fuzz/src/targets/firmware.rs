@@ -7,7 +7,7 @@ use stile_firmware::acpi::Tables;
 use stile_firmware::multiboot2::Information;
 use stile_firmware::serial::SerialPort;
 use stile_firmware::serial_tables::{Interrupt, Space};
-use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes};
+use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes, ram};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
 use crate::input::Input;
@@ -275,20 +275,18 @@ impl Memory for Flat<'_> {
 }
 
 fn multiboot(bytes: &[u8]) {
-    let mut ranges = 0;
-    let read = multiboot::ram(&Flat(bytes), 0, |range| {
-        reach("ram");
-        ranges += 1;
-        assert!(range.start < range.end || range.end == u64::MAX, "{range:x?}");
-    });
-    assert!(ranges <= bytes.len() / 24 + 1, "an entry has 24 bytes or more");
-    reach(if read.is_ok() { "map" } else { "no map" });
     let flat = Flat(bytes);
+    match multiboot::entries(&flat, 0) {
+        Ok(entries) => {
+            reach("map");
+            check_ram(bytes, entries);
+        }
+        Err(_) => reach("no map"),
+    }
     let Ok(read) = Information::read(&flat, 0) else { return };
-    let mut ranges = 0;
-    if read.ram(|range| ranges += usize::from(range.start < range.end || range.end == u64::MAX)).is_ok() {
+    if let Ok(entries) = read.entries() {
         reach("map 2");
-        assert!(ranges <= bytes.len() / 24, "an entry has 24 bytes or more");
+        check_ram(bytes, entries);
     }
     if let Some(buffer) = read.frame_buffer() {
         reach("screen");
@@ -296,5 +294,18 @@ fn multiboot(bytes: &[u8]) {
     }
     if read.rsdp().is_some() {
         reach("root");
+    }
+}
+
+/// RAM by a map is pages that no other entry has.
+fn check_ram(bytes: &[u8], entries: impl Iterator<Item = (Range<u64>, bool)> + Clone) {
+    assert!(entries.clone().count() <= bytes.len() / 24 + 1, "an entry has 24 bytes or more");
+    let ram: Vec<_> = ram::ram::<8>(entries.clone(), 1 << 52).into_iter().collect();
+    assert!(ram.windows(2).all(|two| two[0].end < two[1].start), "{ram:x?}");
+    for range in ram {
+        reach("ram");
+        assert!(range.start < range.end && range.end <= 1 << 52 && (range.start | range.end) & 0xfff == 0, "{range:x?}");
+        let mut others = entries.clone().filter(|(other, is_ram)| !is_ram && !other.is_empty());
+        assert!(others.all(|(other, _)| other.end <= range.start || range.end <= other.start), "{range:x?}");
     }
 }

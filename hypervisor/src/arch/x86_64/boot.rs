@@ -27,6 +27,9 @@ core::arch::global_asm!(
     FIRST_TABLES = const mmu::FIRST_TABLES,
 );
 
+/// Bytes of memory without which there is no room for the tables of Stile's address space.
+const LEAST_MEMORY: u64 = 1 << 20;
+
 static BOARD: Once<Board> = Once::new();
 
 /// Entry of the boot CPU, on the linker script's stack, with the boot tables. `magic` and `info` are a Multiboot loader's;
@@ -40,9 +43,15 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     uart::setup(Some(board));
     firmware::setup(board.tables.power_off);
     let image = mmu::image();
+    if !board.ram.iter().any(|ram| ram.start <= image.start && image.end <= ram.end) {
+        crate::refuse("by the memory map, Stile's image is not in usable memory");
+    }
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
     memory::setup(&board.ram, [&(0..LOW), &used]);
+    if memory::available() < LEAST_MEMORY {
+        crate::refuse("there is no memory beside Stile's image");
+    }
     mmu::setup(&board.ram, &blob);
     uart::setup_mapping();
     if let Some(buffer) = &board.frame_buffer {

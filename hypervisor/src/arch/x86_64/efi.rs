@@ -3,7 +3,6 @@
 
 use core::cell::UnsafeCell;
 
-use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::efi;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
@@ -62,8 +61,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
-    let mut ram = Vec::new();
-    efi::free(map, descriptor).for_each(|span| board::add(&mut ram, span));
+    let ram = board::ram(efi::entries(map, descriptor));
     let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
     BOARD.set(Board { ram, tables, trampoline, frame_buffer, configuration });
     // SAFETY: boot services have ended, and the image is at this address.

@@ -4,7 +4,7 @@ use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::multiboot2::{self, Information};
-use stile_firmware::{Memory, multiboot};
+use stile_firmware::{Memory, multiboot, ram};
 use stile_paging::PAGE_SIZE;
 
 use super::mmu;
@@ -54,18 +54,13 @@ impl Board {
     /// # Errors
     /// A description of what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
-        let mut ram = Vec::new();
-        let (tables, frame_buffer) = match magic {
-            multiboot::MAGIC => {
-                multiboot::ram(&Mapped, info, |span| add(&mut ram, span))?;
-                (Tables::read(&Mapped)?, None)
-            }
+        let (ram, tables, frame_buffer) = match magic {
+            multiboot::MAGIC => (ram(multiboot::entries(&Mapped, info)?), Tables::read(&Mapped)?, None),
             multiboot2::MAGIC => {
                 let information = Information::read(&Mapped, info)?;
-                information.ram(|span| add(&mut ram, span))?;
                 // UEFI firmware leaves the root pointer where only the loader finds it.
                 let tables = information.rsdp().map_or_else(|| Tables::read(&Mapped), |rsdp| Tables::read_by(&Mapped, rsdp))?;
-                (tables, information.frame_buffer())
+                (ram(information.entries()?), tables, information.frame_buffer())
             }
             _ => return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB"),
         };
@@ -74,19 +69,9 @@ impl Board {
     }
 }
 
-/// Adds the part of a range that the boot tables map, in whole pages. Of too many ranges, the largest remain.
-pub fn add(ram: &mut Vec<Span, MOST_RANGES>, span: Span) {
-    let Some(start) = span.start.checked_next_multiple_of(PAGE_SIZE) else { return };
-    let span = start..(span.end & !(PAGE_SIZE - 1)).min(mmu::first_mapped());
-    if span.is_empty() {
-        return;
-    }
-    if let Err(span) = ram.push(span)
-        && let Some(least) = ram.iter_mut().min_by_key(|span| span.end - span.start)
-        && least.end - least.start < span.end - span.start
-    {
-        *least = span;
-    }
+/// RAM by a memory map, as far as the boot tables map it.
+pub fn ram(entries: impl Iterator<Item = (Span, bool)> + Clone) -> Vec<Span, MOST_RANGES> {
+    ram::ram(entries, mmu::first_mapped())
 }
 
 /// Whether no part of a frame buffer is RAM.
