@@ -24,7 +24,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     }
     scenarios.extend(mitigated(programs)?);
     scenarios.extend(boots());
-    scenarios.extend([busy(), reboot(), operator(programs)?]);
+    scenarios.extend([busy(), reboot(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
     scenarios.extend(traced::with_amd_v(programs)?);
     for (seed, cpus) in [(2, 1), (3, 2)] {
@@ -71,6 +71,28 @@ fn boots() -> impl Iterator<Item = Scenario> {
         expect.output.push("kvm-clock".into());
         Scenario { expect, ..scenario.with("--exec", tell) }
     })
+}
+
+/// CPUs that ACPI tables name and that are not there, one of them by the ID of all CPUs; no 8254 by which to measure time.
+fn absent(programs: &Programs) -> Result<Scenario> {
+    let arguments = "--arch x86_64 --memory 64M --cpu max --vcpus 2 --smp 2 --exits --machine-option pit=off \
+                     --qemu-arg -acpitable --qemu-arg file={dir}/madt";
+    let scenario = Scenario::new("pc/amd/absent", arguments).with("--kernel", programs.path("pc")?).with("--append", "only=multiboot");
+    let late = |number: u32, apic: u32| format!("CPU {number} ({apic:#x}) has not started within 5 s: Stile continues without it");
+    let expect = Expect { notes: vec![late(2, 7), late(3, 9), NO_DIFFERENCE.into()], ..passed() };
+    Ok(Scenario { files: vec![("madt", madt())], expect, ..scenario })
+}
+
+/// A "Multiple APIC Description Table" of three enabled CPUs.
+fn madt() -> Vec<u8> {
+    let mut table = b"APIC\x4c\0\0\0\x01".to_vec();
+    table.resize(44, 0);
+    for apic in [7, 9] {
+        table.extend([0, 8, 0, apic, 1, 0, 0, 0]);
+    }
+    table.extend([9, 16, 0, 0, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0, 0]);
+    table[9] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
+    table
 }
 
 /// Debian's CPUs go off and on again while processes on all of them compute.

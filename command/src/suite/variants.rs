@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 74] = [
+pub const NAMES: [&str; 75] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -31,6 +31,7 @@ pub const NAMES: [&str; 74] = [
     "nested/debian-6.12-two-vcpus-of-l2",
     "nested/debian-as-l2",
     "nested/nvhe-debian-as-l2",
+    "pc/amd/absent",
     "pc/amd/debian/max-16-on-4",
     "pc/amd/debian:6.1/cpus-go-and-come",
     "pc/amd/debian:6.1/max-1-on-1",

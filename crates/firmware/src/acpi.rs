@@ -49,6 +49,8 @@ pub struct Tables {
     pub overrides: Vec<Override, 16>,
     /// The power-off sequence, if the tables describe it.
     pub power_off: Option<PowerOff>,
+    /// I/O port of the power management timer, if there is one.
+    pub timer: Option<u16>,
     /// NUMA nodes: their memory, and their CPUs by APIC ID.
     pub numa: Numa,
     /// The console of an SPCR, a relative of the 16550.
@@ -105,7 +107,10 @@ impl Tables {
                 }),
                 Some(b"SPCR") => tables.console = serial_tables::of_spcr(bytes, is_compatible),
                 Some(b"DBG2") => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
-                Some(b"FACP") => tables.power_off = power_off(memory, bytes),
+                Some(b"FACP") => {
+                    tables.power_off = power_off(memory, bytes);
+                    tables.timer = timer(bytes);
+                }
                 _ => {}
             }
         }
@@ -128,8 +133,8 @@ impl Tables {
     fn read_controller(&mut self, kind: u8, entry: &[u8]) -> Option<()> {
         const ENABLED: u32 = 1;
         match kind {
-            // Processor Local APIC
-            0 if u32_at(entry, 4)? & ENABLED != 0 => self.add_cpu(u8_at(entry, 3)?.into())?,
+            // Processor Local APIC. Firmware has the ID of all CPUs where there is none.
+            0 if u32_at(entry, 4)? & ENABLED != 0 && u8_at(entry, 3)? != u8::MAX => self.add_cpu(u8_at(entry, 3)?.into())?,
             // I/O APIC
             1 => self.io_apics.push(IoApic { address: u32_at(entry, 4)?.into(), first: u32_at(entry, 8)? }).ok()?,
             // Interrupt Source Override
@@ -137,8 +142,8 @@ impl Tables {
                 let moved = Override { isa: u8_at(entry, 3)?, gsi: u32_at(entry, 4)?, flags: u16_at(entry, 8)? };
                 self.overrides.push(moved).ok()?;
             }
-            // Processor Local x2APIC
-            9 if u32_at(entry, 8)? & ENABLED != 0 => self.add_cpu(u32_at(entry, 4)?)?,
+            // Processor Local x2APIC. An INIT to the ID of all CPUs would reset this one.
+            9 if u32_at(entry, 8)? & ENABLED != 0 && u32_at(entry, 4)? != u32::MAX => self.add_cpu(u32_at(entry, 4)?)?,
             _ => {}
         }
         Some(())
@@ -197,6 +202,14 @@ fn tables_of(rsdp: &[u8]) -> Option<(u64, bool)> {
 
 fn is_rsdp(bytes: &[u8]) -> bool {
     bytes.starts_with(b"RSD PTR ") && bytes.get(..20).is_some_and(|first| sum(first) == 0)
+}
+
+/// Returns the port of the power management timer: PM_TMR_BLK of the Fixed ACPI Description Table, or else X_PM_TMR_BLK.
+fn timer(fadt: &[u8]) -> Option<u16> {
+    const PORTS: u8 = 1;
+    let port = |number: u64| u16::try_from(number).ok().filter(|&port| port != 0);
+    let extended = || port(u64_at(fadt, 212)?).filter(|_| u8_at(fadt, 208) == Some(PORTS));
+    port(u32_at(fadt, 76)?.into()).or_else(extended)
 }
 
 /// Returns the power-off sequence of the Fixed ACPI Description Table.
@@ -264,12 +277,14 @@ mod tests {
         }
     }
 
-    const MADT: [u8; 66] = [
+    const MADT: [u8; 90] = [
         0, 0, 0xe0, 0xfe, 1, 0, 0, 0, // address and flags
         0, 8, 0, 0, 1, 0, 0, 0, // CPU 0
         0, 8, 1, 4, 1, 0, 0, 0, // CPU 4
         0, 8, 2, 5, 0, 0, 0, 0, // not there
         0, 8, 3, 4, 1, 0, 0, 0, // CPU 4 again
+        0, 8, 4, 255, 1, 0, 0, 0, // all CPUs
+        9, 16, 0, 0, 255, 255, 255, 255, 1, 0, 0, 0, 9, 0, 0, 0, // all CPUs
         1, 12, 1, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0, // I/O APIC
         2, 10, 0, 0, 2, 0, 0, 0, 0, 0, // the timer is at input 2
         9, 4, 0, 0, // cut short
@@ -281,6 +296,7 @@ mod tests {
         let mut fadt = [0; 80];
         fadt[4..8].copy_from_slice(&0x3000u32.to_le_bytes());
         fadt[28..32].copy_from_slice(&0xb004u32.to_le_bytes());
+        fadt[40..44].copy_from_slice(&0xb008u32.to_le_bytes());
         memory.put_table(0x2000, b"FACP", &fadt);
         memory.put_table(0x3000, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\x00\x00");
         let mut spcr = [0; 52];
@@ -305,6 +321,7 @@ mod tests {
         assert_eq!((port.address, port.interrupt, tables.debug_port), (0x2f8, Some(Interrupt::Isa(3)), None));
         let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
         assert_eq!(tables.power_off, Some(PowerOff { writes }));
+        assert_eq!(tables.timer, Some(0xb008));
         assert_eq!(Tables::read_at(&machine(), 0xf_1230).unwrap(), tables);
         assert!(Tables::read_at(&machine(), 0xf_1231).is_err(), "no root pointer");
         assert!(Tables::read_at(&machine(), u64::MAX - 8).is_err(), "no memory");
@@ -324,6 +341,25 @@ mod tests {
         ] {
             assert_eq!(soft_off(package), types, "{package:x?}");
         }
+    }
+
+    #[test]
+    fn the_timer_is_at_a_port() {
+        for (old, space, extended, port) in [
+            (0xb008_u32, 0, 0, Some(0xb008)),
+            (0, 1, 0xb008_u64, Some(0xb008)),
+            (0, 0, 0xb008, None),
+            (0x1_0000, 1, 0x1_0000, None),
+            (0, 1, 0, None),
+        ] {
+            let mut fadt = vec![0; 220];
+            fadt[76..80].copy_from_slice(&old.to_le_bytes());
+            fadt[208] = space;
+            fadt[212..220].copy_from_slice(&extended.to_le_bytes());
+            assert_eq!(timer(&fadt), port);
+            assert_eq!(timer(&fadt[..212]), port.filter(|_| old != 0), "an old table");
+        }
+        assert_eq!(timer(&[]), None);
     }
 
     #[test]

@@ -31,6 +31,10 @@ const AWAITED: u64 = 0;
 const ARRIVED: u64 = 1;
 /// [`Handoff::state`]: arrived, but unused.
 const UNUSABLE: u64 = 2;
+/// [`Handoff::state`]: arrived, sets itself up.
+const JOINING: u64 = 3;
+/// [`Handoff::state`]: did not arrive in time: it does nothing if it still does.
+const GIVEN_UP: u64 = 4;
 
 /// Read by the CPU that is being started.
 #[unsafe(no_mangle)]
@@ -57,8 +61,9 @@ fn own_memory(cpu: usize) -> Result<u64, &'static str> {
     Ok(address_space::stack(cpu, memory::allocate_pages_near(stacks::SIZE, &nodes::near(&id.into()))?))
 }
 
-/// Starts the secondary CPUs. `start` takes the board's identifiers of CPUs.
-pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) -> Result<(), E>) {
+/// Starts the secondary CPUs. `start` takes the board's identifiers of CPUs. `stop` makes sure that one which has not arrived does not
+/// execute any of Stile's code, or returns false.
+pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) -> Result<(), E>, stop: impl Fn(u64) -> bool) {
     for (index, name) in (1..MAX_CPUS).zip(names) {
         let stack = match own_memory(index) {
             Ok(stack) => stack,
@@ -75,8 +80,13 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
             log!("CPU {index} ({name:#x}) does not start: {error}");
             continue;
         }
-        let has_come = || HANDOFF.state.load(Ordering::Acquire) != AWAITED;
-        if !patience::wait_for(has_come, Arch::now, PATIENCE * Arch::frequency()) {
+        if has_come() {
+            continue;
+        }
+        let is_late = HANDOFF.state.compare_exchange(AWAITED, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if is_late && stop(name) {
+            log!("CPU {index} ({name:#x}) has not started within {PATIENCE} s: Stile continues without it");
+        } else if is_late || !has_come() {
             // The CPU may still arrive late, and must not find another CPU's stack.
             log!("CPU {index} ({name:#x}) has not started within {PATIENCE} s: Stile continues without it, and starts no further CPU");
             return;
@@ -84,9 +94,18 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
     }
 }
 
+/// Waits for the CPU that is being started. Returns whether it is set up, or found to be unusable.
+fn has_come() -> bool {
+    let is_done = || matches!(HANDOFF.state.load(Ordering::Acquire), ARRIVED | UNUSABLE);
+    patience::wait_for(is_done, Arch::now, PATIENCE * Arch::frequency())
+}
+
 /// Entry of secondary CPUs, with the final tables, on their own stacks.
 #[unsafe(no_mangle)]
 extern "C" fn secondary_boot() -> ! {
+    if HANDOFF.state.compare_exchange(AWAITED, JOINING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        halt();
+    }
     let index = HANDOFF.index.load(Ordering::Relaxed) as usize;
     let top = Arch::STACKS.of_cpu(index).end;
     // SAFETY: `others` mapped this CPU's stack for it alone, and a CPU boots once.
@@ -94,11 +113,15 @@ extern "C" fn secondary_boot() -> ! {
     if let Err(why) = cpu.join() {
         log!("CPU {index} can't be used: {why}");
         HANDOFF.state.store(UNUSABLE, Ordering::Release);
-        loop {
-            Arch::wait_for_interrupt();
-        }
+        halt();
     }
     HANDOFF.state.store(ARRIVED, Ordering::Release);
     // No vCPU runs yet: the CPU sleeps until a reschedule request.
     super::work(cpu)
+}
+
+fn halt() -> ! {
+    loop {
+        Arch::wait_for_interrupt();
+    }
 }

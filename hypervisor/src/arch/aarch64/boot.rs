@@ -133,14 +133,16 @@ fn start_others(board: &Board, used: &Span) {
     }
     let entry = address_space::image_to_physical(secondary_cpu as *const () as u64);
     let handoff = &raw const start::HANDOFF as u64;
-    start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
+    let start = |mpidr| {
         // The secondary reads it with its caches off.
         bulk::flush(handoff, size_of::<start::Handoff>());
         match board.release(mpidr).map_err(Obstacle::Board)? {
             Some(release) => spin_table::start(release, entry, &board.ram, used).map_err(Obstacle::Board),
             None => firmware::cpu_on(mpidr, entry),
         }
-    });
+    };
+    // Nothing stops another CPU.
+    start::others(board.cpus.iter().skip(1).copied(), start, |_| false);
 }
 
 /// Prepares a secondary CPU, with its block, to run vCPUs.

@@ -70,7 +70,9 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     // The tables may lack the boot CPU.
     let cpu = start::first(board.tables.cpus.len() + 1);
     apic_mode::choose(board, &blob);
-    timer::calibrate();
+    if let Err(what) = timer::calibrate(board.tables.timer) {
+        crate::refuse(what);
+    }
     if let Some(now) = rtc::seconds() {
         wall_clock::set(now);
     }
@@ -131,10 +133,15 @@ fn start_others(board: &'static Board) {
             word.write_unaligned(word.read_unaligned() + displacement);
         }
     }
-    start::others(cpus(board).skip(1), |apic| {
+    let start = |apic| {
         apic::start(apic as u32, (board.trampoline >> 12) as u8);
         Ok::<(), Infallible>(())
-    });
+    };
+    let stop = |apic| {
+        apic::stop(apic as u32);
+        true
+    };
+    start::others(cpus(board).skip(1), start, stop);
 }
 
 /// Prepares a secondary CPU, with its block, to run vCPUs.

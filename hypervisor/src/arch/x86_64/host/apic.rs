@@ -49,6 +49,10 @@ const LVT_LINT0: u32 = msr::X2APIC + 0x35;
 const LVT_LINT1: u32 = msr::X2APIC + 0x36;
 const MASKED: u64 = 1 << 16;
 
+/// Bits of IA32_APIC_BASE: the APIC is on; it is in x2APIC mode.
+const ENABLED: u64 = 1 << 11;
+const X2APIC: u64 = 1 << 10;
+
 /// APIC IDs by CPU number.
 static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
@@ -65,8 +69,16 @@ fn write(register: u32, value: u64) {
 /// Initializes this CPU's APIC.
 pub fn setup_cpu(cpu: usize) {
     if !xapic::enter() {
-        // SAFETY: the CPU has an x2APIC; xAPIC to x2APIC (EN and EXTD) is a valid transition.
-        unsafe { wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) | 1 << 11 | 1 << 10) };
+        // SAFETY: the CPU has an x2APIC, and the register exists wherever an APIC does; reads have no side effects.
+        let mut base = unsafe { rdmsr(msr::IA32_APIC_BASE) };
+        // Firmware may have left it in any mode. Only from xAPIC mode does x2APIC mode begin ("x2APIC States").
+        for bit in [ENABLED, X2APIC] {
+            if base & bit == 0 {
+                base |= bit;
+                // SAFETY: disabled to xAPIC, and xAPIC to x2APIC, are valid transitions.
+                unsafe { wrmsr(msr::IA32_APIC_BASE, base) };
+            }
+        }
     }
     write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
     write(LVT_LINT0, MASKED);
@@ -131,12 +143,17 @@ fn send(apic: u32, command: u64) {
     write(ICR, u64::from(apic) << 32 | command);
 }
 
-/// Starts a CPU at a page below 1 MiB (the manual, "MP Initialization Protocol Algorithm").
-pub fn start(apic: u32, page: u8) {
+/// Resets a CPU, which then waits for [`start`].
+pub fn stop(apic: u32) {
     const INIT: u64 = 0b101 << 8 | 1 << 14;
-    const STARTUP: u64 = 0b110 << 8 | 1 << 14;
     send(apic, INIT);
     timer::wait_us(10_000);
+}
+
+/// Starts a CPU at a page below 1 MiB (the manual, "MP Initialization Protocol Algorithm").
+pub fn start(apic: u32, page: u8) {
+    const STARTUP: u64 = 0b110 << 8 | 1 << 14;
+    stop(apic);
     send(apic, STARTUP | u64::from(page));
     timer::wait_us(200);
     send(apic, STARTUP | u64::from(page));

@@ -36,6 +36,18 @@ pub unsafe fn in8(port: u16) -> u8 {
     value
 }
 
+/// Reads four bytes from a port.
+///
+/// # Safety
+/// As [`in8`].
+#[inline(always)]
+pub unsafe fn in32(port: u16) -> u32 {
+    let value: u32;
+    // SAFETY: the caller guarantees that the access is harmless.
+    unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags)) };
+    value
+}
+
 /// Writes a byte to a port.
 ///
 /// # Safety
