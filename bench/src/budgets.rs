@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use stile_blob::Techniques;
+use stile_blob::{Gic, Techniques};
 
 use super::host::{self, Figure, Host, Request, Together, measure_together};
 use super::platform::{self, PLATFORMS, Platform};
@@ -13,9 +13,16 @@ use stile::cargo;
 use stile::config::Arch;
 use stile::emulator;
 
-/// The tests: names and platforms.
-pub static TESTS: [(&str, &Platform); 3] =
-    [("budgets", &PLATFORMS[0]), ("budgets/x86_64", &PLATFORMS[1]), ("budgets/x86_64-svm", &platform::AMD_V)];
+/// The tests: names, platforms, and on Arm the interrupt controller.
+pub static TESTS: [(&str, &Platform, Gic); 4] = [
+    ("budgets", &PLATFORMS[0], Gic::V3),
+    ("budgets/gicv2", &PLATFORMS[0], Gic::V2),
+    ("budgets/x86_64", &PLATFORMS[1], Gic::V3),
+    ("budgets/x86_64-svm", &platform::AMD_V, Gic::V3),
+];
+
+/// Name of tables of machines with a GICv2, behind the CPU model.
+const GICV2: &str = "gicv2";
 
 /// Iterations of each operation: few, because the figures are exact.
 const ITERATIONS: u32 = 512;
@@ -50,7 +57,7 @@ impl Budget {
     }
 }
 
-/// Budgets by table and operation. A table's name is a CPU model, or a model, a slash and the host that disables a technique.
+/// Budgets by table and operation. A table's name is a CPU model, or a model, a slash and the host that disables a technique, or `gicv2`.
 type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
 
 /// All budgets.
@@ -73,18 +80,19 @@ pub struct Budgets {
 ///
 /// # Errors
 /// The operations that exceed their budgets, and by how much; or a build or run that failed.
-pub fn test(platform: &'static Platform) -> Result<(), String> {
-    let failures = measure(platform).map_err(|error| format!("{error:#}"))?;
+pub fn test(platform: &'static Platform, gic: Gic) -> Result<(), String> {
+    let failures = measure(platform, gic).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-fn measure(platform: &'static Platform) -> Result<Vec<String>> {
+fn measure(platform: &'static Platform, gic: Gic) -> Result<Vec<String>> {
     emulator::ensure_for_model(platform.arch, platform.model)?;
     let budgets = read()?.plain;
     let probe = probe::build(platform.arch)?;
     let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
-    for (of, budgets) in budgets.iter().filter(|(of, _)| std::ptr::eq(platform::of_cpu(model(of)), platform)) {
+    let is_here = |of: &str| std::ptr::eq(platform::of_cpu(model(of)), platform) && gic_of(of) == gic;
+    for (of, budgets) in budgets.iter().filter(|(of, _)| is_here(of)) {
         let cpu = model(of);
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
@@ -95,6 +103,7 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
             operations: &operations,
             iterations: ITERATIONS,
             techniques: techniques(of)?,
+            gic,
             plugin: plugin.as_deref(),
             progress: &|_| {},
         };
@@ -134,9 +143,14 @@ fn model(of: &str) -> &str {
     of.split_once('/').map_or(of, |(model, _)| model)
 }
 
+/// The interrupt controller of a table of budgets.
+fn gic_of(of: &str) -> Gic {
+    if of.split_once('/').is_some_and(|(_, name)| name == GICV2) { Gic::V2 } else { Gic::V3 }
+}
+
 /// The VM's techniques of a table of budgets.
 fn techniques(of: &str) -> Result<Techniques> {
-    let Some((_, name)) = of.split_once('/') else { return Ok(Techniques::default()) };
+    let Some((_, name)) = of.split_once('/').filter(|(_, name)| *name != GICV2) else { return Ok(Techniques::default()) };
     match host::by_name(name) {
         Some(Host::Without(technique)) => Ok(technique.switched_off(arch(of), Techniques::default())),
         _ => bail!("{name} is not the name of a host that disables a technique"),

@@ -33,7 +33,7 @@ mod vmx_table;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use stile_blob::Techniques;
+use stile_blob::{Gic, Techniques};
 
 pub use host::{Grouping, client_boot_arguments, pc_host_arguments};
 use host::{Host, Request};
@@ -119,6 +119,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         operations: &operations,
         iterations: args.iterations,
         techniques: Techniques::default(),
+        gic: Gic::default(),
         plugin: plugin.as_deref(),
         progress: &progress,
     };

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use stile_blob::Gic;
+
 use super::emulate;
 use super::host::{Host, Kvm, Technique};
 use super::operation::{self, Needs, Operation};
@@ -158,9 +160,10 @@ impl Platform {
             .collect()
     }
 
-    /// A machine that starts Stile.
-    pub fn hypervisors(&self, start: &Start<'_>, extra: Vec<String>) -> Machine {
-        self.machine(start, Vec::new(), Boot::default(), extra)
+    /// A machine that starts Stile. `gic`: its interrupt controller, on Arm.
+    pub fn hypervisors(&self, start: &Start<'_>, gic: Gic, extra: Vec<String>) -> Machine {
+        let options = if gic == Gic::V2 { vec!["gic-version=2".into()] } else { Vec::new() };
+        self.machine(start, options, Boot::default(), extra)
     }
 
     /// A machine without virtualization that starts a program with a command line.

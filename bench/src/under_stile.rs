@@ -96,7 +96,7 @@ pub fn run_vms(
     let image = image::assemble(hypervisor, config, &plans, true, "")?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
     let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
-    let machine = platform::of_machine(config.arch, &config.cpu_model).hypervisors(&start, extra);
+    let machine = platform::of_machine(config.arch, &config.cpu_model).hypervisors(&start, config.gic, extra);
     let mut is_told = false;
     let output = emulate::run_until(&machine, &image.bytes, plugin, |line| match until {
         Until::Said(is_over) if !is_told && is_over(&console_of(line)) => {

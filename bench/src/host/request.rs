@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stile_blob::Techniques;
+use stile_blob::{Gic, Techniques};
 
 use crate::operation::Operation;
 use crate::platform::Platform;
@@ -24,6 +24,8 @@ pub struct Request<'a> {
     pub plugin: Option<&'a Path>,
     /// The techniques of the VM, under Stile.
     pub techniques: Techniques,
+    /// Arm: the machine's interrupt controller, under Stile.
+    pub gic: Gic,
     /// Receives the host and the operations before each run.
     pub progress: &'a dyn Fn(String),
 }

@@ -165,12 +165,12 @@ impl Reasons {
 
 /// One VM with the CPUs that operations need.
 fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
-    let vm = probe::vm(needs, request.techniques);
+    let vm = VmConfig { gic: request.gic, ..probe::vm(needs, request.techniques) };
     let arch = request.platform.arch;
     if request.techniques.interrupts == Interrupts::Direct {
         // With dedicated CPUs, and one more for Stile's interrupts.
         let vm = VmConfig { pinned: true, cpus: CpuSet::first_few(needs.cpus() as usize), ..vm };
         return under_stile::machine(arch, vm, needs.cpus() + 1, request.cpu);
     }
-    under_stile::machine(arch, vm, needs.cpus(), request.cpu)
+    MachineConfig { gic: request.gic, ..under_stile::machine(arch, vm, needs.cpus(), request.cpu) }
 }

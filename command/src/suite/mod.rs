@@ -84,7 +84,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
         Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),
         Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),
     ];
-    tests.extend(budgets::TESTS.map(|(name, platform)| Test::new(name, platform.arch, move || budgets::test(platform))));
+    tests.extend(budgets::TESTS.map(|(name, platform, gic)| Test::new(name, platform.arch, move || budgets::test(platform, gic))));
     tests.extend(nested_bench::budgets::TESTS.map(|(name, l1)| Test::new(name, Arch::Aarch64, move || nested_bench::budgets::test(l1))));
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
     let in_words = |test: firmware_pc::Run| move || test().map_err(|error| format!("{error:#}"));

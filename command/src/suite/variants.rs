@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 75] = [
+pub const NAMES: [&str; 76] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -13,6 +13,7 @@ pub const NAMES: [&str; 75] = [
     "boot/debian:6.1/max",
     "boot/debian:6.12/cortex-a57",
     "boot/debian:6.12/max",
+    "budgets/gicv2",
     "budgets/io",
     "devices/injected-bounded-exits",
     "devices/injected-network",

@@ -1,8 +1,8 @@
 //! The registers of a GICv2's distributor against plain ones.
 
 use proptest::prelude::*;
-use stile_vgic::gicv2::{GICD_SIZE, MAX_VCPUS, PendingSgis, Place, decode_sgir, own_targets};
-use stile_vgic::{Config, Delivery, Distributor, Read, Redistributor, SAME_PPIS, Size};
+use stile_vgic::gicv2::{GICD_SIZE, MAX_VCPUS, PendingSgis, Place, decode_sgir, only_target, own_targets};
+use stile_vgic::{Config, Delivery, Distributor, Kick, Read, Redistributor, SAME_PPIS, Size};
 
 /// INTIDs: SGIs, PPIs and 64 SPIs.
 const INTIDS: u32 = 96;
@@ -229,6 +229,12 @@ proptest! {
         let sender = sender.index(vcpus);
         let (intid, targets) = decode_sgir(value, sender, vcpus);
         prop_assert_eq!(u64::from(intid), value & 0xf);
+        if let Some(only) = only_target(value, sender) {
+            let expected = if only < vcpus { Kick::one(only) } else { Kick::NONE };
+            prop_assert_eq!(targets, expected);
+        } else {
+            prop_assert!(value >> 24 & 1 != 0 || (value >> 16 & 0xff).count_ones() != 1);
+        }
         for vcpu in 0..256 {
             let named = match value >> 24 & 3 {
                 0 => vcpu < 8 && value >> (16 + vcpu) & 1 != 0,

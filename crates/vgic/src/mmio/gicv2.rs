@@ -111,6 +111,17 @@ impl PendingSgis {
     }
 }
 
+/// The target of a write of GICD_SGIR by vCPU `sender` that names one vCPU, which need not be there.
+#[inline(always)]
+pub fn only_target(value: u64, sender: usize) -> Option<usize> {
+    let list = value >> 16 & 0xff;
+    match value >> 24 & 3 {
+        0 if list.is_power_of_two() => Some(list.trailing_zeros() as usize),
+        2 => Some(sender),
+        _ => None,
+    }
+}
+
 /// A decoded write of GICD_SGIR by vCPU `sender` of `vcpus`: the SGI and its targets.
 pub fn decode_sgir(value: u64, sender: usize, vcpus: usize) -> (u32, Kick) {
     let all = Kick::below(vcpus.min(MAX_VCPUS));

@@ -2,9 +2,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use super::gic::{self, Gic, by_gic};
 use super::platform::Platform;
 use super::sysreg::{instruction, mrs};
-use super::{cpu, gic, psci};
+use super::{cpu, psci};
 
 /// The role of the second CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,8 +44,6 @@ static WOKEN_AT: AtomicU64 = AtomicU64::new(0);
 /// Microseconds within which an SGI arrives.
 const ARRIVAL: u64 = 100;
 
-const TO_FIRST: u64 = gic::sgi_to(gic::REPLY, 0);
-
 /// Turns the second CPU on. Returns whether there is one.
 pub fn start(platform: &Platform) -> bool {
     let started = platform.cpus > 1 && psci::start(platform, 1);
@@ -61,12 +60,16 @@ pub fn play(role: Role) {
     }
     WANTED.store(role as u64, Release);
     // It may be asleep.
-    gic::send(gic::sgi_to(gic::SGI, 1));
+    by_gic!(send_to_second());
     wait_for(&SEEN, role);
     cpu::pause(ARRIVAL);
     ALLOWED.store(role as u64, Release);
     wait_for(&PLAYED, role);
     cpu::pause(ARRIVAL);
+}
+
+fn send_to_second<G: Gic>() {
+    G::send(gic::SGI, 1);
 }
 
 /// Number of wake-ups in [`Role::Wake`].
@@ -87,20 +90,24 @@ fn wait_for(what: &AtomicU64, role: Role) {
 
 /// Main program of the second CPU. Interrupts are masked unless stated otherwise.
 pub fn main() -> ! {
+    by_gic!(play_roles())
+}
+
+fn play_roles<G: Gic>() -> ! {
     loop {
         let number = WANTED.load(Acquire);
         let role = ROLES.into_iter().find(|role| *role as u64 == number).unwrap_or(Role::None);
         SEEN.store(number, Release);
         wait_for(&ALLOWED, role);
-        while gic::take() {}
+        while G::take() {}
         PLAYED.store(number, Release);
         while WANTED.load(Acquire) == number {
-            turn(role);
+            turn::<G>(role);
         }
     }
 }
 
-fn turn(role: Role) {
+fn turn<G: Gic>(role: Role) {
     match role {
         Role::None => instruction!("yield"),
         Role::Spin => spin(),
@@ -108,21 +115,21 @@ fn turn(role: Role) {
         Role::Wake => {
             instruction!("wfi");
             WOKEN_AT.store(mrs!("cntvct_el0"), Relaxed);
-            gic::take();
+            G::take();
             WAKES.store(wakes() + 1, Release);
         }
         Role::Return => {
             instruction!("wfi");
-            if gic::take() && WANTED.load(Acquire) == role as u64 {
-                gic::send(TO_FIRST);
+            if G::take() && WANTED.load(Acquire) == role as u64 {
+                G::send(gic::REPLY, 0);
             }
         }
-        Role::Echo => echo(),
+        Role::Echo => echo::<G>(),
         Role::Reply => {
             let before = cpu::taken(1);
             sleep();
             if cpu::taken(1) != before && WANTED.load(Acquire) == role as u64 {
-                gic::send(TO_FIRST);
+                G::send(gic::REPLY, 0);
             }
         }
     }
@@ -135,14 +142,14 @@ fn sleep() {
 }
 
 /// Runs with interrupts unmasked until the role changes, and answers each SGI.
-fn echo() {
+fn echo<G: Gic>() {
     let mut before = cpu::taken(1);
     cpu::unmask();
     while WANTED.load(Acquire) == Role::Echo as u64 {
         let taken = cpu::taken(1);
         if taken != before {
             before = taken;
-            gic::send(TO_FIRST);
+            G::send(gic::REPLY, 0);
         }
         instruction!("yield");
     }

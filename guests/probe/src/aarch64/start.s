@@ -51,19 +51,25 @@ prepare:
     b       \target
 .endm
 
-.balign 2048
-vectors:
+.macro vectors name, interrupt
+    .balign 2048
+\name:
     vector  hang
     vector  hang
     vector  hang
     vector  hang
     vector  synchronous
-    vector  interrupt
+    vector  \interrupt
     vector  hang
     vector  hang
 .rept 8
     vector  hang
 .endr
+.endm
+
+vectors vectors, interrupt
+.global vectors_gicv2
+vectors vectors_gicv2, interrupt_gicv2
 
 // The first instruction but one reads the counter: for the latency of timers.
 interrupt:
@@ -79,6 +85,7 @@ acknowledged:
     cmp     w0, #1020
     b.hs    nothing
     msr     S3_0_C12_C12_1, x0      // ICC_EOIR1_EL1
+ended:
     ldr     x2, [x1, #{taken}]
     add     x2, x2, #1
     str     x2, [x1, #{taken}]
@@ -92,6 +99,27 @@ virtual_timer:
     msr     CNTV_CTL_EL0, xzr
     isb
     b       acknowledged
+
+// Interrupts of a GICv2, whose interface TPIDRRO_EL0 points to.
+interrupt_gicv2:
+    msr     TPIDR_EL1, x0
+    mrs     x0, CNTVCT_EL0
+    stp     x1, x2, [sp, #-16]!
+    mrs     x1, TPIDR_EL0
+    str     x0, [x1, #{stamp}]
+    mrs     x2, TPIDRRO_EL0
+    ldr     w0, [x2, #0xc]          // GICC_IAR
+    cmp     w0, #27
+    b.eq    virtual_timer_gicv2
+acknowledged_gicv2:
+    cmp     w0, #1020
+    b.hs    nothing
+    str     w0, [x2, #0x10]         // GICC_EOIR
+    b       ended
+virtual_timer_gicv2:
+    msr     CNTV_CTL_EL0, xzr
+    isb
+    b       acknowledged_gicv2
 
 // What is not there is skipped, and counted.
 synchronous:

@@ -1,5 +1,6 @@
 //! Single-CPU operations that run in a loop.
 
+use crate::arch::gic::sending;
 use crate::arch::measure::loop_ticks;
 use crate::arch::platform::Platform;
 use crate::arch::{cpu, gic, uart};
@@ -39,17 +40,19 @@ pub fn mmio_read_device(platform: &Platform, n: u64) -> u64 {
 
 /// An end of interrupt, without an active one, so that it can be repeated.
 pub fn eoi(_platform: &Platform, n: u64) -> u64 {
-    loop_ticks!(n, ["msr S3_0_C12_C12_1, {none}", "isb"], none = in(reg) gic::SPURIOUS)
+    match gic::eoir() {
+        0 => loop_ticks!(n, ["msr S3_0_C12_C12_1, {none}", "isb"], none = in(reg) gic::SPURIOUS),
+        eoir => loop_ticks!(n, ["str {none:w}, [{eoir}]"], none = in(reg) gic::SPURIOUS, eoir = in(reg) eoir),
+    }
 }
 
 /// An SGI to this CPU, until its handler has run.
 pub fn ipi_self(_platform: &Platform, n: u64) -> u64 {
     cpu::unmask();
-    let ticks = loop_ticks!(n,
-        ["add {expected}, {expected}, #1", "msr S3_0_C12_C11_5, {sgi}", "isb",
+    let ticks = sending!(loop_ticks!(n,
+        ["add {expected}, {expected}, #1", SEND, "isb",
             "3: ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
-        expected = inout(reg) cpu::taken(0) => _, sgi = in(reg) gic::sgi_to(gic::SGI, 0), taken = in(reg) cpu::taken_address(0),
-        value = out(reg) _);
+        (gic::SGI, 0), expected = inout(reg) cpu::taken(0) => _, taken = in(reg) cpu::taken_address(0), value = out(reg) _));
     cpu::mask();
     ticks
 }

@@ -56,9 +56,9 @@ fn write_sgi1r_slowly(cpu: &mut Cpu, value: u64) -> Outcome {
     Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
 }
 
-/// Wakes the target of a requested SGI, which does not run.
+/// Wakes the target of a requested SGI, which does not run. Returns the outcome of a write of ICC_SGI1R_EL1.
 #[inline(never)]
-fn wake_for_sgi(cpu: &mut Cpu, target: &'static Vcpu) -> Outcome {
+pub fn wake_for_sgi(cpu: &mut Cpu, target: &'static Vcpu) -> Outcome {
     cpu::wake_beside(cpu, target);
     Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
 }

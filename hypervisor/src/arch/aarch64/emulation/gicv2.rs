@@ -1,14 +1,16 @@
 //! The parts of a virtual GICv2 that hardware does not virtualize: GICD, and GICC_DIR. GICV is the rest of GICC.
 
 use stile_board::map;
+use stile_ledger::RowId;
+use stile_ledger::aarch64 as rows;
 use stile_vgic::gicv2::{self, PendingSgis, Place};
 use stile_vgic::{Delivery, Size};
 
-use super::gic::{RedistributorFrames, read_distributor, settle, write_dir, write_distributor};
+use super::gic::{RedistributorFrames, read_distributor, settle, wake_for_sgi, write_dir, write_distributor};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::delivery::finish;
 use crate::arch::aarch64::interrupts::interface::Interface;
-use crate::cpu;
+use crate::cpu::{self, Outcome};
 use crate::device::bus::Device;
 use crate::vm::Vcpu;
 use crate::vm::power::End;
@@ -71,6 +73,31 @@ impl Device for DistributorFrame {
             }
         }
     }
+}
+
+/// Guest-physical address of GICD_SGIR.
+pub const SGIR: u64 = map::GICD_BASE + 0xf00;
+
+/// Handles a store of a word to GICD_SGIR that names one vCPU, without a search of the bus. Returns `None` for others, and if it takes a
+/// lock to send to this vCPU.
+#[inline(always)]
+pub fn write_sgir(cpu: &mut Cpu, value: u64) -> Option<Outcome> {
+    const ROW: RowId = rows::gicd((SGIR - map::GICD_BASE) as u32, true);
+    let vcpu = cpu.vcpu();
+    let index = gicv2::only_target(value, vcpu.arch.index)?;
+    let intid = value as u32 & 0xf;
+    if index == vcpu.arch.index {
+        let is_raised = vcpu.arch.shortcuts.raise_sgi(&mut Interface::new(cpu.index, vcpu), intid);
+        return is_raised.then(|| Outcome::done(ROW));
+    }
+    if let Some(&target) = vcpu.vm().vcpus.get(index) {
+        target.arch.requests.post_sgi(intid);
+        if !cpu::kick_if_running(target) {
+            // Not `cpu::wake_beside` itself, whose only caller it is: a second one would make that one dearer.
+            let _ = wake_for_sgi(cpu, target);
+        }
+    }
+    Some(Outcome::done(ROW))
 }
 
 /// Sends an SGI by a write of GICD_SGIR.

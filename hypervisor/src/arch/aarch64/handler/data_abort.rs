@@ -9,12 +9,14 @@ use stile_wire::{Crash, CrashReason};
 
 use super::skip_instruction;
 use crate::arch::aarch64::emulation::devices::Device;
+use crate::arch::aarch64::emulation::gicv2;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested::regime::runs_guest;
-use crate::arch::aarch64::served::{self, Served};
+use crate::arch::aarch64::served;
 use crate::arch::aarch64::vcpu::inject;
+use crate::arch::aarch64::vm::Doorbells;
 use crate::cpu::{Leave, Outcome};
 use crate::vm::power::End;
 
@@ -38,23 +40,28 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
             return Outcome::done(row);
         }
     }
-    match cpu.vcpu().vm().arch.served {
-        Some(served) => handle_served(cpu, esr, faulting_ipa(), served),
-        None => handle_access(cpu, esr, faulting_ipa()),
+    match cpu.vcpu().vm().arch.doorbells {
+        Doorbells::None => handle_access(cpu, esr, faulting_ipa()),
+        doorbells => handle_doorbell(cpu, esr, faulting_ipa(), doorbells),
     }
 }
 
-/// Handles accesses of VMs that serve devices, or are served: those to doorbells are found without a search of the bus.
+/// Handles accesses of VMs that have doorbells: stores to these are found without a search of the bus.
 #[inline(never)]
-fn handle_served(cpu: &mut Cpu, esr: u64, ipa: u64, served: &'static Served) -> Outcome {
+fn handle_doorbell(cpu: &mut Cpu, esr: u64, ipa: u64, doorbells: Doorbells) -> Outcome {
     const ISV: u64 = 1 << 24;
     /// CM, S1PTW, WnR, and DFSC without its level, of a store that took a translation fault: neighbouring bits.
     const STORE: u64 = 1 << 6 | 0b000100;
     if esr & 0x1fc == STORE && esr & ISV != 0 {
         let abort = Esr(esr).data_abort();
         let value = cpu.frame.get(usize::from(abort.srt()));
-        if let Some(row) = served::ring(served, ipa, 1 << abort.sas(), value) {
-            return Outcome::done(row);
+        let outcome = match doorbells {
+            Doorbells::Served(served) => served::ring(served, ipa, 1 << abort.sas(), value).map(Outcome::done),
+            Doorbells::Sgis if ipa == gicv2::SGIR && abort.sas() == 2 => gicv2::write_sgir(cpu, value),
+            Doorbells::Sgis | Doorbells::None => None,
+        };
+        if let Some(outcome) = outcome {
+            return outcome;
         }
     }
     handle_access(cpu, esr, ipa)

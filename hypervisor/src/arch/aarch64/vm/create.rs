@@ -16,6 +16,7 @@ use stile_paging::vmid::VmidSlot;
 use stile_vgic::Distributor;
 
 use super::Vm;
+use super::doorbells::Doorbells;
 use super::flash::Flash;
 use super::stolen_time::StolenTime;
 use super::tables::VmTables;
@@ -108,6 +109,11 @@ impl Vm {
             nested,
             functions,
             served,
+            doorbells: match served {
+                Some(served) => Doorbells::Served(served),
+                None if config.gic == stile_blob::Gic::V2 => Doorbells::Sgis,
+                None => Doorbells::None,
+            },
             number,
             flash,
             stolen_time,

@@ -1,6 +1,7 @@
 //! AArch64 state of VMs and vCPUs: second stage, ID registers, interrupt controller, power states.
 
 mod create;
+mod doorbells;
 mod flash;
 mod load;
 pub mod second_stage;
@@ -22,6 +23,7 @@ use stile_paging::vmid::VmidSlot;
 use stile_sched::CpuSet;
 use stile_vgic::Distributor;
 
+pub use doorbells::Doorbells;
 use flash::Flash;
 use stolen_time::StolenTime;
 use tables::VmTables;
@@ -58,6 +60,8 @@ pub struct Vm {
     pub functions: Option<&'static Functions>,
     /// Devices that it serves, or that others serve it, if any.
     pub served: Option<&'static Served>,
+    /// Its doorbells.
+    pub doorbells: Doorbells,
     /// Its number.
     number: usize,
     /// Flash for firmware variables, if it starts from firmware.
