@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use super::snapshots;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -33,6 +34,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(one_cpu(programs.path("timer")?));
     scenarios.push(two_vms(programs)?);
     scenarios.extend([debian(1), debian(4)]);
+    scenarios.extend(snapshots::with_gicv2(programs)?);
     scenarios.extend(refusals(&programs.path("psci")?));
     Ok(scenarios)
 }

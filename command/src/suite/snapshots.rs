@@ -31,17 +31,29 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
 /// # Errors
 /// A guest is missing.
 pub fn with_amd_v(programs: &Programs) -> Result<Vec<Scenario>> {
-    let choose = |text: &str| text.replacen("[machine]\n", "[machine]\ncpu = \"max\"\n", 1);
-    let with = |scenario: Scenario| {
-        let files = scenario.files.into_iter().map(|(name, text)| (name, choose(&String::from_utf8_lossy(&text)).into_bytes()));
-        Scenario {
-            name: scenario.name.replacen("pc/", "pc/amd/", 1),
-            config: scenario.config.as_deref().map(choose),
-            files: files.collect(),
-            ..scenario
-        }
-    };
+    let with = |scenario| on_machine(scenario, "cpu = \"max\"", ["pc/", "pc/amd/"]);
     Ok(vec![with(save_pc(programs)?), with(migrate_pc(programs, " of the machines' time")?)])
+}
+
+/// Those of machines with a GICv2.
+///
+/// # Errors
+/// A guest is missing.
+pub fn with_gicv2(programs: &Programs) -> Result<Vec<Scenario>> {
+    let with = |scenario| on_machine(scenario, "gic = 2", ["operator/", "gicv2/"]);
+    Ok(vec![with(save(programs)?), with(migrate(programs)?)])
+}
+
+/// A scenario on machines with another line of configuration, and with another beginning of its name.
+fn on_machine(scenario: Scenario, line: &str, [from, to]: [&str; 2]) -> Scenario {
+    let choose = |text: &str| text.replacen("[machine]\n", &format!("[machine]\n{line}\n"), 1);
+    let files = scenario.files.into_iter().map(|(name, text)| (name, choose(&String::from_utf8_lossy(&text)).into_bytes()));
+    Scenario {
+        name: scenario.name.replacen(from, to, 1),
+        config: scenario.config.as_deref().map(choose),
+        files: files.collect(),
+        ..scenario
+    }
 }
 
 /// A machine of two CPUs, with a VM of two vCPUs, and a neighbour that computes checksums until it is stopped.

@@ -1,4 +1,4 @@
-//! State of a GICv3 with no interrupt in a list register.
+//! State of a GICv3 or GICv2 with no interrupt in a list register.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct Block {
 pub struct Spis {
     /// Their state.
     pub block: Block,
-    /// GICD_IROUTER: affinity in bits 23 to 0, 1-of-N in bit 31.
+    /// GICD_IROUTER: affinity in bits 23 to 0, 1-of-N in bit 31. Of a GICv2 the lists of GICD_ITARGETSR.
     pub routes: [u32; BLOCK],
     /// The vCPU on which each is active.
     pub homes: [u8; BLOCK],
@@ -46,9 +46,9 @@ pub struct Private {
     pub block: Block,
     /// PPIs whose physical interrupt is active on behalf of this vCPU.
     pub held: u32,
-    /// GICR_WAKER.ProcessorSleep.
+    /// GICR_WAKER.ProcessorSleep; false for a GICv2.
     pub asleep: bool,
-    /// ICH_VMCR_EL2.
+    /// ICH_VMCR_EL2, or GICH_VMCR.
     pub vmcr: u64,
     /// ICH_AP0Rn_EL2.
     pub ap0r: [u32; 4],

@@ -23,6 +23,9 @@ const GROUP1: u16 = 1 << 8;
 /// Fields of ICH_VMCR_EL2 that a guest can set: VPMR, VBPR0, VBPR1, VEOIM, VCBPR, VENG1, VENG0.
 const VMCR: u64 = 0xff << 24 | 0b111 << 21 | 0b111 << 18 | Vmcr::VEOIM | Vmcr::VCBPR | Vmcr::VENG1 | Vmcr::VENG0;
 
+/// Fields of GICH_VMCR that a guest of a GICv2 can set besides: VMFIQEn, VMAckCtl.
+const VMCR_GICV2: u64 = Vmcr::VFIQEN | 1 << 2;
+
 impl Block {
     fn save(&self) -> saved::Block {
         debug_assert!(self.resident == 0, "withdrawn before");
@@ -117,9 +120,11 @@ impl Redistributor {
         block.line &= !EDGE;
         self.block = Block::restored(0, &block, priority_mask(self.config.priority_bits), distributor.enables);
         self.slots.held = from.held & self.config.hw_ppis;
-        self.asleep = from.asleep;
-        let fixed = Vmcr::VFIQEN | if self.config.common_binary_point { Vmcr::VCBPR } else { 0 };
-        self.interface.vmcr = Vmcr(fixed | from.vmcr & VMCR);
+        let (fixed, variable) = if self.config.gicv2 { (0, VMCR | VMCR_GICV2) } else { (Vmcr::VFIQEN, VMCR) };
+        let fixed = fixed | if self.config.common_binary_point { Vmcr::VCBPR } else { 0 };
+        self.interface.vmcr = Vmcr(fixed | from.vmcr & variable);
+        // A GICv2 has no such register.
+        self.asleep = from.asleep && !self.config.gicv2;
         // Each preemption level has a bit.
         let levels = 1usize << self.config.preemption_bits.clamp(5, 7);
         let implemented = |n: usize| if n < levels / 32 { u32::MAX } else { 0 };
@@ -152,7 +157,8 @@ impl Distributor {
         let nowhere = (0..BLOCK).filter(|&i| self.home_of(b, i) >= self.vcpus).fold(0, |bits, i| bits | 1 << i);
         block.active &= !nowhere;
         block.written &= !nowhere;
-        Some(saved::Spis { block, routes: *self.routes.get(b)?, homes: core::array::from_fn(|i| self.home_of(b, i) as u8) })
+        let routes = if self.gicv2 { self.targets.get(b)?.map(u32::from) } else { *self.routes.get(b)? };
+        Some(saved::Spis { block, routes, homes: core::array::from_fn(|i| self.home_of(b, i) as u8) })
     }
 
     /// Imports GICD_CTLR's group enables into a distributor in reset state.
@@ -170,7 +176,11 @@ impl Distributor {
         let first = crate::FIRST_SPI + (b * BLOCK) as u32;
         self.blocks[b] = Block::restored(first, &from.block, self.priority_mask, self.enables);
         for i in 0..BLOCK {
-            self.routes[b][i] = from.routes[i] & (Self::ANY | 0x00ff_ffff);
+            if self.gicv2 {
+                self.set_targets(b, i, from.routes[i] as u8);
+            } else {
+                self.routes[b][i] = from.routes[i] & (Self::ANY | 0x00ff_ffff);
+            }
             let home = u16::from(from.homes[i]);
             if home < self.vcpus {
                 self.set_home(b, i, home);
@@ -386,6 +396,44 @@ mod tests {
             let again = redistributor.save();
             prop_assert_eq!((again.block.enabled, again.block.group1, again.block.edge), (first.block.enabled, first.block.group1, first.block.edge));
             prop_assert_eq!((again.block.active, again.vmcr), (first.block.active, first.vmcr));
+        }
+
+        /// The same of a GICv2: targets exist, and determine where interrupts go.
+        #[test]
+        fn a_hostile_snapshot_of_a_gicv2_is_a_hostile_guest(
+            spis in (block(), any::<[u32; 32]>(), any::<[u8; 32]>()),
+            vmcr in any::<u64>(),
+            asleep in any::<bool>(),
+            vcpus in 1..=8_u16,
+        ) {
+            let of = || {
+                let mut distributor = Distributor::new(vcpus.into(), 5, 64);
+                distributor.become_gicv2();
+                (distributor, Redistributor::new(Config { gicv2: true, last: vcpus == 1, ..CONFIG }))
+            };
+            let (mut distributor, mut redistributor) = of();
+            distributor.restore_enables(3);
+            let private = saved::Private { vmcr, asleep, ..saved::Private::default() };
+            distributor.restore(0, &saved::Spis { block: spis.0, routes: spis.1, homes: spis.2 });
+            redistributor.restore(&mut distributor, &private);
+            for i in 0..BLOCK {
+                let list = distributor.targets[0][i];
+                let expected = if vcpus == 1 { 0 } else { spis.1[i] as u8 & (0xff >> (8 - vcpus)) };
+                prop_assert_eq!(list, expected);
+                prop_assert_eq!(distributor.read_published_gicv2(0x820 + i as u32, Size::Byte), u64::from(list));
+                let (mut written, _) = of();
+                let _ = written.write_gicv2(0x820 + i as u32, Size::Byte, spis.1[i].into());
+                prop_assert_eq!(distributor.routes[0][i], written.routes[0][i]);
+            }
+            let first = (distributor.save(0).unwrap(), redistributor.save());
+            prop_assert_eq!(first.1.vmcr, vmcr & (VMCR | VMCR_GICV2));
+            prop_assert!(!first.1.asleep);
+            let (mut to, mut other) = of();
+            to.restore_enables(distributor.group_enables());
+            to.restore(0, &first.0);
+            other.restore(&mut to, &first.1);
+            prop_assert_eq!((to.save(0).unwrap(), other.save()), first);
+            prop_assert_eq!((to.routes, to.targets), (distributor.routes, distributor.targets));
         }
     }
 }

@@ -192,23 +192,26 @@ impl Distributor {
     }
 
     fn write_targets(&mut self, intid: u32, count: u32, value: u32) -> Kick {
-        if self.vcpus == 1 {
-            return Kick::NONE;
-        }
-        let existing = (0xffu16 >> (8 - self.vcpus.min(8))) as u8;
         let mut kick = Kick::NONE;
         for n in 0..count {
             let Some((b, i)) = self.locate(intid + n) else { continue };
-            let list = (value >> (8 * n)) as u8 & existing;
-            self.targets[b][i] = list;
-            // 1 of N: the first one.
-            let route = if list == 0 { Self::NOWHERE } else { stile_board::mpidr(list.trailing_zeros() as usize) as u32 };
-            if self.routes[b][i] != route {
-                self.routes[b][i] = route;
+            if self.set_targets(b, i, (value >> (8 * n)) as u8) {
                 kick |= self.note_changed(b, 1 << i);
             }
         }
         kick
+    }
+
+    /// Sets the targets of an SPI, without effect on one that is under way. Returns whether it goes to another vCPU from here on.
+    pub(crate) fn set_targets(&mut self, b: usize, i: usize, list: u8) -> bool {
+        if self.vcpus == 1 {
+            return false;
+        }
+        let list = list & (0xffu16 >> (8 - self.vcpus.min(8))) as u8;
+        self.targets[b][i] = list;
+        // 1 of N: the first one.
+        let route = if list == 0 { Self::NOWHERE } else { stile_board::mpidr(list.trailing_zeros() as usize) as u32 };
+        core::mem::replace(&mut self.routes[b][i], route) != route
     }
 
     /// Whether it is a GICv2's.

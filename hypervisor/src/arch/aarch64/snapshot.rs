@@ -8,7 +8,7 @@ use stile_snapshot::gic::Spis;
 use stile_snapshot::{countdown, decode, encode, pstate};
 
 use crate::arch::aarch64::Arch;
-use crate::arch::aarch64::host::{features, gicv2, timer};
+use crate::arch::aarch64::host::{features, timer};
 use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::arch::aarch64::vcpu::registers::{self, El1};
 use crate::arch::contract::{Counter, Snapshots, VcpuPart};
@@ -38,9 +38,6 @@ impl Snapshots for Arch {
         }
         if vm.arch.served.is_some() {
             return Some("VMs that serve devices, or are served some, can't be saved yet: stop it instead");
-        }
-        if gicv2::is_present() {
-            return Some("VMs with a GICv2 can't be saved yet: stop it instead");
         }
         vm.arch.flash.is_some().then_some("VMs that start from firmware can't be saved yet: stop it instead")
     }
