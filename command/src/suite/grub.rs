@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use stile::config::Arch;
 use stile::debian;
 
-/// GRUB's configuration: these modules set a mode of the screen. The memory map gets a hole that begins and ends within pages.
-fn configuration(video: &str) -> String {
-    format!("set timeout=0\n{video}insmod mmap\ncutmem 0x6000800 0x6001900\nmultiboot2 /boot/image\nboot\n")
+/// GRUB's configuration: these commands come first. The memory map gets a hole that begins and ends within pages.
+fn configuration(commands: &str) -> String {
+    format!("set timeout=0\n{commands}insmod mmap\ncutmem 0x6000800 0x6001900\nmultiboot2 /boot/image\nboot\n")
 }
 
 /// A CD-ROM for a BIOS.
@@ -28,6 +28,9 @@ pub fn for_bios(dir: &Path, image: &Path) -> Result<PathBuf> {
     Ok(medium)
 }
 
+/// Puts the first CPU's APIC into x2APIC mode, as firmware of large machines does.
+const X2APIC: &str = "insmod wrmsr\nwrmsr 0x1b 0xfee00d00\nrdmsr -v base 0x1b\nif [ \"$base\" != \"fee00d00\" ]; then halt; fi\n";
+
 /// A folder for UEFI firmware of a PC, which is to be a removable disk.
 ///
 /// # Errors
@@ -37,7 +40,7 @@ pub fn for_uefi(dir: &Path, image: &Path) -> Result<PathBuf> {
     let boot = medium.join("EFI/BOOT");
     fs::create_dir_all(&boot)?;
     let configured = dir.join("grub.cfg");
-    fs::write(&configured, configuration(""))?;
+    fs::write(&configured, configuration(X2APIC))?;
     let modules = debian::tree(Arch::X86_64, &["grub-efi-amd64-bin"])?.join("usr/lib/grub/x86_64-efi");
     let program = boot.join("BOOTX64.EFI");
     let [configured, image] =
@@ -45,7 +48,7 @@ pub fn for_uefi(dir: &Path, image: &Path) -> Result<PathBuf> {
     let arguments = [
         "-O",
         "x86_64-efi",
-        "--install-modules=multiboot2 mmap normal efi_gop memdisk tar",
+        "--install-modules=multiboot2 mmap rdmsr wrmsr halt test normal efi_gop memdisk tar",
         "--modules=multiboot2 normal efi_gop",
         "--fonts=",
         "--locales=",

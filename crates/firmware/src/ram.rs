@@ -93,7 +93,11 @@ mod tests {
         let map = [(0x3800..0x4800, false), (0x1000..0x1_0000, true), (0x8000..0x8001, false), (0xf000..0x2_0000, false)];
         assert_eq!(of::<8>(&map), [0x1000..0x3000, 0x5000..0x8000, 0x9000..0xf000]);
         assert_eq!(of::<8>(&[(0..1 << 30, true), (0..u64::MAX, false)]), []);
-        assert_eq!(of::<8>(&[(0x2000..0x1000, false), (0x1000..0x3000, true)]), vec![0x1000..0x3000], "it is no range");
+        assert_eq!(
+            of::<8>(&[(Range { start: 0x2000, end: 0x1000 }, false), (0x1000..0x3000, true)]),
+            vec![0x1000..0x3000],
+            "it is no range"
+        );
     }
 
     #[test]
