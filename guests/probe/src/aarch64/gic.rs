@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::platform::{Cpus, Platform};
-use super::start;
 use super::sysreg::{instruction, mrs, msr};
 use super::uart::{read, write};
 
@@ -92,9 +91,19 @@ fn setup_gicv2(gicc: u64, enabled: u32) {
         write(gicd + 0x400 + 4 * word, 0xA0A0_A0A0); // IPRIORITYR
     }
     write(gicd + 0x100, enabled); // ISENABLER0
-    start::use_gicv2(gicc);
+    use_vectors(gicc);
     write(gicc + GICC_PMR, 0xFF);
     write(gicc + GICC_CTLR, BOTH_GROUPS);
+}
+
+/// Makes this CPU take interrupts by a GICv2, whose interface is at an address.
+fn use_vectors(gicc: u64) {
+    unsafe extern "C" {
+        static vectors_gicv2: u8;
+    }
+    // The handler finds the interface by it.
+    msr!("tpidrro_el0", gicc);
+    msr!("vbar_el1", &raw const vectors_gicv2 as u64);
 }
 
 fn setup_gicv3(cpu: u64, enabled: u32) {

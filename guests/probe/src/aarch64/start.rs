@@ -3,7 +3,6 @@
 use core::cell::UnsafeCell;
 
 use super::cpu::{self, CPUS};
-use super::sysreg::msr;
 
 /// Bytes of stack of each CPU.
 const STACK_SIZE: usize = 16 * 1024;
@@ -28,13 +27,3 @@ core::arch::global_asm!(
     main = sym super::main,
     other = sym super::others::main,
 );
-
-/// Makes this CPU take interrupts by a GICv2, whose interface is at an address.
-pub fn use_gicv2(gicc: u64) {
-    unsafe extern "C" {
-        static vectors_gicv2: u8;
-    }
-    // The handler finds the interface by it.
-    msr!("tpidrro_el0", gicc);
-    msr!("vbar_el1", &raw const vectors_gicv2 as u64);
-}
