@@ -28,16 +28,33 @@ unsafe extern "C" {
     static exceptions: u8;
 }
 
+/// Descriptor of an interrupt gate.
+const fn gate(handler: u64) -> [u64; 2] {
+    [handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32]
+}
+
 /// Routes exceptions to `exception.s`.
 pub fn setup() {
     let table = &raw mut IDT;
     for vector in 0..256 {
         let handler = &raw const exceptions as u64 + vector * STUB;
-        let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
         // SAFETY: there is one CPU, and nothing else accesses the table.
-        unsafe { (*table)[vector as usize] = [low, handler >> 32] };
+        unsafe { (*table)[vector as usize] = gate(handler) };
     }
     load();
+}
+
+/// Routes two of the first 16 vectors of this CPU to handlers at addresses, and the others nowhere.
+pub fn load_two(handlers: [(usize, u64); 2]) {
+    static mut TWO: [[u64; 2]; 16] = [[0; 2]; 16];
+    let table = &raw mut TWO;
+    for (vector, handler) in handlers {
+        // SAFETY: one CPU at a time calls this.
+        unsafe { (*table)[vector & 15] = gate(handler) };
+    }
+    let pointer = Pointer { limit: 16 * 16 - 1, base: table as u64 };
+    // SAFETY: the table is complete, and never freed.
+    unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
 }
 
 /// Installs the handlers on this CPU.

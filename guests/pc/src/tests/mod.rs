@@ -108,6 +108,7 @@ pub const ALL: &[Test] = &[
     ("aps_alternate", On::Stile, smp::turns),
     ("aps_lose_their_cpu", On::Stile, preempted::seen),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
+    ("others_step_after_init", On::Stile, smp::steps_after_init),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),
 ];

@@ -150,6 +150,8 @@ impl Structure {
             (Field::NESTED_PAGING, 1),
             (Field::NESTED_ROOT, place.root),
             (Field::ENTRY_INTERRUPTION, 0),
+            // INIT or a reset may have come in the middle of a step over IRET.
+            (Field::NMI_STEP, 0),
         ];
         for (field, value) in fields {
             state::write(field, value);
