@@ -36,8 +36,10 @@ struct Gic {
     configurations: BTreeMap<u32, u8>,
     pending: BTreeMap<u32, ()>,
     translations: BTreeMap<(usize, usize), u32>,
-    /// Number of changes.
+    /// Number of changes of LPIs.
     changes: usize,
+    /// Number of changes of translations.
+    translated: usize,
 }
 
 impl Backing for Gic {
@@ -78,6 +80,7 @@ impl Backing for Gic {
 
     fn translate(&mut self, function: usize, event: usize, lpi: Option<u32>) {
         assert!(function < FUNCTIONS && event < EVENTS);
+        self.translated += 1;
         match lpi {
             Some(lpi) => _ = self.translations.insert((function, event), lpi),
             None => _ = self.translations.remove(&(function, event)),
@@ -328,18 +331,22 @@ impl Machine {
 
     fn write(&mut self, register: u64, value: u64) {
         let bytes = if register == CBASER { 8 } else { 4 };
-        if self.its.write(register, bytes, value, &mut self.gic) == Written::Commands {
+        let translated = self.gic.translated;
+        let written = self.its.write(register, bytes, value);
+        assert!(self.gic.translated - translated <= EVENTS, "a write changes the translations of one function");
+        if written == Written::Commands {
             self.run();
         }
     }
 
     /// Runs all commands. Each call does a bounded part.
     fn run(&mut self) {
-        for _ in 0..=SLOTS * FUNCTIONS as u64 {
-            let (before, changes) = (self.its.read(CREADR, 4), self.gic.changes);
+        for _ in 0..=(SLOTS + 1) * FUNCTIONS as u64 {
+            let (before, changes, translated) = (self.its.read(CREADR, 4), self.gic.changes, self.gic.translated);
             let more = self.its.run(&mut self.gic);
             let commands = (self.its.read(CREADR, 4) + 4096 - before) % 4096 / COMMAND_SIZE as u64;
             assert!(commands <= WORK_AT_ONCE.into() && self.gic.changes - changes <= MOST_CHANGES);
+            assert!(self.gic.translated - translated <= MOST_CHANGES);
             if !more {
                 return;
             }
@@ -444,7 +451,7 @@ fn a_full_queue_takes_several_calls() {
         machine.gic.queue.insert(QUEUE + slot * COMMAND_SIZE as u64, command);
     }
     let end = (SLOTS - 1) * COMMAND_SIZE as u64;
-    assert_eq!(machine.its.write(CWRITER, 4, end, &mut machine.gic), Written::Commands);
+    assert_eq!(machine.its.write(CWRITER, 4, end), Written::Commands);
     let mut calls = 1;
     while machine.its.run(&mut machine.gic) {
         calls += 1;
@@ -484,7 +491,7 @@ fn registers_keep_what_they_have() {
     assert_eq!(machine.its.read(CTLR, 4), 1 << 31, "Quiescent");
     // Halves of a 64-bit register.
     for (offset, value) in [(CBASER + 4, 0x8000_0001), (CBASER, 0x5000_00ff)] {
-        machine.its.write(offset, 4, value, &mut machine.gic);
+        machine.its.write(offset, 4, value);
     }
     assert_eq!(machine.its.read(CBASER, 8), 0xb800_0001_5000_04ff);
     assert_eq!((machine.its.read(CBASER + 4, 4), machine.its.read(CBASER, 4)), (0xb800_0001, 0x5000_04ff));
@@ -493,7 +500,7 @@ fn registers_keep_what_they_have() {
     assert_eq!(machine.its.read(0xffe8, 4) & 0xf0, 0x30, "ArchRev");
     // No table is provided by the guest, and a CPU sends no messages. Other sizes and places read as zero.
     for (offset, bytes) in [(0x100, 8), (0x138, 8), (0x1_0040, 4), (0x81, 4), (0x84, 8), (0x80, 2), (0x80, 1)] {
-        machine.its.write(offset, bytes, u64::MAX, &mut machine.gic);
+        machine.its.write(offset, bytes, u64::MAX);
         assert_eq!(machine.its.read(offset, bytes), 0, "{offset:#x}");
     }
 }
@@ -531,4 +538,34 @@ fn a_write_of_enable_lpis_changes_one_function() {
         machine.apply(Op::EnableLpis { vcpu: 0, on });
         assert_eq!(machine.gic.changes - before, FUNCTIONS * EVENTS * if on { 2 } else { 1 });
     }
+}
+
+#[test]
+fn a_write_of_enabled_changes_one_function() {
+    let mut machine = Machine::new();
+    let map = |machine: &mut Machine, function: usize, event: u32| {
+        machine.apply(Op::MapEvent {
+            device: device_id(function),
+            event,
+            lpi: LPI_BASE + (function * EVENTS) as u32 + event,
+            collection: 0,
+        });
+    };
+    for function in 0..FUNCTIONS {
+        machine.apply(Op::MapDevice { device: device_id(function), bits: 5, valid: true });
+        (0..EVENTS as u32).for_each(|event| map(&mut machine, function, event));
+    }
+    // Checks the changes of each write, and of each part of what follows.
+    for on in [false, true, true, false] {
+        machine.apply(Op::Enable { on });
+    }
+    // The change is complete before commands are executed, and the ITS is not quiescent before that.
+    machine.apply(Op::Enable { on: true });
+    assert_eq!(machine.its.write(CTLR, 4, 0), Written::Commands);
+    assert_eq!(machine.its.read(CTLR, 4), 0);
+    assert_eq!(machine.its.write(CTLR, 4, 1), Written::Commands);
+    assert_eq!(machine.its.read(CTLR, 4), 1);
+    map(&mut machine, 0, 0);
+    machine.apply(Op::Enable { on: false });
+    assert_eq!(machine.its.read(CTLR, 4), 1 << 31);
 }

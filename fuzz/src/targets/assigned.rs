@@ -354,7 +354,7 @@ fn commands(bytes: &[u8]) {
             redistributor = (redistributor + usize::from(kind >> 1)) % (MAX_VCPUS + 1);
             while its.write_redistributor(redistributor, offset & 0x7f, bytes, value, &mut parts) {}
             its.read_redistributor(redistributor, offset & 0x7f, bytes);
-        } else if its.write(offset, bytes, value, &mut parts) == Written::Commands {
+        } else if its.write(offset, bytes, value) == Written::Commands {
             for _ in 0..64 {
                 let before = parts.changes;
                 let more = its.run(&mut parts);

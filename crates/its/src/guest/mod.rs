@@ -89,6 +89,8 @@ pub struct GuestIts {
     vcpus: usize,
     /// GITS_CTLR.Enabled.
     enabled: bool,
+    /// Number of functions whose messages are still to be translated, or not, because Enabled has changed.
+    untranslated: u8,
     base: u64,
     /// Offsets in the queue.
     writer: u64,
@@ -116,6 +118,7 @@ impl GuestIts {
             functions: functions.min(MAX_FUNCTIONS),
             vcpus: vcpus.min(MAX_VCPUS),
             enabled: false,
+            untranslated: 0,
             base: 0,
             writer: 0,
             reader: 0,
@@ -135,8 +138,11 @@ impl GuestIts {
         *self = Self::new(self.functions, self.vcpus);
     }
 
-    /// Executes commands, of limited cost. Returns whether there are more.
+    /// Applies a change of GITS_CTLR.Enabled to one function, or executes commands, of limited cost. Returns whether there is more.
     pub fn run(&mut self, backing: &mut impl Backing) -> bool {
+        if self.translate_next(backing) {
+            return self.untranslated != 0 || self.is_busy();
+        }
         let mut work = 0;
         while self.is_busy() {
             if work >= WORK_AT_ONCE {
@@ -152,13 +158,6 @@ impl GuestIts {
             }
         }
         false
-    }
-
-    /// The events that are mapped: function, number, event.
-    fn mapped(&self) -> impl Iterator<Item = (usize, usize, Event)> {
-        let events =
-            self.events.iter().enumerate().flat_map(|(function, events)| events.iter().enumerate().map(move |(n, &e)| (function, n, e)));
-        events.filter(|(_, _, event)| event.lpi != 0)
     }
 
     /// The mapped events of a function whose collection satisfies `of`.

@@ -55,7 +55,7 @@ const PENDING: u64 = 0x000f_ffff_ffff_0000;
 pub enum Written {
     /// Complete.
     Done,
-    /// Commands wait for [`GuestIts::run`].
+    /// Commands, or a change of GITS_CTLR.Enabled, wait for [`GuestIts::run`].
     Commands,
 }
 
@@ -85,7 +85,8 @@ impl GuestIts {
     fn register(&self, register: u64) -> u64 {
         const { assert!(IIDR == CTLR + 4 && PIDR2.is_multiple_of(8)) };
         match register {
-            CTLR => IIDR_ARM << 32 | if self.enabled { ENABLED } else { QUIESCENT },
+            CTLR if self.enabled => IIDR_ARM << 32 | ENABLED,
+            CTLR => IIDR_ARM << 32 | if self.untranslated == 0 { QUIESCENT } else { 0 },
             TYPER => self.typer(),
             CBASER => self.base,
             CWRITER => self.writer,
@@ -102,10 +103,10 @@ impl GuestIts {
     }
 
     /// Writes `bytes` bytes at an offset in the ITS's frames.
-    pub fn write(&mut self, offset: u64, bytes: u64, value: u64, backing: &mut impl Backing) -> Written {
+    pub fn write(&mut self, offset: u64, bytes: u64, value: u64) -> Written {
         let Some((register, shift)) = split(offset, bytes) else { return Written::Done };
         match register {
-            CTLR if shift == 0 => self.enable(value & ENABLED != 0, backing),
+            CTLR if shift == 0 => self.enable(value & ENABLED != 0),
             CBASER if !self.enabled => {
                 let value = merge(self.base, shift, bytes, value);
                 self.base = value & (VALID | ADDRESS | SIZE) | QUEUE_ATTRIBUTES;
@@ -123,18 +124,25 @@ impl GuestIts {
             }
             _ => {}
         }
-        if self.is_busy() { Written::Commands } else { Written::Done }
+        if self.is_busy() || self.untranslated != 0 { Written::Commands } else { Written::Done }
     }
 
-    /// Applies GITS_CTLR.Enabled: messages are translated only while it is set.
-    fn enable(&mut self, enabled: bool, backing: &mut impl Backing) {
-        if self.enabled == enabled {
-            return;
+    /// Sets GITS_CTLR.Enabled: messages are translated only while it is set. [`GuestIts::run`] applies it, to one function at a time.
+    fn enable(&mut self, enabled: bool) {
+        if self.enabled != enabled {
+            self.enabled = enabled;
+            self.untranslated = self.functions as u8;
         }
-        self.enabled = enabled;
-        for (function, number, event) in self.mapped() {
-            backing.translate(function, number, enabled.then_some(event.lpi.into()));
+    }
+
+    /// Applies a change of GITS_CTLR.Enabled to the next function, if there is one left. Returns whether there was.
+    pub(super) fn translate_next(&mut self, backing: &mut impl Backing) -> bool {
+        let Some(function) = self.untranslated.checked_sub(1) else { return false };
+        self.untranslated = function;
+        for (number, event) in self.events[usize::from(function)].iter().enumerate().filter(|(_, event)| event.lpi != 0) {
+            backing.translate(function.into(), number, self.enabled.then_some(event.lpi.into()));
         }
+        true
     }
 
     /// Whether commands can be executed.

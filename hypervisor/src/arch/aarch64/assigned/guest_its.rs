@@ -82,10 +82,10 @@ impl Functions {
         self.its.lock().read(offset, bytes)
     }
 
-    /// Writes a register of the ITS of a VM that owns these functions, and executes some of the commands that are due.
-    /// Returns whether there are more: the guest shall execute the store again.
+    /// Writes a register of the ITS of a VM that owns these functions, and does some of what is due: commands, or a change of
+    /// GITS_CTLR.Enabled. Returns whether there is more: the guest shall execute the store again.
     pub fn write_its(&'static self, vm: &'static Vm, offset: u64, bytes: u64, value: u64) -> bool {
-        self.change(vm, |its, parts| its.write(offset, bytes, value, parts) == Written::Commands && its.run(parts))
+        self.change(vm, |its, parts| its.write(offset, bytes, value) == Written::Commands && its.run(parts))
     }
 
     /// Returns the bits that LPIs add to a register of a vCPU's redistributor.

@@ -117,8 +117,8 @@ impl Device for Messages {
         }
     }
 
-    /// Executes commands of limited cost. If more are due, the guest executes the store again: so an exit is bounded, and
-    /// commands are complete once the store is.
+    /// Executes commands of limited cost, or a part of a change of GITS_CTLR.Enabled. If more is due, the guest executes the store
+    /// again: so an exit is bounded, and commands and changes are complete once the store is.
     #[cold]
     #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
