@@ -40,7 +40,7 @@ const MANY_VCPUS: u16 = if cfg!(miri) { 16 } else { stile_board::MAX_VCPUS as u1
 /// Traces that the operator records.
 const TRACES: u32 = if cfg!(miri) { 1 } else { 12 };
 /// Steps of the machine during a trace.
-const TRACE_STEPS: usize = if cfg!(miri) { 150 } else { 4_000 };
+const TRACE_STEPS: usize = if cfg!(miri) { 300 } else { 4_000 };
 /// Resets by the operator and the guest at once.
 const RESETS: usize = if cfg!(miri) { 2 } else { 20 };
 /// Steps of the machine while none of its VMs is on.
