@@ -36,6 +36,8 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         injected(request_budget(), "budgets/injected-disk", vec![("device", 0..=20, 1000.0)]),
         injected(blocked_dma(programs)?, "devices/injected-blocked-dma", vec![]),
         injected(bounded_exits(programs)?, "devices/injected-bounded-exits", vec![]),
+        bounded_translations(programs)?,
+        injected(bounded_translations(programs)?, "devices/injected-bounded-translations", vec![]),
         injected(network(), "devices/injected-network", vec![]),
         injected(reset_in_flight(), "devices/injected-reset", vec![]),
         injected(nvme(), "devices/injected-nvme", vec![]),
@@ -156,6 +158,20 @@ fn bounded_exits(programs: &Programs) -> Result<Scenario> {
     let expect = Expect { bounded_exits: Some(Arch::Aarch64), ..passed() };
     let scenario = Scenario { config: Some(config), expect, ..Scenario::new("devices/bounded-exits", "--icount --exits") };
     Ok(device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]))
+}
+
+/// The same of a VM with eight functions all of whose vectors are translated, or are one event's.
+fn bounded_translations(programs: &Programs) -> Result<Scenario> {
+    let functions: String = (2..10).map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).collect();
+    let config = format!(
+        "[[vm]]\nname = \"vectors\"\nkernel = \"{}\"\nappend = \"stile only=vectors\"\nmemory = \"64M\"\n{functions}",
+        programs.path("pci")?
+    );
+    let expect = Expect { bounded_exits: Some(Arch::Aarch64), ..passed() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("devices/bounded-translations", "--icount --exits") };
+    let devices: Vec<String> = (2..10).map(|device| format!("nvme,serial=stile{device},addr={device}")).collect();
+    let words: Vec<&str> = devices.iter().flat_map(|device| ["-device", device]).collect();
+    Ok(self::device(scenario, &words))
 }
 
 /// Number of requests of 4 KiB, read or written one after the other.

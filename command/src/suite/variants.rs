@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 76] = [
+pub const NAMES: [&str; 78] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -15,7 +15,9 @@ pub const NAMES: [&str; 76] = [
     "boot/debian:6.12/max",
     "budgets/gicv2",
     "budgets/io",
+    "devices/bounded-translations",
     "devices/injected-bounded-exits",
+    "devices/injected-bounded-translations",
     "devices/injected-network",
     "devices/injected-nvme",
     "devices/injected-reset",

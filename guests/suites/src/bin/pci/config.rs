@@ -8,7 +8,8 @@ use crate::edu::{self, BAR, BAR_SIZE, MASTER, MEMORY};
 
 pub const TESTS: &[Test] = payload::tests![others_are_absent, identity_is_constant, bar_is_sized, bar_moves, decoding_ends, small_accesses];
 
-const ABSENT: u32 = 0xFFFF_FFFF;
+/// Value of registers of absent functions.
+pub const ABSENT: u32 = 0xFFFF_FFFF;
 
 fn others_are_absent() -> Outcome {
     for device in (0..32).filter(|&device| device != 1) {

@@ -18,11 +18,11 @@ pub const TESTS: &[Test] = payload::tests![
 ];
 
 const ITS: u64 = 0x0808_0000;
-const CTLR: u64 = 0;
+pub const CTLR: u64 = 0;
 const CBASER: u64 = 0x80;
 const CWRITER: u64 = 0x88;
 const CREADR: u64 = 0x90;
-const VALID: u64 = 1 << 63;
+pub const VALID: u64 = 1 << 63;
 /// Bytes of a command, and of the queue.
 const COMMAND: u64 = 32;
 const QUEUE: u64 = 4096;
@@ -34,9 +34,9 @@ const LPI: u32 = 8192 + 40;
 /// Acknowledged if nothing is pending.
 const SPURIOUS: u32 = 1023;
 
-type Command = [u64; 4];
+pub type Command = [u64; 4];
 const MAPD: Command = [8 | DEVICE, 4, VALID, 0];
-const MAPC: Command = [9, 0, VALID, 0];
+pub const MAPC: Command = [9, 0, VALID, 0];
 const MAPTI: Command = [10 | DEVICE, (LPI as u64) << 32 | EVENT, 0, 0];
 const INT: Command = [3 | DEVICE, EVENT, 0, 0];
 const CLEAR: Command = [4 | DEVICE, EVENT, 0, 0];
@@ -44,7 +44,8 @@ const INV: Command = [12 | DEVICE, EVENT, 0, 0];
 const INVALL: Command = [13, 0, 0, 0];
 const DISCARD: Command = [15 | DEVICE, EVENT, 0, 0];
 
-fn its(offset: u64) -> Reg32 {
+/// A register of the ITS.
+pub fn register(offset: u64) -> Reg32 {
     Reg32(ITS + offset)
 }
 
@@ -66,28 +67,28 @@ fn configure(byte: u32) {
 /// Turns everything off, and on again with an empty queue.
 pub fn reset() {
     gic::reset();
-    its(CTLR).write(0);
+    register(CTLR).write(0);
     gicr(0, 0).write(0);
     configure(0);
     write64(gicr(0, 0x70), place(1) | 13);
     write64(gicr(0, 0x78), place(2) & !0xFFFF);
     gicr(0, 0).write(1);
-    write64(its(CBASER), queue() | VALID);
-    its(CWRITER).write(0);
-    its(CTLR).write(1);
+    write64(register(CBASER), queue() | VALID);
+    register(CWRITER).write(0);
+    register(CTLR).write(1);
 }
 
 /// Executes commands, fewer than the queue has room for, by one store.
-fn execute(commands: &[Command]) -> Outcome {
-    let mut writer = u64::from(its(CWRITER).read());
+pub fn execute(commands: &[Command]) -> Outcome {
+    let mut writer = u64::from(register(CWRITER).read());
     for command in commands {
         for (word, &value) in command.iter().enumerate() {
             write64(Reg32(queue() + writer + 8 * word as u64), value);
         }
         writer = (writer + COMMAND) % QUEUE;
     }
-    its(CWRITER).write(writer as u32);
-    check_eq!(its(CREADR).read(), writer as u32, "CREADR");
+    register(CWRITER).write(writer as u32);
+    check_eq!(register(CREADR).read(), writer as u32, "CREADR");
     Ok(())
 }
 
@@ -175,13 +176,13 @@ fn discarded_events_are_silent() -> Outcome {
 
 fn a_queue_outside_of_memory_stalls() -> Outcome {
     for place in [0, ITS, machine::ram().end, machine::ram().end - QUEUE, 0x000F_FFFF_FFFF_F000] {
-        its(CTLR).write(0);
-        write64(its(CBASER), place | VALID | 0xFF);
-        its(CWRITER).write(0xF_FFE0);
-        its(CTLR).write(1);
-        its(CWRITER).write(0xF_FFE0);
+        register(CTLR).write(0);
+        write64(register(CBASER), place | VALID | 0xFF);
+        register(CWRITER).write(0xF_FFE0);
+        register(CTLR).write(1);
+        register(CWRITER).write(0xF_FFE0);
         let inside = place == machine::ram().end - QUEUE;
-        check_eq!(its(CREADR).read(), if inside { 0x1001 } else { 1 }, "CREADR with the queue at {place:#x}");
+        check_eq!(register(CREADR).read(), if inside { 0x1001 } else { 1 }, "CREADR with the queue at {place:#x}");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A PCI function that is assigned to this machine: QEMU's `edu` (docs/specs/edu in its source), which copies between memory and a
 //! buffer of its own on request. Tests its configuration space, its BAR, DMA inside and outside of this machine's memory, DMA in
-//! flight when the machine resets, and the ITS.
+//! flight when the machine resets, and the ITS; or eight functions with MSI-X.
 #![no_std]
 #![no_main]
 
@@ -8,6 +8,7 @@ mod config;
 mod dma;
 mod edu;
 mod its;
+mod vectors;
 
 use payload::entry::Entry;
 use payload::harness::Harness;
@@ -23,6 +24,9 @@ fn main(entry: &Entry) -> ! {
         harness.run(edu::connect, config::TESTS);
         harness.run(edu::connect, dma::TESTS);
         harness.run(its::reset, its::TESTS);
+        if edu::config(2, 0).read() != config::ABSENT {
+            harness.run(its::reset, vectors::TESTS);
+        }
         if harness.sum() != 0 {
             payload::harness::exit(1);
         }
