@@ -10,6 +10,7 @@ pub mod qemu;
 mod registers;
 mod smp;
 mod speculation;
+mod stepped_nmis;
 pub mod tasks;
 pub mod test;
 mod user;
@@ -108,7 +109,8 @@ pub const ALL: &[Test] = &[
     ("aps_alternate", On::Stile, smp::turns),
     ("aps_lose_their_cpu", On::Stile, preempted::seen),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
-    ("others_step_after_init", On::Stile, smp::steps_after_init),
+    ("others_step_after_init", On::Stile, stepped_nmis::steps_after_init),
+    ("others_step_an_nmi", On::Stile, stepped_nmis::nmi_behind_a_step),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),
 ];

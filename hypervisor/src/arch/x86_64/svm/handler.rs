@@ -209,8 +209,10 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery
 /// can raise the next one in an endless loop during which the processor takes no interrupt (CVE-2015-5307, CVE-2015-8104).
 fn intercepted_exception(cpu: &mut WholeCpu, vector: u8) -> Outcome {
+    let mut ended = None;
     if vector == exceptions::DEBUG {
-        if state::end_step_over_iret(true) == Some(false) {
+        ended = state::end_step_over_iret(true);
+        if ended == Some(false) {
             delivery::pull(cpu);
             return resume_or_leave(cpu, reason::NMI_WINDOW.other());
         }
@@ -221,6 +223,9 @@ fn intercepted_exception(cpu: &mut WholeCpu, vector: u8) -> Outcome {
     // A benign exception replaces the event being delivered.
     if let Some(event) = interrupted {
         delivery::put_back(cpu, event);
+    } else if ended.is_some() {
+        // The NMI that waited for IRET follows the guest's own step.
+        delivery::pull(cpu);
     }
     let row = if vector == exceptions::ALIGNMENT { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
     resume_or_leave(cpu, row)
