@@ -6,7 +6,7 @@ use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::interrupts::{deadline, delivery, events, window};
-use crate::arch::x86_64::virt::direct;
+use crate::arch::x86_64::virt::{direct, state};
 use crate::cpu::{self, Leave, Outcome};
 
 /// Handles a physical interrupt from a guest, acknowledged by the processor. `number`: its vector.
@@ -37,13 +37,13 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
         vector::TIMER => {
             if let Some(vector) = cpu.apic().lent_timer() {
                 timer::clear_expired();
-                let takes = window::can_interrupt();
+                let takes = window::can_interrupt() && !state::injects_at_interrupts();
                 delivery::interrupt_self(cpu, vector, takes.into());
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }
             if deadline::is_relayed() {
                 if let Some(vector) = cpu.apic().fire_timer(timer::now()) {
-                    let takes = window::can_interrupt();
+                    let takes = window::can_interrupt() && !state::injects_at_interrupts();
                     delivery::interrupt_self(cpu, vector, takes.into());
                 } else if timer::MAY_BE_EARLY {
                     deadline::update(cpu);

@@ -192,7 +192,11 @@ fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
 
 /// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block. An NMI sets none, and would make the
 /// guest exit for ever otherwise. `other`: the row if there is none.
+///
+/// EXITINTINFO may have an event whose delivery they have interrupted: an injected one ("Intercepts During IDT Interrupt Delivery"). QEMU
+/// delivers such events before interrupts.
 fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
+    inject::deliver_again();
     state::take_interrupts();
     let noted = cpu.take_noted();
     let mut outcome = Outcome::again(other);

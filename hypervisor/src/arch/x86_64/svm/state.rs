@@ -274,6 +274,12 @@ pub fn inject(event: u64) {
     write(Field::ENTRY_INTERRUPTION, event);
 }
 
+/// Whether the next entry injects an event, at an exit for a physical interrupt: one that exits during the delivery of an injected event
+/// has it injected again.
+pub fn injects_at_interrupts() -> bool {
+    read(Field::ENTRY_INTERRUPTION) & 1 << 31 != 0
+}
+
 /// Has the loaded vCPU exit when it can take an NMI; one that handles an NMI exits at its IRET in any case. Returns false, without
 /// effect, if an interrupt shadow blocks it, which ends without another exit: the caller requests that for interrupts.
 pub fn exit_when_nmis_can(blocked: u64, _injects: bool) -> bool {

@@ -203,6 +203,11 @@ pub fn fail_entry(by: u64) {
     }
 }
 
+/// Whether the next entry injects an event, at an exit for a physical interrupt: the processor takes none during the delivery of an event.
+pub const fn injects_at_interrupts() -> bool {
+    false
+}
+
 /// Takes Stile's pending interrupts, whose handlers only set a bit. Interrupts are masked before and after.
 pub fn take_interrupts() {
     // SAFETY: Stile's interrupt handlers only set a bit. STI delays interrupts until after the NOP.
