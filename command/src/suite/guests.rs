@@ -7,7 +7,8 @@ use stile_board::MAX_VCPUS;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
 use super::{
-    amd, devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, snapshots, start_up, switches, traced, waits,
+    amd, devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, sixteen, snapshots, start_up, switches, traced,
+    waits,
 };
 use stile::config::{Arch, ablation};
 use stile::exit;
@@ -89,6 +90,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(traced::all(programs)?);
     scenarios.extend(direct::all(programs)?);
     scenarios.extend(gicv2::all(programs)?);
+    scenarios.extend(sixteen::all(programs)?);
     scenarios.extend(switches::on_arm(programs)?);
     Ok(scenarios)
 }
@@ -109,6 +111,7 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(entry_failures(programs)?);
     scenarios.extend(pc::all(programs)?);
     scenarios.extend(amd::all(programs)?);
+    scenarios.extend(sixteen::all(programs)?);
     scenarios.extend(ipi::all(programs)?);
     scenarios.extend(switches::on_pc(programs)?);
     scenarios.extend(long::scenarios_on_pc(programs)?);

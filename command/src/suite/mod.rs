@@ -42,6 +42,7 @@ mod served_console;
 mod served_share;
 mod share;
 mod shared_folder;
+mod sixteen;
 mod snapshots;
 mod start_up;
 mod switches;

@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 78] = [
+pub const NAMES: [&str; 82] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -27,8 +27,8 @@ pub const NAMES: [&str; 78] = [
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
     "firmware/pc-multiboot2",
-    "gicv2/migrate",
-    "gicv2/save",
+    "isolation/hostile-on-16-cpus",
+    "isolation/storms-on-16-cpus",
     "life/hot-plug",
     "nested/debian-6.1-nvhe-two-vcpus-of-l2",
     "nested/debian-6.12-two-vcpus-of-l2",
@@ -44,6 +44,7 @@ pub const NAMES: [&str; 78] = [
     "pc/amd/debian:6.12/max-4-on-2",
     "pc/amd/isolation/hostile-2",
     "pc/amd/isolation/hostile-3",
+    "pc/amd/isolation/hostile-on-16-cpus",
     "pc/amd/isolation/storm-calls",
     "pc/amd/isolation/storm-code",
     "pc/amd/isolation/storm-mixed",
@@ -52,6 +53,7 @@ pub const NAMES: [&str; 78] = [
     "pc/amd/isolation/storm-starts",
     "pc/amd/isolation/storm-strings",
     "pc/amd/isolation/storm-ticks",
+    "pc/amd/isolation/storms-on-16-cpus",
     "pc/amd/operator/migrate",
     "pc/amd/operator/trace-of-a-storm",
     "pc/amd/suite/max-1-on-1",
@@ -67,6 +69,8 @@ pub const NAMES: [&str; 78] = [
     "pc/ipi/debian",
     "pc/ipi/debian:6.12",
     "pc/ipi/kexec",
+    "pc/isolation/hostile-on-15-cpus",
+    "pc/isolation/storms-on-15-cpus",
     "pc/nested/cpu-offline",
     "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",

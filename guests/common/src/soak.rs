@@ -13,7 +13,7 @@ use crate::phases;
 use crate::random::{Random, mix};
 
 /// Maximum number of CPUs.
-const MAX_CPUS: usize = 8;
+const MAX_CPUS: usize = 16;
 /// Maximum number of kinds.
 const MAX_KINDS: usize = 32;
 /// Number of console lines with the progress.

@@ -31,4 +31,4 @@ pub const EL2_VIRTUAL_TIMER_INTID: u32 = 28;
 /// The GIC's maintenance interrupt: PPI 9.
 pub const MAINTENANCE_INTID: u32 = 25;
 /// Maximum number of CPUs that a guest uses.
-pub const MAX_CPUS: usize = 8;
+pub const MAX_CPUS: usize = 16;

@@ -36,7 +36,7 @@ enter:
 
     // Stack number Aff0. A CPU that has none waits for ever.
     and     x0, x25, #255
-    cmp     x0, #8
+    cmp     x0, #{cpus}
     b.hs    halt
     add     x0, x0, #1
     mov     x1, #{stack_size}

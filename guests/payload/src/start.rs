@@ -20,6 +20,7 @@ core::arch::global_asm!(
     include_str!("boot.s"),
     stacks = sym STACKS,
     stack_size = const STACK_SIZE,
+    cpus = const board::MAX_CPUS,
     first = sym first,
     secondary = sym smp::secondary,
     root = sym mmu::ROOT,

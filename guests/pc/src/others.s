@@ -60,4 +60,4 @@ next_stack:
 .global first_stack_top
     .skip STACK
 first_stack_top:
-    .skip 7 * STACK
+    .skip 15 * STACK

@@ -12,7 +12,7 @@ use pc::{lapic, others};
 use crate::layout;
 
 /// Maximum number of CPUs used.
-pub const MAX_CPUS: usize = 4;
+pub const MAX_CPUS: usize = 16;
 /// Bytes of a CPU's block, and its alignment.
 const BLOCK: usize = 1 << 16;
 /// Offsets in the block: the tops of the stacks of exceptions, NMIs, interrupts, and the code under test. The

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
+use payload::board::MAX_CPUS;
 use payload::gic::Bits;
 use payload::prelude::*;
 use payload::random::Random;
@@ -10,7 +11,13 @@ use payload::{instruction, psci};
 
 use crate::virt;
 
-static ROUNDS_LEFT: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+static ROUNDS_LEFT: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
+
+/// Operations of each CPU in [`storm`], and interrupts that its handler passes on: on more than four CPUs a part of those of four, because
+/// each costs as much as there are CPUs.
+fn rounds() -> usize {
+    300 * 4 / machine::cpus().max(4)
+}
 
 /// SGIs to everybody and SPIs that move about, of all priorities, with interrupts unmasked and handlers that make more of them.
 pub fn storm() -> Outcome {
@@ -21,17 +28,17 @@ pub fn storm() -> Outcome {
             gic::set(Bits::Enable, intid);
         }
         let this = smp::this();
-        ROUNDS_LEFT[this].store(300, Release);
+        ROUNDS_LEFT[this].store(rounds(), Release);
         irq::set_hook(|intid| {
             let left = &ROUNDS_LEFT[smp::this()];
             if left.load(Acquire) > 0 {
                 left.fetch_sub(1, AcqRel);
-                icc::sgi((intid + 1) % 16, 0xFF);
+                icc::sgi((intid + 1) % 16, 0xFFFF);
             }
         });
         READY.wait()?;
         irq::unmask();
-        for _ in 0..300 {
+        for _ in 0..rounds() {
             once(&mut random);
         }
         ROUNDS_LEFT[this].store(0, Release);

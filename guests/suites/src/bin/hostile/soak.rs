@@ -119,7 +119,7 @@ fn hook(intid: u32) {
         rest => {
             left.store(rest - 1, Release);
             if rest % 8 == 0 {
-                icc::sgi((intid + 1) % 16, 0xFF);
+                icc::sgi((intid + 1) % 16, 0xFFFF);
             }
         }
     }

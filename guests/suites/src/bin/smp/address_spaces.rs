@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use payload::board::MAX_CPUS;
 use payload::harness::Test;
 use payload::mmu::{self, Memory, NOT_GLOBAL, PAGES, PAGES_ENTRY, ROOT, TABLE, Table};
 use payload::prelude::*;
@@ -25,14 +26,14 @@ struct Space {
     frames: [Frame; 2],
 }
 
-static SPACES: [Space; 8] = [const {
+static SPACES: [Space; MAX_CPUS] = [const {
     Space {
         root: Table::new(),
         level2: Table::new(),
         level3: Table::new(),
         frames: [const { Frame([const { AtomicU64::new(0) }; 512]) }; 2],
     }
-}; 8];
+}; MAX_CPUS];
 
 impl Space {
     /// Fills the tables; the page is not mapped.

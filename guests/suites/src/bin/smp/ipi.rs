@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use payload::board::MAX_CPUS;
 use payload::gic::Bits;
 use payload::harness::Test;
 use payload::prelude::*;
@@ -70,14 +71,14 @@ fn ipi_ring_spinning() -> Outcome {
 /// Every CPU interrupts all others and waits until each has counted the interrupt.
 fn ipi_all_to_all() -> Outcome {
     static BARRIER: smp::Barrier = smp::Barrier::new();
-    static ANSWERS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+    static ANSWERS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
     smp::need(2)?;
     smp::on_all(|| {
         let this = smp::this();
         let others = machine::cpus() as u64 - 1;
         gic::reset_cpu();
         // SGI n is sent by CPU n.
-        for intid in 0..8 {
+        for intid in 0..MAX_CPUS as u32 {
             gic::set(Bits::Enable, intid);
         }
         irq::set_hook(|intid| {
