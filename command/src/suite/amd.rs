@@ -23,6 +23,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         scenarios.push(Scenario { expect: passed(), ..scenario.with("--kernel", programs.path("pc")?) });
     }
     scenarios.extend(mitigated(programs)?);
+    scenarios.push(large_apic_id(programs)?);
     scenarios.extend(boots());
     scenarios.extend([busy(), reboot(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
@@ -50,6 +51,20 @@ fn mitigated(programs: &Programs) -> Result<[Scenario; 2]> {
     let notes = vec![NO_DIFFERENCE.into(), "speculation: branch targets flushed by IBPB at exits, IBPB between VMs".into()];
     let controlled = Scenario { expect: Expect { notes, ..passed() }, ..controlled.with("--append", "speculation") };
     Ok([all, controlled])
+}
+
+/// The last of three CPUs, each of which has a vCPU, has x2APIC identifier 383: it starts, and is kicked, by that. The firmware's ACPI
+/// tables also list 381 CPUs that are absent.
+fn large_apic_id(programs: &Programs) -> Result<Scenario> {
+    let numbers = "--qemu-arg -smp --qemu-arg 2,sockets=3,cores=128,threads=1,maxcpus=384";
+    let last = "--qemu-arg -device --qemu-arg max-x86_64-cpu,socket-id=2,die-id=0,core-id=127,thread-id=0";
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 3\n\n\
+         [[vm]]\nkernel = \"{}\"\nmemory = \"64M\"\nvcpus = 3\ncpus = [0, 1, 2]\npinned = true\n",
+        programs.path("pc")?
+    );
+    let scenario = Scenario::new("pc/amd/suite/apic-id-383", &format!("--exits {numbers} {last}"));
+    Ok(Scenario { config: Some(config), expect: passed(), ..scenario })
 }
 
 /// Debian's kernels.

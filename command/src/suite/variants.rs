@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 82] = [
+pub const NAMES: [&str; 83] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -56,6 +56,7 @@ pub const NAMES: [&str; 82] = [
     "pc/amd/isolation/storms-on-16-cpus",
     "pc/amd/operator/migrate",
     "pc/amd/operator/trace-of-a-storm",
+    "pc/amd/suite/apic-id-383",
     "pc/amd/suite/max-1-on-1",
     "pc/amd/suite/max-2-on-2",
     "pc/amd/suite/max-3-on-2",
