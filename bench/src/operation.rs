@@ -74,8 +74,25 @@ pub static AARCH64: [Operation; 15] = [
 /// Arm: an SGI to all other vCPUs of a VM. Its cost depends on their number, so that only `--scale` measures it.
 pub const BROADCAST: Operation = operation("sgi_broadcast", Needs::Two, None);
 
+/// A PC: an IPI to all other vCPUs of a VM.
+pub const BROADCAST_OF_PC: Operation = operation("ipi_broadcast", Needs::Two, None);
+
+/// Whether an operation concerns all vCPUs of a VM, which then has all CPUs.
+pub fn is_broadcast(operation: Operation) -> bool {
+    matches!(operation, BROADCAST | BROADCAST_OF_PC)
+}
+
+/// A restart of a VM, by itself: its end, its programs' loading, and its start. The probe runs again after each, so that
+/// it is measured alone.
+pub const RESTART: Operation = operation("restart", Needs::One, None);
+
+/// Arm's operations that only `--scale` measures.
+pub static AARCH64_SCALE: [Operation; 2] = [BROADCAST, RESTART];
+
 /// A PC's operations that only `--scale` measures: for a budget, the suite would boot Bochs twice for each.
-pub static X86_64_SCALE: [Operation; 3] = [
+pub static X86_64_SCALE: [Operation; 5] = [
+    BROADCAST_OF_PC,
+    RESTART,
     operation("ipi_hlt", Needs::Two, None),
     operation("ipi_hlt_shared", Needs::Shared, None),
     operation("ipi_shared", Needs::Shared, None),

@@ -3,14 +3,25 @@
 use serde::{Deserialize, Serialize};
 
 use crate::counts::OwnCpus;
-use crate::operation::BROADCAST;
+use crate::operation::{BROADCAST, BROADCAST_OF_PC, RESTART};
 use crate::platform;
 use stile::config::Arch;
 
 /// Arm's operations, in the order of tables.
-const AARCH64: [&str; 8] = ["hyp_call", "mmio_read_vgic", "timer", "ipi", BROADCAST.name, "wfi_wake", "vcpu_switch", "ipi_wfi_shared"];
+const AARCH64: [&str; 9] =
+    ["hyp_call", "mmio_read_vgic", "timer", "ipi", BROADCAST.name, "wfi_wake", "vcpu_switch", "ipi_wfi_shared", RESTART.name];
 /// A PC's: the corresponding ones, and one of vCPUs that spin.
-const X86_64: [&str; 7] = ["vmcall", "lapic_timer_read", "tscdeadline_fire", "ipi", "ipi_hlt", "ipi_hlt_shared", "ipi_shared"];
+const X86_64: [&str; 9] = [
+    "vmcall",
+    "lapic_timer_read",
+    "tscdeadline_fire",
+    "ipi",
+    BROADCAST_OF_PC.name,
+    "ipi_hlt",
+    "ipi_hlt_shared",
+    "ipi_shared",
+    RESTART.name,
+];
 
 /// The operations of an architecture, in the order of tables.
 pub const fn operations(arch: Arch) -> &'static [&'static str] {

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use stile_blob::Techniques;
+use stile_blob::{OnReset, Techniques};
 use stile_board::{CpuId, CpuSet};
 
 use super::figure::{Figure, Load, Machine};
 use crate::counts::{OwnCpus, Plugin};
-use crate::operation::{BROADCAST, Needs, Operation};
+use crate::operation::{Needs, Operation, RESTART, is_broadcast};
 use crate::platform::Platform;
 use crate::probe;
 use crate::under_stile::{self, Until};
@@ -19,6 +19,9 @@ use stile::image::{Hypervisor, VmFiles};
 /// The machine's time slice. The emulator runs all CPUs in turn, until the next timer of any of them expires or they
 /// wait for each other: with a short slice it changes CPUs often.
 const SLICE: Duration = Duration::from_millis(1);
+
+/// Iterations of a restart, which copies the probe and waits for milliseconds.
+const RESTARTS: u32 = 8;
 
 /// Iterations of an operation; waiting ones run less often. Switches must take several turns of the emulator, so that
 /// the other CPUs run meanwhile; turns are shorter with more CPUs. An IPI takes some turns itself.
@@ -62,9 +65,10 @@ pub struct Tools<'a> {
 /// The emulator fails, or a count is missing.
 pub fn measure(tools: &Tools<'_>, size: Machine, needs: Needs, operations: &[Operation]) -> Result<Vec<Figure>> {
     let &Tools { platform, cpu, .. } = tools;
-    let is_broadcast = operations == [BROADCAST];
-    let config = if is_broadcast { everyone(cpu, size.cpus) } else { machine(platform.arch, cpu, size, needs) };
-    let measured = probe::arguments(operations, iterations(needs, size.cpus));
+    let is_broadcast = operations.iter().any(|&operation| is_broadcast(operation));
+    let config = if is_broadcast { everyone(platform.arch, cpu, size.cpus) } else { machine(platform.arch, cpu, size, needs) };
+    let iterations = if operations == [RESTART] { RESTARTS } else { iterations(needs, size.cpus) };
+    let measured = probe::arguments(operations, iterations);
     let arguments = |index| match index {
         0 => &measured[..],
         _ if is_broadcast || is_quiet(size.cpus, needs) => ENDS,
@@ -97,7 +101,7 @@ fn is_quiet(cpus: u32, needs: Needs) -> bool {
 /// accounted on machines of all sizes: if the probe has all CPUs, the other VM ends immediately.
 fn machine(arch: Arch, cpu: &str, Machine { cpus, load }: Machine, needs: Needs) -> MachineConfig {
     let own = probe::vm(needs, Techniques::default());
-    let own = VmConfig { cpus: CpuSet::first_few(needs.cpus() as usize), pinned: needs == Needs::Two, ..own };
+    let own = VmConfig { cpus: CpuSet::first_few(needs.cpus() as usize), pinned: needs == Needs::Two, on_reset: OnReset::Restart, ..own };
     let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(arch, own, cpus, cpu) };
     match load {
         Load::OnOneCpu { vms } => machine.vms.extend((1..vms).map(|number| another(number, needs.cpus(), Needs::Shared))),
@@ -108,10 +112,10 @@ fn machine(arch: Arch, cpu: &str, Machine { cpus, load }: Machine, needs: Needs)
 }
 
 /// A machine with the probe's VM on all CPUs, and a VM that ends immediately.
-fn everyone(cpu: &str, cpus: u32) -> MachineConfig {
+fn everyone(arch: Arch, cpu: &str, cpus: u32) -> MachineConfig {
     let own = probe::vm(Needs::Two, Techniques::default());
     let own = VmConfig { vcpus: cpus as u16, cpus: CpuSet::first_few(cpus as usize), pinned: true, ..own };
-    let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(Arch::Aarch64, own, cpus, cpu) };
+    let mut machine = MachineConfig { slice: SLICE, ..under_stile::machine(arch, own, cpus, cpu) };
     machine.vms.push(another(0, 0, Needs::One));
     machine
 }
@@ -155,6 +159,6 @@ mod tests {
         for (cpus, needs) in [(1, Needs::One), (2, Needs::Two), (2, Needs::Shared)] {
             assert_eq!(machine(Arch::Aarch64, "max", size(cpus), needs).vms.len(), 2);
         }
-        assert_eq!(everyone("max", 64).vms.iter().map(|vm| vm.vcpus).collect::<Vec<_>>(), [64, 1]);
+        assert_eq!(everyone(Arch::Aarch64, "max", 64).vms.iter().map(|vm| vm.vcpus).collect::<Vec<_>>(), [64, 1]);
     }
 }

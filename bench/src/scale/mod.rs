@@ -13,7 +13,7 @@ mod table;
 
 use anyhow::{Context, Result};
 
-use crate::operation::{self, BROADCAST, Needs, Operation, X86_64_SCALE};
+use crate::operation::{self, AARCH64_SCALE, Operation, RESTART, X86_64_SCALE, is_broadcast};
 use crate::platform::{self, Platform};
 use crate::{counts, json_lines, probe};
 use figure::{Figure, Load, Machine, operations};
@@ -26,7 +26,7 @@ use stile::{cargo, emulator, exit, out};
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Default numbers of CPUs on a PC: Bochs has no timers for a sixteenth one.
-const CPUS_OF_PC: [u32; 4] = [2, 4, 8, 15];
+const CPUS_OF_PC: [u32; 5] = [1, 2, 4, 8, 15];
 
 /// Measures, and prints a table.
 ///
@@ -35,11 +35,7 @@ const CPUS_OF_PC: [u32; 4] = [2, 4, 8, 15];
 pub fn bench(args: &BenchArgs, arch: Arch) -> Result<u8> {
     let platform = platform::of(arch);
     let names = if args.only.is_empty() { operations(arch).iter().map(|name| (*name).to_owned()).collect() } else { args.only.clone() };
-    let more = match arch {
-        Arch::Aarch64 => &[BROADCAST][..],
-        Arch::X86_64 => &X86_64_SCALE,
-    };
-    let operations = operation::choose(&[platform.operations, more].concat(), &names).map_err(exit::usage)?;
+    let operations = operation::choose(&all_operations(platform), &names).map_err(exit::usage)?;
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
     let numbers = match arch {
         _ if !(args.cpus.is_empty() && args.vms.is_empty()) => args.cpus.clone(),
@@ -88,12 +84,13 @@ fn measure(
     let (probe, plugin) = (probe::build(arch)?, platform.has_plugin.then(counts::build).transpose()?);
     let tools = machine::Tools { platform, cpu, probe, plugin, hypervisor: stile::hypervisor::make(arch)? };
     let mut figures = Vec::new();
-    let (broadcast, others): (Vec<_>, Vec<_>) = operations.iter().partition(|operation| **operation == BROADCAST);
+    let (alone, others): (Vec<Operation>, Vec<_>) =
+        operations.iter().partition(|&&operation| is_broadcast(operation) || operation == RESTART);
     let mut groups = Platform::groups(&others);
-    groups.extend(broadcast.first().map(|_| (Needs::Two, vec![BROADCAST])));
+    groups.extend(alone.into_iter().map(|operation| (operation.needs, vec![operation])));
     for (needs, operations) in groups {
         let on_each = numbers.cpus.iter().map(|&cpus| Machine { cpus, load: Load::OnEachCpu });
-        let vms = if operations == [BROADCAST] { &[] } else { numbers.vms };
+        let vms = if operations.iter().any(|&operation| is_broadcast(operation)) { &[] } else { numbers.vms };
         let on_one = vms.iter().map(|&vms| Machine { cpus: needs.cpus() + 1, load: Load::OnOneCpu { vms } });
         for machine in on_each.chain(on_one).filter(|machine| needs.cpus() <= machine.cpus) {
             let names = operations.iter().map(|operation| operation.name).collect::<Vec<_>>().join(", ");
@@ -104,4 +101,13 @@ fn measure(
     }
     figures.sort_by_key(Figure::place);
     Ok(figures)
+}
+
+/// The operations of a platform, with those that only this command measures.
+fn all_operations(platform: &Platform) -> Vec<Operation> {
+    let more = match platform.arch {
+        Arch::Aarch64 => &AARCH64_SCALE[..],
+        Arch::X86_64 => &X86_64_SCALE,
+    };
+    [platform.operations, more].concat()
 }

@@ -52,7 +52,7 @@ pub struct BenchArgs {
     /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: cost of operations, and sharing between CPUs.
     #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "history", "full", "iterations", "no_counts"])]
     pub scale: bool,
-    /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default, on a PC 2,4,8,15, none with --vms.
+    /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default, on a PC 1,2,4,8,15, none with --vms.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "scale", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Vec<u32>,
     /// With --scale, the numbers of VMs, of which all but the one that measures share a CPU.

@@ -13,7 +13,8 @@
 //! The interface of an architecture: [`arch::OPERATIONS`], the macro `arch::loop_ticks`, marks for counting
 //! plugins ([`arch::begin_section`], [`arch::end_section`]), a console ([`arch::print`]), a second CPU
 //! ([`arch::start_second`]), the number of skipped undefined instructions ([`arch::faults`]), and the unit of
-//! its counter ([`arch::thousandths`]).
+//! its counter ([`arch::thousandths`]), and, to restart the machine, [`arch::reset`], the counter ([`arch::now`]) and RAM that
+//! a reset preserves ([`arch::KEPT`]).
 #![no_std]
 #![no_main]
 
@@ -23,6 +24,7 @@ mod arch;
 mod arguments;
 mod measure;
 mod operation;
+mod restart;
 mod run;
 
 #[panic_handler]

@@ -26,6 +26,5 @@ pub enum Needs {
     /// Two that share a physical CPU. The guest can't detect this, so it must be selected by name.
     Shared,
     /// As many as there are, which must be selected by name.
-    #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "only Arm has one"))]
     All,
 }

@@ -3,6 +3,7 @@
 use crate::arch::{self, Platform};
 use crate::measure;
 use crate::operation::Needs;
+use crate::restart;
 
 /// Iterations before the measurement, for one-time costs such as second-stage faults.
 const WARM_UP: u64 = 16;
@@ -10,6 +11,9 @@ const WARM_UP: u64 = 16;
 /// Measures the selected and supported operations, and prints their lines. With the argument `endless` it runs the first one forever, and
 /// neither marks nor prints anything.
 pub fn run_all(platform: &Platform) {
+    if platform.arguments.wants(restart::NAME, false) {
+        return restart::run(platform);
+    }
     let mut second = false;
     for operation in &arch::OPERATIONS {
         if !platform.arguments.wants(operation.name, !matches!(operation.needs, Needs::Shared | Needs::All)) {

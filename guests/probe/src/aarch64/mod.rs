@@ -8,16 +8,18 @@ mod operations;
 mod others;
 mod platform;
 mod psci;
+mod reset;
 mod second;
 mod start;
 mod sysreg;
 mod uart;
 
-pub use cpu::faults;
+pub use cpu::{faults, now};
 pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;
 pub use platform::Platform;
+pub use reset::{KEPT, reset};
 pub use second::start as start_second;
 pub use uart::print;
 

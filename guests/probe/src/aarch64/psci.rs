@@ -5,6 +5,7 @@ use super::sysreg::instruction;
 
 const CPU_ON: u32 = 0xC400_0003;
 const SYSTEM_OFF: u32 = 0x8400_0008;
+const SYSTEM_RESET: u32 = 0x8400_0009;
 
 macro_rules! call {
     ($conduit:literal, $function:expr, $arguments:expr) => {{
@@ -37,6 +38,14 @@ pub fn start(platform: &Platform, cpu: u64) -> bool {
 /// Powers the machine off, by SMC or HVC.
 pub fn system_off(smc: bool) -> ! {
     call(smc, SYSTEM_OFF, [0; 3]);
+    loop {
+        instruction!("wfi");
+    }
+}
+
+/// Resets the machine, by SMC or HVC.
+pub fn system_reset(smc: bool) -> ! {
+    call(smc, SYSTEM_RESET, [0; 3]);
     loop {
         instruction!("wfi");
     }

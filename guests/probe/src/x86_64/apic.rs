@@ -143,8 +143,8 @@ pub fn need_x2apic() {
     interrupts::end_by_msr();
 }
 
-/// Sets up the second CPU in the first one's mode.
-pub fn setup_second() {
+/// Sets up this CPU in the first one's mode.
+pub fn setup_other() {
     if X2APIC.load(Relaxed) {
         wrmsr(BASE, rdmsr(BASE) | BASE_X2APIC);
     }
@@ -177,12 +177,18 @@ pub fn stop_timer() {
     write(INITIAL_COUNT, 0);
 }
 
-/// Starts the second CPU at a page of the first MiB ("Typical BSP Initialization Sequence").
-pub fn start_second(page: u8, wait: fn(u64)) {
-    command(INIT | ASSERT);
+/// Starts the CPU with an identifier at a page of the first MiB ("Typical BSP Initialization Sequence").
+pub fn start(cpu: u64, page: u8, wait: fn(u64)) {
+    command(cpu, INIT | ASSERT);
     wait(10_000);
-    command(STARTUP | ASSERT | u32::from(page));
+    command(cpu, STARTUP | ASSERT | u32::from(page));
     wait(200);
+}
+
+/// Interrupts all other CPUs, in x2APIC mode.
+pub fn interrupt_others(vector: u8) {
+    const TO_OTHERS: u32 = 3 << 18;
+    wrmsr(msr(ICR), u64::from(TO_OTHERS | ASSERT) | u64::from(vector));
 }
 
 /// Interrupts the CPU with an identifier, in x2APIC mode.
@@ -190,12 +196,12 @@ pub fn interrupt(cpu: u64, vector: u8) {
     wrmsr(msr(ICR), cpu << 32 | u64::from(ASSERT) | u64::from(vector));
 }
 
-/// Sends a message to the second CPU, whose APIC ID is 1.
-fn command(message: u32) {
+/// Sends a message to the CPU with an identifier.
+fn command(cpu: u64, message: u32) {
     if X2APIC.load(Relaxed) {
-        return wrmsr(msr(ICR), 1 << 32 | u64::from(message));
+        return wrmsr(msr(ICR), cpu << 32 | u64::from(message));
     }
-    write(ICR_HIGH, 1 << 24);
+    write(ICR_HIGH, (cpu as u32) << 24);
     write(ICR, message);
     const PENDING: u32 = 1 << 12;
     while read(ICR) & PENDING != 0 {}

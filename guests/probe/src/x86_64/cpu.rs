@@ -24,6 +24,9 @@ pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0) } }; C
 /// Number of #UD and #GP exceptions, and of missing requirements ([`note_absent`]).
 pub static FAULTS: AtomicU64 = AtomicU64::new(0);
 
+/// Number of interrupts for all CPUs that they have taken together.
+pub static TAKEN_BY_ALL: AtomicU64 = AtomicU64::new(0);
+
 /// Number of interrupts that a CPU has taken.
 pub fn taken(cpu: usize) -> u64 {
     SLOTS[cpu].taken.load(Acquire)
@@ -42,6 +45,14 @@ pub fn faults() -> u64 {
 /// Records that an operation's requirement is missing.
 pub fn note_absent() {
     FAULTS.fetch_add(1, AcqRel);
+}
+
+/// Number of the machine's CPUs, if they are one socket's.
+pub fn count() -> u64 {
+    // SAFETY: CPUID writes only four registers, which are outputs.
+    #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
+    let own = unsafe { core::arch::x86_64::__cpuid(1) };
+    u64::from(own.ebx >> 16 & 0xff).max(1)
 }
 
 /// The time-stamp counter.
@@ -94,6 +105,17 @@ pub fn rdmsr(register: u32) -> u64 {
     // SAFETY: RDMSR changes only registers that are outputs; callers read registers that exist.
     unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack)) };
     u64::from(high) << 32 | u64::from(low)
+}
+
+/// Resets the machine, by its keyboard controller.
+pub fn reset() -> ! {
+    const KEYBOARD: u16 = 0x64;
+    const RESET: u8 = 0xfe;
+    console::drain();
+    out8(KEYBOARD, RESET);
+    loop {
+        core::hint::spin_loop();
+    }
 }
 
 /// Powers the machine off: by ACPI's power-management register of Stile, QEMU and the KVM client, and by the

@@ -1,11 +1,13 @@
 //! The interrupt descriptor table: two interrupts, and undefined instructions.
 
-use super::cpu::{FAULTS, SLOTS, off};
+use super::cpu::{FAULTS, SLOTS, TAKEN_BY_ALL, off};
 
 /// The first CPU's interrupt vector, for all sources.
 pub const FIRST: u8 = 0x40;
 /// The second CPU's interrupt vector.
 pub const SECOND: u8 = 0x41;
+/// The interrupt vector of all CPUs, in x2APIC mode.
+pub const ALL: u8 = 0x42;
 
 /// Entries of the table; the last one is the spurious interrupt's.
 const ENTRIES: usize = 256;
@@ -23,6 +25,7 @@ core::arch::global_asm!(
     include_str!("interrupts.s"),
     slots = sym SLOTS,
     second_slot = const size_of_val(&SLOTS[0]),
+    taken_by_all = sym TAKEN_BY_ALL,
     faults = sym FAULTS,
     unexpected = sym unexpected,
 );
@@ -36,6 +39,7 @@ unsafe extern "C" {
     static first_by_msr: u8;
     static second_by_page: u8;
     static second_by_msr: u8;
+    static all_by_msr: u8;
 }
 
 fn set(vector: usize, handler: u64) {
@@ -53,6 +57,7 @@ pub fn setup() {
     set(13, &raw const protection as u64);
     set(FIRST.into(), &raw const first_by_page as u64);
     set(SECOND.into(), &raw const second_by_page as u64);
+    set(ALL.into(), &raw const all_by_msr as u64);
     set(ENTRIES - 1, &raw const spurious as u64);
     load();
 }

@@ -13,10 +13,10 @@
     iretq
 .endm
 
-.macro by_msr name, slot
+.macro by_msr name, count:vararg
 .balign 16
 \name:
-    inc     qword ptr [rip + {slots} + \slot]
+    \count
     push    rax
     push    rcx
     push    rdx
@@ -30,11 +30,12 @@
     iretq
 .endm
 
-.global first_by_page, first_by_msr, second_by_page, second_by_msr
+.global first_by_page, first_by_msr, second_by_page, second_by_msr, all_by_msr
     by_page first_by_page, 0
     by_page second_by_page, {second_slot}
-    by_msr  first_by_msr, 0
-    by_msr  second_by_msr, {second_slot}
+    by_msr  first_by_msr, inc qword ptr [rip + {slots}]
+    by_msr  second_by_msr, inc qword ptr [rip + {slots} + {second_slot}]
+    by_msr  all_by_msr, lock inc qword ptr [rip + {taken_by_all}]
 
 // What is not there is skipped, and counted. Of instructions that are undefined, the probe has VMCALL only, which has three bytes; of those
 // that are refused, RDMSR and WRMSR, which have two.

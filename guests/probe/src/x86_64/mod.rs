@@ -9,16 +9,19 @@ mod gate;
 mod interrupts;
 mod measure;
 mod operations;
+mod others;
 mod platform;
 mod ports;
+mod reset;
 mod second;
 
 pub use console::print;
-pub use cpu::{faults, off};
+pub use cpu::{faults, now, off};
 pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;
 pub use platform::Platform;
+pub use reset::{KEPT, reset};
 pub use second::start as start_second;
 
 core::arch::global_asm!(include_str!("../../../pc/src/multiboot.s"));

@@ -1,9 +1,12 @@
 //! A PC's operations. Those of xAPIC mode are first: x2APIC mode can't be left.
 
+use core::sync::atomic::Ordering::Acquire;
+
+use super::cpu::TAKEN_BY_ALL;
 use super::measure::{loop_ticks, no_operation, within_a_page};
 use super::platform::Platform;
 use super::second::{self, Role};
-use super::{apic, console, cpu, gate, interrupts, ports};
+use super::{apic, console, cpu, gate, interrupts, others, ports};
 use crate::measure::{all_ticks, net_ticks};
 use crate::operation::{Needs, Operation};
 
@@ -12,7 +15,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 28] = [
+pub const OPERATIONS: [Operation; 29] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("vmmcall", vmmcall),
@@ -40,6 +43,7 @@ pub const OPERATIONS: [Operation; 28] = [
     Operation { needs: Needs::Shared, divisor: 4, net: all_ticks, ..operation("ipi_hlt_shared", ipi_hlt_shared) },
     Operation { needs: Needs::Shared, divisor: 4, net: all_ticks, ..operation("ipi_shared", ipi_shared) },
     Operation { needs: Needs::Two, ..operation("ipi_gate", ipi_gate) },
+    Operation { needs: Needs::All, divisor: 4, net: all_ticks, ..operation("ipi_broadcast", ipi_broadcast) },
     // The last: from then on the ICR is the physical one.
     Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },
 ];
@@ -175,6 +179,20 @@ fn hlt_pending(_platform: &Platform, n: u64) -> u64 {
 fn ipi(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
+}
+
+/// An IPI to all other CPUs, which run, until this one sees that all handlers have run.
+fn ipi_broadcast(_platform: &Platform, n: u64) -> u64 {
+    let others = others::start();
+    let start = cpu::now();
+    for _ in 0..n {
+        let before = TAKEN_BY_ALL.load(Acquire);
+        apic::interrupt_others(interrupts::ALL);
+        while TAKEN_BY_ALL.load(Acquire) - before < others {
+            no_operation();
+        }
+    }
+    cpu::now() - start
 }
 
 /// An IPI to the other CPU, which waits by HLT, until this one sees that its handler has run.

@@ -1,12 +1,14 @@
 //! The second CPU: it runs, and takes interrupts.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 use super::platform::Platform;
 use super::{apic, cpu, interrupts, measure};
 
 /// Where it begins, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;
+/// Its number, for SIPI.
+pub const PAGE: u8 = (TRAMPOLINE >> 12) as u8;
 /// Size of the stack in bytes.
 const STACK_SIZE: usize = 16 * 1024;
 /// Microseconds in which it has started, if there is one: in an L2, a thread of a busy L1 starts it.
@@ -35,10 +37,14 @@ struct Stack([u8; STACK_SIZE]);
 
 static mut STACK: Stack = Stack([0; STACK_SIZE]);
 
-core::arch::global_asm!(include_str!("second.s"), stack = sym STACK, stack_size = const STACK_SIZE, main = sym main);
+/// The upper end of the next CPU's stack, and its main program.
+static NEXT_STACK: AtomicUsize = AtomicUsize::new(0);
+static NEXT_MAIN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Starts the second CPU, and says whether there is one.
-pub fn start(_platform: &Platform) -> bool {
+core::arch::global_asm!(include_str!("second.s"), stack = sym NEXT_STACK, main = sym NEXT_MAIN);
+
+/// Prepares the start of a CPU at [`PAGE`], with a stack that ends at an address, and a main program.
+pub fn prepare(stack_end: usize, main: extern "C" fn() -> !) {
     unsafe extern "C" {
         static trampoline: u8;
         static trampoline_end: u8;
@@ -48,8 +54,15 @@ pub fn start(_platform: &Platform) -> bool {
     let (from, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: nothing else is at that place, which is RAM on every PC.
     unsafe { core::ptr::copy_nonoverlapping(from, TRAMPOLINE as *mut u8, end as usize - from as usize) };
+    NEXT_STACK.store(stack_end, Release);
+    NEXT_MAIN.store(main as *mut (), Release);
+}
+
+/// Starts the second CPU, and says whether there is one.
+pub fn start(_platform: &Platform) -> bool {
+    prepare((&raw mut STACK).addr() + STACK_SIZE, main);
     RUNS.store(false, Release);
-    apic::start_second((TRAMPOLINE >> 12) as u8, cpu::pause);
+    apic::start(1, PAGE, cpu::pause);
     let until = cpu::now() + cpu::ticks(START);
     while !RUNS.load(Acquire) {
         if cpu::now() > until {
@@ -68,7 +81,7 @@ pub fn play(platform: &Platform, role: Role) {
 
 extern "C" fn main() -> ! {
     interrupts::load();
-    apic::setup_second();
+    apic::setup_other();
     let role = ROLE.load(Acquire);
     if role == Role::Sleep as u64 || role == Role::Reply as u64 {
         RUNS.store(true, Release);

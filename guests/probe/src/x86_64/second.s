@@ -37,6 +37,6 @@ second_long:
     mov     ss, eax
     mov     ds, eax
     mov     es, eax
-    lea     rsp, [rip + {stack} + {stack_size}]
-    call    {main}
+    mov     rsp, [rip + {stack}]
+    call    [rip + {main}]
     ud2
