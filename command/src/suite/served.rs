@@ -20,6 +20,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         hostile(programs)?,
         bounded_exits(programs)?,
         turned_off(programs)?,
+        never_online(programs)?,
         request_budget(programs)?,
         debian(),
         killed(),
@@ -372,6 +373,31 @@ fn turned_off(programs: &Programs) -> Result<Scenario> {
     let output = ["server: is back", "PASS the_server_is_turned_on_again", PASSED].map(String::from).into();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], ..passed() };
     Ok(Scenario { config: Some(config.concat()), steps, expect, ..Scenario::new("served/turned-off", "--exits") })
+}
+
+/// Drivers whose servers never come online, of which one is off and the other runs, are reported, and go on without their devices. Virtual
+/// time passes at once while all vCPUs sleep.
+fn never_online(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 1\n\n".to_owned(),
+        vm(programs, "web", "served", "stile alone", "gone")?,
+        vm(programs, "app", "served", "stile alone", "deaf")?,
+        vm(programs, "gone", "checksum", "rounds=1", "")?,
+        vm(programs, "deaf", "idle", "", "")?,
+    ];
+    let passed = "PASS the_wait_for_a_server_ends".to_owned();
+    let notes = [
+        "web waits for device 1 (block): gone, which serves it, is off",
+        "app waits for device 1 (block): deaf runs, but has not offered it",
+    ];
+    let notes = notes.into_iter().map(String::from).chain(["web", "app"].map(|name| format!("{name}: device 1 (block) fails"))).collect();
+    let steps = vec![Step::new("2 passed, 0 failed", "stop m/deaf --force", &[])];
+    Ok(Scenario {
+        config: Some(config.concat()),
+        steps,
+        expect: Expect { output: vec![passed; 2], notes, ..Expect::default() },
+        ..Scenario::new("served/never-online", "--icount")
+    })
 }
 
 /// Number of requests of [`request_budget`], read one after the other, and of the others: each sector is written and read before, and the end is

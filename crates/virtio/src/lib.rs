@@ -9,7 +9,8 @@
 //!
 //! # Deviations from Virtio 1.2 that drivers can observe
 //! - While no server is [online](server::CONTROL_ONLINE), and from a reset until the server has acknowledged it, loads
-//!   of the device's status, features, queues' maxima and configuration do not complete: the driver waits.
+//!   of the device's status, features, queues' maxima and configuration do not complete: the driver waits. A device whose
+//!   server does not come can be [given up](Transport::give_up): it offers no VERSION_1, and refuses FEATURES_OK.
 //! - Once DRIVER_OK is set, writes to the configuration of queues are ignored until a reset.
 //! - Configuration space can only be read.
 //! - The function has no VIRTIO_PCI_CAP_PCI_CFG (section 4.1.4.9.1): its BAR is accessed as memory only.
@@ -26,7 +27,7 @@ mod transport;
 
 pub use events::{Event, EventPage};
 pub use queue::Queue;
-pub use transport::{Effect, Transport};
+pub use transport::{Awaited, Effect, Transport};
 
 /// Number of queues of a transport.
 pub const QUEUES: usize = 8;
@@ -42,6 +43,20 @@ pub const MAX_QUEUE_SIZE: u16 = 32768;
 
 /// Size of the device's configuration space, in bytes.
 pub const CONFIG_SIZE: usize = 256;
+
+/// Returns the name of a device type (Virtio 1.2, section 5), for messages.
+pub const fn device_name(device: u32) -> &'static str {
+    match device {
+        1 => "net",
+        2 => "block",
+        3 => "console",
+        4 => "rng",
+        5 => "balloon",
+        19 => "vsock",
+        26 => "fs",
+        _ => "virtio",
+    }
+}
 
 /// Bits of the device status (Virtio 1.2, section 2.1).
 pub mod status {

@@ -17,6 +17,15 @@ pub enum Effect {
     SignalClient(u32),
 }
 
+/// Cause of a load that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// No server is online.
+    Server,
+    /// The server has not acknowledged the client's reset.
+    Reset,
+}
+
 /// A device that a server offers to a client.
 #[derive(Clone, Debug)]
 pub struct Transport {
@@ -30,6 +39,8 @@ pub struct Transport {
     resetting: bool,
     /// The client's VM is off.
     off: bool,
+    /// No server came: loads are answered without one. Not while one is online.
+    given_up: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],
     /// MSI-X vectors of the queues, and of changes of the configuration.
@@ -60,6 +71,7 @@ impl Transport {
             online: false,
             resetting: false,
             off: false,
+            given_up: false,
             features: Features::new(),
             queues: [Queue::ABSENT; QUEUES],
             vectors: [NO_VECTOR; VECTORS],
@@ -85,7 +97,7 @@ impl Transport {
         if let identification @ Some(_) = self.identification(offset, bytes) {
             return identification;
         }
-        if !self.online || self.resetting {
+        if self.must_wait().is_some() {
             return None;
         }
         if let Some(at) = offset.checked_sub(client::CONFIG) {
@@ -96,6 +108,8 @@ impl Transport {
         }
         let queue = self.queues.get(self.client_queue as usize).copied().unwrap_or_default();
         Some(match offset {
+            // Without VERSION_1, by which a driver's probe ends in an error.
+            client::DEVICE_FEATURES if self.given_up => 0,
             client::DEVICE_FEATURES => half(self.features.offered(), self.features.offered_select),
             client::QUEUE_SIZE_MAX => queue.maximum.into(),
             client::QUEUE_READY => queue.ready.into(),
@@ -104,6 +118,24 @@ impl Transport {
             client::CONFIG_GENERATION => self.generation,
             _ => 0,
         })
+    }
+
+    /// The reason why loads that need a server have no answer yet; `None` if they have one.
+    pub const fn must_wait(&self) -> Option<Awaited> {
+        match (self.online, self.resetting) {
+            (true, true) => Some(Awaited::Reset),
+            (false, _) if !self.given_up => Some(Awaited::Server),
+            _ => None,
+        }
+    }
+
+    /// Ends the wait for a server: until one comes online, or the client's VM starts again, loads are answered as those from a device
+    /// that can't be used. Returns false, without effect, if loads do not wait for a server: a reset that an online server has not
+    /// acknowledged can't be given up, as the server may still access the client's memory.
+    pub fn give_up(&mut self) -> bool {
+        let waits = matches!(self.must_wait(), Some(Awaited::Server));
+        self.given_up |= waits;
+        waits
     }
 
     /// Registers that are read without a server.
@@ -170,7 +202,7 @@ impl Transport {
             return Effect::Nothing;
         }
         self.status |= value & (ACKNOWLEDGE | DRIVER | FAILED);
-        if value & FEATURES_OK != 0 && self.features.are_valid() {
+        if value & FEATURES_OK != 0 && self.features.are_valid() && !self.given_up {
             self.status |= FEATURES_OK;
         }
         if value & DRIVER_OK != 0 && self.status & (FEATURES_OK | DRIVER_OK) == FEATURES_OK {
@@ -226,6 +258,7 @@ impl Transport {
     /// Handles reset or power-on of the client's VM.
     pub fn client_starts(&mut self) -> Effect {
         let was_off = core::mem::take(&mut self.off);
+        self.given_up = false;
         let effect = self.reset();
         if was_off { Effect::Event(Event::State) } else { effect }
     }
@@ -239,7 +272,9 @@ impl Transport {
     fn set_online(&mut self, online: bool) -> Effect {
         let changes = online && !self.online && self.config != self.staged;
         self.online = online;
-        if !online {
+        if online {
+            self.given_up = false;
+        } else {
             self.resetting = false;
         }
         if !changes {

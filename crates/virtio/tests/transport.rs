@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use stile_virtio::pci::{self, common};
-use stile_virtio::{Effect, Event, EventPage, Transport, client, server, status};
+use stile_virtio::{Awaited, Effect, Event, EventPage, Transport, client, server, status};
 
 const BLOCK: u32 = 2;
 const KICK: Effect = Effect::Event(Event::Kick);
@@ -83,6 +83,42 @@ fn a_driver_waits_for_a_server() {
     assert_eq!(transport.read(client::CONFIG, 4), Some(0x1122_3344));
     assert_eq!(transport.read(client::CONFIG + 1, 1), Some(0x33));
     assert_eq!(transport.read(client::CONFIG + 254, 4), Some(0));
+}
+
+#[test]
+fn a_server_that_does_not_come_is_given_up() {
+    let mut transport = transport();
+    assert_eq!(transport.must_wait(), Some(Awaited::Server));
+    assert!(transport.give_up());
+    assert_eq!((transport.must_wait(), transport.give_up()), (None, false));
+    for half in 0..2 {
+        assert_eq!(transport.write(client::DEVICE_FEATURES_SEL, 4, half), Effect::Nothing);
+        assert_eq!(transport.read(client::DEVICE_FEATURES, 4), Some(0), "not even VERSION_1");
+    }
+    for (offset, value) in [(client::DRIVER_FEATURES_SEL, 1), (client::DRIVER_FEATURES, 1), (client::STATUS, DRIVER_OK)] {
+        assert_eq!(transport.write(offset, 4, value), Effect::Nothing);
+    }
+    assert_eq!(transport.read(client::STATUS, 4), Some(status::ACKNOWLEDGE | status::DRIVER), "features are refused");
+    // It comes after all, and the driver is bound again.
+    serve(&mut transport);
+    assert_eq!(drive(&mut transport), STATE);
+    // The next wait is as long.
+    transport.server_ended();
+    assert_eq!(transport.must_wait(), Some(Awaited::Server));
+    // A client that starts anew waits anew.
+    assert!(transport.give_up());
+    let _ = transport.client_starts();
+    assert_eq!(transport.must_wait(), Some(Awaited::Server));
+}
+
+#[test]
+fn a_reset_that_is_not_acknowledged_is_not_given_up() {
+    let mut transport = running();
+    assert_eq!(transport.write(client::STATUS, 4, 0), STATE);
+    assert_eq!(transport.must_wait(), Some(Awaited::Reset));
+    assert!(!transport.give_up());
+    assert!(!transport.is_quiet());
+    assert_eq!(transport.read(client::STATUS, 4), None);
 }
 
 #[test]

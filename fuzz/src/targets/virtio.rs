@@ -14,7 +14,7 @@ pub const VIRTIO: Target = Target {
     run: accesses,
     seeds,
     mutations: 4000,
-    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back", "vector"],
+    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back", "vector", "given up"],
 };
 
 const WINDOW: [u64; 3] = [0x40_0000_0000, 0x1_2345_6000, 0x4000_0000];
@@ -28,6 +28,7 @@ struct Plain {
     online: bool,
     resetting: bool,
     off: bool,
+    given_up: bool,
     offered: u64,
     accepted: u64,
     selects: BTreeMap<&'static str, u32>,
@@ -76,12 +77,13 @@ impl Plain {
         if let (4, Some((_, value))) = (bytes, constant.into_iter().find(|(at, _)| *at == offset)) {
             return Some(value);
         }
-        if !self.online || self.resetting {
+        if self.resetting || !self.online && !self.given_up {
             return None;
         }
         let value = match offset {
             0x100.. => return Some((0..bytes).map(|n| u32::from(*self.config.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum()),
             _ if bytes != 4 => 0,
+            0x10 if self.given_up => 0,
             0x10 => half(self.offered, self.select("offered")),
             0x34 => self.queue("client", "maximum"),
             0x44 => self.queue("client", "ready"),
@@ -120,7 +122,7 @@ impl Plain {
             0x70 if value == 0 => return self.reset(),
             0x70 if !self.resetting => {
                 self.status |= value & 0x83;
-                let is_valid = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0;
+                let is_valid = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0 && !self.given_up;
                 if value & 8 != 0 && is_valid {
                     self.status |= 8;
                 } else if value & 8 != 0 {
@@ -256,6 +258,7 @@ impl Plain {
                 let is_new = value & 1 != 0 && !self.online;
                 self.online = value & 1 != 0;
                 self.resetting &= self.online;
+                self.given_up &= !self.online;
                 if is_new && self.status & 4 != 0 {
                     reach("comes back");
                 }
@@ -351,6 +354,7 @@ fn accesses(bytes: &[u8]) {
             }
             _ if kind & 8 != 0 => {
                 let was_off = std::mem::take(&mut plain.off);
+                plain.given_up = false;
                 let expected = match plain.reset() {
                     Effect::Nothing if was_off => {
                         reach("on again");
@@ -359,6 +363,14 @@ fn accesses(bytes: &[u8]) {
                     effect => effect,
                 };
                 assert_eq!(transport.client_starts(), expected);
+            }
+            _ if kind & 16 != 0 => {
+                let is_given_up = !plain.online && !plain.given_up;
+                assert_eq!(transport.give_up(), is_given_up);
+                if is_given_up {
+                    reach("given up");
+                }
+                plain.given_up |= is_given_up;
             }
             _ => {
                 transport.server_ended();
@@ -395,5 +407,6 @@ fn seeds() -> Vec<Vec<u8>> {
         [&running[..], &completes, &reset].concat(),
         [&running[..], &returns, &completes].concat(),
         [&status[..], &serve.concat(), &refused].concat(),
+        [&status[..], &[0x17, 0], &status, &refused, &status, &served, &refused].concat(),
     ]
 }

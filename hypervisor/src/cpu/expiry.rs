@@ -15,8 +15,11 @@ pub fn due(cpu: usize, now: u64) {
 
 fn expire(number: usize, now: u64) {
     if number == alarm::WATCH_ALARM {
-        alarm::clear_watch();
+        alarm::clear(number);
         alarm::WATCH.get()(now);
+    } else if number == alarm::PATIENCE_ALARM {
+        alarm::clear(number);
+        Arch::look_at_waits(now);
     } else if let Some(vm) = vm::get(number) {
         let set_line = |level| Arch::set_line(vm, Line::Clock, level);
         vm.devices.clock.expire(set_line, |at| alarm::set(number, at));

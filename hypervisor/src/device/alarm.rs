@@ -1,4 +1,4 @@
-//! Alarms of the guests' clocks and of Stile's watch. The CPU that set an alarm keeps its time, so that alarms cost
+//! Alarms of the guests' clocks, of Stile's watch, and of clients that wait for their servers. The CPU that set an alarm keeps its time, so that alarms cost
 //! only the VM that sets them.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,15 +11,19 @@ use crate::arch::contract::PhysicalCpu;
 use crate::once::Once;
 use crate::{cpu, wall_clock};
 
+/// The VMs', and Stile's own.
+const ALARM_COUNT: usize = MAX_VMS + 2;
 /// Expiry of each VM's alarm, in ticks of the counter; this value if it is off.
 const NEVER: u64 = u64::MAX;
-static ALARMS: [AtomicU64; MAX_VMS + 1] = [const { AtomicU64::new(NEVER) }; MAX_VMS + 1];
+static ALARMS: [AtomicU64; ALARM_COUNT] = [const { AtomicU64::new(NEVER) }; ALARM_COUNT];
 /// Index of the watch's alarm, after those of the VMs.
 pub const WATCH_ALARM: usize = MAX_VMS;
+/// Index of the alarm for clients that wait for their servers.
+pub const PATIENCE_ALARM: usize = MAX_VMS + 1;
 /// Called with the time when the watch's alarm expires.
 pub static WATCH: Once<fn(u64)> = Once::new();
 /// The CPU that keeps time for each alarm.
-static KEEPERS: [AtomicUsize; MAX_VMS + 1] = [const { AtomicUsize::new(0) }; MAX_VMS + 1];
+static KEEPERS: [AtomicUsize; ALARM_COUNT] = [const { AtomicUsize::new(0) }; ALARM_COUNT];
 /// Earliest expiry of the alarms that each CPU keeps time for, or kept time for. Written by that CPU alone.
 static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
@@ -31,6 +35,12 @@ pub fn set(vm: usize, seconds: Option<u64>) {
 /// Sets the watch's alarm, in ticks of the counter.
 pub fn set_watch(at: u64) {
     set_at(WATCH_ALARM, at);
+}
+
+/// Sets the alarm for clients that wait for their servers, in ticks of the counter.
+#[allow(dead_code, reason = "not every architecture has served devices")]
+pub fn set_patience(at: u64) {
+    set_at(PATIENCE_ALARM, at);
 }
 
 fn set_at(vm: usize, ticks: u64) {
@@ -84,9 +94,9 @@ pub fn for_each_due(cpu: usize, now: u64, ring: impl Fn(usize)) {
     }
 }
 
-/// Turns the watch's alarm off.
-pub fn clear_watch() {
-    ALARMS[WATCH_ALARM].store(NEVER, Ordering::Release);
+/// Turns an alarm of Stile's own off.
+pub fn clear(alarm: usize) {
+    ALARMS[alarm].store(NEVER, Ordering::Release);
 }
 
 #[cfg(test)]

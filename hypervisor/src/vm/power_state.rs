@@ -123,6 +123,12 @@ impl Power {
         self.change.load(Ordering::Acquire) == ENDING
     }
 
+    /// Whether all vCPUs of the VM are off.
+    #[allow(dead_code, reason = "not every architecture has served devices")]
+    pub fn is_off(&self) -> bool {
+        *self.state.lock() == State::Off
+    }
+
     /// Whether the VM is paused, or being paused.
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)

@@ -8,6 +8,7 @@ use stile_wire::Decoded;
 
 use crate::arch::aarch64::Arch;
 use crate::arch::aarch64::interrupts::delivery;
+use crate::arch::aarch64::served::patience;
 use crate::arch::contract::Platform;
 use crate::device::Line;
 use crate::vm::Vm;
@@ -57,6 +58,10 @@ impl Platform for Arch {
 
     fn forget_translations(vm: &Vm) {
         vm.arch.forget_translations();
+    }
+
+    fn look_at_waits(now: u64) {
+        patience::look(now);
     }
 
     fn press_power_button(_vm: &'static Vm) -> bool {

@@ -35,6 +35,9 @@ pub trait Platform {
     /// drops all state that relies on permissions of its pages. None of its vCPUs is loaded, and its power state is locked.
     fn forget_translations(vm: &Vm);
 
+    /// Looks at clients whose loads wait for their servers, a bounded part of them, when the alarm for them expires.
+    fn look_at_waits(_now: u64) {}
+
     /// Presses a VM's power button. Returns false if it has none, or its guest does not handle it.
     fn press_power_button(vm: &'static Vm) -> bool;
 

@@ -22,6 +22,7 @@ pub const AFTER_RESET: &[Test] = payload::tests![the_disk_is_as_before, nothing_
 pub const COUNT: &[Test] = payload::tests![a_server_comes, sectors_keep_what_is_written, many_requests_are_answered, the_end_is_announced];
 pub const AWAY: &[Test] =
     payload::tests![a_server_comes, sectors_keep_what_is_written, the_server_is_turned_on_again, the_end_is_announced];
+pub const ALONE: &[Test] = payload::tests![it_is_identified, the_wait_for_a_server_ends];
 
 const INTID: u32 = 64;
 const RUNNING: u32 = 0xF;
@@ -139,6 +140,24 @@ fn a_masked_message_is_sent_later() -> Outcome {
     });
     check!(arrives, "the message is not sent");
     check!(!function::is_pending(), "it is still pending");
+    Ok(())
+}
+
+/// No server comes: the device reads as one that can't be used.
+fn the_wait_for_a_server_ends() -> Outcome {
+    function::set_up(INTID);
+    function::set_status(3);
+    check_eq!(function::status(), 3, "status without a server");
+    for half in 0..2 {
+        write32(at(function::FEATURE_SELECT), half);
+        check_eq!(read32(at(function::FEATURE)), 0, "features {half}");
+    }
+    write32(at(function::DRIVER_SELECT), 1);
+    write32(at(function::DRIVER_FEATURE), 1);
+    function::set_status(0xB);
+    check_eq!(function::status(), 3, "status with features that were not offered");
+    function::set_status(0);
+    check_eq!(function::status(), 0, "status after a reset");
     Ok(())
 }
 

@@ -2,16 +2,17 @@
 
 use core::iter;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
 use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
-use stile_virtio::{Effect, EventPage, Transport};
+use stile_virtio::{Awaited, Effect, EventPage, Transport};
 
 use super::function::Function;
+use super::waiting;
 use crate::address_space;
-use crate::arch::aarch64::host::bulk;
+use crate::arch::aarch64::host::{bulk, timer};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::arena::Arena;
 use crate::cpu;
@@ -29,12 +30,19 @@ pub struct Link {
     pub server_place: vm::Place,
     /// Index among the server's devices.
     pub slot: u32,
+    /// Number among the client's devices, from 1: that of its PCI function. Its type.
+    pub number: usize,
+    pub device: u32,
     /// Memory of the client's arena that the server has mapped: see [`Link::event_piece`].
     pub events: &'static EventPage,
     /// Registers of both sides.
     pub transport: TicketLock<Transport>,
     /// vCPUs of the client may sleep until a load has an answer. Set with the transport locked.
     pub awaited: AtomicBool,
+    /// Since when, in ticks of the counter. Set with the transport locked.
+    pub since: AtomicU64,
+    /// It was reported that a load waits.
+    pub is_reported: AtomicBool,
 }
 
 /// The links of a server by slot; null for unused slots. Written when a client is created.
@@ -114,15 +122,31 @@ impl Link {
     pub fn load(&self, offset: u64, bytes: u64) -> Option<u32> {
         let mut transport = self.transport.lock();
         let value = transport.pci_read(offset, bytes);
-        if value.is_none() {
-            self.awaited.store(true, Ordering::Relaxed);
+        if value.is_none() && !self.awaited.swap(true, Ordering::Relaxed) {
+            self.since.store(timer::now(), Ordering::Relaxed);
+            drop(transport);
+            waiting::begin();
         }
         value
+    }
+
+    /// Returns the cause of loads that wait, and since when they do, in ticks of the counter.
+    pub fn waits_since(&self) -> Option<(Awaited, u64)> {
+        let transport = self.transport.lock();
+        let cause = transport.must_wait().filter(|_| self.awaited.load(Ordering::Relaxed))?;
+        Some((cause, self.since.load(Ordering::Relaxed)))
+    }
+
+    /// Handles a start of the client's VM: none of its loads waits.
+    pub fn forget_wait(&self) {
+        self.awaited.store(false, Ordering::Relaxed);
+        self.is_reported.store(false, Ordering::Relaxed);
     }
 
     /// Wakes the client's vCPUs whose loads wait, after a change of the transport by which they may have an answer. The transport's lock
     /// orders this with [`Link::load`]: either that finds the answer, or this the wait.
     pub fn answer(&self) {
+        self.is_reported.store(false, Ordering::Relaxed);
         if self.awaited.swap(false, Ordering::Relaxed)
             && let Some(vm) = vm::get(self.client)
         {

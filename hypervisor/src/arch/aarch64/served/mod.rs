@@ -6,10 +6,12 @@
 
 mod function;
 mod link;
+pub mod patience;
 mod registers;
+mod waiting;
 mod window;
 
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use heapless::Vec;
 use stile_blob::Slot;
@@ -82,9 +84,13 @@ impl Served {
                 server,
                 server_place,
                 slot: at as u32,
+                number: index + 1,
+                device: served.device,
                 events,
                 transport,
                 awaited: AtomicBool::new(false),
+                since: AtomicU64::new(0),
+                is_reported: AtomicBool::new(false),
             };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
@@ -126,6 +132,7 @@ impl Served {
         for link in self.links() {
             link.change(Transport::client_starts);
             link.function.reset();
+            link.forget_wait();
         }
     }
 
