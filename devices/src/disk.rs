@@ -30,6 +30,7 @@ pub const DISK: Kind = Kind {
         | 1 << VIRTIO_BLK_F_WRITE_ZEROES,
     // To the end of the limits of VIRTIO_BLK_T_WRITE_ZEROES.
     configuration: 60,
+    has_sessions: false,
 };
 
 /// Maximum number of descriptors of a disk's queue.

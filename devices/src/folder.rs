@@ -1,16 +1,15 @@
 //! A virtio file system device (Virtio 1.2, section 5.11), whose requests are FUSE's.
 
-use std::io::{Read, Write};
-
-use virtio_queue::{DescriptorChain, Error, Queue};
+use virtio_queue::{Error, Queue};
 use vm_memory::GuestMemoryMmap;
 
 use crate::relay::QUEUE_SIZE;
 use crate::server::{Backend, Progress, use_buffers};
+use crate::session::refuse;
 use crate::vhost_user::Kind;
 
 /// A folder that a back end serves.
-pub const FOLDER: Kind = Kind { features: 0, configuration: TAG as u32 + 4 };
+pub const FOLDER: Kind = Kind { features: 0, configuration: TAG as u32 + 4, has_sessions: true };
 
 /// Size of the tag in configuration space, in bytes; the number of request queues follows.
 const TAG: usize = 36;
@@ -18,27 +17,10 @@ const TAG: usize = 36;
 /// Queues: of requests that overtake others, and of others.
 pub const FOLDER_QUEUES: usize = 2;
 
-/// Size of a request's header, and the place of its number in it; size of an answer's header (Linux's `fuse.h`).
-const REQUEST: usize = 40;
-const NUMBER: usize = 8;
-const ANSWER: u32 = 16;
-
 /// A folder that can't be served: all requests fail with EIO.
 pub struct FailedFolder {
     /// Name by which the client mounts it.
     pub tag: String,
-}
-
-/// Answers a request; one that has no room for an answer expects none.
-fn refuse(memory: &GuestMemoryMmap, chain: DescriptorChain<&GuestMemoryMmap>) -> u32 {
-    let (Ok(mut reader), Ok(mut writer)) = (chain.clone().reader(memory), chain.writer(memory)) else { return 0 };
-    let mut header = [0; REQUEST];
-    if reader.read_exact(&mut header).is_err() || writer.available_bytes() < ANSWER as usize {
-        return 0;
-    }
-    let number = &header[NUMBER..NUMBER + 8];
-    let answer = [&ANSWER.to_le_bytes()[..], &(-libc::EIO).to_le_bytes(), number].concat();
-    if writer.write_all(&answer).is_ok() { ANSWER } else { 0 }
 }
 
 impl Backend for FailedFolder {

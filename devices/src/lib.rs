@@ -27,6 +27,7 @@ mod protocol;
 mod relay;
 pub mod sandbox;
 mod server;
+mod session;
 pub mod supervisor;
 mod tap;
 mod vhost_user;

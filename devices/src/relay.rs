@@ -97,13 +97,26 @@ impl Relay {
     /// # Errors
     /// No request of an honest driver begins with this descriptor.
     pub fn offer(&mut self, head: u16) -> Result<(), Error> {
-        match self.requests.get_mut(usize::from(head)) {
-            Some(request @ Request::None) => *request = Request::Offered,
-            _ => return Err(Error::InvalidDescriptorIndex),
-        }
+        self.take(head, Request::Offered)?;
         let slot = self.available + ENTRIES + AVAILABLE_ENTRY * u64::from(self.offered % self.size);
         self.memory.write_obj(head.to_le(), GuestAddress(slot)).map_err(Error::GuestMemory)?;
         self.offered = self.offered.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Answers a request in the place of the back end, which does not get it.
+    ///
+    /// # Errors
+    /// Those of [`Self::offer`].
+    pub fn answer(&mut self, head: u16, written: u32) -> Result<(), Error> {
+        self.take(head, Request::Answered(written))
+    }
+
+    fn take(&mut self, head: u16, becomes: Request) -> Result<(), Error> {
+        match self.requests.get_mut(usize::from(head)) {
+            Some(request @ Request::None) => *request = becomes,
+            _ => return Err(Error::InvalidDescriptorIndex),
+        }
         self.order.push_back(head);
         Ok(())
     }
@@ -192,6 +205,19 @@ mod tests {
         assert!(relay.is_idle());
         assert_eq!([relay.next_answer(), relay.next_answer(), relay.next_answer()], [Some((0, 10)), Some((7, 70)), None]);
         relay.offer(5).unwrap();
+    }
+
+    #[test]
+    fn answers_in_the_place_of_the_back_end_keep_the_order() {
+        let mut relay = relay();
+        relay.offer(5).unwrap();
+        relay.answer(0, 16).unwrap();
+        assert!(relay.answer(0, 16).is_err() && relay.offer(0).is_err());
+        assert_eq!(relay.next_answer(), None);
+        answer(&relay, 0, &[(5, 50)]);
+        relay.collect().unwrap();
+        assert!(relay.is_idle());
+        assert_eq!([relay.next_answer(), relay.next_answer(), relay.next_answer()], [Some((5, 50)), Some((0, 16)), None]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, G
 use crate::protocol::{Connection, F_PROTOCOL_FEATURES, QueueAddresses, Region};
 use crate::relay::{QUEUE_SIZE, Relay, rings};
 use crate::server::{BATCH, Backend, Progress, Sources};
+use crate::session::Session;
 
 /// Time that a back end has to answer what it was asked, when its client resets the device. It then ends: the requests may be dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,6 +37,8 @@ pub struct Kind {
     pub features: u64,
     /// Size of its configuration space, in bytes: a multiple of 4.
     pub configuration: u32,
+    /// Its requests are FUSE's, and belong to a [`Session`].
+    pub has_sessions: bool,
 }
 
 /// A device with a back end.
@@ -50,6 +53,7 @@ pub struct VhostUser<const QUEUES: usize> {
     kicks: [OwnedFd; QUEUES],
     call: OwnedFd,
     is_running: bool,
+    session: Option<Session>,
 }
 
 impl<const QUEUES: usize> VhostUser<QUEUES> {
@@ -79,7 +83,8 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         let kicks = (0..QUEUES).map(|_| event()).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         let features = offered & kind.features;
-        Ok(Self { back_end, features, configuration, relays, rings, kicks, call: event()?, is_running: false })
+        let session = kind.has_sessions.then(Session::default);
+        Ok(Self { back_end, features, configuration, relays, rings, kicks, call: event()?, is_running: false, session })
     }
 
     /// Starts the back end's queues. `features` are those that the driver accepts.
@@ -113,11 +118,17 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         }
         let interrupt = u32::from(used != 0 && queue.needs_notification(memory)?) << number;
         queue.disable_notification(memory)?;
-        let mut offered = 0;
-        while offered < BATCH {
+        let (mut offered, mut refused) = (0, 0);
+        while offered + refused < BATCH {
             let Some(chain) = queue.iter(memory)?.next() else { break };
-            relay.offer(chain.head_index())?;
-            offered += 1;
+            let head = chain.head_index();
+            if let Some(written) = self.session.as_mut().and_then(|session| session.refuse(memory, chain)) {
+                relay.answer(head, written)?;
+                refused += 1;
+            } else {
+                relay.offer(head)?;
+                offered += 1;
+            }
         }
         if offered != 0 {
             relay.publish()?;
@@ -126,7 +137,8 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
                 return Ok(Progress { interrupt, more: false });
             }
         }
-        Ok(Progress { interrupt, more: offered == BATCH || queue.enable_notification(memory)? })
+        // Refused requests are given back by the next call.
+        Ok(Progress { interrupt, more: refused != 0 || offered == BATCH || queue.enable_notification(memory)? })
     }
 
     /// Ends the connection, which ends the process when it next waits.
@@ -184,6 +196,7 @@ impl<const QUEUES: usize> Backend for VhostUser<QUEUES> {
             relay.start(queue.size())?;
         }
         self.is_running = true;
+        self.session = self.session.take().map(|_| Session::default());
         if let Err(error) = self.set_up(memory, features, queues) {
             self.give_up(&error);
         }

@@ -149,7 +149,8 @@ fn folder() -> Scenario {
     let client = format!(
         "mkdir /mnt; mount -t virtiofs src /mnt && cat /mnt/from; echo of the client > /mnt/to; ln -s /etc/hostname /mnt/name; cat /mnt/name; \
          mknod /mnt/node b 8 0 || echo no devices; {random}; \
-         touch /mnt/kill; sleep 1; until umount -l /mnt; mount -t virtiofs src /mnt && grep client /mnt/to; do sleep 0.5; done; {random}"
+         touch /mnt/kill; until cat /mnt/from > /dev/null 2> /tmp/error; [ -s /tmp/error ]; do sleep 0.2; done; cat /tmp/error; \
+         until umount -l /mnt; mount -t virtiofs src /mnt && grep client /mnt/to; do sleep 0.5; done; {random}"
     );
     let served = |device: &str| format!("[[vm.served]]\ndevice = \"{device}\"\nby = \"server\"\n");
     let config = format!(
@@ -164,6 +165,7 @@ fn folder() -> Scenario {
         "web    | web",
         "no devices",
         "random bytes",
+        "Input/output error",
         "web    | of the client",
         "random bytes",
         "server | of the client",
