@@ -59,6 +59,7 @@ targets! {
     nested_interrupts: "nested-interrupts",
     nested_registers: "nested-registers",
     package: "package",
+    served_queues: "served-queues",
     report: "report",
     sampler: "sampler",
     snapshot: "snapshot",

@@ -18,6 +18,7 @@ mod kernel;
 mod line;
 mod nested;
 mod package;
+mod queues;
 mod report;
 mod sampler;
 mod snapshot;
@@ -63,6 +64,7 @@ pub const ALL: &[Target] = &[
     nested::INTERRUPTS,
     nested::REGISTERS,
     package::PACKAGE,
+    queues::QUEUES,
     report::REPORT,
     sampler::SAMPLER,
     snapshot::SNAPSHOT,
