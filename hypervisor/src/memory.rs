@@ -106,6 +106,16 @@ pub fn free(pages: Range<u64>) {
     }
 }
 
+/// Most separate regions of free memory with parts that VMs gave back: the rest is for what VMs free when they end.
+const REGIONS_OF_PARTS: usize = REGIONS / 4;
+
+/// Frees a part of a guest's memory, which was cleared, and which nothing uses any more. Returns false if free memory were in too many
+/// regions: the memory is the guest's then.
+#[allow(dead_code, reason = "not every architecture has served devices")]
+pub fn free_part(part: Range<u64>) -> bool {
+    with(|memory| memory.free_part(part.start, part.end - part.start, REGIONS_OF_PARTS)).is_ok()
+}
+
 /// Frees a guest's memory, which was cleared.
 pub fn free_guest(pieces: &[Piece]) {
     pieces.iter().for_each(|piece| free(piece.pa..piece.pa + piece.size));

@@ -14,16 +14,19 @@ pub(super) const BLOCK: u32 = 2;
 pub const CONSOLE: u32 = 3;
 /// Type of an entropy device (Virtio 1.2, section 5.4).
 pub(super) const RNG: u32 = 4;
+/// Type of a traditional memory balloon (Virtio 1.2, section 5.5).
+pub(super) const BALLOON: u32 = stile_blob::BALLOON;
 /// Type of a socket device (Virtio 1.2, section 5.10).
 pub const VSOCK: u32 = 19;
 /// Type of a file system device (Virtio 1.2, section 5.11).
 pub const FS: u32 = 26;
 /// Types of devices (Virtio 1.2, section 5): their names, and the begins of the arguments of `stile-devices`.
-const DEVICES: [(&str, u32, &str); 6] = [
+const DEVICES: [(&str, u32, &str); 7] = [
     ("net", NET, "net="),
     ("block", BLOCK, "block="),
     ("console", CONSOLE, "console="),
     ("rng", RNG, "rng"),
+    ("balloon", BALLOON, "balloon="),
     ("vsock", VSOCK, "vsock="),
     ("fs", FS, "fs="),
 ];
@@ -85,6 +88,13 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
                     .push(Mistake::new(draft.device.as_ref().map_or(&draft.place, |given| &given.place).clone(), what).expected(expected));
             }
             vms[index].served.push(Served { device, server: server as u8 });
+            let balloon = |vm: &VmConfig| vm.served.iter().any(|served| served.device == BALLOON && usize::from(served.server) == server);
+            let others = vms.iter().enumerate().filter(|(_, vm)| vm.served.iter().any(|served| usize::from(served.server) == server));
+            if others.clone().count() > 1 && others.clone().any(|(_, vm)| balloon(vm)) {
+                let what = format!("\"{}\" serves a balloon, and other virtual machines beside that one", vms[server].name);
+                // An access of the server's to RAM that its client gave back may be an external abort, which can end the server.
+                mistakes.push(Mistake::new(draft.place.clone(), what).expected("a server of its own for each client with a balloon"));
+            }
             vms[server].serves += 1;
             if usize::from(vms[server].serves) == MAX_SERVED + 1 {
                 let what = format!("\"{}\" serves more than {MAX_SERVED} devices", vms[server].name);
@@ -208,6 +218,12 @@ mod tests {
         says("device = \"block\"\nby = \"one\"", "", "can't serve itself");
         says("device = \"block\"\nby = \"other\"", "[[vm.served]]\ndevice = \"block\"\nby = \"one\"\n", "serves others");
         says("device = \"block\"\nby = \"other\"", "nested = true\n", "has an EL2 of its own");
+        let other = "[[vm.served]]\ndevice = \"balloon\"\nby = \"s\"\n";
+        says(
+            "device = \"block\"\nby = \"s\"",
+            &format!("{other}[[vm]]\nname = \"s\"\nkernel = \"debian\"\n"),
+            "serves a balloon, and other",
+        );
         let nine = "device = \"block\"\nby = \"other\"\n[[vm.served]]\n".repeat(9) + "device = \"block\"\nby = \"other\"";
         says(&nine, "", "there are 10 served devices");
     }

@@ -21,6 +21,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         bounded_exits(programs)?,
         turned_off(programs)?,
         never_online(programs)?,
+        balloon(programs)?,
         request_budget(programs)?,
         debian(),
         killed(),
@@ -400,6 +401,19 @@ fn never_online(programs: &Programs) -> Result<Scenario> {
         expect: Expect { output: vec![passed; 2], notes, ..Expect::default() },
         ..Scenario::new("served/never-online", "--icount")
     })
+}
+
+/// A server gives blocks of its client's RAM back to Stile; they come back clear, and no exit is longer than an exit may be. Virtual time
+/// counts instructions.
+fn balloon(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 1\n\n".to_owned(),
+        vm(programs, "web", "served", "stile balloon", "server")?.replace("\"block\"", "\"balloon\""),
+        vm(programs, "server", "served", "stile balloons", "")?,
+    ];
+    let (output, notes) = (vec![PASSED.into(), PASSED.into()], vec![NO_DIFFERENCE.into(); 2]);
+    let expect = Expect { output, notes, bounded_exits: Some(Arch::Aarch64), ..passed() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/balloon", "--icount --exits") })
 }
 
 /// Number of requests of [`request_budget`], read one after the other, and of the others: each sector is written and read before, and the end is

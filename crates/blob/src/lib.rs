@@ -47,7 +47,7 @@ pub use error::{Error, Rule};
 pub use format::{FILE_ALIGN, HEADER_LEN, MAGIC, VERSION};
 pub use header::Header;
 pub use package::{Checksum, Package, PackageError};
-pub use served::Served;
+pub use served::{BALLOON, Served};
 pub use slots::Slot;
 pub use symbols::Symbols;
 pub use topology::Topology;

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Type of a traditional memory balloon (Virtio 1.2, section 5.5), by which a virtual machine gives RAM back.
+pub const BALLOON: u32 = 5;
+
 /// A virtio device of a virtual machine that another one serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {

@@ -11,6 +11,8 @@
 //! While a VM is copied, its blocks are tracked: a collection ([`Block::collect`]) makes a filled block read-only, and
 //! [`Changes`](crate::changes::Changes) records the pages that are written since. Once the block is writable again
 //! ([`Block::untrack`]), all of its pages count as changed.
+//!
+//! A block that the guest gave back by its balloon ([`Block::begin_release`]) has no memory until it gets some again.
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
@@ -37,8 +39,11 @@ const EARLY: u16 = 1 << 5;
 const STALE: u16 = 1 << 4;
 /// Number of completed steps, or [`TRACKED`].
 const DONE: u16 = STALE - 1;
+const _: () = assert!(GIVEN <= DONE);
 /// The block is filled and mapped, and read-only but for pages that were written since it was collected.
 const TRACKED: u16 = FULL + 1;
+/// The block has no memory: its guest gave it back, by its balloon.
+const GIVEN: u16 = FULL + 2;
 /// The block is filled, mapped and writable.
 const FULL: u16 = STEPS as u16;
 
@@ -107,6 +112,8 @@ pub enum Claim {
     Full,
     /// Another CPU holds the claim.
     Busy,
+    /// The block has no memory, which its guest gave back.
+    Given,
     /// The caller owns the claim: it fills from `step` on, then calls [`Block::release`] or
     /// [`Block::complete`].
     Fill {
@@ -146,9 +153,46 @@ impl Block {
         if old == FULL || old == TRACKED {
             return Claim::Full;
         }
+        if old == GIVEN {
+            return Claim::Given;
+        }
         // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if won { Claim::Fill { step: (old & DONE) as u8, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
+    }
+
+    /// Claims the block to take its memory from the VM, whether it is filled or not, unless it has none or is tracked. The caller unmaps the
+    /// block and then calls [`Block::end_release`]. Returns false if another CPU holds the claim, or there is nothing to take.
+    #[must_use]
+    pub fn begin_release(&self) -> bool {
+        let old = self.0.load(Ordering::Acquire);
+        let can_be = old & CLAIMED == 0 && old != TRACKED && old != GIVEN;
+        can_be && self.0.compare_exchange(old, GIVEN | CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Releases the claim of [`Block::begin_release`]. `is_free`: the memory is not the VM's any more; otherwise the block is empty, and gets
+    /// the contents of a new one.
+    pub fn end_release(&self, pages: &EarlyPages, is_free: bool) {
+        pages.clear();
+        self.0.store(if is_free { GIVEN } else { 0 }, Ordering::Release);
+    }
+
+    /// Claims a block without memory. Returns false if it has some, or another CPU holds the claim. The caller then calls
+    /// [`Block::end_return`].
+    #[must_use]
+    pub fn begin_return(&self) -> bool {
+        self.0.compare_exchange(GIVEN, GIVEN | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Releases the claim of [`Block::begin_return`]. `has_memory`: the block is empty, and is filled when it is touched.
+    pub fn end_return(&self, has_memory: bool) {
+        self.0.store(if has_memory { 0 } else { GIVEN }, Ordering::Release);
+    }
+
+    /// Whether the block has no memory, as its guest gave it back.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.0.load(Ordering::Acquire) == GIVEN
     }
 
     /// Collects a writable block, which is tracked from then on. Returns whether it was writable; the caller must then make
@@ -293,6 +337,42 @@ mod tests {
     }
 
     #[test]
+    fn a_block_is_given_back_and_returned() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(!block.begin_return(), "it has memory");
+        assert!(block.begin_release(), "untouched memory can be given back");
+        assert_eq!((block.claim(), block.begin_release(), block.begin_return()), (Claim::Busy, false, false));
+        block.end_release(&pages, true);
+        assert!(block.is_given() && !block.is_writable() && !block.is_untouched());
+        assert_eq!((block.claim(), block.begin_release()), (Claim::Given, false), "it is given once");
+        assert!(!block.drain(&pages) && !block.collect());
+        assert!(block.begin_return() && !block.begin_return());
+        block.end_return(false);
+        assert_eq!(block.claim(), Claim::Given, "there was no memory for it");
+        assert!(block.begin_return());
+        block.end_return(true);
+        assert_eq!(block.claim(), fill(0, false, false));
+        assert!(!block.begin_release(), "another CPU fills it");
+        block.complete(&pages);
+        assert!(block.begin_release());
+        block.end_release(&pages, false);
+        assert_eq!(block.claim(), fill(0, false, false), "its memory could not be freed, and is clear");
+        block.complete(&pages);
+        assert!(block.collect() && !block.begin_release(), "it is copied");
+    }
+
+    #[test]
+    fn a_block_with_early_pages_loses_them_when_it_is_given_back() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(fill_early(&block, &pages, 0));
+        assert!(block.begin_release());
+        block.end_release(&pages, true);
+        assert!(block.begin_return());
+        block.end_return(true);
+        assert!(!block.has_page(&pages, 0) && fill_early(&block, &pages, 0));
+    }
+
+    #[test]
     fn a_collected_block_is_mapped_but_not_writable() {
         let (block, pages) = (Block::new(), EarlyPages::new());
         assert!(!block.collect(), "it is not writable");
@@ -419,6 +499,7 @@ mod tests {
                     for number in 0.. {
                         match block.claim() {
                             Claim::Full => break,
+                            Claim::Given => unreachable!("nobody gives it back"),
                             Claim::Busy => {
                                 _ = block.wait();
                                 std::thread::yield_now();

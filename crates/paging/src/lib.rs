@@ -4,6 +4,7 @@
 //! * [`frames`]: physical memory allocator.
 //! * [`first_touch`]: lazy initialization of guest memory.
 //! * [`changes`]: pages of guest memory that change while a VM is copied.
+//! * [`given`]: pages of guest memory that are in the guest's balloon.
 //! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own first stage.
 //! * [`registers`]: values of the registers that control those tables.
 //! * [`vmid`]: VMID allocation for VMs that run on several CPUs.
@@ -19,6 +20,7 @@ extern crate std;
 pub mod changes;
 pub mod first_touch;
 pub mod frames;
+pub mod given;
 pub mod registers;
 pub mod table;
 pub mod vmid;

@@ -429,3 +429,17 @@ proptest! {
         }
     }
 }
+
+/// Parts that are freed in any order leave room in the list.
+#[test]
+fn parts_leave_room_in_the_list() {
+    let mut frames = Frames::<8>::new([region(0, 64 * MIB)], []).unwrap();
+    let start = frames.alloc_block(40 * MIB, 2 * MIB).unwrap();
+    let parts = (0..10).map(|number| start + 4 * MIB * number + 2 * MIB);
+    let freed = parts.filter(|&part| frames.free_part(part, 2 * MIB, 4) == Ok(())).count();
+    assert_eq!(freed, 3, "beside the region that was free before");
+    assert_eq!(frames.available(), 24 * MIB + 3 * 2 * MIB);
+    assert_eq!(frames.free_part(start, 2 * MIB, 4), Err(Error::TooManyRegions), "the part is still allocated");
+    frames.free_block(start, 2 * MIB).unwrap();
+    assert_eq!(frames.free_part(start, 2 * MIB, 8), Err(Error::NotAllocated), "once");
+}

@@ -45,8 +45,27 @@ pub const QUEUE_DRIVER: u64 = 0x68;
 pub const QUEUE_DEVICE: u64 = 0x70;
 /// Any write makes the configuration space that was written visible to the client.
 pub const CONFIG_COMMIT: u64 = 0x84;
+/// Of a balloon: begins a life of the client's driver, whose pages are all its own.
+pub const BALLOON_BEGIN: u64 = 0x88;
+/// Of a balloon: gives the client's page of this number back to Stile; [`BALLOON_ANSWER`] has the result.
+pub const BALLOON_GIVE: u64 = 0x8c;
+/// Of a balloon: takes the client's page of this number back; [`BALLOON_ANSWER`] has the result.
+pub const BALLOON_TAKE: u64 = 0x90;
+/// Of a balloon: the result of the last of these, [`DONE`], [`AGAIN`], [`REFUSED`] or [`NO_MEMORY`]. Read-only.
+pub const BALLOON_ANSWER: u64 = 0x94;
+/// Of a balloon: number of blocks of the client's RAM, of 2 MiB each, whose memory is Stile's. Read-only.
+pub const BALLOON_BLOCKS: u64 = 0x98;
 /// First word of configuration space. Written while offline, or before a [`CONFIG_COMMIT`].
 pub const CONFIG: u64 = 0x100;
+
+/// [`BALLOON_ANSWER`]: it is done.
+pub const DONE: u32 = 0;
+/// [`BALLOON_ANSWER`]: it is too early; the server repeats the store.
+pub const AGAIN: u32 = 1;
+/// [`BALLOON_ANSWER`]: the page is not in the client's RAM, or the device is no balloon.
+pub const REFUSED: u32 = 2;
+/// [`BALLOON_ANSWER`]: no memory is free.
+pub const NO_MEMORY: u32 = 3;
 
 /// Value of [`MAGIC_VALUE`]: "StSv".
 pub const MAGIC: u32 = 0x7653_7453;

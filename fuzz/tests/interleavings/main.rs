@@ -380,6 +380,7 @@ fn a_block_is_filled_once() {
         match block.claim() {
             Claim::Full => assert_eq!(filled.get(), u32::from(STEPS)),
             Claim::Busy => {}
+            Claim::Given => unreachable!("nobody gives it back"),
             Claim::Fill { step, .. } => {
                 assert_eq!(filled.get(), u32::from(step), "the steps before");
                 let end = (step + STEPS / 2).min(STEPS);

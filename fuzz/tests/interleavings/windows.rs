@@ -1,4 +1,5 @@
-//! A server's touch of a block of its client's RAM on one CPU, and the drain of the block for the client's reset on another.
+//! A server's touch of a block of its client's RAM on one CPU, and on another the drain of the block for the client's reset, or its release
+//! by the client's balloon.
 
 use std::sync::Arc;
 
@@ -31,6 +32,15 @@ impl State {
         *window |= self.block.is_writable();
     }
 
+    /// As `Vm::give`.
+    fn give(&self) {
+        if self.block.begin_release() {
+            *self.client.lock().unwrap() = false;
+            *self.window.lock().unwrap() = false;
+            self.block.end_release(&self.pages, true);
+        }
+    }
+
     /// As `Vm::drain_files`.
     fn drain(&self) {
         if self.block.drain(&self.pages) {
@@ -56,4 +66,27 @@ fn a_block_that_is_drained_while_its_server_touches_it_is_mapped_where_it_is_wri
         assert!(!window || state.block.is_writable(), "a server sees a block before its files are loaded again");
         assert!(matches!(state.block.claim(), Claim::Full | Claim::Fill { step: 0..STEPS, .. }), "the claim is released");
     });
+}
+
+#[test]
+fn a_block_that_is_given_back_while_its_server_touches_it_is_mapped_nowhere() {
+    for is_filled in [false, true] {
+        loom::model(move || {
+            let new = || State { block: Block::new(), pages: EarlyPages::new(), client: Mutex::new(false), window: Mutex::new(false) };
+            let state = Arc::new(new());
+            if is_filled {
+                state.fill();
+            }
+            let other = Arc::clone(&state);
+            let server = thread::spawn(move || other.touch());
+            state.give();
+            server.join().unwrap();
+            let (client, window) = (*state.client.lock().unwrap(), *state.window.lock().unwrap());
+            if state.block.is_given() {
+                assert!(!client && !window, "memory of another VM is mapped");
+            } else {
+                assert!(client && window && !is_filled, "the server filled it first");
+            }
+        });
+    }
 }

@@ -68,7 +68,7 @@ impl Creation {
                 self.reserve(&part, arena)?;
                 return Ok(None);
             }
-            let room = <arch::Vm as VmPart>::memory(&self.config) + Ram::memory(&self.pieces);
+            let room = <arch::Vm as VmPart>::memory(&self.config) + Ram::memory(&self.pieces, has_balloon(&self.config));
             let is_clear = room < AHEAD || arena.clear_ahead(room)?;
             return if is_clear { build(self, arena).map(Some) } else { Ok(None) };
         }
@@ -135,6 +135,11 @@ fn room(techniques: Techniques) -> u64 {
     arena::room::<Vcpu>() + arena::room::<Ledger>() + <arch::Vcpu as VcpuPart>::memory(techniques)
 }
 
+/// Whether the VM can give RAM back. Functions reach all RAM of a VM by DMA.
+fn has_balloon(config: &stile_blob::Vm<'_>) -> bool {
+    config.functions.is_empty() && config.served.iter().any(|served| served.device == stile_blob::BALLOON)
+}
+
 /// Creates what the vCPUs share. Not inlined, as [`vcpu`] is not: one frame for all values would fill most of the stack.
 #[inline(never)]
 fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, &'static str> {
@@ -147,7 +152,7 @@ fn build(creation: &mut Creation, arena: &'static Arena) -> Result<&'static Vm, 
     let place = arena.allocate::<Vm>()?;
     let arch = arch::Vm::new(number, config, pieces, tables, techniques, arena)?;
     let has_functions = !config.functions.is_empty();
-    let ram = Ram::new(pieces.clone(), *files, config.loads.clone(), arena)?;
+    let ram = Ram::new(pieces.clone(), *files, config.loads.clone(), has_balloon(config), arena)?;
     let optional = Optional {
         pci: has_functions,
         flash: config.firmware != 0,

@@ -32,7 +32,11 @@ impl Vm {
     pub fn touch(&self, gpa: u64) -> bool {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
         let start = gpa & !(BLOCK_SIZE - 1);
-        let Claim::Fill { step, again, early } = block.claim() else { return true };
+        let (step, again, early) = match block.claim() {
+            Claim::Fill { step, again, early } => (step, again, early),
+            Claim::Given => return self.touch_given(gpa),
+            Claim::Full | Claim::Busy => return true,
+        };
         let bytes = if self.ram.has_files(start) { Arch::COPIED_AT_ONCE } else { Arch::ZEROED_AT_ONCE };
         let next = STEPS.min(step + (bytes / STEP_SIZE) as u8);
         let (from, to) = (u64::from(step) * STEP_SIZE, u64::from(next) * STEP_SIZE);
@@ -150,6 +154,8 @@ impl Vm {
         while !block.has_page(pages, gpa) {
             match block.claim() {
                 Claim::Full => return self.mark_dirty(gpa),
+                // No VM with a balloon has accesses of Stile's.
+                Claim::Given => return,
                 // Another CPU holds the claim for a piece of `touch`, or for one call of this function.
                 Claim::Busy => {
                     _ = block.wait();

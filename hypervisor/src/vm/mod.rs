@@ -4,6 +4,7 @@
 //! the CPU next takes a reschedule request, and longer while a vCPU of the VM is loaded on that CPU ([`retire`]). It
 //! must not be stored.
 
+pub mod balloon;
 mod create;
 mod creation;
 mod end;

@@ -5,7 +5,7 @@
 //! whatever its size, and each vCPU pays for the memory that it touches. A reset unmaps the blocks that files are
 //! loaded into; the next touch loads the files again.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_blob::{Files, Load, MAX_LOADS, Source};
 use stile_lock::TicketLock;
@@ -13,6 +13,7 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::changes::Changes;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages, PIECE_SIZE};
 use stile_paging::frames::{MAX_PIECES, Piece};
+use stile_paging::given::GivenPages;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
@@ -50,6 +51,12 @@ pub struct Ram {
     pub(super) was_tracked: AtomicBool,
     /// The VM is being copied.
     pub(super) is_copied: AtomicBool,
+    /// The pages of each block that are in the guest's balloon; none if the VM has no balloon.
+    pub(super) given: &'static [GivenPages],
+    /// Physical addresses of the blocks that have others than by [`Ram::pieces`]; 0 for all others. As many as blocks, or none.
+    pub(super) moved: &'static [AtomicU64],
+    /// Serializes changes of [`Ram::given`].
+    pub(super) balloon: TicketLock<Balloon>,
     /// Number of tables that were set aside to divide tracked blocks: at most one for each block.
     pub(super) tables: AtomicU64,
 }
@@ -57,6 +64,29 @@ pub struct Ram {
 /// Bytes of the states of `count` blocks, with `item` bytes each.
 fn table_size(count: u64, item: usize) -> u64 {
     (count.max(1) * item as u64).next_multiple_of(PAGE_SIZE)
+}
+
+/// State of a VM's balloon.
+pub(super) struct Balloon {
+    /// Number of lives of the guest's driver.
+    pub(super) life: u32,
+    /// Number of blocks without memory.
+    pub(super) blocks: u32,
+    /// Time from which another block may be released, in ticks of the counter. Each release invalidates translations of all VMs.
+    pub(super) next_release: u64,
+    /// A lack of memory was reported: once, as a guest can cause it at any time.
+    pub(super) is_reported: bool,
+}
+
+impl Balloon {
+    pub(super) const fn new() -> Balloon {
+        Balloon { life: 0, blocks: 0, next_release: 0, is_reported: false }
+    }
+}
+
+/// Bytes of the states of `count` blocks for a balloon.
+fn balloon_size(count: u64, has_balloon: bool) -> u64 {
+    if has_balloon { table_size(count, size_of::<GivenPages>()) + table_size(count, size_of::<AtomicU64>()) } else { 0 }
 }
 
 /// First address of the first block of pieces in ascending order of address, and number of blocks.
@@ -68,9 +98,12 @@ fn blocks(pieces: &[Piece]) -> (u64, u64) {
 
 impl Ram {
     /// Bytes of the arena that [`Ram::new`] takes.
-    pub fn memory(pieces: &[Piece]) -> u64 {
+    pub fn memory(pieces: &[Piece], has_balloon: bool) -> u64 {
         let (_, count) = blocks(pieces);
-        table_size(count, size_of::<Block>()) + table_size(count, size_of::<EarlyPages>()) + table_size(count, size_of::<Changes>())
+        balloon_size(count, has_balloon)
+            + table_size(count, size_of::<Block>())
+            + table_size(count, size_of::<EarlyPages>())
+            + table_size(count, size_of::<Changes>())
     }
 
     /// Creates untouched RAM from pieces in ascending order of address.
@@ -81,12 +114,18 @@ impl Ram {
         pieces: heapless::Vec<Piece, MAX_PIECES>,
         files: Files<'static>,
         loads: heapless::Vec<Load, MAX_LOADS>,
+        has_balloon: bool,
         arena: &'static Arena,
     ) -> Result<Ram, &'static str> {
         let (base, count) = blocks(&pieces);
         let states = arena.allocate_pages(table_size(count, size_of::<Block>()))?;
         let pages = arena.allocate_pages(table_size(count, size_of::<EarlyPages>()))?;
         let changed = arena.allocate_pages(table_size(count, size_of::<Changes>()))?;
+        let mut balloon = [0; 2];
+        if has_balloon {
+            balloon[0] = arena.allocate_pages(table_size(count, size_of::<GivenPages>()))?;
+            balloon[1] = arena.allocate_pages(table_size(count, size_of::<AtomicU64>()))?;
+        }
         let count = count as usize;
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of unfilled blocks.
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
@@ -95,6 +134,14 @@ impl Ram {
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
         // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of blocks without changes.
         let changes = unsafe { core::slice::from_raw_parts(Arch::physical(changed).cast::<Changes>(), count) };
+        let (given, moved): (&[GivenPages], &[AtomicU64]) = match balloon {
+            [0, 0] => (&[], &[]),
+            // SAFETY: the pages are zeroed and used for this only; all-zero is a valid array of empty sets, and of words.
+            [given, moved] => unsafe {
+                let given = core::slice::from_raw_parts(Arch::physical(given).cast::<GivenPages>(), count);
+                (given, core::slice::from_raw_parts(Arch::physical(moved).cast::<AtomicU64>(), count))
+            },
+        };
         Ok(Ram {
             pieces,
             files,
@@ -109,6 +156,9 @@ impl Ram {
             changes,
             was_tracked: AtomicBool::new(false),
             is_copied: AtomicBool::new(false),
+            given,
+            moved,
+            balloon: TicketLock::new(Balloon::new()),
             tables: AtomicU64::new(0),
         })
     }
@@ -123,7 +173,7 @@ impl Ram {
         memory::free_guest(&self.pieces);
     }
 
-    fn index(&self, gpa: u64) -> Option<usize> {
+    pub(super) fn index(&self, gpa: u64) -> Option<usize> {
         usize::try_from(gpa.checked_sub(self.base)? / BLOCK_SIZE).ok()
     }
 
@@ -150,11 +200,13 @@ impl Ram {
         self.pieces.iter().any(|piece| gpa.checked_sub(piece.gpa).is_some_and(|into| into < piece.size))
     }
 
-    /// The parts of a range that are in RAM.
+    /// The parts of a range that are in RAM. Within one block, if the VM has a balloon, so that blocks may have moved.
     pub(super) fn parts(&self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
+        let moved = self.index(start).and_then(|index| self.moved.get(index)).map_or(0, |moved| moved.load(Ordering::Acquire));
         self.pieces.iter().filter_map(move |piece| {
             let (start, end) = (start.max(piece.gpa), end.min(piece.gpa + piece.size));
-            (start < end).then(|| Piece { gpa: start, pa: piece.pa + (start - piece.gpa), size: end - start })
+            let pa = if moved == 0 { piece.pa.wrapping_add(start.wrapping_sub(piece.gpa)) } else { moved + start % BLOCK_SIZE };
+            (start < end).then_some(Piece { gpa: start, pa, size: end.wrapping_sub(start) })
         })
     }
 

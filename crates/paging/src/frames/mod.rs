@@ -198,6 +198,19 @@ impl<const N: usize> Frames<N> {
         self.free.insert(range)
     }
 
+    /// [`free_block`](Frames::free_block), unless `most` separate regions or more are free: so frees of parts, in any order, leave room
+    /// for others.
+    ///
+    /// # Errors
+    /// Those of [`free_block`](Frames::free_block).
+    pub fn free_part(&mut self, pa: u64, size: u64, most: usize) -> Result<(), Error> {
+        // Before the block is free: it can't be taken out of a full list again.
+        if self.free.iter().count() >= most {
+            return Err(Error::TooManyRegions);
+        }
+        self.free_block(pa, size)
+    }
+
     /// Selects the next chunk: a whole aligned one in the smallest region that has one, to preserve large
     /// regions; else what is left of the largest.
     fn place_chunk(&self) -> Option<Range> {

@@ -1,12 +1,14 @@
 //! A served device: a driver and a server of virtio-blk, each in a VM of its own, and hostile forms of both.
 //!
 //! Boot arguments: `driver` writes and reads the disk, through a reset of each side, and then ends. `count` makes `requests=N` and few others,
-//! and sleeps while it waits. `away` lets the server turn itself off. `alone` has no server. `wild` attacks the server by its registers and queue, `rounds=N` times
+//! and sleeps while it waits. `away` lets the server turn itself off. `alone` has no server.
+//! `balloon` fills RAM, which `balloons` gives back. `wild` attacks the server by its registers and queue, `rounds=N` times
 //! in each way; `wild others` a server that is not this program. `server` serves a disk in its RAM, `clients=N` of them, until each has said
 //! that it ends. `foe` attacks Stile by the server's registers and addresses.
 #![no_std]
 #![no_main]
 
+mod balloon;
 mod disk;
 mod driver;
 mod foe;
@@ -32,6 +34,8 @@ fn main(entry: &Entry) -> ! {
         () if machine::has("wild") && machine::has("others") => harness.run(|| {}, wild::FOR_OTHERS),
         () if machine::has("wild") => harness.run(|| {}, wild::TESTS),
         () if machine::has("count") => harness.run(|| {}, driver::COUNT),
+        () if machine::has("balloon") => harness.run(|| {}, balloon::CLIENT),
+        () if machine::has("balloons") => harness.run(|| {}, balloon::SERVER),
         () if machine::has("alone") => harness.run(|| {}, driver::ALONE),
         () if machine::has("away") => harness.run(|| {}, driver::AWAY),
         () if memory::second_boot() => harness.run(|| {}, driver::AFTER_RESET),

@@ -2,12 +2,13 @@
 
 use core::iter;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
 use stile_lock::TicketLock;
+use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
-use stile_virtio::{Awaited, Effect, EventPage, Transport};
+use stile_virtio::{Awaited, Effect, EventPage, Transport, server};
 
 use super::function::Function;
 use super::waiting;
@@ -17,6 +18,7 @@ use crate::arch::aarch64::interrupts::delivery;
 use crate::arena::Arena;
 use crate::cpu;
 use crate::vm;
+use crate::vm::balloon::Answer;
 
 /// A served device.
 pub struct Link {
@@ -39,6 +41,8 @@ pub struct Link {
     pub transport: TicketLock<Transport>,
     /// vCPUs of the client may sleep until a load has an answer. Set with the transport locked.
     pub awaited: AtomicBool,
+    /// Result of the last call of a balloon's server.
+    pub balloon: AtomicU32,
     /// Since when, in ticks of the counter. Set with the transport locked.
     pub since: AtomicU64,
     /// It was reported that a load waits.
@@ -153,6 +157,27 @@ impl Link {
             // One that is about to sleep does not.
             vm.vcpus.iter().for_each(|vcpu| cpu::wake(vcpu));
         }
+    }
+
+    /// Handles a store of a balloon's server: of its client's RAM only.
+    pub fn use_balloon(&self, register: u64, page: u32) {
+        let gpa = u64::from(page) * PAGE_SIZE;
+        let client = vm::get(self.client).filter(|_| self.device == stile_blob::BALLOON);
+        let answer = client.map_or(Answer::Refused, |client| match register {
+            server::BALLOON_GIVE => client.give(gpa),
+            server::BALLOON_TAKE => client.take_back(gpa),
+            _ => {
+                client.begin_balloon();
+                Answer::Done
+            }
+        });
+        let value = match answer {
+            Answer::Done => server::DONE,
+            Answer::Again => server::AGAIN,
+            Answer::Refused => server::REFUSED,
+            Answer::NoMemory => server::NO_MEMORY,
+        };
+        self.balloon.store(value, Ordering::Relaxed);
     }
 
     /// The page with the server's events: server-physical and physical address.

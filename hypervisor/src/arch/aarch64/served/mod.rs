@@ -11,7 +11,7 @@ mod registers;
 mod waiting;
 mod window;
 
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use heapless::Vec;
 use stile_blob::Slot;
@@ -89,6 +89,7 @@ impl Served {
                 events,
                 transport,
                 awaited: AtomicBool::new(false),
+                balloon: AtomicU32::new(0),
                 since: AtomicU64::new(0),
                 is_reported: AtomicBool::new(false),
             };

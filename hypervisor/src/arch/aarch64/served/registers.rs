@@ -1,5 +1,7 @@
 //! Registers of served devices on the memory buses of both sides.
 
+use core::sync::atomic::Ordering;
+
 use stile_board::map;
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
@@ -9,6 +11,7 @@ use super::Served;
 use super::link::Link;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
+use crate::vm;
 use crate::vm::power::End;
 
 /// Handles a store of `bytes` bytes to an address at which it kicks a server or signals a completion, without a search of
@@ -131,13 +134,21 @@ impl ServerPages {
 
 impl Device for ServerPages {
     fn read(&self, cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
-        let link = ServerPages::link(cpu, offset);
-        link.map_or(0, |link| link.transport.lock().server_read(offset % map::SERVER_STRIDE).into())
+        let Some(link) = ServerPages::link(cpu, offset) else { return 0 };
+        match offset % map::SERVER_STRIDE {
+            server::BALLOON_ANSWER => link.balloon.load(Ordering::Relaxed).into(),
+            server::BALLOON_BLOCKS => vm::get(link.client).map_or(0, vm::Vm::blocks_given).into(),
+            register => link.transport.lock().server_read(register).into(),
+        }
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         let link = ServerPages::link(cpu, offset)?;
         let register = offset % map::SERVER_STRIDE;
+        if let server::BALLOON_BEGIN | server::BALLOON_GIVE | server::BALLOON_TAKE = register {
+            link.use_balloon(register, value as u32);
+            return None;
+        }
         link.change(|transport| transport.server_write(register, value as u32));
         if matches!(register, server::CONTROL | server::RESET_DONE) {
             link.answer();
