@@ -6,7 +6,7 @@ use crate::{Identity, Mac};
 
 /// The accepted forms.
 const EXPECTED: &str = "expected block=FILE[,format=qcow2][,readonly], net=BRIDGE,mac=ADDRESS[,ip=ADDRESS], fs=DIRECTORY,tag=NAME[,readonly], \
-                        rng, vsock=CID or console=FILE; stile-devices serves no other devices";
+                        rng, balloon=MIB, vsock=CID or console=FILE; stile-devices serves no other devices";
 
 /// Format of a disk's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,11 @@ pub enum DeviceArgument {
     },
     /// Random bytes.
     Entropy,
+    /// A balloon.
+    Balloon {
+        /// RAM that the client is to give back, in MiB.
+        mib: u32,
+    },
     /// A console.
     Console {
         /// File for its output.
@@ -67,6 +72,7 @@ impl DeviceArgument {
             Self::Block { .. } => (2, "block"),
             Self::Console { .. } => (3, "console"),
             Self::Entropy => (4, "rng"),
+            Self::Balloon { .. } => (5, "balloon"),
             Self::Vsock { .. } => (19, "vsock"),
             Self::Folder { .. } => (26, "fs"),
         }
@@ -87,7 +93,8 @@ impl DeviceArgument {
 }
 
 /// Reads an argument: `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or
-/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, `rng`, `vsock=CID` or `console=FILE`.
+/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, `rng`, `balloon=MIB`, `vsock=CID` or
+/// `console=FILE`.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
@@ -97,6 +104,7 @@ pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
         Some(("fs", folder)) => self::folder(folder),
         Some(("block", file)) => block(file),
         Some(("net", card)) => net(card),
+        Some(("balloon", mib)) => mib.parse().ok().map(|mib| DeviceArgument::Balloon { mib }),
         Some(("vsock", cid)) => vsock(cid),
         Some(("console", file)) => (!file.is_empty()).then(|| DeviceArgument::Console { file: file.into() }),
         _ => None,
@@ -167,6 +175,7 @@ mod tests {
         assert_eq!(parse("fs=/a,tag=b"), folder("/a", "b", false));
         assert_eq!(parse("fs=/a,tag=b,tag=c,readonly"), folder("/a,tag=b", "c", true));
         assert_eq!(parse("rng").map(|entropy| entropy.kind()), Ok((4, "rng")));
+        assert_eq!(parse("balloon=64"), Ok(DeviceArgument::Balloon { mib: 64 }));
         assert_eq!(parse("vsock=3"), Ok(DeviceArgument::Vsock { cid: 3 }));
         assert_eq!(parse("console=/tmp/log"), Ok(DeviceArgument::Console { file: "/tmp/log".into() }));
         let long = format!("fs=/a,tag={}", "x".repeat(37));
@@ -176,6 +185,8 @@ mod tests {
             "fs=/a",
             "fs=,tag=b",
             "console=",
+            "balloon=",
+            "balloon=64M",
             "vsock=2",
             "vsock=4294967295",
             &long,

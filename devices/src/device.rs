@@ -100,8 +100,7 @@ impl Device {
     /// # Errors
     /// The kernel refuses; the window's addresses wrap.
     pub fn map(&self) -> io::Result<(Page, GuestMemoryMmap)> {
-        let registers = self.map_part(server::SIZE as usize, 0)?.cast();
-        let page = Page { registers, events: self.map_part(server::SIZE as usize, EVENTS_OFFSET)?.cast() };
+        let page = self.page()?;
         let size = usize::try_from(read_pair(&page, server::WINDOW_SIZE)).map_err(io::Error::other)?;
         let base = GuestAddress(read_pair(&page, server::CLIENT_BASE));
         let window = self.map_part(size, WINDOW_OFFSET)?;
@@ -110,6 +109,15 @@ impl Device {
         let region = unsafe { MmapRegion::build_raw(window.as_ptr(), size, protection.bits() as i32, flags.bits() as i32) };
         let region = GuestRegionMmap::new(region.map_err(io::Error::other)?, base).ok_or(io::ErrorKind::InvalidData)?;
         Ok((page, GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?))
+    }
+
+    /// Maps the registers with the page of events. Both stay mapped until the process ends.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn page(&self) -> io::Result<Page> {
+        let registers = self.map_part(server::SIZE as usize, 0)?.cast();
+        Ok(Page { registers, events: self.map_part(server::SIZE as usize, EVENTS_OFFSET)?.cast() })
     }
 
     fn map_part(&self, size: usize, offset: u64) -> io::Result<NonNull<u8>> {

@@ -2,7 +2,7 @@
 //!
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
-//! the queues: a [`Disk`], [`Entropy`], a a console's [`Log`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), the sockets of a
+//! the queues: a [`Disk`], [`Entropy`], a [`Balloon`], a a console's [`Log`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), the sockets of a
 //! [`Vsock`], or another program ([`VhostUser`]), which is [`confined`]. [`supervisor`] runs a process for each device, which serves it in a
 //! [`sandbox`]. The client of a device that can't be served gets errors ([`FailedDisk`], [`FailedFolder`], [`Unplugged`]).
 //!
@@ -11,6 +11,7 @@
 //! sends, or in another client's name ([`Identity`]), in nothing.
 
 mod arguments;
+mod balloon;
 pub mod confined;
 mod device;
 mod disk;
@@ -34,6 +35,7 @@ mod vhost_user;
 pub mod vsock;
 
 pub use arguments::{DeviceArgument, Format, parse};
+pub use balloon::{Balloon, PAGE as BALLOON_PAGE};
 pub use device::{Device, Page};
 pub use disk::{DISK, Disk, FailedDisk, QUEUE_SIZE, SECTOR};
 pub use entropy::Entropy;

@@ -1,7 +1,6 @@
-//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|vsock=CID|console=FILE ...`:
-//! serves
-//! the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port of a bridge, a folder,
-//! random bytes, sockets, or a console whose output goes to a file.
+//! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|
+//! console=FILE ...`: serves the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port
+//! of a bridge, a folder, random bytes, a balloon that asks for so much RAM, sockets, or a console whose output goes to a file.
 //!
 //! Ends when all clients are off.
 
@@ -13,8 +12,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use stile_devices::supervisor::Mode;
 use stile_devices::vsock::mesh::Mesh;
 use stile_devices::{
-    Backend, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Log, Network,
-    Page, Server, Tap, Unplugged, VhostUser, Vsock, confined, memory_limit, parse, sandbox, supervisor,
+    Backend, Balloon, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Log,
+    Network, Page, Server, Tap, Unplugged, VhostUser, Vsock, confined, memory_limit, parse, sandbox, supervisor,
 };
 use vm_memory::GuestMemoryMmap;
 
@@ -22,7 +21,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
         [] => Err("usage: stile-devices \
-                 block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|vsock=CID|console=FILE ..."
+                 block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|console=FILE ..."
             .to_owned()),
         [flag, number, argument] if flag == Mode::Serve.flag() => serve(number, argument),
         [flag, number, argument] if flag == Mode::Fail.flag() => fail(number, argument),
@@ -94,6 +93,9 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
                 .map_err(of_device)
         }
         DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)).map_err(of_device),
+        DeviceArgument::Balloon { mib } => {
+            balloon(&device, mib).and_then(|balloon| run(&device, user, supervisor, balloon)).map_err(of_device)
+        }
         DeviceArgument::Console { file } => {
             let log = Log::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
             run(&device, user, supervisor, log).map_err(of_device)
@@ -137,8 +139,15 @@ fn fail(number: &str, argument: &str) -> Result<(), String> {
         DeviceArgument::Vsock { cid } => Vsock::new(cid, Vec::new()).and_then(|sockets| run(&device, user, supervisor, sockets)),
         // It needs nothing that could be missing.
         DeviceArgument::Entropy => Entropy::open().and_then(|entropy| run(&device, user, supervisor, entropy)),
+        // Nor does this. It asks for nothing more.
+        DeviceArgument::Balloon { .. } => balloon(&device, 0).and_then(|balloon| run(&device, user, supervisor, balloon)),
     }
     .map_err(of_device)
+}
+
+/// A balloon that asks for so many MiB, with the device's registers.
+fn balloon(device: &Device, mib: u32) -> io::Result<Balloon<Page>> {
+    Ok(Balloon::new(device.page()?, u64::from(mib) << 20))
 }
 
 /// Opens a device. Also returns the user of its processes, and a function that adds its name to errors.

@@ -32,6 +32,7 @@ lists! {
         "virtio_net",
         "rng-core",
         "virtio-rng",
+        "virtio_balloon",
         "t10-pi",
         "crc64-rocksoft",
         "nvme-common",

@@ -28,6 +28,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         back_end_killed(),
         back_end_attacked(programs)?,
         folder(),
+        balloon_of_debian(),
         network(),
         network_killed(),
         sockets(),
@@ -174,6 +175,30 @@ fn folder() -> Scenario {
     let output = output.map(String::from).into();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["not served any more"], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/folder", "--exits") }
+}
+
+/// Debian gives half of its RAM back, uses the rest, and takes all of it back.
+fn balloon_of_debian() -> Scenario {
+    let pages = (128 << 20) / 4096;
+    let client = format!(
+        "until grep -q 'balloon_inflate {pages}' /proc/vmstat; do sleep 0.5; done; head -c 50000000 /dev/zero > /tmp/a; md5sum /tmp/a; rm /tmp/a; \
+         rmmod virtio_balloon; grep balloon_deflate /proc/vmstat; head -c 100000000 /dev/zero > /tmp/a; md5sum /tmp/a"
+    );
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian:6.12\"\nmemory = \"256M\"\nexec = \"{client}\"\n\
+         [[vm.served]]\ndevice = \"balloon\"\nby = \"server\"\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"stile-devices balloon=128\"\n"
+    );
+    // MD5 of as many zeros.
+    let output = [
+        "the client's balloon has 128 MiB, of which Stile has 1",
+        "6c89658d051ac5d1938ae1b749700753",
+        "balloon_deflate 32768",
+        "0f86d7c5a6180cf9584c1d21144d85b0",
+    ];
+    let expect = Expect { output: output.map(String::from).into(), notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("served/balloon-of-debian", "--exits") }
 }
 
 /// Times that [`killed_often`] kills a process.

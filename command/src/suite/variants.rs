@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 83] = [
+pub const NAMES: [&str; 84] = [
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -87,6 +87,7 @@ pub const NAMES: [&str; 83] = [
     "pc/switch/debian:6.12/ipi-direct",
     "pc/switch/debian:6.12/timer-direct",
     "pc/switch/debian:6.12/timer-trapped",
+    "served/balloon-of-debian",
     "served/console",
     "served/sockets",
 ];
