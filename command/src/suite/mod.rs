@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn lists_name_tests() {
         let names = names();
-        for name in variants::NAMES.into_iter().chain(WAITING) {
+        for name in variants::NAMES.iter().copied().chain(WAITING) {
             assert!(names.iter().any(|known| known == name), "{name}");
         }
     }

@@ -5,7 +5,7 @@
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
 
 /// The variants' names.
-pub const NAMES: [&str; 84] = [
+pub const NAMES: &[&str] = &[
     "boot/debian-installer",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
@@ -27,6 +27,10 @@ pub const NAMES: [&str; 84] = [
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
     "firmware/pc-multiboot2",
+    "firmware/pc-stick",
+    "firmware/stick",
+    "gicv2/migrate",
+    "gicv2/save",
     "isolation/hostile-on-16-cpus",
     "isolation/storms-on-16-cpus",
     "life/hot-plug",
