@@ -306,6 +306,11 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
         InitrdSource::None => None,
         InitrdSource::File(path) => Some(read(path)?),
         InitrdSource::Bundled => bundled,
+        InitrdSource::Answered(path) => {
+            bootargs.push(initramfs::UNATTENDED_ARGUMENTS);
+            let preseed = read(path)?;
+            bundled.map(|installer| initramfs::with_answers(installer, &preseed))
+        }
         InitrdSource::Busybox => {
             let (terminal, size, keyboard) = options.terminal;
             let task = match &vm.exec {

@@ -28,6 +28,10 @@ pub struct MachineArgs {
     /// The VM's initial RAM file system: a file, `busybox` or `none`.
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<String>,
+    /// Answers for Debian's installer in the format of debconf, a preseed file: it then asks nothing that the file answers, and takes the
+    /// default for other questions.
+    #[arg(long, value_name = "FILE")]
+    pub preseed: Option<String>,
     /// The kernel's command line. With the busybox system it is added to that system's parameters.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
@@ -139,6 +143,7 @@ impl MachineArgs {
             gic: self.gic,
             kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| debian.word().to_owned())),
             initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile && !from_disk)),
+            preseed: self.preseed.clone(),
             append: self.append.clone(),
             memory: self.memory.clone(),
             vcpus: self.vcpus,

@@ -40,6 +40,7 @@ pub fn explain(machine: &MachineConfig, index: usize, cpu_time: &str, plan: Opti
         InitrdSource::File(path) => path.display().to_string(),
         InitrdSource::Busybox => "busybox".to_owned(),
         InitrdSource::Bundled => "the kernel's own".to_owned(),
+        InitrdSource::Answered(path) => format!("the installer's, with the answers in {}", path.display()),
     };
     fact("initrd", &initrd);
     if !vm.append.is_empty() {

@@ -32,6 +32,8 @@ pub struct Flags {
     pub kernel: Option<String>,
     /// `--initrd`: a file, `busybox` or `none`.
     pub initrd: Option<String>,
+    /// `--preseed`: a file.
+    pub preseed: Option<String>,
     /// `--append`: the kernel's command line.
     pub append: Option<String>,
     /// `--memory`: RAM, such as `512M`.
@@ -117,6 +119,7 @@ impl Flags {
             over(&mut vm.nested_way, &self.nested, "--nested"),
             over(&mut vm.kernel, &self.kernel, "--kernel"),
             over(&mut vm.initrd, &self.initrd, "--initrd"),
+            over(&mut vm.preseed, &self.preseed, "--preseed"),
             over(&mut vm.append, &self.append, "--append"),
             over(&mut vm.memory, &self.memory, "--memory"),
             over(&mut vm.vcpus, &self.vcpus, "--vcpus"),

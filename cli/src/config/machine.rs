@@ -295,6 +295,8 @@ pub enum InitrdSource {
     Busybox,
     /// The initial RAM file system of the kernel's package.
     Bundled,
+    /// That of Debian's installer, and a file with answers to its questions.
+    Answered(PathBuf),
 }
 
 impl MachineConfig {

@@ -143,6 +143,7 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
     let name = draft.name.as_ref().and_then(|given| value::vm_name(given, mistakes));
     let kernel = value::kernel(draft, arch, folder, mistakes);
     let initrd = draft.initrd.as_ref().and_then(|given| value::initrd(given, folder, mistakes));
+    let preseed = draft.preseed.as_ref().and_then(|given| value::preseed(given, draft, folder, mistakes));
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
     let topology = draft.topology.as_ref().and_then(|given| topology::topology(given, vcpus, mistakes));
@@ -179,7 +180,7 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
     let exec = draft.exec.as_ref().filter(|_| inner.is_none());
 
     let installer = kernel == Some(KernelSource::Debian(DebianKernel::Installer));
-    let initrd = initrd.unwrap_or(match kernel {
+    let initrd = initrd.or(preseed).unwrap_or(match kernel {
         Some(KernelSource::Debian(DebianKernel::Installer)) => InitrdSource::Bundled,
         Some(KernelSource::Disk) => InitrdSource::Bundled,
         Some(KernelSource::Debian(which)) if which.is_linux() => InitrdSource::Busybox,

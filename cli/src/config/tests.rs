@@ -131,6 +131,23 @@ fn everything_given() {
 }
 
 #[test]
+fn answers_are_for_the_installer() {
+    let folder = folder();
+    fs::write(folder.path().join("answers.cfg"), "").expect("a file");
+    let read = |text: &str| MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default());
+    let preseed = "preseed = \"answers.cfg\"\n";
+    let vm = &read(&format!("[[vm]]\nkernel = \"debian-installer\"\n{preseed}")).unwrap().vms[0];
+    assert!(matches!(&vm.initrd, InitrdSource::Answered(path) if path.ends_with("answers.cfg")), "{:?}", vm.initrd);
+
+    let refusal = read(&format!("[[vm]]\nkernel = \"debian\"\n{preseed}")).unwrap_err().to_string();
+    assert!(refusal.contains("no effect") && refusal.contains("kernel = \"debian-installer\""), "{refusal}");
+    let refusal = read(&format!("[[vm]]\nkernel = \"debian-installer\"\ninitrd = \"none\"\n{preseed}")).unwrap_err().to_string();
+    assert!(refusal.contains("initrd = \"none\"") && refusal.contains("one of the two"), "{refusal}");
+    let refusal = read("[[vm]]\nkernel = \"debian-installer\"\npreseed = \"answer.cfg\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("answers.cfg"), "{refusal}");
+}
+
+#[test]
 fn classes_of_cpus() {
     let class = |word: &str| {
         let config = read(&format!("[[vm]]\nkernel = \"Image\"\ncpus = \"{word}\"\n")).expect("valid");

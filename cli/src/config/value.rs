@@ -121,6 +121,24 @@ pub fn initrd(given: &Given<String>, folder: &Path, mistakes: &mut Vec<Mistake>)
     }
 }
 
+/// Answers for Debian's installer, which no other kernel reads.
+pub fn preseed(given: &Given<String>, draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<InitrdSource> {
+    let installer = DebianKernel::Installer.word();
+    let kernel = draft.kernel.as_ref().map(|kernel| &kernel.value[..]);
+    if let (true, Some(initrd)) = (kernel == Some(installer), &draft.initrd) {
+        let what = "an initial RAM file system in place of the installer's, which would read the answers of `preseed`";
+        mistakes.push(Mistake::new(initrd.place.clone(), what).expected("one of the two"));
+        return None;
+    }
+    if kernel != Some(installer) && !draft.kernel_unreadable {
+        let what = "answers for Debian's installer have no effect on another kernel";
+        mistakes.push(wrong(given, what).expected(format!("kernel = \"{installer}\" in the same [[vm]]")));
+        return None;
+    }
+    file(given, "preseed file", "a file with answers, such as `d-i netcfg/get_hostname string web`", &[], folder, mistakes)
+        .map(InitrdSource::Answered)
+}
+
 /// The path of an existing file.
 pub fn file(
     given: &Given<String>,

@@ -100,6 +100,19 @@ pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<
     archive.finish()
 }
 
+/// Added if Debian's installer has a file with answers: it asks only questions that have neither an answer nor a default.
+pub const UNATTENDED_ARGUMENTS: &str = "auto=true priority=critical";
+
+/// The installer's archive, followed by one with the file from which the installer takes answers.
+pub fn with_answers(mut installer: Vec<u8>, preseed: &[u8]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.file("preseed.cfg", 0o644, preseed);
+    // Linux finds an uncompressed archive behind a compressed one at a multiple of 4 bytes only, after zeroes.
+    installer.resize(installer.len().next_multiple_of(4), 0);
+    installer.extend(archive.finish());
+    installer
+}
+
 /// Builds an archive to follow that of [`build`]: modules that the system loads when it starts, in this order.
 pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
@@ -206,6 +219,17 @@ mod tests {
         assert!(holds(&archive, "echo 'hello'\n"));
         assert!(holds(&archive, "begin='\x1estile 0000000000000007 begin\x1e'"));
         assert!(!holds(&archive, "stile/terminal\0"));
+    }
+
+    #[test]
+    fn answers_begin_where_linux_looks_for_them() {
+        for size in 0..9 {
+            let archive = with_answers(vec![1; size], b"d-i passwd/make-user boolean false");
+            let begin = size.next_multiple_of(4);
+            assert_eq!(&archive[begin..begin + 6], b"070701");
+            assert!(archive[size..begin].iter().all(|byte| *byte == 0));
+            assert!(holds(&archive, "preseed.cfg\0") && holds(&archive, "passwd/make-user"));
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod gicv2;
 mod grub;
 mod guests;
 mod host_tests;
+mod installer;
 mod ipi;
 mod kexec;
 mod long;
@@ -78,6 +79,7 @@ use test::Test;
 fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     let mut tests = vec![
         Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
+        Test::new(installer::NAME, Arch::Aarch64, installer::test),
         Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
         Test::new(served_console::NAME, Arch::Aarch64, served_console::test),
         Test::new(served_share::NAME, Arch::Aarch64, served_share::test),

@@ -7,6 +7,7 @@
 /// The variants' names.
 pub const NAMES: &[&str] = &[
     "boot/debian-installer",
+    "boot/debian-installer-answered",
     "boot/debian/cortex-a57",
     "boot/debian/cortex-a76",
     "boot/debian:6.1/cortex-a76",

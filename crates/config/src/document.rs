@@ -42,6 +42,7 @@ const VM_KEYS: &[&str] = &[
     "on_reset",
     "pci",
     "pinned",
+    "preseed",
     "served",
     "share",
     "techniques",
@@ -161,6 +162,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.name = vm.string("name", "a string such as \"guest\"", mistakes);
     draft.kernel = vm.string("kernel", "a path, or a word such as \"debian\"", mistakes);
     draft.initrd = vm.string("initrd", "a path, \"busybox\" or \"none\"", mistakes);
+    draft.preseed = vm.string("preseed", "the path of a file", mistakes);
     draft.append = vm.string("append", "the kernel's command line in one string", mistakes);
     draft.memory = vm.size("memory", "a string such as \"512M\"", mistakes);
     draft.vcpus = vm.integer("vcpus", mistakes);

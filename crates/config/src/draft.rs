@@ -75,6 +75,8 @@ pub struct VmDraft {
     pub kernel_unreadable: bool,
     /// `initrd`.
     pub initrd: Option<Given<String>>,
+    /// `preseed`.
+    pub preseed: Option<Given<String>>,
     /// `append`.
     pub append: Option<Given<String>>,
     /// `memory`.
@@ -226,6 +228,7 @@ impl VmDraft {
             kernel: None,
             kernel_unreadable: false,
             initrd: None,
+            preseed: None,
             append: None,
             memory: None,
             vcpus: None,
