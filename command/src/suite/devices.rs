@@ -160,7 +160,7 @@ fn bounded_exits(programs: &Programs) -> Result<Scenario> {
     Ok(device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]))
 }
 
-/// The same of a VM with eight functions all of whose vectors are translated, or are one event's.
+/// A VM with eight functions, all of whose vectors are translated, or all by one event: its exits are bounded.
 fn bounded_translations(programs: &Programs) -> Result<Scenario> {
     let functions: String = (2..10).map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).collect();
     let config = format!(

@@ -398,7 +398,7 @@ mod tests {
             prop_assert_eq!((again.block.active, again.vmcr), (first.block.active, first.vmcr));
         }
 
-        /// The same of a GICv2: targets exist, and determine where interrupts go.
+        /// A GICv2 also has target lists, which determine where interrupts go.
         #[test]
         fn a_hostile_snapshot_of_a_gicv2_is_a_hostile_guest(
             spis in (block(), any::<[u32; 32]>(), any::<[u8; 32]>()),
