@@ -35,6 +35,13 @@ unsafe extern "C" {
     static fault_of_iret: u8;
 }
 
+/// Resets and starts the other CPUs. Returns whether all of them come up.
+fn start(others: u32) -> bool {
+    others::forget();
+    others::start();
+    wait(|| UP.load(Ordering::SeqCst) == others)
+}
+
 /// A CPU that INIT stops while its IRET from an NMI is incomplete, with another NMI pending, single-steps afterwards as any other.
 pub fn steps_after_init(_: u64) -> Result<(), &'static str> {
     let others = cpus() - 1;
@@ -42,9 +49,7 @@ pub fn steps_after_init(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     apic::enable();
-    others::forget();
-    others::start();
-    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up");
+    check!(start(others), "they do not come up");
     CAME.store(0, Ordering::SeqCst);
     GOES_ON.store(0, Ordering::SeqCst);
     others::give(|| {
@@ -63,9 +68,7 @@ pub fn steps_after_init(_: u64) -> Result<(), &'static str> {
     apic::send(1, command::NMI | command::ASSERT);
     GOES_ON.store(1, Ordering::SeqCst);
     check!(wait(|| CAME.load(Ordering::SeqCst) == 2), "IRET does not fault");
-    others::forget();
-    others::start();
-    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up again");
+    check!(start(others), "they do not come up again");
     exception::handle(1, None);
     others::give(|| {
         if apic::id() == 1 {
@@ -122,9 +125,7 @@ pub fn nmi_behind_a_step(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     apic::enable();
-    others::forget();
-    others::start();
-    check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up");
+    check!(start(others), "they do not come up");
     for variable in [&CAME, &GOES_ON, &NMIS, &STEPS, &ENDS] {
         variable.store(0, Ordering::SeqCst);
     }

@@ -1,6 +1,7 @@
 //! Clients that wait for a server in vain: a report, and after some minutes the end of the wait.
 //!
-//! Once a client waits, an alarm looks at one part of all VMs each second ([`waiting`]). A device is reported once until its server answers, or its client's VM starts again.
+//! Once a client waits, an alarm looks at one part of all VMs each second ([`waiting`]). A device is reported once until
+//! its server answers, or its client's VM starts again.
 
 use core::sync::atomic::Ordering;
 
