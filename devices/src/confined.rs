@@ -15,7 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter};
 
-use crate::{jail, memory_limit, sandbox};
+use crate::{jail, memory_limit, private, sandbox};
 
 /// Option of `stile-devices` for the process that becomes a back end.
 pub const FLAG: &str = "--back-end";
@@ -61,7 +61,7 @@ const FILES: u64 = 1 << 16;
 /// The kernel's.
 pub fn start(user: u32, folder: Option<&Path>, command: impl FnOnce(i32) -> Vec<String>) -> io::Result<UnixStream> {
     let root = folder.map(|folder| jail::prepare(user, folder)).transpose()?.unwrap_or_default();
-    let path = std::env::temp_dir().join(format!("stile-devices-{}.socket", std::process::id()));
+    let path = private::directory()?.join(format!("{}.socket", std::process::id()));
     let listener = UnixListener::bind(&path)?;
     let socket = UnixStream::connect(&path);
     // Nobody else connects.

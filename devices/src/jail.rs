@@ -10,6 +10,7 @@ use rustix::process::{chdir, chroot};
 use rustix::thread::{CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities};
 
 use crate::mounting::mount;
+use crate::private;
 
 /// Where the back end finds the folder.
 pub const FOLDER: &str = "/folder";
@@ -25,7 +26,7 @@ const RIGHTS: [CapabilitySet; 2] = [CapabilitySet::DAC_OVERRIDE, CapabilitySet::
 /// # Errors
 /// There is no such folder; this process is not root's.
 pub fn prepare(user: u32, folder: &Path) -> io::Result<PathBuf> {
-    let root = std::env::temp_dir().join(format!("stile-devices-root-{user}"));
+    let root = private::directory()?.join(format!("root-{user}"));
     // Made last.
     let libraries = root.join("lib");
     if libraries.is_symlink() {

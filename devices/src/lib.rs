@@ -24,6 +24,7 @@ mod log;
 pub mod memory_limit;
 mod mounting;
 mod network;
+mod private;
 mod protocol;
 mod relay;
 pub mod sandbox;

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, chroot, fchdir, setrlimit};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter};
 
-use crate::tap;
+use crate::{private, tap};
 
 /// User and group of the first device's processes, and of no file.
 const FIRST_USER: u32 = 70000;
@@ -83,10 +83,10 @@ pub fn limit_memory() -> io::Result<()> {
 /// The signal that the process gets when its parent ends is cleared (prctl(2), `PR_SET_PDEATHSIG`).
 ///
 /// # Errors
-/// The process is not root's; no directory can be made in `/tmp`.
+/// The process is not root's; no directory can be made in `/run`.
 pub fn drop_privileges(user: u32) -> io::Result<()> {
     // A directory that is removed stays empty: nobody can make a file in it.
-    let path = std::env::temp_dir().join(format!("stile-devices-{}", std::process::id()));
+    let path = private::directory()?.join(format!("{}.empty", std::process::id()));
     fs::create_dir(&path)?;
     let root = File::open(&path);
     fs::remove_dir(&path)?;
