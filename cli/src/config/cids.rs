@@ -52,6 +52,7 @@ pub fn assign(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mista
 mod tests {
     use std::path::Path;
 
+    use super::super::service::served_again;
     use super::super::{Flags, MachineConfig};
 
     fn read(text: &str) -> Result<MachineConfig, String> {
@@ -67,7 +68,7 @@ mod tests {
         let config = read(&[vm("a", ""), vm("b", "cid = 3"), vm("c", "cid = 4294967294"), vm("d", "")].concat()).unwrap();
         let cids: Vec<_> = config.vms.iter().map(|vm| vm.cid).collect();
         assert_eq!(cids, [Some(4), Some(3), Some(4_294_967_294), Some(5), None]);
-        assert_eq!(config.vms[4].exec.as_deref(), Some("exec stile-devices vsock=4 vsock=3 vsock=4294967294 vsock=5"));
+        assert_eq!(config.vms[4].exec.as_deref(), Some(&served_again(" vsock=4 vsock=3 vsock=4294967294 vsock=5")[..]));
     }
 
     #[test]

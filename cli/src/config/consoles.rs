@@ -48,6 +48,7 @@ pub fn assign(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &
 mod tests {
     use std::path::Path;
 
+    use super::super::service::served_again;
     use super::super::{Flags, MachineConfig};
 
     fn read(text: &str, base: &Path) -> Result<MachineConfig, String> {
@@ -68,7 +69,10 @@ mod tests {
         let config = read(&text.concat(), dir.path()).unwrap();
         assert_eq!(config.vms[2].console, Some(dir.path().join("one/c.log")));
         let exec = config.vms[3].exec.as_deref().expect("a command");
-        assert!(exec.ends_with("stile-devices console=/mnt/folder0/a.log console=/mnt/folder1/b.log console=/mnt/folder0/c.log"), "{exec}");
+        assert!(
+            exec.ends_with(&served_again(" console=/mnt/folder0/a.log console=/mnt/folder1/b.log console=/mnt/folder0/c.log")),
+            "{exec}"
+        );
         let folders: Vec<_> = config.vms[3].folders.iter().map(|folder| (&folder.tag[..], &folder.path)).collect();
         assert_eq!(folders, [("folder0", &dir.path().join("one")), ("folder1", &dir.path().join("two"))]);
     }

@@ -146,8 +146,14 @@ impl Devices {
             }
         });
         let cache = if self.folders.is_empty() { "" } else { WRITE_SOON };
-        format!("{cache}{uplinks}exec stile-devices{}", devices.collect::<String>())
+        format!("{cache}{uplinks}{}", served_again(&devices.collect::<String>()))
     }
+}
+
+/// The command that serves devices by these arguments, each with a space before it. A supervisor that a signal has ended, such as
+/// the kernel's for lack of memory, is started again: clients wait meanwhile. The status is that of one that has ended by itself.
+pub(super) fn served_again(arguments: &str) -> String {
+    format!("while stile-devices{arguments}; status=$?; [ $status -gt 128 ]; do sleep 1; done; exit $status")
 }
 
 /// Adds a console whose output goes to a file.
@@ -266,8 +272,9 @@ mod tests {
         assert_eq!(
             server.exec.as_deref(),
             Some(
-                "exec stile-devices block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) \
-                 block=/dev/$(ls /sys/bus/pci/devices/0000:00:02.0/virtio*/block),readonly"
+                "while stile-devices block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) \
+                 block=/dev/$(ls /sys/bus/pci/devices/0000:00:02.0/virtio*/block),readonly; \
+                 status=$?; [ $status -gt 128 ]; do sleep 1; done; exit $status"
             )
         );
     }
@@ -302,9 +309,10 @@ mod tests {
             Some(
                 "stile-uplink net0 0000:00:02.0 52:54:00:73:76:00 10.0.2.15 52:54:00:73:76:02 10.0.2.16 52:54:00:73:76:04 10.0.2.17; \
                  stile-uplink net1 0000:00:03.0; \
-                 exec stile-devices net=net0,mac=52:54:00:73:76:00,ip=10.0.2.15 \
+                 while stile-devices net=net0,mac=52:54:00:73:76:00,ip=10.0.2.15 \
                  block=/dev/$(ls /sys/bus/pci/devices/0000:00:01.0/virtio*/block) net=net0,mac=52:54:00:73:76:02,ip=10.0.2.16 \
-                 net=net1,mac=52:54:00:73:76:03 net=net0,mac=52:54:00:73:76:04,ip=10.0.2.17"
+                 net=net1,mac=52:54:00:73:76:03 net=net0,mac=52:54:00:73:76:04,ip=10.0.2.17; \
+                 status=$?; [ $status -gt 128 ]; do sleep 1; done; exit $status"
             )
         );
     }
@@ -330,9 +338,9 @@ mod tests {
             server.folders.iter().map(|folder| (&folder.tag[..], folder.read_only)).collect::<Vec<_>>(),
             [("folder0", false), ("folder1", true)]
         );
-        assert!(server.exec.as_ref().unwrap().ends_with(
-            "exec stile-devices fs=/mnt/folder0,tag=t rng vsock=3 net=net0,mac=52:54:00:73:76:03,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
-        ));
+        assert!(server.exec.as_ref().unwrap().ends_with(&served_again(
+            " fs=/mnt/folder0,tag=t rng vsock=3 net=net0,mac=52:54:00:73:76:03,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
+        )));
     }
 
     #[test]
