@@ -51,7 +51,7 @@ pub fn scenarios(programs: &Programs) -> Result<Vec<Test>> {
     let report = report_in_browser::scenario(programs)?;
     let visits = come_and_go("long/come-and-go", programs)?;
     let all = together::scenario("long/operator", programs)?;
-    let more = [many_cpus(programs)?, many, report, visits, all];
+    let more = [many_cpus(programs)?, many, report, visits, all, served::server_dies("long/server-dies", 100)];
     Ok(most.into_iter().chain(more).chain(served::killed_often()).map(Test::scenario).chain([gigabyte]).collect())
 }
 

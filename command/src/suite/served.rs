@@ -32,6 +32,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         network(),
         network_killed(),
         sockets(),
+        server_dies("served/server-dies", 6),
         most_devices(programs)?,
     ])
 }
@@ -199,6 +200,42 @@ fn balloon_of_debian() -> Scenario {
     ];
     let expect = Expect { output: output.map(String::from).into(), notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/balloon-of-debian", "--exits") }
+}
+
+/// Debian writes a disk of a server that dies `times` times: its kernel panics, its system restarts without writing anything, and its
+/// supervisor is killed, in turn. Everything that was acknowledged is on the disk, flushed or not, and the client continues.
+pub(super) fn server_dies(name: &str, times: u32) -> Scenario {
+    // The last sector has the number of times that the server has started.
+    let count = |from: &str| format!("$(dd if={from} bs=512 skip=16383 count=1 iflag=direct | tr -d '\\0')");
+    let die = "case $((n % 3)) in 0) killall -9 stile-devices;; 1) echo c > /proc/sysrq-trigger;; *) reboot -n -f;; esac";
+    let serve = format!(
+        "exec 2> /dev/null; \
+         while n={}; n=$((n + 1)); echo $n | dd of=/dev/vda bs=512 seek=16383 conv=sync oflag=direct; \
+         [ $n -gt {times} ] || (sleep $((2 + n % 4)); {die}) & stile-devices block=/dev/vda; [ $? -gt 128 ]; do :; done",
+        count("/dev/vda")
+    );
+    let sum = "$(dd if=/dev/vda bs=64k skip=$((slot * 8)) count=8 iflag=direct | md5sum)";
+    let check = format!(
+        "for slot in $(seq 0 13); do [ ! -e /tmp/sum$slot ] || [ \"{sum}\" = \"$(cat /tmp/sum$slot)\" ] || {{ echo piece $slot is lost; exit 2; }}; done"
+    );
+    let write = "slot=$((n % 14)); dd if=/dev/urandom of=/tmp/a bs=64k count=8; \
+                 dd if=/tmp/a of=/dev/vda bs=64k seek=$((slot * 8)) oflag=direct; md5sum < /tmp/a > /tmp/sum$slot; n=$((n + 1))";
+    let client = format!(
+        "exec 2> /dev/null; n=0; seen=; while {write}; now={}; \
+         if [ \"$now\" != \"$seen\" ]; then {check}; echo as written before start $now; seen=$now; fi; [ $now -le {times} ]; do :; done; \
+         echo all $n pieces are the same",
+        count("/dev/vda")
+    );
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \'\'\'{client}\'\'\'\n\
+         [[vm.served]]\ndevice = \"block\"\nby = \"server\"\n\n\
+         [[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \'\'\'{serve}\'\'\'\n\
+         [[vm.disk]]\nfile = \"{{disk}}\"\nformat = \"raw\"\n"
+    );
+    let output = vec![format!("as written before start {}", times + 1), "pieces are the same".into()];
+    let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["is lost"], ..Expect::default() };
+    Scenario { config: Some(config), disk: Some(Contents::Script("")), expect, timeout: 3600, ..Scenario::new(name, "--exits") }
 }
 
 /// Times that [`killed_often`] kills a process.

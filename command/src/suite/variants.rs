@@ -94,5 +94,6 @@ pub const NAMES: &[&str] = &[
     "pc/switch/debian:6.12/timer-trapped",
     "served/balloon-of-debian",
     "served/console",
+    "served/server-dies",
     "served/sockets",
 ];
