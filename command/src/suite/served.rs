@@ -21,6 +21,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         bounded_exits(programs)?,
         turned_off(programs)?,
         never_online(programs)?,
+        cut_off(programs)?,
         balloon(programs)?,
         request_budget(programs)?,
         debian(),
@@ -463,6 +464,22 @@ fn never_online(programs: &Programs) -> Result<Scenario> {
         expect: Expect { output: vec![passed; 2], notes, ..Expect::default() },
         ..Scenario::new("served/never-online", "--icount")
     })
+}
+
+/// A client's reset, which its server does not acknowledge, is reported, and ends: the server loses its access to the client's RAM until it
+/// acknowledges. Virtual time passes at once while all vCPUs sleep.
+fn cut_off(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 1\n\n".to_owned(),
+        vm(programs, "web", "served", "stile again", "server")?,
+        vm(programs, "server", "served", "stile server stubborn", "")?,
+    ];
+    let notes =
+        ["web waits: server has not acknowledged a reset of device 1 (block)", "web starts without its served devices", NO_DIFFERENCE];
+    let notes = notes.map(String::from).into_iter().chain([NO_DIFFERENCE.into()]).collect();
+    let output = ["server: is cut off", "PASS the_disk_is_as_before", PASSED].map(String::from).into();
+    let expect = Expect { output, notes, ..passed() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/cut-off", "--exits --icount") })
 }
 
 /// A server gives blocks of its client's RAM back to Stile; they come back clear, and no exit is longer than an exit may be. Virtual time

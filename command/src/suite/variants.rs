@@ -94,6 +94,7 @@ pub const NAMES: &[&str] = &[
     "pc/switch/debian:6.12/timer-trapped",
     "served/balloon-of-debian",
     "served/console",
+    "served/cut-off",
     "served/server-dies",
     "served/sockets",
 ];

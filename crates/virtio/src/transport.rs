@@ -37,9 +37,11 @@ pub struct Transport {
     online: bool,
     /// The client was reset, and the server has not acknowledged it.
     resetting: bool,
+    /// The server reaches none of the client's memory, and counts as offline: it did not acknowledge a reset in time.
+    cut_off: bool,
     /// The client's VM is off.
     off: bool,
-    /// No server came: loads are answered without one. Not while one is online.
+    /// No server came: loads are answered without one. Not while one is online, unless it is cut off.
     given_up: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],
@@ -70,6 +72,7 @@ impl Transport {
             status: 0,
             online: false,
             resetting: false,
+            cut_off: false,
             off: false,
             given_up: false,
             features: Features::new(),
@@ -87,9 +90,36 @@ impl Transport {
         }
     }
 
-    /// Whether the server may access the client's memory no more: it has acknowledged the last reset.
+    /// Whether the server may access the client's memory no more: it has acknowledged the last reset, or is cut off.
     pub const fn is_quiet(&self) -> bool {
-        !self.resetting
+        !self.resetting || self.cut_off
+    }
+
+    /// Whether the server has not acknowledged the client's last reset.
+    pub const fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
+    /// Whether [`Transport::cut_off`] is in force.
+    pub const fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// Cuts the server off, whose access to the client's memory the caller has ended: the client goes on as without a server.
+    pub const fn cut_off(&mut self) {
+        self.cut_off = true;
+    }
+
+    /// Ends [`Transport::cut_off`], before the server gets access again: no device of this client has a reset to be acknowledged by it.
+    pub const fn reconnect(&mut self) {
+        if self.cut_off {
+            (self.cut_off, self.given_up) = (false, false);
+        }
+    }
+
+    /// Whether a driver runs and its server is offline: its requests wait.
+    pub fn requests_wait(&self) -> bool {
+        self.is_running() && !self.online
     }
 
     /// Loads `bytes` bytes (1, 2 or 4) for the client. Returns `None` if the load must wait for the server.
@@ -123,7 +153,8 @@ impl Transport {
     /// The reason why loads that need a server have no answer yet; `None` if they have one.
     pub const fn must_wait(&self) -> Option<Awaited> {
         match (self.online, self.resetting) {
-            (true, true) => Some(Awaited::Reset),
+            (true, true) if !self.given_up => Some(Awaited::Reset),
+            (true, false) if self.cut_off && !self.given_up => Some(Awaited::Server),
             (false, _) if !self.given_up => Some(Awaited::Server),
             _ => None,
         }
@@ -131,9 +162,9 @@ impl Transport {
 
     /// Ends the wait for a server: until one comes online, or the client's VM starts again, loads are answered as those from a device
     /// that can't be used. Returns false, without effect, if loads do not wait for a server: a reset that an online server has not
-    /// acknowledged can't be given up, as the server may still access the client's memory.
+    /// acknowledged can't be given up before it is cut off, as the server may still access the client's memory.
     pub fn give_up(&mut self) -> bool {
-        let waits = matches!(self.must_wait(), Some(Awaited::Server));
+        let waits = self.must_wait().is_some() && (self.cut_off || !self.online);
         self.given_up |= waits;
         waits
     }
@@ -198,11 +229,11 @@ impl Transport {
     fn set_status(&mut self, value: u32) -> Effect {
         use status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK};
         // The server still works for the driver's previous life.
-        if self.resetting {
+        if !self.is_quiet() {
             return Effect::Nothing;
         }
         self.status |= value & (ACKNOWLEDGE | DRIVER | FAILED);
-        if value & FEATURES_OK != 0 && self.features.are_valid() && !self.given_up {
+        if value & FEATURES_OK != 0 && self.features.are_valid() && !self.given_up && !self.cut_off {
             self.status |= FEATURES_OK;
         }
         if value & DRIVER_OK != 0 && self.status & (FEATURES_OK | DRIVER_OK) == FEATURES_OK {
@@ -273,7 +304,7 @@ impl Transport {
         let changes = online && !self.online && self.config != self.staged;
         self.online = online;
         if online {
-            self.given_up = false;
+            self.given_up &= self.cut_off;
         } else {
             self.resetting = false;
         }

@@ -112,6 +112,37 @@ fn a_server_that_does_not_come_is_given_up() {
 }
 
 #[test]
+fn a_server_that_is_cut_off_counts_as_offline() {
+    let mut transport = running();
+    assert_eq!(transport.client_starts(), STATE);
+    assert!(!transport.is_quiet() && !transport.give_up());
+    transport.cut_off();
+    assert!(transport.is_quiet() && transport.is_resetting());
+    // The client goes on without the device.
+    assert_eq!(transport.must_wait(), Some(Awaited::Reset));
+    assert!(transport.give_up());
+    assert_eq!(transport.write(client::STATUS, 4, DRIVER_OK), Effect::Nothing);
+    assert_eq!(transport.read(client::STATUS, 4), Some(status::ACKNOWLEDGE | status::DRIVER), "features are refused");
+    // Another reset has nothing to wait for.
+    assert_eq!(transport.client_starts(), Effect::Nothing);
+    assert!(transport.is_quiet());
+    // The server acknowledges, but reaches nothing before it is reconnected.
+    assert_eq!(transport.server_write(server::RESET_DONE, 1), Effect::Nothing);
+    assert_eq!(transport.must_wait(), Some(Awaited::Server));
+    assert_eq!(transport.write(client::STATUS, 4, DRIVER_OK), Effect::Nothing);
+    assert_eq!(transport.server_write(server::INTERRUPT, 1), Effect::Nothing);
+    // So does one that comes online anew.
+    serve(&mut transport);
+    assert!(transport.give_up());
+    transport.reconnect();
+    assert_eq!(transport.must_wait(), None);
+    assert_eq!(drive(&mut transport), STATE);
+    assert!(!transport.requests_wait());
+    transport.server_ended();
+    assert!(transport.requests_wait());
+}
+
+#[test]
 fn a_reset_that_is_not_acknowledged_is_not_given_up() {
     let mut transport = running();
     assert_eq!(transport.write(client::STATUS, 4, 0), STATE);

@@ -27,6 +27,7 @@ struct Plain {
     status: u32,
     online: bool,
     resetting: bool,
+    cut_off: bool,
     off: bool,
     given_up: bool,
     offered: u64,
@@ -77,7 +78,7 @@ impl Plain {
         if let (4, Some((_, value))) = (bytes, constant.into_iter().find(|(at, _)| *at == offset)) {
             return Some(value);
         }
-        if self.resetting || !self.online && !self.given_up {
+        if !self.given_up && (self.resetting || !self.online || self.cut_off) {
             return None;
         }
         let value = match offset {
@@ -120,9 +121,9 @@ impl Plain {
             }
             0x64 => self.interrupts &= !value,
             0x70 if value == 0 => return self.reset(),
-            0x70 if !self.resetting => {
+            0x70 if !self.resetting || self.cut_off => {
                 self.status |= value & 0x83;
-                let is_valid = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0 && !self.given_up;
+                let is_valid = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0 && !self.given_up && !self.cut_off;
                 if value & 8 != 0 && is_valid {
                     self.status |= 8;
                 } else if value & 8 != 0 {
@@ -258,7 +259,7 @@ impl Plain {
                 let is_new = value & 1 != 0 && !self.online;
                 self.online = value & 1 != 0;
                 self.resetting &= self.online;
-                self.given_up &= !self.online;
+                self.given_up &= !self.online || self.cut_off;
                 if is_new && self.status & 4 != 0 {
                     reach("comes back");
                 }
@@ -364,8 +365,21 @@ fn accesses(bytes: &[u8]) {
                 };
                 assert_eq!(transport.client_starts(), expected);
             }
+            // As Stile does after the reset of a client's VM, and after that reset's acknowledgment.
+            _ if kind & 0x70 == 0x70 && plain.resetting => {
+                reach("cut off");
+                plain.cut_off = true;
+                transport.cut_off();
+            }
+            _ if kind & 0x70 == 0x70 => {
+                if plain.cut_off {
+                    reach("reconnected");
+                    (plain.cut_off, plain.given_up) = (false, false);
+                }
+                transport.reconnect();
+            }
             _ if kind & 16 != 0 => {
-                let is_given_up = !plain.online && !plain.given_up;
+                let is_given_up = (!plain.online || plain.cut_off) && !plain.given_up;
                 assert_eq!(transport.give_up(), is_given_up);
                 if is_given_up {
                     reach("given up");
@@ -377,7 +391,7 @@ fn accesses(bytes: &[u8]) {
                 (plain.online, plain.resetting) = (false, false);
             }
         }
-        assert_eq!(transport.is_quiet(), !plain.resetting);
+        assert_eq!(transport.is_quiet(), !plain.resetting || plain.cut_off);
         let vector = |bit: u32| plain.queues.get(&(bit, "vector")).copied().filter(|&vector| vector < 9).map_or(0, |vector| 1 << vector);
         assert_eq!(transport.vectors(0x8000_00ff), (0..9).fold(0, |vectors, bit| vectors | vector(bit)));
     }

@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = payload::tests![
     a_reset_starts_anew,
     the_server_comes_back
 ];
+pub const BEFORE_RESET: &[Test] = payload::tests![a_server_comes, sectors_keep_what_is_written];
 pub const AFTER_RESET: &[Test] = payload::tests![the_disk_is_as_before, nothing_was_under_way, the_end_is_announced];
 pub const COUNT: &[Test] = payload::tests![a_server_comes, sectors_keep_what_is_written, many_requests_are_answered, the_end_is_announced];
 pub const AWAY: &[Test] =

@@ -3,8 +3,9 @@
 use payload::gic::Bits;
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
+use payload::timer::{self, Timer};
 use payload::uart::Reg32;
-use payload::{harness, instruction, psci};
+use payload::{exception, harness, instruction, psci};
 
 use crate::disk::{SECTOR, SECTORS, SIZE, kind};
 use crate::memory::{self, NEXT, WRITE, barrier, read8, read16, read32, read64, write8, write16, write32};
@@ -99,6 +100,10 @@ impl Slot {
         let state = self.register(0x2C).read();
         if state >> 31 != 0 {
             self.queue = None;
+            if machine::has("stubborn") && !memory::second_boot() {
+                memory::mark();
+                self.wait_until_cut_off();
+            }
             self.register(0x30).write(1);
         }
         let state = self.register(0x2C).read();
@@ -108,6 +113,22 @@ impl Slot {
                 Err(Broken) => self.register(0x48).write(1),
             }
         }
+    }
+
+    /// Sleeps until accesses to the client's RAM are refused.
+    fn wait_until_cut_off(&self) {
+        gic::set(Bits::Enable, Timer::Virtual.intid());
+        let touch = || {
+            let _ = read64(self.window);
+        };
+        while exception::catch(touch).is_none_or(|fault| !fault.is_external_abort()) {
+            Timer::Virtual.set_deadline(wait::now() + wait::frequency());
+            Timer::Virtual.set_control(timer::ENABLE);
+            instruction!("wfi");
+            Timer::Virtual.set_control(0);
+            irq::take();
+        }
+        println!("server: is cut off");
     }
 
     fn take_queue(&self) -> Result<Queue, Broken> {

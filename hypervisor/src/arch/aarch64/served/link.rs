@@ -43,9 +43,9 @@ pub struct Link {
     pub awaited: AtomicBool,
     /// Result of the last call of a balloon's server.
     pub balloon: AtomicU32,
-    /// Since when, in ticks of the counter. Set with the transport locked.
+    /// Since when, or since when requests or a reset of the client wait, in ticks of the counter.
     pub since: AtomicU64,
-    /// It was reported that a load waits.
+    /// It was reported that the client waits.
     pub is_reported: AtomicBool,
 }
 
@@ -127,18 +127,38 @@ impl Link {
         let mut transport = self.transport.lock();
         let value = transport.pci_read(offset, bytes);
         if value.is_none() && !self.awaited.swap(true, Ordering::Relaxed) {
-            self.since.store(timer::now(), Ordering::Relaxed);
+            self.note_time();
             drop(transport);
             waiting::begin();
         }
         value
     }
 
-    /// Returns the cause of loads that wait, and since when they do, in ticks of the counter.
+    /// Returns the cause of loads or requests that wait, and since when they do, in ticks of the counter.
     pub fn waits_since(&self) -> Option<(Awaited, u64)> {
         let transport = self.transport.lock();
-        let cause = transport.must_wait().filter(|_| self.awaited.load(Ordering::Relaxed))?;
+        let is_awaited = self.awaited.load(Ordering::Relaxed) || transport.requests_wait();
+        let cause = transport.must_wait().filter(|_| is_awaited)?;
         Some((cause, self.since.load(Ordering::Relaxed)))
+    }
+
+    /// Whether no load waits, but the requests of a running driver.
+    pub fn only_requests_wait(&self) -> bool {
+        let transport = self.transport.lock();
+        transport.requests_wait() && !self.awaited.load(Ordering::Relaxed)
+    }
+
+    /// Begins a wait of the requests of a running driver, if its server has gone offline.
+    pub fn watch_requests(&self) {
+        if self.only_requests_wait() {
+            self.note_time();
+            waiting::begin();
+        }
+    }
+
+    /// A wait begins.
+    pub fn note_time(&self) {
+        self.since.store(timer::now(), Ordering::Relaxed);
     }
 
     /// Handles a start of the client's VM: none of its loads waits.
@@ -162,7 +182,8 @@ impl Link {
     /// Handles a store of a balloon's server: of its client's RAM only.
     pub fn use_balloon(&self, register: u64, page: u32) {
         let gpa = u64::from(page) * PAGE_SIZE;
-        let client = vm::get(self.client).filter(|_| self.device == stile_blob::BALLOON);
+        let is_allowed = self.device == stile_blob::BALLOON && !self.transport.lock().is_cut_off();
+        let client = vm::get(self.client).filter(|_| is_allowed);
         let answer = client.map_or(Answer::Refused, |client| match register {
             server::BALLOON_GIVE => client.give(gpa),
             server::BALLOON_TAKE => client.take_back(gpa),

@@ -5,6 +5,7 @@
 //! the machine: VMs with served devices are never destroyed.
 
 mod function;
+mod late;
 mod link;
 pub mod patience;
 mod registers;
@@ -134,6 +135,7 @@ impl Served {
             link.change(Transport::client_starts);
             link.function.reset();
             link.forget_wait();
+            link.note_time();
         }
     }
 
@@ -144,9 +146,19 @@ impl Served {
         }
     }
 
-    /// Whether no server accesses a client's memory any more: each has acknowledged the last reset.
+    /// Whether no server accesses a client's memory any more: each has acknowledged the last reset. One that takes too long is
+    /// reported, and then cut off, in bounded parts. The client is being reset.
     pub fn is_quiet(&self) -> bool {
-        self.links().iter().all(|link| link.transport.lock().is_quiet())
+        let late = self.links().iter().find(|link| !link.transport.lock().is_quiet());
+        let Some(link) = late else { return true };
+        if late::ends(link)
+            && let Some((server, window)) = window_on(link.server, link.client)
+            && window.close(server, pair(link))
+        {
+            late::report_cut_off(link);
+        }
+        // After a server has been cut off, too: an access of its registers that gives or takes RAM may be under way.
+        false
     }
 
     /// Unmaps a part of a client's RAM from its servers' second stages. Its translations are invalidated by
@@ -183,6 +195,20 @@ fn window_on(server: usize, client: usize) -> Option<(&'static Vm, &'static Wind
     Some((server, windows_of(server).iter().find(|window| window.client == client)?))
 }
 
+/// All devices that the server of one serves the same client.
+fn pair(link: &'static Link) -> impl Iterator<Item = &'static Link> + Clone {
+    let links = get(link.client).and_then(|client| client.arch.served).map_or(&[][..], Served::links);
+    links.iter().copied().filter(|other| other.server == link.server)
+}
+
+/// Gives a server that was cut off access to its client again, if it has acknowledged all resets.
+#[cold]
+fn reconnect(link: &'static Link) {
+    if window_on(link.server, link.client).is_some_and(|(_, window)| window.open(pair(link))) {
+        pair(link).for_each(Link::answer);
+    }
+}
+
 /// Handles a VM's access to an address that is not mapped. Returns false if it is in no window; otherwise the guest
 /// retries the access.
 pub fn touch(vm: &Vm, ipa: u64) -> bool {
@@ -192,5 +218,10 @@ pub fn touch(vm: &Vm, ipa: u64) -> bool {
 
 /// VM `number`, whose vCPUs are off, serves no device any more until it does so again.
 pub fn server_ended(number: usize) {
-    link::of_server(number).into_iter().flat_map(Slots::iter).for_each(|link| link.transport.lock().server_ended());
+    let links = || link::of_server(number).into_iter().flat_map(Slots::iter);
+    for link in links() {
+        link.transport.lock().server_ended();
+        link.watch_requests();
+    }
+    links().for_each(reconnect);
 }

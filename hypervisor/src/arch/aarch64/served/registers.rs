@@ -7,8 +7,8 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 use stile_virtio::{pci, server};
 
-use super::Served;
 use super::link::Link;
+use super::{Served, reconnect};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm;
@@ -151,7 +151,9 @@ impl Device for ServerPages {
         }
         link.change(|transport| transport.server_write(register, value as u32));
         if matches!(register, server::CONTROL | server::RESET_DONE) {
+            reconnect(link);
             link.answer();
+            link.watch_requests();
         }
         None
     }

@@ -1,7 +1,8 @@
 //! Windows: clients' RAM in a server's second stage.
 //!
 //! A block of a window is mapped at the server's first touch, once the client's block is filled. It stays mapped until
-//! the client's block is drained, which is when files are loaded again.
+//! the client's block is drained, which is when files are loaded again. A server that does not acknowledge a reset loses its
+//! access ([`Window::close`]) until it does.
 
 use heapless::Vec;
 use stile_blob::Slot;
@@ -9,6 +10,7 @@ use stile_board::MAX_SERVED;
 use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 
+use super::link::Link;
 use crate::vm::{Vm, get};
 
 /// A server's window on a client's RAM.
@@ -21,8 +23,19 @@ pub struct Window {
     /// Client-physical address of the first byte.
     base: u64,
     /// Held while a block is mapped or unmapped: a block that is being drained must not be mapped after it is unmapped.
-    changing: TicketLock<()>,
+    access: TicketLock<Access>,
 }
+
+/// A server's access to a window. The locks of the links' transports may be taken with it locked.
+struct Access {
+    /// Nothing is mapped any more.
+    is_closed: bool,
+    /// Size of the part, from its start on, of which everything was unmapped since then.
+    unmapped: u64,
+}
+
+/// Size of the part of a window that is unmapped at once.
+const PART: u64 = 128 << 20;
 
 /// Creates the windows of a server with these slots. `reserve` reserves tables for a part of a window, for clients that
 /// were created before their server; [`Window::reserve`] does for others.
@@ -39,7 +52,13 @@ pub fn create(
         if windows.iter().any(|window| window.client == client) {
             continue;
         }
-        let window = Window { client, start: slot.window, size: slot.size, base: slot.base, changing: TicketLock::new(()) };
+        let window = Window {
+            client,
+            start: slot.window,
+            size: slot.size,
+            base: slot.base,
+            access: TicketLock::new(Access { is_closed: false, unmapped: 0 }),
+        };
         if let Some(client) = get(client) {
             client.ram_parts(slot.base, slot.base + slot.size).try_for_each(|part| reserve(&window.place(&part)))?;
         }
@@ -71,15 +90,48 @@ impl Window {
     /// mapping its block. Returns false if it is not in RAM; otherwise the guest retries the access.
     pub fn touch(&self, server: &Vm, gpa: u64) -> bool {
         let Some(client) = get(self.client).filter(|client| client.touch(gpa)) else { return false };
-        let _changing = self.changing.lock();
+        let access = self.access.lock();
+        if access.is_closed {
+            return false;
+        }
         client.filled_parts(gpa).for_each(|part| server.arch.tables.map_window(&self.place(&part)));
         true
     }
 
     /// Unmaps a part of the client's RAM, whose block is claimed, from the server's second stage.
     pub fn unmap(&self, server: &Vm, gpa: u64, size: u64) {
-        let _changing = self.changing.lock();
+        let _access = self.access.lock();
         server.arch.tables.unmap(gpa - self.base + self.start, size);
+    }
+
+    /// Does a bounded part of closing the window: the server's accesses take external aborts then. `links` are all of its devices for
+    /// the client, which are cut off with the last part. Returns whether that was it.
+    pub fn close(&self, server: &Vm, links: impl Iterator<Item = &'static Link> + Clone) -> bool {
+        let mut access = self.access.lock();
+        if !access.is_closed {
+            *access = Access { is_closed: true, unmapped: 0 };
+        }
+        let size = PART.min(self.size - access.unmapped);
+        server.arch.tables.unmap(self.start + access.unmapped, size);
+        access.unmapped += size;
+        if access.unmapped != self.size {
+            return false;
+        }
+        invalidate();
+        links.for_each(|link| link.transport.lock().cut_off());
+        true
+    }
+
+    /// Opens the window if it is closed, and none of the `links`, all of the server's devices for the client, has a reset to be
+    /// acknowledged. Returns whether it was opened.
+    pub fn open(&self, links: impl Iterator<Item = &'static Link> + Clone) -> bool {
+        let mut access = self.access.lock();
+        if !access.is_closed || links.clone().any(|link| link.transport.lock().is_resetting()) {
+            return false;
+        }
+        access.is_closed = false;
+        links.for_each(|link| link.transport.lock().reconnect());
+        true
     }
 }
 

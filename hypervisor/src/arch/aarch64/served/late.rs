@@ -1,0 +1,70 @@
+//! Reports about servers that take too long, and the end of a wait for the acknowledgment of a reset.
+
+use core::sync::atomic::Ordering;
+
+use stile_virtio::{Awaited, device_name};
+
+use super::link::Link;
+use crate::arch::aarch64::host::timer;
+use crate::console::log_of;
+use crate::vm::get;
+
+/// Seconds of waiting after which it is reported.
+pub const REPORTED: u64 = 30;
+/// Seconds of waiting after which a device without a server is given up: a server that boots on a slow emulator takes a minute or two.
+pub const GIVEN_UP: u64 = 300;
+
+/// Seconds after which a server that has not acknowledged the reset of its client's VM is cut off.
+const CUT_OFF: u64 = 60;
+
+/// Whether the reset of a client's VM waits for its server no longer. Reports a wait that lasts.
+pub fn ends(link: &Link) -> bool {
+    let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
+    if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
+        report(link, Awaited::Reset);
+    }
+    seconds >= CUT_OFF
+}
+
+/// Reports that a server was cut off.
+#[cold]
+pub fn report_cut_off(link: &Link) {
+    let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
+    let (name, server, device) = (client.name, server.name, device_name(link.device));
+    log_of!(
+        client,
+        "{name} starts without its served devices: {server} has not acknowledged a reset of device {} ({device}) for {CUT_OFF} s, and has no \
+         access to the memory of {name} until it does. Restart {server} if it hangs",
+        link.number
+    );
+}
+
+/// Reports that a client waits for its server.
+#[cold]
+pub fn report(link: &Link, awaited: Awaited) {
+    let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
+    let (name, number, device, server, is_off) = (client.name, link.number, device_name(link.device), server.name, server.power.is_off());
+    match awaited {
+        Awaited::Reset => log_of!(
+            client,
+            "{name} waits: {server} has not acknowledged a reset of device {number} ({device}) for {REPORTED} s. See the console of {server}, \
+             and restart {server}, or {name}, which starts without its device after {CUT_OFF} s"
+        ),
+        Awaited::Server if link.only_requests_wait() => log_of!(
+            client,
+            "{name} waits: requests to device {number} ({device}) have no server. {server}, which served it, {}. See the console of {server}, and \
+             start {server} again",
+            if is_off { "is off" } else { "has not offered it for 30 s" }
+        ),
+        Awaited::Server if is_off => log_of!(
+            client,
+            "{name} waits for device {number} ({device}): {server}, which serves it, is off. See the console of {server}, and start {server}; \
+             the device fails after {GIVEN_UP} s"
+        ),
+        Awaited::Server => log_of!(
+            client,
+            "{name} waits for device {number} ({device}): {server} runs, but has not offered it for {REPORTED} s. See the console of {server}; \
+             the device fails after {GIVEN_UP} s"
+        ),
+    }
+}
