@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::vsock::forward::HOST;
 use crate::{Identity, Mac};
 
 /// The accepted forms.
 const EXPECTED: &str = "expected block=FILE[,format=qcow2][,readonly], net=BRIDGE,mac=ADDRESS[,ip=ADDRESS], fs=DIRECTORY,tag=NAME[,readonly], \
-                        rng, balloon=MIB, vsock=CID or console=FILE; stile-devices serves no other devices";
+                        rng, balloon=MIB, vsock=CID, console=FILE, or behind all others forward=PORT:CID:PORT[+PORT:CID:PORT]...; stile-devices \
+                        serves no other devices";
 
 /// Format of a disk's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,11 @@ pub enum DeviceArgument {
         /// The client's address.
         cid: u32,
     },
+    /// No device: TCP ports of this VM that lead to sockets of clients.
+    Forward {
+        /// A port of this VM, and the address and port of a client.
+        ports: Vec<(u16, u32, u32)>,
+    },
 }
 
 impl DeviceArgument {
@@ -75,13 +82,20 @@ impl DeviceArgument {
             Self::Balloon { .. } => (5, "balloon"),
             Self::Vsock { .. } => (19, "vsock"),
             Self::Folder { .. } => (26, "fs"),
+            Self::Forward { .. } => (0, "forward"),
         }
     }
 
-    /// The client's address, of sockets.
+    /// Whether a client has the device.
+    pub const fn is_device(&self) -> bool {
+        !matches!(self, Self::Forward { .. })
+    }
+
+    /// The client's address, of sockets; the host's, of forwarded ports.
     pub const fn cid(&self) -> Option<u32> {
         match self {
             Self::Vsock { cid } => Some(*cid),
+            Self::Forward { .. } => Some(HOST),
             _ => None,
         }
     }
@@ -93,8 +107,8 @@ impl DeviceArgument {
 }
 
 /// Reads an argument: `block=FILE`, with `,format=qcow2` and `,readonly` behind it, `net=BRIDGE,mac=ADDRESS` or
-/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, `rng`, `balloon=MIB`, `vsock=CID` or
-/// `console=FILE`.
+/// `net=BRIDGE,mac=ADDRESS,ip=ADDRESS`, `fs=DIRECTORY,tag=NAME` with `,readonly` behind it, `rng`, `balloon=MIB`, `vsock=CID`,
+/// `console=FILE` or `forward=PORT:CID:PORT` with `+PORT:CID:PORT` behind it.
 ///
 /// # Errors
 /// Another form; the message says which was expected.
@@ -106,6 +120,7 @@ pub fn parse(argument: &str) -> Result<DeviceArgument, String> {
         Some(("net", card)) => net(card),
         Some(("balloon", mib)) => mib.parse().ok().map(|mib| DeviceArgument::Balloon { mib }),
         Some(("vsock", cid)) => vsock(cid),
+        Some(("forward", ports)) => forward(ports),
         Some(("console", file)) => (!file.is_empty()).then(|| DeviceArgument::Console { file: file.into() }),
         _ => None,
     };
@@ -144,8 +159,24 @@ fn net(card: &str) -> Option<DeviceArgument> {
 const FIRST_CID: u32 = 3;
 
 fn vsock(cid: &str) -> Option<DeviceArgument> {
-    let cid = cid.parse().ok().filter(|cid| (FIRST_CID..u32::MAX).contains(cid))?;
-    Some(DeviceArgument::Vsock { cid })
+    Some(DeviceArgument::Vsock { cid: self::cid(cid)? })
+}
+
+fn cid(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|cid| (FIRST_CID..u32::MAX).contains(cid))
+}
+
+/// Ports that can be forwarded, at most.
+const MOST_PORTS: usize = 32;
+
+fn forward(ports: &str) -> Option<DeviceArgument> {
+    let port = |text: &str| {
+        let [own, cid, port] = text.split(':').collect::<Vec<_>>().try_into().ok()?;
+        let own = own.parse().ok().filter(|port| *port != 0)?;
+        Some((own, self::cid(cid)?, port.parse().ok().filter(|port| *port != u32::MAX)?))
+    };
+    let ports: Vec<_> = ports.split('+').map(port).collect::<Option<_>>()?;
+    (ports.len() <= MOST_PORTS).then_some(DeviceArgument::Forward { ports })
 }
 
 /// Reads an individual Ethernet address: six bytes in hexadecimal digits.
@@ -177,6 +208,15 @@ mod tests {
         assert_eq!(parse("rng").map(|entropy| entropy.kind()), Ok((4, "rng")));
         assert_eq!(parse("balloon=64"), Ok(DeviceArgument::Balloon { mib: 64 }));
         assert_eq!(parse("vsock=3"), Ok(DeviceArgument::Vsock { cid: 3 }));
+        assert_eq!(parse("forward=2222:3:22"), Ok(DeviceArgument::Forward { ports: vec![(2222, 3, 22)] }));
+        assert_eq!(
+            parse("forward=1:3:4294967294+65535:4:0"),
+            Ok(DeviceArgument::Forward { ports: vec![(1, 3, u32::MAX - 1), (65535, 4, 0)] })
+        );
+        for wrong in ["", "22", "22:3", "0:3:22", "65536:3:22", "22:2:22", "22:3:4294967295", "22:3:22+", "22:3:22:1", &"1:3:2+".repeat(40)]
+        {
+            assert!(parse(&format!("forward={wrong}")).is_err(), "{wrong}");
+        }
         assert_eq!(parse("console=/tmp/log"), Ok(DeviceArgument::Console { file: "/tmp/log".into() }));
         let long = format!("fs=/a,tag={}", "x".repeat(37));
         let wrong = [

@@ -1,6 +1,7 @@
 //! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|
-//! console=FILE ...`: serves the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port
-//! of a bridge, a folder, random bytes, a balloon that asks for so much RAM, sockets, or a console whose output goes to a file.
+//! console=FILE ... [forward=PORT:CID:PORT[+PORT:CID:PORT]...]`: serves the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port
+//! of a bridge, a folder, random bytes, a balloon that asks for so much RAM, sockets, or a console whose output goes to a file. TCP connections to a forwarded
+//! port of this VM lead to a port of the client whose sockets have this CID.
 //!
 //! Ends when all clients are off.
 
@@ -8,8 +9,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use libc::c_long;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use stile_devices::supervisor::Mode;
+use stile_devices::vsock::forward::{self, Forward, Host};
 use stile_devices::vsock::mesh::Mesh;
 use stile_devices::{
     Backend, Balloon, DISK, Device, DeviceArgument, Disk, Entropy, FOLDER, FOLDER_QUEUES, FailedDisk, FailedFolder, Format, Kind, Log,
@@ -17,11 +20,14 @@ use stile_devices::{
 };
 use vm_memory::GuestMemoryMmap;
 
+/// Forwarded ports are no device, whose requests could be answered.
+const NO_DEVICE: &str = "forwarded ports are no device";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
         [] => Err("usage: stile-devices \
-                 block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|console=FILE ..."
+                 block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|console=FILE ... [forward=PORT:CID:PORT]"
             .to_owned()),
         [flag, number, argument] if flag == Mode::Serve.flag() => serve(number, argument),
         [flag, number, argument] if flag == Mode::Fail.flag() => fail(number, argument),
@@ -39,10 +45,17 @@ fn main() -> ExitCode {
 
 fn supervise(arguments: &[String]) -> Result<(), String> {
     let devices = arguments.iter().map(|argument| parse(argument)).collect::<Result<Vec<_>, _>>()?;
-    for (number, (device, argument)) in devices.iter().zip(arguments).enumerate() {
+    let count = devices.iter().take_while(|device| device.is_device()).count();
+    if devices.len() > count + 1 {
+        return Err("forward= is the last argument: its ports are separated by +".to_owned());
+    }
+    if count == 0 {
+        return Err("forward= without vsock= leads nowhere".to_owned());
+    }
+    for (number, (device, argument)) in devices.iter().zip(arguments).take(count).enumerate() {
         check(number, device, argument)?;
     }
-    let next = format!("/dev/stile-served{}", devices.len());
+    let next = format!("/dev/stile-served{count}");
     if Path::new(&next).exists() {
         eprintln!("stile-devices: {next} has no argument: its client waits until something serves it");
     }
@@ -76,6 +89,9 @@ fn check(number: usize, given: &DeviceArgument, argument: &str) -> Result<(), St
 fn serve(number: &str, argument: &str) -> Result<(), String> {
     let supervisor = getppid();
     let given = parse(argument)?;
+    if let DeviceArgument::Forward { ports } = given {
+        return forward(number, &ports, supervisor).map_err(|error| format!("{argument}: {error}"));
+    }
     let (device, user, of_device) = open(number)?;
     match given {
         DeviceArgument::Block { file, format: Format::Raw, read_only } => {
@@ -108,7 +124,37 @@ fn serve(number: &str, argument: &str) -> Result<(), String> {
             let tap = Tap::new(&format!("client{number}"), &bridge).map_err(|error| format!("{bridge}: {error}"))?;
             run(&device, user, supervisor, Network::new(tap, identity)).map_err(of_device)
         }
+        DeviceArgument::Forward { .. } => Err(NO_DEVICE.to_owned()),
     }
+}
+
+/// Forwards connections to sockets of clients, for ever. `ports`: those of this VM, with addresses and ports of clients.
+fn forward(number: &str, ports: &[(u16, u32, u32)], supervisor: Option<Pid>) -> io::Result<()> {
+    let port = |&(own, cid, port): &(u16, u32, u32)| {
+        Forward::new(own, cid, port).map_err(|error| io::Error::other(format!("port {own} of this VM: {error}")))
+    };
+    let forwards = ports.iter().map(port).collect::<io::Result<_>>()?;
+    let mut host = Host::new(forwards, Mesh::inherited()?)?;
+    enter(sandbox::user(number.parse().map_err(io::Error::other)?), supervisor, forward::SYSTEM_CALLS)?;
+    tell(supervisor::ONLINE);
+    // The supervisor does not wait for its end.
+    tell(supervisor::OFF);
+    loop {
+        host.serve();
+        host.wait()?;
+    }
+}
+
+/// Enters the sandbox.
+fn enter(user: u32, supervisor: Option<Pid>, system_calls: &[c_long]) -> io::Result<()> {
+    sandbox::limit_memory()?;
+    sandbox::drop_privileges(user)?;
+    // A process without a supervisor would never be started again.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != supervisor {
+        return Err(io::Error::other("the supervisor has ended"));
+    }
+    sandbox::filter_system_calls(system_calls)
 }
 
 /// Serves a device, for ever, by a program with this command line. It reaches a folder only, if one is given.
@@ -129,12 +175,16 @@ fn with_back_end<const QUEUES: usize>(
 fn fail(number: &str, argument: &str) -> Result<(), String> {
     let supervisor = getppid();
     let given = parse(argument)?;
+    if !given.is_device() {
+        return Err(NO_DEVICE.to_owned());
+    }
     let (device, user, of_device) = open(number)?;
     match given {
         DeviceArgument::Block { read_only, .. } => run(&device, user, supervisor, FailedDisk { read_only }),
         DeviceArgument::Net { identity, .. } => run(&device, user, supervisor, Network::new(Unplugged, identity)),
         DeviceArgument::Folder { tag, .. } => run(&device, user, supervisor, FailedFolder { tag }),
         DeviceArgument::Console { .. } => run(&device, user, supervisor, Log::lost()),
+        DeviceArgument::Forward { .. } => return Err(NO_DEVICE.to_owned()),
         // Nobody can be reached.
         DeviceArgument::Vsock { cid } => Vsock::new(cid, Vec::new()).and_then(|sockets| run(&device, user, supervisor, sockets)),
         // It needs nothing that could be missing.
@@ -170,14 +220,7 @@ fn run_mapped<B: Backend>(
     supervisor: Option<Pid>,
     backend: B,
 ) -> io::Result<()> {
-    sandbox::limit_memory()?;
-    sandbox::drop_privileges(user)?;
-    // A device without a supervisor would never be served again.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() != supervisor {
-        return Err(io::Error::other("the supervisor has ended"));
-    }
-    sandbox::filter_system_calls(B::SYSTEM_CALLS)?;
+    enter(user, supervisor, B::SYSTEM_CALLS)?;
     let mut server = Server::new(registers, memory, backend);
     server.come_online();
     tell(supervisor::ONLINE);

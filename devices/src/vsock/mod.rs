@@ -5,9 +5,11 @@
 //! nothing holds up its own connections only: what waits for it is limited by its own credit, and by [`WAITING`].
 
 mod connection;
+pub mod forward;
 mod link;
 pub mod mesh;
 pub mod packet;
+pub mod stream;
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
