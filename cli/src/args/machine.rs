@@ -94,6 +94,15 @@ pub struct MachineArgs {
     /// it, which is added.
     #[arg(long, value_name = "DIR")]
     pub console: Option<String>,
+    /// Give the VM sockets (vsock), and have a port of this machine lead to one of their ports. Can be given several times. Another VM
+    /// serves them, which is added.
+    #[arg(long, value_name = "forward=PORT:VM-PORT", value_parser = socket_forward)]
+    pub vsock: Vec<String>,
+}
+
+/// Parses a forwarded port of sockets; the configuration checks its numbers.
+fn socket_forward(text: &str) -> Result<String, String> {
+    text.strip_prefix("forward=").map(str::to_owned).ok_or_else(|| "expected forward=PORT:VM-PORT, such as forward=2222:22".to_owned())
 }
 
 /// Parses a number, of which the configuration checks the range.
@@ -106,6 +115,7 @@ impl MachineArgs {
     fn is_served(&self) -> bool {
         self.rng
             || self.console.is_some()
+            || !self.vsock.is_empty()
             || self.disk.iter().any(|disk| disk.served)
             || self.net.iter().any(|network| network.served)
             || self.share.iter().any(|folder| folder.served)
@@ -157,6 +167,7 @@ impl MachineArgs {
             shares: self.share.clone(),
             rng: self.rng,
             console: self.console.clone(),
+            vsock: self.vsock.clone(),
             inside: None,
             vms_only: false,
         }

@@ -93,6 +93,10 @@ fn describe(machine: &MachineConfig, network: &Network) -> String {
         Some(address) => format!("{host} leads to {address}:{guest}"),
         None => format!("{host} leads to {guest}"),
     };
+    if network.inward {
+        let ports: Vec<String> = network.forwards.iter().map(|forward| forward.host.to_string()).collect();
+        return format!("ports {} of this machine, which lead to sockets; the VM reaches nothing by it", ports.join(", "));
+    }
     let kept = network.address.map(|address| format!(" as {address}")).unwrap_or_default();
     let ports: Vec<String> = network.forwards.iter().map(lead).collect();
     match &ports[..] {

@@ -22,6 +22,11 @@ pub fn assign(drafts: &[VmDraft], vms: &mut [VmConfig], mistakes: &mut Vec<Mista
                 mistakes.push(Mistake::new(cid.place.clone(), what).expected(format!("device = \"{}\"", device_name(VSOCK))));
             }
         }
+        for forward in draft.served.iter().filter(|served| added(served).is_some() && !is_socket(served)).flat_map(|other| &other.forwards)
+        {
+            let expected = format!("device = \"{}\"; ports of a network are those of [[vm.net]]", device_name(VSOCK));
+            mistakes.push(Mistake::new(forward.place.clone(), "only sockets have forwarded ports here").expected(expected));
+        }
         let mut sockets = draft.served.iter().filter(is_socket);
         let Some(first) = sockets.next() else { continue };
         if let Some(second) = sockets.next() {

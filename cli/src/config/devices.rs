@@ -121,7 +121,8 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mi
 pub fn check_ports(drafts: &[VmDraft], vms: &[VmConfig], mistakes: &mut Vec<Mistake>) {
     let mut leads_to: BTreeMap<u16, &str> = BTreeMap::new();
     for (draft, vm) in drafts.iter().zip(vms) {
-        for given in draft.networks.iter().flat_map(|network| &network.forwards) {
+        let networks = draft.networks.iter().flat_map(|network| &network.forwards);
+        for given in networks.chain(draft.served.iter().flat_map(|served| &served.forwards)) {
             // Others are reported already.
             let Some(port) = given.value.split_once(':').and_then(|(host, _)| host.parse().ok()) else { continue };
             match leads_to.entry(port) {

@@ -58,6 +58,8 @@ pub struct Flags {
     pub shares: Vec<Folder>,
     /// `--console`: the folder with the file for a console's output.
     pub console: Option<String>,
+    /// `--vsock`: ports of this machine that lead to sockets.
+    pub vsock: Vec<String>,
     /// `--rng`: random bytes.
     pub rng: bool,
     /// Not a flag: the machine is a virtual machine that runs Stile, on this architecture.
@@ -114,6 +116,7 @@ impl Flags {
         vm.folders.extend(self.shares.iter().map(FolderDraft::from));
         vm.served.extend(self.rng.then(served::random_bytes));
         vm.served.extend(self.console.as_deref().map(served::console));
+        vm.served.extend((!self.vsock.is_empty()).then(|| served::sockets(&self.vsock)));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),

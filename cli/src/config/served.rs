@@ -34,14 +34,23 @@ const DEVICES: [(&str, u32, &str); 7] = [
 /// Random bytes: a device of the command line.
 pub fn random_bytes() -> ServedDraft {
     let place = Place::Flag("--rng");
-    ServedDraft { device: Some(Given::new("rng".to_owned(), place.clone())), by: None, cid: None, folder: None, place }
+    let device = Some(Given::new("rng".to_owned(), place.clone()));
+    ServedDraft { device, by: None, cid: None, folder: None, forwards: Vec::new(), place }
 }
 
 /// A console whose output goes to a file in a folder: a device of the command line.
 pub fn console(folder: &str) -> ServedDraft {
     let place = Place::Flag("--console");
     let given = |text: &str| Some(Given::new(text.to_owned(), place.clone()));
-    ServedDraft { device: given(device_name(CONSOLE)), by: None, cid: None, folder: given(folder), place }
+    ServedDraft { device: given(device_name(CONSOLE)), by: None, cid: None, folder: given(folder), forwards: Vec::new(), place }
+}
+
+/// Sockets that ports of this machine lead to: a device of the command line. `forwards` are as in the configuration.
+pub fn sockets(forwards: &[String]) -> ServedDraft {
+    let place = Place::Flag("--vsock");
+    let given = |text: &str| Given::new(text.to_owned(), place.clone());
+    let forwards = forwards.iter().map(|forward| given(forward)).collect();
+    ServedDraft { device: Some(given(device_name(VSOCK))), by: None, cid: None, folder: None, forwards, place }
 }
 
 /// Type of a device that the virtual machine serves that `stile run` adds: random bytes, sockets or a console that no
@@ -74,6 +83,11 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
                 let what = "only sockets that the VM `service` serves have a cid here";
                 let expected = "device = \"vsock\" without `by`; a server of your own gets it as an argument, such as vsock=3";
                 mistakes.push(Mistake::new(cid.place.clone(), what).expected(expected));
+            }
+            if let Some(forward) = draft.forwards.first() {
+                let what = "only sockets that the VM `service` serves have forwarded ports here";
+                let expected = "device = \"vsock\" without `by`; a server of your own gets them as an argument, such as forward=2222:3:22";
+                mistakes.push(Mistake::new(forward.place.clone(), what).expected(expected));
             }
             if let Some(folder) = &draft.folder {
                 let what = "only a console that the VM `service` serves has a folder here";

@@ -13,7 +13,7 @@ use super::{DebianKernel, Mistake, Place, VmConfig};
 use super::{cids, consoles};
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
-use crate::disk::network::Network;
+use crate::disk::network::{Forward, Network};
 
 /// Its name.
 pub const NAME: &str = "service";
@@ -26,6 +26,18 @@ const WRITE_SOON: &str = "for time in expire writeback; do echo 100 > /proc/sys/
 
 /// The first address that QEMU's user network gives; the next ones follow.
 const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+
+/// Its address on the network by which ports of this machine lead to sockets: of [`INWARD`].
+const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 15);
+
+/// Gives the card at a PCI function that address. No client reaches it: the kernel neither answers requests for it on the bridges, nor takes
+/// what comes from them.
+fn own_card(function: &str) -> String {
+    format!(
+        "for file in rp_filter arp_ignore; do echo 1 > /proc/sys/net/ipv4/conf/all/$file; done; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; \
+         card=$(ls /sys/bus/pci/devices/{function}/virtio*/net); ip addr add {OWN_ADDRESS}/24 dev $card; ip link set $card up; "
+    )
+}
 
 /// A virtual machine that serves devices.
 #[derive(Debug)]
@@ -64,9 +76,19 @@ struct Devices {
     disks: Vec<Drive>,
     folders: Vec<Folder>,
     networks: Vec<Network>,
+    /// Ports of this machine that lead to sockets: the port, the client's address, and its port.
+    forwards: Vec<(u16, u32, u32)>,
 }
 
 impl Devices {
+    /// The network by which ports of this machine lead to sockets, if any do.
+    fn inward(&self) -> Option<Network> {
+        // Port numbers of this machine are unique, so the virtual machine's own are the same.
+        let forward = |&(host, ..): &(u16, u32, u32)| Forward { host, guest: host, address: Some(OWN_ADDRESS) };
+        let forwards: Vec<Forward> = self.forwards.iter().map(forward).collect();
+        (!forwards.is_empty()).then(|| Network { forwards, inward: true, ..Network::default() })
+    }
+
     fn add_disk(&mut self, drive: Drive) {
         self.all.push(Device::Disk { read_only: drive.read_only });
         self.disks.push(drive);
@@ -117,7 +139,8 @@ impl Devices {
     fn command(&self) -> String {
         let mut functions = (1..).map(|device| Address::from_routing_id(device << 3).to_string());
         let mut disks = functions.by_ref().take(self.disks.len()).collect::<Vec<_>>().into_iter();
-        let uplinks = functions.zip(&self.networks).enumerate().map(|(index, (function, network))| {
+        // In this order: the other one takes a function too many.
+        let uplinks = self.networks.iter().zip(functions.by_ref()).enumerate().map(|(index, (network, function))| {
             let kept = |(place, number): (usize, usize)| format!(" {} {}", mac(number), address(place));
             let kept: String = match network.bridge {
                 None => self.cards(index).enumerate().map(kept).collect(),
@@ -146,7 +169,13 @@ impl Devices {
             }
         });
         let cache = if self.folders.is_empty() { "" } else { WRITE_SOON };
-        format!("{cache}{uplinks}{}", served_again(&devices.collect::<String>()))
+        let own = match (self.forwards.is_empty(), functions.nth(0)) {
+            (false, Some(function)) => own_card(&function),
+            _ => String::new(),
+        };
+        let ports: Vec<String> = self.forwards.iter().map(|(host, cid, port)| format!("{host}:{cid}:{port}")).collect();
+        let forward = if ports.is_empty() { String::new() } else { format!(" forward={}", ports.join("+")) };
+        format!("{cache}{uplinks}{own}{}", served_again(&(devices.collect::<String>() + &forward)))
     }
 }
 
@@ -161,6 +190,27 @@ fn add_console(devices: &mut Devices, file: &Path) {
     if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
         devices.add_console(folder, name.to_string_lossy().into_owned());
     }
+}
+
+/// The forwarded ports of a virtual machine's sockets: those of this machine, and its own.
+fn forwards(draft: &VmDraft, mistakes: &mut Vec<Mistake>) -> Vec<(u16, u32)> {
+    let sockets = draft.served.iter().filter(|served| added(served) == Some(VSOCK));
+    let read = |given: &Given<String>| {
+        let ports = forward(&given.value);
+        if ports.is_none() {
+            let expected = "PORT:VM-PORT, such as 2222:22: a port of this machine, and one of the VM's sockets";
+            mistakes.push(Mistake::new(given.place.clone(), format!("\"{}\" is not understood", given.value)).expected(expected));
+        }
+        ports
+    };
+    sockets.flat_map(|served| &served.forwards).filter_map(read).collect()
+}
+
+/// Reads a forwarded port of sockets: that of this machine, and that of the virtual machine.
+fn forward(text: &str) -> Option<(u16, u32)> {
+    let (host, port) = text.split_once(':')?;
+    let host = host.parse().ok().filter(|port| *port != 0)?;
+    Some((host, port.parse().ok().filter(|port| *port != u32::MAX)?))
 }
 
 /// Address of the `number`th device that is served.
@@ -185,6 +235,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
         let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
         let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
         let folders = draft.folders.iter().filter(|folder| folder.served).map(|folder| &folder.place);
+        let ports = forwards(draft, mistakes);
         let others = draft.served.iter().filter(|served| added(served).is_some());
         let added: Vec<u32> = others.clone().filter_map(added).collect();
         let Some(first) = disks.chain(networks).chain(folders).chain(others.map(|served| &served.place)).next() else { continue };
@@ -207,7 +258,10 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
         let cid = vm.cid.unwrap_or_default();
         for device in added {
             match (device, &vm.console) {
-                (VSOCK, _) => devices.all.push(Device::Sockets { cid }),
+                (VSOCK, _) => {
+                    devices.forwards.extend(ports.iter().map(|&(host, port)| (host, cid, port)));
+                    devices.all.push(Device::Sockets { cid });
+                }
                 (CONSOLE, Some(file)) => add_console(&mut devices, file),
                 _ => devices.all.push(Device::Entropy),
             }
@@ -244,6 +298,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
         ..VmDraft::new(Place::Nowhere)
     };
     let serves = devices.all.len() as u8;
+    devices.networks.extend(devices.inward());
     Some(Service { draft, disks: devices.disks, networks: devices.networks, folders: devices.folders, serves })
 }
 
@@ -252,7 +307,6 @@ mod tests {
     use super::super::served::RNG;
     use super::super::{Flags, KernelSource, MachineConfig};
     use super::*;
-    use crate::disk::network::Forward;
 
     fn read(text: &str) -> Result<MachineConfig, String> {
         MachineConfig::from_text("machine.toml", text, Path::new("/"), &Flags::default()).map_err(|mistakes| mistakes.to_string())
@@ -341,6 +395,37 @@ mod tests {
         assert!(server.exec.as_ref().unwrap().ends_with(&served_again(
             " fs=/mnt/folder0,tag=t rng vsock=3 net=net0,mac=52:54:00:73:76:03,ip=10.0.2.15 fs=/mnt/folder1,tag=t,readonly"
         )));
+    }
+
+    #[test]
+    fn ports_of_this_machine_lead_to_sockets() {
+        let sockets = |name: &str, forward: &str| {
+            format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\n[[vm.served]]\ndevice = \"vsock\"\nforward = [{forward}]\n")
+        };
+        let net = "[[vm.net]]\nserved = true\n";
+        let config = read(&[sockets("a", "\"2222:22\", \"2223:4294967294\""), net.into(), sockets("b", "\"80:80\"")].concat()).unwrap();
+        let server = &config.vms[2];
+        let exec = server.exec.as_deref().unwrap();
+        let card = own_card("0000:00:02.0");
+        assert!(exec.contains(&format!("; {card}while stile-devices vsock=3 net=")), "{exec}");
+        assert!(exec.contains(" vsock=4 forward=2222:3:22+2223:3:4294967294+80:4:80; status"), "{exec}");
+        assert_eq!((server.serves, server.functions.len()), (3, 2));
+        let forwards = [2222, 2223, 80].map(|port| Forward { host: port, guest: port, address: Some(OWN_ADDRESS) }).to_vec();
+        assert_eq!(server.networks[1], Network { forwards, inward: true, ..Network::default() });
+        let alone = read(&sockets("a", "\"2222:22\"")).unwrap();
+        let card = own_card("0000:00:01.0");
+        assert_eq!(alone.vms[1].exec, Some(format!("{card}{}", served_again(" vsock=3 forward=2222:3:22"))));
+        let says = |text: &str, what: &str| {
+            let said = read(text).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        };
+        for wrong in ["22", "0:22", "65536:22", "22:4294967295", "1:2:3", ":", "-1:2"] {
+            says(&sockets("a", &format!("\"{wrong}\"")), "is not understood");
+        }
+        says(&[sockets("a", "\"2222:22\""), sockets("b", "\"2222:22\"")].concat(), "port 2222 leads to a already");
+        says(&sockets("a", "\"2222:22\"").replace("vsock", "rng"), "only sockets have forwarded ports here");
+        let by = "[[vm]]\nname = \"s\"\nkernel = \"debian\"\nexec = \"stile-devices vsock=3\"\n";
+        says(&[sockets("a", "\"2222:22\""), "by = \"s\"\n".into(), by.into()].concat(), "have forwarded ports here");
     }
 
     #[test]

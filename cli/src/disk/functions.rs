@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::drive::Drive;
 use super::folder::Folder;
-use super::network::{Forward, Network};
+use super::network::{Forward, INWARD, Network};
 use super::sharing;
 use crate::config::MachineConfig;
 
@@ -76,7 +76,8 @@ impl Functions {
                     let address = address.map(|address| address.to_string()).unwrap_or_default();
                     format!(",hostfwd=tcp:127.0.0.1:{host}-{address}:{guest}")
                 };
-                self.backend("-netdev", format!("user,id={id}{}", network.forwards.iter().map(forward).collect::<String>()));
+                let inward = if network.inward { format!(",restrict=on,net={INWARD}") } else { String::new() };
+                self.backend("-netdev", format!("user,id={id}{inward}{}", network.forwards.iter().map(forward).collect::<String>()));
             }
             Some(bridge) => {
                 let hub = self.hub(bridge);

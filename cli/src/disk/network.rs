@@ -19,7 +19,12 @@ pub struct Network {
     pub served: bool,
     /// The address that is kept for the VM, if one is.
     pub address: Option<Ipv4Addr>,
+    /// Whether it is for forwarded ports only: the VM reaches nothing.
+    pub inward: bool,
 }
+
+/// Addresses of an inward network: others than those of a network of clients.
+pub const INWARD: &str = "10.1.0.0/24";
 
 /// A TCP port of this machine's loopback interface that leads to one of the VM's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

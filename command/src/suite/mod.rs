@@ -40,6 +40,7 @@ mod scenario;
 mod screen;
 mod served;
 mod served_console;
+mod served_host_sockets;
 mod served_share;
 mod share;
 mod shared_folder;
@@ -82,6 +83,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
         Test::new(installer::NAME, Arch::Aarch64, installer::test),
         Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
         Test::new(served_console::NAME, Arch::Aarch64, served_console::test),
+        Test::new(served_host_sockets::NAME, Arch::Aarch64, served_host_sockets::test),
         Test::new(served_share::NAME, Arch::Aarch64, served_share::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
         Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),

@@ -95,6 +95,7 @@ pub const NAMES: &[&str] = &[
     "served/balloon-of-debian",
     "served/console",
     "served/cut-off",
+    "served/host-sockets",
     "served/server-dies",
     "served/sockets",
 ];

@@ -55,7 +55,7 @@ const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
 const FOLDER_KEYS: &[&str] = &["path", "readonly", "served", "tag"];
-const SERVED_KEYS: &[&str] = &["by", "cid", "device", "folder"];
+const SERVED_KEYS: &[&str] = &["by", "cid", "device", "folder", "forward"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward", "served"];
 const TECHNIQUE_KEYS: &[&str] =
     &["ablate", "apic_virtualization", "binary_point", "decode_cache", "interrupts", "ipi", "nested", "timer", "wfi_passthrough"];
@@ -292,6 +292,7 @@ fn served(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<ServedDraft> {
                 by: served.string("by", "the name of a virtual machine", mistakes),
                 cid: served.integer("cid", mistakes),
                 folder: served.string("folder", "a path", mistakes),
+                forwards: served.strings("forward", "a list such as [\"2222:22\"]", mistakes).unwrap_or_default(),
             }
         })
         .collect()

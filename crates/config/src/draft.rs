@@ -217,6 +217,8 @@ pub struct ServedDraft {
     pub cid: Option<Given<i64>>,
     /// Folder with the file for a console's output.
     pub folder: Option<Given<String>>,
+    /// Ports of this machine that lead to sockets.
+    pub forwards: Vec<Given<String>>,
 }
 
 impl VmDraft {
