@@ -114,9 +114,10 @@ impl Connection {
             REQUEST | RESPONSE => self.first = None,
             RW => {
                 drop(self.data.drain(..length));
-                if self.data.is_empty() {
-                    // Its memory is another connection's.
-                    self.data = VecDeque::new();
+                // A peer could have many connections grow, and leave a little of each: the process has memory for what waits only. Each byte is
+                // moved once at most, on average.
+                if self.data.capacity() > 2 * self.data.len() {
+                    self.data.shrink_to_fit();
                 }
             }
             CREDIT_REQUEST => self.credit_request = false,
@@ -139,4 +140,26 @@ pub enum Sent {
     Data(usize),
     /// The end of the connection.
     Last,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_takes_twice_its_size_at_most() {
+        let header = Header { kind: STREAM, op: RW, ..Header::default() };
+        let mut connection = Connection::default();
+        for packets in [1, 3, 40, 2] {
+            for _ in 0..packets {
+                connection.add(&header, &[7; 50_000]);
+            }
+            while connection.waiting() > 100 {
+                let sent = connection.send((3, 4), (1, 2), |header, payload| header.len as usize == payload.len());
+                assert!(matches!(sent, Some(Sent::Data(length)) if length != 0));
+                let (capacity, waiting) = (connection.data.capacity(), connection.waiting());
+                assert!(capacity <= 2 * waiting, "{capacity} bytes for {waiting}");
+            }
+        }
+    }
 }
