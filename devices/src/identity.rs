@@ -50,14 +50,15 @@ impl Identity {
         }
     }
 
-    /// Whether an ARP packet is the client's, or asks without a sender (RFC 5227).
+    /// Whether an ARP packet is the client's, or a probe for the client's own address, which has no sender (RFC 5227): by one for another's,
+    /// the other would take its address for used, and not use it.
     fn may_resolve(&self, ip: Ipv4Addr, packet: &[u8]) -> bool {
         let Ok(arp) = ArpPacketSlice::from_slice(packet) else { return false };
-        let sender = arp.sender_protocol_addr();
+        let (sender, target) = (arp.sender_protocol_addr(), arp.target_protocol_addr());
         arp.hw_addr_type() == ArpHardwareId::ETHERNET
             && arp.proto_addr_type() == EtherType::IPV4
             && arp.sender_hw_addr() == self.mac
-            && (sender == ip.octets() || sender == Ipv4Addr::UNSPECIFIED.octets())
+            && (sender == ip.octets() || sender == Ipv4Addr::UNSPECIFIED.octets() && target == ip.octets())
     }
 
     fn may_send_packet(&self, ip: Ipv4Addr, header: &[u8; HEADER], ethernet: &[u8], packet: &[u8]) -> bool {
@@ -135,7 +136,11 @@ mod tests {
     }
 
     fn arp(mac: Mac, sender: [u8; 4]) -> Vec<u8> {
-        frame(OWN.mac, 0x0806, None, &[&[0, 1, 8, 0, 6, 4, 0, 2][..], &mac, &sender, &OTHER.mac, &ip(OTHER)].concat())
+        arp_for(mac, sender, ip(OTHER))
+    }
+
+    fn arp_for(mac: Mac, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+        frame(OWN.mac, 0x0806, None, &[&[0, 1, 8, 0, 6, 4, 0, 2][..], &mac, &sender, &OTHER.mac, &target].concat())
     }
 
     fn packet(source: [u8; 4], protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
@@ -162,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_client_speaks_for_itself() {
-        assert!(OWN.may_send(&arp(OWN.mac, ip(OWN))) && OWN.may_send(&arp(OWN.mac, NOBODY)));
+        assert!(OWN.may_send(&arp(OWN.mac, ip(OWN))) && OWN.may_send(&arp_for(OWN.mac, NOBODY, ip(OWN))));
+        assert!(!OWN.may_send(&arp(OWN.mac, NOBODY)), "a probe for another's address");
         for (protocol, payload) in [(ICMP, b"ping".to_vec()), (TCP, vec![0; 20]), (UDP, udp(1, 53, b"?")), (GRE, vec![])] {
             assert!(may(ip(OWN), protocol, 0, &payload), "{protocol}");
             assert!(!may(ip(OTHER), protocol, 0, &payload) && !may(NOBODY, protocol, 0, &payload), "{protocol}");
@@ -248,7 +254,11 @@ mod tests {
                 let ethernet = &frame[HEADER..];
                 prop_assert_eq!(&ethernet[6..12], &OWN.mac);
                 match ethernet[12..14] {
-                    [0x08, 0x06] => prop_assert!(ethernet[22..28] == OWN.mac && [ip(OWN), NOBODY].iter().any(|ip| ethernet[28..32] == *ip)),
+                    [0x08, 0x06] => {
+                        let has_sender = ethernet[28..32] == ip(OWN);
+                        prop_assert!(ethernet[22..28] == OWN.mac);
+                        prop_assert!(has_sender || ethernet[28..32] == NOBODY && ethernet[38..42] == ip(OWN));
+                    }
                     [0x08, 0x00] => prop_assert!(ethernet[26..30] == ip(OWN) || ethernet[26..30] == NOBODY && ethernet[23] == UDP),
                     _ => prop_assert!(false),
                 }
