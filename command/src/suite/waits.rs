@@ -22,6 +22,8 @@ struct Attack {
     vm: String,
     /// Whether it ends by itself.
     ends: bool,
+    /// Further boot arguments of the honest VM.
+    honest: &'static str,
 }
 
 /// The guest `storm` makes one kind of exit on four vCPUs, as often as possible.
@@ -38,11 +40,13 @@ fn storms(arch: Arch) -> impl Iterator<Item = Attack> {
 const MIXED: &str = "storm-mixed";
 
 fn attack(name: &'static str, program: &'static str, append: &str, more: &str) -> Attack {
-    Attack { name, program, vm: format!("append = \"{append}\"\n{more}\n"), ends: false }
+    Attack { name, program, vm: format!("append = \"{append}\"\n{more}\n"), ends: false, honest: "" }
 }
 
 const EIGHT: &str = "vcpus = 8";
 const FOUR: &str = "vcpus = 4";
+/// All of 256 vCPUs have begun, and each interrupt by their timers counts as lost time.
+const SLEEPERS: &str = "warm=200 gap=2000";
 const NESTED: &str = "vcpus = 2\nnested = true";
 /// More operations than fit into the measurement.
 const SOAK: &str = "stile soak=1000000000 seed=7";
@@ -58,6 +62,8 @@ fn attacks(arch: Arch) -> Result<Vec<Attack>> {
             attack("groups", "flood", "groups", ""),
             attack("hostile", "hostile", SOAK, FOUR),
             attack("many", "many", "rounds=1000", "vcpus = 64"),
+            Attack { honest: SLEEPERS, ..attack("sleepers", "many", "sleep=spread vcpus=256 slice_us=1000", "vcpus = 256") },
+            Attack { honest: SLEEPERS, ..attack("herd", "many", "sleep=together vcpus=256 slice_us=1000", "vcpus = 256") },
             attack("nested", "nested", SOAK, NESTED),
             Attack { ends: true, ..attack("full-shadows", "nested", "stile only=full_shadows", NESTED) },
             resets,
@@ -97,11 +103,12 @@ fn scenario(attack: Attack, programs: &Programs) -> Result<Scenario> {
     let config = format!(
         "[machine]\narch = \"{}\"\ncpus = 1\nslice = \"{slice}us\"\n\n\
          [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nmemory = \"64M\"\n{}\n\
-         [[vm]]\nname = \"honest\"\nkernel = \"{}\"\nmemory = \"64M\"\nappend = \"slice_us={slice} exits_us={exits} least=45\"\n",
+         [[vm]]\nname = \"honest\"\nkernel = \"{}\"\nmemory = \"64M\"\nappend = \"slice_us={slice} exits_us={exits} least=45 {}\"\n",
         programs.arch.name(),
         programs.path(attack.program)?,
         attack.vm,
         programs.path("crowded")?,
+        attack.honest,
     );
     let figure = Figure { after: "longest wait ", most: 2 * instructions + instructions / 5 + 200_000 };
     let (status, signal) = if attack.ends { (exit::OK, None) } else { (exit::LEFT, Some(Signal::INT)) };

@@ -13,6 +13,7 @@ mod expiry;
 mod leave;
 mod loaded;
 mod outcome;
+mod pace;
 mod patience;
 mod resched;
 mod schedule;
@@ -34,6 +35,7 @@ pub use leave::Leave;
 pub use loaded::Loaded;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports, reason = "used by the exit paths of real back ends"))]
 pub use outcome::Outcome;
+pub use pace::Pace;
 pub use resched::*;
 #[cfg(test)]
 pub use schedule::timer_is_in_time;
@@ -83,7 +85,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         && let Some((next, deadline)) = hand_over(cpu, &mut schedule, me, now)
     {
         // The timer is set for this CPU's other deadlines, unless the request stands for an alarm.
-        let deadline = if requested { next_deadline(&schedule, cpu) } else { deadline };
+        let deadline = if requested { next_deadline(&schedule, cpu, false) } else { deadline };
         drop(schedule);
         cpu.finish_put();
         assign(cpu, next);
@@ -103,7 +105,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);
-            wake_sleepers(&mut schedule, me, now);
+            wake_sleepers(&mut schedule, cpu, now);
             if due { slice_end(&mut schedule, vcpu, me, now) } else { schedule.pick_next(me, now) }
         }
     };
@@ -194,7 +196,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: Locked<'_>, switch: Switch, now: u64) 
         // Cancels its deadline, on whichever CPU it slept.
         schedule.cancel_deadline(next.vcpu);
     }
-    let sleeper = next_deadline(&schedule, cpu);
+    let sleeper = next_deadline(&schedule, cpu, switch.contended);
     drop(schedule);
     cpu.finish_put();
     switch.kicks.iter().for_each(request_resched);
@@ -309,7 +311,7 @@ fn idle(cpu: &mut Cpu) -> bool {
     let now = Arch::now();
     expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock(id(cpu));
-    wake_sleepers(&mut schedule, id(cpu), now);
+    wake_sleepers(&mut schedule, cpu, now);
     let switch = schedule.pick_next(id(cpu), now);
     apply(cpu, schedule, switch, now)
 }

@@ -41,11 +41,11 @@ pub fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
     cpu.slice_end.is_some_and(|end| now >= end)
 }
 
-/// Earliest deadline of this CPU: a sleeper, an alarm or a cap.
-pub fn next_deadline(schedule: &Locked<'_>, cpu: &Cpu) -> Option<u64> {
+/// Earliest deadline of this CPU: a sleeper, an alarm or a cap. `is_shared`: vCPUs wait for the CPU.
+pub fn next_deadline(schedule: &Locked<'_>, cpu: &Cpu, is_shared: bool) -> Option<u64> {
     let me = id(cpu);
     let never = u64::MAX;
-    let sleeper = schedule.earliest(me).unwrap_or(never);
+    let sleeper = schedule.earliest(me).map_or(never, |at| cpu.pace.apply(at, is_shared));
     let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.deadline(me));
     (next != never).then_some(next)
 }
@@ -85,7 +85,7 @@ pub fn advance_timer(cpu: &mut Cpu, deadline: Option<u64>) {
 /// Whether this CPU's timer expires no later than anything that it has to do, or a reschedule request will set it.
 #[cfg(test)]
 pub fn timer_is_in_time(cpu: &Cpu) -> bool {
-    let wanted = next_deadline(&SCHEDULE.lock(id(cpu)), cpu).into_iter().chain(cpu.slice_end).min();
+    let wanted = next_deadline(&SCHEDULE.lock(id(cpu)), cpu, cpu.slice_end.is_some()).into_iter().chain(cpu.slice_end).min();
     let slice_ends = cpu.slice_end.is_none() || cpu.waiting_trapped;
     super::needs_resched(cpu) || slice_ends && wanted.is_none_or(|at| cpu.deadline.is_some_and(|set| set <= at))
 }

@@ -4,8 +4,9 @@ use core::sync::atomic::Ordering;
 
 use stile_sched::{CpuId, Locked};
 
+use super::pace::AT_ONCE;
 use super::resched::request_resched;
-use super::schedule::{SCHEDULE, id, next_deadline, share};
+use super::schedule::{SCHEDULE, id, next_deadline, share, slice};
 use super::turns;
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
@@ -23,15 +24,27 @@ pub fn report_woken(schedule: &mut Locked<'_>, cpu: &mut Cpu) {
     }
 }
 
-/// Wakes sleepers whose deadline has passed. Kicks are for this CPU, or are sent immediately.
-pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: CpuId, now: u64) {
-    while let Some(vcpu) = schedule.expired(cpu, now) {
+/// Wakes sleepers whose deadline has passed, a bounded number of them. Kicks are for this CPU, or are sent immediately.
+pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: &mut Cpu, now: u64) {
+    let me = id(cpu);
+    let mut woken = 0;
+    while woken < AT_ONCE
+        && let Some(vcpu) = schedule.expired(me, now)
+    {
+        woken += 1;
         if let Some(placement) = schedule.wake(vcpu, now)
             && placement.kick
-            && placement.cpu != cpu
+            && placement.cpu != me
         {
             request_resched(placement.cpu);
         }
+    }
+    if woken != 0 {
+        cpu.pace.woke(cpu.slice_end.is_some(), now, Arch::now(), slice());
+    }
+    if woken == AT_ONCE {
+        // The timer is set again, even if the next deadline is the one for which it has just expired.
+        cpu.deadline = Some(0);
     }
 }
 
@@ -133,7 +146,7 @@ pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
         drop(schedule);
         schedule = SCHEDULE.lock(me);
     }
-    let sleeper = next_deadline(&schedule, cpu);
+    let sleeper = next_deadline(&schedule, cpu, true);
     // An idle CPU's lock was not free, or the CPU became idle just now.
     let spreads = placement.kick && schedule.may_spread(me);
     drop(schedule);

@@ -2,7 +2,8 @@
 //!
 //! Boot arguments: `crowd=spin`, `crowd=yield`, `crowd=block` or `crowd=sgi`: only competes, on all vCPUs. `cap=N`: it
 //! must get this percentage, the VM's cap. Otherwise it must get `least=N` percent (default 48), and wait for at most
-//! two time slices of `slice_us=N` and `exits_us=N` (default 0).
+//! two time slices of `slice_us=N` and `exits_us=N` (default 0). It measures after `warm=N` slices. Only gaps of more than a fraction of a
+//! slice count as time that others had, by default an eighth: `gap=N`.
 #![no_std]
 #![no_main]
 
@@ -15,7 +16,7 @@ use payload::{instruction, psci};
 
 payload::program!(main);
 
-/// Slices to wait until the others are up.
+/// Slices to wait until the others are up, by default.
 const WARM_UP: u64 = 20;
 /// Slices to measure for.
 const MEASURED: u64 = 60;
@@ -95,8 +96,9 @@ fn watch(ticks: u64, gap: u64) -> (u64, u64) {
 
 fn half() -> Outcome {
     let slice = wait::ticks(machine::number("slice_us", 5000));
-    watch(WARM_UP * slice, slice / GAP);
-    let (lost, longest) = watch(MEASURED * slice, slice / GAP);
+    let gap = slice / machine::number("gap", GAP);
+    watch(machine::number("warm", WARM_UP) * slice, gap);
+    let (lost, longest) = watch(MEASURED * slice, gap);
     let percent = 100 - lost * 100 / (MEASURED * slice);
     let (whole, tenths) = (longest / slice, longest * 10 / slice % 10);
     println!("crowded: {percent} % of the CPU; longest wait {longest} ticks, {whole}.{tenths} slices");

@@ -1,15 +1,18 @@
 //! A VM with many vCPUs, on operations whose cost could grow with their number. The others send interrupts to all
 //! continuously, wait, or turn themselves off. After a reset it does the same again.
 //!
-//! Boot arguments: `vcpus=N` (default 64), `rounds=N` (default 1).
+//! Boot arguments: `vcpus=N` (default 64), `rounds=N` (default 1). `sleep=spread`: all others only sleep without end, each until a time of
+//! its own in each slice of `slice_us=N` (default 1000); `sleep=together`: all until the same time.
 #![no_std]
 #![no_main]
 
 use payload::entry::Entry;
 use payload::gic::{Bits, GICD_CTLR, gicd, gicr};
 use payload::harness::{self, Harness};
+use payload::instruction;
 use payload::prelude::*;
 use payload::psci::{self, affinity, id};
+use payload::timer::Timer;
 use payload::uart::Reg32;
 
 payload::program!(main);
@@ -26,6 +29,8 @@ const WAIT: u64 = 0;
 const SEND: u64 = 1;
 const TURN_OFF: u64 = 2;
 const TAKE: u64 = 3;
+/// With a period in ticks from bit 8, and an offset in it from bit 32.
+const SLEEP: u64 = 4;
 
 /// In RAM that a reset preserves.
 const MARK: u32 = 0x6d61_6e79;
@@ -60,6 +65,9 @@ fn turn_on(vcpu: u64, vcpus: u64) -> i64 {
 fn run() -> Outcome {
     let vcpus = machine::number("vcpus", 64);
     gic::reset();
+    if let Some(kind) = machine::text("sleep") {
+        sleep(vcpus, kind == "spread")
+    }
     for vcpu in 1..vcpus {
         let result = turn_on(vcpu, vcpus);
         check!(result == psci::SUCCESS, "CPU_ON of vCPU {vcpu} returned {result}");
@@ -80,6 +88,21 @@ fn run() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Has all others sleep: see above.
+fn sleep(vcpus: u64, spread: bool) -> ! {
+    let slice = wait::ticks(machine::number("slice_us", 1000));
+    for vcpu in 1..vcpus {
+        gicr(vcpu as usize, 0x1_0000 + Bits::Group as u64).write(!0);
+        gicr(vcpu as usize, 0x1_0000 + Bits::Enable as u64).write(1 << Timer::Virtual.intid());
+        let offset = if spread { slice * vcpu / vcpus } else { 0 };
+        psci::call(id::CPU_ON, [affinity(vcpu), many_other as *const () as u64, SLEEP | slice << 8 | offset << 32]);
+    }
+    println!("many: {vcpus} sleep");
+    loop {
+        instruction!("wfi");
+    }
 }
 
 /// Makes all SGIs and PPIs of each vCPU enabled and pending.

@@ -11,7 +11,7 @@ use stile_trace::Recorder;
 use super::Arch;
 use super::vcpu::RESET;
 use crate::arch::contract::{Counter, Kind, PhysicalCpu};
-use crate::cpu::{self, Leave, Loaded};
+use crate::cpu::{self, Leave, Loaded, Pace};
 use crate::vm;
 
 /// A CPU's block.
@@ -22,6 +22,7 @@ pub struct Cpu {
     pub leave: Leave,
     pub slice_end: Option<u64>,
     pub deadline: Option<u64>,
+    pub pace: Pace,
     pub woken: Option<(VcpuId, u64)>,
     pub waiting_trapped: bool,
     pub since: u64,
@@ -56,6 +57,7 @@ impl Cpu {
             leave: Leave::Resched,
             slice_end: None,
             deadline: None,
+            pace: Pace::new(),
             woken: None,
             waiting_trapped: false,
             since: 0,

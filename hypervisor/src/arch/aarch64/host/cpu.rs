@@ -9,7 +9,7 @@ use stile_trace::Recorder;
 
 use super::general_registers::copy_general_registers;
 use super::sysreg::{read_sysreg, write_sysreg};
-use crate::cpu::{Block, Leave};
+use crate::cpu::{Block, Leave, Pace};
 use crate::vm::Vcpu;
 
 /// x0 to x30 of the loaded vCPU, as far as the exit path saved them here: see [`Cpu::registers_at`].
@@ -85,6 +85,8 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Current setting of this CPU's timer, in ticks of the counter.
     pub deadline: Option<u64>,
+    /// When deadlines of sleepers may interrupt the running vCPU next.
+    pub pace: Pace,
     /// The vCPU that a handler woke, and when. The scheduler is told when this CPU leaves a vCPU next.
     pub woken: Option<(VcpuId, u64)>,
     /// WFI and WFE trap.

@@ -15,7 +15,7 @@ use super::cpuid::Table;
 use super::instructions::{msr, wrmsr};
 use super::{apic, descriptor_tables, timer};
 use crate::arch::x86_64::virt::block::{OfCpu, OfLocal};
-use crate::cpu::{Block, Leave};
+use crate::cpu::{Block, Leave, Pace};
 use crate::vm::Vcpu;
 
 /// General registers of the loaded vCPU, as far as the exit path saved them.
@@ -142,6 +142,8 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Deadline of the scheduler.
     pub deadline: Option<u64>,
+    /// When deadlines of sleepers may interrupt the running vCPU next.
+    pub pace: Pace,
     /// The vCPU that a handler woke, and when: reported to the scheduler when this CPU next leaves a vCPU.
     pub woken: Option<(VcpuId, u64)>,
     /// Owner and setting of this CPU's timer.
