@@ -47,10 +47,14 @@ pub(super) const BASE: [&str; 15] = [
     "udev",
 ];
 
+/// The note on a system with a server for SSH that lets nobody in.
+const NO_KEY: &str = "stile: there is no public key in ~/.ssh, so nobody can log in to this disk's system over the network: make one with \
+                      ssh-keygen, or use --ssh-key (docs/disks.md: adding a key to a finished disk)";
+
 /// Creates a disk.
 ///
 /// # Errors
-/// The file exists; unknown package; a missing program on this machine; a package can't be fetched or configured.
+/// The file exists; a file of keys has none; unknown package; a missing program on this machine; a package can't be fetched or configured.
 pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let target = Target::check(&args.file)?;
     let hostname = match &args.hostname {
@@ -58,6 +62,11 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
         None => hostname(&args.file),
     };
     let keys = keys(&args.ssh_key)?;
+    let unreachable = keys.is_empty() && args.packages.iter().any(|name| name == "openssh-server");
+    if unreachable {
+        // Before minutes of work, too: the user may prefer to make a key first.
+        out::note(NO_KEY);
+    }
     qemu_img::ensure()?;
     emulator::ensure(Arch::Aarch64)?;
     let mirror = debian::mirror()?;
@@ -94,10 +103,8 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
             units::rounded_size(args.size)
         ))?;
     }
-    if keys.is_empty() && args.packages.iter().any(|name| name == "openssh-server") {
-        out::note(
-            "stile: there is no public key in ~/.ssh, so nobody can log in over the network: make one with ssh-keygen, or use --ssh-key",
-        );
+    if unreachable {
+        out::note(NO_KEY);
     }
     Ok(exit::OK)
 }
@@ -177,7 +184,11 @@ fn keys(files: &[PathBuf]) -> Result<String> {
         if text.contains("PRIVATE KEY") {
             return Err(exit::usage(format!("--ssh-key: {} is a private key; expected the public one, with .pub", file.display())));
         }
-        keys += &lines(&text);
+        let lines = lines(&text);
+        if lines.is_empty() {
+            return Err(exit::usage(format!("--ssh-key: {} has no public key: ssh-keygen makes one", file.display())));
+        }
+        keys += &lines;
     }
     if files.is_empty()
         && let Some(home) = env::var_os("HOME")
@@ -307,6 +318,9 @@ mod tests {
         assert_eq!(keys(&[public.clone(), public]).unwrap(), "ssh-ed25519 AAAA me\nssh-ed25519 AAAA me\n");
         assert_eq!(exit::status_of(&keys(&[private]).unwrap_err()), exit::USAGE);
         assert_eq!(exit::status_of(&keys(&[dir.path().join("none")]).unwrap_err()), exit::USAGE);
+        let empty = dir.path().join("b.pub");
+        fs::write(&empty, "\n").unwrap();
+        assert!(keys(&[empty]).unwrap_err().to_string().contains("b.pub has no public key"));
     }
 
     #[test]

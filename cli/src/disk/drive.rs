@@ -1,7 +1,7 @@
 //! Disk images that a machine uses.
 
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -88,10 +88,18 @@ impl Drive {
         }
         match OpenOptions::new().read(true).write(!self.read_only).open(&self.file) {
             Ok(file) if file.metadata().is_ok_and(|about| about.is_dir()) => return refuse("is a directory; expected an image".into()),
+            Ok(file) if file.metadata().is_ok_and(|about| about.is_file() && about.len() == 0) => {
+                return refuse(format!("is an empty file, not an image: {}", self.maker()));
+            }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let options = if name.to_string().contains(',') { "; options are readonly, format=raw and served" } else { "" };
-                return refuse(format!("does not exist: `stile disk create {name}` makes a disk{options}"));
+                return refuse(match self.unknown_option() {
+                    Some((file, word)) => format!(
+                        "does not exist, but {} does, and \"{word}\" is not an option; options are readonly, format=raw and served",
+                        file.display()
+                    ),
+                    None => format!("does not exist: {}", self.maker()),
+                });
             }
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return refuse("is a directory; expected an image".into()),
             Err(error)
@@ -131,6 +139,32 @@ impl Drive {
             return refuse(remedy(&format!("{error:#}"), Some(format)));
         }
         Ok(format)
+    }
+
+    /// Whether the file is used as a raw image, but begins as a qcow2 image does.
+    pub fn is_qcow2_as_raw(&self) -> bool {
+        /// QEMU, docs/interop/qcow2.rst, "Header": the magic.
+        const MAGIC: [u8; 4] = *b"QFI\xfb";
+        let mut start = [0; MAGIC.len()];
+        self.format() == "raw" && File::open(&self.file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok() && start == MAGIC)
+    }
+
+    /// The command that makes a disk in this file, for messages.
+    fn maker(&self) -> String {
+        let name = self.file.display().to_string();
+        let plain = |c: char| c.is_alphanumeric() || "/._-+,".contains(c);
+        let name = if name.chars().all(plain) { name } else { format!("{name:?}") };
+        match self.format() {
+            "raw" => format!("`truncate -s 8G {name}` makes an empty disk"),
+            _ if self.file.exists() => format!("remove it, then `stile disk create {name}` makes a disk"),
+            _ => format!("`stile disk create {name}` makes a disk"),
+        }
+    }
+
+    /// If the name is that of another file, a comma, and a word that was meant as an option: that file and the word.
+    fn unknown_option(&self) -> Option<(&Path, &str)> {
+        let (file, word) = self.file.to_str()?.rsplit_once(',')?;
+        Some((Path::new(file), word)).filter(|(file, _)| file.is_file())
     }
 }
 
@@ -197,11 +231,32 @@ mod tests {
         let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false };
         assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
         assert!(says(drive(dir.path())).contains("is a directory"));
-        assert!(says(drive(&dir.path().join("none,readonyl"))).ends_with("options are readonly, format=raw and served"));
+        let existing = dir.path().join("a b");
+        std::fs::write(&existing, "").unwrap();
+        let mistyped = says(drive(&dir.path().join("a b,readonyl")));
+        assert!(
+            mistyped.ends_with("a b does, and \"readonyl\" is not an option; options are readonly, format=raw and served"),
+            "{mistyped}"
+        );
+        assert!(says(drive(&existing)).contains("a b is an empty file, not an image: remove it, then `stile disk create \"/"));
+        let raw = |file: &Path| Drive { format: Some("raw"), ..drive(file) };
+        assert!(says(raw(&existing)).contains("empty file, not an image: `truncate -s 8G \"/"));
+        assert!(says(raw(&dir.path().join("none"))).contains("does not exist: `truncate -s 8G /"));
         let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         assert!(says(drive(&pipe)).contains("neither a file nor a block device"));
         assert!(says(drive(Path::new("/dev/null"))).contains("neither a file nor a block device"));
+    }
+
+    #[test]
+    fn a_qcow2_image_as_a_raw_one_is_recognized() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a");
+        let drive = |format| Drive { file: file.clone(), read_only: false, format, served: false };
+        std::fs::write(&file, b"QFI\xfb\0\0\0\x03").unwrap();
+        assert!(drive(Some("raw")).is_qcow2_as_raw() && !drive(None).is_qcow2_as_raw());
+        std::fs::write(&file, b"QFI").unwrap();
+        assert!(!drive(Some("raw")).is_qcow2_as_raw());
     }
 
     #[test]

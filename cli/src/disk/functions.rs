@@ -9,6 +9,7 @@ use super::folder::Folder;
 use super::network::{Forward, INWARD, Network};
 use super::sharing;
 use crate::config::MachineConfig;
+use crate::out;
 
 /// The emulator's arguments for the disks, networks and shared folders of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +38,13 @@ impl Functions {
         for vm in &machine.vms {
             for drive in &vm.disks {
                 drive.check()?;
+                if drive.is_qcow2_as_raw() {
+                    out::note(format_args!(
+                        "stile: disk: {} is a qcow2 image: with format=raw, {} gets the file itself as its disk, and can destroy the image",
+                        drive.file.display(),
+                        vm.name
+                    ));
+                }
             }
             let named = vm.functions.len().saturating_sub(vm.emulated_functions());
             let mut addresses = vm.functions[named..].iter().map(|address| address.device());
