@@ -44,12 +44,13 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Opens an image in a format.
+    /// Opens an image in a format. Its lock is not respected: [`super::drive::Drive::check`] is, before a machine starts, and `stile check`
+    /// explains machines that run.
     ///
     /// # Errors
     /// It can't be read.
     pub fn open(file: &Path, format: &str) -> Result<Self> {
-        let map = qemu_img::run(&["map", "--output=json", "-f", format], &[file])?;
+        let map = qemu_img::run(&["map", "-U", "--output=json", "-f", format], &[file])?;
         let extents = serde_json::from_slice(&map).context("reading the output of qemu-img")?;
         Ok(Self::new(File::open(file)?, (file.to_owned(), format.to_owned()), extents))
     }
@@ -122,7 +123,8 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -157,6 +159,24 @@ mod tests {
         assert!(read == bytes);
         contents.read((2 << 20) - 5000, &mut read[..10_000]).unwrap();
         assert!(read[..10_000] == bytes[(2 << 20) - 5000..][..10_000]);
+    }
+
+    #[test]
+    fn images_in_use_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (raw, image) = (dir.path().join("raw"), dir.path().join("compressed"));
+        std::fs::write(&raw, [7; 1 << 20]).unwrap();
+        qemu_img::run(&["convert", "-c", "-f", "raw", "-O", "qcow2"], &[&raw, &image]).unwrap();
+        // Another program of QEMU's has it open until its standard input ends, and says so by its prompt.
+        let mut other =
+            Command::new("qemu-io").args(["-f", "qcow2"]).arg(&image).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        other.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+        assert!(qemu_img::check(&image).unwrap_err().to_string().contains("lock"));
+        let mut read = [0; 100];
+        Contents::open(&image, "qcow2").unwrap().read(0, &mut read).unwrap();
+        assert_eq!(read, [7; 100]);
+        drop(other.stdin.take());
+        other.wait().unwrap();
     }
 
     #[test]

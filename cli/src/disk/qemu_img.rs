@@ -71,7 +71,7 @@ pub fn to_qcow2(raw: &Path, to: &Path) -> Result<()> {
     run(&["convert", "-f", "raw", "-O", "qcow2"], &[raw, to]).map(|_| ())
 }
 
-/// Bytes of an image's contents. `start` and `length` are multiples of 512.
+/// Bytes of an image's contents, whose lock is not respected. `start` and `length` are multiples of 512.
 ///
 /// # Errors
 /// The image can't be read.
@@ -81,7 +81,7 @@ pub fn part(image: &Path, format: &str, start: u64, length: u64) -> Result<Vec<u
     let image = image.to_str().context("the image's name is not UTF-8")?;
     let file = serde_json::json!({ "driver": format, "file": { "driver": "file", "filename": image } });
     let part = serde_json::json!({ "driver": "raw", "offset": start, "size": length, "file": file });
-    run(&["convert", "-O", "raw", &format!("json:{part}")], &[to.path()])?;
+    run(&["convert", "-U", "-O", "raw", &format!("json:{part}")], &[to.path()])?;
     std::fs::read(to.path()).context("reading a temporary file")
 }
 

@@ -3,6 +3,7 @@
 //! Each disk is a separate device of one VM, not coherent with that of another: images may be shared only read-only. A folder may be shared without restrictions, as it may by
 //! programs of this machine.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Result;
@@ -48,9 +49,10 @@ fn other_vms(machine: &MachineConfig, index: usize, has_it: impl Fn(&VmConfig) -
     others.map(|(_, vm)| &vm.name[..]).collect()
 }
 
-/// Whether two names are of the same file or folder.
+/// Whether two names are of the same file or folder: by symbolic links, hard links and mounts, too.
 fn is_same(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+    let identity = |path: &Path| path.metadata().ok().map(|about| (about.dev(), about.ino()));
+    one == other || identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 #[cfg(test)]
@@ -92,7 +94,10 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(is_same(&file, &link) && is_same(&file, &dir.path().join("./a")));
-        assert!(!is_same(&file, dir.path()));
+        assert!(!is_same(&file, dir.path()) && !is_same(&file, &dir.path().join("none")));
+        let hard = dir.path().join("c");
+        std::fs::hard_link(&file, &hard).unwrap();
+        assert!(check(&machine(&[(&file, true), (&hard, false)])).is_err());
         let shared = machine(&[(&file, true), (dir.path(), true), (&link, true)]);
         assert_eq!(others(&shared, 0, &shared.vms[0].disks[0]), ["vm2"]);
         assert!(check(&machine(&[(&file, false), (&link, false)])).is_err());
