@@ -10,7 +10,7 @@ use stile_blob::{IpiAccess, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::budget::Budget;
-use crate::config::served::{CONSOLE, FS, VSOCK};
+use crate::config::served::{CONSOLE, FS, NET, VSOCK};
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistake, Mistakes, Place, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
@@ -225,6 +225,12 @@ fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> 
     image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
+/// Whether a VM may have a network card: a device of the emulated machine, a served one, or one of the PCI functions.
+fn may_have_networks(vm: &VmConfig) -> bool {
+    let cards = !(vm.networks.is_empty() && vm.served_networks.is_empty());
+    cards || vm.functions.len() > vm.emulated_functions() || vm.served.iter().any(|served| served.device == NET)
+}
+
 /// Notes a kernel that was not recognized, because any such file is run as a flat binary.
 fn note_format(vm: &VmConfig, plan: &VmPlan) {
     if let (KernelSource::File(path), Format::Flat) = (&vm.kernel, plan.kernel.format) {
@@ -335,6 +341,9 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 archive.extend(initramfs::with_folders(&modules, &folders, vm.serves != 0));
             }
             let has = |device| vm.served.iter().any(|served| served.device == device);
+            if may_have_networks(vm) {
+                archive.extend(initramfs::with_networks());
+            }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, has(CONSOLE)) {
                 archive.extend(initramfs::with_consoles(&debian::console_modules(*which, freshness)?));
             }

@@ -71,6 +71,7 @@ pub const QUIET_ARGUMENTS: &str = "quiet";
 
 const INIT: &str = include_str!("init.sh");
 const UPLINK: &str = include_str!("uplink.sh");
+const DHCP: &str = include_str!("dhcp.sh");
 
 const DIRECTORIES: [&str; 12] = ["bin", "dev", "etc", "proc", "root", "sbin", "stile", "sys", "tmp", "usr", "usr/bin", "usr/sbin"];
 
@@ -131,6 +132,14 @@ pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
         // Behind the numbers of drivers.
         archive.file(&format!("stile/drivers/console-{number}-{}", module.name), 0o644, &module.bytes);
     }
+    archive.finish()
+}
+
+/// Builds an archive to follow that of [`build`]: the default script of busybox's DHCP client, which Debian's package lacks.
+pub fn with_networks() -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("etc/udhcpc");
+    archive.file("etc/udhcpc/default.script", 0o755, DHCP.as_bytes());
     archive.finish()
 }
 
@@ -238,6 +247,12 @@ mod tests {
         let archive = with_drivers(&[module("virtio.ko"), module("e1000e.ko")]);
         assert!(holds(&archive, "stile/drivers/00-virtio.ko\0"));
         assert!(holds(&archive, "stile/drivers/01-e1000e.ko\0"));
+    }
+
+    #[test]
+    fn the_dhcp_client_finds_its_script() {
+        // The path that Debian's busybox is built with.
+        assert!(holds(&with_networks(), "etc/udhcpc/default.script\0#!/bin/sh\n"));
     }
 
     #[test]

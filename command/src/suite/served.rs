@@ -297,9 +297,8 @@ fn killed_config(image: &str, format: &str, processes: &str, then: &str) -> Stri
     )
 }
 
-/// Gets an address by DHCP.
-const DHCP: &str = "(echo '#!/bin/sh'; echo '[ $1 = bound ] && ip addr add $ip/24 dev eth0') > /tmp/dhcp; chmod +x /tmp/dhcp; \
-                    until udhcpc -i eth0 -s /tmp/dhcp -f -n -q; do true; done";
+/// Gets an address by DHCP, with the script of the busybox system.
+const DHCP: &str = "until udhcpc -i eth0 -f -n -q; do true; done";
 
 /// Two VMs, which have these addresses, offer each other a file of half a megabyte, and fetch it `times` times. `net` is the configuration of
 /// each one's card. `up` gives it its address.
