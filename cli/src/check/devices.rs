@@ -2,7 +2,7 @@
 
 use stile_blob::Interrupts;
 
-use crate::config::served::{CONSOLE, FS, VSOCK, device_name};
+use crate::config::served::{BLOCK, CONSOLE, FS, VSOCK, device_name};
 use crate::config::service;
 use crate::config::{MachineConfig, VmConfig, units};
 use crate::disk::network::{Forward, Network};
@@ -50,9 +50,14 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     // The last ones have networks of the configuration.
     let without = vm.served.len().saturating_sub(vm.served_networks.len());
     let networks = std::iter::repeat_n(None, without).chain(vm.served_networks.iter().map(Some));
-    let mut folders = vm.served_folders.iter();
+    let (mut disks, mut folders) = (vm.served_disks.iter(), vm.served_folders.iter());
     for (number, (served, network)) in (1..).zip(vm.served.iter().zip(networks)) {
         let (name, by) = (device_name(served.device), &machine.vms[usize::from(served.server)].name);
+        let disk = disks.by_ref().take(usize::from(served.device == BLOCK && by == service::NAME)).next();
+        let disk = disk.map(|drive| {
+            let read_only = if drive.read_only { ", read-only" } else { "" };
+            format!(", {} ({}{read_only})", drive.file.display(), drive.format())
+        });
         let folder = folders.by_ref().take(usize::from(served.device == FS && by == service::NAME)).next();
         let folder = folder.map(|folder| {
             let read_only = if folder.read_only { ", read-only" } else { "" };
@@ -60,8 +65,13 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         });
         let sockets = vm.cid.filter(|_| served.device == VSOCK).map(|cid| format!(", CID {cid}{}", peers(machine, index)));
         let console = vm.console.as_ref().filter(|_| served.device == CONSOLE).map(|file| format!(", output to {}", file.display()));
-        let leads =
-            network.map(|network| format!(", {}", describe(machine, network))).or(folder).or(sockets).or(console).unwrap_or_default();
+        let leads = network
+            .map(|network| format!(", {}", describe(machine, network)))
+            .or(disk)
+            .or(folder)
+            .or(sockets)
+            .or(console)
+            .unwrap_or_default();
         facts.push((
             "served device",
             format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM"),

@@ -102,6 +102,19 @@ fn served_networks() {
 }
 
 #[test]
+fn served_disks() {
+    let config = config(
+        "[[vm]]\nname = \"a\"\nkernel = \"debian\"\n[[vm.disk]]\nfile = \"a.img\"\nformat = \"raw\"\nreadonly = true\nserved = true\n\
+         [[vm.disk]]\nfile = \"b.qcow2\"\nserved = true\n",
+    );
+    let text = explain(&config, &[], None).text();
+    for (device, image) in [(1, "a.img (raw, read-only)"), (2, "b.qcow2 (qcow2)")] {
+        let found = text.lines().find(|line| line.contains(&format!("virtio block at 0001:00:0{device}.0, "))).expect("a row of each disk");
+        assert!(found.contains(&format!("{image}, served by service")), "{found}");
+    }
+}
+
+#[test]
 fn served_sockets() {
     let vm = |name: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\n[[vm.served]]\ndevice = \"vsock\"\n");
     let by = "served by service, which can access all of this VM's RAM";

@@ -96,6 +96,9 @@ pub struct VmConfig {
     pub networks: Vec<Network>,
     /// Folders of this machine, each with a tag of its own.
     pub folders: Vec<Folder>,
+    /// Images that a virtual machine serves that the configuration does not name: the first ones of [`VmConfig::served`] after those of the
+    /// configuration.
+    pub served_disks: Vec<Drive>,
     /// Folders of this machine that a virtual machine serves that the configuration does not name.
     pub served_folders: Vec<Folder>,
     /// Virtio devices that other virtual machines serve: at most [`stile_board::MAX_SERVED`].

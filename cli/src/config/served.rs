@@ -9,7 +9,7 @@ use super::{Arch, KernelSource, Mistake, Place, VmConfig};
 /// Type of a network card (Virtio 1.2, section 5.1).
 pub const NET: u32 = 1;
 /// Type of a block device (Virtio 1.2, section 5.2).
-pub(super) const BLOCK: u32 = 2;
+pub const BLOCK: u32 = 2;
 /// Type of a console (Virtio 1.2, section 5.3).
 pub const CONSOLE: u32 = 3;
 /// Type of an entropy device (Virtio 1.2, section 5.4).

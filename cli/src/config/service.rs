@@ -247,10 +247,9 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
         if vm.serves != 0 {
             refuse(format!("\"{}\" serves others, and can't be served itself", vm.name), "a device without served = true".to_owned());
         }
-        let (served, own): (Vec<Drive>, _) = std::mem::take(&mut vm.disks).into_iter().partition(|drive| drive.served);
-        vm.disks = own;
-        vm.served.extend(served.iter().map(|_| Served { device: BLOCK, server }));
-        served.into_iter().for_each(|drive| devices.add_disk(drive));
+        (vm.served_disks, vm.disks) = std::mem::take(&mut vm.disks).into_iter().partition(|drive| drive.served);
+        vm.served.extend(vm.served_disks.iter().map(|_| Served { device: BLOCK, server }));
+        vm.served_disks.iter().for_each(|drive| devices.add_disk(drive.clone()));
         (vm.served_folders, vm.folders) = std::mem::take(&mut vm.folders).into_iter().partition(|folder| folder.served);
         vm.served.extend(vm.served_folders.iter().map(|_| Served { device: FS, server }));
         vm.served_folders.iter().for_each(|folder| devices.add_folder(folder));

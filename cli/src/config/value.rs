@@ -89,7 +89,9 @@ pub fn kernel(draft: &VmDraft, arch: Arch, folder: &Path, mistakes: &mut Vec<Mis
         }
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
-            mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("kernel = a path, \"stile\", or one of {words_shown}")));
+            let disk = if arch == Arch::Aarch64 { "; or a [[vm.disk]] with a system" } else { "" };
+            let expected = format!("kernel = a path, \"stile\", or one of {words_shown}{disk}");
+            mistakes.push(Mistake::new(draft.place.clone(), what).expected(expected));
         }
         return None;
     };

@@ -28,6 +28,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         system_disk: None,
         networks: Vec::new(),
         folders: Vec::new(),
+        served_disks: Vec::new(),
         served_folders: Vec::new(),
         served: Vec::new(),
         served_networks: Vec::new(),
