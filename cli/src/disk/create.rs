@@ -47,6 +47,12 @@ pub(super) const BASE: [&str; 15] = [
     "udev",
 ];
 
+/// Free bytes that the work needs: the packages' archive, the disk and the image (docs/disks.md, "Creating").
+const NEEDED: u64 = 2 << 30;
+
+/// Bytes of an image without further packages, at least.
+const SMALLEST_IMAGE: u64 = 320 << 20;
+
 /// The note on a system with a server for SSH that lets nobody in.
 const NO_KEY: &str = "stile: there is no public key in ~/.ssh, so nobody can log in to this disk's system over the network: make one with \
                       ssh-keygen, or use --ssh-key (docs/disks.md: adding a key to a finished disk)";
@@ -54,7 +60,7 @@ const NO_KEY: &str = "stile: there is no public key in ~/.ssh, so nobody can log
 /// Creates a disk.
 ///
 /// # Errors
-/// The file exists; a file of keys has none; unknown package; a missing program on this machine; a package can't be fetched or configured.
+/// The file exists; a file of keys has none; too little room; unknown package; a missing program on this machine; a package can't be fetched or configured.
 pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let target = Target::check(&args.file)?;
     let hostname = match &args.hostname {
@@ -72,6 +78,8 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let mirror = debian::mirror()?;
     let dir = cache::dir()?.join("disks");
     let _lock = cache::lock(&dir, "create")?;
+    room(&dir, NEEDED, "STILE_CACHE names another directory")?;
+    room(&target.directory, SMALLEST_IMAGE, "choose another directory")?;
     // Here and not among the temporary files, which may be in memory. Leftovers of a killed command are removed by the next one.
     let (work, _cleanup) =
         cleanup::removing(|| tempfile::tempdir_in(&dir)).with_context(|| format!("making a directory in {}", dir.display()))?;
@@ -107,6 +115,21 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
         out::note(NO_KEY);
     }
     Ok(exit::OK)
+}
+
+/// Checks that a directory's file system has this many free bytes, before minutes of work: later, the VM that configures the packages would
+/// report I/O errors only.
+fn room(dir: &Path, bytes: u64, instead: &str) -> Result<()> {
+    // File systems without a fixed size report zero blocks.
+    match rustix::fs::statvfs(dir) {
+        Ok(about) if about.f_blocks != 0 && about.f_bavail.saturating_mul(about.f_frsize) < bytes => Err(exit::usage(format!(
+            "there is too little room in {}: {} are free, and {} are needed; free some, or {instead}",
+            dir.display(),
+            units::rounded_size(about.f_bavail.saturating_mul(about.f_frsize)),
+            units::rounded_size(bytes)
+        ))),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Path of the finished image.
@@ -321,6 +344,16 @@ mod tests {
         let empty = dir.path().join("b.pub");
         fs::write(&empty, "\n").unwrap();
         assert!(keys(&[empty]).unwrap_err().to_string().contains("b.pub has no public key"));
+    }
+
+    #[test]
+    fn room_is_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        room(dir.path(), 0, "x").unwrap();
+        room(Path::new("/nowhere"), u64::MAX, "x").unwrap();
+        let said = room(dir.path(), u64::MAX, "choose another directory").unwrap_err();
+        assert_eq!(exit::status_of(&said), exit::USAGE);
+        assert!(said.to_string().ends_with("free some, or choose another directory"), "{said}");
     }
 
     #[test]
