@@ -36,7 +36,9 @@ struct Console {
     decoder: Decoder,
     /// Rate limit of the log lines that each VM's guest causes.
     limits: [RateLimit; MAX_VMS],
-    /// Output is queued; the transmit interrupt is enabled.
+    /// VMs whose UARTs wait for room, a bit each: an interrupt visits no others.
+    waiting: VmBits,
+    /// Output is queued, or a VM waits for room; the transmit interrupt is enabled.
     blocked: bool,
     /// There is no room for an answer; the receive interrupt is disabled.
     deaf: bool,
@@ -44,10 +46,14 @@ struct Console {
     listening: bool,
 }
 
+/// A bit for each VM.
+type VmBits = [u64; MAX_VMS.div_ceil(64)];
+
 static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
     transmitter: Transmitter::new(),
     decoder: Decoder::new(),
     limits: [const { RateLimit::new() }; MAX_VMS],
+    waiting: [0; MAX_VMS.div_ceil(64)],
     blocked: false,
     deaf: false,
     listening: false,
@@ -69,12 +75,28 @@ impl Console {
         let before = (self.blocked, self.deaf);
         let waits = self.transmitter.drain(BATCH, Arch::try_send);
         if self.listening {
-            (self.blocked, self.deaf) = (waits, !self.has_room_for_answer());
+            // Also for VMs alone: another CPU may have sent all that they wait for.
+            (self.blocked, self.deaf) = (waits || self.waiting != VmBits::default(), !self.has_room_for_answer());
             if (self.blocked, self.deaf) != before {
                 self.select_interrupts();
             }
         }
         waits
+    }
+
+    /// Whether a VM's ring has room for a burst. If not, the VM waits: an interrupt follows when there is.
+    fn has_room(&mut self, vm: usize) -> bool {
+        let room = self.transmitter.has_room(vm, BURST);
+        if !room {
+            self.wait(vm);
+        }
+        room
+    }
+
+    fn wait(&mut self, vm: usize) {
+        if let Some(word) = self.waiting.get_mut(vm / 64) {
+            *word |= 1 << (vm % 64);
+        }
     }
 
     fn has_room_for_answer(&self) -> bool {
@@ -97,11 +119,12 @@ pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
     console.drain();
-    console.transmitter.has_room(vm, BURST)
+    console.has_room(vm)
 }
 
-/// Handles a UART interrupt. Calls `input` for a bounded part of what arrived, after the console's lock was released.
-pub fn interrupt(mut input: impl FnMut(Input)) {
+/// Handles a UART interrupt. Calls `input` for a bounded part of what arrived, and `drained` for each VM that waited for
+/// room, after the console's lock was released.
+pub fn interrupt(mut input: impl FnMut(Input), mut drained: impl FnMut(usize)) {
     for _ in 0..RECEIVED_AT_ONCE {
         let item = {
             let mut console = CONSOLE.lock();
@@ -119,10 +142,21 @@ pub fn interrupt(mut input: impl FnMut(Input)) {
             break;
         }
     }
-    let mut console = CONSOLE.lock();
-    console.drain();
-    // Clears the interrupt, and requests the next one if bytes are left.
-    console.select_interrupts();
+    let mut waiting = {
+        let mut console = CONSOLE.lock();
+        // One that has no room yet is told so, and waits again.
+        let waiting = core::mem::take(&mut console.waiting);
+        console.drain();
+        // Clears the interrupt, and requests the next one if bytes are left.
+        console.select_interrupts();
+        waiting
+    };
+    for (index, word) in waiting.iter_mut().enumerate() {
+        while *word != 0 {
+            drained(index * 64 + word.trailing_zeros() as usize);
+            *word &= *word - 1;
+        }
+    }
 }
 
 /// Whether there is room for the answer to a command. If not, a UART interrupt follows when there is.
@@ -138,9 +172,17 @@ pub fn listen() {
     Arch::set_interrupts(true, false);
 }
 
-/// Whether a VM's ring has room for all that its driver writes once the UART is ready.
+/// Whether a VM's ring has room for all that its driver writes once the UART is ready. If not, an interrupt follows when
+/// it has.
 pub fn has_room(vm: usize) -> bool {
-    CONSOLE.lock().transmitter.has_room(vm, BURST)
+    CONSOLE.lock().has_room(vm)
+}
+
+/// Requests an interrupt for a VM whose UART may wait for room: its state was not made by writes.
+pub fn expect_room(vm: usize) {
+    let mut console = CONSOLE.lock();
+    console.wait(vm);
+    console.drain();
 }
 
 /// Waits until all output is sent.

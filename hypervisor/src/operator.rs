@@ -17,17 +17,19 @@ static ANSWERED: TicketLock<Answered> = TicketLock::new(Answered::new());
 /// Handles an interrupt of the console: input for guests, requests of the operator, and space for output.
 pub fn console_interrupt() {
     let mut commanded = false;
-    console::interrupt(|input| {
+    let input = |input| {
         commanded |= matches!(input, Input::Command(_));
         take(input);
+    };
+    console::interrupt(input, |number| {
+        if let Some(vm) = vm::get(number) {
+            vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
+        }
     });
     if commanded {
         watch::begin();
     }
     report::advance();
-    for vm in vm::all() {
-        vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
-    }
 }
 
 /// Delivers input to its guest, or executes a command.

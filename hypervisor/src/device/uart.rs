@@ -82,13 +82,15 @@ impl Uart {
     }
 
     /// Calls `act` with the model and the input that waits for its FIFO, and updates the copy of the flags. Does not set the
-    /// interrupt line.
+    /// interrupt line. The transmitter is told of room soon, whatever state it has then.
     #[allow(dead_code, reason = "not every architecture has snapshots")]
     pub fn inspect<T>(&self, act: impl FnOnce(&mut Model, &mut Deque<u8, BACKLOG>) -> T) -> T {
-        self.with(|_| {}, |state| (act(&mut state.model, &mut state.backlog), None))
+        let result = self.with(|_| {}, |state| (act(&mut state.model, &mut state.backlog), None));
+        console::expect_room(self.vm);
+        result
     }
 
-    /// Called when the serial line accepted output: the transmitter may have room again. `set_line` sets
+    /// Called when the serial line accepted output, of a VM that waits for room. `set_line` sets
     /// [`Line::Uart`](super::Line::Uart).
     pub fn drained(&self, set_line: impl FnOnce(bool)) {
         let room = console::has_room(self.vm);

@@ -53,13 +53,14 @@ fn an_exit_receives_a_bounded_part_of_the_input() {
     while !fake::INPUT.lock().unwrap().is_empty() {
         let before = fake::INPUT.lock().unwrap().len();
         let mut executed = 0;
-        console::interrupt(|input| match input {
+        let input = |input| match input {
             console::Input::Guest(vm, byte) => {
                 assert_eq!((vm, byte), (1, b'x'));
                 bytes += 1;
             }
             console::Input::Command(_) => executed += 1,
-        });
+        };
+        console::interrupt(input, |_| ());
         let taken = before - fake::INPUT.lock().unwrap().len();
         assert!((1..=32).contains(&taken) && executed <= 1, "{taken} {executed}");
         commands += executed;
@@ -71,10 +72,36 @@ fn an_exit_receives_a_bounded_part_of_the_input() {
         console::event(&Event::CounterFrequency { hz: 1 });
     }
     fake::INPUT.lock().unwrap().extend(&command);
-    console::interrupt(|_| panic!("its answer would wait for the line"));
+    console::interrupt(|_| panic!("its answer would wait for the line"), |_| ());
     assert_eq!(fake::INPUT.lock().unwrap().len(), command.len());
     fake::BUSY.store(false, Ordering::SeqCst);
     console::flush();
-    console::interrupt(|_| commands += 1);
+    console::interrupt(|_| commands += 1, |_| ());
     assert_eq!(commands, 3);
+}
+
+/// An interrupt visits the VMs that wait for room, and no others; it follows even if another CPU has sent everything.
+#[test]
+fn only_vms_that_wait_for_the_line_are_visited() {
+    const VMS: [usize; 2] = [1, stile_board::MAX_VMS - 1];
+    let _turn = take_line();
+    console::listen();
+    let visited = || {
+        let mut visited = Vec::new();
+        console::interrupt(|_| (), |vm| visited.push(vm));
+        visited
+    };
+    visited();
+    fake::BUSY.store(true, Ordering::SeqCst);
+    assert!(console::send(2, b'x'), "one byte leaves room");
+    VMS.iter().for_each(|&vm| while console::send(vm, b'x') {});
+    assert_eq!(visited(), VMS);
+    assert_eq!(visited(), [0; 0], "they were told, and have not asked again");
+    assert_eq!(VMS.map(console::has_room), [false; 2]);
+    fake::BUSY.store(false, Ordering::SeqCst);
+    console::flush();
+    assert!(fake::SENDS.load(Ordering::SeqCst), "an interrupt follows, with nothing to send");
+    assert_eq!(visited(), VMS);
+    assert_eq!(VMS.map(console::has_room), [true; 2]);
+    assert!(visited().is_empty() && !fake::SENDS.load(Ordering::SeqCst));
 }

@@ -41,6 +41,9 @@ pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// Makes the serial line reject output.
 pub static BUSY: AtomicBool = AtomicBool::new(false);
 
+/// Whether the line interrupts when it can send.
+pub static SENDS: AtomicBool = AtomicBool::new(false);
+
 /// Bytes to receive from the serial line.
 pub static INPUT: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
 
@@ -57,7 +60,9 @@ impl SerialLine for Arch {
         INPUT.lock().unwrap().pop_front()
     }
 
-    fn set_interrupts(_receive: bool, _send: bool) {}
+    fn set_interrupts(_receive: bool, send: bool) {
+        SENDS.store(send, Ordering::SeqCst);
+    }
 }
 
 /// Stacks are not unwound.
