@@ -9,8 +9,9 @@ use anyhow::{Context, Result, ensure};
 use stile_board::map;
 
 use super::{Figure, Kvm, Request, figure};
-use crate::emulate::{self, Output};
-use crate::operation::Operation;
+use crate::counts::Plugin;
+use crate::emulate::{self, Next, Output};
+use crate::operation::{Needs, Operation};
 use crate::platform::{self, Platform, Start};
 use crate::probe;
 use stile::config::{Arch, DebianKernel};
@@ -116,6 +117,15 @@ impl Kvm {
     /// # Errors
     /// The kernel can't be fetched; KVM is not in the mode that it should be in; a VM fails.
     pub fn boot(self, boot: &Boot<'_>) -> Result<Output> {
+        self.boot_until(boot, false, |_| Next::GoOn)
+    }
+
+    /// Boots the host, which need not end: `next` selects an action from the complete output whenever there is more.
+    /// `sharing`: the plugin also counts memory that CPUs share.
+    ///
+    /// # Errors
+    /// As of [`Kvm::boot`].
+    pub fn boot_until(self, boot: &Boot<'_>, sharing: bool, next: impl FnMut(&[u8]) -> Next) -> Result<Output> {
         let kernel = self.kernel(boot.cpu)?;
         let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
@@ -123,7 +133,7 @@ impl Kvm {
         let append = arguments(self.arch(), &format!("loglevel=7 {}", self.parameter()), boot.names);
         let start = Start { cpu: boot.cpu, cpus: boot.cpus, memory: boot.memory };
         let machine = platform::of_machine(self.arch(), boot.cpu).linux(&start, append, initrd.path());
-        let output = emulate::run(&machine, &kernel, boot.plugin)?;
+        let output = emulate::run_until(&machine, &kernel, boot.plugin.map(|path| Plugin { path, sharing }), next)?;
         let text = String::from_utf8_lossy(&output.line);
         ensure!(text.contains(self.confirmation()), "KVM does not run in the mode of {} on {}", self.name(), boot.cpu);
         let failure = text.lines().find(|line| line.contains("kvm-client: "));
@@ -201,14 +211,39 @@ pub fn pc_host_arguments(names: &[String]) -> Result<(PathBuf, String)> {
 
 /// The host's file system, and the names of the VMs to start.
 fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    let vm = |(needs, operations): (Needs, Vec<Operation>)| ProbeVm {
+        name: format!("probe-{}", needs.vcpus()),
+        vcpus: needs.vcpus(),
+        bootargs: probe::arguments(&operations, iterations),
+    };
+    let vms: Vec<_> = Platform::groups(operations).into_iter().map(vm).collect();
+    Ok((archive_of(client, probe, &vms)?, vms.into_iter().map(|vm| vm.name).collect()))
+}
+
+/// A VM that the probe runs in, on Arm.
+#[derive(Debug, Clone)]
+pub struct ProbeVm {
+    /// Its name.
+    pub name: String,
+    /// Virtual CPUs.
+    pub vcpus: u16,
+    /// The probe's boot arguments.
+    pub bootargs: String,
+}
+
+/// The file system of an Arm host with VMs of the probe.
+///
+/// # Errors
+/// A device tree can't be built.
+pub fn archive_of(client: &[u8], probe: &[u8], probes: &[ProbeVm]) -> Result<Vec<u8>> {
     let mut vms = Vec::new();
-    for (needs, operations) in Platform::groups(operations) {
+    for ProbeVm { name, vcpus, bootargs } in probes {
         let tree = dtb::build(&Description {
             el2: false,
             memory: probe::MEMORY,
-            vcpus: needs.vcpus(),
+            vcpus: *vcpus,
             topology: None,
-            bootargs: &probe::arguments(&operations, iterations),
+            bootargs,
             initrd: None,
             seed: [0x5a; SEED_LEN],
             pci: false,
@@ -218,7 +253,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             gic: stile_blob::Gic::V3,
             domains: Vec::new(),
         })?;
-        vms.push((format!("probe-{}", needs.vcpus()), needs.vcpus(), tree));
+        vms.push((name, *vcpus, tree));
     }
     let trees: Vec<String> = vms.iter().map(|(name, ..)| format!("/{name}.dtb")).collect();
     let loads: Vec<_> = trees.iter().map(|tree| [("/probe", PROBE), (tree.as_str(), TREE)]).collect();
@@ -242,7 +277,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
     for ((_, _, content), path) in vms.iter().zip(&trees) {
         archive.file(path.trim_start_matches('/'), 0o644, content);
     }
-    Ok((archive.finish(), vms.into_iter().map(|(name, ..)| name).collect()))
+    Ok(archive.finish())
 }
 
 // The client has the VM's memory map written down again.

@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use super::platform::{self, Platform};
 pub use figure::{Figure, Outside};
-pub use kvm::{Boot, Grouping, boot_arguments as client_boot_arguments, client_archive, pc_host, pc_host_arguments};
+pub use kvm::{Boot, Grouping, ProbeVm, archive_of, boot_arguments as client_boot_arguments, client_archive, pc_host, pc_host_arguments};
 pub use name::{Host, Kvm, STILE, Technique};
 pub use request::Request;
 pub use stile::{Together, measure_together};

@@ -57,6 +57,9 @@ pub enum Load {
 pub struct Figure {
     /// The emulated CPUs' model.
     pub cpu: String,
+    /// The host, unless it is Stile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The machine's CPUs.
     pub cpus: u32,
     /// The machine's VMs, of which all but the one that measures share a CPU; absent if each other CPU has one.
@@ -84,6 +87,7 @@ impl Figure {
         let each = |count: u64| count as f64 / iterations.max(1) as f64;
         Self {
             cpu: cpu.to_owned(),
+            host: None,
             cpus,
             vms: match load {
                 Load::OnOneCpu { vms } => Some(vms),
@@ -99,10 +103,10 @@ impl Figure {
         }
     }
 
-    /// Sort key: model, operation and number of CPUs.
+    /// Sort key: model, host, operation and number of CPUs.
     pub fn place(&self) -> impl Ord + use<> {
         let position = operations(self.arch()).iter().position(|name| *name == self.operation);
-        (self.cpu.clone(), position, self.operation.clone(), self.vms, self.cpus)
+        (self.cpu.clone(), self.host.clone(), position, self.operation.clone(), self.vms, self.cpus)
     }
 
     /// The architecture of the machine.
@@ -110,7 +114,7 @@ impl Figure {
         platform::of_cpu(&self.cpu).arch
     }
 
-    /// Whether both are figures of the same operation, machine and model.
+    /// Whether both are figures of the same operation, host, machine and model.
     pub fn is_of_same(&self, other: &Self) -> bool {
         self.place() == other.place()
     }
@@ -125,6 +129,7 @@ pub mod tests {
         let operation = operation.to_owned();
         Figure {
             cpu: "max".to_owned(),
+            host: None,
             cpus,
             vms: None,
             operation,

@@ -8,7 +8,7 @@ use stile_blob::{OnReset, Techniques};
 use stile_board::{CpuId, CpuSet};
 
 use super::figure::{Figure, Load, Machine};
-use crate::counts::{OwnCpus, Plugin};
+use crate::counts::{self, OwnCpus, Plugin};
 use crate::operation::{Needs, Operation, RESTART, is_broadcast};
 use crate::platform::Platform;
 use crate::probe;
@@ -34,7 +34,7 @@ const fn iterations(needs: Needs, cpus: u32) -> u32 {
 }
 
 /// The boot arguments of a busy VM: its two vCPUs, on one CPU, hand it to each other forever.
-const fn busy(arch: Arch) -> &'static str {
+pub const fn busy(arch: Arch) -> &'static str {
     match arch {
         Arch::Aarch64 => "only=vcpu_switch endless",
         Arch::X86_64 => "only=ipi_hlt_shared endless",
@@ -79,17 +79,30 @@ pub fn measure(tools: &Tools<'_>, size: Machine, needs: Needs, operations: &[Ope
     let plugin = tools.plugin.as_deref().map(|path| Plugin { path, sharing: true });
     let is_over = |console: &[u8]| probe::is_over(console, operations);
     let output = under_stile::run_vms(&tools.hypervisor, &config, &files, Vec::new(), plugin, Until::Said(&is_over))?;
-    let lines = probe::lines(&output.console)?;
-    let of_plugin = output.counts.iter().flat_map(|counts| &counts.sections).filter_map(|section| section.sharing.as_ref());
-    let sections: Vec<OwnCpus> = of_plugin.map(OwnCpus::from).chain(output.vmx.iter().map(|section| *section.sharing())).collect();
+    let of_plugin = output.counts.as_ref().map(of_plugin).unwrap_or_default();
+    let sections: Vec<OwnCpus> = of_plugin.into_iter().chain(output.vmx.iter().map(|section| *section.sharing())).collect();
+    // A broadcast's cost is that of each target.
+    figures(cpu, size, &output.console, &sections, if is_broadcast { u64::from(size.cpus - 1) } else { 1 })
+}
+
+/// The plugin's counts of each section.
+pub fn of_plugin(counts: &counts::Output) -> Vec<OwnCpus> {
+    counts.sections.iter().filter_map(|section| section.sharing.as_ref()).map(OwnCpus::from).collect()
+}
+
+/// The figures of the operations that the probe measured, each in a section. `parts`: of one operation, each of which is
+/// a figure's unit.
+///
+/// # Errors
+/// The probe failed, or the numbers of sections and figures differ.
+pub fn figures(cpu: &str, size: Machine, console: &[u8], sections: &[OwnCpus], parts: u64) -> Result<Vec<Figure>> {
+    let lines = probe::lines(console)?;
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.iterations?))).collect();
     ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
-    // A broadcast's cost is that of each target.
-    let targets = if is_broadcast { u64::from(size.cpus - 1) } else { 1 };
     let figure = |((line, iterations), counts): (&(&probe::Line, u64), &OwnCpus)| {
-        Figure::new(cpu, size, &line.operation, counts, *iterations * targets)
+        Figure::new(cpu, size, &line.operation, counts, *iterations * parts)
     };
-    Ok(measured.iter().zip(&sections).map(figure).collect())
+    Ok(measured.iter().zip(sections).map(figure).collect())
 }
 
 /// Whether the probe's VM has all CPUs.

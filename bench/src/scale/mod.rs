@@ -2,17 +2,19 @@
 //!
 //! The probe's VM has dedicated CPUs; each other CPU has a VM of two vCPUs that wake each other forever, so that it
 //! schedules continually. The emulator (on Arm its plugin) counts Stile's instructions on the probe's CPUs, and its
-//! writes there to cache lines that it also writes elsewhere.
+//! writes there to cache lines that it also writes elsewhere. KVM can be measured beside it, with the same VMs.
 
 pub mod budgets;
 mod figure;
 mod kept;
+mod kvm;
 mod machine;
 mod picture;
 mod table;
 
 use anyhow::{Context, Result};
 
+use crate::host::Kvm;
 use crate::operation::{self, AARCH64_SCALE, Operation, RESTART, X86_64_SCALE, is_broadcast};
 use crate::platform::{self, Platform};
 use crate::{counts, json_lines, probe};
@@ -27,6 +29,9 @@ const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Default numbers of CPUs on a PC: Bochs has no timers for a sixteenth one.
 const CPUS_OF_PC: [u32; 5] = [1, 2, 4, 8, 15];
+
+/// Default numbers of CPUs of KVM, whose host boots anew for each.
+const CPUS_OF_KVM: [u32; 4] = [1, 2, 4, 8];
 
 /// Measures, and prints a table.
 ///
@@ -44,7 +49,14 @@ pub fn bench(args: &BenchArgs, arch: Arch) -> Result<u8> {
     };
     let numbers = Numbers { cpus: &numbers, vms: &args.vms };
     let task = Task::start("measuring");
-    let figures = measure(platform, &operations, cpu, numbers, &|what| task.message(format!("measuring: {what}")))?;
+    let peers = kvm::choose(platform, &args.against).map_err(exit::usage)?;
+    let progress = |what| task.message(format!("measuring: {what}"));
+    let mut figures = measure(platform, &operations, cpu, numbers, &progress)?;
+    let cpus_of_kvm = if args.cpus.is_empty() && args.vms.is_empty() { &CPUS_OF_KVM } else { numbers.cpus };
+    for peer in peers {
+        figures.extend(measure_kvm(peer, platform, &operations, cpu, cpus_of_kvm, &progress)?);
+    }
+    figures.sort_by_key(Figure::place);
     drop(task);
     out::line(table::text(&figures))?;
     if let Some(path) = &args.json {
@@ -100,6 +112,31 @@ fn measure(
         }
     }
     figures.sort_by_key(Figure::place);
+    Ok(figures)
+}
+
+/// Measures operations under KVM on machines with each of these numbers of CPUs.
+///
+/// # Errors
+/// Something can't be built, fetched or run.
+fn measure_kvm(
+    peer: Kvm,
+    platform: &Platform,
+    operations: &[Operation],
+    cpu: &str,
+    numbers: &[u32],
+    progress: &dyn Fn(String),
+) -> Result<Vec<Figure>> {
+    let tools = kvm::Tools::new(peer, platform, cpu)?;
+    let mut figures = Vec::new();
+    for (needs, operations) in Platform::groups(&kvm::supported(operations)) {
+        for &cpus in numbers.iter().filter(|&&cpus| needs.cpus() <= cpus) {
+            let names = operations.iter().map(|operation| operation.name).collect::<Vec<_>>().join(", ");
+            let what = format!("{names}, under {}, on {cpus} CPUs", peer.name());
+            progress(what.clone());
+            figures.extend(tools.measure(cpus, needs, &operations).context(what)?);
+        }
+    }
     Ok(figures)
 }
 

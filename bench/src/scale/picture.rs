@@ -1,4 +1,4 @@
-//! The figures as a picture: a curve of instructions for each operation over the number of CPUs, on a logarithmic axis.
+//! Figures of Stile as a picture: a curve of instructions for each operation over the number of CPUs, on a logarithmic axis.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const LABEL: f64 = 18.0;
 
 /// Draws the figures.
 pub fn draw(figures: &[Figure]) -> String {
-    let figures: Vec<Figure> = figures.iter().filter(|figure| figure.vms.is_none()).cloned().collect();
+    let figures: Vec<Figure> = figures.iter().filter(|figure| figure.vms.is_none() && figure.host.is_none()).cloned().collect();
     let cpus: Vec<u32> = figures.iter().map(|figure| figure.cpus).collect::<BTreeSet<_>>().into_iter().collect();
     let curves: Vec<&[Figure]> = figures.chunk_by(|one, other| one.operation == other.operation).collect();
     let height = TOP + curves.len().div_ceil(COLUMNS) as f64 * ROW + MARGIN;

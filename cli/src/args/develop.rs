@@ -35,7 +35,7 @@ pub struct BenchArgs {
     /// The operations to measure, such as hyp_call,ipi; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// The peers to measure, too, or `none`; all by default.
+    /// The peers to measure, too, or `none`; all by default, none with --scale.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
     /// Measure the cost of a guest of a hypervisor in a VM (L2 of L1), and name its exits; peers, on Arm: stile-nv,
@@ -49,8 +49,9 @@ pub struct BenchArgs {
     /// Measure Stile with each exit-path technique disabled in turn, to show its gain.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,
-    /// Measure Stile alone, on machines of 1 to 64 CPUs that are all busy: cost of operations, and sharing between CPUs.
-    #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "history", "full", "iterations", "no_counts"])]
+    /// Measure on machines of 1 to 64 CPUs that are all busy: cost of operations, and sharing between CPUs; peers, on
+    /// Arm: kvm-vhe, kvm-6.12.
+    #[arg(long, conflicts_with_all = ["nested", "ablate", "history", "full", "iterations", "no_counts"])]
     pub scale: bool,
     /// With --scale, the numbers of CPUs; 1,2,4,8,16,32,64 by default, on a PC 1,2,4,8,15, none with --vms.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "scale", value_parser = clap::value_parser!(u32).range(1..=64))]

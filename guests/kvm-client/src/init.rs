@@ -12,9 +12,12 @@ pub const CHILD: &str = "vm";
 /// Time for a newly booted kernel to become idle, so that its work is not measured.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// Start of a group's member that is no VM but a pause, of this many milliseconds, before the next member starts.
+const WAIT: &str = "wait=";
+
 /// Runs the VMs with these names, those with a `+` between them at the same time, or measurements given as
-/// `WORD=ARGUMENT` (`syscalls=128`). A name or group that ends with `*COUNT` runs COUNT times. Then powers off; returns only if that
-/// fails.
+/// `WORD=ARGUMENT` (`syscalls=128`). A name or group that ends with `*COUNT` runs COUNT times; a VM whose name ends with
+/// `@CPU` has all its vCPUs on that CPU. Then powers off; returns only if that fails.
 pub fn run(names: &[String]) -> Result<(), Error> {
     if let Err(error) = run_all(names) {
         println!("kvm-client: {error}");
@@ -41,7 +44,13 @@ fn run_group(group: &str) -> Result<(), Error> {
         let (word, argument) = str::split_once(name, '=').unwrap_or((CHILD, name));
         Command::new("/init").args([word, argument]).spawn()
     };
-    let children = group.split('+').map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut children = Vec::new();
+    for member in group.split('+') {
+        match member.strip_prefix(WAIT) {
+            Some(milliseconds) => std::thread::sleep(Duration::from_millis(milliseconds.parse()?)),
+            None => children.push(start(member)?),
+        }
+    }
     for mut child in children {
         let status = child.wait()?;
         if !status.success() {

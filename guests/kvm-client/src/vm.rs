@@ -13,8 +13,12 @@ use crate::description::Description;
 use crate::error::Error;
 use crate::memory::Ram;
 
-/// Runs a VM until it ends.
+/// Runs a VM until it ends. Each vCPU has the CPU of its number, or all have the CPU that follows an `@` in the name.
 pub fn run(name: &str) -> Result<(), Error> {
+    let (name, cpu) = match name.split_once('@') {
+        Some((name, cpu)) => (name, Some(cpu.parse()?)),
+        None => (name, None),
+    };
     let path = format!("/{name}.vm");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     let description = Description::parse(&text)?;
@@ -42,7 +46,7 @@ pub fn run(name: &str) -> Result<(), Error> {
     for (index, mut fd) in fds.into_iter().enumerate() {
         let (ended, devices) = (ended.clone(), devices.clone());
         thread::spawn(move || {
-            cpu::pin(index);
+            cpu::pin(cpu.unwrap_or(index));
             let _ = ended.send(devices.run(&mut fd));
         });
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::account::{Account, Level, Line, Place, Reason, Tally};
@@ -24,6 +25,8 @@ struct Plugin {
     registers: OnceLock<Registers>,
     verify: bool,
     sharing: bool,
+    /// A section is open: sharing is counted only then, as a register is read for each stretch of EL2.
+    is_open: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -109,7 +112,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     let account = Account::new(sharing.then(Sharing::default));
     let state = Mutex::new(State { account, additions: HashMap::new(), output, failed: false, below: false });
-    let plugin = Plugin { registers: OnceLock::new(), verify, sharing, state };
+    let plugin = Plugin { registers: OnceLock::new(), verify, sharing, is_open: AtomicBool::new(false), state };
     PLUGIN.set(plugin).map_err(|_| "it is loaded twice")?;
     qemu::register(id, on_cpu, on_block, on_end_of_run);
     Ok(())
@@ -211,7 +214,7 @@ extern "C" fn on_status(_: c_uint, number: &'static usize) {
 
 /// Counts an event at EL2 for the regime whose second stage is loaded.
 fn with_sharing(count: impl FnOnce(&mut Sharing, Regime)) {
-    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(plugin) = PLUGIN.get().filter(|plugin| plugin.is_open.load(Ordering::Relaxed)) else { return };
     let vttbr = plugin.registers.get().and_then(|registers| registers.el2.as_ref()?.vttbr.read());
     let Some(vttbr) = vttbr else { return plugin.error(UNREADABLE) };
     // At EL2 of a host with VHE, HCR_EL2.VM is clear; VTTBR_EL2 is still the loaded regime's.
@@ -239,6 +242,7 @@ extern "C" fn on_begin(_: c_uint, (): &'static ()) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
     let result = plugin.state().account.begin(place.regime);
+    plugin.is_open.store(true, Ordering::Relaxed);
     if let Err(sentence) = result {
         plugin.error(&sentence);
     }
@@ -247,6 +251,7 @@ extern "C" fn on_begin(_: c_uint, (): &'static ()) {
 extern "C" fn on_end(_: c_uint, (): &'static ()) {
     let Some(plugin) = PLUGIN.get() else { return };
     let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    plugin.is_open.store(false, Ordering::Relaxed);
     let result = plugin.state().account.end(place.regime);
     match result {
         Ok(section) => plugin.write(&Line::Section(section)),
