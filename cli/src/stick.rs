@@ -13,7 +13,7 @@ use serde_json::json;
 use stile_config::boot::{LONGEST, NAME};
 
 use crate::args::ImageArgs;
-use crate::config::{Arch, units};
+use crate::config::{Arch, MachineConfig, units};
 use crate::emulator::bochs;
 use crate::{build, exit, out, replaced, secure_boot};
 
@@ -42,7 +42,14 @@ const NETBOOT: &str = "stile.efi";
 /// # Errors
 /// A mistake in the configuration; a failed fetch, build or write; for a CD-ROM, xorriso is missing.
 pub fn image(args: &ImageArgs) -> Result<u8> {
-    let config = build::configure(&args.machine)?;
+    write_image(args, build::configure(&args.machine)?)
+}
+
+/// Writes such an image of a machine.
+///
+/// # Errors
+/// As of [`image`].
+pub fn write_image(args: &ImageArgs, config: MachineConfig) -> Result<u8> {
     let arch = config.arch;
     if let Some(output) = &args.output {
         replaced::check(output)?;

@@ -65,6 +65,7 @@ fn stile() -> Result<u8> {
         Command::Migrate(args) => stile::migrate::run(args),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
+        Command::Image(args) if args.bench => stile_bench::stick(args),
         Command::Image(args) => stile::stick::image(args),
         Command::Fetch(args) => stile::fetch::fetch(args),
         Command::Disk(args) => match &args.command {

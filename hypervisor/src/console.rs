@@ -116,6 +116,7 @@ fn send_now(byte: u8) {
 
 /// Queues a byte that a VM's guest wrote. Returns as [`has_room`].
 pub fn send(vm: usize, byte: u8) -> bool {
+    screen::guest(byte);
     let mut console = CONSOLE.lock();
     console.transmitter.guest(vm, byte);
     console.drain();

@@ -75,6 +75,10 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
     cpu::classes::log_all();
     cpu::setup(settings.slice_us);
     Arch::apply_mitigations(settings.mitigations);
+    if blob.vms.clone().any(|vm| vm.techniques.counters) {
+        Arch::describe();
+        screen::show_consoles();
+    }
     if let Err(what) = vm::create_all(blob, changes).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {
         refuse(what);
     }
@@ -94,13 +98,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
 fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");
     console::event(&Event::End { status: Event::REFUSED });
-    if !screen::is_on() {
-        Arch::power_off()
-    }
-    screen::write(format_args!("The machine stays on, so that this can be read. It can be turned off now.\n"));
-    loop {
-        Arch::wait_for_interrupt();
-    }
+    screen::end_machine()
 }
 
 fn version() -> Version {

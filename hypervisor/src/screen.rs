@@ -1,11 +1,15 @@
 //! The log of the boot and of panics on the firmware's frame buffer, for machines without a serial line.
 //!
-//! Text ends when the VMs start: a line of it takes some 100,000 stores to device memory.
+//! Text ends when the VMs start, unless they measure ([`show_consoles`]): a line of it takes some 100,000 stores to device memory.
 
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_lock::TicketLock;
 use stile_screen::{Pixels, Screen};
+
+use crate::arch::Arch;
+use crate::arch::contract::Host;
 
 /// A frame buffer of 32-bit pixels that is mapped as device memory.
 pub struct Frame {
@@ -15,6 +19,9 @@ pub struct Frame {
     /// Distance between lines in bytes.
     stride: u32,
 }
+
+/// See [`show_consoles`].
+static SHOWS_CONSOLES: AtomicBool = AtomicBool::new(false);
 
 static SCREEN: TicketLock<Option<Screen<Frame>>> = TicketLock::new(None);
 
@@ -47,6 +54,44 @@ impl Pixels for Frame {
 #[cfg_attr(not(target_os = "none"), expect(dead_code, reason = "the developer's machine has none"))]
 pub fn setup(frame: Frame) {
     *SCREEN.lock() = Screen::new(frame);
+}
+
+/// Shows consoles of guests, too, from here on: figures of a machine that measures, which may have no serial line.
+pub fn show_consoles() {
+    SHOWS_CONSOLES.store(true, Ordering::Relaxed);
+}
+
+/// Whether consoles are shown.
+pub fn shows_consoles() -> bool {
+    SHOWS_CONSOLES.load(Ordering::Relaxed)
+}
+
+/// Powers the machine off, unless a screen shows why it ends, or its figures.
+pub fn end_machine() -> ! {
+    if !is_on() {
+        Arch::power_off()
+    }
+    write(format_args!("The machine stays on, so that this can be read. It can be turned off now.\n"));
+    loop {
+        Arch::wait_for_interrupt();
+    }
+}
+
+/// Shows a byte of a guest's console, after [`show_consoles`].
+#[inline]
+pub fn guest(byte: u8) {
+    if shows_consoles() {
+        write_guest(byte);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write_guest(byte: u8) {
+    // The console's CR LF ends a line once.
+    if byte != b'\r' && byte.is_ascii() {
+        write(format_args!("{}", char::from(byte)));
+    }
 }
 
 /// Whether there is a screen.

@@ -5,6 +5,7 @@
 //! scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it, and those of the host.
 
 mod amd;
+mod bench_stick;
 mod broken_trees;
 mod browser;
 mod checks;
@@ -94,6 +95,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
     let in_words = |test: firmware_pc::Run| move || test().map_err(|error| format!("{error:#}"));
     tests.extend(firmware_pc::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
+    tests.extend(bench_stick::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(raspberry_pi::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));

@@ -27,6 +27,8 @@ pub const NAMES: &[&str] = &[
     "direct/switch/debian:6.1/direct",
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
+    "firmware/bench",
+    "firmware/pc-bench",
     "firmware/pc-multiboot2",
     "firmware/pc-stick",
     "firmware/stick",

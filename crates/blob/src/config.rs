@@ -252,6 +252,8 @@ pub struct Techniques {
     /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
     /// switches off, all VMs of the machine use slower vectors.
     pub ablate: Option<Ablation>,
+    /// For measurements: the guest reads the CPU's counters of cycles and instructions, Stile's included, by registers that trap.
+    pub counters: bool,
 }
 
 impl Default for Techniques {
@@ -266,6 +268,7 @@ impl Default for Techniques {
             ipi: IpiAccess::Trapped,
             interrupts: Interrupts::Virtual,
             ablate: None,
+            counters: false,
         }
     }
 }

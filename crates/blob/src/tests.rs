@@ -450,6 +450,7 @@ prop_compose! {
         timer in prop::sample::select(TimerAccess::WORDS.map(|(_, timer)| timer).to_vec()),
         ipi in prop::sample::select(IpiAccess::WORDS.map(|(_, ipi)| ipi).to_vec()),
         ablate in prop::option::of(any_ablation()),
+        counters: bool,
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
@@ -463,7 +464,7 @@ prop_compose! {
         vm.mode = mode;
         vm.share = Share { weight, cap };
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ipi, interrupts, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ipi, interrupts, ablate, counters };
         (vm, loads)
     }
 }

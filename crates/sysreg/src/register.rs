@@ -71,6 +71,7 @@ registers! {
     ICC_IGRPEN1_EL1 3 0 12 12 7;
     FPCR 3 3 4 4 0;
     FPSR 3 3 4 4 1;
+    PMCCNTR_EL0 3 3 9 13 0;
     CNTVCT_EL0 3 3 14 0 2;
     CNTVCTSS_EL0 3 3 14 0 6;
     CNTP_TVAL_EL0 3 3 14 2 0;
@@ -79,6 +80,7 @@ registers! {
     CNTV_TVAL_EL0 3 3 14 3 0;
     CNTV_CTL_EL0 3 3 14 3 1;
     CNTV_CVAL_EL0 3 3 14 3 2;
+    PMEVCNTR0_EL0 3 3 14 8 0;
     SCTLR_EL2 3 4 1 0 0;
     ACTLR_EL2 3 4 1 0 1;
     MDCR_EL2 3 4 1 1 1;

@@ -6,6 +6,8 @@ pub struct Arguments {
     pub iterations: u64,
     /// Whether the command line has the word `endless`.
     pub endless: bool,
+    /// Whether the command line has the word `counters`.
+    pub counters: bool,
     only: Option<&'static str>,
 }
 
@@ -17,7 +19,8 @@ impl Arguments {
     pub fn parse(line: &'static str) -> Self {
         let text = |name: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         let iterations = text("n").and_then(|number| number.parse().ok()).unwrap_or(ITERATIONS).max(1);
-        Self { iterations, endless: line.split_ascii_whitespace().any(|word| word == "endless"), only: text("only") }
+        let has = |name: &str| line.split_ascii_whitespace().any(|word| word == name);
+        Self { iterations, endless: has("endless"), counters: has("counters"), only: text("only") }
     }
 
     /// Whether the command line selects an operation; `default` applies if it selects none.

@@ -1,6 +1,7 @@
 //! Runs the selected operations.
 
 use crate::arch::{self, Platform};
+use crate::counted;
 use crate::measure;
 use crate::operation::Needs;
 use crate::restart;
@@ -13,6 +14,9 @@ const WARM_UP: u64 = 16;
 pub fn run_all(platform: &Platform) {
     if platform.arguments.wants(restart::NAME, false) {
         return restart::run(platform);
+    }
+    if platform.arguments.counters {
+        counted::measure_loop(platform.arguments.iterations);
     }
     let mut second = false;
     for operation in &arch::OPERATIONS {
@@ -38,6 +42,10 @@ pub fn run_all(platform: &Platform) {
             }
         }
         let n = (platform.arguments.iterations / operation.divisor).max(1);
+        if platform.arguments.counters {
+            counted::measure(platform, operation, n);
+            continue;
+        }
         arch::begin_section();
         let ticks = (operation.run)(platform, n);
         arch::end_section();

@@ -7,7 +7,7 @@ use stile_wire::Event;
 use super::power_state::State;
 use crate::arch::Arch;
 use crate::arch::contract::Host;
-use crate::{console, report};
+use crate::{console, report, screen};
 
 /// Number of VMs being retired ([`super::retire`]), during which the machine does not end.
 pub static LEAVING: AtomicUsize = AtomicUsize::new(0);
@@ -30,5 +30,5 @@ fn shut_down() {
     let failed = super::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
     console::event(&Event::End { status: u8::from(failed) });
     console::flush();
-    Arch::power_off()
+    if screen::shows_consoles() { screen::end_machine() } else { Arch::power_off() }
 }

@@ -58,6 +58,26 @@ pub fn now() -> u64 {
     mrs!("cntvct_el0")
 }
 
+/// Reads a counter of the PMU, which is undefined if there is none.
+macro_rules! counter {
+    ($name:literal) => {{
+        let before = faults();
+        instruction!("isb");
+        let value = mrs!($name);
+        (faults() == before).then_some(value)
+    }};
+}
+
+/// The CPU's cycles.
+pub fn cycles() -> Option<u64> {
+    counter!("pmccntr_el0")
+}
+
+/// The CPU's instructions, if event counter 0 counts them.
+pub fn instructions() -> Option<u64> {
+    counter!("pmevcntr0_el0")
+}
+
 /// Converts microseconds to ticks of the virtual counter.
 pub fn ticks(microseconds: u64) -> u64 {
     mrs!("cntfrq_el0") * microseconds / 1_000_000

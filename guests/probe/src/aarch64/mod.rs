@@ -14,7 +14,7 @@ mod start;
 mod sysreg;
 mod uart;
 
-pub use cpu::{faults, now};
+pub use cpu::{cycles, faults, instructions, now};
 pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;

@@ -61,6 +61,25 @@ pub fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// Reads a counter. #GP is counted, and means that there is none.
+fn rdpmc(counter: u32) -> Option<u64> {
+    let before = faults();
+    let (mut low, mut high) = (0u32, 0u32);
+    // SAFETY: RDPMC changes only registers that are outputs; the handler of #GP skips it.
+    unsafe { asm!("rdpmc", in("ecx") counter, inout("eax") low, inout("edx") high, options(nostack)) };
+    (faults() == before).then_some(u64::from(high) << 32 | u64::from(low))
+}
+
+/// The CPU's cycles: Intel's fixed counter 1.
+pub fn cycles() -> Option<u64> {
+    rdpmc(0x4000_0001)
+}
+
+/// The CPU's instructions: Intel's fixed counter 0.
+pub fn instructions() -> Option<u64> {
+    rdpmc(0x4000_0000)
+}
+
 /// Converts microseconds to ticks of the counter.
 pub const fn ticks(microseconds: u64) -> u64 {
     microseconds * TICKS

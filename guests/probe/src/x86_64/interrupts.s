@@ -38,7 +38,7 @@
     by_msr  all_by_msr, lock inc qword ptr [rip + {taken_by_all}]
 
 // What is not there is skipped, and counted. Of instructions that are undefined, the probe has VMCALL only, which has three bytes; of those
-// that are refused, RDMSR and WRMSR, which have two.
+// that are refused, RDMSR, WRMSR and RDPMC, which have two.
 .balign 16
 .global undefined
 undefined:

@@ -16,7 +16,7 @@ mod reset;
 mod second;
 
 pub use console::print;
-pub use cpu::{faults, now, off};
+pub use cpu::{cycles, faults, instructions, now, off};
 pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;

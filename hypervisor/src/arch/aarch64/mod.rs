@@ -73,6 +73,10 @@ impl Host for Arch {
         speculation::apply(mitigations);
     }
 
+    fn describe() {
+        host::description::log();
+    }
+
     fn wait_for_interrupt() {
         injection::depart_before_wait(host::cpu::this_index());
         host::wait_for_interrupt();

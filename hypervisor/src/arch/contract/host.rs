@@ -34,6 +34,10 @@ pub trait Host {
     /// Applies the configured mitigations that the CPUs need. Called once, by the boot CPU, before a VM is created.
     fn apply_mitigations(mitigations: Mitigations);
 
+    /// Logs the machine's description, for those who compare measurements: features, errata, firmware's tables, what Stile uses. Called
+    /// at most once, by the boot CPU, before a VM is created.
+    fn describe();
+
     /// Waits for a pending interrupt, which may have arrived before.
     /// [`PhysicalCpu::idle_interrupt`](super::PhysicalCpu) is called next.
     fn wait_for_interrupt();

@@ -129,6 +129,8 @@ impl Host for Arch {
     /// No mitigations are needed.
     fn apply_mitigations(_: Mitigations) {}
 
+    fn describe() {}
+
     fn wait_for_interrupt() {
         NOTHING_TO_DO.get()();
     }

@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use crate::arch::x86_64::efi;
 use crate::arch::x86_64::host::board::{Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::{apic, firmware, heap, idt, mmu, rtc, speculation, timer, uart};
+use crate::arch::x86_64::host::{apic, description, firmware, heap, idt, mmu, rtc, speculation, timer, uart};
 use crate::arch::x86_64::virt::{apic_mode, extension};
 use crate::console::log;
 use crate::cpu::start;
@@ -99,6 +99,11 @@ fn board(magic: u32, info: u32) -> &'static Board {
         }
         BOARD.get()
     })
+}
+
+/// Logs the board's description.
+pub fn describe() {
+    description::log(efi::board().unwrap_or_else(|| BOARD.get()));
 }
 
 fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {

@@ -85,6 +85,10 @@ impl Host for Arch {
         speculation::apply(mitigations);
     }
 
+    fn describe() {
+        boot::describe();
+    }
+
     fn wait_for_interrupt() {
         host::wait_for_interrupt();
     }

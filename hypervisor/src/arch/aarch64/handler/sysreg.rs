@@ -11,6 +11,7 @@ use super::other::grant_keys;
 use super::skip_instruction;
 use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::pmu;
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::vcpu::inject;
@@ -63,6 +64,13 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
             }
             skip_instruction();
         }
+        Answer::Undefined if class == Class::Pmu && access.is_read() && vcpu.vm().techniques.counters => match pmu::read(reg) {
+            Some(value) => {
+                cpu.frame.set(register, value);
+                skip_instruction();
+            }
+            None => inject::undefined(esr),
+        },
         Answer::Undefined => inject::undefined(esr),
         Answer::Emulate => emulate(cpu, esr, reg, class, register),
     }

@@ -2,6 +2,7 @@
 //! [`crate::cpu::Outcome`] has the ledger's row and whether the vCPU is re-entered.
 
 pub mod complete;
+pub mod counters;
 pub mod cpuid;
 pub mod exception;
 pub mod instruction;

@@ -26,7 +26,7 @@ const VM_HSAVE_PA: u32 = 0xc001_0117;
 const LEAF: u32 = 0x8000_000a;
 
 /// Features of AMD-V. CPUs that differ from the boot CPU are not used.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// Level of the largest pages of second stages.
     pub largest_page: Level,

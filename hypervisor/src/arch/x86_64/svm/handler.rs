@@ -8,12 +8,12 @@ use stile_svm::{Field, IO_ADDRESS, exception, exit, io_info_of_read, io_qualific
 use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
-use super::{amd_msrs, control_registers, length, state};
+use super::{amd_msrs, control_registers, extension, length, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::{handle_hlt, handle_vmcall};
 use crate::arch::x86_64::handler::io::handle_io;
 use crate::arch::x86_64::handler::{
-    crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
+    counters, crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
 use crate::arch::x86_64::host::apic::vector;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
@@ -99,7 +99,12 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
         exit::TASK_SWITCH => task_switch(cpu),
         exit::SHUTDOWN => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, code, 0),
         exit::RDPMC => {
-            inject::general_protection();
+            // Without next-RIP saving the instruction's length is not known. Processors with a PMU have it.
+            if extension::features().next_rip {
+                counters::read(cpu)
+            } else {
+                inject::general_protection()
+            }
             Outcome::again(reason::RDPMC.other())
         }
         exit::MONITOR | exit::MWAIT | exit::MWAIT_ARMED => {

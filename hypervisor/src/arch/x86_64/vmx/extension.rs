@@ -19,7 +19,7 @@ pub const CPU_PAGES: u64 = 1;
 pub const FOOTPRINT: Footprint = footprint::X86_64;
 
 /// Features of VMX operation. CPUs that differ from the boot CPU are not used.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// Supported level of APIC virtualization. Its controls are not among those below: see `virtual_apic.rs`.
     pub apic: ApicVirtualization,

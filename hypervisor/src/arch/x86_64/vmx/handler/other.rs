@@ -5,7 +5,7 @@ use stile_nested_vmx::intercepts::is_absent_instruction;
 use stile_wire::CrashReason;
 
 use super::{apic, entry, intercepted};
-use crate::arch::x86_64::handler::{crash, skip_instruction, task, window, xsetbv};
+use crate::arch::x86_64::handler::{counters, crash, skip_instruction, task, window, xsetbv};
 use crate::arch::x86_64::host::cpu::gpr;
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
@@ -49,7 +49,7 @@ extern "C" fn handle_other(cpu: &mut WholeCpu, reason: u64) -> Outcome {
             Outcome::leave(reason::PAUSE.other())
         }
         basic::RDPMC => {
-            inject::general_protection();
+            counters::read(cpu);
             Outcome::again(reason::RDPMC.other())
         }
         basic::MWAIT | basic::MONITOR | basic::GETSEC | basic::RSM | basic::VMFUNC => {
