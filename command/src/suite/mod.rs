@@ -48,6 +48,7 @@ mod shared_folder;
 mod sixteen;
 mod snapshots;
 mod start_up;
+mod starved;
 mod switches;
 mod system_disk;
 mod table;
@@ -97,6 +98,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(firmware_pc::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
     tests.extend(bench_stick::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
+    tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(raspberry_pi::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));

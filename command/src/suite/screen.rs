@@ -45,10 +45,24 @@ pub fn control(dir: &Path) -> [String; 2] {
 /// Has the emulator write a picture, and reads it.
 fn take(dir: &Path) -> std::io::Result<Vec<u8>> {
     let path = dir.join(PICTURE);
+    execute(dir, [json!({"execute": "screendump", "arguments": {"filename": path}})])?;
+    std::fs::read(path)
+}
+
+/// Gives commands to the monitor of the emulator whose control socket is in `dir`.
+///
+/// # Errors
+/// It does not answer, or refuses one.
+pub fn tell(dir: &Path, commands: &[&str]) -> std::io::Result<()> {
+    execute(dir, commands.iter().map(|line| json!({"execute": "human-monitor-command", "arguments": {"command-line": line}})))
+}
+
+/// Has the emulator execute commands, one after the other.
+fn execute(dir: &Path, commands: impl IntoIterator<Item = Value>) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(dir.join(SOCKET))?;
     socket.set_read_timeout(Some(LIMIT))?;
     let mut answers = BufReader::new(socket.try_clone()?).lines();
-    for command in [json!({"execute": "qmp_capabilities"}), json!({"execute": "screendump", "arguments": {"filename": path}})] {
+    for command in [json!({"execute": "qmp_capabilities"})].into_iter().chain(commands) {
         writeln!(socket, "{command}")?;
         loop {
             let line = answers.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
@@ -62,7 +76,7 @@ fn take(dir: &Path) -> std::io::Result<Vec<u8>> {
             }
         }
     }
-    std::fs::read(path)
+    Ok(())
 }
 
 /// Cells of the font (`stile_screen`).

@@ -62,6 +62,7 @@ pub const NAMES: &[&str] = &[
     "pc/amd/isolation/storm-ticks",
     "pc/amd/isolation/storms-on-16-cpus",
     "pc/amd/operator/migrate",
+    "pc/amd/operator/short-slices",
     "pc/amd/operator/trace-of-a-storm",
     "pc/amd/suite/apic-id-383",
     "pc/amd/suite/max-1-on-1",

@@ -200,19 +200,29 @@ fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
 ///
 /// EXITINTINFO may have an event whose delivery they have interrupted: an injected one ("Intercepts During IDT Interrupt Delivery"). QEMU
 /// delivers such events before interrupts.
+///
+/// All that are pending are handled, each vector once: one in service keeps those of lower vectors back, and a slice that is over before the
+/// guest is entered would keep back the console and kicks for ever, as its timer has the highest vector.
 fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     inject::deliver_again();
-    state::take_interrupts();
-    let noted = cpu.take_noted();
     let mut outcome = Outcome::again(other);
-    // The highest one is in service, and ended first.
-    for number in (0..8).rev().filter(|number| noted >> number & 1 != 0) {
-        let next = handle_interrupt(cpu, vector::POSTED + number);
-        if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
-            outcome = next;
+    let mut handled = 0;
+    loop {
+        state::take_interrupts();
+        let noted = cpu.take_noted();
+        // The highest one is in service, and ended first.
+        for number in (0..8).rev().filter(|number| noted >> number & 1 != 0) {
+            let next = handle_interrupt(cpu, vector::POSTED + number);
+            if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
+                outcome = next;
+            }
         }
+        // One that comes again waits for the next exit: the number of turns is bounded.
+        if noted == 0 || noted & handled != 0 {
+            return outcome;
+        }
+        handled |= noted;
     }
-    outcome
 }
 
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery
