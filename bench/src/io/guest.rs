@@ -14,7 +14,7 @@ use stile::initramfs::{self, cpio::Archive};
 
 /// A kernel whose virtio-pci driver is a module, so that a load inserts it once the disk's server is online. A driver that starts earlier
 /// polls the device, with an exit each time: hundreds of thousands, and a different number in each run.
-const KERNEL: DebianKernel = DebianKernel::V6_1;
+pub const KERNEL: DebianKernel = DebianKernel::V6_1;
 
 /// Size of the disk in bytes: all zeroes, in a sparse file, and so large that the server's page cache has few of the blocks that are read.
 const DISK: u64 = 1 << 30;
@@ -54,7 +54,7 @@ impl Guest {
 }
 
 /// An archive to follow another one: the drivers of disks, to be loaded in the order of their names.
-fn drivers() -> Result<Vec<u8>> {
+pub fn drivers() -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     archive.directory("stile");
     let mut archive = archive.finish();

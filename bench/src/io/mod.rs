@@ -1,5 +1,5 @@
 //! `stile bench --io`: cost of a request to a disk on each path that it can take: to a disk that the VM owns, to one that the service VM
-//! serves, and without a hypervisor.
+//! serves, to one of QEMU's under KVM, and without a hypervisor.
 //!
 //! Each load runs twice, the second time with twice as many requests. The difference is their cost: boots, and what precedes the first
 //! request, are in both runs.
@@ -9,6 +9,7 @@
 
 pub mod budgets;
 mod guest;
+mod kvm;
 pub mod limit;
 mod load;
 mod native;

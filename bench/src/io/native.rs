@@ -15,13 +15,18 @@ pub fn run(job: &Job<'_>) -> Result<Run> {
     let mut machine = platform::of(Arch::Aarch64).linux(&start, job.bootargs(), job.guest.initrd());
     if let Machine::Arm(board) = &mut machine {
         board.machine.push("virtualization=off".into());
-        let file = job.guest.disk().display().to_string().replace(',', ",,");
-        let drive = format!("if=none,id=disk,format=raw,file={file}");
         board.extra.extend(WAIT.map(str::to_owned));
-        board.extra.extend(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk,disable-legacy=on,romfile="].map(str::to_owned));
+        board.extra.extend(disk(job));
     }
     let output = emulate::run(&machine, &job.guest.system.kernel, Some(job.plugin))?;
     ends_well(job.load, job.requests, &output.line)?;
     // Without a hypervisor, all instructions are the guest's.
     Ok(Run { counts: Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? }, client: None })
+}
+
+/// The emulator's arguments for the disk.
+pub fn disk(job: &Job<'_>) -> [String; 4] {
+    let file = job.guest.disk().display().to_string().replace(',', ",,");
+    let drive = format!("if=none,id=disk,format=raw,file={file}");
+    ["-drive", &drive, "-device", "virtio-blk-pci,drive=disk,disable-legacy=on,romfile="].map(str::to_owned)
 }

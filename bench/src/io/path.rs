@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::run::{Job, Run};
-use super::{native, stile};
+use super::{kvm, native, stile};
 
 /// A path of requests to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum Path {
     Assigned,
     /// Stile, and a disk that the service VM serves.
     Served,
+    /// KVM, and a disk of QEMU's.
+    Kvm,
     /// No hypervisor.
     Native,
 }
@@ -20,11 +22,15 @@ impl Path {
     /// The paths under Stile.
     pub const STILE: [Self; 2] = [Self::Assigned, Self::Served];
 
+    /// The others, the peers.
+    const PEERS: [Self; 2] = [Self::Kvm, Self::Native];
+
     /// Its name in tables and budgets, and as a peer on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Assigned => "stile-assigned",
             Self::Served => "stile-served",
+            Self::Kvm => "kvm",
             Self::Native => "native",
         }
     }
@@ -34,12 +40,12 @@ impl Path {
     /// # Errors
     /// Unknown name.
     pub fn against(names: &[String]) -> Result<Vec<Self>, String> {
-        let native = Self::Native.name();
-        if let Some(name) = names.iter().find(|name| *name != "none" && *name != native) {
-            return Err(format!("there is no peer called {name}; expected {native} or none"));
+        let names_one = |name: &&String| Self::PEERS.iter().any(|peer| peer.name() == **name);
+        if let Some(name) = names.iter().find(|name| *name != "none" && !names_one(name)) {
+            return Err(format!("there is no peer called {name}; expected kvm, native or none"));
         }
-        let wanted = names.is_empty() || names.iter().any(|name| name == native);
-        Ok(Self::STILE.into_iter().chain(wanted.then_some(Self::Native)).collect())
+        let wanted = |peer: &Self| names.is_empty() || names.iter().any(|name| name == peer.name());
+        Ok(Self::STILE.into_iter().chain(Self::PEERS.into_iter().filter(wanted)).collect())
     }
 
     /// Runs a load.
@@ -50,6 +56,7 @@ impl Path {
         match self {
             Self::Assigned => stile::run(job, false),
             Self::Served => stile::run(job, true),
+            Self::Kvm => kvm::run(job),
             Self::Native => native::run(job),
         }
     }
@@ -61,10 +68,10 @@ mod tests {
 
     #[test]
     fn peers_are_chosen_by_name() {
-        let all = [Path::Assigned, Path::Served, Path::Native];
-        assert_eq!(Path::against(&[]).unwrap(), all);
-        assert_eq!(Path::against(&["native".to_owned()]).unwrap(), all);
+        assert_eq!(Path::against(&[]).unwrap(), [Path::Assigned, Path::Served, Path::Kvm, Path::Native]);
+        assert_eq!(Path::against(&["native".to_owned()]).unwrap(), [Path::Assigned, Path::Served, Path::Native]);
+        assert_eq!(Path::against(&["kvm".to_owned()]).unwrap(), [Path::Assigned, Path::Served, Path::Kvm]);
         assert_eq!(Path::against(&["none".to_owned()]).unwrap(), Path::STILE);
-        assert!(Path::against(&["xen".to_owned()]).unwrap_err().contains("native or none"));
+        assert!(Path::against(&["xen".to_owned()]).unwrap_err().contains("kvm, native or none"));
     }
 }

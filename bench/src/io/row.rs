@@ -71,7 +71,7 @@ impl Row {
 pub fn table(cpu: &str, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["load", "path", "instructions", "native", "Stile", "exits", "the client's", "by reason"]);
+    table.set_header(["load", "path", "instructions", "native", "hypervisor", "exits", "the client's", "by reason"]);
     let mut last = "";
     for Row { load, path, figure, client } in rows {
         let native = rows.iter().find(|other| other.load.name == load.name && other.path == Path::Native);
@@ -92,7 +92,8 @@ pub fn table(cpu: &str, rows: &[Row]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "Requests on -cpu {cpu}: instructions of all CPUs, those of Stile among them, and exits of all VMs, but for those of timers.\n{table}"
+        "Requests on -cpu {cpu}: instructions of all CPUs, those of the hypervisor among them, and exits of all VMs, under Stile without \
+         those of timers.\n{table}"
     )
 }
 
