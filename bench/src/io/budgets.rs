@@ -30,8 +30,8 @@ fn run() -> Result<Vec<String>> {
 
 /// The limits that a row exceeds.
 fn exceeded(budgets: &ByPath, row: &Row) -> Vec<String> {
-    let what = format!("{}, {}", row.load.name, row.path.name());
-    let Some(budget) = budgets.get(row.path.name()).and_then(|budgets| budgets.get(row.load.name)) else {
+    let what = format!("{}, {}", row.load.work.name, row.path.name());
+    let Some(budget) = budgets.get(row.path.name()).and_then(|budgets| budgets.get(row.load.work.name)) else {
         return vec![format!("{what} has no budget")];
     };
     let client = row.client.unwrap_or(f64::INFINITY);
@@ -69,6 +69,6 @@ mod tests {
     fn every_load_has_a_limit_on_every_path() {
         let budgets = budgets::read().unwrap().io;
         let given = |path: &Path, load: &str| budgets.get(path.name()).is_some_and(|budgets| budgets.contains_key(load));
-        assert!(Path::STILE.iter().all(|path| LOADS.iter().all(|load| given(path, load.name))), "{budgets:?}");
+        assert!(Path::STILE.iter().all(|path| LOADS.iter().all(|load| given(path, load.work.name))), "{budgets:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
-use crate::full::Work;
+use super::load::Load;
 use crate::full::system::{self, System};
 use stile::config::{Arch, DebianKernel};
 use stile::debian::{self, Freshness};
@@ -33,10 +33,10 @@ impl Guest {
     ///
     /// # Errors
     /// A file can't be fetched, built or written.
-    pub fn build(load: &Work) -> Result<Self> {
+    pub fn build(load: &Load) -> Result<Self> {
         let disk = NamedTempFile::new().context("making a disk")?;
         disk.as_file().set_len(DISK).context("making a disk")?;
-        let mut system = system::build(Arch::Aarch64, KERNEL, load)?;
+        let mut system = system::build(Arch::Aarch64, KERNEL, &load.work)?;
         system.initrd.extend(drivers()?);
         let initrd = file(&system.initrd)?;
         Ok(Self { system, initrd, disk })

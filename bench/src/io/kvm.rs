@@ -46,15 +46,15 @@ run() {
 
 /// Runs it.
 pub fn run(job: &Job<'_>) -> Result<Run> {
-    let name = job.load.name;
+    let name = job.load.work.name;
     let host = Work {
         name,
-        unit: job.load.unit,
+        unit: job.load.work.unit,
         vcpus: CPUS as u16,
         packages: &["qemu-system-arm"],
         programs: &["usr/bin/qemu-system-aarch64"],
         script: SCRIPT,
-        units: job.load.units,
+        units: job.load.work.units,
     };
     let mut host = system::build(Arch::Aarch64, guest::KERNEL, &host)?;
     host.initrd.extend(drivers()?);
@@ -68,7 +68,7 @@ pub fn run(job: &Job<'_>) -> Result<Run> {
         board.extra.extend(native::disk(job));
     }
     let output = emulate::run(&machine, &host.kernel, Some(job.plugin))?;
-    ends_well(job.load, job.requests, &output.line)?;
+    ends_well(&job.load.work, job.requests, &output.line)?;
     Ok(Run { counts: Counts::of(output.counts.as_ref())?, client: None })
 }
 

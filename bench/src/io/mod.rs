@@ -1,5 +1,5 @@
-//! `stile bench --io`: cost of a request to a disk on each path that it can take: to a disk that the VM owns, to one that the service VM
-//! serves, to one of QEMU's under KVM, and without a hypervisor.
+//! `stile bench --io`: cost of a request to a disk, or to another VM by a network, on each path that it can take: by a device that the VM
+//! owns, by one that the service VM serves, under KVM, and without a hypervisor.
 //!
 //! Each load runs twice, the second time with twice as many requests. The difference is their cost: boots, and what precedes the first
 //! request, are in both runs.
@@ -20,13 +20,13 @@ mod stile;
 
 use anyhow::{Context, Result};
 
-use super::full::Work;
 use super::{counts, json_lines};
 use ::stile::args::BenchArgs;
 use ::stile::config::Arch;
 use ::stile::progress::Task;
 use ::stile::{emulator, exit, out};
 use guest::Guest;
+use load::Load;
 use path::Path;
 use row::Row;
 use run::Job;
@@ -54,20 +54,20 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
 ///
 /// # Errors
 /// Failed build, fetch or run.
-fn measure(loads: &[&'static Work], paths: &[Path], cpu: &str, progress: &dyn Fn(String)) -> Result<Vec<Row>> {
+fn measure(loads: &[&'static Load], paths: &[Path], cpu: &str, progress: &dyn Fn(String)) -> Result<Vec<Row>> {
     emulator::ensure_for_model(Arch::Aarch64, cpu)?;
     let plugin = counts::build()?;
     let mut rows = Vec::new();
     for load in loads {
-        progress(format!("{}: programs and files", load.name));
+        progress(format!("{}: programs and files", load.work.name));
         let guest = Guest::build(load)?;
-        for path in paths.iter().copied() {
+        for path in paths.iter().copied().filter(|path| path.is_for(load)) {
             let run = |requests: u32| {
-                progress(format!("{requests} requests of {}, {}", load.name, path.name()));
+                progress(format!("{requests} requests of {}, {}", load.work.name, path.name()));
                 let job = Job { load, guest: &guest, requests, cpu, plugin: &plugin };
-                path.run(&job).with_context(|| format!("measuring {}, {}", load.name, path.name()))
+                path.run(&job).with_context(|| format!("measuring {}, {}", load.work.name, path.name()))
             };
-            rows.push(Row::of(load, path, &run(load.units)?, &run(2 * load.units)?)?);
+            rows.push(Row::of(load, path, &run(load.work.units)?, &run(2 * load.work.units)?)?);
         }
     }
     Ok(rows)

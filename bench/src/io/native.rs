@@ -19,7 +19,7 @@ pub fn run(job: &Job<'_>) -> Result<Run> {
         board.extra.extend(disk(job));
     }
     let output = emulate::run(&machine, &job.guest.system.kernel, Some(job.plugin))?;
-    ends_well(job.load, job.requests, &output.line)?;
+    ends_well(&job.load.work, job.requests, &output.line)?;
     // Without a hypervisor, all instructions are the guest's.
     Ok(Run { counts: Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? }, client: None })
 }

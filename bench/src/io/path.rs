@@ -1,16 +1,17 @@
-//! Paths of requests to a disk.
+//! Paths of requests.
 
 use anyhow::Result;
 
+use super::load::{Load, Over};
 use super::run::{Job, Run};
 use super::{kvm, native, stile};
 
-/// A path of requests to a disk.
+/// A path of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// Stile, and a disk that the VM owns.
+    /// Stile, and a device that the VM owns.
     Assigned,
-    /// Stile, and a disk that the service VM serves.
+    /// Stile, and a device that the service VM serves.
     Served,
     /// KVM, and a disk of QEMU's.
     Kvm,
@@ -46,6 +47,11 @@ impl Path {
         }
         let wanted = |peer: &Self| names.is_empty() || names.iter().any(|name| name == peer.name());
         Ok(Self::STILE.into_iter().chain(Self::PEERS.into_iter().filter(wanted)).collect())
+    }
+
+    /// Whether a load's requests can take it: requests between VMs are measured under Stile only.
+    pub fn is_for(self, load: &Load) -> bool {
+        Self::STILE.contains(&self) || load.over == Over::Disk
     }
 
     /// Runs a load.

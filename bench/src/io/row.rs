@@ -6,16 +6,17 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use super::load::Load;
 use super::path::Path;
 use super::run::Run;
-use crate::full::{Figure, Work};
+use crate::full::Figure;
 use crate::number::number;
 
 /// A measured cost.
 #[derive(Debug)]
 pub struct Row {
     /// The load.
-    pub load: &'static Work,
+    pub load: &'static Load,
     /// The path of its requests.
     pub path: Path,
     /// Cost of a request, with the exits of all VMs.
@@ -44,9 +45,9 @@ impl Row {
     ///
     /// # Errors
     /// The second run took no more instructions than the first.
-    pub fn of(load: &'static Work, path: Path, first: &Run, second: &Run) -> Result<Self> {
-        let figure = Figure::difference(&first.counts, &second.counts, load.units)?;
-        let each = |(first, second): (u64, u64)| (second as f64 - first as f64) / f64::from(load.units);
+    pub fn of(load: &'static Load, path: Path, first: &Run, second: &Run) -> Result<Self> {
+        let figure = Figure::difference(&first.counts, &second.counts, load.work.units)?;
+        let each = |(first, second): (u64, u64)| (second as f64 - first as f64) / f64::from(load.work.units);
         Ok(Self { load, path, figure, client: first.client.zip(second.client).map(each) })
     }
 
@@ -54,7 +55,7 @@ impl Row {
     pub fn line<'a>(&'a self, cpu: &'a str) -> Line<'a> {
         let Self { load, path, figure, client } = self;
         Line {
-            load: load.name,
+            load: load.work.name,
             path: path.name(),
             cpu,
             requests: figure.units,
@@ -74,10 +75,10 @@ pub fn table(cpu: &str, rows: &[Row]) -> String {
     table.set_header(["load", "path", "instructions", "native", "hypervisor", "exits", "the client's", "by reason"]);
     let mut last = "";
     for Row { load, path, figure, client } in rows {
-        let native = rows.iter().find(|other| other.load.name == load.name && other.path == Path::Native);
+        let native = rows.iter().find(|other| other.load.work.name == load.work.name && other.path == Path::Native);
         let under = |text: String| if *path == Path::Native { String::new() } else { text };
         table.add_row([
-            if last == load.name { String::new() } else { format!("{}, a {}", load.name, load.unit) },
+            if last == load.work.name { String::new() } else { format!("{}, a {}", load.work.name, load.work.unit) },
             path.name().to_owned(),
             number(figure.instructions.round()),
             native.map_or_else(String::new, |native| format!("{:.2}x", figure.instructions / native.figure.instructions)),
@@ -86,7 +87,7 @@ pub fn table(cpu: &str, rows: &[Row]) -> String {
             client.map_or_else(String::new, |exits| format!("{exits:.2}")),
             under(figure.reasons()),
         ]);
-        last = load.name;
+        last = load.work.name;
     }
     for column in table.column_iter_mut().skip(2).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     fn row(path: Path, each: u64, client: Option<u64>) -> Row {
-        let units = u64::from(LOADS[0].units);
+        let units = u64::from(LOADS[0].work.units);
         Row::of(&LOADS[0], path, &run(units, each, client), &run(2 * units, each, client)).unwrap()
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use stile_blob::IpiAccess;
 
 use super::guest::Guest;
-use crate::full::{Counts, Work, system};
+use super::load::{Load, SERVER};
+use crate::full::{Counts, system};
 use stile::config::Arch;
 
 /// Arguments of the emulator. Its clock would otherwise jump to the guest's next timer whenever all CPUs wait for a disk, and timers would
@@ -16,7 +17,7 @@ pub const WAIT: [&str; 2] = ["-icount", "sleep=on"];
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The load.
-    pub load: &'static Work,
+    pub load: &'static Load,
     /// Its guest's files.
     pub guest: &'a Guest,
     /// Number of requests.
@@ -30,7 +31,16 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// The guest's command line.
     pub fn bootargs(&self) -> String {
-        system::bootargs(Arch::Aarch64, self.load, self.requests, IpiAccess::Trapped)
+        self.bootargs_for(self.requests)
+    }
+
+    /// The command line of the VM that answers the guest.
+    pub fn server_bootargs(&self) -> String {
+        self.bootargs_for(SERVER)
+    }
+
+    fn bootargs_for(&self, requests: u32) -> String {
+        system::bootargs(Arch::Aarch64, &self.load.work, requests, IpiAccess::Trapped)
     }
 }
 

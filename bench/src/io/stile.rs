@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use super::load::Over;
 use super::run::{Job, Run, WAIT};
 use crate::emulate;
 use crate::full::{Counts, ends_well, system};
@@ -17,10 +18,11 @@ use stile::machine::{self, Machine, Options};
 /// The row of the ledger for guests' timers.
 const TIMER: &str = "IRQ: virtual timer";
 
-/// Runs it, with a disk that the VM owns, or that the service VM serves. The VM has a CPU for itself, and the service VM another one.
+/// Runs it, with a device that the VM owns, or that the service VM serves. Each VM has a CPU for itself.
 pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     let config = MachineConfig::from_text("io.toml", &configuration(job, served), Path::new("/"), &Flags::default())?;
     let functions = Functions::new(&config)?;
+    let arguments = if served { functions.arguments } else { without_dhcp(&functions.arguments) };
     let options = Options { report_exits: true, seed: Seed::Fixed, terminal: ("linux", (0, 0), false), text: "" };
     let Machine { config, image, memory, .. } = machine::make(config, &options)?;
     let board = Board {
@@ -32,11 +34,11 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
         smmu: true,
         icount: true,
         firmware: None,
-        extra: functions.arguments.into_iter().chain(emulate::REPEATABLE.into_iter().chain(WAIT).map(str::to_owned)).collect(),
+        extra: arguments.into_iter().chain(emulate::REPEATABLE.into_iter().chain(WAIT).map(str::to_owned)).collect(),
     };
     let output = emulate::run(&emulator::Machine::Arm(board), &image.bytes, Some(job.plugin))?;
     let (console, exits) = under_stile::decode(Arch::Aarch64, &output.line)?;
-    ends_well(job.load, job.requests, &console)?;
+    ends_well(&job.load.work, job.requests, &console)?;
     let counts = Counts::of(output.counts.as_ref())?;
     let exits = exits.report();
     let mut all = exits_of(Arch::Aarch64, &exits.machine())?;
@@ -50,16 +52,30 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     Ok(Run { counts: Counts { exits: all, ..counts }, client: Some(client.values().sum()) })
 }
 
-/// The machine's configuration: the guest is its first VM.
+/// The emulator's arguments for the VMs' functions. On a bridge of cards that VMs own, the emulator's DHCP server answers each connection
+/// between them with a reset (QEMU's user network), and is left out.
+fn without_dhcp(arguments: &[String]) -> Vec<String> {
+    let pairs = arguments.chunks(2).filter(|pair| !pair.iter().any(|argument| argument.contains("id=dhcp")));
+    pairs.flatten().cloned().collect()
+}
+
+/// The machine's configuration: the first VM makes the requests, and on a network the second one answers them.
 fn configuration(job: &Job<'_>, served: bool) -> String {
-    let (cpus, append) = (1 + u32::from(served), job.bootargs());
-    format!(
-        "[machine]\ncpus = {cpus}\ncpu = \"{}\"\n\
-         [[vm]]\nname = \"client\"\nkernel = \"debian:6.1\"\ninitrd = {:?}\nappend = \"{append}\"\nmemory = \"{}M\"\ncpus = [0]\npinned = true\n\
-         [[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n",
-        job.cpu,
-        job.guest.initrd(),
-        system::MEMORY >> 20,
-        job.guest.disk(),
-    )
+    let vm = |name: &str, cpu: u32, append: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"debian:6.1\"\ninitrd = {:?}\nappend = \"{append}\"\nmemory = \"{}M\"\ncpus = [{cpu}]\n\
+             pinned = true\n",
+            job.guest.initrd(),
+            system::MEMORY >> 20,
+        )
+    };
+    let client = vm("client", 0, &job.bootargs());
+    let (vms, cpus) = match job.load.over {
+        Over::Disk => (format!("{client}[[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n", job.guest.disk()), 1),
+        Over::Network => {
+            let card = format!("[[vm.net]]\nbridge = \"lan0\"\nserved = {served}\n");
+            (format!("{client}{card}{}{card}", vm("server", 1, &job.server_bootargs())), 2)
+        }
+    };
+    format!("[machine]\ncpus = {}\ncpu = \"{}\"\n{vms}", cpus + u32::from(served), job.cpu)
 }

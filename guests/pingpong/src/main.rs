@@ -1,7 +1,10 @@
-//! Two threads, each on its own CPU, pass a byte back and forth through two pipes: `pingpong ROUNDS`.
+//! A byte that passes back and forth: `pingpong ROUNDS` between two threads, each on its own CPU, through two pipes, and
+//! `pingpong ADDRESS ROUNDS` over a TCP connection to `pingpong serve ADDRESS`.
 //!
-//! Each thread sleeps until the other one's byte arrives, so a round is two wake-ups across CPUs. Common
+//! Each side sleeps until the other one's byte arrives, so a round is two wake-ups across CPUs, or VMs. Common
 //! benchmarks of this kind let the kernel choose the CPUs, and then measure its choice.
+
+mod tcp;
 
 use std::io::{Read, Write, pipe};
 use std::process::ExitCode;
@@ -11,12 +14,18 @@ use std::thread;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    let Some(rounds) = rounds else {
-        eprintln!("usage: pingpong ROUNDS");
-        return ExitCode::from(2);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["serve", address] => tcp::serve(address).map_err(Error::from),
+        [address, rounds] => rounds.parse().map_err(Error::from).and_then(|rounds| Ok(tcp::play(address, rounds)?)),
+        [rounds] => rounds.parse().map_err(Error::from).and_then(play),
+        _ => {
+            eprintln!("usage: pingpong [ADDRESS] ROUNDS | serve ADDRESS");
+            return ExitCode::from(2);
+        }
     };
-    match play(rounds) {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pingpong: {error}");
