@@ -22,7 +22,6 @@ const TIMER: &str = "IRQ: virtual timer";
 pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     let config = MachineConfig::from_text("io.toml", &configuration(job, served), Path::new("/"), &Flags::default())?;
     let functions = Functions::new(&config)?;
-    let arguments = if served { functions.arguments } else { without_dhcp(&functions.arguments) };
     let options = Options { report_exits: true, seed: Seed::Fixed, terminal: ("linux", (0, 0), false), text: "" };
     let Machine { config, image, memory, .. } = machine::make(config, &options)?;
     let board = Board {
@@ -34,7 +33,7 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
         smmu: true,
         icount: true,
         firmware: None,
-        extra: arguments.into_iter().chain(emulate::REPEATABLE.into_iter().chain(WAIT).map(str::to_owned)).collect(),
+        extra: functions.arguments.iter().cloned().chain(emulate::REPEATABLE.into_iter().chain(WAIT).map(str::to_owned)).collect(),
     };
     let output = emulate::run(&emulator::Machine::Arm(board), &image.bytes, Some(job.plugin))?;
     let (console, exits) = under_stile::decode(Arch::Aarch64, &output.line)?;
@@ -50,13 +49,6 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
         exits.remove(TIMER);
     }
     Ok(Run { counts: Counts { exits: all, ..counts }, client: Some(client.values().sum()) })
-}
-
-/// The emulator's arguments for the VMs' functions. On a bridge of cards that VMs own, the emulator's DHCP server answers each connection
-/// between them with a reset (QEMU's user network), and is left out.
-fn without_dhcp(arguments: &[String]) -> Vec<String> {
-    let pairs = arguments.chunks(2).filter(|pair| !pair.iter().any(|argument| argument.contains("id=dhcp")));
-    pairs.flatten().cloned().collect()
 }
 
 /// The machine's configuration: the first VM makes the requests, and on a network the second one answers them.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::bridge::{self, Port};
 use super::drive::Drive;
 use super::folder::Folder;
 use super::network::{Forward, INWARD, Network};
@@ -12,7 +13,7 @@ use crate::config::MachineConfig;
 use crate::out;
 
 /// The emulator's arguments for the disks, networks and shared folders of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Functions {
     /// The arguments.
     pub arguments: Vec<String>,
@@ -22,6 +23,8 @@ pub struct Functions {
     folders: usize,
     /// Bridges: the first one is QEMU's hub 1.
     bridges: Vec<String>,
+    /// Their DHCP servers' ports, until the emulator has them.
+    ports: Vec<Port>,
 }
 
 /// Properties of functions that are assigned: their DMA goes through the SMMU, and they have no firmware.
@@ -53,7 +56,7 @@ impl Functions {
             }
             for (network, device) in vm.networks.iter().zip(&mut addresses) {
                 network.check()?;
-                functions.network(network, device);
+                functions.network(network, device)?;
             }
             for (folder, device) in vm.folders.iter().zip(&mut addresses) {
                 functions.folder(folder, device)?;
@@ -74,7 +77,7 @@ impl Functions {
         Ok(())
     }
 
-    fn network(&mut self, network: &Network, device: u8) {
+    fn network(&mut self, network: &Network, device: u8) -> Result<()> {
         let id = format!("net{}", self.networks);
         self.networks += 1;
         match &network.bridge {
@@ -88,11 +91,12 @@ impl Functions {
                 self.backend("-netdev", format!("user,id={id}{inward}{}", network.forwards.iter().map(forward).collect::<String>()));
             }
             Some(bridge) => {
-                let hub = self.hub(bridge);
+                let hub = self.hub(bridge)?;
                 self.backend("-netdev", format!("hubport,id={id},hubid={hub}"));
             }
         }
         self.device(device, &format!("virtio-net-pci,netdev={id}"));
+        Ok(())
     }
 
     fn folder(&mut self, folder: &Folder, device: u8) -> Result<()> {
@@ -108,15 +112,17 @@ impl Functions {
     }
 
     /// The number of a bridge's hub. A new one gets a DHCP server, which leads nowhere else.
-    fn hub(&mut self, bridge: &str) -> usize {
+    fn hub(&mut self, bridge: &str) -> Result<usize> {
         if let Some(index) = self.bridges.iter().position(|other| other == bridge) {
-            return index + 1;
+            return Ok(index + 1);
         }
         self.bridges.push(bridge.to_owned());
         let hub = self.bridges.len();
-        self.backend("-netdev", format!("user,id=dhcp{hub},restrict=on,net=10.0.{}.0/24", hub + 2));
+        let port = bridge::serve(hub as u8)?;
+        self.backend("-netdev", format!("dgram,id=dhcp{hub},local.type=fd,local.str={}", port.number()));
+        self.ports.push(port);
         self.backend("-netdev", format!("hubport,id=dhcp{hub}-port,hubid={hub},netdev=dhcp{hub}"));
-        hub
+        Ok(hub)
     }
 
     fn backend(&mut self, option: &str, value: String) {
@@ -142,7 +148,7 @@ mod tests {
     fn each_device_is_a_function() {
         let mut functions = Functions::default();
         functions.disk(&Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false }, 1).unwrap();
-        functions.network(&Network::parse("user,forward=2222:22").unwrap(), 31);
+        functions.network(&Network::parse("user,forward=2222:22").unwrap(), 31).unwrap();
         let arguments = &functions.arguments;
         assert!(
             arguments[1].starts_with("if=none,id=disk0,file=/") && arguments[1].contains("/a,,b,format=raw,readonly=on,"),
@@ -169,7 +175,7 @@ mod tests {
         let mut network = Network::parse("user,forward=2222:22,forward=2223:22").unwrap();
         network.forwards[1].address = Some([10, 0, 2, 16].into());
         let mut functions = Functions::default();
-        functions.network(&network, 1);
+        functions.network(&network, 1).unwrap();
         assert_eq!(functions.arguments[1], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22,hostfwd=tcp:127.0.0.1:2223-10.0.2.16:22");
     }
 
@@ -177,16 +183,18 @@ mod tests {
     fn a_bridge_is_a_hub() {
         let mut functions = Functions::default();
         for (device, name) in [(1, "a"), (2, "b"), (3, "a")] {
-            functions.network(&Network::parse(&format!("bridge={name}")).unwrap(), device);
+            functions.network(&Network::parse(&format!("bridge={name}")).unwrap(), device).unwrap();
         }
         let netdevs: Vec<_> = functions.arguments.iter().filter(|argument| argument.contains("id=")).map(String::as_str).collect();
+        let [first, second] = &functions.ports[..] else { panic!("two ports") };
+        let server = |id, port: &Port| format!("dgram,id={id},local.type=fd,local.str={}", port.number());
         assert_eq!(
             netdevs,
             [
-                "user,id=dhcp1,restrict=on,net=10.0.3.0/24",
+                &server("dhcp1", first)[..],
                 "hubport,id=dhcp1-port,hubid=1,netdev=dhcp1",
                 "hubport,id=net0,hubid=1",
-                "user,id=dhcp2,restrict=on,net=10.0.4.0/24",
+                &server("dhcp2", second),
                 "hubport,id=dhcp2-port,hubid=2,netdev=dhcp2",
                 "hubport,id=net1,hubid=2",
                 "hubport,id=net2,hubid=1",

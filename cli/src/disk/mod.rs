@@ -5,6 +5,7 @@
 //! are programs for Arm and expect to be root.
 
 pub mod boot;
+mod bridge;
 mod configure;
 pub mod contents;
 mod create;

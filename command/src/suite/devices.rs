@@ -232,15 +232,14 @@ fn network() -> Scenario {
     Scenario { expect, ..device(scenario, &["-netdev", "user,id=net", "-device", &card]) }
 }
 
-/// Two VMs of a configuration file reach each other by a bridge. One of them also has a disk.
+/// Two VMs of a configuration file get addresses on a bridge, and one connects to the other. One of them also has a disk.
 fn bridge() -> Scenario {
     let disk = Disk { half: 1 << 20 };
     let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
-    let up = |address: u8| format!("ip link set eth0 up; ip addr add 10.0.3.{address}/24 dev eth0");
-    // An answered guest stays for the other's next request.
-    let meet = |address: u8| format!("until ping -c 1 -W 1 10.0.3.{address}; do sleep 1; done; sleep 10");
-    let one = format!("{copy}; {}; {}", up(2), meet(3));
-    let other = format!("{}; {}", up(3), meet(2));
+    let lease = "udhcpc -i eth0 -n -q";
+    // Beside the address that it gets, which depends on who asks first.
+    let one = format!("{copy}; {lease}; ip addr add 10.0.3.3/24 dev eth0; echo served $((6 * 7)) | nc -l -p 7");
+    let other = format!("{lease}; until nc -w 5 10.0.3.3 7 | grep served; do sleep 1; done; ip -4 addr show eth0");
     let vm = |name: &str, exec: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n\
@@ -248,7 +247,8 @@ fn bridge() -> Scenario {
         )
     };
     let config = format!("{}[[vm.disk]]\nfile = \"disk.img\"\nformat = \"raw\"\n{}", vm("a", &one), vm("b", &other));
-    let expect = Expect { output: vec!["1 packets received".into(); 2], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    let expect =
+        Expect { output: vec!["served 42".into(), "inet 10.0.3.1".into()], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
     Scenario { config: Some(config), disk: Some(Contents::Halves(disk)), expect, ..Scenario::new("devices/bridge", "--exits") }
 }
 
