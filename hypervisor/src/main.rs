@@ -10,6 +10,9 @@
 mod address_space;
 mod arch;
 mod arena;
+#[cfg(target_os = "none")]
+#[allow(dead_code, unused_imports, reason = "not every back end assigns functions")]
+mod assigned;
 mod backtrace;
 mod console;
 mod cpu;

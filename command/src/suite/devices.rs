@@ -296,7 +296,7 @@ fn pending_bits() -> Scenario {
 /// QEMU's virtio functions bypass the SMMU unless this property is set.
 fn bypassing() -> Scenario {
     let disk = "virtio-rng-pci,addr=2,disable-legacy=on";
-    device(refused("devices/bypasses-smmu", "its requests bypass the SMMU (QEMU: iommu_platform=on)"), &["-device", disk])
+    device(refused("devices/bypasses-smmu", "its requests bypass the IOMMU (QEMU: iommu_platform=on)"), &["-device", disk])
 }
 
 fn absent() -> Scenario {

@@ -12,6 +12,7 @@
 //! | [`Snapshots`] | `Arch` | the state of VMs at rest |
 //! | [`Layout`] | `Arch` | Stile's address space; not in the fake back end, which has none |
 //! | [`PhysicalCpu`] | `Cpu` | a CPU: kicks, its timer, the vCPU that is loaded |
+//! | `FunctionPart`, `SecondStage` | a function of a VM, `Vm` | PCI functions, in back ends that assign them |
 //! | [`VmPart`] | `Vm` | second stage and interrupt controller of a VM |
 //! | [`VcpuPart`] | `Vcpu` | registers and interrupt state of a vCPU |
 //!
@@ -47,6 +48,9 @@
 mod counter;
 mod cpu;
 mod failure;
+#[cfg(target_os = "none")]
+#[allow(dead_code, reason = "not every back end assigns functions")]
+mod function;
 mod host;
 #[cfg(target_os = "none")]
 mod layout;
@@ -61,6 +65,9 @@ pub use counter::Counter;
 pub use cpu::fields;
 pub use cpu::{Kind, PhysicalCpu};
 pub use failure::Failure;
+#[cfg(target_os = "none")]
+#[allow(unused_imports, reason = "not every back end assigns functions")]
+pub use function::{Directed, FunctionPart, SecondStage};
 pub use host::Host;
 #[cfg(target_os = "none")]
 pub use layout::Layout;

@@ -60,9 +60,10 @@ impl Backing for Parts {
 
     fn translate(&mut self, function: usize, event: usize, lpi: Option<u32>) {
         let translate = || {
-            if let Some(function) = self.functions.list.lock().get_mut(function) {
-                function.translate(event, lpi);
-            }
+            self.functions.list.with(function, |function| {
+                function.part.translate(event, lpi);
+                function.redirect(event as u32);
+            });
         };
         let Some(injection) = &self.functions.injection else { return translate() };
         // Vectors are masked while their event is not mapped.

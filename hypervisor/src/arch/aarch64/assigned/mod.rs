@@ -7,28 +7,28 @@
 mod dma;
 mod failure;
 pub mod faults;
-mod function;
 mod guest_its;
 pub mod injection;
 pub mod interrupts;
+mod part;
 
 use core::sync::atomic::Ordering;
 
-use heapless::Vec;
-use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
+use stile_board::MAX_ASSIGNED;
 use stile_its::guest::GuestIts;
 use stile_lock::TicketLock;
-use stile_paging::table::{Error, PageTable, Stage2};
-use stile_pci::{Address, BARS, Effect, Place, Space, Window, place};
+use stile_paging::table::{PageTable, Stage2};
+use stile_pci::{Address, BARS, Bar, Window};
 
-use super::host::{board, gic, its, smmu, timer};
+use super::host::pcie::HostBridge;
+use super::host::{board, gic, its, smmu};
 use crate::arch::Cpu;
-use crate::arch::contract::PhysicalCpu;
+use crate::arch::contract::{PhysicalCpu, SecondStage};
+use crate::assigned::{self, Addresses, Function, List};
 use crate::console::log;
 use crate::vm;
-use function::Function;
-pub use function::SecondStage;
 use injection::Injection;
+use part::Part;
 
 /// State of all functions, set up for the first one.
 struct Shared {
@@ -50,7 +50,8 @@ pub struct Functions {
     /// The VM's number.
     vm: usize,
     dma: dma::Dma,
-    list: TicketLock<Vec<Function, MAX_FUNCTIONS>>,
+    /// Their configuration space, BARs and vectors.
+    pub list: List<Part>,
     /// Injection of its messages without exits, if the GIC has it.
     injection: Option<Injection>,
     /// Locked before `list` and the distributor.
@@ -80,7 +81,7 @@ impl Functions {
         if injection.is_some() {
             log!("{name}: the GIC injects messages of its PCI functions without exits");
         }
-        let mut list = Vec::new();
+        let mut list = assigned::Functions::new();
         for &id in ids {
             let address = Address::from_routing_id(id);
             let function = take(vm, address, injection.is_some()).map_err(|reason| {
@@ -88,11 +89,11 @@ impl Functions {
                 "a PCI function can't be assigned"
             })?;
             if let Some(injection) = &injection {
-                injection.set_device(list.len(), function.device());
+                injection.set_device(list.len(), function.part.device);
             }
             list.push(function).map_err(|_| "too many PCI functions")?;
         }
-        Ok(Functions { vm, dma, list: TicketLock::new(list), injection, its })
+        Ok(Functions { vm, dma, list: List::new(list), injection, its })
     }
 
     /// Resets the guest's view. The VM is off.
@@ -101,17 +102,12 @@ impl Functions {
         if let Some(injection) = &self.injection {
             injection.reset();
         }
-        self.list.lock().iter_mut().for_each(Function::reset);
+        self.list.reset();
     }
 
     /// Direct injection of the functions' messages, if the GIC has it.
     pub fn injection(&self) -> Option<&Injection> {
         self.injection.as_ref()
-    }
-
-    /// Time at which the functions can be used again after [`Functions::stop`], in ticks of the counter.
-    pub fn ready_at(&self) -> u64 {
-        self.list.lock().iter().map(Function::ready_at).max().unwrap_or(0)
     }
 
     /// Starts the functions. All of the VM's memory is mapped, none of its vCPUs runs, and one is loaded on this CPU.
@@ -120,109 +116,20 @@ impl Functions {
             // Before any of them is published.
             vm.vcpus.iter().for_each(|vcpu| vcpu.arch.special.store(true, Ordering::Relaxed));
         }
-        for function in self.list.lock().iter_mut() {
-            function.unmap_all(memory);
-            function.restore();
-            if failure::are_stopped() {
-                continue;
-            }
+        self.list.start(memory, |function| {
             // Requests to release held LPIs were dropped with the VM's previous life.
             interrupts::release(self.vm, Cpu::this_index());
-            faults::own(function.stream(), self.vm, function.address());
-            failure::check(smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry()));
-        }
+            faults::own(function.part.stream, self.vm, function.address());
+            failure::check(smmu::set_stream(function.part.stream, self.dma.vmid(), self.dma.entry()));
+        });
     }
 
     /// Stops the functions and their transactions in flight. The VM's vCPUs are off.
     pub fn stop(&self) {
-        for function in self.list.lock().iter_mut() {
-            if timer::now() < function.ready_at() {
-                // It is in reset and was not started since.
-                continue;
-            }
-            function.silence();
-            function.disconnect();
-            failure::check(smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT));
-            function.reset_hardware();
-        }
+        self.list.stop(|function| {
+            failure::check(smmu::set_stream(function.part.stream, self.dma.vmid(), stile_smmu::StreamEntry::ABORT));
+        });
     }
-
-    /// Reads configuration space, at an offset from the bridge's.
-    pub fn read_config(&self, offset: u64, bytes: u64) -> u64 {
-        let list = self.list.lock();
-        match position(offset).and_then(|index| list.get(index)) {
-            Some(function) => function.model.read(offset & 0xfff, bytes),
-            None => u64::MAX,
-        }
-    }
-
-    /// Writes configuration space.
-    pub fn write_config(&self, memory: &impl SecondStage, offset: u64, bytes: u64, value: u64) {
-        let mut list = self.list.lock();
-        let Some((index, function)) = position(offset).and_then(|index| Some((index, list.get_mut(index)?))) else { return };
-        match function.model.write(offset & 0xfff, bytes, value) {
-            Effect::Nothing => {}
-            Effect::Decoding => {
-                place_bars(&mut list, memory);
-                list[index].update_mastering();
-            }
-            Effect::Msix => function.update_msix(),
-        }
-    }
-
-    /// Reads an unmapped page of a BAR, at an offset from the window's start. Unclaimed addresses read as all ones.
-    pub fn read_memory(&self, offset: u64, bytes: u64) -> u64 {
-        let list = self.list.lock();
-        let address = map::PCI_WINDOW_BASE + offset;
-        list.iter().find_map(|function| function.read_memory(address, bytes)).unwrap_or(u64::MAX)
-    }
-
-    /// Writes an unmapped page of a BAR.
-    pub fn write_memory(&self, offset: u64, bytes: u64, value: u64) {
-        let mut list = self.list.lock();
-        let address = map::PCI_WINDOW_BASE + offset;
-        let _ = list.iter_mut().any(|function| function.write_memory(address, bytes, value));
-    }
-}
-
-/// BARs of a VM's functions, by number: of each function [`BARS`].
-struct Bars<'list, M> {
-    list: &'list [Function],
-    memory: &'list M,
-}
-
-impl<M: SecondStage> Space for Bars<'_, M> {
-    type Error = Error;
-
-    fn map(&mut self, bar: usize, address: u64) -> Result<(), Error> {
-        self.list[bar / BARS].map(self.memory, bar % BARS, address)
-    }
-
-    fn unmap(&mut self, bar: usize, address: u64) {
-        self.list[bar / BARS].unmap(self.memory, bar % BARS, address);
-    }
-}
-
-/// Maps the BARs of all functions where the guest wants them: one that moves may uncover another function's.
-fn place_bars(list: &mut [Function], memory: &impl SecondStage) {
-    let mut places: Vec<Place, { MAX_FUNCTIONS * BARS }> = list.iter().flat_map(Function::places).collect();
-    let mut failures: Vec<_, { MAX_FUNCTIONS * BARS }> = Vec::new();
-    place(&mut places, &mut Bars { list, memory }, |bar, address, reason| {
-        // Each BAR fails once at most.
-        let _ = failures.push((bar, address, reason));
-    });
-    for (bar, place) in places.iter().enumerate() {
-        list[bar / BARS].set_mapped(bar % BARS, place.mapped);
-    }
-    for (bar, address, reason) in failures {
-        list[bar / BARS].log_unmapped(bar % BARS, address, reason);
-    }
-}
-
-/// The function at an offset of configuration space: functions are function 0 of devices 1 and up.
-fn position(offset: u64) -> Option<usize> {
-    let id = (offset >> 12) as usize;
-    (id & 7 == 0).then_some(id >> 3)?.checked_sub(1)
 }
 
 /// Sets up the hardware for the first function. Returns the size of the SMMU's output addresses.
@@ -250,7 +157,7 @@ fn setup() -> Result<u8, &'static str> {
     Ok(output_size)
 }
 
-fn take(vm: usize, address: Address, injected: bool) -> Result<Function, &'static str> {
+fn take(vm: usize, address: Address, injected: bool) -> Result<Function<Part>, &'static str> {
     let mut shared = SHARED.lock();
     let shared = shared.as_mut().ok_or("PCI is not set up")?;
     let number = shared.assigned;
@@ -260,7 +167,19 @@ fn take(vm: usize, address: Address, injected: bool) -> Result<Function, &'stati
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
     let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
     let first_lpi = interrupts::first_lpi(vm, number, device);
-    let function = Function::new(bridge, address, (device, first_lpi, injected), &mut shared.window)?;
+    let part = |vectors: usize| Part::new(bridge, address, (device, first_lpi, injected), vectors);
+    let function = Function::new(address, bridge.config(address), part, |bars| place_bars(bridge, bars, &mut shared.window))?;
     shared.assigned += 1;
     Ok(function)
+}
+
+/// Takes addresses for a function's BARs from the bridge's window.
+fn place_bars(bridge: &HostBridge, bars: &[Option<Bar>; BARS], window: &mut Window) -> Result<Addresses, &'static str> {
+    let mut addresses = Addresses { cpu: [0; BARS], pci: [0; BARS] };
+    for (index, bar) in bars.iter().enumerate() {
+        let Some(bar) = bar else { continue };
+        let address = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
+        (addresses.cpu[index], addresses.pci[index]) = (address, bridge.to_pci(address));
+    }
+    Ok(addresses)
 }

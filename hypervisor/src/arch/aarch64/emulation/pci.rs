@@ -44,8 +44,8 @@ impl Device for HostBridge {
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
         let Some(functions) = functions(cpu) else { return u64::MAX };
         match Self::is_config(offset) {
-            true => config_offset(offset, bytes).map_or(u64::MAX, |offset| functions.read_config(offset, bytes)),
-            false => functions.read_memory(offset, bytes),
+            true => config_offset(offset, bytes).map_or(u64::MAX, |offset| functions.list.read_config(offset, bytes)),
+            false => functions.list.read_memory(map::PCI_WINDOW_BASE + offset, bytes),
         }
     }
 
@@ -54,8 +54,8 @@ impl Device for HostBridge {
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
         let functions = functions(cpu)?;
         match Self::is_config(offset) {
-            true => functions.write_config(&cpu.vcpu().vm().arch, config_offset(offset, bytes)?, bytes, value),
-            false => functions.write_memory(offset, bytes, value),
+            true => functions.list.write_config(&cpu.vcpu().vm().arch, config_offset(offset, bytes)?, bytes, value),
+            false => functions.list.write_memory(map::PCI_WINDOW_BASE + offset, bytes, value),
         }
         None
     }

@@ -29,7 +29,7 @@ use stolen_time::StolenTime;
 use tables::VmTables;
 pub use vcpu::Vcpu;
 
-use crate::arch::aarch64::assigned::{self, Functions};
+use crate::arch::aarch64::assigned::Functions;
 use crate::arch::aarch64::interrupts::claims::{self, Claim};
 use crate::arch::aarch64::interrupts::delivery::Targets;
 use crate::arch::aarch64::interrupts::direct;
@@ -38,7 +38,7 @@ use crate::arch::aarch64::interrupts::trusted::Trust;
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::id_registers;
-use crate::arch::contract::VmPart;
+use crate::arch::contract::{SecondStage, VmPart};
 use crate::arena::Arena;
 use crate::cpu::SCHEDULE;
 
@@ -184,7 +184,7 @@ impl VmPart for Vm {
     }
 
     fn functions_ready_at(&self) -> u64 {
-        self.functions.map_or(0, Functions::ready_at)
+        self.functions.map_or(0, |functions| functions.list.ready_at())
     }
 
     fn start_functions(&self) {
@@ -194,7 +194,7 @@ impl VmPart for Vm {
     }
 }
 
-impl assigned::SecondStage for Vm {
+impl SecondStage for Vm {
     fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
         self.tables.map_device(gpa, pa, size)
     }

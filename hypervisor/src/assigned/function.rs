@@ -2,22 +2,16 @@
 
 use core::ops::Range;
 
-use stile_board::map;
-use stile_its::guest::EVENTS;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::Error;
 use stile_pci::{
-    Address, BARS, Bar, ConfigSpace, MAX_VECTORS, Msix, Place, Reset, Table, Unmapped, VirtualFunction, Window, find_reset, is_virtio,
-    probe_bars, register, virtio_common,
+    Address, BARS, Bar, ConfigSpace, MAX_VECTORS, Msix, Place, Reset, Table, Unmapped, VirtualFunction, find_reset, is_virtio, probe_bars,
+    register, virtio_common,
 };
 
-use super::{failure, interrupts};
 use crate::address_space;
-use crate::arch::Cpu;
-use crate::arch::aarch64::host::mmio::Mmio;
-use crate::arch::aarch64::host::pcie::{Config, HostBridge};
-use crate::arch::aarch64::host::{its, mmu, smmu, timer};
-use crate::arch::contract::PhysicalCpu;
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, FunctionPart, Layout, SecondStage};
 use crate::console::log;
 
 /// Initiate Function Level Reset, in the device control register (PCI Express Base Specification, 7.5.3.4).
@@ -28,23 +22,10 @@ const RESET_MS: u64 = 100;
 /// 4.1.4.3).
 const VIRTIO_COMMON_SIZE: u64 = 0x38;
 
-/// The second stage that a guest's accesses to BARs go through.
-pub trait SecondStage {
-    /// Maps registers, whole pages, at a guest-physical address.
-    ///
-    /// # Errors
-    /// Something is mapped there already, or there is no memory for tables.
-    fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error>;
-
-    /// Unmaps registers mapped by [`SecondStage::map_device`], with TLB invalidation. A vCPU of the VM is loaded on
-    /// this CPU.
-    fn unmap_device(&self, gpa: u64, size: u64);
-}
-
 /// An assigned function.
-pub struct Function {
+pub struct Function<P: FunctionPart> {
     address: Address,
-    config: Config,
+    config: P::Config,
     /// Model of configuration space.
     pub model: VirtualFunction,
     /// Model of the MSI-X table.
@@ -56,66 +37,44 @@ pub struct Function {
     mapped: [Option<u64>; BARS],
     /// A failed mapping was logged since the VM started.
     has_logged: bool,
-    /// StreamID of its DMA.
-    stream: u32,
-    device: u32,
-    /// The physical LPI of its first vector.
-    first_lpi: u32,
-    /// The physical ITS has the guest's events, instead of one for each vector (GICv4).
-    injected: bool,
-    /// The VM's LPI of each event that the VM's ITS translates, or 0.
-    events: [u16; EVENTS],
+    /// Its DMA and messages.
+    pub part: P,
     /// Its reset method, if it has one.
     reset: Option<Reset>,
     /// Completion time of its reset, in ticks of the counter.
     ready_at: u64,
 }
 
-impl Function {
-    /// Takes over a function: assigns addresses to its BARs, and LPIs from `first_lpi` on to the messages of its
-    /// DeviceID, if they are not `injected`.
+/// Addresses of a function's BARs, 0 for absent ones.
+pub struct Addresses {
+    /// Addresses at which CPUs access them.
+    pub cpu: [u64; BARS],
+    /// Addresses in its BAR registers.
+    pub pci: [u64; BARS],
+}
+
+impl<P: FunctionPart> Function<P> {
+    /// Takes over the function with this configuration space. `part` sets up DMA and messages, the number of which it is given; `place`
+    /// finds addresses for the BARs.
     ///
     /// # Errors
     /// A description of why it cannot be assigned.
     pub fn new(
-        bridge: &HostBridge,
         address: Address,
-        (device, first_lpi, injected): (u32, u32, bool),
-        window: &mut Window,
-    ) -> Result<Function, &'static str> {
-        let mut config = bridge.config(address);
+        mut config: P::Config,
+        part: impl FnOnce(usize) -> Result<P, &'static str>,
+        place: impl FnOnce(&[Option<Bar>; BARS]) -> Result<Addresses, &'static str>,
+    ) -> Result<Self, &'static str> {
         let probed = probe_bars(&mut config);
         let model = VirtualFunction::new(&config, probed).map_err(|refusal| refusal.reason())?;
-        let stream = bridge.stream(address).filter(|&stream| (stream as usize) < smmu::STREAMS);
-        let stream = stream.ok_or("its requests do not go through the SMMU (iommu-map in the device tree)")?;
-        let (mut bars, mut bars_pci) = ([0; BARS], [0; BARS]);
-        for (index, bar) in probed.iter().enumerate() {
-            let Some(bar) = bar else { continue };
-            bars[index] = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
-            bars_pci[index] = bridge.to_pci(bars[index]);
-        }
         let msix = model.msix();
         let vectors = msix.map_or(0, |msix| msix.vectors());
-        its::map(device, (!injected).then_some(first_lpi), vectors as u32, Cpu::this_index())?;
+        let part = part(vectors)?;
+        let Addresses { cpu: bars, pci: bars_pci } = place(&probed)?;
         let reset = find_reset(&config);
         let table = Table::new(vectors);
-        let mut function = Function {
-            address,
-            config,
-            model,
-            table,
-            bars,
-            bars_pci,
-            mapped: [None; BARS],
-            has_logged: false,
-            stream,
-            device,
-            first_lpi,
-            injected,
-            events: [0; EVENTS],
-            reset,
-            ready_at: 0,
-        };
+        let mut function =
+            Self { address, config, model, table, bars, bars_pci, mapped: [None; BARS], has_logged: false, part, reset, ready_at: 0 };
         // Maps pages that Stile accesses for the guest, or to reset the function.
         if let Some(msix) = msix {
             let pages = msix.pages();
@@ -130,7 +89,7 @@ impl Function {
             let page = (function.bars[bar] + offset) & !(PAGE_SIZE - 1);
             address_space::device(page..page + PAGE_SIZE);
             if !function.translates(bar, offset) {
-                return Err("its requests bypass the SMMU (QEMU: iommu_platform=on)");
+                return Err("its requests bypass the IOMMU (QEMU: iommu_platform=on)");
             }
         } else if is_virtio(&function.config) {
             return Err("it is a virtio function without the modern interface (QEMU: disable-legacy=on)");
@@ -139,29 +98,19 @@ impl Function {
         Ok(function)
     }
 
-    /// Whether a virtio function, whose common configuration is at `offset` of a BAR, has its DMA translated by the SMMU: the
-    /// feature VIRTIO_F_ACCESS_PLATFORM (VIRTIO 1.2, 6), bit 33. Without it QEMU's functions bypass the SMMU.
+    /// Whether a virtio function, whose common configuration is at `offset` of a BAR, has its DMA translated by the IOMMU: the
+    /// feature VIRTIO_F_ACCESS_PLATFORM (VIRTIO 1.2, 6), bit 33. Without it QEMU's functions bypass the IOMMU.
     fn translates(&self, bar: usize, offset: u64) -> bool {
         const DEVICE_FEATURE_SELECT: usize = 0;
         const DEVICE_FEATURE: usize = 4;
-        let common = self.registers(bar).at(offset as usize);
-        common.write32(DEVICE_FEATURE_SELECT, 1);
-        common.read32(DEVICE_FEATURE) & 1 << (33 - 32) != 0
+        let common = self.registers(bar) + offset as usize;
+        P::write32(common + DEVICE_FEATURE_SELECT, 1);
+        P::read32(common + DEVICE_FEATURE) & 1 << (33 - 32) != 0
     }
 
     /// Host PCI address.
     pub fn address(&self) -> Address {
         self.address
-    }
-
-    /// DeviceID of its messages.
-    pub fn device(&self) -> u32 {
-        self.device
-    }
-
-    /// StreamID of its DMA.
-    pub fn stream(&self) -> u32 {
-        self.stream
     }
 
     /// Completion time of its reset, in ticks of the counter.
@@ -173,17 +122,13 @@ impl Function {
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
-        self.events = [0; EVENTS];
         self.has_logged = false;
-        self.disconnect();
+        self.part.reset(self.table.vectors());
     }
 
-    /// Disables its messages, including those in flight, so that none becomes an interrupt of the VM. The function
-    /// may be in reset.
+    /// Drops its messages, including those in flight, so that none becomes an interrupt of the VM. The function may be in reset.
     pub fn disconnect(&self) {
-        (self.first_lpi..).take(self.table.vectors()).for_each(|lpi| {
-            interrupts::route(lpi, 0);
-        });
+        self.part.disconnect(self.table.vectors());
     }
 
     /// Disables bus mastering, and messages with it.
@@ -205,9 +150,9 @@ impl Function {
             Some(Reset::Function(control)) => {
                 let value = self.config.read(control) & 0xffff;
                 self.config.write(control, value | INITIATE_RESET);
-                self.ready_at = timer::now() + RESET_MS * timer::frequency() / 1000;
+                self.ready_at = Arch::now() + RESET_MS * Arch::frequency() / 1000;
             }
-            Some(Reset::Virtio { bar, offset }) => self.registers(bar).write(offset as usize, 1, 0),
+            Some(Reset::Virtio { bar, offset }) => P::write(self.registers(bar) + offset as usize, 1, 0),
             None => {}
         }
     }
@@ -228,23 +173,23 @@ impl Function {
         let Some(msix) = self.model.msix() else { return };
         for vector in 0..self.table.vectors() {
             let entry = self.table_entry(msix, vector);
-            // Vector control: masked. Then the message's address.
-            entry.write32(12, 1);
-            entry.write32(0, map::ITS_TRANSLATER as u32);
-            entry.write32(4, (map::ITS_TRANSLATER >> 32) as u32);
-            // The message's data is the EventID.
-            entry.write32(8, vector as u32);
+            let (address, data) = P::message(vector);
+            // Vector control: masked. Then the message's address and data.
+            P::write32(entry + 12, 1);
+            P::write32(entry, address as u32);
+            P::write32(entry + 4, (address >> 32) as u32);
+            P::write32(entry + 8, data);
         }
     }
 
-    /// Registers in a BAR. Only pages mapped by [`Function::new`] may be accessed.
-    fn registers(&self, bar: usize) -> Mmio {
-        Mmio::new((mmu::DEVICES + self.bars[bar]) as usize)
+    /// Address of the registers in a BAR. Only pages mapped by [`Function::new`] may be accessed.
+    fn registers(&self, bar: usize) -> usize {
+        (Arch::DEVICES + self.bars[bar]) as usize
     }
 
-    /// The physical entry of a vector: address (8 bytes), data, vector control.
-    fn table_entry(&self, msix: Msix, vector: usize) -> Mmio {
-        self.registers(msix.bar).at(msix.offset as usize + (vector % MAX_VECTORS) * 16)
+    /// Address of the physical entry of a vector: address (8 bytes), data, vector control.
+    fn table_entry(&self, msix: Msix, vector: usize) -> usize {
+        self.registers(msix.bar) + msix.offset as usize + (vector % MAX_VECTORS) * 16
     }
 
     /// Places of its BARs. Absent ones are wanted nowhere.
@@ -270,13 +215,13 @@ impl Function {
 
     /// Applies a guest's write to the command register: bus mastering.
     pub fn update_mastering(&mut self) {
-        let mastering = if self.model.masters_bus() && !failure::are_stopped() { register::BUS_MASTER } else { 0 };
+        let mastering = if self.model.masters_bus() && !P::are_stopped() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
         if mastering != 0 {
-            // The read completes the write. `failure::check` on another CPU may have run between the condition above and
+            // The read completes the write. A failure on another CPU may have run between the condition above and
             // the write, and cleared the mastering of all functions too early for this one.
             self.config.read(register::COMMAND);
-            if failure::are_stopped() {
+            if P::are_stopped() {
                 self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
             }
         }
@@ -284,10 +229,9 @@ impl Function {
 
     /// Guest-physical address of BAR `index`, if the guest has placed it within the window.
     fn wanted(&self, index: usize) -> Option<u64> {
-        const END: u64 = map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE;
         let size = self.model.bars()[index]?.mapped_size();
         let address = self.model.address(index).filter(|_| self.model.decodes_memory())?;
-        ((map::PCI_WINDOW_BASE..END).contains(&address) && size <= END - address).then_some(address)
+        (P::WINDOW.contains(&address) && size <= P::WINDOW.end - address).then_some(address)
     }
 
     /// Parts of a BAR that guests access without an exit: all pages except those of the MSI-X table.
@@ -344,31 +288,25 @@ impl Function {
         }
     }
 
-    /// Applies a change of a vector, or of its event's translation: routes the physical LPI to the VM's LPI, and masks the
-    /// physical vector if the virtual one is masked or has no LPI.
+    /// Applies a change of a vector, or of the destination of its messages: directs them, and masks the physical vector if the virtual one is
+    /// masked or leads nowhere.
     fn update_vector(&mut self, number: usize) {
         let Some(msix) = self.model.msix() else { return };
         let vector = self.table.vector(number);
-        let event = vector.filter(|vector| vector.address == map::ITS_TRANSLATER).and_then(|vector| usize::try_from(vector.data).ok());
-        let lpi = event.and_then(|event| self.events.get(event)).copied().unwrap_or(0);
-        let masked = lpi == 0 || vector.is_none_or(|vector| vector.masked);
+        let directed = self.part.direct(number, vector);
         let entry = self.table_entry(msix, number);
-        match event.filter(|_| self.injected) {
-            Some(event) => {
-                entry.write32(12, 1);
-                // Translated: less than the number of events.
-                entry.write32(8, if lpi == 0 { 0 } else { event as u32 });
-            }
-            None => interrupts::route(self.first_lpi + number as u32, lpi),
+        if let Some(data) = directed.data {
+            P::write32(entry + 12, 1);
+            P::write32(entry + 8, data);
         }
-        entry.write32(12, masked.into());
+        let masked = !directed.arrives || vector.is_none_or(|vector| vector.masked);
+        P::write32(entry + 12, masked.into());
     }
 
-    /// Sets the VM's LPI to which its ITS translates an event, or none.
-    pub fn translate(&mut self, event: usize, lpi: Option<u32>) {
-        self.events[event % EVENTS] = lpi.unwrap_or(0) as u16;
+    /// Applies a change of the destination of messages with this data.
+    pub fn redirect(&mut self, data: u32) {
         for number in 0..self.table.vectors() {
-            if self.table.vector(number).is_some_and(|vector| vector.data as usize == event) {
+            if self.table.vector(number).is_some_and(|vector| vector.data == data) {
                 self.update_vector(number);
             }
         }
@@ -397,7 +335,7 @@ impl Function {
         }
         // The pending bits beside the table are read in whole words: some functions reject other sizes, and an
         // external abort would be taken by Stile.
-        let word = |offset: u64| u64::from(self.registers(msix.bar).read32(offset as usize));
+        let word = |offset: u64| u64::from(P::read32(self.registers(msix.bar) + offset as usize));
         Some(match bytes {
             8 => word(offset) | word(offset + 4) << 32,
             _ => word(offset & !3) >> (8 * (offset & 3)),
@@ -410,7 +348,7 @@ impl Function {
         if !msix.contains(offset) {
             // In whole words, as for reads. Narrower writes are ignored.
             if bytes >= 4 && self.decodes(msix, offset, bytes) {
-                self.registers(msix.bar).write(offset as usize, bytes, value);
+                P::write(self.registers(msix.bar) + offset as usize, bytes, value);
             }
         } else if let Some(vector) = self.table.write(offset - msix.offset, bytes, value) {
             self.update_vector(vector);
