@@ -10,13 +10,11 @@ extern crate std;
 mod commands;
 mod direct;
 pub mod guest;
-mod misses;
 mod route;
 mod routing;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use direct::DirectLpis;
-pub use misses::{Action, Misses};
 pub use route::{Arrival, Route};
 pub use routing::{MappedEvent, Routing};
 

@@ -11,7 +11,7 @@ pub enum Arrival {
     Own(u32),
     /// The message leads nowhere, and has taken time of its own VM only.
     Dropped,
-    /// The message may have taken another VM's time: it counts as a miss ([`Misses`](crate::Misses)).
+    /// The message may have taken another VM's time: it counts as a miss (crate `pci`, `Misses`).
     Foreign,
 }
 

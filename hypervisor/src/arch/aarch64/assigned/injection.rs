@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use stile_board::intid::{LPI_BASE, LPI_COUNT};
 use stile_board::{MAX_CPUS, MAX_VMS};
-use stile_its::{Action, Command, DirectLpis, Misses};
+use stile_its::{Command, DirectLpis};
 use stile_lock::TicketLock;
+use stile_pci::{Action, Misses};
 
 use super::failure;
 use crate::address_space;

@@ -4,8 +4,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::{MAX_ASSIGNED, MAX_VMS};
-use stile_its::{Action, Arrival, MappedEvent, Misses, Route};
-use stile_pci::MAX_VECTORS;
+use stile_its::{Arrival, MappedEvent, Route};
+use stile_pci::{Action, MAX_VECTORS, Misses};
 use stile_vgic::Kick;
 
 use super::{failure, injection};
