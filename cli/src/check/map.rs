@@ -106,6 +106,9 @@ pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     let [low, high] = pc::ram(vm.memory);
     let mut rows = vec![Place::new(low, "RAM")];
     rows.extend(loads(plan));
+    if !vm.functions.is_empty() {
+        rows.extend([Place::new(pc::PCI_WINDOW, "BARs of PCI functions"), Place::new(pc::PCI_ECAM, "PCI configuration space, bus 0")]);
+    }
     rows.push(Place::new(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
     rows.push(Place::new(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
     rows.push(Place::new(pc::TEST_MEMORY, "memory for test programs"));

@@ -22,6 +22,11 @@ pub const fn ram(size: u64) -> [Range<u64>; 2] {
     [0..low, HIGH_RAM..HIGH_RAM + (size - low)]
 }
 
+/// Window of the PCI host bridge of a PC with functions, for BARs; configuration space of its bus 0 is behind it.
+pub const PCI_WINDOW: Range<u64> = RAM_LIMIT..0xe000_0000;
+/// Configuration space (ECAM) of bus 0.
+pub const PCI_ECAM: Range<u64> = PCI_WINDOW.end..PCI_WINDOW.end + (1 << 20);
+
 /// Local APIC: each vCPU accesses its own here.
 pub const LOCAL_APIC: u64 = 0xfee0_0000;
 /// I/O APIC.

@@ -1,9 +1,12 @@
 //! The guest's ACPI tables (ACPI Specification 6.5).
 
-use acpi_tables::aml::{Device, EISAName, IO, Interrupt, Name, Package, Path, ResourceTemplate};
+use acpi_tables::aml::{
+    AddressSpace as Resource, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name, Package, Path, ResourceTemplate,
+};
 use acpi_tables::fadt::{FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
 use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
+use acpi_tables::mcfg::MCFG;
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
@@ -45,8 +48,8 @@ pub enum Kind {
     Whole,
 }
 
-/// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
-pub fn tables(vcpus: u16, kind: Kind) -> Vec<u8> {
+/// The tables of a machine with `vcpus` vCPUs and, if `has_bridge`, a PCI host bridge, located at [`TABLES`].
+pub fn tables(vcpus: u16, kind: Kind, has_bridge: bool) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
         let at = TABLES + all.len() as u64;
@@ -56,12 +59,13 @@ pub fn tables(vcpus: u16, kind: Kind) -> Vec<u8> {
     };
     let facs = put(&facs());
     assert_eq!(facs, pc::FACS, "the hypervisor looks there");
-    let dsdt = put(dsdt().as_slice());
+    let dsdt = put(dsdt(has_bridge).as_slice());
     let madt = put(madt(vcpus, kind).as_slice());
     let fadt = put(&bytes(&fadt(dsdt, facs, kind).finalize()));
+    let mcfg = has_bridge.then(|| put(&bytes(&mcfg())));
     let mut xsdt = XSDT::new(OEM, TABLE, REVISION);
     let mut rsdt = Sdt::new(*b"RSDT", SDT_HEADER, 1, OEM, TABLE, REVISION);
-    for table in [fadt, madt] {
+    for table in [fadt, madt].into_iter().chain(mcfg) {
         xsdt.add_entry(table);
         rsdt.append_slice(&(table as u32).to_le_bytes());
     }
@@ -178,8 +182,34 @@ fn fadt(dsdt: u64, facs: u64, kind: Kind) -> FADTBuilder {
     fadt
 }
 
-/// The machine's only device that can't be discovered otherwise, and the power-off method.
-fn dsdt() -> Sdt {
+/// Configuration space of PCI functions (PCI Firmware Specification 3.3, 4.1.2): that of bus 0.
+fn mcfg() -> MCFG {
+    let mut mcfg = MCFG::new(OEM, TABLE, REVISION);
+    mcfg.add_ecam(pc::PCI_ECAM.start, 0, 0, 0);
+    mcfg
+}
+
+/// The PCI host bridge, with a bus and a window for BARs, and the device that its configuration space belongs to: kernels do not use a
+/// space that no device reserves (PCI Firmware Specification 3.3, 4.1.2). Without I/O ports, and without lines for interrupts.
+fn bridge() -> Vec<u8> {
+    let window = pc::PCI_WINDOW.start as u32..=(pc::PCI_WINDOW.end - 1) as u32;
+    let hid = |id: &str| Name::new(Path::new("_HID"), &EISAName::new(id));
+    let uid = Name::new(Path::new("_UID"), &0u8);
+    let crs = |resources: ResourceTemplate<'_>| Name::new(Path::new("_CRS"), &resources);
+    let buses = Resource::new_bus_number(0u16, 0);
+    let memory = Resource::new_memory(AddressSpaceCacheable::NotCacheable, true, *window.start(), *window.end(), None);
+    let compatible = Name::new(Path::new("_CID"), &EISAName::new("PNP0A03"));
+    let (segment, first_bus) = (Name::new(Path::new("_SEG"), &0u8), Name::new(Path::new("_BBN"), &0u8));
+    let (express, resources) = (hid("PNP0A08"), crs(ResourceTemplate::new(vec![&buses, &memory])));
+    let bridge = Device::new(Path::new("\\_SB_.PCI0"), vec![&express, &compatible, &uid, &segment, &first_bus, &resources]);
+    let space = Memory32Fixed::new(true, pc::PCI_ECAM.start as u32, (pc::PCI_ECAM.end - pc::PCI_ECAM.start) as u32);
+    let (board, reserved) = (hid("PNP0C02"), crs(ResourceTemplate::new(vec![&space])));
+    let owner = Device::new(Path::new("\\_SB_.ECAM"), vec![&board, &uid, &reserved]);
+    [bytes(&bridge), bytes(&owner)].concat()
+}
+
+/// The machine's devices that can't be discovered otherwise, and the power-off method.
+fn dsdt(has_bridge: bool) -> Sdt {
     let uart = IO::new(pc::port::COM1, pc::port::COM1, 1, 8);
     let interrupt = Interrupt::new(true, true, false, false, pc::COM1_INPUT);
     let (hid, uid) = (Name::new(Path::new("_HID"), &EISAName::new("PNP0501")), Name::new(Path::new("_UID"), &0u8));
@@ -190,6 +220,9 @@ fn dsdt() -> Sdt {
     let mut dsdt = Sdt::new(*b"DSDT", 36, 6, OEM, TABLE, REVISION);
     for object in [&serial as &dyn Aml, &Name::new(Path::new("\\_S5_"), &soft_off)] {
         dsdt.append_slice(&bytes(object));
+    }
+    if has_bridge {
+        dsdt.append_slice(&bridge());
     }
     dsdt
 }
@@ -227,13 +260,13 @@ mod tests {
     /// From the root to each table: signatures, lengths and sums.
     #[test]
     fn tables_refer_to_each_other() {
-        for kind in [Kind::Reduced, Kind::Whole] {
-            they_lead(kind);
+        for (kind, has_bridge) in [(Kind::Reduced, false), (Kind::Reduced, true), (Kind::Whole, false), (Kind::Whole, true)] {
+            they_lead(kind, has_bridge);
         }
     }
 
-    fn they_lead(kind: Kind) {
-        let all = tables(3, kind);
+    fn they_lead(kind: Kind, has_bridge: bool) {
+        let all = tables(3, kind, has_bridge);
         let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap());
         let pointer = |at: usize| (u64::from(word(at)) | u64::from(word(at + 4)) << 32) - TABLES;
         let table = |at: u64, signature: &[u8]| {
@@ -246,7 +279,13 @@ mod tests {
         let xsdt = table(pointer(24), b"XSDT");
         let fadt = table(pointer(xsdt + 36), b"FACP");
         let madt = table(pointer(xsdt + 44), b"APIC");
-        table(pointer(fadt + 140), b"DSDT");
+        let dsdt = table(pointer(fadt + 140), b"DSDT");
+        let names_bridge = all[dsdt..dsdt + word(dsdt + 4) as usize].windows(4).any(|name| name == b"PCI0");
+        assert_eq!((word(xsdt + 4), names_bridge), (36 + 8 * if has_bridge { 3 } else { 2 }, has_bridge));
+        if has_bridge {
+            let mcfg = table(pointer(xsdt + 52), b"MCFG");
+            assert_eq!((word(mcfg + 44), word(mcfg + 52)), (pc::PCI_ECAM.start as u32, 0), "address, segment and buses");
+        }
         // The older root refers to the same tables.
         let rsdt = table(u64::from(word(16)) - TABLES, b"RSDT");
         let low = |at: usize| u64::from(word(at)) - TABLES;

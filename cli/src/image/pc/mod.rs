@@ -33,7 +33,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let tables = acpi::tables(vm.vcpus, parts.acpi);
+    let tables = acpi::tables(vm.vcpus, parts.acpi, !vm.functions.is_empty());
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
     let mut more = parts.more;
     more.extend([(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())]);
