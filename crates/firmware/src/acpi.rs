@@ -1,9 +1,11 @@
 //! ACPI tables that a PC's hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), power-off (FADT, and the
-//! `_S5_` object of the DSDT), NUMA nodes (SRAT), and the console (SPCR, DBG2).
+//! `_S5_` object of the DSDT), NUMA nodes (SRAT), the console (SPCR, DBG2), PCI configuration space (MCFG) and IOMMUs (IVRS).
 
 use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+use crate::ivrs::{self, Ivrs};
+use crate::mcfg::{self, ConfigurationSpace, MOST_SPACES};
 use crate::numa::Numa;
 use crate::serial::Kind;
 use crate::serial_tables::{self, Interrupt, Port};
@@ -57,6 +59,10 @@ pub struct Tables {
     pub console: Option<Port>,
     /// The first such port of a DBG2.
     pub debug_port: Option<Port>,
+    /// PCI configuration spaces in memory.
+    pub configuration_spaces: Vec<ConfigurationSpace, MOST_SPACES>,
+    /// AMD's IOMMUs.
+    pub ivrs: Ivrs,
 }
 
 impl Tables {
@@ -107,6 +113,8 @@ impl Tables {
                 }),
                 Some(b"SPCR") => tables.console = serial_tables::of_spcr(bytes, is_compatible),
                 Some(b"DBG2") => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
+                Some(b"MCFG") => tables.configuration_spaces = mcfg::read(bytes),
+                Some(b"IVRS") => tables.ivrs = ivrs::read(bytes),
                 Some(b"FACP") => {
                     tables.power_off = power_off(memory, bytes);
                     tables.timer = timer(bytes);
@@ -303,7 +311,16 @@ mod tests {
         spcr[4..16].copy_from_slice(&[1, 8, 0, 1, 0xf8, 2, 0, 0, 0, 0, 0, 0]);
         (spcr[16], spcr[17]) = (1, 3);
         memory.put_table(0x5000, b"SPCR", &spcr);
-        memory.put_table(0x4000, b"RSDT", &[0, 0x10, 0, 0, 0, 0x20, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0x50, 0, 0]);
+        let mut mcfg = [0; 24];
+        (mcfg[11], mcfg[19]) = (0xb0, 255);
+        memory.put_table(0x6000, b"MCFG", &mcfg);
+        let mut ivrs = [0; 40];
+        // An IOMMU for all functions.
+        (ivrs[12], ivrs[14], ivrs[16], ivrs[18], ivrs[36]) = (0x10, 28, 8, 0x40, 1);
+        ivrs[20..24].copy_from_slice(&0xfed8_0000u32.to_le_bytes());
+        memory.put_table(0x7000, b"IVRS", &ivrs);
+        let root = [0x1000u32, 0x2000, u32::MAX, 0x5000, 0x6000, 0x7000].map(u32::to_le_bytes);
+        memory.put_table(0x4000, b"RSDT", &root.concat());
         let mut rsdp = *b"RSD PTR \0STILE \0\0\x40\0\0";
         rsdp[8] = 0u8.wrapping_sub(sum(&rsdp));
         memory.put(0xf_1230, &rsdp);
@@ -322,6 +339,8 @@ mod tests {
         let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
         assert_eq!(tables.power_off, Some(PowerOff { writes }));
         assert_eq!(tables.timer, Some(0xb008));
+        assert_eq!(tables.configuration_spaces[0].bus(0), Some(0xb000_0000));
+        assert_eq!((tables.ivrs.iommus[0].address, tables.ivrs.check(0x10)), (0xfed8_0000, Ok(())));
         assert_eq!(Tables::read_at(&machine(), 0xf_1230).unwrap(), tables);
         assert!(Tables::read_at(&machine(), 0xf_1231).is_err(), "no root pointer");
         assert!(Tables::read_at(&machine(), u64::MAX - 8).is_err(), "no memory");
@@ -383,7 +402,8 @@ mod tests {
     #[test]
     fn each_flipped_bit() {
         let mut memory = machine();
-        let tables = [0x1000, 0x2000, 0x3000, 0x4000, 0x5000].map(|at| (at, u32_at(&memory.0, at + 4).unwrap() as usize, at + 9));
+        let tables =
+            [0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000].map(|at| (at, u32_at(&memory.0, at + 4).unwrap() as usize, at + 9));
         for (start, length, checksum) in tables.into_iter().chain([(0xf_1230, 20, 0xf_1238)]) {
             for bit in 0..length * 8 {
                 let (at, flipped, before) = (start + bit / 8, 1 << (bit % 8), memory.0[checksum]);
@@ -406,7 +426,7 @@ mod tests {
     proptest! {
         /// Corruption anywhere yields an error or different contents, never a panic.
         #[test]
-        fn corrupt_tables_do_not_panic(at in 0usize..0x5000, length in 0usize..64, value: u8) {
+        fn corrupt_tables_do_not_panic(at in 0usize..0x8000, length in 0usize..64, value: u8) {
             let mut memory = machine();
             memory.0[at..at + length].fill(value);
             let _ = Tables::read(&memory);

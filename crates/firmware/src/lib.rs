@@ -1,7 +1,7 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
 //! [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
 //! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
-//! [`serial_tables`]), and nodes of memory and CPUs ([`numa`]).
+//! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), and a PC's PCI configuration space ([`mcfg`]) and IOMMUs ([`ivrs`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or
 //! are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
@@ -22,6 +22,8 @@ pub mod efi;
 mod flat;
 pub mod frame_buffer;
 pub mod gicv2;
+pub mod ivrs;
+pub mod mcfg;
 pub mod multiboot;
 pub mod multiboot2;
 pub mod nodes;

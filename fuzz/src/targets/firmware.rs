@@ -20,7 +20,7 @@ pub const ACPI: Target = Target {
     run: acpi,
     seeds: tables,
     mutations: 3000,
-    marks: &["no tables", "tables", "named", "cpu", "i/o apic", "override", "power-off"],
+    marks: &["no tables", "tables", "named", "cpu", "i/o apic", "override", "power-off", "configuration space", "iommu", "assignable"],
 };
 
 /// A board's device tree.
@@ -64,14 +64,31 @@ fn tables() -> Vec<Vec<u8>> {
     let mut fixed = [0; 80];
     fixed[4..8].copy_from_slice(&address(80));
     fixed[28..32].copy_from_slice(&0xb004u32.to_le_bytes());
-    let common =
-        [place(16, b"APIC", &CONTROLLERS), place(48, b"FACP", &fixed), place(80, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\0\0")];
+    let mut spaces = [0; 24];
+    (spaces[11], spaces[19]) = (0xb0, 255);
+    let mut iommu = [0; 72];
+    // An IOMMU at fed80000h: all functions, an I/O APIC, a range, an alias, and memory of firmware's.
+    iommu[12..24].copy_from_slice(&[0x10, 0, 60, 0, 8, 0, 0x40, 0, 0, 0, 0xd8, 0xfe]);
+    iommu[36..72].copy_from_slice(&[
+        1, 0, 0, 0, 72, 0, 0, 0, 0, 0xa0, 0, 1, 3, 0x10, 0, 0, 4, 0x1f, 0, 0, 66, 0x20, 0, 0, 0, 0x28, 0, 0, 2, 0x30, 0, 0, 0, 0, 0, 0,
+    ]);
+    let common = [
+        place(16, b"APIC", &CONTROLLERS),
+        place(48, b"FACP", &fixed),
+        place(80, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\0\0"),
+        place(128, b"MCFG", &spaces),
+        place(144, b"IVRS", &iommu),
+    ];
     let rsdp = |revision: u8, rsdt: [u8; 4], xsdt: [u8; 4]| {
         [&[0, 36][..], b"RSD PTR \0STILE ", &[revision], &rsdt, &36u32.to_le_bytes(), &xsdt, &[0; 8]].concat()
     };
-    let narrow =
-        [&common.concat()[..], &place(112, b"RSDT", &[address(16), address(48)].concat()), &rsdp(0, address(112), [0; 4])].concat();
-    let wide: Vec<u8> = [16, 48].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
+    let narrow = [
+        &common.concat()[..],
+        &place(112, b"RSDT", &[address(16), address(48), address(128), address(144)].concat()),
+        &rsdp(0, address(112), [0; 4]),
+    ]
+    .concat();
+    let wide: Vec<u8> = [16, 48, 128, 144].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
     let wide = [&common.concat()[..], &place(112, b"XSDT", &wide), &rsdp(2, [0; 4], address(112))].concat();
     vec![narrow, wide]
 }
@@ -156,6 +173,9 @@ fn acpi(bytes: &[u8]) {
         ("i/o apic", !tables.io_apics.is_empty()),
         ("override", !tables.overrides.is_empty()),
         ("power-off", tables.power_off.is_some_and(|off| off.writes[0].is_some())),
+        ("configuration space", !tables.configuration_spaces.is_empty()),
+        ("iommu", !tables.ivrs.iommus.is_empty()),
+        ("assignable", (0..=0xff).any(|id| tables.ivrs.check(id).is_ok())),
     ];
     marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
     for port in [tables.console, tables.debug_port].into_iter().flatten() {
