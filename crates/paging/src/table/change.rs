@@ -194,7 +194,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
                 if self.changed(descriptor) != descriptor {
                     let attributes = F::Layout::attribute_bits(descriptor);
                     let next = self.split(output, attributes, below, piece);
-                    let new = F::Layout::table_descriptor(next);
+                    let new = F::Layout::table_descriptor(level, next);
                     self.replace(table, level, piece, EntryKind::Leaf, new);
                 }
                 piece.covered.len()
@@ -269,7 +269,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
                 (None, _) => old,
                 (Some(covered), Some(lower)) if covered != part.entry => {
                     let part = Piece { covered, ..part };
-                    F::Layout::table_descriptor(self.split(output, attributes, lower, &part))
+                    F::Layout::table_descriptor(below, self.split(output, attributes, lower, &part))
                 }
                 (Some(_), _) => self.changed(old),
             };

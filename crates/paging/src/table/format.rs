@@ -41,8 +41,8 @@ pub trait Layout {
     /// Decodes a descriptor of `level`.
     fn entry(level: Level, descriptor: u64) -> Entry;
 
-    /// A descriptor for the table at `table`.
-    fn table_descriptor(table: u64) -> u64;
+    /// A descriptor of `level` for the table of the next level at `table`.
+    fn table_descriptor(level: Level, table: u64) -> u64;
 
     /// A page or block descriptor of `level` for the memory at `output`; `attributes` as encoded.
     fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64;

@@ -36,7 +36,7 @@ impl<T: Intel> Layout for T {
     }
 
     #[inline]
-    fn table_descriptor(table: u64) -> u64 {
+    fn table_descriptor(_level: Level, table: u64) -> u64 {
         (table & ADDRESS) | T::TABLE
     }
 

@@ -158,7 +158,7 @@ impl Fill {
                 (Entry::Invalid, None, Some(below)) => {
                     let next = spare.take(memory);
                     self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);
-                    memory.write(table, piece.index, L::table_descriptor(next));
+                    memory.write(table, piece.index, L::table_descriptor(level, next));
                 }
                 (Entry::Table(next), _, Some(below)) => {
                     self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);

@@ -2,13 +2,15 @@
 //! hypervisor's own first stage.
 //!
 //! [`PageTable`] walks and changes tables through [`TableMemory`], and reports the required TLB invalidations
-//! to [`Maintenance`]. A [`Format`] encodes the descriptors: [`Stage2`], [`El2`], [`Ept`], [`Npt`] or [`Ia32e`].
+//! to [`Maintenance`]. A [`Format`] encodes the descriptors: [`Stage2`], [`El2`], [`Ept`], [`Npt`],
+//! [`Ia32e`], or [`AmdIommu`] for functions' DMA.
 //! Levels have Arm's numbers: level 0 is Intel's PML4, level 3 its page table.
 //! Break-before-make follows Arm's rules, which are stricter.
 //!
 //! Each operation first plans without changing anything, then reserves all tables it needs, and then can't
 //! fail: an error leaves everything unchanged.
 
+mod amd_iommu;
 mod chain;
 mod change;
 mod el2;
@@ -26,6 +28,7 @@ mod stage2;
 mod translate;
 mod vmsa;
 
+pub use amd_iommu::{AmdIommu, IommuPermissions};
 pub use el2::{El2, El2Permissions};
 pub use ept::{Ept, EptPermissions};
 pub use format::{Attributes, Entry, Format, Layout, MemoryType};

@@ -84,7 +84,7 @@ mod tests {
         let bits = format.encode(Attributes { memory: MemoryType::Normal, permissions });
         // Present, writable, user, accessed, dirty, large.
         assert_eq!(NptLayout::leaf_descriptor(Level::L2, 0x4020_0000, bits), 0x4020_00e7);
-        assert_eq!(NptLayout::table_descriptor(0x1000), 0x1007);
+        assert_eq!(NptLayout::table_descriptor(Level::L0, 0x1000), 0x1007);
         assert_eq!(NptLayout::entry(Level::L2, 0x4020_00e7), Entry::Leaf(0x4020_0000));
         let tracked = EptPermissions { write: false, ..permissions };
         let changed = format.with_permissions(0x4020_00e7, tracked);

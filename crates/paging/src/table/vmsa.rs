@@ -30,7 +30,7 @@ impl Layout for Vmsa {
     }
 
     #[inline]
-    fn table_descriptor(table: u64) -> u64 {
+    fn table_descriptor(_level: Level, table: u64) -> u64 {
         (table & ADDRESS) | TABLE_OR_PAGE | VALID
     }
 
