@@ -7,7 +7,6 @@
 #[cfg(test)]
 extern crate std;
 
-mod account;
 pub mod command;
 mod commands;
 mod event;
@@ -16,7 +15,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use account::{Faults, MOST_FAULTS, MOST_REPORTS, Verdict};
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
 pub use event::{Access, Event, Kind};
 pub use queue::Queue;

@@ -62,18 +62,3 @@ fn events_say_who_and_where() {
     assert_eq!(Event::decode([2, 0, 0, 0]).kind, Kind::Stream);
     assert_eq!(Event::decode([0x0b, 0, 0, 0]).kind, Kind::Other(0x0b));
 }
-
-#[test]
-fn a_stream_is_cut_off_after_some_faults() {
-    // One page, without end: one report, and an end.
-    let mut faults = Faults::NONE;
-    let verdicts: std::vec::Vec<_> = (0..2 * MOST_FAULTS).map(|_| faults.count(0x1000)).collect();
-    assert_eq!(verdicts.iter().filter(|verdict| verdict.report).count(), 1);
-    assert_eq!(verdicts.iter().position(|verdict| verdict.cut_off), Some(MOST_FAULTS as usize - 1));
-    assert_eq!(verdicts.iter().filter(|verdict| verdict.cut_off).count(), 1, "an end is one");
-    // Another page each time.
-    let mut faults = Faults::NONE;
-    let verdicts: std::vec::Vec<_> = (0..100).map(|page| faults.count(page << 12)).collect();
-    assert_eq!(verdicts.iter().filter(|verdict| verdict.report).count(), MOST_REPORTS as usize);
-    assert_eq!(verdicts.iter().position(|verdict| verdict.cut_off), Some(MOST_REPORTS as usize - 1));
-}

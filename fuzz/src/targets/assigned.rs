@@ -6,9 +6,10 @@ use stile_board::{MAX_FUNCTIONS, MAX_VCPUS};
 use stile_its::guest::{Backing, EVENTS as EVENTIDS, GuestIts, WORK_AT_ONCE, Written};
 use stile_its::{Command, DirectLpis, Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
 use stile_pci::{
-    BARS, ConfigSpace, Effect, MAX_VECTORS, PAGE, Table, VirtualFunction, capabilities, find_reset, probe_bars, silence, virtio_common,
+    BARS, ConfigSpace, Effect, Faults, MAX_VECTORS, MOST_FAULTS, MOST_REPORTS, PAGE, Table, VirtualFunction, capabilities, find_reset,
+    probe_bars, silence, virtio_common,
 };
-use stile_smmu::{Event, Faults, MOST_FAULTS, MOST_REPORTS, Queue};
+use stile_smmu::{Event, Queue};
 
 use crate::input::Input;
 use crate::marks::reach;

@@ -2,8 +2,8 @@
 //! function loses all access until its VM restarts: so faults take only a bounded time from other VMs.
 
 use stile_lock::TicketLock;
-use stile_pci::Address;
-use stile_smmu::{Access, Event, Faults, Kind, StreamEntry};
+use stile_pci::{Address, Faults};
+use stile_smmu::{Access, Event, Kind, StreamEntry};
 
 use super::failure;
 use crate::arch::aarch64::host::gic;
