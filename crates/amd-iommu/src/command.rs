@@ -21,6 +21,11 @@ pub const fn invalidate_domain(domain: u8) -> [u64; 2] {
     [code(3) | (domain as u64) << 32, 0x7fff_ffff_ffff_f000 | 0b11]
 }
 
+/// INVALIDATE_IOMMU_ALL: drops everything that is cached.
+pub const fn invalidate_all() -> [u64; 2] {
+    [code(8), 0]
+}
+
 /// INVALIDATE_INTERRUPT_TABLE: drops the cached interrupt remapping entries of a function.
 pub const fn invalidate_interrupts(id: u16) -> [u64; 2] {
     [code(5) | id as u64, 0]

@@ -17,14 +17,21 @@ pub const CONTROL: usize = 0x18;
 pub const EXCLUSION_BASE: usize = 0x20;
 /// Exclusion Range Limit.
 pub const EXCLUSION_LIMIT: usize = 0x28;
+/// Extended Feature.
+pub const FEATURES: usize = 0x30;
 /// Command Buffer Head: an offset in bytes, as the next three.
 pub const COMMAND_HEAD: usize = 0x2000;
 /// Command Buffer Tail.
 pub const COMMAND_TAIL: usize = 0x2008;
 /// Event Log Head.
 pub const EVENT_HEAD: usize = 0x2010;
+/// Event Log Tail.
+pub const EVENT_TAIL: usize = 0x2018;
 /// Status.
 pub const STATUS: usize = 0x2020;
+
+/// IASup, in [`FEATURES`]: the IOMMU has [`invalidate_all`](crate::command::invalidate_all).
+pub const INVALIDATE_ALL: u64 = 1 << 6;
 
 /// Bits of [`CONTROL`].
 pub mod control {

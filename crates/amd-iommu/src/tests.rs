@@ -74,6 +74,7 @@ fn commands_have_their_operands() {
     assert_eq!(command::completion_wait(0x1_2345_6788, 9), [0x1000_0001_2345_6789, 9]);
     assert_eq!(command::invalidate_device(0x10), [0x2000_0000_0000_0010, 0]);
     assert_eq!(command::invalidate_domain(7), [0x3000_0007_0000_0000, 0x7fff_ffff_ffff_f003]);
+    assert_eq!(command::invalidate_all(), [8 << 60, 0]);
     assert_eq!(command::invalidate_interrupts(0x10), [0x5000_0000_0000_0010, 0]);
 }
 

@@ -5,6 +5,8 @@ use crate::register::{CAPABILITIES, COMMAND, HAS_CAPABILITIES};
 
 /// Capability IDs.
 pub mod id {
+    /// MSI.
+    pub const MSI: u8 = 0x05;
     /// Vendor-specific.
     pub const VENDOR: u8 = 0x09;
     /// PCI Express.

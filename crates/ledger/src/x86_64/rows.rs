@@ -34,6 +34,8 @@ named_rows! {
     INTERRUPT_SPURIOUS = "spurious",
     /// A guest that sends interprocessor interrupts itself has posted one for a vCPU that is loaded nowhere.
     INTERRUPT_WAKE = "wake-up",
+    /// Events of the IOMMU.
+    INTERRUPT_IOMMU = "IOMMU",
 }
 
 named_rows! {

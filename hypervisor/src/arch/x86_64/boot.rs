@@ -3,7 +3,7 @@
 use core::convert::Infallible;
 
 use crate::arch::x86_64::efi;
-use crate::arch::x86_64::host::board::{Board, LOW};
+use crate::arch::x86_64::host::board::{self, Board, LOW};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::{apic, description, firmware, heap, idt, mmu, rtc, speculation, timer, uart};
 use crate::arch::x86_64::virt::{apic_mode, extension};
@@ -40,6 +40,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     // A refusal may wait for interrupts.
     apic::mask_8259s();
     let board = board(magic, info);
+    board::publish(board);
     uart::setup(Some(board));
     firmware::setup(board.tables.power_off);
     let image = mmu::image();

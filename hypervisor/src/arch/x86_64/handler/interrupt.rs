@@ -2,6 +2,7 @@
 
 use stile_ledger::x86_64 as rows;
 
+use crate::arch::x86_64::assigned::faults;
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
@@ -69,6 +70,10 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             crate::operator::console_interrupt();
             Outcome::again(rows::INTERRUPT_CONSOLE)
         }
+        vector::IOMMU => {
+            faults::take();
+            Outcome::again(rows::INTERRUPT_IOMMU)
+        }
         vector::INVALIDATE => {
             catch_up(cpu);
             Outcome::again(rows::INTERRUPT_INVALIDATE)
@@ -110,6 +115,9 @@ pub fn idle(cpu: &mut Cpu) {
         && (came(vector::TIMER) && delivery::take_timer(cpu) || came(vector::POSTED) && delivery::take_notification(cpu))
     {
         cpu::wake_from_idle(cpu, vcpu);
+    }
+    if came(vector::IOMMU) {
+        faults::take();
     }
     if came(vector::UART) {
         crate::operator::console_interrupt();

@@ -12,7 +12,7 @@ use super::{timer, xapic};
 use crate::address_space;
 use crate::console::log;
 
-/// Vectors of Stile's own interrupts, in ascending priority: a guest can cause the first four again and again, and must not
+/// Vectors of Stile's own interrupts, in ascending priority: a guest can cause the first five again and again, and must not
 /// keep the timer and the console from a CPU.
 pub mod vector {
     /// Posted-interrupt notification of the vCPU that runs here; no exit if its guest runs. The lowest: guests with a gate
@@ -24,14 +24,16 @@ pub mod vector {
     pub const KICK: u8 = 0xf2;
     /// Shootdown of a VM's second-stage permissions that this CPU may have cached ([`super::super::protected`]).
     pub const INVALIDATE: u8 = 0xf3;
+    /// Events of the IOMMU.
+    pub const IOMMU: u8 = 0xf4;
     /// The console.
-    pub const UART: u8 = 0xf4;
+    pub const UART: u8 = 0xf5;
     /// This CPU's timer. Even: crate `gate` relies on bit 0 of its register.
     pub const TIMER: u8 = 0xf6;
     /// Spurious-interrupt vector, which needs no EOI.
     pub const SPURIOUS: u8 = 0xff;
 
-    const _: () = assert!(POSTED < WAKE && WAKE < KICK && KICK < INVALIDATE && INVALIDATE < UART && UART < TIMER);
+    const _: () = assert!(POSTED < WAKE && WAKE < KICK && KICK < INVALIDATE && INVALIDATE < IOMMU && IOMMU < UART && UART < TIMER);
     const _: () = assert!(TIMER.is_multiple_of(2));
 }
 
@@ -135,6 +137,19 @@ pub fn invalidate(cpu: usize) {
     send(id_of(cpu), vector::INVALIDATE.into());
 }
 
+/// Requests the IOMMU's interrupt on this CPU.
+pub fn send_iommu() {
+    send(id(), vector::IOMMU.into());
+}
+
+/// Address and data of the IOMMU's message to this CPU. `None` if its APIC ID is too large for a message.
+pub fn iommu_message() -> Option<(u32, u32)> {
+    const MESSAGES: u32 = 0xfee0_0000;
+    // 255 is all CPUs.
+    let id = Some(id()).filter(|&id| id < 0xff)?;
+    Some((MESSAGES | id << 12, vector::IOMMU.into()))
+}
+
 fn send(apic: u32, command: u64) {
     // Earlier stores must be visible to the interrupted CPU: this write orders nothing (the manual, "x2APIC Register Access").
     core::sync::atomic::fence(Ordering::SeqCst);
@@ -174,7 +189,7 @@ pub fn setup_board(board: &Board, console: Option<Interrupt>) {
     let Some((gsi, flags)) = console.map(|interrupt| tables.route(interrupt)) else { return };
     let Some(io_apic) = tables.io_apics.iter().filter(|io_apic| io_apic.first <= gsi).max_by_key(|io_apic| io_apic.first) else { return };
     let registers = io_apic.address..io_apic.address + 0x20;
-    if board.ram.iter().any(|ram| ram.start < registers.end && registers.start < ram.end) {
+    if !board.is_device(&registers) {
         log!("the ACPI tables have the I/O APIC's registers in memory: the console takes no input");
         return;
     }

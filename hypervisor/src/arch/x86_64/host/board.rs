@@ -9,6 +9,19 @@ use stile_paging::PAGE_SIZE;
 
 use super::mmu;
 use crate::address_space::{self, Span};
+use crate::once::Once;
+
+static BOARD: Once<&'static Board> = Once::new();
+
+/// Publishes the board.
+pub fn publish(board: &'static Board) {
+    BOARD.set(board);
+}
+
+/// Returns the board.
+pub fn get() -> &'static Board {
+    BOARD.get()
+}
 
 /// Memory below belongs to firmware and the trampoline; Stile allocates none of it.
 pub const LOW: u64 = 1 << 20;
@@ -49,6 +62,11 @@ impl Memory for Mapped {
 }
 
 impl Board {
+    /// Whether no part of a device's registers, which firmware's tables name, is in RAM.
+    pub fn is_device(&self, registers: &Span) -> bool {
+        !self.ram.iter().any(|ram| ram.start < registers.end && registers.start < ram.end)
+    }
+
     /// Reads the loader's and firmware's tables, while the boot tables are in use.
     ///
     /// # Errors

@@ -18,7 +18,8 @@ note note_posted, 0
 note note_wake, 1
 note note_kick, 2
 note note_invalidate, 3
-note note_uart, 4
+note note_iommu, 4
+note note_uart, 5
 note note_timer, 6
 .balign 16
 // HLT has one byte.

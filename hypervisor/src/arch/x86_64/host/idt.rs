@@ -32,6 +32,7 @@ const STUB: u64 = 16;
 
 unsafe extern "C" {
     static exceptions: u8;
+    fn note_iommu();
     fn note_uart();
     fn note_timer();
     fn note_kick();
@@ -70,6 +71,7 @@ pub fn setup() {
     table[13] = gate(general_protection as *const () as u64, 3);
     let notes = [
         (vector::UART, note_uart as *const ()),
+        (vector::IOMMU, note_iommu as _),
         (vector::TIMER, note_timer as _),
         (vector::KICK, note_kick as _),
         (vector::POSTED, note_posted as _),

@@ -12,7 +12,13 @@ pub mod heap;
 pub mod identity;
 pub mod idt;
 pub mod instructions;
+#[allow(dead_code, reason = "only VMs with functions use it")]
+pub mod iommu;
+#[allow(dead_code, reason = "only VMs with functions use it")]
+pub mod mmio;
 pub mod mmu;
+#[allow(dead_code, reason = "only VMs with functions use it")]
+pub mod pcie;
 pub mod pmu;
 pub mod rtc;
 pub mod speculation;

@@ -1,0 +1,68 @@
+//! Faults of functions' DMA in the IOMMU. They are logged once per page and direction, up to a limit, at which the function
+//! loses all access until its VM restarts: so faults take only a bounded time from other VMs.
+
+use stile_amd_iommu::{Access, Event, Kind};
+use stile_lock::TicketLock;
+use stile_pci::{Address, Faults};
+
+use super::dma;
+use crate::arch::x86_64::host::iommu;
+use crate::console::{log, log_of};
+use crate::vm;
+
+/// Number of functions that can be assigned: those of bus 0.
+const FUNCTIONS: usize = 1 << 8;
+
+/// Owner of a function, and its faults since the owner started; of an unowned function, the faults since boot.
+#[derive(Clone, Copy)]
+struct State {
+    vm: Option<u8>,
+    faults: Faults,
+}
+
+static OWNERS: TicketLock<[State; FUNCTIONS]> = TicketLock::new([const { State { vm: None, faults: Faults::NONE } }; FUNCTIONS]);
+
+/// Assigns a function to a VM and resets its fault count.
+pub fn own(function: Address, vm: usize) {
+    if let Some(state) = OWNERS.lock().get_mut(usize::from(function.routing_id())) {
+        *state = State { vm: Some(vm as u8), faults: Faults::NONE };
+    }
+}
+
+/// Handles logged events, at most as many as are taken at once: a function may produce events as fast as they are read.
+pub fn take() {
+    iommu::take_events().iter().for_each(take_one);
+}
+
+fn take_one(event: &Event) {
+    let function = Address::from_routing_id(event.device);
+    let place = event.address & !0xfff | u64::from(event.access == Some(Access::Write));
+    let mut owners = OWNERS.lock();
+    let Some(state) = owners.get_mut(usize::from(event.device)) else { return };
+    let verdict = state.faults.count(place);
+    let owner = state.vm;
+    drop(owners);
+    let Some(vm) = owner.and_then(|vm| vm::get(vm.into())) else {
+        if verdict.report {
+            log!("the IOMMU stopped PCI function {function}, which belongs to no VM: {:?}", event.kind);
+        }
+        return;
+    };
+    if verdict.report {
+        match (event.kind, event.access) {
+            (Kind::PageFault, access) => {
+                let verb = match access {
+                    Some(Access::Read) => "read",
+                    Some(Access::Write) => "wrote to",
+                    None => "accessed",
+                };
+                log_of!(vm, "{}: PCI function {function} {verb} {:#x}, outside of the VM's memory: blocked", vm.name, event.address);
+            }
+            (kind, _) => log_of!(vm, "{}: the IOMMU stopped PCI function {function}: {kind:?}", vm.name),
+        }
+    }
+    if verdict.cut_off {
+        dma::disconnect(function);
+        log_of!(vm, "{}: PCI function {function} is cut off from memory until the VM starts again", vm.name);
+    }
+}
