@@ -11,8 +11,8 @@ use stile_paging::table::{
 };
 use stile_pci::Address;
 
-use super::failure;
 use super::remapping::Messages;
+use super::{failure, faults};
 use crate::arch::x86_64::host::{iommu, mmu};
 use crate::arena::Arena;
 use crate::memory::TableFrames;
@@ -49,6 +49,7 @@ impl Dma {
 /// Takes a function's access to memory, and its interrupts. On return none is in flight.
 pub fn disconnect(function: Address) {
     failure::check(iommu::set_device(function, DeviceEntry::BLOCKED));
+    faults::report_unlogged();
 }
 
 /// Makes requests outside of what is mapped events in QEMU, too ([`AmdIommu::REPORTED`]).

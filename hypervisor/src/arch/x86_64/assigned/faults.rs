@@ -1,6 +1,8 @@
 //! Faults of functions' DMA in the IOMMU. They are logged once per page and direction, up to a limit, at which the function
 //! loses all access until its VM restarts: so faults take only a bounded time from other VMs.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use stile_amd_iommu::{Access, Event, Kind};
 use stile_lock::TicketLock;
 use stile_pci::{Address, Faults};
@@ -29,9 +31,22 @@ pub fn own(function: Address, vm: usize) {
     }
 }
 
+/// Whether an event was logged since [`report_unlogged`].
+static ARE_LOGGED: AtomicBool = AtomicBool::new(false);
+
+/// Reports requests that an IOMMU has blocked, if it logged none of them.
+pub fn report_unlogged() {
+    let are_logged = ARE_LOGGED.swap(false, Ordering::Relaxed);
+    if iommu::has_blocked() && !are_logged {
+        log!("the IOMMU has blocked requests of PCI functions, and does not say which");
+    }
+}
+
 /// Handles logged events, at most as many as are taken at once: a function may produce events as fast as they are read.
 pub fn take() {
-    iommu::take_events().iter().for_each(take_one);
+    let events = iommu::take_events();
+    ARE_LOGGED.fetch_or(!events.is_empty(), Ordering::Relaxed);
+    events.iter().for_each(take_one);
 }
 
 fn take_one(event: &Event) {

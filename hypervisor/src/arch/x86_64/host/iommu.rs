@@ -55,6 +55,8 @@ impl CommandRegisters for Commands {
 
 /// An IOMMU.
 struct Unit {
+    /// Its own PCI function.
+    function: Address,
     registers: Mmio,
     rings: &'static Rings,
     commands: CommandBuffer<'static>,
@@ -101,7 +103,7 @@ pub fn setup() -> Result<(), &'static str> {
     for iommu in &ivrs.iommus {
         let mut unit = Unit::new(iommu)?;
         unit.start(devices)?;
-        if !unit.reports(iommu) {
+        if !unit.send_interrupts() {
             log!("the IOMMU has no interrupts: requests that it blocks are not reported");
         }
         let _ = units.push(unit);
@@ -164,6 +166,20 @@ pub fn take_events() -> Vec<Event, EVENTS> {
     events
 }
 
+/// Whether an IOMMU has blocked a request since the last call, whether it has logged it or not. QEMU (10.0) logs none.
+pub fn has_blocked() -> bool {
+    // Status: signaled target abort, cleared by writing it.
+    const ABORTED: u32 = 1 << 27;
+    with(false, |iommus| {
+        let configs = iommus.units.iter().filter_map(Unit::config);
+        let blocked = configs.filter_map(|mut config| {
+            let value = config.read(stile_pci::register::COMMAND);
+            (value & ABORTED != 0).then(|| config.write(stile_pci::register::COMMAND, value & 0xffff | ABORTED))
+        });
+        blocked.count() != 0
+    })
+}
+
 /// Writes an entry of the device table: the word with the valid bits last.
 fn put(words: &[AtomicU64; 4], DeviceEntry(entry): DeviceEntry) {
     for index in [1, 3, 2] {
@@ -189,7 +205,7 @@ impl Unit {
         // SAFETY: all-zero is valid: the structure consists of integers.
         let rings: &'static Rings = unsafe { memory::allocate::<Rings>()?.assume_init_ref() };
         let commands = CommandBuffer::new(&rings.commands, &rings.completed, address_space::to_physical(&rings.completed));
-        Ok(Unit { registers, rings, commands, events: EventLog::new(&rings.events) })
+        Ok(Unit { function: Address::from_routing_id(iommu.id), registers, rings, commands, events: EventLog::new(&rings.events) })
     }
 
     fn start(&mut self, devices: &'static Devices) -> Result<(), &'static str> {
@@ -212,16 +228,17 @@ impl Unit {
         self.commands.execute(&Commands(registers), &[command::invalidate_all()])
     }
 
-    /// Sends the interrupts of an IOMMU to this CPU. Returns false if there are none.
-    fn reports(&self, iommu: &Iommu) -> bool {
+    /// Configuration space of its own function.
+    fn config(&self) -> Option<pcie::Config> {
+        pcie::bridge().filter(|_| self.function.bus() == 0).map(|bridge| bridge.config(self.function))
+    }
+
+    /// Sends its interrupts to this CPU. Returns false if it has none.
+    fn send_interrupts(&self) -> bool {
         const ENABLE: u32 = 1 << 16;
         const SELECTED: u32 = 0b111 << 20;
         const WIDE: u32 = 1 << 23;
-        let function = Address::from_routing_id(iommu.id);
-        let (Some(bridge), Some((address, data))) = (pcie::bridge().filter(|_| function.bus() == 0), apic::iommu_message()) else {
-            return false;
-        };
-        let mut config = bridge.config(function);
+        let (Some(mut config), Some((address, data))) = (self.config(), apic::iommu_message()) else { return false };
         let Some(msi) = capabilities(&config).find(|capability| capability.id == id::MSI && capability.offset <= 0xf0) else {
             return false;
         };
